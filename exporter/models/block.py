@@ -1,0 +1,42 @@
+"""One block taken apart: the attention half with the class-token row beside it, and the MLP half.
+
+Together the halves compute, operation by operation, what the untouched block computes.
+"""
+
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from exporter.models.base import BlockParts
+
+__all__ = ["attention_half", "heads", "mlp_half"]
+
+
+def heads(block: BlockParts, normed: Float[Tensor, "b t d"]) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, key and value after q/k norm, each [batch, heads, tokens, head_dim]; the scale is not in them."""
+    batch, tokens, _ = normed.shape
+    qkv = block.qkv(normed).reshape(batch, tokens, 3, block.num_heads, block.head_dim).permute(2, 0, 3, 1, 4)
+    query, key, value = qkv.unbind(0)
+    return block.q_norm(query), block.k_norm(key), value
+
+
+def attention_half(
+    block: BlockParts, tokens: Float[Tensor, "b t d"]
+) -> tuple[Float[Tensor, "b t d"], Float[Tensor, "b h t"]]:
+    """x + attn(norm1 x), and the class token's attention logits per head, scaled, before their softmax.
+
+    The row costs O(tokens · dim) beside the fused attention; the attention's own probabilities are not
+    asked for, so that every runtime may keep it fused.
+    """
+    query, key, value = heads(block, block.norm1(tokens))
+    dropout = block.attention_dropout if block.whole.training else 0.0
+    context = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
+    class_query = query[:, :, :1] * block.head_dim**-0.5
+    class_row = (class_query @ key.transpose(-2, -1)).squeeze(2)
+    context = context.transpose(1, 2).reshape(tokens.shape[0], tokens.shape[1], -1)
+    return tokens + block.attention_out(block.proj(block.context_norm(context))), class_row
+
+
+def mlp_half(block: BlockParts, tokens: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
+    """x + mlp(norm2 x)."""
+    return tokens + block.mlp_out(block.mlp(block.norm2(tokens)))

@@ -1,0 +1,95 @@
+"""Weights from files, and the hash that names them. Nothing but tensors is ever unpickled."""
+
+import argparse
+import hashlib
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from timm.models.vision_transformer import checkpoint_filter_fn
+from torch import Tensor, nn
+
+from exporter.errors import CheckpointError
+
+__all__ = ["class_count", "load_into", "read_state_dict", "weights_sha256"]
+
+# Where training scripts put the weights: DeiT and STAR "model", TokenLabeling "state_dict_ema", timm "state_dict".
+WRAPPERS = ("model_ema", "state_dict_ema", "model", "state_dict", "module")
+
+
+def read_state_dict(path: Path) -> dict[str, Tensor]:
+    """Read a checkpoint: safetensors, or torch's format with tensors and an `argparse.Namespace` at most.
+
+    The weights may lie under the keys that training scripts use; a `module.` prefix goes.
+
+    Raises:
+        CheckpointError: No such file, or a file that is not weights.
+    """
+    expected = "a .safetensors file or a checkpoint of tensors"
+    try:
+        content = load_file(path) if path.suffix == ".safetensors" else _torch_load(path)
+    except (OSError, SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        raise CheckpointError(str(path), _first_line(error), expected) from None
+    for wrapper in WRAPPERS:
+        if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
+            content = content[wrapper]
+    if not isinstance(content, Mapping) or not any(isinstance(value, Tensor) for value in content.values()):
+        raise CheckpointError(str(path), f"a {type(content).__name__} without weights", expected)
+    return {str(key).removeprefix("module."): v for key, v in content.items() if isinstance(v, Tensor)}
+
+
+def class_count(state: Mapping[str, Tensor]) -> int | None:
+    """Classes of the checkpoint's head, None where it has none."""
+    head = state.get("head.weight", state.get("head.head.weight"))
+    return None if head is None else head.shape[0]
+
+
+def load_into(model: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
+    """Load strictly, in the model's own dtype; timm's filter renames and resamples what official files need.
+
+    Raises:
+        CheckpointError: Keys or shapes are not this model's; the first of them are named.
+    """
+    state = checkpoint_filter_fn(dict(state), model)
+    own = model.state_dict()
+    missing, unexpected = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
+    if missing or unexpected:
+        got = "; ".join(
+            f"{len(keys)} keys {what} ({', '.join(keys[:3])}{', …' if len(keys) > 3 else ''})"
+            for what, keys in (("missing", missing), ("unexpected", unexpected))
+            if keys
+        )
+        raise CheckpointError(source, got, f"the {len(own)} keys of this model")
+    for key, value in own.items():
+        if state[key].shape != value.shape:
+            raise CheckpointError(
+                source,
+                f"{key} of shape {list(state[key].shape)}",
+                f"{list(value.shape)}",
+                "check --model, --model-kwargs and --num-classes",
+            )
+    model.load_state_dict({key: value.to(own[key].dtype) for key, value in state.items()})
+
+
+def weights_sha256(model: nn.Module) -> str:
+    """Hex digest over names, dtypes, shapes and bytes of all parameters and buffers; "" on the meta device."""
+    digest = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        if value.is_meta:
+            return ""
+        digest.update(f"{name} {value.dtype} {list(value.shape)}\n".encode())
+        digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _torch_load(path: Path) -> object:
+    with torch.serialization.safe_globals([argparse.Namespace]):
+        return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:160] if lines else type(error).__name__

@@ -1,0 +1,177 @@
+"""The frozen records that travel between stages, and their canonical JSON.
+
+Canonical means: keys sorted, no whitespace that varies, floats as Python's shortest round trip, and
+neither a time nor a path inside. The same inputs therefore give the same bytes.
+"""
+
+import dataclasses
+import json
+import types
+import typing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from exporter.errors import ArtefactError
+from exporter.files import written_beside
+
+__all__ = ["ModelSpec", "Preprocessing", "Schedule", "from_json", "load_json", "save_json", "to_json"]
+
+RecordT = TypeVar("RecordT")
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How an image file becomes the model's input; timm's words and meaning.
+
+    `input_size` is (channels, height, width); `mean` and `std` are per channel on a [0, 1] scale.
+    """
+
+    input_size: tuple[int, int, int]
+    interpolation: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    crop_pct: float
+    crop_mode: str
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """What a schedule and a MAC count need to know of a ViT; sizes in tokens and channels.
+
+    `num_prefix_tokens` counts the class token and what stands beside it (distillation token, registers).
+    `num_heads_out` counts the linear classifiers (2 for a distilled DeiT).
+    """
+
+    name: str
+    depth: int
+    dim: int
+    num_heads: int
+    mlp_hidden: int
+    num_classes: int
+    num_prefix_tokens: int
+    num_classifiers: int
+    grid: tuple[int, int]
+    patch_size: tuple[int, int]
+    preprocessing: Preprocessing
+
+    @property
+    def num_patches(self) -> int:
+        """Patches that an unpruned image has."""
+        return self.grid[0] * self.grid[1]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Which share and how many patches each layer keeps, and by which score.
+
+    `rates[l]` is p of layer l+1, a float32 value. `keep[l]` is the count after that layer when every layer keeps
+    k(p, n) of what the one before left. `inter_sha256` names the inter-layer scores that the schedule was made
+    with, "" where the scorer reads none.
+    """
+
+    method: str
+    scorer: str
+    alpha: float
+    rho: float | None
+    anchors: str
+    rates: tuple[float, ...]
+    keep: tuple[int, ...]
+    num_patches: int
+    acs: tuple[float, ...] | None
+    seed: int
+    inter_sha256: str = ""
+
+    @property
+    def pruning_layers(self) -> tuple[int, ...]:
+        """0-based layers that drop at least one patch."""
+        before = (self.num_patches, *self.keep[:-1])
+        return tuple(layer for layer, (n, k) in enumerate(zip(before, self.keep, strict=True)) if k < n)
+
+
+def to_json(record: object) -> str:
+    """Canonical JSON of a record, in one line."""
+    return json.dumps(_plain(record), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def save_json(record: object, path: Path) -> None:
+    """Write a record beside `path` and rename it, indented, keys sorted.
+
+    Raises:
+        OutputError: The place cannot be written.
+    """
+    text = json.dumps(_plain(record), sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
+    with written_beside(path) as partial:
+        partial.write_text(text + "\n", encoding="utf-8")
+
+
+def from_json(kind: type[RecordT], text: str, *, source: str) -> RecordT:
+    """Read a record back.
+
+    Raises:
+        ArtefactError: The text is not JSON, or not the JSON of this kind of record; `source` is named.
+    """
+    try:
+        return typing.cast(RecordT, _build(kind, json.loads(text)))
+    except (ValueError, TypeError, KeyError) as error:
+        raise ArtefactError(source, f"{error}", f"the JSON of a {kind.__name__}") from None
+
+
+def load_json(kind: type[RecordT], path: Path) -> RecordT:
+    """Read a record from a file.
+
+    Raises:
+        ArtefactError: The file is missing or is not such a record.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArtefactError(str(path), str(error), f"the JSON of a {kind.__name__}") from None
+    return from_json(kind, text, source=str(path))
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _build(kind: Any, value: Any) -> Any:
+    """`value` from JSON as `kind`: a record, a tuple, a dict, an optional or a plain type."""
+    if dataclasses.is_dataclass(kind):
+        return _build_record(kind, value)
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        return _build(next(a for a in arguments if a is not type(None)), value)
+    if origin is tuple:
+        if not isinstance(value, list) or (arguments[-1] is not Ellipsis and len(value) != len(arguments)):
+            raise TypeError(f"{value!r} where a list belongs")
+        kinds = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else arguments
+        return tuple(_build(k, v) for k, v in zip(kinds, value, strict=True))
+    if origin is dict:
+        return {key: _build(arguments[1], item) for key, item in value.items()}
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind is not Any and (not isinstance(value, kind) or (kind is not bool and isinstance(value, bool))):
+        raise TypeError(f"{value!r} where {kind.__name__} belongs")
+    return value
+
+
+def _build_record(kind: Any, value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise TypeError(f"{type(value).__name__} where an object belongs")
+    hints = typing.get_type_hints(kind)
+    unknown = sorted(set(value) - set(hints))
+    if unknown:
+        raise TypeError(f"unknown key {unknown[0]!r}")
+    required = {f.name for f in dataclasses.fields(kind) if f.default is dataclasses.MISSING}
+    missing = sorted(required - set(value))
+    if missing:
+        raise TypeError(f"no key {missing[0]!r}")
+    return kind(**{key: _build(hints[key], item) for key, item in value.items()})

@@ -1,0 +1,105 @@
+"""The Schedule of a model: from ACS and rho, or from rates that the user gives; and the checks on it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from exporter.errors import ScheduleError
+from exporter.records import ModelSpec, Schedule
+from exporter.schedule.rates import counts, manual_rates, rates_from_acs
+
+__all__ = ["SCORERS", "ScheduleSettings", "check_fits", "keep_everything", "manual_schedule", "star_schedule"]
+
+SCORERS = ("fused", "intra", "inter", "random")
+
+
+@dataclass(frozen=True)
+class ScheduleSettings:
+    """How patches are scored and how rates follow from ACS.
+
+    `alpha` is the weight of the intra-layer score in "fused" (STAR: 0.15 for DeiT, 0.3 for LV-ViT).
+    `seed` orders the patches of the "random" baseline.
+    """
+
+    scorer: str = "fused"
+    alpha: float = 0.15
+    anchors: str = "minmax"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise ScheduleError for a scorer that does not exist or an alpha outside [0, 1]."""
+        if self.scorer not in SCORERS:
+            raise ScheduleError("scorer", repr(self.scorer), f"one of {', '.join(SCORERS)}")
+        if not 0.0 <= self.alpha <= 1.0:
+            raise ScheduleError("alpha", str(self.alpha), "a value in [0, 1]")
+
+
+def star_schedule(
+    spec: ModelSpec, acs: Sequence[float], rho: float, settings: ScheduleSettings, inter_sha256: str = ""
+) -> Schedule:
+    """STAR's static schedule from one ACS value a layer.
+
+    Raises:
+        ScheduleError: rho or an ACS is out of range, or the number of ACS values is not the model's depth.
+    """
+    if len(acs) != spec.depth:
+        raise ScheduleError("ACS", f"{len(acs)} values", f"{spec.depth}, one for each layer of {spec.name}")
+    rates = rates_from_acs(acs, rho, settings.anchors)
+    return _schedule(spec, rates, settings, rho=rho, acs=tuple(map(float, acs)), inter_sha256=inter_sha256)
+
+
+def manual_schedule(
+    spec: ModelSpec, rates: Mapping[int, float], settings: ScheduleSettings, inter_sha256: str = ""
+) -> Schedule:
+    """A schedule with one rate for each listed 1-based layer, taken of the current count.
+
+    Raises:
+        ScheduleError: A layer or a rate is out of range.
+    """
+    every = manual_rates(rates, spec.depth)
+    return _schedule(spec, every, settings, rho=None, acs=None, inter_sha256=inter_sha256)
+
+
+def keep_everything(spec: ModelSpec) -> Schedule:
+    """The dense model as a schedule: every rate is 1."""
+    return _schedule(spec, (1.0,) * spec.depth, ScheduleSettings(scorer="intra"), rho=1.0, acs=None, inter_sha256="")
+
+
+def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
+    """Raise ScheduleError, naming the layer that is wrong, unless the schedule is one of this model's."""
+    if len(schedule.rates) != spec.depth or len(schedule.keep) != spec.depth:
+        raise ScheduleError("schedule", f"{len(schedule.rates)} layers", f"{spec.depth}, the depth of {spec.name}")
+    if schedule.num_patches != spec.num_patches:
+        raise ScheduleError("schedule", f"{schedule.num_patches} patches", f"{spec.num_patches} of {spec.name}")
+    for layer, rate in enumerate(schedule.rates, start=1):
+        if not 0.0 < rate <= 1.0:
+            raise ScheduleError(f"schedule, layer {layer}", f"rate {rate}", "a rate in (0, 1]")
+    right = counts(schedule.rates, spec.num_patches)
+    for layer, (came, expected) in enumerate(zip(schedule.keep, right, strict=True), start=1):
+        if came != expected:
+            raise ScheduleError(
+                f"schedule, layer {layer}", f"{came} patches", f"{expected}, which its rate {schedule.rates[layer - 1]} gives"
+            )
+
+
+def _schedule(
+    spec: ModelSpec,
+    rates: tuple[float, ...],
+    settings: ScheduleSettings,
+    *,
+    rho: float | None,
+    acs: tuple[float, ...] | None,
+    inter_sha256: str,
+) -> Schedule:
+    return Schedule(
+        method="star",
+        scorer=settings.scorer,
+        alpha=settings.alpha,
+        rho=rho,
+        anchors=settings.anchors,
+        rates=rates,
+        keep=counts(rates, spec.num_patches),
+        num_patches=spec.num_patches,
+        acs=acs,
+        seed=settings.seed,
+        inter_sha256=inter_sha256 if settings.scorer in ("fused", "inter") else "",
+    )

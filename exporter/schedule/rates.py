@@ -1,0 +1,96 @@
+"""Retention rates from the average cosine similarity (ACS) of each layer and one parameter, rho.
+
+STAR, section 5.2: p_l is linear in ACS_l. Rates are float32 values: they are rounded once, here.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from exporter.errors import ScheduleError
+
+__all__ = ["ANCHORS", "counts", "keep_count", "manual_rates", "rates_from_acs"]
+
+ANCHORS = ("minmax", "endpoints")
+
+# A product p·n that is a whole number but for float32 rounding must not be rounded up past it.
+ROUNDING_GUARD = np.float32(1e-4)
+
+
+def keep_count(rate: float, patches: int) -> int:
+    """k(p, n) = clamp(ceil(p·n − 1e-4), 1, n) in float32: the patches that a layer keeps of n."""
+    product = np.float32(rate) * np.float32(patches) - ROUNDING_GUARD
+    return min(max(math.ceil(product), 1), patches)
+
+
+def counts(rates: Sequence[float], num_patches: int) -> tuple[int, ...]:
+    """Patches left after each layer, each rate taken of the current count."""
+    left, kept = num_patches, []
+    for rate in rates:
+        left = keep_count(rate, left)
+        kept.append(left)
+    return tuple(kept)
+
+
+def rates_from_acs(acs: Sequence[float], rho: float, anchors: str = "minmax") -> tuple[float, ...]:
+    """p_l = 1 − (1 − rho)·u_l, where u_l places ACS_l between two anchors (STAR, Alg. 1 step 8).
+
+    Args:
+        acs: One value a layer, first to last.
+        rho: The least rate, in (0, 1].
+        anchors: "minmax" puts u = 0 and 1 at the least and largest ACS, which reproduces the published MACs.
+            "endpoints" puts them at the first and last layer, as the text has it, and clips p to [rho, 1].
+
+    Returns:
+        One rate a layer, each a float32 value in [rho, 1]. All 1 where every ACS is the same.
+
+    Raises:
+        ScheduleError: rho or an ACS is out of range, or "endpoints" where the last ACS is not above the first.
+    """
+    check_rho(rho)
+    values = _checked_acs(acs)
+    if anchors not in ANCHORS:
+        raise ScheduleError("anchors", repr(anchors), " or ".join(ANCHORS))
+    low, high = (values.min(), values.max()) if anchors == "minmax" else (values[0], values[-1])
+    if anchors == "endpoints" and not high > low:
+        raise ScheduleError(
+            "ACS",
+            f"{low:.6g} at layer 1 and {high:.6g} at layer {len(values)}",
+            "a larger value at the last layer for anchors=endpoints",
+            "use anchors=minmax",
+        )
+    if high == low:
+        return (1.0,) * len(values)
+    rates = 1.0 - (1.0 - rho) * (values - low) / (high - low)
+    return tuple(float(rate) for rate in np.clip(rates, rho, 1.0).astype(np.float32))
+
+
+def manual_rates(rates: Mapping[int, float], depth: int) -> tuple[float, ...]:
+    """One rate for each layer from rates given at some 1-based layers (STAR, Table 2); the others keep all.
+
+    Raises:
+        ScheduleError: A layer or a rate is out of range.
+    """
+    for layer, rate in rates.items():
+        if not 1 <= layer <= depth:
+            raise ScheduleError("schedule", f"layer {layer}", f"a layer from 1 to {depth}")
+        if not 0.0 < rate <= 1.0:
+            raise ScheduleError(f"schedule, layer {layer}", f"rate {rate}", "a rate in (0, 1]")
+    return tuple(float(np.float32(rates.get(layer, 1.0))) for layer in range(1, depth + 1))
+
+
+def check_rho(rho: float) -> None:
+    """Raise ScheduleError unless rho is in (0, 1]."""
+    if not 0.0 < rho <= 1.0:
+        raise ScheduleError("rho", str(rho), "a value in (0, 1]")
+
+
+def _checked_acs(acs: Sequence[float]) -> np.ndarray:
+    values = np.asarray(acs, dtype=np.float64)
+    if values.ndim != 1 or values.size == 0:
+        raise ScheduleError("ACS", f"an array of shape {list(values.shape)}", "one value a layer")
+    for layer, value in enumerate(values, start=1):
+        if not math.isfinite(value):
+            raise ScheduleError(f"ACS, layer {layer}", str(value), "a finite number")
+    return values
