@@ -1,0 +1,32 @@
+"""What a model file says of itself: where it comes from, and how its images are to be prepared."""
+
+import hashlib
+
+import onnx
+
+import exporter
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.records import to_json
+from exporter.targets import Target
+
+__all__ = ["KEY_PREFIX", "stamp"]
+
+KEY_PREFIX = "star_export."
+
+
+def stamp(model: onnx.ModelProto, pruned: PrunedViT, target: Target) -> onnx.ModelProto:
+    """Write provenance and preprocessing into the model's metadata; no time, no path."""
+    schedule = to_json(pruned.schedule)
+    entries = {
+        "version": exporter.__version__,
+        "model": to_json(pruned.vit.spec),
+        "weights_sha256": pruned.vit.weights_sha256,
+        "method": pruned.schedule.method if pruned.schedule.pruning_layers else "dense",
+        "schedule": schedule,
+        "schedule_sha256": hashlib.sha256(schedule.encode()).hexdigest(),
+        "preprocessing": to_json(pruned.vit.spec.preprocessing),
+        "target": target.name,
+    }
+    model.producer_name, model.producer_version = "star-export", exporter.__version__
+    onnx.helper.set_model_props(model, {KEY_PREFIX + key: value for key, value in entries.items()})
+    return model

@@ -1,0 +1,74 @@
+"""The whole lowering on one page: export, the target's passes in order, metadata, verification."""
+
+import logging
+from pathlib import Path
+
+import onnx
+import onnx_graphsurgeon as gs
+
+from exporter.errors import ModelError
+from exporter.files import written_beside
+from exporter.lowering.metadata import stamp
+from exporter.lowering.passes.base import Facts, Pass
+from exporter.lowering.passes.expand_attention import expand_attention
+from exporter.lowering.passes.expand_selection import expand_selection
+from exporter.lowering.passes.name_decisions import name_decisions
+from exporter.lowering.passes.uint8_input import uint8_input
+from exporter.lowering.to_onnx import to_onnx
+from exporter.lowering.verify import verify
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.targets import Target
+
+__all__ = ["INPUT_DTYPES", "PASSES", "lower", "save_onnx"]
+
+logger = logging.getLogger(__name__)
+
+INPUT_DTYPES = ("float32", "uint8")
+
+PASSES: dict[str, Pass] = {
+    "name_decisions": name_decisions,
+    "expand_attention": expand_attention,
+    "expand_selection": expand_selection,
+    "uint8_input": uint8_input,
+}
+
+# What protobuf can hold in one message.
+LARGEST_FILE_BYTES = 2**31 - 1
+
+
+def lower(pruned: PrunedViT, target: Target, input_dtype: str = "float32") -> onnx.ModelProto:
+    """A pruned (or, with rates of 1, the dense) ViT as the ONNX model of one target.
+
+    Args:
+        pruned: The PyTorch reference.
+        target: Decides the opset and the passes.
+        input_dtype: "float32" takes preprocessed images, "uint8" the pixels before normalisation.
+
+    Raises:
+        ModelError: The input dtype is unknown, or the model does not fit into one file.
+    """
+    if input_dtype not in INPUT_DTYPES:
+        raise ModelError("input", repr(input_dtype), " or ".join(INPUT_DTYPES))
+    facts = Facts(pruned.vit.spec, pruned.schedule)
+    graph = gs.import_onnx(to_onnx(pruned, target.opset))
+    names = (*target.passes, "uint8_input") if input_dtype == "uint8" else target.passes
+    for name in names:
+        changed = PASSES[name](graph, facts)
+        graph.cleanup().toposort()
+        logger.debug("%s: %d places", name, changed)
+    graph.import_domains = [domain for domain in graph.import_domains if domain.domain != "star"]
+    graph.name = facts.spec.name
+    model = stamp(gs.export_onnx(graph), pruned, target)
+    if model.ByteSize() > LARGEST_FILE_BYTES:
+        raise ModelError(facts.spec.name, f"{model.ByteSize() / 1e9:.1f} GB", "less than 2 GB for one ONNX file")
+    return verify(model, facts)
+
+
+def save_onnx(model: onnx.ModelProto, path: Path) -> None:
+    """Write one file, weights inside, beside `path` and rename it.
+
+    Raises:
+        OutputError: The place cannot be written.
+    """
+    with written_beside(path) as partial:
+        partial.write_bytes(model.SerializeToString(deterministic=True))

@@ -1,0 +1,44 @@
+"""PrunedViT to ONNX through torch.onnx, before any pass of a target."""
+
+import onnx
+import torch
+
+from exporter.lowering.markers import TRANSLATIONS
+from exporter.pruning.pruned_vit import PrunedViT
+
+__all__ = ["INPUT", "OUTPUT", "to_onnx"]
+
+INPUT, OUTPUT = "images", "logits"
+
+
+def to_onnx(pruned: PrunedViT, opset: int) -> onnx.ModelProto:
+    """Input `images` [batch, 3, H, W] float32, output `logits` [batch, classes]; the batch is dynamic.
+
+    Attention, top-k and the token gather are single nodes of domain `star`: see `exporter.lowering.markers`.
+    The nodes carry no trace of the source files, so the same model gives the same bytes anywhere.
+    """
+    channels, height, width = pruned.vit.spec.preprocessing.input_size
+    # A batch of 2: torch.export takes a size of 1 for a constant.
+    example = torch.zeros(2, channels, height, width, device=pruned.vit.device)
+    program = torch.onnx.export(
+        pruned.eval(),
+        (example,),
+        dynamo=True,
+        input_names=[INPUT],
+        output_names=[OUTPUT],
+        dynamic_shapes=({0: torch.export.Dim("batch")},),
+        opset_version=opset,
+        custom_translation_table=TRANSLATIONS,
+        verbose=False,
+    )
+    assert program is not None
+    model: onnx.ModelProto = program.model_proto
+    for node in model.graph.node:
+        del node.metadata_props[:]
+        node.doc_string = ""
+    for value in (*model.graph.value_info, *model.graph.input, *model.graph.output):
+        del value.metadata_props[:]
+    for tensor in model.graph.initializer:
+        del tensor.metadata_props[:]
+    del model.graph.metadata_props[:], model.metadata_props[:]
+    return model

@@ -1,0 +1,48 @@
+"""The last step of every lowering: the file is valid, and every block has the tokens that the schedule says."""
+
+import onnx
+from onnx import shape_inference
+
+from exporter.lowering.passes.base import Facts
+from exporter.lowering.to_onnx import INPUT, OUTPUT
+
+__all__ = ["verify"]
+
+
+def verify(model: onnx.ModelProto, facts: Facts) -> onnx.ModelProto:
+    """Check names, the dynamic batch and the static token count of every block; gives the model back.
+
+    A mistake found here is ours, not the user's: it raises RuntimeError and keeps its trace.
+    """
+    onnx.checker.check_model(model)
+    inferred = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
+    shapes = {value.name: _shape(value) for value in (*inferred.value_info, *inferred.input, *inferred.output)}
+    wrong = [
+        f"{name} is {shapes.get(name)}, not {expected}"
+        for name, expected in _expected(facts).items()
+        if shapes.get(name) != expected
+    ]
+    if wrong:
+        raise RuntimeError(f"lowering of {facts.spec.name}: {'; '.join(wrong)}")
+    return model
+
+
+def _expected(facts: Facts) -> dict[str, list[int | str]]:
+    spec, schedule = facts.spec, facts.schedule
+    shapes: dict[str, list[int | str]] = {
+        INPUT: ["batch", *spec.preprocessing.input_size],
+        OUTPUT: ["batch", spec.num_classes],
+    }
+    before, head_dim = spec.num_patches, spec.dim // spec.num_heads
+    for layer, after in enumerate(schedule.keep):
+        tokens = spec.num_prefix_tokens + before
+        shapes[f"context_{layer + 1:02d}"] = ["batch", spec.num_heads, tokens, head_dim]
+        if after < before:
+            shapes[f"keep_{layer + 1:02d}"] = ["batch", after]
+            shapes[f"tokens_{layer + 1:02d}"] = ["batch", spec.num_prefix_tokens + after, spec.dim]
+        before = after
+    return shapes
+
+
+def _shape(value: onnx.ValueInfoProto) -> list[int | str]:
+    return [d.dim_param or d.dim_value for d in value.type.tensor_type.shape.dim]

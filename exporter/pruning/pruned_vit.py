@@ -1,0 +1,107 @@
+"""The PyTorch reference of a pruned ViT: what every other runtime is compared with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from exporter.errors import ScheduleError
+from exporter.models.base import PrunableViT
+from exporter.models.block import attention_half, mlp_half
+from exporter.pruning.scores import intra_score, log_fused, weigh_inter
+from exporter.pruning.select import keep_top_k, take_tokens
+from exporter.records import Schedule
+from exporter.schedule.plan import check_fits
+
+__all__ = ["PrunedViT", "Trace"]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a pruned forward pass decided, by 0-based layer.
+
+    `keep[l]` [batch, k] are indices, ascending, within the patches that reached layer l; `score[l]` [batch, n]
+    is the log fused score they were chosen by.
+    """
+
+    logits: Tensor
+    keep: dict[int, Tensor]
+    score: dict[int, Tensor]
+
+
+class PrunedViT(nn.Module):
+    """A ViT that drops patches between the attention and the MLP of its layers, as a schedule says.
+
+    Blocks that keep everything are called untouched, so a schedule of rates 1 is the untouched model bit for
+    bit.
+
+    Args:
+        vit: The trained ViT; its modules are used, not copied.
+        schedule: How many patches each layer keeps, and by which score.
+        inter: Inter-layer importance [layers, patches]; needed by the scorers "fused" and "inter".
+
+    Raises:
+        ScheduleError: The schedule is not this model's, or inter-layer scores are missing or of another shape.
+    """
+
+    def __init__(self, vit: PrunableViT, schedule: Schedule, inter: np.ndarray | None = None) -> None:
+        super().__init__()
+        check_fits(schedule, vit.spec)
+        self.vit, self.schedule = vit, schedule
+        self.model = vit.model
+        self.alpha = {"fused": schedule.alpha, "intra": 1.0, "inter": 0.0, "random": 0.0}[schedule.scorer]
+        self._layers = frozenset(schedule.pruning_layers)
+        table = _inter_table(vit, schedule, inter) if self.alpha < 1.0 and self._layers else None
+        self.register_buffer(
+            "weighted_log_inter", None if table is None else weigh_inter(table, self.alpha).to(vit.device)
+        )
+
+    def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b classes"]:
+        """Logits of the pruned model."""
+        return self.trace(images).logits
+
+    def trace(self, images: Float[Tensor, "b c h w"], forced: Mapping[int, Int[Tensor, "b _"]] | None = None) -> Trace:
+        """Logits and decisions.
+
+        Args:
+            images: Preprocessed images.
+            forced: Survivors by layer, in place of the model's own decisions.
+        """
+        tokens = self.vit.embed(images)
+        positions: Tensor | None = None
+        keep: dict[int, Tensor] = {}
+        score: dict[int, Tensor] = {}
+        for layer, block in enumerate(self.vit.blocks):
+            if layer not in self._layers:
+                tokens = block.whole(tokens)
+                continue
+            tokens, class_row = attention_half(block, tokens)
+            score[layer] = self._score(layer, class_row, positions)
+            keep[layer] = keep_top_k(score[layer], self.schedule.keep[layer]) if forced is None else forced[layer]
+            tokens = mlp_half(block, take_tokens(tokens, keep[layer], self.vit.spec.num_prefix_tokens))
+            positions = keep[layer] if positions is None else positions.gather(1, keep[layer])
+        return Trace(self.vit.classify(self.vit.norm(tokens)), keep, score)
+
+    def _score(self, layer: int, class_row: Tensor, positions: Tensor | None) -> Tensor:
+        """Log fused score [batch, n] of the patches that stand at `positions`, all of them where it is None."""
+        intra = intra_score(class_row, self.vit.spec.num_prefix_tokens) if self.alpha > 0.0 else None
+        inter = None
+        if self.weighted_log_inter is not None:
+            table = self.weighted_log_inter[layer]
+            inter = table.expand(class_row.shape[0], -1) if positions is None else table[positions]
+        return log_fused(intra, inter, self.alpha)
+
+
+def _inter_table(vit: PrunableViT, schedule: Schedule, inter: np.ndarray | None) -> Tensor:
+    """Inter-layer scores [layers, patches]; for the "random" baseline, seeded and the same for every image."""
+    shape = (vit.spec.depth, vit.spec.num_patches)
+    if schedule.scorer == "random":
+        return torch.from_numpy(np.random.default_rng(schedule.seed).uniform(0.5, 1.0, shape))
+    if inter is None:
+        raise ScheduleError(f"scorer {schedule.scorer}", "no inter-layer scores", "a calibration that holds them")
+    if inter.shape != shape:
+        raise ScheduleError("inter-layer scores", f"shape {list(inter.shape)}", f"{list(shape)}, layers × patches")
+    return torch.from_numpy(np.asarray(inter, dtype=np.float64))

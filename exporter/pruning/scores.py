@@ -1,0 +1,45 @@
+"""How patches are scored: class-token attention, and its fusion with inter-layer importance."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+__all__ = ["SCORE_FLOOR", "intra_score", "log_fused"]
+
+# The smallest score that counts: below it float32 logarithms meet subnormal numbers, which some runtimes flush.
+SCORE_FLOOR = 1e-30
+
+
+def intra_score(class_row: Float[Tensor, "b h t"], num_prefix_tokens: int) -> Float[Tensor, "b n"]:
+    """Class-token attention of each patch: softmax over all tokens, mean over heads, prefix columns dropped.
+
+    Args:
+        class_row: The class token's attention logits, scaled.
+        num_prefix_tokens: Tokens before the first patch.
+    """
+    return class_row.float().softmax(dim=-1).mean(dim=1)[:, num_prefix_tokens:]
+
+
+def log_fused(
+    intra: Float[Tensor, "b n"] | None, weighted_log_inter: Float[Tensor, "... n"] | None, alpha: float
+) -> Float[Tensor, "... n"]:
+    """alpha·log intra + (1 − alpha)·log inter, float32 (STAR, Eq. 4, up to a term that all patches share).
+
+    A factor whose weight is 0 is not read and may be None.
+
+    Args:
+        intra: Intra-layer scores.
+        weighted_log_inter: (1 − alpha)·log of the inter-layer scores, as `weigh_inter` gives it.
+        alpha: Weight of the intra-layer score, in [0, 1].
+    """
+    if alpha == 0.0:
+        assert weighted_log_inter is not None
+        return weighted_log_inter
+    assert intra is not None
+    weighted_log_intra = alpha * intra.clamp_min(SCORE_FLOOR).log()
+    return weighted_log_intra if alpha == 1.0 else weighted_log_intra + weighted_log_inter
+
+
+def weigh_inter(inter: Float[Tensor, "l n"], alpha: float) -> Float[Tensor, "l n"]:
+    """(1 − alpha)·log inter, float32: the table from which each layer gathers by patch position."""
+    return ((1.0 - alpha) * inter.double().clamp_min(SCORE_FLOOR).log()).float()
