@@ -91,7 +91,9 @@ class Schedule:
 
 def to_json(record: object) -> str:
     """Canonical JSON of a record, in one line."""
-    return json.dumps(_plain(record), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return json.dumps(
+        _plain(record), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
 
 
 def save_json(record: object, path: Path) -> None:
@@ -140,7 +142,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _build(kind: Any, value: Any) -> Any:
+def _build(kind: Any, value: Any) -> Any:  # noqa: PLR0911  (one return a kind)
     """`value` from JSON as `kind`: a record, a tuple, a dict, an optional or a plain type."""
     if dataclasses.is_dataclass(kind):
         return _build_record(kind, value)

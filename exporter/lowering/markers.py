@@ -10,7 +10,7 @@ import torch
 from onnx.defs import OpSchema
 from onnxscript import values
 
-from exporter.pruning import select
+import exporter.pruning.select  # noqa: F401  (registers the operators that TRANSLATIONS names)
 
 __all__ = ["ATTENTION", "DOMAIN", "KEEP_TOP_K", "TAKE_TOKENS", "TRANSLATIONS"]
 
@@ -20,7 +20,9 @@ KEEP_TOP_K, TAKE_TOKENS, ATTENTION = "KeepTopK", "TakeTokens", "Attention"
 _FLOAT, _INT64 = "tensor(float)", "tensor(int64)"
 
 
-def _marker(name: str, inputs: dict[str, str], output: str, attributes: dict[str, OpSchema.AttrType]) -> values.Op:
+def _marker(
+    name: str, inputs: dict[str, str], output: str, attributes: dict[str, OpSchema.AttrType]
+) -> values.Op:
     schema = OpSchema(
         name,
         DOMAIN,
@@ -49,7 +51,7 @@ def _translate_take_tokens(tokens: Any, keep: Any, num_prefix_tokens: int) -> An
     return _take_tokens(tokens, keep, num_prefix_tokens=num_prefix_tokens)
 
 
-def _translate_attention(
+def _translate_attention(  # noqa: PLR0917  (as the torch operator has them)
     query: Any,
     key: Any,
     value: Any,
@@ -69,6 +71,3 @@ TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.star.take_tokens.default: _translate_take_tokens,
     torch.ops.aten.scaled_dot_product_attention.default: _translate_attention,
 }
-
-# Importing `select` registers the torch operators that the table above names.
-assert select.keep_top_k

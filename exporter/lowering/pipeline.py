@@ -60,7 +60,9 @@ def lower(pruned: PrunedViT, target: Target, input_dtype: str = "float32") -> on
     graph.name = facts.spec.name
     model = stamp(gs.export_onnx(graph), pruned, target)
     if model.ByteSize() > LARGEST_FILE_BYTES:
-        raise ModelError(facts.spec.name, f"{model.ByteSize() / 1e9:.1f} GB", "less than 2 GB for one ONNX file")
+        raise ModelError(
+            facts.spec.name, f"{model.ByteSize() / 1e9:.1f} GB", "less than 2 GB for one ONNX file"
+        )
     return verify(model, facts)
 
 

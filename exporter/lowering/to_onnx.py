@@ -5,10 +5,9 @@ import torch
 
 from exporter.lowering.markers import TRANSLATIONS
 from exporter.pruning.pruned_vit import PrunedViT
+from exporter.tensor_names import IMAGES, LOGITS
 
-__all__ = ["INPUT", "OUTPUT", "to_onnx"]
-
-INPUT, OUTPUT = "images", "logits"
+__all__ = ["to_onnx"]
 
 
 def to_onnx(pruned: PrunedViT, opset: int) -> onnx.ModelProto:
@@ -24,8 +23,8 @@ def to_onnx(pruned: PrunedViT, opset: int) -> onnx.ModelProto:
         pruned.eval(),
         (example,),
         dynamo=True,
-        input_names=[INPUT],
-        output_names=[OUTPUT],
+        input_names=[IMAGES],
+        output_names=[LOGITS],
         dynamic_shapes=({0: torch.export.Dim("batch")},),
         opset_version=opset,
         custom_translation_table=TRANSLATIONS,

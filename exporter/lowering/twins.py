@@ -3,16 +3,13 @@
 They are the same file but for the tensors that go in and out, so what they show is what is shipped.
 """
 
-import re
-
 import onnx
 import onnx_graphsurgeon as gs
 
 from exporter.errors import ArtefactError
+from exporter.tensor_names import keep_layers, keep_name
 
 __all__ = ["forced_twin", "tracing_twin"]
-
-_KEEP = re.compile(r"keep_\d\d")
 
 
 def tracing_twin(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -42,7 +39,7 @@ def forced_twin(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _decisions(graph: gs.Graph) -> list[gs.Variable]:
     tensors = graph.tensors()
-    names = sorted(name for name in tensors if _KEEP.fullmatch(name))
-    if not names:
+    layers = keep_layers(tensors)
+    if not layers:
         raise ArtefactError(graph.name, "a model without pruning layers", "one that star-export pruned")
-    return [tensors[name] for name in names]
+    return [tensors[keep_name(layer)] for layer in layers]

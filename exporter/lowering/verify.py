@@ -4,7 +4,7 @@ import onnx
 from onnx import shape_inference
 
 from exporter.lowering.passes.base import Facts
-from exporter.lowering.to_onnx import INPUT, OUTPUT
+from exporter.tensor_names import IMAGES, LOGITS, context_name, keep_name, tokens_name
 
 __all__ = ["verify"]
 
@@ -16,7 +16,9 @@ def verify(model: onnx.ModelProto, facts: Facts) -> onnx.ModelProto:
     """
     onnx.checker.check_model(model)
     inferred = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
-    shapes = {value.name: _shape(value) for value in (*inferred.value_info, *inferred.input, *inferred.output)}
+    shapes = {
+        value.name: _shape(value) for value in (*inferred.value_info, *inferred.input, *inferred.output)
+    }
     wrong = [
         f"{name} is {shapes.get(name)}, not {expected}"
         for name, expected in _expected(facts).items()
@@ -30,16 +32,16 @@ def verify(model: onnx.ModelProto, facts: Facts) -> onnx.ModelProto:
 def _expected(facts: Facts) -> dict[str, list[int | str]]:
     spec, schedule = facts.spec, facts.schedule
     shapes: dict[str, list[int | str]] = {
-        INPUT: ["batch", *spec.preprocessing.input_size],
-        OUTPUT: ["batch", spec.num_classes],
+        IMAGES: ["batch", *spec.preprocessing.input_size],
+        LOGITS: ["batch", spec.num_classes],
     }
     before, head_dim = spec.num_patches, spec.dim // spec.num_heads
-    for layer, after in enumerate(schedule.keep):
+    for layer, after in enumerate(schedule.keep, start=1):
         tokens = spec.num_prefix_tokens + before
-        shapes[f"context_{layer + 1:02d}"] = ["batch", spec.num_heads, tokens, head_dim]
+        shapes[context_name(layer)] = ["batch", spec.num_heads, tokens, head_dim]
         if after < before:
-            shapes[f"keep_{layer + 1:02d}"] = ["batch", after]
-            shapes[f"tokens_{layer + 1:02d}"] = ["batch", spec.num_prefix_tokens + after, spec.dim]
+            shapes[keep_name(layer)] = ["batch", after]
+            shapes[tokens_name(layer)] = ["batch", spec.num_prefix_tokens + after, spec.dim]
         before = after
     return shapes
 

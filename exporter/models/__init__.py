@@ -1,0 +1,1 @@
+"""A ViT behind one protocol, whatever family it is of and wherever its weights lie."""

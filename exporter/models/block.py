@@ -23,7 +23,7 @@ def heads(block: BlockParts, normed: Float[Tensor, "b t d"]) -> tuple[Tensor, Te
 def attention_half(
     block: BlockParts, tokens: Float[Tensor, "b t d"]
 ) -> tuple[Float[Tensor, "b t d"], Float[Tensor, "b h t"]]:
-    """x + attn(norm1 x), and the class token's attention logits per head, scaled, before their softmax.
+    """The sum x + attn(norm1 x), and the class token's attention logits per head, scaled, before their softmax.
 
     The row costs O(tokens · dim) beside the fused attention; the attention's own probabilities are not
     asked for, so that every runtime may keep it fused.
@@ -38,5 +38,5 @@ def attention_half(
 
 
 def mlp_half(block: BlockParts, tokens: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
-    """x + mlp(norm2 x)."""
+    """The sum x + mlp(norm2 x)."""
     return tokens + block.mlp_out(block.mlp(block.norm2(tokens)))

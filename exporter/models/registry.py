@@ -91,8 +91,12 @@ def _adapt_timm(model: nn.Module, request: ModelRequest) -> PrunableViT:
     return adapt(model, request.name, request.preprocessing)
 
 
-def _create(request: ModelRequest, num_classes: int | None, *, pretrained: bool, device: str = "cpu") -> nn.Module:
-    architecture = bundled.DIGITS_VIT.architecture if request.name == bundled.DIGITS_VIT.name else request.name
+def _create(
+    request: ModelRequest, num_classes: int | None, *, pretrained: bool, device: str = "cpu"
+) -> nn.Module:
+    architecture = (
+        bundled.DIGITS_VIT.architecture if request.name == bundled.DIGITS_VIT.name else request.name
+    )
     if not timm.is_model(architecture.removeprefix("timm/")):
         raise _unknown(request.name)
     kwargs = dict(request.model_kwargs)
@@ -105,9 +109,13 @@ def _create(request: ModelRequest, num_classes: int | None, *, pretrained: bool,
         raise ModelError(request.name, f"{error}", "keyword arguments that timm's model takes") from None
     except (OSError, RuntimeError) as error:
         if not pretrained:
-            raise ModelError(request.name, str(error).splitlines()[0], "a model that timm can build") from None
+            raise ModelError(
+                request.name, str(error).splitlines()[0], "a model that timm can build"
+            ) from None
         reason = f"no pretrained weights ({type(error).__name__})"
-        raise ModelError(request.name, reason, "a hub that can be reached", "or give --checkpoint FILE") from None
+        raise ModelError(
+            request.name, reason, "a hub that can be reached", "or give --checkpoint FILE"
+        ) from None
 
 
 def _unknown(name: str) -> ModelError:

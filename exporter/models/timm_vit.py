@@ -1,12 +1,14 @@
 """The adapter for timm's VisionTransformer and its distilled DeiT."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from timm.data import resolve_model_data_config
 from timm.layers import Attention, Mlp
 from timm.models.deit import VisionTransformerDistilled
 from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
+from typing_extensions import override
 
 from exporter.errors import ModelError
 from exporter.models.base import BlockParts, Classifier, PrunableViT
@@ -35,28 +37,34 @@ class TimmViT(PrunableViT):
         if reason:
             raise ModelError(name, reason, "a ViT that classifies from a class token")
         super().__init__(model, _spec(model, name, preprocessing or {}), weights_sha256(model))
-        self._blocks = [_parts(block) for block in model.blocks]
+        self._blocks = [_parts(block) for block in self.model.blocks]
 
     @property
+    @override
     def blocks(self) -> Sequence[BlockParts]:
         return self._blocks
 
     @property
+    @override
     def classifiers(self) -> Sequence[Classifier]:
         if isinstance(self.model, VisionTransformerDistilled):
             return [Classifier(0, self.model.head), Classifier(1, self.model.head_dist)]
         return [Classifier(0, self.model.head)]
 
+    @override
     def embed(self, images: Tensor) -> Tensor:
         tokens = self.model._pos_embed(self.model.patch_embed(images))
         return self.model.norm_pre(self.model.patch_drop(tokens))
 
+    @override
     def norm(self, tokens: Tensor) -> Tensor:
         return self.model.norm(tokens)
 
+    @override
     def features(self, normed: Tensor) -> Tensor:
         return self.model.fc_norm(normed)
 
+    @override
     def classify(self, normed: Tensor) -> Tensor:
         return self.model.forward_head(normed)
 
@@ -78,7 +86,7 @@ def why_not(model: nn.Module) -> str:
     return ""
 
 
-def _why_not_block(block: nn.Module) -> str:
+def _why_not_block(block: Any) -> str:
     if type(block) is not Block:
         return f"the layout {type(block).__name__}, not a pre-norm block of attention and MLP"
     if type(block.attn) is not Attention:
@@ -90,7 +98,7 @@ def _why_not_block(block: nn.Module) -> str:
     return ""
 
 
-def _parts(block: Block) -> BlockParts:
+def _parts(block: Any) -> BlockParts:
     attention, mlp = block.attn, block.mlp
     return BlockParts(
         whole=block,
@@ -114,7 +122,7 @@ def _parts(block: Block) -> BlockParts:
     )
 
 
-def _spec(model: VisionTransformer, name: str, overrides: dict[str, object]) -> ModelSpec:
+def _spec(model: Any, name: str, overrides: dict[str, object]) -> ModelSpec:
     block, embed = model.blocks[0], model.patch_embed
     return ModelSpec(
         name=name,

@@ -31,7 +31,15 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     expected = "a .safetensors file or a checkpoint of tensors"
     try:
         content = load_file(path) if path.suffix == ".safetensors" else _torch_load(path)
-    except (OSError, SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except (
+        OSError,
+        SafetensorError,
+        pickle.UnpicklingError,
+        RuntimeError,
+        EOFError,
+        ValueError,
+        KeyError,
+    ) as error:
         raise CheckpointError(str(path), _first_line(error), expected) from None
     for wrapper in WRAPPERS:
         if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):

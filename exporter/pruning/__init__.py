@@ -1,0 +1,1 @@
+"""The PyTorch reference of a pruned ViT."""

@@ -47,6 +47,8 @@ class PrunedViT(nn.Module):
         ScheduleError: The schedule is not this model's, or inter-layer scores are missing or of another shape.
     """
 
+    weighted_log_inter: Tensor | None
+
     def __init__(self, vit: PrunableViT, schedule: Schedule, inter: np.ndarray | None = None) -> None:
         super().__init__()
         check_fits(schedule, vit.spec)
@@ -63,7 +65,9 @@ class PrunedViT(nn.Module):
         """Logits of the pruned model."""
         return self.trace(images).logits
 
-    def trace(self, images: Float[Tensor, "b c h w"], forced: Mapping[int, Int[Tensor, "b _"]] | None = None) -> Trace:
+    def trace(
+        self, images: Float[Tensor, "b c h w"], forced: Mapping[int, Int[Tensor, "b _"]] | None = None
+    ) -> Trace:
         """Logits and decisions.
 
         Args:
@@ -80,7 +84,9 @@ class PrunedViT(nn.Module):
                 continue
             tokens, class_row = attention_half(block, tokens)
             score[layer] = self._score(layer, class_row, positions)
-            keep[layer] = keep_top_k(score[layer], self.schedule.keep[layer]) if forced is None else forced[layer]
+            keep[layer] = (
+                keep_top_k(score[layer], self.schedule.keep[layer]) if forced is None else forced[layer]
+            )
             tokens = mlp_half(block, take_tokens(tokens, keep[layer], self.vit.spec.num_prefix_tokens))
             positions = keep[layer] if positions is None else positions.gather(1, keep[layer])
         return Trace(self.vit.classify(self.vit.norm(tokens)), keep, score)
@@ -101,7 +107,11 @@ def _inter_table(vit: PrunableViT, schedule: Schedule, inter: np.ndarray | None)
     if schedule.scorer == "random":
         return torch.from_numpy(np.random.default_rng(schedule.seed).uniform(0.5, 1.0, shape))
     if inter is None:
-        raise ScheduleError(f"scorer {schedule.scorer}", "no inter-layer scores", "a calibration that holds them")
+        raise ScheduleError(
+            f"scorer {schedule.scorer}", "no inter-layer scores", "a calibration that holds them"
+        )
     if inter.shape != shape:
-        raise ScheduleError("inter-layer scores", f"shape {list(inter.shape)}", f"{list(shape)}, layers × patches")
+        raise ScheduleError(
+            "inter-layer scores", f"shape {list(inter.shape)}", f"{list(shape)}, layers × patches"
+        )
     return torch.from_numpy(np.asarray(inter, dtype=np.float64))

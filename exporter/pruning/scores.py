@@ -1,10 +1,9 @@
 """How patches are scored: class-token attention, and its fusion with inter-layer importance."""
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["SCORE_FLOOR", "intra_score", "log_fused"]
+__all__ = ["SCORE_FLOOR", "intra_score", "log_fused", "weigh_inter"]
 
 # The smallest score that counts: below it float32 logarithms meet subnormal numbers, which some runtimes flush.
 SCORE_FLOOR = 1e-30
@@ -32,12 +31,16 @@ def log_fused(
         weighted_log_inter: (1 − alpha)·log of the inter-layer scores, as `weigh_inter` gives it.
         alpha: Weight of the intra-layer score, in [0, 1].
     """
-    if alpha == 0.0:
-        assert weighted_log_inter is not None
+    if alpha == 0.0 and weighted_log_inter is not None:
         return weighted_log_inter
-    assert intra is not None
+    if intra is None:
+        raise ValueError(f"alpha={alpha} needs an intra-layer score")
     weighted_log_intra = alpha * intra.clamp_min(SCORE_FLOOR).log()
-    return weighted_log_intra if alpha == 1.0 else weighted_log_intra + weighted_log_inter
+    if alpha == 1.0:
+        return weighted_log_intra
+    if weighted_log_inter is None:
+        raise ValueError(f"alpha={alpha} needs an inter-layer score")
+    return weighted_log_intra + weighted_log_inter
 
 
 def weigh_inter(inter: Float[Tensor, "l n"], alpha: float) -> Float[Tensor, "l n"]:

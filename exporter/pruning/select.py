@@ -3,6 +3,8 @@
 Order and ties: score descending, then lower position; survivors stand in ascending position.
 """
 
+from typing import Any
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -15,7 +17,9 @@ def keep_top_k(score: Float[Tensor, "b n"], k: int) -> Int[Tensor, "b k"]:
     return torch.ops.star.keep_top_k(score, k)
 
 
-def take_tokens(tokens: Float[Tensor, "b t d"], keep: Int[Tensor, "b k"], num_prefix_tokens: int) -> Float[Tensor, "b s d"]:
+def take_tokens(
+    tokens: Float[Tensor, "b t d"], keep: Int[Tensor, "b k"], num_prefix_tokens: int
+) -> Float[Tensor, "b s d"]:
     """The prefix tokens and, behind them, the patches `keep` (counted from the first patch)."""
     return torch.ops.star.take_tokens(tokens, keep, num_prefix_tokens)
 
@@ -41,13 +45,17 @@ def _(tokens: Tensor, keep: Tensor, num_prefix_tokens: int) -> Tensor:
     return tokens.new_empty((tokens.shape[0], num_prefix_tokens + keep.shape[1], tokens.shape[2]))
 
 
-def _save_rows(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
+def _save_rows(
+    ctx: Any,
+    inputs: tuple[Tensor, Tensor, int],
+    output: Tensor,  # noqa: ARG001
+) -> None:
     tokens, keep, num_prefix_tokens = inputs
     ctx.save_for_backward(keep)
     ctx.shape, ctx.num_prefix_tokens = tokens.shape, num_prefix_tokens
 
 
-def _scatter_back(ctx: torch.autograd.function.FunctionCtx, grad: Tensor) -> tuple[Tensor, None, None]:
+def _scatter_back(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
     (keep,) = ctx.saved_tensors
     zeros = grad.new_zeros(ctx.shape)
     return zeros.scatter(1, _rows(zeros, keep, ctx.num_prefix_tokens), grad), None, None

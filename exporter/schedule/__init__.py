@@ -1,0 +1,1 @@
+"""How many patches each layer keeps, and what that saves."""

@@ -61,15 +61,21 @@ def manual_schedule(
 
 def keep_everything(spec: ModelSpec) -> Schedule:
     """The dense model as a schedule: every rate is 1."""
-    return _schedule(spec, (1.0,) * spec.depth, ScheduleSettings(scorer="intra"), rho=1.0, acs=None, inter_sha256="")
+    return _schedule(
+        spec, (1.0,) * spec.depth, ScheduleSettings(scorer="intra"), rho=1.0, acs=None, inter_sha256=""
+    )
 
 
 def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
     """Raise ScheduleError, naming the layer that is wrong, unless the schedule is one of this model's."""
     if len(schedule.rates) != spec.depth or len(schedule.keep) != spec.depth:
-        raise ScheduleError("schedule", f"{len(schedule.rates)} layers", f"{spec.depth}, the depth of {spec.name}")
+        raise ScheduleError(
+            "schedule", f"{len(schedule.rates)} layers", f"{spec.depth}, the depth of {spec.name}"
+        )
     if schedule.num_patches != spec.num_patches:
-        raise ScheduleError("schedule", f"{schedule.num_patches} patches", f"{spec.num_patches} of {spec.name}")
+        raise ScheduleError(
+            "schedule", f"{schedule.num_patches} patches", f"{spec.num_patches} of {spec.name}"
+        )
     for layer, rate in enumerate(schedule.rates, start=1):
         if not 0.0 < rate <= 1.0:
             raise ScheduleError(f"schedule, layer {layer}", f"rate {rate}", "a rate in (0, 1]")
@@ -77,7 +83,9 @@ def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
     for layer, (came, expected) in enumerate(zip(schedule.keep, right, strict=True), start=1):
         if came != expected:
             raise ScheduleError(
-                f"schedule, layer {layer}", f"{came} patches", f"{expected}, which its rate {schedule.rates[layer - 1]} gives"
+                f"schedule, layer {layer}",
+                f"{came} patches",
+                f"{expected}, which its rate {schedule.rates[layer - 1]} gives",
             )
 
 

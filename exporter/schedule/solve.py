@@ -27,7 +27,9 @@ def rho_for(plan: Callable[[float], Schedule], cost: Callable[[Schedule], float]
         return plan(1.0)
     least = plan(LEAST_RHO)
     if cost(least) > target:
-        raise ScheduleError("target", f"{target:.6g}", f"at least {cost(least):.6g}, what rho = {LEAST_RHO} costs")
+        raise ScheduleError(
+            "target", f"{target:.6g}", f"at least {cost(least):.6g}, what rho = {LEAST_RHO} costs"
+        )
     low, high = LEAST_RHO, 1.0
     for _ in range(BISECTIONS):
         middle = (low + high) / 2

@@ -1,0 +1,1 @@
+"""One graph pass a file; `exporter.lowering.pipeline` lists them."""

@@ -9,7 +9,7 @@ import onnx_graphsurgeon as gs
 from exporter.lowering.markers import DOMAIN
 from exporter.records import ModelSpec, Schedule
 
-__all__ = ["Facts", "Pass", "keep_name", "markers", "replace"]
+__all__ = ["Facts", "Pass", "markers", "replace"]
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,6 @@ class Facts:
 
 
 Pass: TypeAlias = Callable[[gs.Graph, Facts], int]
-
-
-def keep_name(layer: int) -> str:
-    """The tensor of a 0-based layer's survivors; the name counts layers from 1, as the papers do."""
-    return f"keep_{layer + 1:02d}"
 
 
 def markers(graph: gs.Graph, kind: str) -> Iterator[gs.Node]:

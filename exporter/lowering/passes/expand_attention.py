@@ -17,7 +17,8 @@ def expand_attention(graph: gs.Graph, facts: Facts) -> int:
         query, key, value = node.inputs
         name = node.outputs[0].name
         scaled, turned, logits, weights = (
-            gs.Variable(f"{name}/{part}", dtype=np.float32) for part in ("scaled", "key_t", "logits", "weights")
+            gs.Variable(f"{name}/{part}", dtype=np.float32)
+            for part in ("scaled", "key_t", "logits", "weights")
         )
         scale = gs.Constant(f"{name}/scale", np.array(node.attrs["scale"], dtype=np.float32))
         replace(

@@ -32,7 +32,9 @@ def _expand_keep_top_k(graph: gs.Graph, node: gs.Node) -> None:
     name = node.outputs[0].name
     k = gs.Constant(f"{name}/k", np.array([node.attrs["k"]], dtype=np.int64))
     best, order = gs.Variable(f"{name}/best", np.float32), gs.Variable(f"{name}/order", np.int64)
-    by_score = gs.Node("TopK", f"{name}/by_score", {"axis": 1, "largest": 1, "sorted": 1}, [score, k], [best, order])
+    by_score = gs.Node(
+        "TopK", f"{name}/by_score", {"axis": 1, "largest": 1, "sorted": 1}, [score, k], [best, order]
+    )
     by_position = gs.Node("TopK", f"{name}/by_position", {"axis": 1, "largest": 0, "sorted": 1}, [order, k])
     replace(graph, node, [by_score, by_position])
     by_position.outputs.append(gs.Variable(f"{name}/rank", np.int64))
@@ -60,9 +62,16 @@ def _expand_take_tokens(graph: gs.Graph, node: gs.Node) -> None:
         graph,
         node,
         [
-            gs.Node("Slice", f"{name}/take_prefix", inputs=[tokens, constant("zero", [0]), ends[0], axis], outputs=[head]),
+            gs.Node(
+                "Slice",
+                f"{name}/take_prefix",
+                inputs=[tokens, constant("zero", [0]), ends[0], axis],
+                outputs=[head],
+            ),
             gs.Node("Slice", f"{name}/take_patches", inputs=[tokens, *ends, axis], outputs=[patches]),
-            gs.Node("Unsqueeze", f"{name}/rows_of", inputs=[keep, constant("last_axis", [-1])], outputs=[rows]),
+            gs.Node(
+                "Unsqueeze", f"{name}/rows_of", inputs=[keep, constant("last_axis", [-1])], outputs=[rows]
+            ),
             gs.Node("GatherND", f"{name}/gather", {"batch_dims": 1}, [patches, rows], [survivors]),
             gs.Node("Concat", f"{name}/join", {"axis": 1}, [head, survivors]),
         ],

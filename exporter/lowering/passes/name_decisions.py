@@ -3,7 +3,8 @@
 import onnx_graphsurgeon as gs
 
 from exporter.lowering.markers import ATTENTION, KEEP_TOP_K, TAKE_TOKENS
-from exporter.lowering.passes.base import Facts, keep_name, markers
+from exporter.lowering.passes.base import Facts, markers
+from exporter.tensor_names import context_name, keep_name, tokens_name
 
 __all__ = ["name_decisions"]
 
@@ -15,9 +16,9 @@ def name_decisions(graph: gs.Graph, facts: Facts) -> int:
     """
     pruning = facts.schedule.pruning_layers
     names = {
-        KEEP_TOP_K: [keep_name(layer) for layer in pruning],
-        TAKE_TOKENS: [f"tokens_{layer + 1:02d}" for layer in pruning],
-        ATTENTION: [f"context_{layer + 1:02d}" for layer in range(facts.spec.depth)],
+        KEEP_TOP_K: [keep_name(layer + 1) for layer in pruning],
+        TAKE_TOKENS: [tokens_name(layer + 1) for layer in pruning],
+        ATTENTION: [context_name(layer + 1) for layer in range(facts.spec.depth)],
     }
     for kind, wanted in names.items():
         for node, name in zip(markers(graph, kind), wanted, strict=True):

@@ -25,7 +25,14 @@ def uint8_input(graph: gs.Graph, facts: Facts) -> int:
     for index, (op, operand) in enumerate(steps):
         last = index == len(steps) - 1
         result = images if last else gs.Variable(f"images/step_{index}", np.float32)
-        nodes.append(gs.Node(op, f"images/{op.lower()}_{index}", inputs=[value, gs.Constant(f"images/operand_{index}", operand)], outputs=[result]))
+        nodes.append(
+            gs.Node(
+                op,
+                f"images/{op.lower()}_{index}",
+                inputs=[value, gs.Constant(f"images/operand_{index}", operand)],
+                outputs=[result],
+            )
+        )
         value = result
     graph.nodes[:0] = nodes
     graph.inputs = [pixels]

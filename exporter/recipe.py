@@ -1,0 +1,92 @@
+"""Everything that a compilation can be told, once; every verb of the command line takes its flags from here."""
+
+import dataclasses
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from exporter.errors import RecipeError
+from exporter.options import from_table, option
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = ["Recipe", "read_recipe"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A compilation: the model, the images, how much to prune, what to make, how to prove it."""
+
+    model: str = option(dataclasses.MISSING, "A timm name, or a bundled model.")
+    checkpoint: Path | None = option(None, "Trained weights: safetensors, or a torch file of tensors.")
+    num_classes: int | None = option(None, "Classes of the head; the checkpoint's own by default.")
+    model_kwargs: dict[str, Any] = option(
+        {}, "What differs from the named model, e.g. img_size=32 patch_size=4."
+    )
+    preprocess: dict[str, Any] = option(
+        {}, "What differs from the model's own preprocessing, e.g. crop_pct=1.0."
+    )
+    device: str = option("cpu", "Where PyTorch computes, e.g. cpu or cuda.")
+
+    images: Path = option(dataclasses.MISSING, "A folder of images, or one folder a class, to calibrate on.")
+    eval_images: Path | None = option(None, "Images to compare and measure on; the calibration's by default.")
+    class_map: Path | None = option(None, "JSON: folder name to class index, where sorted order is not it.")
+    max_images: int = option(512, "At most so many images for calibration, drawn by the seed.")
+    max_eval_images: int = option(1000, "At most so many images for accuracy, drawn by the seed.")
+    check_images: int = option(64, "So many images for parity and for reference.npz.")
+    seed: int = option(0, "Seed of every draw.")
+
+    gamma: int | None = option(None, "Classes an image whose relevance counts; 6, or all if there are fewer.")
+    protocol: str = option("all", "all: every image once. paper: ten random batches.", ("all", "paper"))
+    relevance_dtype: str = option("float64", "Precision of the relevance.", ("float64", "float32"))
+
+    method: str = option("star", "How patches are pruned.", ("star",))
+    rho: float | None = option(None, "The least retention rate, in (0, 1].")
+    mac_reduction: float | None = option(
+        None, "Share of the MACs to save, in (0, 1); rho is then solved for."
+    )
+    scorer: str = option("fused", "What patches are chosen by.", ("fused", "intra", "inter", "random"))
+    alpha: float = option(0.15, "Weight of the class token's attention in the fused score, in [0, 1].")
+    anchors: str = option("minmax", "Where rates of 1 and rho are put.", ("minmax", "endpoints"))
+
+    target: str = option("onnxruntime-fp32", "The runtime and precision to lower for.")
+    input: str = option("float32", "uint8 builds the normalisation into the graph.", ("float32", "uint8"))
+    batch: int = option(8, "Images per run in the throughput comparison.")
+    rounds: int = option(20, "Rounds of the throughput comparison; 0 leaves it out.")
+    threads: int = option(0, "CPU threads of the runtime; 0 is one a physical core.")
+
+    def __post_init__(self) -> None:
+        """Raise RecipeError for a value that no stage would take."""
+        for name, least in (
+            ("max_images", 1),
+            ("max_eval_images", 1),
+            ("check_images", 1),
+            ("batch", 1),
+            ("rounds", 0),
+            ("threads", 0),
+        ):
+            if getattr(self, name) < least:
+                raise RecipeError(name, str(getattr(self, name)), f"at least {least}")
+        if self.rho is not None and self.mac_reduction is not None:
+            raise RecipeError("rho and mac_reduction", "both", "one of them")
+        if self.mac_reduction is not None and not 0.0 < self.mac_reduction < 1.0:
+            raise RecipeError("mac_reduction", str(self.mac_reduction), "a share in (0, 1)")
+
+
+def read_recipe(path: Path) -> Mapping[str, Any]:
+    """The values that a TOML recipe sets; its paths are taken from where the recipe lies.
+
+    Raises:
+        RecipeError: The file is not TOML, or a key or value is not one of a recipe.
+    """
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise RecipeError(str(path), str(error), "a TOML recipe") from None
+    values = from_table(Recipe, table, str(path))
+    return {key: path.parent / value if isinstance(value, Path) else value for key, value in values.items()}

@@ -1,0 +1,39 @@
+"""The tensor names that lowering writes into a model and that every runner is asked for.
+
+A pruning layer is named by its 1-based number with two digits: `keep_03` holds the patches that layer 3
+keeps, ascending, counted within the patches that reached it; `score_03` their log fused scores.
+"""
+
+from collections.abc import Iterable
+
+__all__ = ["IMAGES", "LOGITS", "context_name", "keep_layers", "keep_name", "score_name", "tokens_name"]
+
+IMAGES = "images"
+LOGITS = "logits"
+_KEEP = "keep_"
+
+
+def keep_name(layer: int) -> str:
+    """Name of the kept patches of a 1-based layer."""
+    return f"{_KEEP}{layer:02d}"
+
+
+def score_name(layer: int) -> str:
+    """Name of the scores of the patches that reach a 1-based layer."""
+    return f"score_{layer:02d}"
+
+
+def tokens_name(layer: int) -> str:
+    """Name of the tokens that a 1-based layer hands to its MLP, pruned."""
+    return f"tokens_{layer:02d}"
+
+
+def context_name(layer: int) -> str:
+    """Name of what the attention of a 1-based layer gives, head by head."""
+    return f"context_{layer:02d}"
+
+
+def keep_layers(names: Iterable[str]) -> tuple[int, ...]:
+    """The 1-based layers, ascending, whose kept patches are among `names`."""
+    numbers = (name.removeprefix(_KEEP) for name in names if name.startswith(_KEEP))
+    return tuple(sorted(int(number) for number in numbers if number.isdigit()))
