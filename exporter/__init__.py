@@ -1,3 +1,29 @@
 """A deployment compiler for pruned Vision Transformers."""
 
+import importlib
+from typing import Any
+
 __version__ = "0.1.0"
+
+# Where each public name lives. They are imported when they are used: `import exporter` needs numpy alone.
+_PUBLIC = {
+    "Recipe": ("exporter.recipe", "Recipe"),
+    "UserError": ("exporter.errors", "UserError"),
+    "calibrate": ("exporter.api", "calibrate"),
+    "check": ("exporter.checking", "check"),
+    "compile": ("exporter.compilation", "compile_model"),
+    "export": ("exporter.api", "export"),
+    "inspect": ("exporter.inspection", "inspect_artefact"),
+    "load_model": ("exporter.api", "load_model"),
+    "plan": ("exporter.api", "plan"),
+    "prune": ("exporter.api", "prune"),
+}
+
+__all__ = [*_PUBLIC, "__version__"]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _PUBLIC[name]
+    return getattr(importlib.import_module(module), attribute)

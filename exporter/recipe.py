@@ -1,11 +1,10 @@
 """Everything that a compilation can be told, once; every verb of the command line takes its flags from here."""
 
-import dataclasses
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from exporter.errors import RecipeError
 from exporter.options import from_table, option
@@ -15,14 +14,20 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["Recipe", "read_recipe"]
+__all__ = ["Recipe", "needed", "read_recipe"]
+
+ValueT = TypeVar("ValueT")
+
+
+# A quartile of fewer rounds is one round's word.
+LEAST_ROUNDS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """A compilation: the model, the images, how much to prune, what to make, how to prove it."""
 
-    model: str = option(dataclasses.MISSING, "A timm name, or a bundled model.")
+    model: str | None = option(None, "A timm name, or a bundled model.")
     checkpoint: Path | None = option(None, "Trained weights: safetensors, or a torch file of tensors.")
     num_classes: int | None = option(None, "Classes of the head; the checkpoint's own by default.")
     model_kwargs: dict[str, Any] = option(
@@ -33,7 +38,7 @@ class Recipe:
     )
     device: str = option("cpu", "Where PyTorch computes, e.g. cpu or cuda.")
 
-    images: Path = option(dataclasses.MISSING, "A folder of images, or one folder a class, to calibrate on.")
+    images: Path | None = option(None, "A folder of images, or one folder a class, to calibrate on.")
     eval_images: Path | None = option(None, "Images to compare and measure on; the calibration's by default.")
     class_map: Path | None = option(None, "JSON: folder name to class index, where sorted order is not it.")
     max_images: int = option(512, "At most so many images for calibration, drawn by the seed.")
@@ -41,6 +46,7 @@ class Recipe:
     check_images: int = option(64, "So many images for parity and for reference.npz.")
     seed: int = option(0, "Seed of every draw.")
 
+    calibration: Path | None = option(None, "A calibration that was made before, in place of a new one.")
     gamma: int | None = option(None, "Classes an image whose relevance counts; 6, or all if there are fewer.")
     protocol: str = option("all", "all: every image once. paper: ten random batches.", ("all", "paper"))
     relevance_dtype: str = option("float64", "Precision of the relevance.", ("float64", "float32"))
@@ -72,10 +78,23 @@ class Recipe:
         ):
             if getattr(self, name) < least:
                 raise RecipeError(name, str(getattr(self, name)), f"at least {least}")
+        if 0 < self.rounds < LEAST_ROUNDS:
+            raise RecipeError("rounds", str(self.rounds), f"0, or at least {LEAST_ROUNDS} for quartiles")
         if self.rho is not None and self.mac_reduction is not None:
             raise RecipeError("rho and mac_reduction", "both", "one of them")
         if self.mac_reduction is not None and not 0.0 < self.mac_reduction < 1.0:
             raise RecipeError("mac_reduction", str(self.mac_reduction), "a share in (0, 1)")
+
+
+def needed(value: ValueT | None, flag: str, expected: str) -> ValueT:
+    """The value of a flag that this step cannot do without.
+
+    Raises:
+        RecipeError: It was not given.
+    """
+    if value is None:
+        raise RecipeError(flag, "nothing", expected)
+    return value
 
 
 def read_recipe(path: Path) -> Mapping[str, Any]:

@@ -21,7 +21,7 @@ def stamp(model: onnx.ModelProto, pruned: PrunedViT, target: Target) -> onnx.Mod
         "version": exporter.__version__,
         "model": to_json(pruned.vit.spec),
         "weights_sha256": pruned.vit.weights_sha256,
-        "method": pruned.schedule.method if pruned.schedule.pruning_layers else "dense",
+        "method": pruned.method,
         "schedule": schedule,
         "schedule_sha256": hashlib.sha256(schedule.encode()).hexdigest(),
         "preprocessing": to_json(pruned.vit.spec.preprocessing),

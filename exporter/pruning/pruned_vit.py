@@ -14,6 +14,7 @@ from exporter.models.block import attention_half, mlp_half
 from exporter.pruning.scores import intra_score, log_fused, weigh_inter
 from exporter.pruning.select import keep_top_k, take_tokens
 from exporter.records import Schedule
+from exporter.schedule.macs import MacCount, pruned_macs
 from exporter.schedule.plan import check_fits
 
 __all__ = ["PrunedViT", "Trace"]
@@ -60,6 +61,16 @@ class PrunedViT(nn.Module):
         self.register_buffer(
             "weighted_log_inter", None if table is None else weigh_inter(table, self.alpha).to(vit.device)
         )
+
+    @property
+    def method(self) -> str:
+        """The schedule's method, "dense" where it drops nothing."""
+        return self.schedule.method if self._layers else "dense"
+
+    @property
+    def macs(self) -> MacCount:
+        """Multiply-adds of one image."""
+        return pruned_macs(self.vit.spec, self.schedule.keep)
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b classes"]:
         """Logits of the pruned model."""

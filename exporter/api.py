@@ -1,0 +1,165 @@
+"""The steps of a compilation as functions: what the verbs of the command line call, and what a program can."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import onnx
+from torch import nn
+
+from exporter.calibration.calibrate import calibrate_to
+from exporter.calibration.images import ImageFolder, list_images, sample
+from exporter.calibration.record import Calibration, CalibrationSettings, check_fits, load_calibration
+from exporter.errors import ScheduleError
+from exporter.lowering.pipeline import lower
+from exporter.models.base import PrunableViT
+from exporter.models.registry import ModelRequest, adapt, load
+from exporter.progress import Advance
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.recipe import Recipe, needed
+from exporter.records import ModelSpec, Schedule
+from exporter.schedule.macs import dense_macs, pruned_macs
+from exporter.schedule.plan import ScheduleSettings, keep_everything, star_schedule
+from exporter.schedule.solve import rho_for
+from exporter.targets import target_named
+
+__all__ = [
+    "calibrate",
+    "dense",
+    "eval_images",
+    "export",
+    "load_model",
+    "model_request",
+    "plan",
+    "prune",
+    "read_calibration",
+]
+
+
+def model_request(recipe: Recipe) -> ModelRequest:
+    """The part of a recipe that names the model."""
+    return ModelRequest(
+        name=needed(recipe.model, "--model", "a timm name or a bundled model"),
+        checkpoint=recipe.checkpoint,
+        num_classes=recipe.num_classes,
+        model_kwargs=recipe.model_kwargs,
+        preprocessing=recipe.preprocess,
+    )
+
+
+def load_model(recipe: Recipe, model: PrunableViT | nn.Module | None = None) -> PrunableViT:
+    """The recipe's ViT, or the one that is given: an adapter as it is, a timm module behind its adapter.
+
+    Raises:
+        ModelError: The model is unknown or cannot be pruned.
+        CheckpointError: The checkpoint is not this model's.
+    """
+    if isinstance(model, PrunableViT):
+        return model
+    if model is not None:
+        return adapt(model, recipe.model or "vit", recipe.preprocess)
+    return load(model_request(recipe), recipe.device)
+
+
+def calibrate(
+    vit: PrunableViT, recipe: Recipe, path: Path, on_progress: Advance | None = None
+) -> Calibration:
+    """Calibrate on the recipe's images into a file, or read the calibration that the recipe names.
+
+    Interrupted and called again, it goes on where it stood.
+
+    Raises:
+        CalibrationError: The settings do not suit the model or the images, or the file is another model's.
+        ImageError: There are no images.
+    """
+    given = read_calibration(vit, recipe)
+    if given is not None:
+        return given
+    settings = CalibrationSettings(
+        protocol=recipe.protocol,
+        max_images=recipe.max_images,
+        gamma=recipe.gamma,
+        relevance=recipe.scorer in ("fused", "inter"),
+        dtype=recipe.relevance_dtype,
+        seed=recipe.seed,
+    )
+    folder = list_images(needed(recipe.images, "--images", "a folder of images"))
+    return calibrate_to(path, vit, folder, settings, on_progress)
+
+
+def read_calibration(vit: PrunableViT, recipe: Recipe) -> Calibration | None:
+    """The calibration that the recipe names, None where it names none.
+
+    Raises:
+        ArtefactError: The file is no calibration.
+        CalibrationError: It was made for another model or input size.
+    """
+    if recipe.calibration is None:
+        return None
+    calibration = load_calibration(recipe.calibration)
+    check_fits(calibration, vit.spec, vit.weights_sha256)
+    return calibration
+
+
+def plan(recipe: Recipe, spec: ModelSpec, acs: Sequence[float], inter_sha256: str = "") -> Schedule:
+    """The schedule for the recipe's rho, or for the share of MACs that it wants to save.
+
+    Args:
+        recipe: Says which, and how patches are scored.
+        spec: The model's shape.
+        acs: One value a layer.
+        inter_sha256: Names the inter-layer scores that the schedule is for.
+
+    Raises:
+        ScheduleError: Neither is given, or one is out of range or out of reach.
+    """
+    settings = ScheduleSettings(recipe.scorer, recipe.alpha, recipe.anchors, recipe.seed)
+
+    def of_rho(rho: float) -> Schedule:
+        return star_schedule(spec, acs, rho, settings, inter_sha256)
+
+    def cost(schedule: Schedule) -> float:
+        return pruned_macs(spec, schedule.keep).total
+
+    if recipe.mac_reduction is not None:
+        return rho_for(of_rho, cost, (1.0 - recipe.mac_reduction) * dense_macs(spec).total)
+    if recipe.rho is None:
+        raise ScheduleError("rho", "nothing", "a value in (0, 1]", "or give --mac-reduction")
+    return of_rho(recipe.rho)
+
+
+def prune(vit: PrunableViT, schedule: Schedule, calibration: Calibration | None = None) -> PrunedViT:
+    """The PyTorch reference of the pruned model.
+
+    Raises:
+        ScheduleError: The schedule is not this model's, or was made with other inter-layer scores.
+    """
+    inter = None if calibration is None else calibration.inter
+    if calibration is not None and schedule.inter_sha256 not in ("", calibration.inter_sha256):
+        got = f"inter-layer scores {calibration.inter_sha256[:12]}"
+        raise ScheduleError("schedule", got, f"{schedule.inter_sha256[:12]}, which it was made with")
+    return PrunedViT(vit, schedule, inter)
+
+
+def dense(vit: PrunableViT) -> PrunedViT:
+    """The model as it was trained, in the same form: every layer keeps everything."""
+    return PrunedViT(vit, keep_everything(vit.spec))
+
+
+def export(pruned: PrunedViT, recipe: Recipe) -> onnx.ModelProto:
+    """The ONNX model for the recipe's target and input.
+
+    Raises:
+        ModelError: The target is unknown, or the model does not fit into one file.
+    """
+    return lower(pruned, target_named(recipe.target), recipe.input)
+
+
+def eval_images(recipe: Recipe, spec: ModelSpec) -> ImageFolder:
+    """The images to compare and measure on: those of the recipe, drawn by its seed.
+
+    Raises:
+        ImageError: There are none.
+    """
+    place = needed(recipe.eval_images or recipe.images, "--images", "a folder of images")
+    folder = list_images(place, num_classes=spec.num_classes, class_map=recipe.class_map)
+    return sample(folder, recipe.max_eval_images, recipe.seed)

@@ -1,0 +1,165 @@
+"""The calibration: streams the images once, in order, and adds up what each of them tells."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+import torch
+
+from exporter.calibration.images import ImageFolder, dataset_sha256
+from exporter.calibration.importance import ImageScores, acs_of_images, scores_of_image
+from exporter.calibration.pixels import LoadedImage, SkippedImage, normalise, stream
+from exporter.calibration.plan import PlannedImage, count_rounds, plan
+from exporter.calibration.record import (
+    Calibration,
+    CalibrationRecord,
+    CalibrationSettings,
+    save_calibration,
+)
+from exporter.calibration.sums import Sums, load_sums, save_sums
+from exporter.calibration.trace import in_dtype
+from exporter.errors import ImageError
+from exporter.files import writable_folder
+from exporter.models.base import PrunableViT
+from exporter.records import to_json
+
+__all__ = ["calibrate", "calibrate_to"]
+
+SAVE_EVERY = 16  # images between two writes of the partial sums
+ACS_CHUNK = (
+    8  # images in one forward pass where ACS alone is wanted; fixed, so that results do not depend on it
+)
+
+OnProgress = Callable[[int, int], object]
+
+
+def calibrate_to(
+    path: Path,
+    vit: PrunableViT,
+    images: ImageFolder,
+    settings: CalibrationSettings,
+    on_progress: OnProgress | None = None,
+) -> Calibration:
+    """Calibrate into a file; interrupted and called again, it goes on where it stood, to the same bytes.
+
+    Partial sums lie beside the file until it is written.
+
+    Raises:
+        OutputError: The place cannot be written.
+        CalibrationError: The settings do not suit the model or the number of images.
+        ImageError: No image can be read.
+    """
+    writable_folder(path.parent)
+    partial = path.with_name(f"{path.name}.partial")
+    calibration = calibrate(vit, images, settings, partial=partial, on_progress=on_progress)
+    save_calibration(calibration, path)
+    partial.unlink(missing_ok=True)
+    return calibration
+
+
+def calibrate(
+    vit: PrunableViT,
+    images: ImageFolder,
+    settings: CalibrationSettings,
+    *,
+    partial: Path | None = None,
+    on_progress: OnProgress | None = None,
+) -> Calibration:
+    """Inter-layer importance and ACS of an unpruned ViT over a folder of images.
+
+    Each image's relevance is computed alone, so that no other image can change it.
+
+    Args:
+        vit: In eval mode; it is not changed. Where the settings ask for another dtype, a copy computes.
+        images: All images that may be drawn from.
+        settings: What to compute, and from how many images.
+        partial: Where sums are kept while it runs and when it is interrupted. Those of the same model, images
+            and settings are gone on with; any other file there is replaced.
+        on_progress: Called with the images behind us and the images in all.
+
+    Raises:
+        CalibrationError: The settings do not suit the model or the number of images.
+        ImageError: No image can be read.
+    """
+    classes = settings.classes_of(vit.spec) if settings.relevance else 0
+    planned = plan(images, settings)
+    digest = dataset_sha256([item.file for item in planned])
+    key = _key(vit, digest, settings)
+    sums = (partial and load_sums(partial, key)) or Sums.zero(vit.spec, count_rounds(settings))
+    scorer = in_dtype(vit, getattr(torch, settings.dtype)) if settings.relevance else vit
+    chunks = _chunks(scorer, planned[sums.done :], classes, settings)
+    try:
+        for chunk in chunks:
+            before = sums.done
+            sums = _added(sums, chunk)
+            if partial and before // SAVE_EVERY != sums.done // SAVE_EVERY:
+                save_sums(sums, partial, key)
+            if on_progress:
+                on_progress(sums.done, len(planned))
+    except KeyboardInterrupt:
+        if partial:
+            save_sums(sums, partial, key)
+        raise
+    return _finished(vit, images, sums, digest, settings)
+
+
+Scored = tuple[PlannedImage, ImageScores | None]
+
+
+def _chunks(
+    vit: PrunableViT, planned: Sequence[PlannedImage], classes: int, settings: CalibrationSettings
+) -> Iterator[list[Scored]]:
+    """The planned images with their scores, None for those that cannot be read; chunk by chunk, in order."""
+    loaded = zip(planned, stream([item.file for item in planned], vit.spec.preprocessing), strict=True)
+    while chunk := list(islice(loaded, 1 if settings.relevance else ACS_CHUNK)):
+        good = [image for _, image in chunk if isinstance(image, LoadedImage)]
+        scores = iter(_scored(vit, chunk[0][0], good, classes, settings) if good else ())
+        yield [(item, None if isinstance(image, SkippedImage) else next(scores)) for item, image in chunk]
+
+
+def _scored(
+    vit: PrunableViT,
+    first: PlannedImage,
+    good: Sequence[LoadedImage],
+    classes: int,
+    settings: CalibrationSettings,
+) -> list[ImageScores]:
+    pixels = torch.stack([image.pixels for image in good]).to(vit.device)
+    inputs = normalise(pixels, vit.spec.preprocessing)
+    if settings.relevance:
+        return [scores_of_image(vit, inputs, classes if first.rounds else 0, settings.normalize)]
+    return acs_of_images(vit, inputs)
+
+
+def _added(sums: Sums, chunk: Sequence[Scored]) -> Sums:
+    for item, scores in chunk:
+        sums = sums.plus_skipped() if scores is None else sums.plus(scores, item.rounds, in_acs=item.in_acs)
+    return sums
+
+
+def _finished(
+    vit: PrunableViT, images: ImageFolder, sums: Sums, digest: str, settings: CalibrationSettings
+) -> Calibration:
+    _, used, skipped, in_acs, empty_rows = (int(count) for count in sums.counts)
+    if used == 0 or in_acs == 0:
+        raise ImageError(str(images.root), f"{skipped} images, none of which can be read", "readable images")
+    record = CalibrationRecord(
+        model=vit.spec.name,
+        weights_sha256=vit.weights_sha256,
+        dataset_sha256=digest,
+        images=used,
+        skipped=skipped,
+        empty_rows=empty_rows,
+        grid=vit.spec.grid,
+        preprocessing=vit.spec.preprocessing,
+        settings=settings,
+    )
+    return Calibration(record, sums.mean_acs(), sums.mean_inter() if settings.relevance else None)
+
+
+def _key(vit: PrunableViT, dataset: str, settings: CalibrationSettings) -> str:
+    """Names a job: sums of another model, other images or settings, or another machine's arithmetic do not fit."""
+    where = f"{torch.__version__} {vit.device.type}"
+    parts = (vit.weights_sha256, dataset, to_json(vit.spec), to_json(settings), where)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()

@@ -1,0 +1,50 @@
+"""Relevance on its way back through a block, all classes side by side; axes as in `trace`, with k for classes."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from exporter.calibration import rules
+from exporter.calibration.trace import BlockTrace
+from exporter.models.base import BlockParts
+
+__all__ = ["to_attention", "to_block_input", "to_middle"]
+
+
+def to_middle(block: BlockParts, seen: BlockTrace, cam: Float[Tensor, "b k t d"]) -> Float[Tensor, "b k t d"]:
+    """From the block's output to the tokens between its attention and its MLP."""
+    middle = seen.middle.unsqueeze(1)
+    skip, branch = rules.add(cam, middle, seen.mlp_branch.unsqueeze(1))
+    branch = rules.linear(branch, seen.fc2_input.unsqueeze(1), block.fc2.weight)
+    branch = rules.linear(branch, seen.normed2.unsqueeze(1), block.fc1.weight)
+    return rules.clone(skip.add_(branch), middle)
+
+
+def to_attention(
+    block: BlockParts, seen: BlockTrace, cam: Float[Tensor, "b k t d"]
+) -> tuple[Float[Tensor, "b k t d"], Float[Tensor, "b k h t t"], Float[Tensor, "b k h t c"]]:
+    """From the tokens after attention to the skip connection, to the attention itself and to the values."""
+    skip, branch = rules.add(cam, seen.tokens.unsqueeze(1), seen.attention_branch.unsqueeze(1))
+    branch = rules.linear(branch, seen.proj_input.unsqueeze(1), block.proj.weight)
+    context = branch.unflatten(-1, (block.num_heads, block.head_dim)).transpose(2, 3)
+    attention, value = rules.matmul(
+        context, seen.attention.unsqueeze(1), seen.value.unsqueeze(1), seen.context.unsqueeze(1)
+    )
+    return skip, attention, value
+
+
+def to_block_input(
+    block: BlockParts,
+    seen: BlockTrace,
+    skip: Float[Tensor, "b k t d"],
+    attention: Float[Tensor, "b k h t t"],
+    value: Float[Tensor, "b k h t c"],
+) -> Float[Tensor, "b k t d"]:
+    """From the three of `to_attention` to the block's input."""
+    key = seen.key.unsqueeze(1).transpose(-2, -1)
+    query_cam, key_cam = rules.matmul(attention, seen.query.unsqueeze(1), key, seen.products.unsqueeze(1))
+    qkv = (
+        torch.stack((query_cam, key_cam.transpose(-2, -1), value), dim=2).permute(0, 1, 4, 2, 3, 5).flatten(3)
+    )
+    branch = rules.linear(qkv, seen.normed1.unsqueeze(1), block.qkv.weight)
+    return rules.clone(skip + branch, seen.tokens.unsqueeze(1))

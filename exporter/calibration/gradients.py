@@ -1,0 +1,84 @@
+"""The gradient of a logit on its way back through a block, all classes side by side.
+
+Written out by hand where the classes can share work (weights, attention, the activation's derivative); norms and
+scales, which are cheap and of any kind, go through autograd. Axes as in `trace`, with k for classes.
+"""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from exporter.calibration.trace import BlockTrace
+from exporter.models.base import BlockParts
+
+__all__ = ["pull_back", "to_attention", "to_block_input", "to_context", "to_middle"]
+
+
+def pull_back(
+    function: Callable[[Tensor], Tensor],
+    value: Float[Tensor, "b ..."],
+    gradient: Float[Tensor, "b k ..."],
+) -> Float[Tensor, "b k ..."]:
+    """Gradient with regard to `value` from the one with regard to `function(value)`, of the same shape.
+
+    `function` takes tensors [images, ...] and treats each image alone.
+    """
+    if isinstance(function, nn.Identity):
+        return gradient
+    with torch.enable_grad():
+        leaf = value.detach().unsqueeze(1).expand_as(gradient).flatten(0, 1).requires_grad_()
+        (result,) = torch.autograd.grad(function(leaf), leaf, gradient.flatten(0, 1))
+    return result.view_as(gradient)
+
+
+def to_middle(
+    block: BlockParts, seen: BlockTrace, gradient: Float[Tensor, "b k t d"]
+) -> Float[Tensor, "b k t d"]:
+    """From the block's output to the tokens between its attention and its MLP."""
+    branch = pull_back(block.mlp_out, seen.fc2_output, gradient) @ block.fc2.weight
+    branch = pull_back(block.hidden_norm, seen.activated, branch)
+    branch *= _derivative(block.act, seen.hidden).unsqueeze(1)
+    return gradient + pull_back(block.norm2, seen.middle, branch @ block.fc1.weight)
+
+
+def to_context(
+    block: BlockParts, seen: BlockTrace, gradient: Float[Tensor, "b k t d"]
+) -> Float[Tensor, "b k h t c"]:
+    """From the tokens after attention to the heads' contexts, attention @ value."""
+    branch = pull_back(block.attention_out, seen.proj_output, gradient) @ block.proj.weight
+    branch = pull_back(block.context_norm, seen.merged, branch)
+    return branch.unflatten(-1, (block.num_heads, block.head_dim)).transpose(2, 3)
+
+
+def to_attention(seen: BlockTrace, context: Float[Tensor, "b k h t c"]) -> Float[Tensor, "b k h t t"]:
+    """From the contexts to the attention after its softmax."""
+    return context @ seen.value.unsqueeze(1).transpose(-2, -1)
+
+
+def to_block_input(
+    block: BlockParts,
+    seen: BlockTrace,
+    middle: Float[Tensor, "b k t d"],
+    context: Float[Tensor, "b k h t c"],
+    attention: Float[Tensor, "b k h t t"],
+) -> Float[Tensor, "b k t d"]:
+    """From the gradients of the tokens after attention, of contexts and of attention to the block's input."""
+    probability = seen.attention.unsqueeze(1)
+    value = probability.transpose(-2, -1) @ context
+    weighted = attention * probability
+    products = torch.addcmul(weighted, probability, weighted.sum(-1, keepdim=True), value=-1)
+    products *= block.head_dim**-0.5
+    query = pull_back(block.q_norm, seen.raw_query, products @ seen.key.unsqueeze(1))
+    key = pull_back(block.k_norm, seen.raw_key, products.transpose(-2, -1) @ seen.query.unsqueeze(1))
+    qkv = torch.stack((query, key, value), dim=2).permute(0, 1, 4, 2, 3, 5).flatten(3)
+    return middle + pull_back(block.norm1, seen.tokens, qkv @ block.qkv.weight)
+
+
+def _derivative(activation: nn.Module, value: Tensor) -> Tensor:
+    """The derivative of an entry-by-entry function."""
+    with torch.enable_grad():
+        leaf = value.detach().requires_grad_()
+        (derivative,) = torch.autograd.grad(activation(leaf).sum(), leaf)
+    return derivative

@@ -1,0 +1,135 @@
+"""Folders of images: which files, in which order, of which class, and a hash that names them."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from exporter.errors import ImageError
+
+__all__ = ["SUFFIXES", "ImageFile", "ImageFolder", "dataset_sha256", "draw", "list_images", "sample"]
+
+SUFFIXES = frozenset(
+    {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jp2", ".avif"}
+)
+
+
+@dataclass(frozen=True)
+class ImageFile:
+    """One image and the index of its class, None where that is not known."""
+
+    path: Path
+    label: int | None
+
+
+@dataclass(frozen=True)
+class ImageFolder:
+    """Images in the order of their paths below `root`."""
+
+    root: Path
+    files: tuple[ImageFile, ...]
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the class of every image is known."""
+        return all(file.label is not None for file in self.files)
+
+
+def list_images(
+    folder: Path, *, num_classes: int | None = None, class_map: Path | None = None
+) -> ImageFolder:
+    """Find the images below a folder, at any depth; hidden files and folders are not looked at.
+
+    The folder right below `folder` that an image lies in names its class. Its index comes from `class_map`, a
+    JSON object of folder names and class indices; without one it is the folder's place among all sorted
+    folders, if there are as many as the model has classes. Else no image has a label.
+
+    Raises:
+        ImageError: No such folder, no image in it, or a class map that does not fit.
+    """
+    if not folder.is_dir():
+        raise ImageError(str(folder), "no such folder", "a folder of images, or of one folder a class")
+    paths = sorted(_walk(folder), key=lambda path: path.relative_to(folder).parts)
+    if not paths:
+        raise ImageError(str(folder), "no image", f"files ending in {', '.join(sorted(SUFFIXES))}")
+    if class_map is not None:
+        index = _read_class_map(class_map, num_classes)
+    else:
+        names = sorted(
+            path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
+        )
+        index = {name: place for place, name in enumerate(names)} if len(names) == num_classes else {}
+    files = tuple(ImageFile(path, _label(path.relative_to(folder), index, class_map)) for path in paths)
+    return ImageFolder(folder, files)
+
+
+def sample(images: ImageFolder, count: int | None, seed: int) -> ImageFolder:
+    """At most `count` of the images, drawn by the seed, in their old order; all of them for None."""
+    if count is None or count >= len(images.files):
+        return images
+    return ImageFolder(images.root, tuple(images.files[i] for i in draw(len(images.files), count, f"{seed}")))
+
+
+def draw(total: int, count: int, seed: str) -> list[int]:
+    """`count` different indices below `total`, ascending: those whose hash with the seed is smallest.
+
+    No library's generator takes part, so that a seed means the same draw for ever.
+    """
+    rank = sorted(range(total), key=lambda index: hashlib.sha256(f"{seed}/{index}".encode()).digest())
+    return sorted(rank[:count])
+
+
+def dataset_sha256(files: Sequence[ImageFile]) -> str:
+    """Hex digest over the bytes of all files, one after the other; a file that cannot be read adds nothing."""
+    digest = hashlib.sha256()
+    for file in files:
+        try:
+            with file.path.open("rb") as content:
+                while chunk := content.read(1 << 20):
+                    digest.update(chunk)
+        except OSError:
+            continue
+    return digest.hexdigest()
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """Image files below a folder; links to folders are followed, but no folder is entered twice."""
+    entered = set()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(place)
+        if real in entered:
+            folders.clear()
+            continue
+        entered.add(real)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in names:
+            if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES:
+                yield Path(place, name)
+
+
+def _label(relative: Path, index: dict[str, int], class_map: Path | None) -> int | None:
+    name = relative.parts[0] if len(relative.parts) > 1 else ""
+    if class_map is not None and name not in index:
+        got = f"no class for folder {name!r}" if name else f"{relative.name} outside the class folders"
+        raise ImageError(str(class_map), got, "an index for every folder that holds images")
+    return index.get(name)
+
+
+def _read_class_map(path: Path, num_classes: int | None) -> dict[str, int]:
+    expected = "a JSON object of folder names and class indices"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ImageError(str(path), error.strerror or str(error), expected) from None
+    except ValueError as error:
+        raise ImageError(str(path), f"no JSON ({error})", expected) from None
+    if not isinstance(content, dict):
+        raise ImageError(str(path), f"a JSON {type(content).__name__}", expected)
+    for name, value in content.items():
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if not whole or value < 0 or (num_classes is not None and value >= num_classes):
+            limit = "" if num_classes is None else f" below {num_classes}"
+            raise ImageError(str(path), f"{value!r} for {name!r}", f"a class index from 0{limit}")
+    return content

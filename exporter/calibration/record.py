@@ -1,0 +1,185 @@
+"""What a calibration was asked for, what it found, and its file."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from exporter.errors import ArtefactError, CalibrationError
+from exporter.files import written_beside
+from exporter.records import ModelSpec, Preprocessing, from_json, to_json
+
+__all__ = [
+    "Calibration",
+    "CalibrationRecord",
+    "CalibrationSettings",
+    "check_fits",
+    "load_calibration",
+    "save_calibration",
+]
+
+CHOICES = {
+    "protocol": ("all", "paper"),
+    "normalize": ("none", "sum", "minmax"),
+    "dtype": ("float64", "float32"),
+}
+
+
+@dataclass(frozen=True)
+class CalibrationSettings:
+    """How images are drawn and how their scores become one score a layer and patch.
+
+    Attributes:
+        protocol: "all" looks at every image once. "paper" averages over `rounds` random batches of
+            `images_per_round` images and takes ACS from `acs_images` random images (STAR, Algorithm 2, Table 6).
+        max_images: "all" draws at most so many images; None takes every one.
+        gamma: Classes an image that are explained, those with the highest logits; None is 6, or all of fewer.
+        normalize: What is done to the scores of one image, class and layer before any mean: "none"; "sum" divides
+            by their sum; "minmax" maps them to [0, 1], as the authors' code does (which also goes through maps of
+            224x224 pixels and back; that is left out).
+        relevance: False computes ACS alone, at the cost of a forward pass.
+        dtype: What relevance is computed in. float32 loses digits layer by layer on the way to the input.
+        seed: Of every draw.
+    """
+
+    protocol: str = "all"
+    max_images: int | None = 512
+    rounds: int = 10
+    images_per_round: int = 192
+    acs_images: int = 500
+    gamma: int | None = None
+    normalize: str = "none"
+    relevance: bool = True
+    dtype: str = "float64"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise CalibrationError for a value that no model and no images would allow."""
+        for name, known in CHOICES.items():
+            if getattr(self, name) not in known:
+                raise CalibrationError(name, repr(getattr(self, name)), f"one of {', '.join(known)}")
+        for name in ("max_images", "rounds", "images_per_round", "acs_images", "gamma"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise CalibrationError(name, str(value), "at least 1")
+
+    def classes_of(self, spec: ModelSpec) -> int:
+        """How many classes an image are explained.
+
+        Raises:
+            CalibrationError: gamma is more than the model's classes.
+        """
+        if self.gamma is None:
+            return min(6, spec.num_classes)
+        if self.gamma > spec.num_classes:
+            raise CalibrationError(
+                "gamma", str(self.gamma), f"at most {spec.num_classes}, the classes of {spec.name}"
+            )
+        return self.gamma
+
+
+@dataclass(frozen=True)
+class CalibrationRecord:
+    """Where a calibration comes from. `images` were used, `skipped` could not be read.
+
+    `empty_rows` counts rows of scores (image, class, layer) without a finite, positive score: no mean has them.
+    """
+
+    model: str
+    weights_sha256: str
+    dataset_sha256: str
+    images: int
+    skipped: int
+    empty_rows: int
+    grid: tuple[int, int]
+    preprocessing: Preprocessing
+    settings: CalibrationSettings
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """ACS [layers], and inter-layer importance [layers, patches] unless ACS alone was asked for."""
+
+    record: CalibrationRecord
+    acs: NDArray[np.float64]
+    inter: NDArray[np.float64] | None
+
+    @property
+    def inter_sha256(self) -> str:
+        """Hex digest of the inter-layer scores, which names them in a schedule; "" where there are none."""
+        return "" if self.inter is None else hashlib.sha256(self.inter.astype("<f8").tobytes()).hexdigest()
+
+
+def check_fits(calibration: Calibration, spec: ModelSpec, weights_sha256: str) -> None:
+    """Check that a calibration was made with this model; weights are not compared where the hash is "".
+
+    Raises:
+        CalibrationError: It was made for other weights, another depth or another input size.
+    """
+    record = calibration.record
+    hint = "calibrate this model"
+    if len(calibration.acs) != spec.depth:
+        got = f"{len(calibration.acs)} layers of {record.model}"
+        raise CalibrationError("calibration", got, f"{spec.depth}, the depth of {spec.name}", hint)
+    if record.preprocessing.input_size != spec.preprocessing.input_size or record.grid != spec.grid:
+        made, need = (
+            f"{'x'.join(map(str, size[1:]))} pixels in {'x'.join(map(str, grid))} patches"
+            for size, grid in (
+                (record.preprocessing.input_size, record.grid),
+                (spec.preprocessing.input_size, spec.grid),
+            )
+        )
+        raise CalibrationError("calibration", f"an input of {made}", f"{need} for {spec.name}", hint)
+    if weights_sha256 and record.weights_sha256 != weights_sha256:
+        got = f"weights {record.weights_sha256[:12]} of {record.model}"
+        raise CalibrationError("calibration", got, f"weights {weights_sha256[:12]} of {spec.name}", hint)
+
+
+def save_calibration(calibration: Calibration, path: Path) -> None:
+    """Write one safetensors file; equal calibrations give equal bytes.
+
+    Raises:
+        OutputError: The place cannot be written.
+    """
+    arrays = {"acs": calibration.acs}
+    if calibration.inter is not None:
+        arrays["inter"] = calibration.inter
+    content = save(
+        {name: np.ascontiguousarray(array, np.float64) for name, array in arrays.items()},
+        metadata={"record": to_json(calibration.record)},
+    )
+    with written_beside(path) as partial:
+        partial.write_bytes(content)
+
+
+def load_calibration(path: Path) -> Calibration:
+    """Read a calibration back.
+
+    Raises:
+        ArtefactError: The file is missing, broken, or something else.
+    """
+    expected = "a calibration"
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no dict)
+    except FileNotFoundError:
+        raise ArtefactError(str(path), "no such file", expected) from None
+    except (OSError, SafetensorError, ValueError, TypeError) as error:
+        raise ArtefactError(str(path), str(error).splitlines()[0], expected) from None
+    if "record" not in metadata:
+        raise ArtefactError(str(path), "safetensors without a record", expected)
+    record = from_json(CalibrationRecord, metadata["record"], source=str(path))
+    acs, inter = arrays.pop("acs", None), arrays.pop("inter", None)
+    patches = record.grid[0] * record.grid[1]
+    if acs is None or acs.ndim != 1 or arrays or (inter is None) == record.settings.relevance:
+        raise ArtefactError(str(path), "other arrays", "acs [layers], and inter with relevance")
+    if inter is not None and inter.shape != (len(acs), patches):
+        raise ArtefactError(str(path), f"inter of shape {list(inter.shape)}", f"[{len(acs)}, {patches}]")
+    if not all(np.isfinite(array).all() for array in (acs, inter) if array is not None):
+        raise ArtefactError(str(path), "values that are not finite", expected)
+    return Calibration(record, acs, inter)

@@ -1,0 +1,95 @@
+"""Inter-layer importance of one image: how much each patch, at each layer, matters to a class (STAR, Algorithm 2).
+
+Per class, relevance and gradient of the logit travel from the logits down to the first block's attention, all
+classes side by side. Each block's attention A leaves mean over heads of (gradient x relevance of A)+, plus the
+identity. The class token's row is multiplied through these from the last layer down: after layer l it is the
+class row of (I + A_L) ... (I + A_l), which is what the published roll-out from layer l computes, in
+O(layers x tokens^2) for all l together.
+
+The rules amplify rounding: in float32, layers near the input can be off by tens of percent. Use float64.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from exporter.calibration import cams, gradients, rules
+from exporter.calibration.trace import Trace, in_dtype, trace
+from exporter.models.base import PrunableViT
+
+__all__ = ["relevance", "sweep"]
+
+
+def relevance(
+    vit: PrunableViT,
+    images: Float[Tensor, "b 3 height width"],
+    classes: Int[Tensor, "b k"],
+    dtype: torch.dtype = torch.float64,
+) -> Float[Tensor, "b k layers patches"]:
+    """Relevance of every patch position to each of an image's classes, seen from every layer.
+
+    Args:
+        vit: The unpruned ViT in eval mode. Where its dtype is another it is copied, so convert it once
+            (`in_dtype`) before calling this for many images.
+        images: Preprocessed images.
+        classes: For each image the class indices to explain.
+        dtype: What everything is computed in.
+
+    Returns:
+        Scores >= 0 in `dtype`; index l is layer l + 1. Prefix tokens are left out.
+    """
+    vit = in_dtype(vit, dtype)
+    return sweep(vit, trace(vit, images), classes.to(vit.device))
+
+
+@torch.no_grad()
+def sweep(vit: PrunableViT, seen: Trace, classes: Int[Tensor, "b k"]) -> Float[Tensor, "b k layers patches"]:
+    """`relevance` of a pass that has been traced already, by the ViT that it was traced with."""
+    cam, gradient = _cam_of_logits(vit, seen, classes), _gradient_of_logits(vit, seen, classes)
+    row = torch.zeros_like(cam[..., 0])
+    row[..., 0] = 1
+    scores = []
+    for layer in reversed(range(len(seen.blocks))):
+        block, here = vit.blocks[layer], seen.blocks[layer]
+        gradient = gradients.to_middle(block, here, gradient)
+        context_gradient = gradients.to_context(block, here, gradient)
+        attention_gradient = gradients.to_attention(here, context_gradient)
+        skip, attention_cam, value_cam = cams.to_attention(block, here, cams.to_middle(block, here, cam))
+        weight = (attention_gradient * attention_cam).clamp_(min=0).mean(2)
+        row = row + (row.unsqueeze(-2) @ weight).squeeze(-2)
+        scores.append(row[..., vit.spec.num_prefix_tokens :])
+        if layer > 0:  # nothing reads what lies below the first attention
+            cam = cams.to_block_input(block, here, skip, attention_cam, value_cam)
+            gradient = gradients.to_block_input(block, here, gradient, context_gradient, attention_gradient)
+    return torch.stack(scores[::-1], dim=2)
+
+
+def _gradient_of_logits(
+    vit: PrunableViT, seen: Trace, classes: Int[Tensor, "b k"]
+) -> Float[Tensor, "b k t d"]:
+    """Gradient of the classes' logits with regard to the last block's output."""
+    tokens = seen.blocks[-1].output
+    gradient = tokens.new_zeros(*classes.shape, *tokens.shape[1:])
+    for classifier in vit.classifiers:
+        gradient[:, :, classifier.token] = classifier.linear.weight[classes] / len(vit.classifiers)
+    return gradients.pull_back(lambda output: vit.features(vit.norm(output)), tokens, gradient)
+
+
+def _cam_of_logits(vit: PrunableViT, seen: Trace, classes: Int[Tensor, "b k"]) -> Float[Tensor, "b k t d"]:
+    """Relevance at the last block's output, from 1 at each class's logit.
+
+    Of several classifiers that are averaged, each takes part by its own logit's share, as the terms of a sum do.
+    """
+    features = vit.features(seen.normed)
+    terms = torch.stack(
+        [c.linear(features[:, c.token]).gather(1, classes) / len(vit.classifiers) for c in vit.classifiers]
+    )
+    shares = (
+        terms.abs() * rules.guarded_inverse(terms.abs().sum(0)) if len(terms) > 1 else torch.ones_like(terms)
+    )
+    cam = seen.normed.new_zeros(*classes.shape, *seen.normed.shape[1:])
+    for classifier, share in zip(vit.classifiers, shares, strict=True):
+        token = classifier.token
+        unit = rules.output_unit(features[:, token].unsqueeze(1), classifier.linear.weight[classes], share)
+        cam[:, :, token] += rules.clone(unit, seen.normed[:, token].unsqueeze(1))
+    return cam

@@ -1,0 +1,100 @@
+"""The running sums of a calibration, and the file that lets an interrupted one go on where it stood."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from exporter.calibration.importance import ImageScores
+from exporter.files import written_beside
+from exporter.records import ModelSpec, to_json
+
+__all__ = ["Sums", "load_sums", "save_sums"]
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Sums over the first `done` planned images, in their order. It is replaced, never changed.
+
+    `inter` is [rounds, layers, patches], `counted` [rounds, layers] how many images each sum has,
+    `acs` [layers]. `counts` holds, in this order: done, images used, skipped, images in `acs`, empty rows.
+    """
+
+    inter: NDArray[np.float64]
+    counted: NDArray[np.int64]
+    acs: NDArray[np.float64]
+    counts: NDArray[np.int64]
+
+    @staticmethod
+    def zero(spec: ModelSpec, rounds: int) -> "Sums":
+        """Before the first image."""
+        return Sums(
+            inter=np.zeros((rounds, spec.depth, spec.num_patches)),
+            counted=np.zeros((rounds, spec.depth), np.int64),
+            acs=np.zeros(spec.depth),
+            counts=np.zeros(5, np.int64),
+        )
+
+    @property
+    def done(self) -> int:
+        """Planned images that are behind us, used or skipped."""
+        return int(self.counts[0])
+
+    def plus(self, scores: ImageScores, rounds: tuple[int, ...], *, in_acs: bool) -> "Sums":
+        """With one image more, which takes part in these rounds and maybe in ACS."""
+        inter, counted = self.inter, self.counted
+        if scores.inter is not None and scores.counted is not None:
+            inter, counted = inter.copy(), counted.copy()
+            for index in rounds:
+                inter[index] += scores.inter
+                counted[index] += scores.counted
+        return Sums(
+            inter=inter,
+            counted=counted,
+            acs=self.acs + scores.acs if in_acs else self.acs,
+            counts=self.counts + np.array([1, 1, 0, int(in_acs), scores.empty_rows]),
+        )
+
+    def plus_skipped(self) -> "Sums":
+        """With one image more that could not be read."""
+        return replace(self, counts=self.counts + np.array([1, 0, 1, 0, 0]))
+
+    def mean_acs(self) -> NDArray[np.float64]:
+        """Mean over images, [layers]."""
+        return self.acs / max(1, int(self.counts[3]))
+
+    def mean_inter(self) -> NDArray[np.float64]:
+        """Mean over each round's images, then over rounds, [layers, patches].
+
+        A layer that no image had a score for knows nothing of its patches: all alike.
+        """
+        rounds = self.inter / np.maximum(self.counted, 1)[..., None]
+        filled = (self.counted > 0).sum(0)
+        mean = rounds.sum(0) / np.maximum(filled, 1)[:, None]
+        mean[filled == 0] = 1 / mean.shape[1]
+        return mean
+
+
+def save_sums(sums: Sums, path: Path, key: str) -> None:
+    """Write the sums, whole or not at all; `key` names the model, images and settings that they belong to.
+
+    Raises:
+        OutputError: The place cannot be written.
+    """
+    content = save(dict(vars(sums)), metadata={"key": to_json(key)})
+    with written_beside(path) as partial:
+        partial.write_bytes(content)
+
+
+def load_sums(path: Path, key: str) -> Sums | None:
+    """Read the sums that `key` names; None where the file is missing, broken, or another job's."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            if (file.metadata() or {}).get("key") != to_json(key):
+                return None
+            return Sums(**{name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118  (it is no dict)
+    except (OSError, SafetensorError, TypeError):
+        return None

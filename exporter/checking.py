@@ -1,0 +1,99 @@
+"""Hold an ONNX model to the PyTorch model it was made from, on real images."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+
+from exporter.errors import ArtefactError
+from exporter.lowering.metadata import KEY_PREFIX
+from exporter.lowering.twins import forced_twin, tracing_twin
+from exporter.parity import ParityReport, compare, tolerance_for
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.records import Schedule, from_json
+from exporter.reference import reference_runner
+from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+
+__all__ = ["BATCHES", "Shipped", "check", "in_batches", "load_shipped"]
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """An ONNX model of ours, with the schedule it was made by and the input it takes."""
+
+    model: onnx.ModelProto
+    schedule: Schedule
+    input_dtype: str
+
+
+def load_shipped(path: Path) -> Shipped:
+    """Read an ONNX file back.
+
+    Raises:
+        ArtefactError: It is no ONNX model, or none of ours.
+    """
+    expected = "an ONNX model that star-export made"
+    try:
+        model = onnx.load(path)
+    except (OSError, DecodeError) as error:
+        raise ArtefactError(str(path), str(error), expected) from None
+    schedule = next((p.value for p in model.metadata_props if p.key == f"{KEY_PREFIX}schedule"), None)
+    if schedule is None:
+        raise ArtefactError(str(path), "a model without our metadata", expected)
+    kind = model.graph.input[0].type.tensor_type.elem_type
+    input_dtype = "uint8" if kind == onnx.TensorProto.UINT8 else "float32"
+    return Shipped(model, from_json(Schedule, schedule, source=str(path)), input_dtype)
+
+
+# Two batch sizes from one file: a size that was baked in by mistake shows.
+BATCHES = (1, 8)
+
+Array = np.ndarray[Any, Any]
+
+
+def check(
+    pruned: PrunedViT,
+    model: onnx.ModelProto,
+    images: Array,
+    *,
+    input_dtype: str = "float32",
+    threads: int = 0,
+) -> ParityReport:
+    """The parity verdict of a lowered model on ONNX Runtime's CPU provider.
+
+    Half of the images go through one by one, the others eight at a time.
+
+    Args:
+        pruned: The reference.
+        model: What `lower` made of it.
+        images: [images, 3, H, W], as the model takes them.
+        input_dtype: "float32" or "uint8", as the model was lowered.
+        threads: CPU threads of ONNX Runtime; 0 is one a physical core.
+
+    Raises:
+        ParityError: There is nothing to compare.
+    """
+    name = f"ONNX Runtime: {model.graph.name}"
+    prunes = bool(pruned.schedule.pruning_layers)
+
+    def runner(proto: onnx.ModelProto, role: str) -> OnnxRuntimeRunner:
+        return OnnxRuntimeRunner(proto.SerializeToString(), name=f"{name}{role}", threads=threads)
+
+    return compare(
+        reference_runner(pruned, input_dtype),
+        runner(model, ""),
+        tracing=runner(tracing_twin(model), ", tracing") if prunes else None,
+        forced=runner(forced_twin(model), ", forced") if prunes else None,
+        batches=in_batches(images, BATCHES),
+        tolerance=tolerance_for("fp32", "fp32"),
+    )
+
+
+def in_batches(images: Array, sizes: Sequence[int]) -> Iterable[Array]:
+    """The images in as many equal shares as there are sizes, each share in batches of its size."""
+    for share, size in zip(np.array_split(images, len(sizes)), sizes, strict=True):
+        yield from (share[start : start + size] for start in range(0, len(share), size))

@@ -1,0 +1,43 @@
+"""Measure inter-layer importance and average cosine similarity on images.
+
+Leaves one calibration file, which plan, export and check read. Interrupted, it goes on where it stood.
+"""
+
+import argparse
+from pathlib import Path
+
+from exporter.cli.flags import CALIBRATION, IMAGES, MODEL
+from exporter.options import add_flags, from_flags
+from exporter.recipe import Recipe
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    add_flags(parser, Recipe, (*MODEL, *IMAGES, *CALIBRATION, "scorer"))
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help="The calibration, .safetensors."
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Calibrate; 0."""
+    from exporter import api  # noqa: PLC0415
+    from exporter.cli.output import RichStages, print_json, print_table  # noqa: PLC0415
+
+    recipe = from_flags(Recipe, arguments)
+    stages = RichStages()
+    with stages.stage("model"):
+        vit = api.load_model(recipe)
+    with stages.stage("calibration") as advance:
+        calibration = api.calibrate(vit, recipe, arguments.out, advance)
+    if arguments.json:
+        print_json(
+            {"file": str(arguments.out), "acs": calibration.acs.tolist(), "record": calibration.record}
+        )
+    else:
+        images = f"{calibration.record.images} images, {calibration.record.skipped} skipped"
+        rows = [(layer, f"{acs:.4f}") for layer, acs in enumerate(calibration.acs, start=1)]
+        print_table(f"{arguments.out}: {images}", ("layer", "ACS"), rows)
+    return 0

@@ -1,0 +1,45 @@
+"""Hold an ONNX model of ours to the PyTorch model it was made from, on real images.
+
+Exits with 1 where it is another model.
+"""
+
+import argparse
+from pathlib import Path
+
+from exporter.cli.flags import IMAGES, MODEL
+from exporter.options import add_flags, from_flags
+from exporter.recipe import Recipe, needed
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    add_flags(parser, Recipe, (*MODEL, *IMAGES, "calibration", "check_images", "threads"))
+    parser.add_argument("--onnx", type=Path, required=True, metavar="FILE", help="The model to check.")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check; 0 where the model is its reference, else 1."""
+    from exporter import api  # noqa: PLC0415
+    from exporter.batches import first_images  # noqa: PLC0415
+    from exporter.calibration.images import list_images  # noqa: PLC0415
+    from exporter.checking import check, load_shipped  # noqa: PLC0415
+    from exporter.cli.output import RichStages, print_json, print_lines  # noqa: PLC0415
+    from exporter.parity import explain  # noqa: PLC0415
+
+    recipe = from_flags(Recipe, arguments)
+    stages = RichStages()
+    shipped = load_shipped(arguments.onnx)
+    with stages.stage("model"):
+        vit = api.load_model(recipe)
+        pruned = api.prune(vit, shipped.schedule, api.read_calibration(vit, recipe))
+    with stages.stage("parity"):
+        files = list_images(needed(recipe.images, "--images", "a folder of images")).files
+        images = first_images(files, vit.spec.preprocessing, shipped.input_dtype, recipe.check_images)
+        report = check(pruned, shipped.model, images, input_dtype=shipped.input_dtype, threads=recipe.threads)
+    if arguments.json:
+        print_json(report)
+    else:
+        print_lines(explain(report))
+    return 0 if report.passed else 1

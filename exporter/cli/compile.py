@@ -1,0 +1,64 @@
+"""Do all of it: calibrate, plan, prune, lower, compare with PyTorch, measure.
+
+From flags, from a TOML recipe, or from a recipe with flags over it. Exits with 1 where a lowered model is not its
+PyTorch reference.
+"""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from exporter.options import add_flags, from_flags
+from exporter.recipe import Recipe, read_recipe
+
+if TYPE_CHECKING:
+    from exporter.report.record import Report
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    parser.add_argument(
+        "--recipe", type=Path, metavar="FILE", help="A TOML file with any of the settings below."
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="The export folder.")
+    add_flags(parser, Recipe)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compile; 0 where both lowered models are their references, else 1."""
+    from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
+    from exporter.compilation import compile_model  # noqa: PLC0415
+
+    base = read_recipe(arguments.recipe) if arguments.recipe else {}
+    report = compile_model(from_flags(Recipe, arguments, base), arguments.out, stages=RichStages())
+    if arguments.json:
+        print_json(report)
+    else:
+        _print(report, arguments.out)
+    return 0 if report.passed else 1
+
+
+def _print(report: "Report", out: Path) -> None:
+    from exporter.cli.output import print_lines, print_table  # noqa: PLC0415
+    from exporter.parity import explain  # noqa: PLC0415
+
+    rows = [("GMACs", f"{report.gmacs.dense:.3f}", f"{report.gmacs.pruned:.3f}")]
+    if report.accuracy:
+        pair = report.accuracy
+        rows.append(("top-1", f"{pair.dense.top1:.2%}", f"{pair.pruned.top1:.2%}"))
+    if report.throughput:
+        times = report.throughput
+        title = f"images/s, batch {report.batch}"
+        rows.append((title, f"{times.dense.images_per_s:.1f}", f"{times.pruned.images_per_s:.1f}"))
+    rho = "" if report.rho is None else f", rho {report.rho:.4g}"
+    print_table(f"{report.model}, {report.method}{rho}", ("", "dense", "pruned"), rows)
+    lines = [explain(report.dense_parity)[0], explain(report.parity)[0]]
+    if report.comparison:
+        low, high = report.comparison.quartiles
+        lines.append(
+            f"{report.comparison.verdict}: {report.comparison.speedup:.2f} × (quartiles {low:.2f} to {high:.2f}), "
+            f"E = {report.comparison.efficiency:.2f} of what the MACs promise"
+        )
+    print_lines([*lines, f"the whole report: {out / 'report.html'}"])

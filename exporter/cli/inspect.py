@@ -1,0 +1,26 @@
+"""Say what an artefact is: an ONNX model, a calibration, a schedule, a reference, a recipe, a report."""
+
+import argparse
+import json
+from pathlib import Path
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    parser.add_argument("artefact", type=Path, help="A file of ours, or an export folder.")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Inspect; 0."""
+    from exporter.inspection import inspect_artefact  # noqa: PLC0415
+
+    described = inspect_artefact(arguments.artefact)
+    if arguments.json:
+        print(json.dumps(described, indent=2, sort_keys=True, ensure_ascii=False))
+        return 0
+    for key, value in described.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        print(f"{key}: {text}")
+    return 0

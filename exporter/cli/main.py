@@ -1,0 +1,69 @@
+"""`star-export VERB`: picks the verb, and turns what happened into an exit code.
+
+0 done, 1 a check failed, 2 an error the user can mend (one line, no trace), 130 interrupted.
+"""
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+
+import exporter
+from exporter.cli import calibrate, check, compile, export, inspect, plan  # noqa: A004
+from exporter.errors import MissingDependencyError, UserError
+
+__all__ = ["main"]
+
+VERBS = (calibrate, plan, export, check, compile, inspect)
+
+# What the export box has and the deployment box need not have.
+EXPORT_LIBRARIES = (
+    "torch",
+    "timm",
+    "onnx",
+    "onnxscript",
+    "onnx_graphsurgeon",
+    "safetensors",
+    "PIL",
+    "rich",
+    "jinja2",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb and give back the exit code."""
+    arguments = _parser().parse_args(argv)
+    level = logging.DEBUG if arguments.verbose else logging.WARNING
+    logging.basicConfig(stream=sys.stderr, level=level, format="%(levelname)s: %(message)s", force=True)
+    try:
+        return int(arguments.run(arguments))
+    except UserError as error:
+        return _refuse(error)
+    except ModuleNotFoundError as error:
+        library = (error.name or "").split(".")[0]
+        if library not in EXPORT_LIBRARIES:
+            raise
+        return _refuse(MissingDependencyError(library, "export"))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="star-export", description=exporter.__doc__)
+    parser.add_argument("--version", action="version", version=f"star-export {exporter.__version__}")
+    verbs = parser.add_subparsers(metavar="VERB", required=True)
+    for module in VERBS:
+        name = module.__name__.rpartition(".")[2]
+        summary = (module.__doc__ or "").partition("\n")[0]
+        verb = verbs.add_parser(name, help=summary, description=module.__doc__)
+        verb.add_argument("--json", action="store_true", help="Print the result as JSON.")
+        verb.add_argument("-v", "--verbose", action="store_true", help="Log every step to stderr.")
+        module.add_arguments(verb)
+        verb.set_defaults(run=module.run)
+    return parser
+
+
+def _refuse(error: UserError) -> int:
+    print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+    return 2

@@ -1,0 +1,52 @@
+"""What verbs print: JSON for machines, a table for people, progress on stderr."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from exporter.progress import Advance
+from exporter.records import to_json
+
+__all__ = ["RichStages", "print_json", "print_lines", "print_table"]
+
+
+class RichStages:
+    """Stages of a long job, shown on stderr as they run."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[Advance]:
+        """Show a stage until the body ends; the value moves its bar, where the length is known."""
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=self._console, transient=True) as progress:
+            task = progress.add_task(name, total=None)
+            yield lambda done, total: progress.update(task, completed=done, total=total)
+        self._console.print(f"✓ {name}")
+
+
+def print_json(record: object) -> None:
+    """A record on stdout, indented."""
+    print(json.dumps(json.loads(to_json(record)), indent=2, sort_keys=True, ensure_ascii=False))
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Plain lines on stdout."""
+    for line in lines:
+        print(line)
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """A table on stdout; every column but the first is aligned right."""
+    table = Table(title=title, title_justify="left")
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 else "right")
+    for row in rows:
+        table.add_row(*map(str, row))
+    Console(highlight=False).print(table)

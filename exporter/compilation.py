@@ -1,0 +1,126 @@
+"""The whole way in one call: a trained ViT and some images in, the export folder and its proof out."""
+
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from exporter import api
+from exporter.batches import first_images
+from exporter.benchmark import environment
+from exporter.calibration.record import Calibration
+from exporter.delivery import save_checksums, save_recipe, save_reference
+from exporter.files import writable_folder
+from exporter.lowering.pipeline import save_onnx
+from exporter.models.base import PrunableViT
+from exporter.progress import Silent, Stages
+from exporter.proof import Pair, Proof, Side, prove
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.recipe import Recipe
+from exporter.records import save_json
+from exporter.reference import reference_runner
+from exporter.report.page import save_page
+from exporter.report.pictures import strips
+from exporter.report.record import Gmacs, Report
+from exporter.targets import target_named
+
+__all__ = ["compile_model"]
+
+Array = np.ndarray[Any, Any]
+
+# Whose versions a report names, where they are installed.
+LIBRARIES = (
+    "star-export",
+    "torch",
+    "timm",
+    "onnx",
+    "onnxscript",
+    "onnx-graphsurgeon",
+    "onnxruntime",
+    "numpy",
+)
+
+
+def compile_model(
+    recipe: Recipe, out: Path, model: PrunableViT | nn.Module | None = None, stages: Stages | None = None
+) -> Report:
+    """Calibrate, plan, prune, lower, compare and measure; leave the export folder in `out`.
+
+    Args:
+        recipe: What to make, and of what.
+        out: The folder; files of an earlier compilation in it are replaced one by one.
+        model: A ViT in the place of the recipe's: an adapter, or a timm module.
+        stages: Shows where the job is.
+
+    Returns:
+        The report; `report.passed` says whether the lowered models are their references.
+
+    Raises:
+        UserError: Something in the recipe cannot be done.
+    """
+    stages = stages or Silent()
+    target_named(recipe.target)
+    writable_folder(out)
+    with stages.stage("model"):
+        vit = api.load_model(recipe, model)
+        folder = api.eval_images(recipe, vit.spec)
+    with stages.stage("calibration") as advance:
+        calibration = api.calibrate(vit, recipe, out / "calibration.safetensors", advance)
+    schedule = api.plan(recipe, vit.spec, calibration.acs.tolist(), calibration.inter_sha256)
+    dense, pruned = api.dense(vit), api.prune(vit, schedule, calibration)
+    pair = Pair(_lowered(dense, recipe, out, stages), _lowered(pruned, recipe, out, stages))
+    images = first_images(folder.files, vit.spec.preprocessing, recipe.input, recipe.check_images)
+    proof = prove(pair, folder, images, recipe, stages)
+    report = _report(pair, proof, calibration, recipe)
+    with stages.stage("report"):
+        references = [reference_runner(each, recipe.input) for each in (pruned, dense)]
+        reference = save_reference(references[0], references[1], images, out / "reference.npz")
+        save_json(schedule, out / "schedule.json")
+        save_recipe(recipe, out / "recipe.json")
+        save_json(report, out / "report.json")
+        save_page(report, strips(reference, vit.spec, recipe.input), out / "report.html")
+        save_checksums(out, [*report.files.values(), "schedule.json", "recipe.json", "reference.npz"])
+    return report
+
+
+def _lowered(reference: PrunedViT, recipe: Recipe, out: Path, stages: Stages) -> Side:
+    with stages.stage(f"lowering, {reference.method}"):
+        model = api.export(reference, recipe)
+        path = out / target_named(recipe.target).file_name(reference.vit.spec.name, reference.method)
+        save_onnx(model, path)
+    return Side(reference, model, path)
+
+
+def _report(pair: Pair, proof: Proof, calibration: Calibration, recipe: Recipe) -> Report:
+    pruned = pair.pruned.reference
+    comparison = proof.comparison
+    return Report(
+        model=pruned.vit.spec.name,
+        method=pruned.schedule.method,
+        rho=pruned.schedule.rho,
+        target=recipe.target,
+        files={"dense": pair.dense.path.name, "pruned": pair.pruned.path.name},
+        schedule=pruned.schedule,
+        gmacs=Gmacs(pair.dense.reference.macs.gmacs, pruned.macs.gmacs, pruned.macs.scoring / 1e9),
+        **vars(proof),
+        passed=proof.passed,
+        speedup=comparison.speedup if comparison else None,
+        efficiency=comparison.efficiency if comparison else None,
+        batch=recipe.batch,
+        calibration_images=calibration.record.images,
+        skipped_images=calibration.record.skipped,
+        versions=dict(_versions()),
+        hardware=environment(recipe.threads),
+    )
+
+
+def _versions() -> list[tuple[str, str]]:
+    found = []
+    for library in LIBRARIES:
+        try:
+            found.append((library, version(library)))
+        except PackageNotFoundError:
+            continue
+    return found

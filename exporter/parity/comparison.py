@@ -1,0 +1,115 @@
+"""Run a shipped model beside its reference, batch by batch, and hand what differs to the verdict."""
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from exporter.accuracy import top_classes
+from exporter.errors import ParityError
+from exporter.parity.interface import Models, interface_faults, pruning_layers
+from exporter.parity.kept_sets import LayerVerdict, judge_layers
+from exporter.parity.report import ParityReport
+from exporter.parity.tolerance import Tolerance
+from exporter.parity.verdict import Measured, Spread, judge
+from exporter.runners.base import Feed, Runner
+from exporter.tensor_names import IMAGES, LOGITS, keep_name
+
+__all__ = ["compare"]
+
+Array = np.ndarray[Any, Any]
+
+
+def compare(
+    reference: Runner,
+    shipped: Runner,
+    *,
+    tracing: Runner | None = None,
+    forced: Runner | None = None,
+    batches: Iterable[Array],
+    tolerance: Tolerance,
+) -> ParityReport:
+    """Hold a shipped model to its reference over every image; one batch is in memory at a time.
+
+    Args:
+        reference: Returns `logits` and, where it prunes, `keep_NN` and `score_NN` of each pruning layer.
+        shipped: The model that is deployed: `images` in, `logits` out.
+        tracing: The shipped model that also returns `keep_NN`; None for a dense model.
+        forced: The shipped model that takes `keep_NN` as inputs; None for a dense model.
+        batches: Images as every model takes them. Real ones: random pixels hide what real scores do.
+        tolerance: What may differ, from the table of `tolerance_for`.
+
+    Raises:
+        ParityError: There is nothing to compare: no image, no common output, logits that are all equal, or a
+            reference that contradicts itself.
+        UserError: A batch is not what the models take.
+    """
+    models = Models(reference, shipped, tracing, forced)
+    with ExitStack() as stack:
+        for model in models.present:
+            stack.enter_context(model)
+        faults = interface_faults(models)
+        spread = Spread()
+        parts = [_measure(models, images, spread) for images in batches if len(images)]
+    if not parts:
+        raise ParityError("images", "none", "at least one to compare on")
+    if spread.std == 0:
+        raise ParityError(f"{reference.name}: {LOGITS}", "one value everywhere", "logits that vary")
+    return judge((reference.name, shipped.name), faults, Measured.joined(parts), spread.std, tolerance)
+
+
+def _measure(models: Models, images: Array, spread: Spread) -> Measured:
+    """Every model on one batch, reduced to a few numbers an image."""
+    feed = {IMAGES: images}
+    expected = models.reference.run(feed)
+    logits = expected[LOGITS].astype(np.float64)
+    if not np.isfinite(logits).all():
+        raise ParityError(f"{models.reference.name}: {LOGITS}", "NaN or infinite values", "finite ones")
+    spread.add(logits)
+    ours = _logits(models.shipped, models.shipped.run(feed), logits)
+    traced, forced, layers = _twins(models, feed, expected, dense=(ours, logits))
+    best, our_best = top_classes(logits, 5), top_classes(ours, 5)
+    return Measured(
+        finite=np.isfinite(np.hstack([ours, traced, forced])).all(axis=1),
+        diff=_distance(ours, logits),
+        twin_diff=_distance(ours, traced),
+        forced_diff=_distance(forced, logits),
+        top1=(best[:, 0] == our_best[:, 0]).astype(np.float64),
+        top5=(best[:, :, None] == our_best[:, None, :]).any(2).mean(1),
+        layers=layers,
+    )
+
+
+def _twins(
+    models: Models, feed: Feed, expected: Feed, dense: tuple[Array, Array]
+) -> tuple[Array, Array, list[LayerVerdict]]:
+    """Logits of the tracing and of the forced twin, and what the first one kept.
+
+    A dense model has no twins: `dense` stands for their logits, and differs from nothing.
+    """
+    if models.tracing is None or models.forced is None:
+        return *dense, []
+    layers = pruning_layers(models.reference)
+    traced = models.tracing.run(feed)
+    keeps = {keep_name(layer): expected[keep_name(layer)] for layer in layers}
+    forced = models.forced.run({**feed, **keeps})
+    return (
+        _logits(models.tracing, traced, expected[LOGITS]),
+        _logits(models.forced, forced, expected[LOGITS]),
+        judge_layers(layers, expected, traced),
+    )
+
+
+def _logits(model: Runner, results: Feed, expected: Array) -> Array:
+    logits = results[LOGITS]
+    if logits.shape != expected.shape:
+        raise ParityError(f"{model.name}: {LOGITS}", str(list(logits.shape)), str(list(expected.shape)))
+    return logits.astype(np.float64)
+
+
+def _distance(a: Array, b: Array) -> Array:
+    """Largest difference in each image; NaN where a value is not finite, which has a check of its own."""
+    with np.errstate(invalid="ignore"):
+        distance: Array = np.abs(a - b).max(1)
+    return distance

@@ -1,0 +1,45 @@
+"""How far two models may lie apart: one named row for each pair of precisions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from exporter.errors import ParityError
+
+__all__ = ["TOLERANCES", "Tolerance", "tolerance_for"]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What a shipped model may differ by from its reference.
+
+    Args:
+        logit_diff_per_std: Largest difference of a logit, in standard deviations of the reference's logits: a
+            model with flat logits is held as tightly as one with steep ones.
+        flip_margin: An image may keep other patches where every one of them lies nearer than this to the
+            cut, in log fused score. Beyond it the runtimes disagree about more than a tie.
+        top1_agreement: Least share of images without a flip that get the same class.
+    """
+
+    logit_diff_per_std: float
+    flip_margin: float
+    top1_agreement: float
+
+
+TOLERANCES: Mapping[tuple[str, str], Tolerance] = MappingProxyType(
+    {("fp32", "fp32"): Tolerance(logit_diff_per_std=1e-4, flip_margin=1e-5, top1_agreement=1.0)}
+)
+"""By the precision of the reference and of the shipped model."""
+
+
+def tolerance_for(reference: str, shipped: str) -> Tolerance:
+    """The row for a pair of precisions, e.g. ("fp32", "fp32").
+
+    Raises:
+        ParityError: The table has no such pair.
+    """
+    try:
+        return TOLERANCES[reference, shipped]
+    except KeyError:
+        known = ", ".join("/".join(pair) for pair in TOLERANCES)
+        raise ParityError("precision", f"{reference}/{shipped}", f"one of {known}") from None

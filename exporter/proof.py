@@ -1,0 +1,132 @@
+"""What a compilation proves of its two models: parity, accuracy and speed."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from exporter.accuracy import Accuracy, accuracy
+from exporter.batches import batches
+from exporter.benchmark import Comparison, Throughput, compare_speed, throughput
+from exporter.calibration.images import ImageFolder
+from exporter.checking import check
+from exporter.parity import ParityReport
+from exporter.progress import Stages
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.recipe import Recipe
+from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.tensor_names import IMAGES
+
+__all__ = ["Pair", "Proof", "Side", "prove"]
+
+WARMUP_ROUNDS = 3
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Side:
+    """The dense or the pruned model: its reference, what it was lowered to, and where that lies."""
+
+    reference: PrunedViT
+    model: onnx.ModelProto
+    path: Path
+
+    def runner(self, threads: int) -> OnnxRuntimeRunner:
+        """The file on ONNX Runtime."""
+        return OnnxRuntimeRunner(self.path, threads=threads)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Both models, which every measurement puts side by side."""
+
+    dense: Side
+    pruned: Side
+
+
+@dataclass(frozen=True)
+class AccuracyPair:
+    """Both models on the same labelled images."""
+
+    dense: Accuracy
+    pruned: Accuracy
+
+
+@dataclass(frozen=True)
+class ThroughputPair:
+    """Both models in one interleaved run."""
+
+    dense: Throughput
+    pruned: Throughput
+
+
+@dataclass(frozen=True)
+class Proof:
+    """All that was measured. `accuracy` is None without labels, the times are None where none were asked for."""
+
+    parity: ParityReport
+    dense_parity: ParityReport
+    accuracy: AccuracyPair | None
+    throughput: ThroughputPair | None
+    comparison: Comparison | None
+
+    @property
+    def passed(self) -> bool:
+        """Whether both lowered models are their PyTorch references."""
+        return self.parity.passed and self.dense_parity.passed
+
+
+def prove(pair: Pair, folder: ImageFolder, images: Array, recipe: Recipe, stages: Stages) -> Proof:
+    """Compare both models with their references, then with each other.
+
+    Args:
+        pair: Both models.
+        folder: Images for accuracy; it is measured where each has a label.
+        images: [n, 3, H, W] for parity and speed, as the models take them.
+        recipe: Says on how many threads, in which batches, for how many rounds.
+        stages: Shows where the job is.
+    """
+    with stages.stage("parity, dense"):
+        dense_parity = _parity(pair.dense, images, recipe)
+    with stages.stage("parity, pruned"):
+        parity = _parity(pair.pruned, images, recipe)
+    accuracies = None
+    if folder.labelled:
+        with stages.stage("accuracy"):
+            accuracies = AccuracyPair(
+                *(_accuracy(side, folder, recipe) for side in (pair.dense, pair.pruned))
+            )
+    times, comparison = None, None
+    if recipe.rounds:
+        with stages.stage("throughput"):
+            times, comparison = _speed(pair, images, recipe, _macs(pair))
+    return Proof(parity, dense_parity, accuracies, times, comparison)
+
+
+def _parity(side: Side, images: Array, recipe: Recipe) -> ParityReport:
+    return check(side.reference, side.model, images, input_dtype=recipe.input, threads=recipe.threads)
+
+
+def _accuracy(side: Side, folder: ImageFolder, recipe: Recipe) -> Accuracy:
+    preprocessing = side.reference.vit.spec.preprocessing
+    return accuracy(
+        side.runner(recipe.threads), batches(folder.files, preprocessing, recipe.input, recipe.batch)
+    )
+
+
+def _speed(
+    pair: Pair, images: Array, recipe: Recipe, macs: tuple[float, float]
+) -> tuple[ThroughputPair, Comparison]:
+    feed = {IMAGES: np.resize(images, (recipe.batch, *images.shape[1:]))}
+    runners = {"dense": pair.dense.runner(recipe.threads), "pruned": pair.pruned.runner(recipe.threads)}
+    times = throughput(runners, feed, batch=recipe.batch, rounds=recipe.rounds, warmup=WARMUP_ROUNDS)
+    both = ThroughputPair(times["dense"], times["pruned"])
+    return both, compare_speed(both.dense, both.pruned, macs)
+
+
+def _macs(pair: Pair) -> tuple[float, float]:
+    dense, pruned = (side.reference.macs.total for side in (pair.dense, pair.pruned))
+    return float(dense), float(pruned)

@@ -1,0 +1,56 @@
+"""The PyTorch reference behind the `Runner` interface, under the tensor names of the lowered model."""
+
+from collections.abc import Iterator, Mapping
+
+from torch import Tensor, nn
+
+from exporter.calibration.pixels import normalise
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.runners.base import TensorInfo
+from exporter.runners.torch_runner import TorchRunner
+from exporter.tensor_names import IMAGES, LOGITS, keep_name, score_name
+
+__all__ = ["reference_runner"]
+
+
+def reference_runner(pruned: PrunedViT, input_dtype: str = "float32") -> TorchRunner:
+    """A runner that returns `logits` and, for each pruning layer, `keep_NN` and `score_NN`.
+
+    Args:
+        pruned: The pruned (or, with rates of 1, the dense) ViT.
+        input_dtype: "float32" takes preprocessed images, "uint8" the pixels before normalisation.
+    """
+    shape = ("batch", *pruned.vit.spec.preprocessing.input_size)
+    return TorchRunner(
+        _ByName(pruned.eval(), input_dtype).eval(),
+        inputs=[TensorInfo(IMAGES, shape, input_dtype)],
+        outputs=list(_outputs(pruned)),
+        name="PyTorch",
+        device=str(pruned.vit.device),
+    )
+
+
+class _ByName(nn.Module):
+    """From tensors by name to tensors by name."""
+
+    def __init__(self, pruned: PrunedViT, input_dtype: str) -> None:
+        super().__init__()
+        self.pruned, self.input_dtype = pruned, input_dtype
+
+    def forward(self, feed: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        images = feed[IMAGES]
+        if self.input_dtype == "uint8":
+            images = normalise(images, self.pruned.vit.spec.preprocessing)
+        trace = self.pruned.trace(images)
+        keeps = {keep_name(layer + 1): keep for layer, keep in trace.keep.items()}
+        scores = {score_name(layer + 1): score.contiguous() for layer, score in trace.score.items()}
+        return {LOGITS: trace.logits, **keeps, **scores}
+
+
+def _outputs(pruned: PrunedViT) -> Iterator[TensorInfo]:
+    schedule = pruned.schedule
+    before = (schedule.num_patches, *schedule.keep[:-1])
+    yield TensorInfo(LOGITS, ("batch", pruned.vit.spec.num_classes), "float32")
+    for layer in schedule.pruning_layers:
+        yield TensorInfo(keep_name(layer + 1), ("batch", schedule.keep[layer]), "int64")
+        yield TensorInfo(score_name(layer + 1), ("batch", before[layer]), "float32")

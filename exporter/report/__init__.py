@@ -1,0 +1,1 @@
+"""What a compilation proved: a record for machines, a page for people."""

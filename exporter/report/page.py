@@ -1,0 +1,33 @@
+"""The report as one HTML file that needs nothing beside it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import jinja2
+
+from exporter.files import written_beside
+from exporter.parity import explain
+from exporter.report.pictures import Strip
+from exporter.report.record import Report
+
+__all__ = ["save_page"]
+
+
+def save_page(report: Report, strips: Sequence[Strip], path: Path) -> None:
+    """Write the page beside `path` and rename it.
+
+    Raises:
+        OutputError: The place cannot be written.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    text = environment.get_template("page.html").render(
+        report=report,
+        strips=strips,
+        verdicts=[explain(report.parity), explain(report.dense_parity)],
+        layers=list(enumerate(zip(report.schedule.rates, report.schedule.keep, strict=True), start=1)),
+    )
+    with written_beside(path) as partial:
+        partial.write_text(text, encoding="utf-8")

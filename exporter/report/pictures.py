@@ -1,0 +1,97 @@
+"""Which patches survive, drawn over the images that they belong to."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from exporter.records import ModelSpec, Preprocessing
+from exporter.tensor_names import IMAGES, keep_layers, keep_name
+
+__all__ = ["Strip", "filmstrip", "positions_by_layer", "strips"]
+
+Array = np.ndarray[Any, Any]
+
+# Dropped patches keep this share of their light.
+DIMMED = 0.15
+SHORTEST_SIDE = 112
+SHOWN_IMAGES = 6
+SHOWN_LAYERS = 4
+
+
+@dataclass(frozen=True)
+class Strip:
+    """The pictures of one image: the address of the PNG, and what it shows."""
+
+    address: str
+    caption: str
+
+
+def strips(reference: Mapping[str, Array], spec: ModelSpec, input_dtype: str) -> list[Strip]:
+    """The first images of a reference, each with what a few of the pruning layers leave of it.
+
+    Args:
+        reference: `images` and `keep_NN`, as `reference.npz` holds them.
+        spec: The model's shape and preprocessing.
+        input_dtype: What `images` are, "uint8" or "float32".
+    """
+    layers = keep_layers(reference)
+    if not layers:
+        return []
+    shown = [layers[i] for i in np.unique(np.linspace(0, len(layers) - 1, SHOWN_LAYERS).round().astype(int))]
+    positions = positions_by_layer({layer: reference[keep_name(layer)] for layer in layers})
+    pixels = _pixels(reference[IMAGES][:SHOWN_IMAGES], spec.preprocessing, input_dtype)
+    caption = (
+        f"The image, then what layers {', '.join(map(str, shown))} leave of its {spec.num_patches} patches"
+    )
+    return [
+        Strip(filmstrip(image, [positions[layer][index] for layer in shown], spec.grid), caption)
+        for index, image in enumerate(pixels)
+    ]
+
+
+def _pixels(images: Array, preprocessing: Preprocessing, input_dtype: str) -> Array:
+    """The uint8 pixels that a model's input was made from."""
+    if input_dtype == "uint8":
+        return images
+    mean, std = (np.array(values).reshape(3, 1, 1) for values in (preprocessing.mean, preprocessing.std))
+    return ((images * std + mean) * 255.0).round().clip(0, 255).astype(np.uint8)
+
+
+def positions_by_layer(keep: Mapping[int, Array]) -> dict[int, Array]:
+    """Patch positions [batch, k] that are left after each pruning layer, from indices within what reached it."""
+    positions: dict[int, Array] = {}
+    current: Array | None = None
+    for layer in sorted(keep):
+        current = keep[layer] if current is None else np.take_along_axis(current, keep[layer], axis=1)
+        positions[layer] = current
+    return positions
+
+
+def filmstrip(pixels: Array, survivors: Sequence[Array], grid: tuple[int, int]) -> str:
+    """An image and its survivors after some layers, side by side, as a PNG data address.
+
+    Args:
+        pixels: One image, uint8 [3, H, W].
+        survivors: For each picture after the first, the positions [k] that are left.
+        grid: Patches down and across.
+    """
+    height, width = pixels.shape[1:]
+    frames = [pixels.astype(np.float32)]
+    for positions in survivors:
+        light = np.full(grid[0] * grid[1], DIMMED, dtype=np.float32)
+        light[positions] = 1.0
+        patch = np.ones((height // grid[0], width // grid[1]), dtype=np.float32)
+        frames.append(pixels * np.kron(light.reshape(grid), patch))
+    gap = np.full((3, height, max(width // 28, 1)), 255.0, dtype=np.float32)
+    row = [frames[0], *(part for frame in frames[1:] for part in (gap, frame))]
+    picture = Image.fromarray(np.concatenate(row, axis=2).astype(np.uint8).transpose(1, 2, 0))
+    zoom = max(1, SHORTEST_SIDE // height)
+    picture = picture.resize((picture.width * zoom, picture.height * zoom), Image.Resampling.NEAREST)
+    content = BytesIO()
+    picture.save(content, format="PNG")
+    return "data:image/png;base64," + base64.b64encode(content.getvalue()).decode("ascii")

@@ -1,0 +1,54 @@
+"""The record that a compilation leaves, `report.json`."""
+
+from dataclasses import dataclass
+
+from exporter.benchmark import Comparison, Hardware
+from exporter.parity import ParityReport
+from exporter.proof import AccuracyPair, ThroughputPair
+from exporter.records import Schedule
+
+__all__ = ["Gmacs", "Report"]
+
+
+@dataclass(frozen=True)
+class Gmacs:
+    """10⁹ multiply-adds an image; `pruned` holds `scoring`."""
+
+    dense: float
+    pruned: float
+    scoring: float
+
+    @property
+    def saved(self) -> float:
+        """Share of the dense model's multiply-adds that pruning saves."""
+        return 1.0 - self.pruned / self.dense
+
+
+@dataclass(frozen=True)
+class Report:
+    """A compilation. `accuracy` is None without labels, the times are None where none were measured.
+
+    `passed` says whether both lowered models are their PyTorch references; `speedup` and `efficiency` are those of
+    `comparison`, at `batch` images a run.
+    """
+
+    model: str
+    method: str
+    rho: float | None
+    target: str
+    files: dict[str, str]
+    schedule: Schedule
+    gmacs: Gmacs
+    parity: ParityReport
+    dense_parity: ParityReport
+    accuracy: AccuracyPair | None
+    throughput: ThroughputPair | None
+    comparison: Comparison | None
+    passed: bool
+    speedup: float | None
+    efficiency: float | None
+    batch: int
+    calibration_images: int
+    skipped_images: int
+    versions: dict[str, str]
+    hardware: Hardware

@@ -1,0 +1,131 @@
+"""What every runtime offers: arrays by name in, arrays by name out, checked on both sides.
+
+A new runtime writes `_activate`, `_deactivate` and `_run`; the checks stand in the public `run`, so that
+no runtime can forget them. A wrong feed costs one line, not a stack trace from inside a runtime.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from exporter.errors import UserError
+
+__all__ = ["Feed", "Runner", "TensorInfo"]
+
+RunnerT = TypeVar("RunnerT", bound="Runner")
+Feed = Mapping[str, np.ndarray[Any, Any]]
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """An input or an output: a string in `shape` is a dynamic dimension, `dtype` is NumPy's name.
+
+    Dimensions of one name are equal in every tensor of a model; "" is a dimension that nothing is known of.
+    """
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.dtype}[{', '.join(str(size) or '?' for size in self.shape)}]"
+
+
+class Runner(ABC):
+    """A model in a runtime, ready between `with` and its end; a runner may be entered more than once."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._times_entered = 0
+
+    @property
+    @abstractmethod
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """What `run` takes; known while the runner is active."""
+
+    @property
+    @abstractmethod
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """What `run` returns; known while the runner is active."""
+
+    def run(self, feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
+        """Every output of the model for one batch.
+
+        Args:
+            feed: One array for each input, of its dtype and shape; nothing is converted.
+
+        Raises:
+            UserError: A name, dtype, rank or size differs from what the model declares, on either side.
+            RuntimeError: The runner is not active.
+        """
+        if not self.active:
+            raise RuntimeError(f"{self.name} is not active: run it inside `with`")
+        sizes: dict[str, int] = {}
+        self._check("input", feed, self.inputs, sizes)
+        results = self._run(feed)
+        self._check("output", results, self.outputs, sizes)
+        return results
+
+    @property
+    def active(self) -> bool:
+        """Whether the model is loaded."""
+        return self._times_entered > 0
+
+    def __enter__(self: RunnerT) -> RunnerT:
+        if not self.active:
+            self._activate()
+        self._times_entered += 1
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._times_entered -= 1
+        if not self.active:
+            self._deactivate()
+
+    @abstractmethod
+    def _activate(self) -> None:
+        """Load the model; called once before the first `_run`."""
+
+    @abstractmethod
+    def _deactivate(self) -> None:
+        """Free what `_activate` took."""
+
+    @abstractmethod
+    def _run(self, feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
+        """Run a feed that has been checked."""
+
+    def _check(self, side: str, arrays: Feed, infos: Iterable[TensorInfo], sizes: dict[str, int]) -> None:
+        """Hold `arrays` to `infos`; `sizes` gathers what the dynamic dimensions turned out to be."""
+        declared = {info.name: info for info in infos}
+        if set(arrays) != set(declared):
+            subject = f"{self.name}: {side} names"
+            raise UserError(subject, _listed(sorted(arrays)), _listed(sorted(declared)))
+        for name, info in declared.items():
+            array = arrays[name]
+            if not isinstance(array, np.ndarray):
+                raise UserError(f"{self.name}: {side} {name}", f"a {type(array).__name__}", "a NumPy array")
+            if array.dtype != np.dtype(info.dtype) or not _fits(array.shape, info.shape, sizes):
+                got = f"{array.dtype}{list(array.shape)}"
+                known = ", ".join(f"{dim}={sizes[str(dim)]}" for dim in info.shape if dim in sizes)
+                hint = f"where {known}" if known else ""
+                raise UserError(f"{self.name}: {side} {name}", got, str(info).removeprefix(f"{name} "), hint)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+def _fits(shape: tuple[int, ...], declared: tuple[int | str, ...], sizes: dict[str, int]) -> bool:
+    if len(shape) != len(declared):
+        return False
+    for size, dim in zip(shape, declared, strict=True):
+        expected = sizes.setdefault(dim, size) if isinstance(dim, str) and dim else dim
+        if expected not in (size, ""):
+            return False
+    return True

@@ -1,0 +1,161 @@
+"""ONNX Runtime behind the `Runner` interface, on the execution providers that were asked for."""
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from exporter.errors import ArtefactError, MissingDependencyError, UserError
+from exporter.runners.base import Feed, Runner, TensorInfo
+
+__all__ = ["OnnxRuntimeRunner"]
+
+_CPU = "CPUExecutionProvider"
+
+# What brings a provider that a build of ONNX Runtime lacks.
+_PACKAGES = {
+    "CUDAExecutionProvider": "pip install 'star-export[onnxruntime-gpu]', CUDA and cuDNN",
+    "TensorrtExecutionProvider": "pip install 'star-export[onnxruntime-gpu]', CUDA and TensorRT",
+    "OpenVINOExecutionProvider": "pip install onnxruntime-openvino",
+}
+
+_DTYPES = {
+    "tensor(float)": "float32",
+    "tensor(float16)": "float16",
+    "tensor(double)": "float64",
+    "tensor(uint8)": "uint8",
+    "tensor(int8)": "int8",
+    "tensor(int32)": "int32",
+    "tensor(int64)": "int64",
+    "tensor(bool)": "bool",
+}
+
+# ONNX Runtime's exceptions share no base class but Exception.
+_ERRORS = (
+    "EPFail",
+    "Fail",
+    "InvalidArgument",
+    "InvalidGraph",
+    "InvalidProtobuf",
+    "NoSuchFile",
+    "NotImplemented",
+    "RuntimeException",
+)
+
+
+class OnnxRuntimeRunner(Runner):
+    """An ONNX model, from a file or from memory; the session lives as long as the `with`."""
+
+    def __init__(
+        self,
+        model: Path | bytes,
+        *,
+        name: str = "",
+        providers: Sequence[str] = (_CPU,),
+        threads: int = 0,
+    ) -> None:
+        """Name the model; it is read when the runner is entered.
+
+        Args:
+            model: A file, or the bytes of one that keeps its weights inside.
+            name: What errors and reports call it; the file's name where it is empty.
+            providers: Execution providers by ONNX Runtime's names, the preferred one first.
+            threads: CPU threads within an operator; 0 leaves it to ONNX Runtime, one a physical core.
+        """
+        self._source = str(model) if isinstance(model, Path) else name or "an ONNX model in memory"
+        super().__init__(name or (model.name if isinstance(model, Path) else "onnxruntime"))
+        self._model, self._providers, self._threads = model, tuple(providers), threads
+        self._session: Any = None
+        self._errors: tuple[type[Exception], ...] = ()
+        self._inputs: tuple[TensorInfo, ...] = ()
+        self._outputs: tuple[TensorInfo, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """As the model declares them."""
+        return self._known(self._inputs)
+
+    @property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """As the model declares them."""
+        return self._known(self._outputs)
+
+    def metadata(self) -> dict[str, str]:
+        """The custom metadata that the model carries."""
+        self._known(())
+        return dict(self._session.get_modelmeta().custom_metadata_map)
+
+    def _activate(self) -> None:
+        runtime = _import_onnxruntime()
+        state = runtime.capi.onnxruntime_pybind11_state
+        self._errors = tuple(getattr(state, error) for error in _ERRORS)
+        _check_available(self._providers, runtime.get_available_providers())
+        model = str(self._model) if isinstance(self._model, Path) else self._model
+        try:
+            # Without fallback: a provider that fails must not become another one between two runs.
+            session = runtime.InferenceSession(
+                model, _options(runtime, self._threads), providers=list(self._providers), enable_fallback=0
+            )
+        except self._errors as error:
+            raise ArtefactError(self._source, _reason(error), "an ONNX model that loads") from None
+        # A provider whose libraries do not load is dropped by ONNX Runtime with no more than a log line.
+        _check_available(self._providers, session.get_providers())
+        self._inputs = tuple(self._info(tensor) for tensor in session.get_inputs())
+        self._outputs = tuple(self._info(tensor) for tensor in session.get_outputs())
+        self._session = session
+
+    def _deactivate(self) -> None:
+        self._session = None
+
+    def _run(self, feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
+        names = [info.name for info in self._outputs]
+        try:
+            return dict(zip(names, self._session.run(names, dict(feed)), strict=True))
+        except self._errors as error:
+            raise ArtefactError(self._source, _reason(error), "a model that takes these inputs") from None
+
+    def _info(self, tensor: Any) -> TensorInfo:
+        if tensor.type not in _DTYPES:
+            got = f"{tensor.name} of type {tensor.type}"
+            raise ArtefactError(self._source, got, f"one of {', '.join(_DTYPES)}")
+        shape = tuple(size if isinstance(size, int) else size or "" for size in tensor.shape)
+        return TensorInfo(tensor.name, shape, _DTYPES[tensor.type])
+
+    def _known(self, infos: tuple[TensorInfo, ...]) -> tuple[TensorInfo, ...]:
+        if self._session is None:
+            raise RuntimeError(f"{self.name} is not active: read it inside `with`")
+        return infos
+
+
+def _import_onnxruntime() -> Any:
+    try:
+        return importlib.import_module("onnxruntime")
+    except ImportError:
+        raise MissingDependencyError("onnxruntime", "onnxruntime") from None
+
+
+def _options(runtime: Any, threads: int) -> Any:
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
+    options.use_deterministic_compute = True
+    options.log_severity_level = 3  # errors; what they say is in the exception
+    # Threads that spin after a run would take their time from the next runner of an interleaved benchmark.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    return options
+
+
+def _check_available(asked: Sequence[str], available: Sequence[str]) -> None:
+    for provider in asked:
+        if provider not in available:
+            got = f"ONNX Runtime with {', '.join(available)}"
+            raise UserError(provider, got, "a build and drivers that have it", _PACKAGES.get(provider, ""))
+
+
+def _reason(error: Exception) -> str:
+    """ONNX Runtime's own words in one line, without the two codes before them."""
+    text = " ".join(str(error).split())
+    return text.split(" : ", maxsplit=2)[-1]
