@@ -52,4 +52,6 @@ def sha256_of(path: Path) -> str:
 
 
 def _cannot_write(path: Path, error: OSError) -> OutputError:
-    return OutputError(str(path), error.strerror or str(error), "a place that can be written, with room on it")
+    return OutputError(
+        str(path), error.strerror or str(error), "a place that can be written, with room on it"
+    )

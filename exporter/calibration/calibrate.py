@@ -27,11 +27,10 @@ from exporter.records import to_json
 __all__ = ["calibrate", "calibrate_to"]
 
 SAVE_EVERY = 16  # images between two writes of the partial sums
-ACS_CHUNK = (
-    8  # images in one forward pass where ACS alone is wanted; fixed, so that results do not depend on it
-)
+ACS_CHUNK = 8  # images in one forward pass where ACS alone is wanted; fixed, since it changes rounding
 
 OnProgress = Callable[[int, int], object]
+Scored = tuple[PlannedImage, ImageScores | None]
 
 
 def calibrate_to(
@@ -102,9 +101,6 @@ def calibrate(
             save_sums(sums, partial, key)
         raise
     return _finished(vit, images, sums, digest, settings)
-
-
-Scored = tuple[PlannedImage, ImageScores | None]
 
 
 def _chunks(

@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +46,7 @@ class SkippedImage:
 
 def stream(
     files: Iterable[ImageFile], preprocessing: Preprocessing, *, ahead: int = 4, workers: int = 1
-) -> Iterator[LoadedImage | SkippedImage]:
+) -> Generator[LoadedImage | SkippedImage]:
     """Decode images in order, a few ahead of the caller in threads; skipped ones are logged as warnings.
 
     Raises:

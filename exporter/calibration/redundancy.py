@@ -24,10 +24,9 @@ def average_cosine_similarity(
     count = patches.shape[1]
     if count < 2:
         return patches.new_zeros(len(patches))
-    # Scaled first by the largest entry, so that the squares of huge or tiny rows stay finite and above 0.
-    largest = patches.abs().amax(-1, keepdim=True)
-    scaled = patches / largest.masked_fill(largest == 0, 1)
-    norm = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
-    unit = scaled / norm.clamp(min=1)
-    rows = (norm.squeeze(-1) > 0).sum(-1)
-    return (unit.sum(1).square().sum(-1) - rows) / (count * (count - 1))
+    length = torch.linalg.vector_norm(patches, dim=-1, keepdim=True)
+    rows = (length > 0).sum((1, 2))
+    scale = torch.where(length > 0, length, torch.inf).reciprocal_()
+    # One product instead of unit rows: this runs after every block, and must cost little beside it.
+    unit_sum = scale.transpose(1, 2) @ patches
+    return (unit_sum.square().sum((1, 2)) - rows) / (count * (count - 1))

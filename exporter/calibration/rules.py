@@ -23,7 +23,7 @@ def guarded_inverse(denominator: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes
     return inverse.masked_fill_(denominator == 0, 0)
 
 
-def clone(relevance: Float[Tensor, "b k t d"], value: Float[Tensor, "b 1 t d"]) -> Float[Tensor, "b k t d"]:
+def clone(relevance: Float[Tensor, "b k ..."], value: Float[Tensor, "b 1 ..."]) -> Float[Tensor, "b k ..."]:
     """Relevance of a value that was used twice, from the sum of its uses' relevance: 0 where the value is 0."""
     return relevance * (value * guarded_inverse(value))
 

@@ -1,6 +1,7 @@
 """What verbs print: JSON for machines, a table for people, progress on stderr."""
 
 import json
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -25,10 +26,12 @@ class RichStages:
     def stage(self, name: str) -> Iterator[Advance]:
         """Show a stage until the body ends; the value moves its bar, where the length is known."""
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=self._console, transient=True) as progress:
+        hidden = not self._console.is_terminal
+        with Progress(*columns, console=self._console, transient=True, disable=hidden) as progress:
             task = progress.add_task(name, total=None)
+            start_s = time.perf_counter()
             yield lambda done, total: progress.update(task, completed=done, total=total)
-        self._console.print(f"✓ {name}")
+        self._console.print(f"✓ {name}, {time.perf_counter() - start_s:.1f} s")
 
 
 def print_json(record: object) -> None:

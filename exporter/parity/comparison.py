@@ -92,12 +92,14 @@ def _twins(
         return *dense, []
     layers = pruning_layers(models.reference)
     traced = models.tracing.run(feed)
+    # Before the reference's survivors are forced on another model: this makes sure that they are any.
+    verdicts = judge_layers(layers, expected, traced)
     keeps = {keep_name(layer): expected[keep_name(layer)] for layer in layers}
     forced = models.forced.run({**feed, **keeps})
     return (
         _logits(models.tracing, traced, expected[LOGITS]),
         _logits(models.forced, forced, expected[LOGITS]),
-        judge_layers(layers, expected, traced),
+        verdicts,
     )
 
 

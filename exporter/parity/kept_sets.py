@@ -43,7 +43,7 @@ def judge_layers(
         tested: `keep_NN` of each layer.
 
     Raises:
-        ParityError: The reference's own survivors are not the best by its own scores.
+        ParityError: The reference's own survivors are not the best by its own scores, or the other's are none.
     """
     verdicts: list[LayerVerdict] = []
     patches = reference[score_name(layers[0])].shape[1]
@@ -54,6 +54,10 @@ def judge_layers(
         keep, score = reference[keep_name(layer)], reference[score_name(layer)]
         _check_reference(layer, keep, score, ours.shape[1])
         other = tested[keep_name(layer)]
+        if len(other) != images or other.shape[1] == 0:
+            raise ParityError(
+                keep_name(layer), str(list(other.shape)), f"some patches for each of {images} images"
+            )
         malformed = _malformed(other, theirs.shape[1], keep.shape[1])
         # In the first layer that differs, both sides still count within the same patches.
         flips = _marked(keep, score.shape[1]) ^ _marked(other, score.shape[1])

@@ -1,0 +1,144 @@
+"""What calibration costs, against a plain forward pass of the same model: JSON on stdout.
+
+    python benchmarks/calibration_cost.py --model deit_small_patch16_224
+
+Both sides of a ratio take turns in one process, so that a busy machine slows both; a ratio is the median of its
+rounds. Weights are random: cost does not depend on them, while the error of float32 does, and is larger than on
+a trained model's.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import timm
+import torch
+from PIL import Image
+
+from exporter.calibration.calibrate import calibrate
+from exporter.calibration.images import list_images
+from exporter.calibration.importance import acs_of_images
+from exporter.calibration.pixels import LoadedImage, normalise, stream
+from exporter.calibration.record import CalibrationSettings
+from exporter.calibration.relevance import relevance, sweep
+from exporter.calibration.trace import in_dtype, trace
+from exporter.models.base import PrunableViT
+from exporter.models.registry import adapt
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--model", default="deit_small_patch16_224", help="A timm name; weights are random.")
+    parser.add_argument("--classes", type=int, default=6, help="Classes explained for each image.")
+    parser.add_argument("--rounds", type=int, default=7, help="Rounds of every comparison.")
+    parser.add_argument("--images", type=int, default=32, help="Images of the comparison of ACS alone.")
+    parser.add_argument("--threads", type=int, default=0, help="Threads of PyTorch; 0 leaves its default.")
+    options = parser.parse_args(arguments)
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    torch.manual_seed(0)
+    vit = adapt(timm.create_model(options.model), options.model)
+    images = torch.randn(1, *vit.spec.preprocessing.input_size)
+    result: dict[str, Any] = {
+        "model": options.model,
+        "classes": options.classes,
+        "threads": torch.get_num_threads(),
+    }
+    for dtype in (torch.float64, torch.float32):
+        name = str(dtype).removeprefix("torch.")
+        result[f"relevance_{name}"] = _relevance(in_dtype(vit, dtype), images.to(dtype), options)
+    result["relevance_peak_bytes"] = _peak_bytes()
+    result["float32_error_by_layer"] = _float32_error(vit, options.classes)
+    result["acs_alone"] = _acs(vit, options)
+    result["peak_bytes"] = _peak_bytes()
+    sys.stdout.write(json.dumps(result, indent=2) + "\n")
+
+
+def _relevance(vit: PrunableViT, images: torch.Tensor, options: argparse.Namespace) -> dict[str, float]:
+    """A whole image (forward pass, sweep for its classes) in forward passes of the same dtype, per class."""
+    classes = torch.arange(options.classes)[None]
+
+    def forward() -> None:
+        with torch.no_grad():
+            vit.model(images)
+
+    ratios, seconds = _take_turns(forward, lambda: sweep(vit, trace(vit, images), classes), options.rounds)
+    return {
+        "forwards_per_image_and_class": statistics.median(ratios) / options.classes,
+        "seconds_per_image": statistics.median(seconds),
+    }
+
+
+def _float32_error(vit: PrunableViT, classes: int) -> list[float]:
+    """Largest error of float32 over classes and two images, relative to the norm of each layer's scores."""
+    images = torch.randn(2, *vit.spec.preprocessing.input_size)
+    top = vit.model(images).topk(classes).indices
+    double = relevance(vit, images, top)
+    single = relevance(vit, images, top, dtype=torch.float32).double()
+    error: list[float] = ((single - double).norm(dim=-1) / double.norm(dim=-1)).amax((0, 1)).tolist()
+    return error
+
+
+def _acs(vit: PrunableViT, options: argparse.Namespace) -> dict[str, float]:
+    """ACS alone against the plain model over the same files; and the two passes without any decoding."""
+    with tempfile.TemporaryDirectory() as folder:
+        random = np.random.RandomState(0)
+        for index in range(options.images):
+            pixels = random.randint(0, 256, (256, 256, 3)).astype(np.uint8)
+            Image.fromarray(pixels).save(Path(folder, f"{index:04}.jpg"))
+        images = list_images(Path(folder))
+
+        def plain() -> None:
+            loaded = stream(images.files, vit.spec.preprocessing)
+            pixels = [image.pixels for image in loaded if isinstance(image, LoadedImage)]
+            with torch.inference_mode():
+                for chunk in torch.stack(pixels).split(8):
+                    vit.model(normalise(chunk, vit.spec.preprocessing))
+
+        settings = CalibrationSettings(relevance=False)
+        whole, _ = _take_turns(plain, lambda: calibrate(vit, images, settings), options.rounds)
+    chunk = torch.randn(8, *vit.spec.preprocessing.input_size)
+
+    def forward() -> None:
+        with torch.inference_mode():
+            vit.model(chunk)
+
+    passes, _ = _take_turns(forward, lambda: acs_of_images(vit, chunk), options.rounds)
+    return {"ratio_with_decoding": statistics.median(whole), "ratio_of_passes": statistics.median(passes)}
+
+
+def _take_turns(
+    base: Callable[[], object], other: Callable[[], object], rounds: int
+) -> tuple[list[float], list[float]]:
+    """Each round's ratio of the second time to the first, and the second times in seconds."""
+    ratios, seconds = [], []
+    for index in range(rounds + 1):
+        times = []
+        for function in (base, other):
+            start = time.perf_counter()
+            function()
+            times.append(time.perf_counter() - start)
+        if index > 0:  # the first round warms up
+            ratios.append(times[1] / times[0])
+            seconds.append(times[1])
+    return ratios, seconds
+
+
+def _peak_bytes() -> int:
+    """The most memory that the process has had; Linux counts in KiB, macOS in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Tiny models and images whose numbers depend on no library's version but NumPy's frozen generator."""
+
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import timm
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from exporter.models.timm_vit import TimmViT
+
+__all__ = ["SHAPE", "VARIANTS", "bomb", "frozen_images", "frozen_weights", "picture", "pictures", "tiny_vit"]
+
+SHAPE = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "num_heads": 3, "depth": 3, "num_classes": 7}
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "plain": ("vit_tiny_patch16_224", {}),
+    "layer scale": ("vit_tiny_patch16_224", {"init_values": 0.1}),
+    "q/k norm": ("vit_tiny_patch16_224", {"qk_norm": True}),
+    "inner norms": ("vit_tiny_patch16_224", {"scale_attn_norm": True, "scale_mlp_norm": True}),
+    "registers": ("vit_tiny_patch16_224", {"reg_tokens": 4}),
+    "no qkv bias": ("vit_tiny_patch16_224", {"qkv_bias": False, "pre_norm": True}),
+    "distilled": ("deit_tiny_distilled_patch16_224", {}),
+    "oblong": ("vit_tiny_patch16_224", {"img_size": (32, 48)}),
+}
+
+
+def tiny_vit(variant: str = "plain", **kwargs: Any) -> TimmViT:
+    """A ViT of three blocks with frozen weights."""
+    name, own = VARIANTS[variant]
+    model = timm.create_model(name, **{**SHAPE, **own, **kwargs}).eval().requires_grad_(False)
+    frozen_weights(model)
+    return TimmViT(model, variant)
+
+
+def frozen_weights(model: nn.Module) -> None:
+    """Fill in all weights, sorted by name; large enough that attention and GELU are far from linear."""
+    random = np.random.RandomState(20240507)
+    for name, value in sorted(model.state_dict().items()):
+        drawn = random.standard_normal(tuple(value.shape))
+        is_scale = value.ndim == 1 and name.endswith("weight")
+        spread = 0.2 if value.ndim < 2 else 0.15
+        value.copy_(torch.from_numpy(1 + spread * drawn if is_scale else spread * drawn))
+
+
+def frozen_images(count: int, size: tuple[int, int] = (32, 32)) -> Tensor:
+    """Preprocessed images, float64 [count, 3, height, width]."""
+    return torch.from_numpy(np.random.RandomState(7).standard_normal((count, 3, *size)))
+
+
+def picture(path: Path, seed: int = 0, size: tuple[int, int] = (40, 36)) -> Path:
+    """Write a PNG of random pixels."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.RandomState(seed).randint(0, 256, (size[1], size[0], 3))
+    Image.fromarray(pixels.astype(np.uint8)).save(path)
+    return path
+
+
+def pictures(folder: Path, count: int) -> Path:
+    """Write a flat folder of random PNGs."""
+    for index in range(count):
+        picture(folder / f"{index:03}.png", seed=index)
+    return folder
+
+
+def bomb(path: Path, width: int, height: int) -> Path:
+    """Write a PNG of a few bytes that says it has so many pixels."""
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(bytes(64))), (b"IEND", b"")]
+    body = b"".join(
+        struct.pack(">I", len(c)) + k + c + struct.pack(">I", zlib.crc32(k + c)) for k, c in chunks
+    )
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + body)
+    return path

@@ -1,0 +1,213 @@
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from exporter.calibration import calibrate as module
+from exporter.calibration.calibrate import calibrate, calibrate_to
+from exporter.calibration.images import ImageFolder, dataset_sha256, list_images
+from exporter.calibration.importance import scores_of_image
+from exporter.calibration.pixels import LoadedImage, normalise, stream
+from exporter.calibration.plan import plan
+from exporter.calibration.record import CalibrationSettings, load_calibration
+from exporter.calibration.trace import in_dtype
+from exporter.errors import CalibrationError, ImageError, OutputError
+from exporter.models.base import PrunableViT
+from tests.calibration.samples import pictures, tiny_vit
+
+ALL = CalibrationSettings()
+PAPER = CalibrationSettings(protocol="paper", rounds=3, images_per_round=5, acs_images=6)
+ACS = CalibrationSettings(relevance=False)
+
+
+@pytest.fixture(scope="module")
+def vit() -> PrunableViT:
+    return tiny_vit()
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> ImageFolder:
+    return list_images(pictures(tmp_path_factory.mktemp("images"), 20))
+
+
+def alone(vit: PrunableViT, images: ImageFolder) -> list[Any]:
+    """Every image's own scores, one by one."""
+    double = in_dtype(vit, torch.float64)
+    found = []
+    for item in stream(images.files, vit.spec.preprocessing):
+        assert isinstance(item, LoadedImage)
+        pixels = normalise(item.pixels[None], vit.spec.preprocessing)
+        found.append(scores_of_image(double, pixels, 6, "none"))
+    return found
+
+
+def test_all_images_are_averaged(vit: PrunableViT, images: ImageFolder) -> None:
+    found, each = calibrate(vit, images, ALL), alone(vit, images)
+    assert found.inter is not None
+    np.testing.assert_allclose(found.inter, np.mean([scores.inter for scores in each], axis=0), rtol=1e-12)
+    np.testing.assert_allclose(found.acs, np.mean([scores.acs for scores in each], axis=0), rtol=1e-12)
+    assert (found.record.images, found.record.skipped, found.record.empty_rows) == (20, 0, 0)
+    assert vit.weights_sha256 == found.record.weights_sha256
+    assert dataset_sha256(images.files) == found.record.dataset_sha256
+
+
+def test_the_papers_protocol_averages_rounds(vit: PrunableViT, images: ImageFolder) -> None:
+    found, each = calibrate(vit, images, PAPER), alone(vit, images)
+    planned = plan(images, PAPER)
+    place = {file: index for index, file in enumerate(images.files)}
+    rounds = [[each[place[p.file]].inter for p in planned if index in p.rounds] for index in range(3)]
+    assert [len(members) for members in rounds] == [5, 5, 5]
+    assert found.inter is not None
+    np.testing.assert_allclose(found.inter, np.mean([np.mean(r, axis=0) for r in rounds], axis=0), rtol=1e-12)
+    in_acs = [each[place[p.file]].acs for p in planned if p.in_acs]
+    assert len(in_acs) == 6
+    np.testing.assert_allclose(found.acs, np.mean(in_acs, axis=0), rtol=1e-12)
+
+
+def test_acs_alone_needs_no_relevance(vit: PrunableViT, images: ImageFolder) -> None:
+    found = calibrate(vit, images, ACS)
+    assert found.inter is None
+    np.testing.assert_allclose(found.acs, calibrate(vit, images, ALL).acs, rtol=1e-5, atol=1e-6)
+
+
+def test_a_cap_draws_by_the_seed(vit: PrunableViT, images: ImageFolder) -> None:
+    some = [calibrate(vit, images, replace(ALL, max_images=4, seed=seed)) for seed in (0, 0, 1)]
+    assert some[0].record.images == 4
+    assert some[0].inter_sha256 == some[1].inter_sha256 != some[2].inter_sha256
+    assert some[0].record.dataset_sha256 != some[2].record.dataset_sha256
+
+
+@pytest.mark.parametrize("settings", [ALL, PAPER, ACS], ids=["all", "paper", "acs"])
+@pytest.mark.parametrize("stop", [1, 9])
+def test_an_interrupted_calibration_goes_on_to_the_same_bytes(
+    vit: PrunableViT, images: ImageFolder, tmp_path: Path, settings: CalibrationSettings, stop: int
+) -> None:
+    whole, resumed, partial = tmp_path / "whole", tmp_path / "resumed", tmp_path / "resumed.partial"
+    calibrate_to(whole, vit, images, settings)
+    before: list[int] = []
+
+    def interrupt(done: int, _total: int) -> None:
+        before.append(done)
+        if done >= stop:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        calibrate_to(resumed, vit, images, settings, interrupt)
+    assert partial.exists() and not resumed.exists()
+    after: list[int] = []
+    calibrate_to(resumed, vit, images, settings, lambda done, _total: after.append(done))
+    assert after[0] > before[-1]
+    assert len(plan(images, settings)) == after[-1]
+    assert whole.read_bytes() == resumed.read_bytes()
+    assert not partial.exists()
+
+
+def test_a_crash_loses_no_more_than_the_images_since_the_last_save(
+    vit: PrunableViT, images: ImageFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SAVE_EVERY", 4)
+
+    def crash(done: int, _total: int) -> None:
+        if done == 6:
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        calibrate_to(tmp_path / "resumed", vit, images, ALL, crash)
+    after: list[int] = []
+    calibrate_to(tmp_path / "resumed", vit, images, ALL, lambda done, _total: after.append(done))
+    assert list(range(5, 21)) == after
+    calibrate_to(tmp_path / "whole", vit, images, ALL)
+    assert (tmp_path / "whole").read_bytes() == (tmp_path / "resumed").read_bytes()
+
+
+def test_an_interrupt_amid_an_image_loses_that_image_alone(
+    vit: PrunableViT, images: ImageFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+
+    def stopped(*args: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 7:
+            raise KeyboardInterrupt
+        return scores_of_image(*args)
+
+    monkeypatch.setattr(module, "scores_of_image", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        calibrate_to(tmp_path / "resumed", vit, images, ALL)
+    calibrate_to(tmp_path / "resumed", vit, images, ALL)
+    assert len(calls) == 20 + 1
+    calibrate_to(tmp_path / "whole", vit, images, ALL)
+    assert (tmp_path / "whole").read_bytes() == (tmp_path / "resumed").read_bytes()
+
+
+@pytest.mark.parametrize("other", [replace(ALL, seed=1), replace(ALL, gamma=1)], ids=["seed", "gamma"])
+def test_sums_of_other_settings_are_not_gone_on_with(
+    vit: PrunableViT, images: ImageFolder, tmp_path: Path, other: CalibrationSettings
+) -> None:
+    def interrupt(_done: int, _total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        calibrate_to(tmp_path / "c", vit, images, other, interrupt)
+    seen: list[int] = []
+    calibrate_to(tmp_path / "c", vit, images, ALL, lambda done, total: seen.append(done))
+    assert list(range(1, 21)) == seen
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+
+
+def test_a_broken_partial_file_is_replaced(vit: PrunableViT, images: ImageFolder, tmp_path: Path) -> None:
+    (tmp_path / "c.partial").write_bytes(b"no sums")
+    calibrate_to(tmp_path / "c", vit, images, ACS)
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+    assert load_calibration(tmp_path / "c").record.images == 20
+
+
+@pytest.mark.parametrize("settings", [ALL, ACS], ids=["all", "acs"])
+def test_broken_images_among_good_ones_are_counted(
+    vit: PrunableViT, tmp_path: Path, caplog: pytest.LogCaptureFixture, settings: CalibrationSettings
+) -> None:
+    good = calibrate(vit, list_images(pictures(tmp_path, 10)), settings)
+    (tmp_path / "0045.png").write_text("no image")
+    found = calibrate(vit, list_images(tmp_path), settings)
+    assert (found.record.images, found.record.skipped) == (10, 1)
+    np.testing.assert_allclose(found.acs, good.acs, rtol=1e-5, atol=1e-6)
+    assert good.inter_sha256 == found.inter_sha256
+    assert "0045.png" in caplog.text
+
+
+def test_nothing_but_broken_images_is_one_line(vit: PrunableViT, tmp_path: Path) -> None:
+    for index in range(3):
+        (tmp_path / f"{index}.png").write_text("no image")
+    with pytest.raises(ImageError, match="3 images, none of which can be read"):
+        calibrate(vit, list_images(tmp_path), ALL)
+
+
+def test_what_the_model_or_the_images_do_not_allow_is_one_line(vit: PrunableViT, images: ImageFolder) -> None:
+    with pytest.raises(CalibrationError, match="at most 7"):
+        calibrate(vit, images, CalibrationSettings(gamma=8))
+    with pytest.raises(CalibrationError, match="192 for a round"):
+        calibrate(vit, images, CalibrationSettings(protocol="paper"))
+
+
+def test_the_place_is_tried_before_the_work(vit: PrunableViT, images: ImageFolder, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    def never(_done: int, _total: int) -> None:
+        pytest.fail("work was done for a place that cannot be written")
+
+    with pytest.raises(OutputError):
+        calibrate_to(tmp_path / "file" / "c", vit, images, ALL, never)
+
+
+@pytest.mark.parametrize("normalize", ["sum", "minmax"])
+def test_rows_can_be_normalised_before_the_mean(
+    vit: PrunableViT, images: ImageFolder, normalize: str
+) -> None:
+    found = calibrate(vit, images, replace(ALL, max_images=3, normalize=normalize))
+    assert found.inter is not None
+    assert found.inter.max() <= 1
+    if normalize == "sum":
+        np.testing.assert_allclose(found.inter.sum(-1), 1, rtol=1e-12)

@@ -1,0 +1,61 @@
+from typing import Any
+
+import pytest
+import timm
+import torch
+from torch import Tensor, nn
+
+from exporter.calibration import gradients
+from exporter.calibration.trace import in_dtype, trace
+from exporter.models.base import PrunableViT
+from tests.calibration.samples import VARIANTS, frozen_images, tiny_vit
+
+
+def by_autograd(vit: PrunableViT, images: Tensor, target: int) -> list[Tensor]:
+    """Gradient of a logit with regard to each block's attention after softmax, by the model's own forward."""
+    seen: list[Tensor] = []
+    model: Any = vit.model
+    handles = [
+        block.attn.attn_drop.register_forward_hook(lambda _module, _inputs, output: seen.append(output))
+        for block in model.blocks
+    ]
+    vit.model.requires_grad_(True)
+    logits = vit.model(images)
+    vit.model.requires_grad_(False)
+    for handle in handles:
+        handle.remove()
+    return list(torch.autograd.grad(logits[:, target].sum(), seen))
+
+
+def of_attention(vit: PrunableViT, images: Tensor, targets: Tensor) -> list[Tensor]:
+    from exporter.calibration.relevance import _gradient_of_logits  # noqa: PLC0415
+
+    seen = trace(vit, images)
+    gradient, found = _gradient_of_logits(vit, seen, targets), []
+    for block, here in zip(reversed(vit.blocks), reversed(seen.blocks), strict=True):
+        middle = gradients.to_middle(block, here, gradient)
+        context = gradients.to_context(block, here, middle)
+        found.append(gradients.to_attention(here, context))
+        gradient = gradients.to_block_input(block, here, middle, context, found[-1])
+    return found[::-1]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_gradient_of_attention_is_autograds(variant: str) -> None:
+    fused = timm.layers.use_fused_attn()
+    timm.layers.set_fused_attn(False)
+    try:
+        vit = in_dtype(tiny_vit(variant), torch.float64)
+    finally:
+        timm.layers.set_fused_attn(bool(fused))
+    images = frozen_images(2, vit.spec.preprocessing.input_size[1:])
+    targets = torch.tensor([[1, 4], [1, 4]])
+    for place, target in enumerate((1, 4)):
+        expected = by_autograd(vit, images, target)
+        for ours, theirs in zip(of_attention(vit, images, targets), expected, strict=True):
+            torch.testing.assert_close(ours[:, place], theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_identity_costs_nothing() -> None:
+    gradient = torch.ones(1, 2, 3)
+    assert gradient is gradients.pull_back(nn.Identity(), torch.zeros(1, 3), gradient)

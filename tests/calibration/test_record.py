@@ -1,0 +1,156 @@
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from exporter.calibration.record import (
+    Calibration,
+    CalibrationRecord,
+    CalibrationSettings,
+    check_fits,
+    load_calibration,
+    save_calibration,
+)
+from exporter.errors import ArtefactError, CalibrationError, OutputError
+from exporter.records import ModelSpec, Preprocessing, to_json
+
+PREPROCESSING = Preprocessing((3, 32, 32), "bicubic", (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), 0.9, "center")
+SPEC = ModelSpec("tiny", 3, 48, 3, 192, 7, 1, 1, (4, 4), (8, 8), PREPROCESSING)
+
+
+def calibration(**settings: Any) -> Calibration:
+    chosen = CalibrationSettings(**settings)
+    record = CalibrationRecord("tiny", "aa", "bb", 5, 1, 0, SPEC.grid, PREPROCESSING, chosen)
+    inter = np.random.RandomState(0).random_sample((3, 16))
+    return Calibration(record, np.array([0.1, 0.3, 0.2]), inter if chosen.relevance else None)
+
+
+@pytest.mark.parametrize("relevance", [True, False])
+def test_comes_back_as_it_was_saved(tmp_path: Path, relevance: bool) -> None:
+    saved = calibration(relevance=relevance, max_images=None)
+    save_calibration(saved, tmp_path / "c.safetensors")
+    loaded = load_calibration(tmp_path / "c.safetensors")
+    assert saved.record == loaded.record
+    assert saved.acs.tolist() == loaded.acs.tolist()
+    assert (saved.inter is None) == (loaded.inter is None)
+    if saved.inter is not None and loaded.inter is not None:
+        assert saved.inter.tolist() == loaded.inter.tolist()
+    assert saved.inter_sha256 == loaded.inter_sha256
+
+
+def test_equal_calibrations_are_equal_files_without_a_path(tmp_path: Path) -> None:
+    save_calibration(calibration(), tmp_path / "a.safetensors")
+    save_calibration(calibration(), tmp_path / "b.safetensors")
+    content = (tmp_path / "a.safetensors").read_bytes()
+    assert content == (tmp_path / "b.safetensors").read_bytes()
+    assert str(tmp_path).encode() not in content
+
+
+def test_the_hash_names_the_scores() -> None:
+    ours = calibration()
+    assert ours.inter is not None
+    assert ours.inter_sha256 == calibration().inter_sha256
+    assert ours.inter_sha256 != replace(ours, inter=ours.inter + 1e-12).inter_sha256
+    assert calibration(relevance=False).inter_sha256 == ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "part"),
+    [
+        ({"protocol": "half"}, "one of all, paper"),
+        ({"normalize": "max"}, "one of none, sum, minmax"),
+        ({"dtype": "float16"}, "one of float64, float32"),
+        ({"gamma": 0}, "gamma | got 0"),
+        ({"max_images": 0}, "max_images | got 0"),
+        ({"rounds": 0}, "rounds | got 0"),
+        ({"images_per_round": -1}, "images_per_round | got -1"),
+        ({"acs_images": 0}, "acs_images | got 0"),
+    ],
+)
+def test_settings_that_nothing_allows_are_one_line(settings: dict[str, Any], part: str) -> None:
+    with pytest.raises(CalibrationError) as error:
+        CalibrationSettings(**settings)
+    assert part in str(error.value)
+
+
+def test_gamma_is_six_or_all_of_fewer_classes() -> None:
+    assert CalibrationSettings().classes_of(SPEC) == 6
+    assert CalibrationSettings().classes_of(replace(SPEC, num_classes=2)) == 2
+    assert CalibrationSettings(gamma=7).classes_of(SPEC) == 7
+    with pytest.raises(CalibrationError, match="at most 7, the classes of tiny"):
+        CalibrationSettings(gamma=8).classes_of(SPEC)
+
+
+def test_fits_the_model_that_it_was_made_with() -> None:
+    check_fits(calibration(), SPEC, "aa")
+    check_fits(calibration(), SPEC, "")
+
+
+@pytest.mark.parametrize(
+    ("change", "sha256", "part"),
+    [
+        ({}, "cc", "weights aa of tiny"),
+        ({"depth": 12}, "aa", "12, the depth of tiny"),
+        ({"grid": (2, 2)}, "aa", "32x32 pixels in 2x2 patches"),
+        ({"preprocessing": replace(PREPROCESSING, input_size=(3, 64, 64))}, "aa", "64x64 pixels in 4x4"),
+    ],
+)
+def test_another_model_is_one_line(change: dict[str, Any], sha256: str, part: str) -> None:
+    with pytest.raises(CalibrationError) as error:
+        check_fits(calibration(), replace(SPEC, **change), sha256)
+    assert part in str(error.value) and "calibrate this model" in str(error.value)
+
+
+def foreign(path: Path, arrays: dict[str, Any], record: str | None) -> None:
+    metadata = None if record is None else {"record": record}
+    save_file(
+        {name: np.asarray(array, dtype=np.float64) for name, array in arrays.items()}, path, metadata=metadata
+    )
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match="no such file"):
+        load_calibration(tmp_path / "none.safetensors")
+    with pytest.raises(ArtefactError):
+        load_calibration(tmp_path)
+
+
+@pytest.mark.parametrize("keep", [0, 5, 200, -1])
+def test_a_truncated_file_is_one_line(tmp_path: Path, keep: int) -> None:
+    path = tmp_path / "c.safetensors"
+    save_calibration(calibration(), path)
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(ArtefactError) as error:
+        load_calibration(path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "record", "part"),
+    [
+        ({"acs": [1, 2, 3]}, None, "without a record"),
+        ({"acs": [1, 2, 3]}, "{}", "no key"),
+        ({"acs": [1, 2, 3]}, "here", "other arrays"),
+        ({"inter": [[1.0] * 16] * 3}, "here", "other arrays"),
+        ({"acs": [1, 2, 3], "inter": [[1.0] * 16] * 3, "more": [1]}, "here", "other arrays"),
+        ({"acs": [1, 2, 3], "inter": [[1.0] * 15] * 3}, "here", "inter of shape [3, 15]"),
+        ({"acs": [1, 2, float("nan")], "inter": [[1.0] * 16] * 3}, "here", "not finite"),
+    ],
+)
+def test_a_foreign_file_is_one_line(
+    tmp_path: Path, arrays: dict[str, Any], record: str | None, part: str
+) -> None:
+    path = tmp_path / "c.safetensors"
+    foreign(path, arrays, to_json(calibration().record) if record == "here" else record)
+    with pytest.raises(ArtefactError) as error:
+        load_calibration(path)
+    assert part in str(error.value)
+
+
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError):
+        save_calibration(calibration(), tmp_path / "file" / "c.safetensors")

@@ -1,0 +1,111 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from exporter.calibration.relevance import relevance, sweep
+from exporter.calibration.trace import in_dtype, trace
+from exporter.models.weights import weights_sha256
+from tests.calibration.samples import VARIANTS, frozen_images, frozen_weights, tiny_vit
+
+GOLDEN = json.loads(Path(__file__).with_name("golden_lrp.json").read_text())["scores"]
+CLASSES = torch.tensor([[0, 2, 5], [6, 1, 0]])
+
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda g: f"image {g['image']}, class {g['class']}")
+def test_agrees_with_the_published_implementation(golden: dict[str, Any]) -> None:
+    image = frozen_images(2)[golden["image"], None]
+    scores = relevance(tiny_vit(), image, torch.tensor([[golden["class"]]]))[0, 0]
+    for row, expected in zip(scores, golden["layers"], strict=True):
+        first = torch.tensor(expected["first"], dtype=torch.float64)
+        assert pytest.approx(expected["norm"], rel=1e-6) == row.norm().item()
+        assert expected["argmax"] == int(row.argmax())
+        assert (row[: len(first)] - first).norm() <= 1e-6 * expected["norm"]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_batch_is_its_images_one_by_one_and_class_by_class(variant: str) -> None:
+    vit = in_dtype(tiny_vit(variant), torch.float64)
+    images = frozen_images(2, vit.spec.preprocessing.input_size[1:])
+    together = relevance(vit, images, CLASSES)
+    assert (2, 3, vit.spec.depth, vit.spec.num_patches) == tuple(together.shape)
+    assert torch.isfinite(together).all() and (together >= 0).all() and (together.sum(-1) > 0).all()
+    for image in range(2):
+        for place in range(3):
+            alone = relevance(vit, images[image, None], CLASSES[image, place].view(1, 1))[0, 0]
+            distance = (together[image, place] - alone).norm(dim=-1) / alone.norm(dim=-1)
+            assert distance.max() < 1e-6
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_traced_logits_are_the_models(variant: str) -> None:
+    vit = in_dtype(tiny_vit(variant), torch.float64)
+    images = frozen_images(2, vit.spec.preprocessing.input_size[1:])
+    with torch.no_grad():
+        torch.testing.assert_close(trace(vit, images).logits, vit.model(images), rtol=1e-10, atol=1e-12)
+
+
+def test_a_positive_layer_scale_is_as_if_folded_into_the_weights() -> None:
+    scaled, folded = tiny_vit("layer scale"), tiny_vit("layer scale")
+    for vit, fold in ((scaled, False), (folded, True)):
+        vit.model.double()
+        frozen_weights(vit.model)
+        blocks: Any = vit.model.blocks
+        pairs = [pair for b in blocks for pair in ((b.ls1, b.attn.proj), (b.ls2, b.mlp.fc2))]
+        for scale, linear in pairs:
+            scale.gamma.abs_().add_(0.1)
+            if fold:
+                linear.weight.mul_(scale.gamma[:, None])
+                linear.bias.mul_(scale.gamma)
+                scale.gamma.fill_(1)
+    images = frozen_images(2)
+    apart, together = relevance(scaled, images, CLASSES), relevance(folded, images, CLASSES)
+    assert ((apart - together).norm(dim=-1) / together.norm(dim=-1)).max() < 1e-4
+
+
+def test_the_relevance_of_a_distilled_model_starts_at_both_classifiers() -> None:
+    vit = in_dtype(tiny_vit("distilled"), torch.float64)
+    both = relevance(vit, frozen_images(2), CLASSES)
+    second: Any = vit.model.head_dist
+    second.weight.zero_()
+    second.bias.zero_()
+    assert not torch.allclose(both, relevance(vit, frozen_images(2), CLASSES))
+
+
+def test_the_callers_model_is_left_as_it_was() -> None:
+    vit = tiny_vit()
+    before = weights_sha256(vit.model)
+    relevance(vit, frozen_images(1), CLASSES[:1])
+    assert before == weights_sha256(vit.model)
+    for module in vit.model.modules():
+        assert not module._forward_hooks and not module._backward_hooks
+    for weight in vit.model.parameters():
+        assert weight.dtype == torch.float32 and weight.grad is None and not weight.requires_grad
+
+
+def test_a_copy_in_another_dtype_is_made_only_where_needed() -> None:
+    vit = tiny_vit()
+    double = in_dtype(vit, torch.float64)
+    assert in_dtype(double, torch.float64) is double
+    model: Any = double.model
+    assert double.blocks[0].fc1 is model.blocks[0].mlp.fc1
+    assert double.blocks[0].fc1.weight.dtype == torch.float64
+
+
+def test_float32_is_an_option() -> None:
+    images = frozen_images(1)
+    single = relevance(tiny_vit(), images, CLASSES[:1], dtype=torch.float32)
+    double = relevance(tiny_vit(), images, CLASSES[:1])
+    assert single.dtype == torch.float32
+    last = slice(-1, None)  # the layer that rounding has had the least way to
+    assert (single - double)[:, :, last].norm() < 1e-2 * double[:, :, last].norm()
+
+
+def test_a_pass_can_be_swept_again_for_other_classes() -> None:
+    vit = in_dtype(tiny_vit(), torch.float64)
+    seen = trace(vit, frozen_images(2))
+    first = sweep(vit, seen, CLASSES)
+    sweep(vit, seen, CLASSES + 1 - 1)
+    assert torch.equal(first, sweep(vit, seen, CLASSES))

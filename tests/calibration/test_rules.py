@@ -1,0 +1,100 @@
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from exporter.calibration import rules
+
+seeds = st.integers(0, 10_000)
+
+
+def drawn(seed: int, *shape: int) -> Tensor:
+    return torch.from_numpy(np.random.RandomState(seed).standard_normal(shape))
+
+
+def test_the_inverse_is_guarded_where_the_denominator_vanishes() -> None:
+    inverse = rules.guarded_inverse(torch.tensor([0.0, 1.0, -1e-9, -2.0], dtype=torch.float64))
+    expected = torch.tensor([0.0, 1 / (1 + 1e-9), 1e9, 1 / (-2 + 1e-9)], dtype=torch.float64)
+    torch.testing.assert_close(inverse, expected, rtol=1e-15, atol=0)
+
+
+def test_the_inverse_leaves_its_argument_alone() -> None:
+    denominator = torch.tensor([0.0, 3.0])
+    rules.guarded_inverse(denominator)
+    assert denominator.tolist() == [0.0, 3.0]
+
+
+@given(seeds)
+def test_linear_conserves_relevance(seed: int) -> None:
+    relevance, value, weight = drawn(seed, 1, 2, 3, 5), drawn(seed + 1, 1, 1, 3, 64), drawn(seed + 2, 5, 64)
+    part = rules.linear(relevance, value, weight)
+    torch.testing.assert_close(part.sum((-2, -1)), relevance.sum((-2, -1)), rtol=1e-5, atol=1e-5)
+
+
+@given(seeds)
+def test_linear_is_the_positive_part_of_every_product(seed: int) -> None:
+    relevance, value, weight = drawn(seed, 2, 3, 4, 5), drawn(seed + 1, 2, 1, 4, 6), drawn(seed + 2, 5, 6)
+    product = (value.unsqueeze(-2) * weight).clamp(min=0)  # [b, 1, t, o, i]
+    ratio = relevance / (product.sum(-1) + 1e-9)
+    expected = (product * ratio.unsqueeze(-1)).sum(-2)
+    torch.testing.assert_close(rules.linear(relevance, value, weight), expected)
+
+
+def test_linear_gives_nothing_to_an_output_that_no_input_agrees_with() -> None:
+    ones = torch.ones(1, 1, 1, 2, dtype=torch.float64)
+    part = rules.linear(ones, ones, torch.tensor([[-1.0, -2.0], [1.0, -1.0]], dtype=torch.float64))
+    torch.testing.assert_close(part, torch.tensor([[[[1.0, 0.0]]]], dtype=torch.float64))
+
+
+@given(seeds)
+def test_an_output_unit_is_linear_with_relevance_on_one_output(seed: int) -> None:
+    value, weight = drawn(seed, 1, 1, 1, 8), drawn(seed + 1, 4, 8)
+    relevance = torch.eye(4, dtype=torch.float64).view(1, 4, 1, 4)
+    expected = rules.linear(relevance, value, weight)[:, :, 0]
+    unit = rules.output_unit(value[:, :, 0], weight.unsqueeze(0), torch.ones(1, 4, dtype=torch.float64))
+    torch.testing.assert_close(unit, expected)
+
+
+@given(seeds)
+def test_add_splits_the_total_by_absolute_sums(seed: int) -> None:
+    relevance, left, right = drawn(seed, 1, 2, 3, 4), drawn(seed + 1, 1, 1, 3, 4), drawn(seed + 2, 1, 1, 3, 4)
+    parts = rules.add(relevance, left, right)
+    raw = [term * relevance / (left + right + 1e-9) for term in (left, right)]
+    sums = [part.sum((-2, -1)) for part in raw]
+    for part, own in zip(parts, sums, strict=True):
+        share = own.abs() / (sums[0].abs() + sums[1].abs())
+        torch.testing.assert_close(part.sum((-2, -1)), share * relevance.sum((-2, -1)), rtol=1e-6, atol=1e-6)
+
+
+@given(seeds)
+def test_add_does_not_mix_the_images_of_a_batch(seed: int) -> None:
+    relevance, left, right = drawn(seed, 3, 2, 3, 4), drawn(seed + 1, 3, 1, 3, 4), drawn(seed + 2, 3, 1, 3, 4)
+    together = rules.add(relevance, left, right)
+    for image in range(3):
+        here = slice(image, image + 1)
+        for whole, alone in zip(together, rules.add(relevance[here], left[here], right[here]), strict=True):
+            torch.testing.assert_close(whole[here], alone, rtol=1e-12, atol=1e-12)
+
+
+def test_add_of_terms_that_cancel_stays_finite() -> None:
+    ones = torch.ones(1, 1, 2, 2)
+    for part in rules.add(ones, ones, -ones):
+        assert part.tolist() == torch.zeros(1, 1, 2, 2).tolist()
+
+
+@given(seeds)
+def test_each_factor_of_a_product_gets_half(seed: int) -> None:
+    left, right, relevance = (
+        drawn(seed, 1, 1, 2, 3, 4),
+        drawn(seed + 1, 1, 1, 2, 4, 5),
+        drawn(seed + 2, 1, 2, 2, 3, 5),
+    )
+    parts = rules.matmul(relevance, left, right, left @ right)
+    for part in parts:
+        torch.testing.assert_close(part.sum((-2, -1)), relevance.sum((-2, -1)) / 2, rtol=1e-4, atol=1e-4)
+
+
+def test_a_value_used_twice_keeps_its_relevance_unless_it_is_zero() -> None:
+    part = rules.clone(torch.full((1, 1, 1, 2), 5.0), torch.tensor([[[[2.0, 0.0]]]]))
+    assert part.flatten().tolist() == [5.0, 0.0]

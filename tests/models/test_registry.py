@@ -1,0 +1,53 @@
+"""Names, checkpoints and keyword arguments."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from exporter.errors import CheckpointError, ModelError
+from exporter.models.registry import ModelRequest, describe, load
+from tests.vits import TINY, make_model
+
+NAME = "vit_tiny_patch16_224"
+SHAPE = {key: value for key, value in TINY.items() if key != "num_classes"}
+
+
+def test_a_checkpoint_brings_its_own_class_count(tmp_path: Path) -> None:
+    model = make_model()
+    save_file(model.state_dict(), tmp_path / "w.safetensors")
+    vit = load(ModelRequest(NAME, tmp_path / "w.safetensors", model_kwargs=SHAPE))
+    assert vit.spec.num_classes == 7
+    images = torch.randn(2, 3, 32, 32)
+    with torch.inference_mode():
+        assert torch.equal(vit.model(images), model(images))
+
+
+def test_num_classes_overrides_and_a_head_of_another_size_is_refused(tmp_path: Path) -> None:
+    save_file(make_model().state_dict(), tmp_path / "w.safetensors")
+    with pytest.raises(CheckpointError, match=r"head\.(bias|weight)"):
+        load(ModelRequest(NAME, tmp_path / "w.safetensors", num_classes=9, model_kwargs=SHAPE))
+
+
+def test_an_unknown_name_offers_the_nearest() -> None:
+    with pytest.raises(ModelError, match="deit_small_patch16_224"):
+        describe(ModelRequest("deit_smal_patch16_224"))
+
+
+def test_a_wrong_keyword_is_one_line() -> None:
+    with pytest.raises(ModelError, match="wings"):
+        describe(ModelRequest(NAME, model_kwargs={"wings": 2}))
+
+
+def test_describe_reads_no_weights() -> None:
+    vit = describe(ModelRequest("deit_base_patch16_224"))
+    assert (vit.spec.depth, vit.spec.dim, vit.spec.num_patches) == (12, 768, 196)
+    assert vit.weights_sha256 == ""
+    assert next(vit.model.parameters()).is_meta
+
+
+def test_preprocessing_can_be_overridden() -> None:
+    request = ModelRequest(NAME, model_kwargs=SHAPE, preprocessing={"crop_pct": 1.0, "mean": (0.0, 0.0, 0.0)})
+    assert describe(request).spec.preprocessing.crop_pct == 1.0
+    assert describe(request).spec.preprocessing.mean == (0.0, 0.0, 0.0)

@@ -1,0 +1,114 @@
+"""The PyTorch reference: whole at rates of 1, and at lower rates what a plain loop computes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from exporter.errors import ScheduleError
+from exporter.models.base import PrunableViT
+from exporter.models.block import attention_half, mlp_half
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
+from tests.vits import FAMILIES, make_model, make_vit, random_images
+
+RATES = {1: 0.8, 2: 0.7, 4: 0.5}
+
+
+def inter_of(vit: PrunableViT, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rates_of_one_are_the_untouched_model_bit_for_bit(family: str) -> None:
+    vit = make_vit(family)
+    images = random_images(vit, 3)
+    with torch.inference_mode():
+        assert torch.equal(PrunedViT(vit, keep_everything(vit.spec))(images), make_model(family)(images))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("scorer", ["fused", "intra", "inter", "random"])
+def test_each_image_is_pruned_as_a_plain_loop_prunes_it(family: str, scorer: str) -> None:
+    """One image at a time, scores as products of powers, positions as sets: nothing of the batched code."""
+    vit = make_vit(family)
+    inter = inter_of(vit)
+    schedule = manual_schedule(vit.spec, RATES, ScheduleSettings(scorer, alpha=0.3))
+    images = random_images(vit, 3)
+    with torch.inference_mode():
+        trace = PrunedViT(vit, schedule, inter).trace(images)
+        for image in range(3):
+            logits, kept = plain_loop(vit, schedule.keep, images[image : image + 1], scorer, inter)
+            torch.testing.assert_close(trace.logits[image], logits, rtol=1e-4, atol=1e-4)
+            positions = np.arange(vit.spec.num_patches)
+            for layer, keep in trace.keep.items():
+                positions = positions[keep[image].numpy()]
+                assert set(positions.tolist()) == kept[layer]
+
+
+def plain_loop(
+    vit: PrunableViT, keep: tuple[int, ...], image: torch.Tensor, scorer: str, inter: np.ndarray
+) -> tuple[torch.Tensor, dict[int, set[int]]]:
+    prefix, positions = vit.spec.num_prefix_tokens, list(range(vit.spec.num_patches))
+    random = np.random.default_rng(0).uniform(0.5, 1.0, inter.shape)
+    tokens, kept = vit.embed(image), {}
+    for layer, block in enumerate(vit.blocks):
+        tokens, row = attention_half(block, tokens)
+        if keep[layer] < len(positions):
+            intra = row[0].softmax(-1).mean(0)[prefix:].double().numpy()
+            score = {
+                "fused": intra**0.3 * inter[layer][positions] ** 0.7,
+                "intra": intra,
+                "inter": inter[layer][positions],
+                "random": random[layer][positions],
+            }[scorer]
+            best = sorted(np.argsort(-score, kind="stable")[: keep[layer]].tolist())
+            tokens = torch.cat([tokens[:, :prefix], tokens[:, [prefix + i for i in best]]], dim=1)
+            positions = [positions[i] for i in best]
+            kept[layer] = set(positions)
+        tokens = mlp_half(block, tokens)
+    return vit.classify(vit.norm(tokens))[0], kept
+
+
+def test_forced_survivors_take_the_place_of_decisions(tiny_vit: PrunableViT) -> None:
+    schedule = manual_schedule(tiny_vit.spec, RATES, ScheduleSettings("intra"))
+    pruned, images = PrunedViT(tiny_vit, schedule), random_images(tiny_vit, 2)
+    with torch.inference_mode():
+        own = pruned.trace(images)
+        assert torch.equal(pruned.trace(images, own.keep).logits, own.logits)
+        first = {layer: torch.arange(keep.shape[1]).expand(2, -1) for layer, keep in own.keep.items()}
+        assert not torch.allclose(pruned.trace(images, first).logits, own.logits)
+
+
+def test_gradients_flow_through_pruning(tiny_vit: PrunableViT) -> None:
+    model = PrunedViT(tiny_vit, manual_schedule(tiny_vit.spec, RATES, ScheduleSettings("intra")))
+    model.requires_grad_(True)
+    model(random_images(tiny_vit, 2)).sum().backward()
+    gradient = tiny_vit.model.get_parameter("patch_embed.proj.weight").grad
+    assert gradient is not None
+    assert gradient.abs().sum() > 0
+
+
+def test_missing_or_misshapen_inter_scores_are_named(tiny_vit: PrunableViT) -> None:
+    schedule = manual_schedule(tiny_vit.spec, RATES, ScheduleSettings("fused"))
+    with pytest.raises(ScheduleError, match="no inter-layer scores"):
+        PrunedViT(tiny_vit, schedule)
+    with pytest.raises(ScheduleError, match=r"shape \[4, 15\]"):
+        PrunedViT(tiny_vit, schedule, inter_of(tiny_vit)[:, 1:])
+
+
+def test_a_schedule_of_another_model_is_refused(tiny_vit: PrunableViT) -> None:
+    schedule = replace(keep_everything(tiny_vit.spec), num_patches=9)
+    with pytest.raises(ScheduleError, match="9 patches"):
+        PrunedViT(tiny_vit, schedule)
+
+
+def test_random_differs_by_seed_alone(tiny_vit: PrunableViT) -> None:
+    images = random_images(tiny_vit, 1)
+    kept = []
+    for seed in (0, 0, 1):
+        schedule = manual_schedule(tiny_vit.spec, RATES, ScheduleSettings("random", seed=seed))
+        with torch.inference_mode():
+            kept.append(PrunedViT(tiny_vit, schedule).trace(images).keep[0].tolist())
+    assert kept[0] == kept[1] != kept[2]

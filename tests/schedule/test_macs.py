@@ -1,0 +1,64 @@
+"""MAC counts against the published ones, and against what torch counts while it runs."""
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from exporter.models.registry import ModelRequest, describe
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.schedule.macs import dense_macs, pruned_macs
+from exporter.schedule.plan import ScheduleSettings, manual_schedule, star_schedule
+from tests.schedule.published import DEIT_B_ACS, DEIT_B_GMACS, DEIT_S_ACS, DEIT_S_GMACS
+from tests.vits import FAMILIES, make_vit, random_images
+
+
+@pytest.mark.parametrize(
+    ("name", "gmacs"),
+    [("deit_base_patch16_224", 17.564), ("deit_small_patch16_224", 4.599), ("deit_tiny_patch16_224", 1.254)],
+)
+def test_published_dense_macs(name: str, gmacs: float) -> None:
+    macs = dense_macs(describe(ModelRequest(name)).spec)
+    assert macs.gmacs == pytest.approx(gmacs, abs=5e-4)
+    assert macs.scoring == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "acs", "published"),
+    [
+        ("deit_base_patch16_224", DEIT_B_ACS, DEIT_B_GMACS),
+        ("deit_small_patch16_224", DEIT_S_ACS, DEIT_S_GMACS),
+    ],
+)
+def test_published_pruned_macs(name: str, acs: list[float], published: dict[float, float]) -> None:
+    spec = describe(ModelRequest(name)).spec
+    for rho, gmacs in published.items():
+        macs = pruned_macs(spec, star_schedule(spec, acs, rho, ScheduleSettings()).keep)
+        assert macs.network / 1e9 == pytest.approx(gmacs, abs=0.005)
+        assert 0 < macs.scoring < 0.001 * macs.network
+
+
+@pytest.mark.parametrize(
+    ("layers", "rates", "gmacs"),
+    [
+        ((4, 7, 10), (0.5, 0.25, 0.125), 7.80),
+        ((5, 8, 10), (0.7, 0.49, 0.343), 10.96),
+        ((4, 7, 10), (0.7, 0.49, 0.343), 10.00),
+    ],
+)
+def test_published_manual_schedules(layers: tuple[int, ...], rates: tuple[float, ...], gmacs: float) -> None:
+    spec = describe(ModelRequest("deit_base_patch16_224")).spec
+    schedule = manual_schedule(spec, dict(zip(layers, rates, strict=True)), ScheduleSettings())
+    assert pruned_macs(spec, schedule.keep).network / 1e9 == pytest.approx(gmacs, abs=0.005)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_closed_form_counts_what_runs(family: str) -> None:
+    vit = make_vit(family)
+    pruned = PrunedViT(vit, manual_schedule(vit.spec, {1: 0.6, 3: 0.5}, ScheduleSettings("intra")))
+    images = random_images(vit, 1)
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        pruned(images)
+    score_fusion = vit.spec.num_patches + pruned.schedule.keep[0]
+    counted = counter.get_total_flops() // 2
+    # The counter sees matrix products: it misses the elementwise product of the fusion.
+    assert counted == pruned.macs.total - score_fusion

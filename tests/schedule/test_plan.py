@@ -1,0 +1,59 @@
+"""Schedules: what makes one, and what is wrong with one."""
+
+from dataclasses import replace
+
+import pytest
+
+from exporter.errors import ScheduleError
+from exporter.models.base import PrunableViT
+from exporter.schedule.plan import (
+    ScheduleSettings,
+    check_fits,
+    keep_everything,
+    manual_schedule,
+    star_schedule,
+)
+
+ACS = [0.1, 0.5, 0.3, 0.9]
+
+
+def test_star_schedule_holds_what_it_was_made_from(tiny_vit: PrunableViT) -> None:
+    schedule = star_schedule(tiny_vit.spec, ACS, 0.5, ScheduleSettings(), "abc")
+    assert schedule.keep == (16, 12, 11, 6)
+    assert (schedule.rho, schedule.acs, schedule.inter_sha256) == (0.5, tuple(ACS), "abc")
+    assert schedule.pruning_layers == (1, 2, 3)
+
+
+def test_only_scorers_that_read_inter_name_it(tiny_vit: PrunableViT) -> None:
+    assert star_schedule(tiny_vit.spec, ACS, 0.5, ScheduleSettings("intra"), "abc").inter_sha256 == ""
+
+
+def test_keep_everything_prunes_nowhere(tiny_vit: PrunableViT) -> None:
+    assert keep_everything(tiny_vit.spec).pruning_layers == ()
+
+
+def test_the_number_of_acs_values_must_be_the_depth(tiny_vit: PrunableViT) -> None:
+    with pytest.raises(ScheduleError, match=r"got 3 values \| need 4"):
+        star_schedule(tiny_vit.spec, ACS[:3], 0.5, ScheduleSettings())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"alpha": 1.2}, "alpha"), ({"alpha": -0.1}, "alpha"), ({"scorer": "best"}, "fused")],
+)
+def test_settings_out_of_range(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ScheduleError, match=message):
+        ScheduleSettings(**settings)  # type: ignore[arg-type]
+
+
+def test_check_fits_names_the_layer(tiny_vit: PrunableViT) -> None:
+    good = manual_schedule(tiny_vit.spec, {2: 0.5}, ScheduleSettings())
+    check_fits(good, tiny_vit.spec)
+    for bad, message in (
+        (replace(good, rates=(1.0, 0.0, 1.0, 1.0)), "layer 2"),
+        (replace(good, keep=(16, 8, 9, 8)), "layer 3"),
+        (replace(good, num_patches=17), "17 patches"),
+        (replace(good, rates=good.rates[:3], keep=good.keep[:3]), "3 layers"),
+    ):
+        with pytest.raises(ScheduleError, match=message):
+            check_fits(bad, tiny_vit.spec)

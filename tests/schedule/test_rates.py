@@ -1,0 +1,120 @@
+"""Retention rates against the published vectors, and as properties."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.errors import ScheduleError
+from exporter.schedule.rates import counts, keep_count, manual_rates, rates_from_acs
+from tests.schedule.published import DEIT_B_ACS, DEIT_B_COUNTS_AT_07, DEIT_B_RATES_AT_075
+
+ACS = st.lists(st.floats(-1.0, 1.0), min_size=2, max_size=16)
+RHO = st.floats(0.01, 1.0)
+
+
+def test_published_rates_of_deit_b() -> None:
+    assert rates_from_acs(DEIT_B_ACS, 0.75) == pytest.approx(DEIT_B_RATES_AT_075, abs=1e-3)
+
+
+def test_published_counts_of_deit_b() -> None:
+    assert counts(rates_from_acs(DEIT_B_ACS, 0.7), 196) == DEIT_B_COUNTS_AT_07
+
+
+@given(acs=ACS, rho=RHO)
+def test_rates_lie_between_rho_and_one(acs: list[float], rho: float) -> None:
+    assert all(np.float32(rho) <= rate <= 1.0 for rate in rates_from_acs(acs, rho))
+
+
+@given(acs=ACS, rho=RHO)
+def test_a_layer_of_higher_acs_never_keeps_more(acs: list[float], rho: float) -> None:
+    by_acs = [
+        rate for _, rate in sorted(zip(acs, rates_from_acs(acs, rho), strict=True), key=lambda pair: pair[0])
+    ]
+    assert by_acs == sorted(by_acs, reverse=True)
+
+
+@given(acs=ACS, rhos=st.tuples(RHO, RHO))
+def test_a_higher_rho_never_keeps_less(acs: list[float], rhos: tuple[float, float]) -> None:
+    low, high = (rates_from_acs(acs, rho) for rho in sorted(rhos))
+    assert all(a <= b for a, b in zip(low, high, strict=True))
+    assert all(a <= b for a, b in zip(counts(low, 196), counts(high, 196), strict=True))
+
+
+@given(
+    acs=st.lists(st.floats(0.0, 1.0).map(lambda x: round(x, 3)), min_size=3, max_size=12),
+    rho=RHO,
+    scale=st.sampled_from([0.5, 2.0, 4.0]),
+)
+def test_only_the_shape_of_acs_matters(acs: list[float], rho: float, scale: float) -> None:
+    moved = [scale * value + 1.0 for value in acs]
+    assert rates_from_acs(moved, rho) == pytest.approx(rates_from_acs(acs, rho), abs=1e-6)
+
+
+def test_equal_acs_keeps_everything() -> None:
+    assert rates_from_acs([0.3] * 5, 0.5) == (1.0,) * 5
+
+
+def test_rho_of_one_keeps_everything() -> None:
+    assert rates_from_acs(DEIT_B_ACS, 1.0) == (1.0,) * 12
+
+
+def test_endpoints_are_the_text_of_the_paper() -> None:
+    rates = rates_from_acs([0.1, 0.0, 0.2, 0.5, 0.3], 0.6, "endpoints")
+    assert rates == pytest.approx(
+        (1.0, 1.0, 0.8, 0.6, 0.6), abs=1e-6
+    )  # clipped where ACS leaves the two ends
+
+
+def test_endpoints_need_a_rise() -> None:
+    with pytest.raises(ScheduleError, match=r"layer 1 and 0\.4 at layer 3"):
+        rates_from_acs([0.4, 0.9, 0.4], 0.6, "endpoints")
+
+
+@pytest.mark.parametrize(
+    ("acs", "rho", "anchors", "message"),
+    [
+        ([0.1, 0.2], 0.0, "minmax", "rho"),
+        ([0.1, 0.2], 1.01, "minmax", "rho"),
+        ([0.1, 0.2], float("nan"), "minmax", "rho"),
+        ([0.1, float("nan")], 0.5, "minmax", "layer 2"),
+        ([float("inf"), 0.2], 0.5, "minmax", "layer 1"),
+        ([], 0.5, "minmax", "one value a layer"),
+        ([0.1, 0.2], 0.5, "median", "minmax or endpoints"),
+    ],
+)
+def test_bad_input_names_what_is_wrong(acs: list[float], rho: float, anchors: str, message: str) -> None:
+    with pytest.raises(ScheduleError, match=message):
+        rates_from_acs(acs, rho, anchors)
+
+
+@given(rate=st.floats(0.001, 1.0), patches=st.integers(1, 4096))
+def test_keep_count_is_a_count(rate: float, patches: int) -> None:
+    assert 1 <= keep_count(rate, patches) <= patches
+
+
+@given(rate=st.floats(0.001, 1.0), patches=st.integers(1, 4095))
+def test_keep_count_grows_with_the_patches(rate: float, patches: int) -> None:
+    assert keep_count(rate, patches) <= keep_count(rate, patches + 1)
+
+
+def test_keep_count_does_not_round_a_whole_product_up() -> None:
+    assert keep_count(float(np.float32(0.7)), 10) == 7
+    assert keep_count(float(np.float32(0.1)), 1000) == 100
+
+
+def test_keep_count_rounds_up() -> None:
+    assert keep_count(0.5, 3) == 2
+    assert keep_count(1e-6, 3) == 1
+
+
+def test_manual_rates_leave_other_layers_whole() -> None:
+    assert manual_rates({2: 0.5}, 3) == (1.0, 0.5, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("rates", "message"), [({0: 0.5}, "layer 0"), ({4: 0.5}, "layer 4"), ({2: 0.0}, "layer 2")]
+)
+def test_manual_rates_name_the_layer(rates: dict[int, float], message: str) -> None:
+    with pytest.raises(ScheduleError, match=message):
+        manual_rates(rates, 3)

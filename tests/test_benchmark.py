@@ -1,0 +1,165 @@
+"""Speed is measured with a clock that the tests turn themselves: no test depends on this machine's."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from exporter import benchmark
+from exporter.benchmark import Comparison, Throughput, compare_speed, environment, throughput
+from exporter.errors import UserError
+from exporter.records import from_json, to_json
+from exporter.runners.base import TensorInfo
+from tests.fakes import NumpyRunner
+
+FEED = {"images": np.zeros((4, 3), np.float32)}
+
+
+class Clock:
+    """Stands still but while a runner runs."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.ran: list[str] = []
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def runner(self, name: str, times_s: Iterator[float]) -> NumpyRunner:
+        def run(_: object) -> dict[str, np.ndarray]:
+            self.now_s += next(times_s)
+            self.ran.append(name)
+            return {}
+
+        return NumpyRunner(run, (TensorInfo("images", ("batch", 3), "float32"),), (), name)
+
+
+def forever(value: float) -> Iterator[float]:
+    while True:
+        yield value
+
+
+def measured(*rounds_ms: float, batch: int = 4) -> Throughput:
+    return Throughput(batch, 1.0, 1.0, 1.0, (1.0, 1.0), rounds_ms)
+
+
+def test_rounds_are_interleaved_in_alternating_order() -> None:
+    clock = Clock()
+    runners = {name: clock.runner(name, forever(1.0)) for name in ("dense", "pruned")}
+    throughput(runners, FEED, batch=4, rounds=5, warmup=1, clock=clock)
+    forward, back = ["dense", "pruned"], ["pruned", "dense"]
+    assert clock.ran == [*back, *forward, *back, *forward, *back, *forward]
+
+
+def test_the_numbers_come_from_the_timed_rounds_alone() -> None:
+    clock = Clock()
+    times_s = iter([9.0, 9.0, 0.010, 0.020, 0.030, 0.040, 0.050])
+    result = throughput({"a": clock.runner("a", times_s)}, FEED, batch=4, rounds=5, warmup=2, clock=clock)[
+        "a"
+    ]
+    assert result.rounds_ms == pytest.approx((10, 20, 30, 40, 50))
+    assert (result.median_ms, result.p99_ms) == pytest.approx((30, 50))
+    assert result.quartiles_ms == pytest.approx((20, 40))
+    assert result.images_per_s == pytest.approx(4 / 0.030)
+
+
+def test_runners_are_freed_after_the_last_round() -> None:
+    clock = Clock()
+    runner = clock.runner("a", forever(1.0))
+    throughput({"a": runner}, FEED, batch=4, rounds=5, warmup=0, clock=clock)
+    assert (runner.activations, runner.deactivations) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("pruned_ms", "verdict"),
+    [(5.0, "faster"), (20.0, "slower"), (10.0, "undecided")],
+)
+def test_the_verdict_follows_the_quartiles(pruned_ms: float, verdict: str) -> None:
+    result = compare_speed(measured(*[10.0] * 5), measured(*[pruned_ms] * 5))
+    assert (result.verdict, result.speedup) == (verdict, 10.0 / pruned_ms)
+    assert (result.mac_ratio, result.efficiency) == (None, None)
+
+
+def test_a_gain_within_the_noise_is_undecided() -> None:
+    result = compare_speed(measured(10, 10, 10, 10, 10), measured(5, 8, 9, 11, 12))
+    assert result.speedup == pytest.approx(10 / 9)
+    assert result.quartiles == pytest.approx((10 / 11, 10 / 8))
+    assert result.verdict == "undecided"
+
+
+def test_a_loss_within_the_noise_is_undecided() -> None:
+    result = compare_speed(measured(10, 10, 10, 10, 10), measured(8, 9, 11, 12, 20))
+    assert (result.speedup < 1, result.verdict) == (True, "undecided")
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    """A machine that slows down tenfold on the way: the medians drift, each round's ratio does not."""
+    dense = measured(10, 20, 40, 80, 100)
+    pruned = measured(5, 10, 20, 40, 50)
+    assert compare_speed(dense, pruned) == Comparison(2.0, (2.0, 2.0), "faster", None, None)
+
+
+def test_efficiency_is_the_share_of_the_saved_work_that_became_time() -> None:
+    result = compare_speed(measured(*[10.0] * 5), measured(*[8.0] * 5), macs=(4.0e9, 2.0e9))
+    assert (result.mac_ratio, result.efficiency) == (2.0, 0.625)
+
+
+@pytest.mark.parametrize("other", [measured(*[1.0] * 6), measured(*[1.0] * 5, batch=8)])
+def test_other_rounds_or_another_batch_are_not_compared(other: Throughput) -> None:
+    with pytest.raises(UserError, match="batch 4 in 5 rounds"):
+        compare_speed(measured(*[1.0] * 5), other)
+
+
+@pytest.mark.parametrize(("batch", "rounds", "warmup"), [(0, 5, 0), (4, 4, 0), (4, 5, -1), (8, 5, 0)])
+def test_settings_that_measure_nothing_are_one_line(batch: int, rounds: int, warmup: int) -> None:
+    clock = Clock()
+    with pytest.raises(UserError):
+        throughput(
+            {"a": clock.runner("a", forever(1.0))},
+            FEED,
+            batch=batch,
+            rounds=rounds,
+            warmup=warmup,
+            clock=clock,
+        )
+    assert clock.ran == []
+
+
+def test_no_runner_is_an_error() -> None:
+    with pytest.raises(UserError, match="runners"):
+        throughput({}, FEED, batch=4, rounds=5, warmup=0)
+
+
+def test_the_real_clock_runs() -> None:
+    runner = Clock().runner("a", forever(0.0))
+    assert throughput({"a": runner}, FEED, batch=4, rounds=5, warmup=1)["a"].median_ms > 0
+
+
+def test_the_environment_names_what_is_loaded_and_loads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    here = environment(threads=2)
+    assert "torch" not in here.versions
+    assert here.versions["numpy"] == np.__version__
+    assert (here.threads, here.usable_cpus >= 1, bool(here.cpu_model)) == (2, True, True)
+    assert from_json(type(here), to_json(here), source="here") == here
+
+
+def test_the_cpu_model_is_found_or_falls_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n")
+    assert benchmark._cpu_model(cpuinfo) == "Some CPU @ 2 GHz"
+    monkeypatch.setattr("platform.processor", lambda: "")
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    cpuinfo.write_text("processor\t: 0\n")
+    assert benchmark._cpu_model(cpuinfo) == "aarch64"
+    assert benchmark._cpu_model(tmp_path / "none") == "aarch64"
+
+
+def test_results_survive_json() -> None:
+    clock = Clock()
+    result = throughput(
+        {"a": clock.runner("a", forever(0.1))}, FEED, batch=4, rounds=5, warmup=0, clock=clock
+    )["a"]
+    assert from_json(Throughput, to_json(result), source="result") == result

@@ -1,0 +1,56 @@
+"""Artefacts appear whole or not at all."""
+
+import errno
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from exporter.errors import OutputError
+from exporter.files import sha256_of, writable_folder, written_beside
+
+
+def test_the_file_appears_when_the_body_is_done(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "file"
+    with written_beside(target) as partial:
+        partial.write_text("new")
+        assert not target.exists()
+    assert target.read_text() == "new"
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    target = tmp_path / "file"
+    target.write_text("old")
+    with pytest.raises(KeyError), written_beside(target) as partial:
+        partial.write_text("half")
+        raise KeyError
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
+    with (
+        pytest.raises(OutputError, match="No space left on device"),
+        written_beside(tmp_path / "file") as partial,
+    ):
+        partial.write_text("half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_a_file_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(OutputError, match="taken"):
+        writable_folder(tmp_path / "taken" / "out")
+    with pytest.raises(OutputError, match="taken"):
+        writable_folder(tmp_path / "taken")
+
+
+def test_writable_folder_leaves_it_empty(tmp_path: Path) -> None:
+    assert list(writable_folder(tmp_path / "new").iterdir()) == []
+
+
+def test_sha256(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"star" * 500_000)
+    assert sha256_of(tmp_path / "file") == hashlib.sha256(b"star" * 500_000).hexdigest()

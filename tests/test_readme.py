@@ -1,0 +1,92 @@
+"""The README's commands do what it says they do."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+
+from tests.vits import make_images
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BIN = Path(sys.executable).parent
+
+# `make demo` measures at full length; here its command runs on fewer images.
+SHORTER = "--max-images 8 --max-eval-images 100 --check-images 16 --rounds 5"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """A folder of the user's, with the names that the README uses."""
+    make_images(tmp_path / "photos", classes=2, each=2, side=64)
+    return tmp_path
+
+
+@pytest.mark.ort
+@pytest.mark.slow
+def test_demo_compiles_the_bundled_model(tmp_path: Path) -> None:
+    assert "make demo\n" in blocks("sh")
+    listed = run("make --dry-run --always-make demo", ROOT).stdout.splitlines()
+    prepare, compile_ = (line for line in listed if "calib_data" in line or " compile " in line)
+    run(prepare, ROOT)
+    run(f"{compile_.replace('build/demo', str(tmp_path))} {SHORTER}", ROOT)
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["passed"]
+    assert (report["model"], report["method"], report["rho"]) == ("digits_vit", "star", 0.7)
+    assert report["accuracy"]["dense"]["top1"] >= 0.95
+    assert report["gmacs"]["pruned"] < 0.6 * report["gmacs"]["dense"]
+
+
+def test_the_test_command_is_the_one_that_ci_runs() -> None:
+    assert "make test\n" in blocks("sh")
+    assert "make test\n" in (ROOT / ".ci/run").read_text()
+
+
+@pytest.mark.ort
+@pytest.mark.slow
+def test_compiling_your_own_model(photos: Path) -> None:
+    (command,) = re.findall(r"^star-export compile .*$", "".join(blocks("sh")), flags=re.MULTILINE)
+    torch.manual_seed(0)
+    torch.save({"model": timm.create_model("deit_small_patch16_224").state_dict()}, photos / "my_deit.pth")
+    run(f"{command} --rounds 0", photos)
+    report = json.loads((photos / "build/deit/report.json").read_text())
+    assert report["passed"]
+    assert report["accuracy"] is None
+
+
+def test_the_plan_command(tmp_path: Path) -> None:
+    (command,) = re.findall(r"^star-export plan .*$", "".join(blocks("sh")), flags=re.MULTILINE)
+    assert "17.56 → 10.00" in run(command, tmp_path).stdout
+
+
+@pytest.mark.ort
+def test_the_python_example(photos: Path) -> None:
+    (code,) = blocks("python")
+    (photos / "example.py").write_text(code)
+    saved = float(run(f"{sys.executable} -W error example.py", photos).stdout)
+    assert 0 < saved < 1
+
+
+def test_links_lead_somewhere() -> None:
+    for page in (README, *(path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md"))):
+        for target in re.findall(r"\]\((?!http)([^)#]+)", page):
+            assert (ROOT / target).exists() or (ROOT / "docs" / target).exists(), target

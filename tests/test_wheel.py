@@ -1,0 +1,48 @@
+"""What is installed from the wheel: everything that runs, and nothing that does not."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel's content, as an installer lays it out."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = folder.glob("star_export-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "site")
+    return folder / "site"
+
+
+def test_it_holds_package_data_and_no_tests(installed: Path) -> None:
+    names = {path.relative_to(installed).as_posix() for path in installed.rglob("*") if path.is_file()}
+    assert {
+        "exporter/bundled/digits_vit.safetensors",
+        "exporter/bundled/digits_vit.json",
+        "exporter/report/page.html",
+        "exporter/py.typed",
+    } <= names
+    assert not [name for name in names if name.startswith("tests")]
+
+
+def test_it_runs_from_where_it_is_installed(installed: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    code = (
+        "import sys, exporter, exporter.models.registry as r; from exporter.bundled import DIGITS_VIT; "
+        "assert exporter.__file__.startswith(sys.argv[1]); "
+        "vit = r.load(r.ModelRequest(DIGITS_VIT.name)); print(vit.spec.num_classes)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(installed)],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == "10"

@@ -1,0 +1,63 @@
+"""Small ViTs of every accepted kind, with weights that spread attention, and images to feed them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import timm
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from exporter.models.base import PrunableViT
+from exporter.models.registry import adapt
+
+__all__ = ["FAMILIES", "TINY", "make_images", "make_model", "make_vit", "random_images"]
+
+TINY = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "num_heads": 3, "depth": 4, "num_classes": 7}
+
+# One member of each family: the timm name, and what differs from TINY.
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "vit": ("vit_tiny_patch16_224", {}),
+    "deit": ("deit_tiny_patch16_224", {}),
+    "distilled": ("deit_tiny_distilled_patch16_224", {}),
+    "deit3, layer scale": ("deit3_small_patch16_224", {}),
+    "registers": ("vit_tiny_patch16_224", {"reg_tokens": 4}),
+    "qk norm": ("vit_tiny_patch16_224", {"qk_norm": True}),
+    "norm before the blocks": ("vit_tiny_patch16_224", {"pre_norm": True}),
+    "wide and low": ("vit_tiny_patch16_224", {"img_size": (16, 48)}),
+}
+
+
+def make_model(family: str = "vit", seed: int = 0, **kwargs: Any) -> nn.Module:
+    """A timm model with seeded weights, large enough that classes and patches differ."""
+    name, own = FAMILIES[family]
+    torch.manual_seed(seed)
+    model: nn.Module = timm.create_model(name, **{**TINY, **own, **kwargs})
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            nn.init.normal_(parameter, std=0.15)
+    return model.eval()
+
+
+def make_vit(family: str = "vit", seed: int = 0, **kwargs: Any) -> PrunableViT:
+    """The same behind its adapter."""
+    return adapt(make_model(family, seed, **kwargs), name="tiny")
+
+
+def random_images(vit: PrunableViT, count: int, seed: int = 1) -> Tensor:
+    """Preprocessed images of noise."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(count, *vit.spec.preprocessing.input_size, generator=generator)
+
+
+def make_images(folder: Path, classes: int = 2, each: int = 3, side: int = 40) -> Path:
+    """A folder of PNG files, one folder a class."""
+    generator = np.random.default_rng(0)
+    for label in range(classes):
+        place = folder / f"class_{label}"
+        place.mkdir(parents=True)
+        for index in range(each):
+            pixels = generator.integers(0, 256, (side, side, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(place / f"{index}.png")
+    return folder
