@@ -6,7 +6,16 @@ keeps, ascending, counted within the patches that reached it; `score_03` their l
 
 from collections.abc import Iterable
 
-__all__ = ["IMAGES", "LOGITS", "context_name", "keep_layers", "keep_name", "score_name", "tokens_name"]
+__all__ = [
+    "IMAGES",
+    "LOGITS",
+    "class_row_name",
+    "context_name",
+    "keep_layers",
+    "keep_name",
+    "score_name",
+    "tokens_name",
+]
 
 IMAGES = "images"
 LOGITS = "logits"
@@ -26,6 +35,11 @@ def score_name(layer: int) -> str:
 def tokens_name(layer: int) -> str:
     """Name of the tokens that a 1-based layer hands to its MLP, pruned."""
     return f"tokens_{layer:02d}"
+
+
+def class_row_name(layer: int) -> str:
+    """Name of the class token's attention logits in a 1-based layer, head by head."""
+    return f"class_row_{layer:02d}"
 
 
 def context_name(layer: int) -> str:

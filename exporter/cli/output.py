@@ -47,7 +47,8 @@ def print_lines(lines: Iterable[str]) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """A table on stdout; every column but the first is aligned right."""
-    table = Table(title=title, title_justify="left")
+    print(title)
+    table = Table()
     for index, column in enumerate(columns):
         table.add_column(column, justify="left" if index == 0 else "right")
     for row in rows:

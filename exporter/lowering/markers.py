@@ -1,4 +1,4 @@
-"""Three steps of a pruned ViT as single nodes of domain `star`, until a target's passes expand them.
+"""Four steps of a pruned ViT as single nodes of domain `star`, until a target's passes expand them.
 
 torch.onnx would otherwise scatter each over a dozen nodes that a pass would have to find again.
 """
@@ -10,12 +10,14 @@ import torch
 from onnx.defs import OpSchema
 from onnxscript import values
 
-import exporter.pruning.select  # noqa: F401  (registers the operators that TRANSLATIONS names)
+# These register the operators that TRANSLATIONS names.
+import exporter.models.class_row
+import exporter.pruning.select  # noqa: F401
 
-__all__ = ["ATTENTION", "DOMAIN", "KEEP_TOP_K", "TAKE_TOKENS", "TRANSLATIONS"]
+__all__ = ["ATTENTION", "CLASS_ROW", "DOMAIN", "KEEP_TOP_K", "TAKE_TOKENS", "TRANSLATIONS"]
 
 DOMAIN = "star"
-KEEP_TOP_K, TAKE_TOKENS, ATTENTION = "KeepTopK", "TakeTokens", "Attention"
+KEEP_TOP_K, TAKE_TOKENS, ATTENTION, CLASS_ROW = "KeepTopK", "TakeTokens", "Attention", "ClassRow"
 
 _FLOAT, _INT64 = "tensor(float)", "tensor(int64)"
 
@@ -42,6 +44,12 @@ _attention = _marker(
     ATTENTION, {"query": _FLOAT, "key": _FLOAT, "value": _FLOAT}, _FLOAT, {"scale": OpSchema.AttrType.FLOAT}
 )
 
+_class_row = _marker(CLASS_ROW, {"query": _FLOAT, "key": _FLOAT}, _FLOAT, {"scale": OpSchema.AttrType.FLOAT})
+
+
+def _translate_class_row(query: Any, key: Any, scale: float) -> Any:
+    return _class_row(query, key, scale=scale)
+
 
 def _translate_keep_top_k(score: Any, k: int) -> Any:
     return _keep_top_k(score, k=k)
@@ -67,6 +75,7 @@ def _translate_attention(  # noqa: PLR0917  (as the torch operator has them)
 
 
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    torch.ops.star.class_row.default: _translate_class_row,
     torch.ops.star.keep_top_k.default: _translate_keep_top_k,
     torch.ops.star.take_tokens.default: _translate_take_tokens,
     torch.ops.aten.scaled_dot_product_attention.default: _translate_attention,

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from exporter.models.base import BlockParts
+from exporter.models.class_row import class_row
 
 __all__ = ["attention_half", "heads", "mlp_half"]
 
@@ -31,10 +32,9 @@ def attention_half(
     query, key, value = heads(block, block.norm1(tokens))
     dropout = block.attention_dropout if block.whole.training else 0.0
     context = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
-    class_query = query[:, :, :1] * block.head_dim**-0.5
-    class_row = (class_query @ key.transpose(-2, -1)).squeeze(2)
+    row = class_row(query, key, block.head_dim**-0.5)
     context = context.transpose(1, 2).reshape(tokens.shape[0], tokens.shape[1], -1)
-    return tokens + block.attention_out(block.proj(block.context_norm(context))), class_row
+    return tokens + block.attention_out(block.proj(block.context_norm(context))), row
 
 
 def mlp_half(block: BlockParts, tokens: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:

@@ -9,6 +9,7 @@ from torch import nn
 
 from exporter.errors import ModelError
 from exporter.models.block import attention_half, mlp_half
+from exporter.models.class_row import class_row
 from exporter.models.registry import adapt
 from tests.vits import FAMILIES, TINY, make_model, make_vit, random_images
 
@@ -89,3 +90,8 @@ def test_a_refusal_says_why(name: str, kwargs: dict[str, object], reason: str) -
 def test_other_modules_are_refused() -> None:
     with pytest.raises(ModelError, match="a Linear, which has no adapter"):
         adapt(nn.Linear(2, 2))
+
+
+def test_the_class_row_operator_is_well_formed() -> None:
+    query, key = (torch.randn(2, 3, 5, 4, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    assert torch.autograd.gradcheck(lambda q, k: class_row(q, k, 0.5), (query, key))

@@ -1,36 +1,67 @@
-"""Attention as scale, MatMul, Softmax, MatMul: the shape that runtimes recognise and fuse."""
+"""Attention as scale, MatMul, Softmax, MatMul, which runtimes recognise and fuse; the class row beside it."""
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from exporter.lowering.markers import ATTENTION
+from exporter.lowering.markers import ATTENTION, CLASS_ROW
 from exporter.lowering.passes.base import Facts, markers, replace
 
 __all__ = ["expand_attention"]
 
 
 def expand_attention(graph: gs.Graph, facts: Facts) -> int:
-    """softmax(query · scale · keyᵀ) · value, on tensors of shape [batch, heads, tokens, head_dim]."""
+    """Both markers, on tensors of shape [batch, heads, tokens, head_dim]."""
     del facts
-    changed = 0
-    for node in markers(graph, ATTENTION):
-        query, key, value = node.inputs
-        name = node.outputs[0].name
-        scaled, turned, logits, weights = (
-            gs.Variable(f"{name}/{part}", dtype=np.float32)
-            for part in ("scaled", "key_t", "logits", "weights")
-        )
-        scale = gs.Constant(f"{name}/scale", np.array(node.attrs["scale"], dtype=np.float32))
-        replace(
-            graph,
-            node,
-            [
-                gs.Node("Mul", f"{name}/scale_query", inputs=[query, scale], outputs=[scaled]),
-                gs.Node("Transpose", f"{name}/turn_key", {"perm": [0, 1, 3, 2]}, [key], [turned]),
-                gs.Node("MatMul", f"{name}/query_key", inputs=[scaled, turned], outputs=[logits]),
-                gs.Node("Softmax", f"{name}/softmax", {"axis": -1}, [logits], [weights]),
-                gs.Node("MatMul", f"{name}/weigh_value", inputs=[weights, value]),
-            ],
-        )
-        changed += 1
-    return changed
+    attentions, rows = list(markers(graph, ATTENTION)), list(markers(graph, CLASS_ROW))
+    for node in attentions:
+        _expand_attention(graph, node)
+    for node in rows:
+        _expand_class_row(graph, node)
+    return len(attentions) + len(rows)
+
+
+def _expand_attention(graph: gs.Graph, node: gs.Node) -> None:
+    """softmax(query · scale · keyᵀ) · value."""
+    query, key, value = node.inputs
+    name = node.outputs[0].name
+    scaled, turned, logits, weights = _variables(name, "scaled", "key_t", "logits", "weights")
+    replace(
+        graph,
+        node,
+        [
+            gs.Node("Mul", f"{name}/scale_query", inputs=[query, _scale(node)], outputs=[scaled]),
+            gs.Node("Transpose", f"{name}/turn_key", {"perm": [0, 1, 3, 2]}, [key], [turned]),
+            gs.Node("MatMul", f"{name}/query_key", inputs=[scaled, turned], outputs=[logits]),
+            gs.Node("Softmax", f"{name}/softmax", {"axis": -1}, [logits], [weights]),
+            gs.Node("MatMul", f"{name}/weigh_value", inputs=[weights, value]),
+        ],
+    )
+
+
+def _expand_class_row(graph: gs.Graph, node: gs.Node) -> None:
+    """The row scale · q_class · keyᵀ, the class token being the first."""
+    query, key = node.inputs
+    name = node.outputs[0].name
+    first, scaled, turned, row = _variables(name, "class_query", "scaled", "key_t", "row")
+    start, end, axis = (
+        gs.Constant(f"{name}/{part}", np.array([n])) for part, n in zip("ioa", (0, 1, 2), strict=True)
+    )
+    replace(
+        graph,
+        node,
+        [
+            gs.Node("Slice", f"{name}/take_class", inputs=[query, start, end, axis], outputs=[first]),
+            gs.Node("Mul", f"{name}/scale_query", inputs=[first, _scale(node)], outputs=[scaled]),
+            gs.Node("Transpose", f"{name}/turn_key", {"perm": [0, 1, 3, 2]}, [key], [turned]),
+            gs.Node("MatMul", f"{name}/query_key", inputs=[scaled, turned], outputs=[row]),
+            gs.Node("Squeeze", f"{name}/flatten", inputs=[row, axis]),
+        ],
+    )
+
+
+def _variables(name: str, *parts: str) -> list[gs.Variable]:
+    return [gs.Variable(f"{name}/{part}", dtype=np.float32) for part in parts]
+
+
+def _scale(node: gs.Node) -> gs.Constant:
+    return gs.Constant(f"{node.outputs[0].name}/scale", np.array(node.attrs["scale"], dtype=np.float32))
