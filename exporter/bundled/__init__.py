@@ -1,0 +1,39 @@
+"""The model that comes with the package: a small DeiT-shaped ViT for handwritten digits."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+__all__ = ["DIGITS_VIT", "BundledModel"]
+
+
+@dataclass(frozen=True)
+class BundledModel:
+    """A timm architecture, how it differs from its default, and where its weights are.
+
+    `preprocessing` overrides timm's config by timm's own keys.
+    """
+
+    name: str
+    architecture: str
+    model_kwargs: Mapping[str, int]
+    num_classes: int
+    class_names: tuple[str, ...]
+    preprocessing: Mapping[str, object]
+    weights: Path
+    record: Path
+
+
+DIGITS_VIT = BundledModel(
+    name="digits_vit",
+    architecture="vit_tiny_patch16_224",
+    model_kwargs=MappingProxyType({"img_size": 56, "patch_size": 4, "embed_dim": 128, "num_heads": 4}),
+    num_classes=10,
+    class_names=tuple("0123456789"),
+    preprocessing=MappingProxyType(
+        {"interpolation": "bicubic", "crop_pct": 1.0, "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
+    ),
+    weights=Path(__file__).with_name("digits_vit.safetensors"),
+    record=Path(__file__).with_name("digits_vit.json"),
+)

@@ -1,0 +1,113 @@
+"""The digits' halves are a partition, and nothing that differs from the manifest is ever written."""
+
+import importlib.util
+import json
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from exporter.errors import ArtefactError, OutputError
+
+SCRIPT = Path(__file__).parents[2] / "calib_data" / "digits.py"
+
+
+def _script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("digits", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["digits"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+digits = _script()
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("digits") / "images"
+    assert digits.write_digits(out)
+    return out
+
+
+def indices(root: Path) -> list[int]:
+    return sorted(int(path.stem) for path in root.glob("*/*.png"))
+
+
+def test_halves_are_a_partition(written: Path) -> None:
+    train, held_out = (indices(written / name) for name in ("train", "held_out"))
+    assert not set(train) & set(held_out)
+    assert list(range(1797)) == sorted(train + held_out)
+
+
+def test_classes_are_halved(written: Path) -> None:
+    for label in range(10):
+        train, held_out = (
+            len(list((written / name / str(label)).iterdir())) for name in ("train", "held_out")
+        )
+        assert 0 <= train - held_out <= 1
+
+
+def test_files_hold_what_was_drawn(written: Path) -> None:
+    halves = digits.load_split()
+    for name, half in halves.items():
+        for position in (0, len(half.labels) - 1):
+            path = written / name / str(half.labels[position]) / f"{half.indices[position]:04d}.png"
+            image = Image.open(path)
+            assert image.mode == "L"
+            assert image.size == (16, 16)
+            np.testing.assert_array_equal(half.pixels[position], np.asarray(image))
+
+
+def test_second_call_leaves_a_complete_folder(written: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in written.rglob("*.png")}
+    assert not digits.write_digits(written)
+    assert before == {path: path.stat().st_mtime_ns for path in written.rglob("*.png")}
+
+
+def test_incomplete_folder_is_refused(written: Path, tmp_path: Path) -> None:
+    out = tmp_path / "images"
+    shutil.copytree(written, out)
+    next((out / "train" / "3").iterdir()).unlink()
+    with pytest.raises(OutputError, match="delete it first"):
+        digits.write_digits(out)
+
+
+def test_moved_image_is_not_complete(written: Path, tmp_path: Path) -> None:
+    out = tmp_path / "images"
+    shutil.copytree(written, out)
+    image = next((out / "train" / "3").iterdir())
+    image.rename(out / "train" / "4" / image.name)
+    with pytest.raises(OutputError, match="delete it first"):
+        digits.write_digits(out)
+
+
+def test_other_pixels_than_the_manifest_are_not_written(tmp_path: Path) -> None:
+    stated = json.loads(digits.MANIFEST.read_text())
+    stated["splits"]["held_out"]["pixels_sha256"] = "0" * 64
+    manifest = tmp_path / "manifest.json"
+    manifest.write_text(json.dumps(stated))
+    with pytest.raises(ArtefactError, match="held_out"):
+        digits.write_digits(tmp_path / "images", manifest)
+    assert [manifest] == list(tmp_path.iterdir())
+
+
+def test_mismatch_is_one_line_and_exit_code_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(digits, "SEED", 1)
+    assert digits.main(["--out", str(tmp_path / "images")]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert "train half of the digits" in lines[0]
+    assert not list(tmp_path.iterdir())
+
+
+def test_manifest_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match="a manifest"):
+        digits.write_digits(tmp_path / "images", SCRIPT.with_name("README.md"))
