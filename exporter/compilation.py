@@ -10,6 +10,7 @@ from torch import nn
 from exporter import api
 from exporter.batches import first_images
 from exporter.benchmark import environment
+from exporter.calibration.images import sample
 from exporter.calibration.record import Calibration
 from exporter.delivery import save_checksums, save_recipe, save_reference
 from exporter.files import writable_folder
@@ -71,7 +72,8 @@ def compile_model(
     schedule = api.plan(recipe, vit.spec, calibration.acs.tolist(), calibration.inter_sha256)
     dense, pruned = api.dense(vit), api.prune(vit, schedule, calibration)
     pair = Pair(_lowered(dense, recipe, out, stages), _lowered(pruned, recipe, out, stages))
-    images = first_images(folder.files, vit.spec.preprocessing, recipe.input, recipe.check_images)
+    drawn = sample(folder, recipe.check_images, recipe.seed)
+    images = first_images(drawn.files, vit.spec.preprocessing, recipe.input, recipe.check_images)
     proof = prove(pair, folder, images, recipe, stages)
     report = _report(pair, proof, calibration, recipe)
     with stages.stage("report"):

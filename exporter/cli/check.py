@@ -15,7 +15,7 @@ __all__ = ["add_arguments", "run"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    add_flags(parser, Recipe, (*MODEL, *IMAGES, "calibration", "check_images", "threads"))
+    add_flags(parser, Recipe, (*MODEL, *IMAGES, "calibration", "interpolate", "check_images", "threads"))
     parser.add_argument("--onnx", type=Path, required=True, metavar="FILE", help="The model to check.")
 
 
@@ -23,7 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Check; 0 where the model is its reference, else 1."""
     from exporter import api  # noqa: PLC0415
     from exporter.batches import first_images  # noqa: PLC0415
-    from exporter.calibration.images import list_images  # noqa: PLC0415
+    from exporter.calibration.images import list_images, sample  # noqa: PLC0415
     from exporter.checking import check, load_shipped  # noqa: PLC0415
     from exporter.cli.output import RichStages, print_json, print_lines  # noqa: PLC0415
     from exporter.parity import explain  # noqa: PLC0415
@@ -35,7 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
         vit = api.load_model(recipe)
         pruned = api.prune(vit, shipped.schedule, api.read_calibration(vit, recipe))
     with stages.stage("parity"):
-        files = list_images(needed(recipe.images, "--images", "a folder of images")).files
+        folder = list_images(needed(recipe.images, "--images", "a folder of images"))
+        files = sample(folder, recipe.check_images, recipe.seed).files
         images = first_images(files, vit.spec.preprocessing, shipped.input_dtype, recipe.check_images)
         report = check(pruned, shipped.model, images, input_dtype=shipped.input_dtype, threads=recipe.threads)
     if arguments.json:

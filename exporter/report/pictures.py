@@ -16,8 +16,9 @@ __all__ = ["Strip", "filmstrip", "positions_by_layer", "strips"]
 
 Array = np.ndarray[Any, Any]
 
-# Dropped patches keep this share of their light.
-DIMMED = 0.15
+# Dropped patches keep this share of their colour; the rest is a blue that photographs and drawings rarely have.
+KEPT_SHARE = 0.25
+DROPPED_COLOUR = (52, 92, 168)
 SHORTEST_SIDE = 112
 SHOWN_IMAGES = 6
 SHOWN_LAYERS = 4
@@ -82,11 +83,13 @@ def filmstrip(pixels: Array, survivors: Sequence[Array], grid: tuple[int, int]) 
     """
     height, width = pixels.shape[1:]
     frames = [pixels.astype(np.float32)]
+    dropped_colour = np.array(DROPPED_COLOUR, dtype=np.float32).reshape(3, 1, 1)
+    patch = np.ones((height // grid[0], width // grid[1]), dtype=np.float32)
     for positions in survivors:
-        light = np.full(grid[0] * grid[1], DIMMED, dtype=np.float32)
-        light[positions] = 1.0
-        patch = np.ones((height // grid[0], width // grid[1]), dtype=np.float32)
-        frames.append(pixels * np.kron(light.reshape(grid), patch))
+        share = np.full(grid[0] * grid[1], KEPT_SHARE, dtype=np.float32)
+        share[positions] = 1.0
+        light = np.kron(share.reshape(grid), patch)
+        frames.append(light * pixels + (1.0 - light) * dropped_colour)
     gap = np.full((3, height, max(width // 28, 1)), 255.0, dtype=np.float32)
     row = [frames[0], *(part for frame in frames[1:] for part in (gap, frame))]
     picture = Image.fromarray(np.concatenate(row, axis=2).astype(np.uint8).transpose(1, 2, 0))

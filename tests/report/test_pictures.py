@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image
 
 from exporter.models.base import PrunableViT
-from exporter.report.pictures import DIMMED, filmstrip, positions_by_layer, strips
+from exporter.report.pictures import DROPPED_COLOUR, KEPT_SHARE, filmstrip, positions_by_layer, strips
 from exporter.tensor_names import IMAGES, keep_name
 
 
@@ -25,11 +25,11 @@ def decoded(address: str) -> np.ndarray:
 def test_survivors_keep_their_light() -> None:
     pixels = np.full((3, 8, 8), 200, dtype=np.uint8)
     picture = decoded(filmstrip(pixels, [np.array([0, 3])], grid=(2, 2)))
-    second = picture[:, picture.shape[1] - picture.shape[0] :, 0]
+    second = picture[:, picture.shape[1] - picture.shape[0] :, 2]
     half = second.shape[0] // 2
     quarters = [second[:half, :half], second[:half, half:], second[half:, :half], second[half:, half:]]
-    dimmed = int(200 * DIMMED)
-    assert [int(np.median(quarter)) for quarter in quarters] == [200, dimmed, dimmed, 200]
+    dropped = int(KEPT_SHARE * 200 + (1 - KEPT_SHARE) * DROPPED_COLOUR[2])
+    assert [int(np.median(quarter)) for quarter in quarters] == [200, dropped, dropped, 200]
 
 
 def test_a_strip_an_image_from_either_input(tiny_vit: PrunableViT) -> None:

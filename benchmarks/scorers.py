@@ -1,0 +1,68 @@
+"""Top-1 of one model under every scorer at the same patch counts: JSON on stdout.
+
+    python benchmarks/scorers.py --recipe engines/demo.toml --calibration build/demo/calibration.safetensors
+
+The counts follow from the calibration's ACS and rho alone, so that scorers differ in which patches they keep, not
+in how many. "random" is the mean of several seeds.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from exporter import api
+from exporter.accuracy import accuracy
+from exporter.batches import batches
+from exporter.calibration.images import ImageFile
+from exporter.calibration.record import load_calibration
+from exporter.options import from_flags
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.recipe import Recipe, read_recipe
+from exporter.reference import reference_runner
+
+SCORERS = ("fused", "intra", "inter")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--recipe", type=Path, required=True, help="Names the model and the images.")
+    parser.add_argument("--calibration", type=Path, required=True, help="Of that model.")
+    parser.add_argument("--rhos", type=float, nargs="+", default=[0.7], help="Least retention rates.")
+    parser.add_argument("--seeds", type=int, default=5, help="Seeds of the random scorer.")
+    parser.add_argument("--threads", type=int, default=0, help="Threads of PyTorch; 0 leaves its default.")
+    options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    recipe = from_flags(Recipe, argparse.Namespace(), read_recipe(options.recipe))
+    vit, calibration = api.load_model(recipe), load_calibration(options.calibration)
+    files = api.eval_images(recipe, vit.spec).files
+    rows: dict[str, dict[str, float]] = {"dense": {"top1": top1(api.dense(vit), files, recipe.batch)}}
+    for rho in options.rhos:
+        found: dict[str, float] = {}
+        for scorer in (*SCORERS, *(f"random {seed}" for seed in range(options.seeds))):
+            name, _, seed = scorer.partition(" ")
+            asked = replace(recipe, rho=rho, scorer=name, seed=int(seed or recipe.seed))
+            schedule = api.plan(asked, vit.spec, calibration.acs.tolist(), calibration.inter_sha256)
+            pruned = api.prune(vit, schedule, calibration)
+            found[scorer] = top1(pruned, files, recipe.batch)
+            print(f"rho {rho} {scorer}: {found[scorer]:.4f}", file=sys.stderr)
+        random = [value for scorer, value in found.items() if scorer.startswith("random")]
+        kept = {scorer: found[scorer] for scorer in SCORERS}
+        rows[f"rho {rho}"] = {**kept, "random": statistics.mean(random), "gmacs": pruned.macs.gmacs}
+    print(json.dumps(rows, indent=2))
+
+
+def top1(pruned: PrunedViT, files: tuple[ImageFile, ...], batch: int) -> float:
+    """Share of the images that get their class."""
+    runner = reference_runner(pruned)
+    return accuracy(runner, batches(files, pruned.vit.spec.preprocessing, "float32", batch)).top1
+
+
+if __name__ == "__main__":
+    main()
