@@ -1,6 +1,7 @@
 """What is installed from the wheel: everything that runs, and nothing that does not."""
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -15,7 +16,11 @@ ROOT = Path(__file__).parent.parent
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel's content, as an installer lays it out."""
     folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    source = folder / "source"  # a build leaves files beside its sources, which the next one would pick up
+    shutil.copytree(ROOT / "exporter", source / "exporter", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(source)]
     subprocess.run(build, check=True, capture_output=True)
     (wheel,) = folder.glob("star_export-*.whl")
     with zipfile.ZipFile(wheel) as archive:
