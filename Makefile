@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# Threads that spin while they wait take their time from whatever else runs on the machine.
+export OMP_WAIT_POLICY ?= passive
+
 .PHONY: demo test lint clean
 
 # One environment serves both; it is made again only when what it installs has changed.
