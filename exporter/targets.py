@@ -31,8 +31,8 @@ ONNXRUNTIME = Target(
     runtime="onnxruntime",
     precision="fp32",
     flavour="static",
-    opset=20,
-    passes=("name_decisions", "expand_attention", "expand_selection"),
+    opset=23,  # the first with an Attention operator
+    passes=("name_decisions", "fuse_attention", "expand_attention", "expand_selection"),
 )
 
 TARGETS = {target.name: target for target in (ONNXRUNTIME,)}

@@ -12,6 +12,7 @@ from exporter.lowering.metadata import stamp
 from exporter.lowering.passes.base import Facts, Pass
 from exporter.lowering.passes.expand_attention import expand_attention
 from exporter.lowering.passes.expand_selection import expand_selection
+from exporter.lowering.passes.fuse_attention import fuse_attention
 from exporter.lowering.passes.name_decisions import name_decisions
 from exporter.lowering.passes.uint8_input import uint8_input
 from exporter.lowering.to_onnx import to_onnx
@@ -27,6 +28,7 @@ INPUT_DTYPES = ("float32", "uint8")
 
 PASSES: dict[str, Pass] = {
     "name_decisions": name_decisions,
+    "fuse_attention": fuse_attention,
     "expand_attention": expand_attention,
     "expand_selection": expand_selection,
     "uint8_input": uint8_input,

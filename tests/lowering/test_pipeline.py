@@ -70,7 +70,8 @@ def test_the_dense_graph_scores_nothing(tiny_vit: PrunableViT) -> None:
     model = lower(PrunedViT(tiny_vit, keep_everything(tiny_vit.spec)), ONNXRUNTIME)
     operators = Counter(node.op_type for node in model.graph.node)
     assert operators["TopK"] == operators["GatherND"] == 0
-    assert operators["Softmax"] == tiny_vit.spec.depth
+    assert operators["Softmax"] == 0
+    assert operators["Attention"] == tiny_vit.spec.depth
 
 
 def test_every_size_but_the_batch_is_static(tiny_vit: PrunableViT) -> None:
