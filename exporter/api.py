@@ -9,6 +9,7 @@ from torch import nn
 from exporter.calibration.calibrate import calibrate_to
 from exporter.calibration.images import ImageFolder, list_images, sample
 from exporter.calibration.record import Calibration, CalibrationSettings, check_fits, load_calibration
+from exporter.calibration.resize import resized_to
 from exporter.errors import ScheduleError
 from exporter.lowering.pipeline import lower
 from exporter.models.base import PrunableViT
@@ -27,11 +28,13 @@ __all__ = [
     "dense",
     "eval_images",
     "export",
+    "fitting_calibration",
     "load_model",
     "model_request",
     "plan",
     "prune",
     "read_calibration",
+    "schedule_settings",
 ]
 
 
@@ -91,13 +94,34 @@ def read_calibration(vit: PrunableViT, recipe: Recipe) -> Calibration | None:
 
     Raises:
         ArtefactError: The file is no calibration.
-        CalibrationError: It was made for another model or input size.
+        CalibrationError: It was made for another model, or for another input size and may not be interpolated.
     """
     if recipe.calibration is None:
         return None
-    calibration = load_calibration(recipe.calibration)
-    check_fits(calibration, vit.spec, vit.weights_sha256)
+    return fitting_calibration(recipe.calibration, recipe, vit.spec, vit.weights_sha256)
+
+
+def fitting_calibration(path: Path, recipe: Recipe, spec: ModelSpec, weights_sha256: str = "") -> Calibration:
+    """A calibration from a file, interpolated to this model's input size where the recipe wants that.
+
+    Raises:
+        ArtefactError: The file is no calibration.
+        CalibrationError: It is not this model's; weights are not compared where the hash is "".
+    """
+    made = load_calibration(path)
+    calibration = resized_to(made, spec) if recipe.interpolate else made
+    check_fits(calibration, spec, weights_sha256 if calibration is made else "")
     return calibration
+
+
+def schedule_settings(recipe: Recipe, spec: ModelSpec) -> ScheduleSettings:
+    """How the recipe scores patches; alpha is the model's own where the recipe gives none.
+
+    Raises:
+        ScheduleError: alpha is out of range.
+    """
+    alpha = spec.default_alpha if recipe.alpha is None else recipe.alpha
+    return ScheduleSettings(recipe.scorer, alpha, recipe.anchors, recipe.seed)
 
 
 def plan(recipe: Recipe, spec: ModelSpec, acs: Sequence[float], inter_sha256: str = "") -> Schedule:
@@ -112,7 +136,7 @@ def plan(recipe: Recipe, spec: ModelSpec, acs: Sequence[float], inter_sha256: st
     Raises:
         ScheduleError: Neither is given, or one is out of range or out of reach.
     """
-    settings = ScheduleSettings(recipe.scorer, recipe.alpha, recipe.anchors, recipe.seed)
+    settings = schedule_settings(recipe, spec)
 
     def of_rho(rho: float) -> Schedule:
         return star_schedule(spec, acs, rho, settings, inter_sha256)

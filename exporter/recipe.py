@@ -47,6 +47,9 @@ class Recipe:
     seed: int = option(0, "Seed of every draw.")
 
     calibration: Path | None = option(None, "A calibration that was made before, in place of a new one.")
+    interpolate: bool = option(
+        False, "Take a calibration that was made at another input size: scores are interpolated."
+    )
     gamma: int | None = option(None, "Classes an image whose relevance counts; 6, or all if there are fewer.")
     protocol: str = option("all", "all: every image once. paper: ten random batches.", ("all", "paper"))
     relevance_dtype: str = option("float64", "Precision of the relevance.", ("float64", "float32"))
@@ -57,7 +60,9 @@ class Recipe:
         None, "Share of the MACs to save, in (0, 1); rho is then solved for."
     )
     scorer: str = option("fused", "What patches are chosen by.", ("fused", "intra", "inter", "random"))
-    alpha: float = option(0.15, "Weight of the class token's attention in the fused score, in [0, 1].")
+    alpha: float | None = option(
+        None, "Weight of the class token's attention in the fused score, in [0, 1]; 0.15, LV-ViT 0.3."
+    )
     anchors: str = option("minmax", "Where rates of 1 and rho are put.", ("minmax", "endpoints"))
 
     target: str = option("onnxruntime-fp32", "The runtime and precision to lower for.")

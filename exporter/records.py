@@ -40,20 +40,25 @@ class ModelSpec:
     """What a schedule and a MAC count need to know of a ViT; sizes in tokens and channels.
 
     `num_prefix_tokens` counts the class token and what stands beside it (distillation token, registers).
-    `num_heads_out` counts the linear classifiers (2 for a distilled DeiT).
+    The MACs are multiply-adds of one image before block 1 (`embed_macs`), of the linear layers of one block's
+    attention and MLP for one token, of the classifiers, and of a head that reads every surviving patch, for one
+    patch. `default_alpha` is the weight of the intra-layer score where the user gives none.
     """
 
     name: str
     depth: int
     dim: int
     num_heads: int
-    mlp_hidden: int
     num_classes: int
     num_prefix_tokens: int
-    num_classifiers: int
     grid: tuple[int, int]
-    patch_size: tuple[int, int]
+    embed_macs: int
+    attention_token_macs: int
+    mlp_token_macs: int
+    head_macs: int
     preprocessing: Preprocessing
+    patch_head_macs: int = 0
+    default_alpha: float = 0.15
 
     @property
     def num_patches(self) -> int:

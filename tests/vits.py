@@ -10,13 +10,16 @@ from PIL import Image
 from torch import Tensor, nn
 
 from exporter.models.base import PrunableViT
+from exporter.models.lvvit import LvVit
 from exporter.models.registry import adapt
 
 __all__ = ["FAMILIES", "TINY", "make_images", "make_model", "make_vit", "random_images"]
 
 TINY = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "num_heads": 3, "depth": 4, "num_classes": 7}
 
-# One member of each family: the timm name, and what differs from TINY.
+TINY_LVVIT = {"dim": 48, "num_heads": 3, "depth": 4, "num_classes": 7, "img_size": 64}
+
+# One member of each family: its name, and what differs from TINY, or from TINY_LVVIT.
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "vit": ("vit_tiny_patch16_224", {}),
     "deit": ("deit_tiny_patch16_224", {}),
@@ -26,14 +29,25 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "qk norm": ("vit_tiny_patch16_224", {"qk_norm": True}),
     "norm before the blocks": ("vit_tiny_patch16_224", {"pre_norm": True}),
     "wide and low": ("vit_tiny_patch16_224", {"img_size": (16, 48)}),
+    "dinov2, gated mlp": ("vit_giant_patch14_reg4_dinov2", {}),
+    "clip": ("vit_base_patch32_clip_quickgelu_224", {}),
+    "eva, bias apart": ("eva_giant_patch14_clip_224", {}),
+    "eva02, joined, rotary": ("eva02_base_patch16_clip_224", {}),
+    "rotary a head": ("vit_small_patch16_rope_mixed_224", {}),
+    "dinov3": ("vit_small_plus_patch16_dinov3_qkvb", {"global_pool": "token"}),
+    "lvvit": ("lvvit", {}),
 }
 
 
 def make_model(family: str = "vit", seed: int = 0, **kwargs: Any) -> nn.Module:
-    """A timm model with seeded weights, large enough that classes and patches differ."""
+    """A network with seeded weights, large enough that classes and patches differ."""
     name, own = FAMILIES[family]
     torch.manual_seed(seed)
-    model: nn.Module = timm.create_model(name, **{**TINY, **own, **kwargs})
+    model: nn.Module
+    if name == "lvvit":
+        model = LvVit(**{**TINY_LVVIT, **own, **kwargs})
+    else:
+        model = timm.create_model(name, **{**TINY, **own, **kwargs})
     for parameter in model.parameters():
         if parameter.ndim > 1:
             nn.init.normal_(parameter, std=0.15)

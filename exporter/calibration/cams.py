@@ -5,8 +5,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from exporter.calibration import rules
+from exporter.calibration.gradients import pull_back
 from exporter.calibration.trace import BlockTrace
 from exporter.models.base import BlockParts
+from exporter.models.parts import Gate, Rotary
 
 __all__ = ["to_attention", "to_block_input", "to_middle"]
 
@@ -16,6 +18,8 @@ def to_middle(block: BlockParts, seen: BlockTrace, cam: Float[Tensor, "b k t d"]
     middle = seen.middle.unsqueeze(1)
     skip, branch = rules.add(cam, middle, seen.mlp_branch.unsqueeze(1))
     branch = rules.linear(branch, seen.fc2_input.unsqueeze(1), block.fc2.weight)
+    if isinstance(block.act, Gate):
+        branch = rules.gate(branch)
     branch = rules.linear(branch, seen.normed2.unsqueeze(1), block.fc1.weight)
     return rules.clone(skip.add_(branch), middle)
 
@@ -43,8 +47,18 @@ def to_block_input(
     """From the three of `to_attention` to the block's input."""
     key = seen.key.unsqueeze(1).transpose(-2, -1)
     query_cam, key_cam = rules.matmul(attention, seen.query.unsqueeze(1), key, seen.products.unsqueeze(1))
-    qkv = (
-        torch.stack((query_cam, key_cam.transpose(-2, -1), value), dim=2).permute(0, 1, 4, 2, 3, 5).flatten(3)
-    )
+    key_cam = key_cam.transpose(-2, -1)
+    if block.rotary is not None:
+        query_cam = _unturned(block.rotary, query_cam, seen.normed_query, seen.query)
+        key_cam = _unturned(block.rotary, key_cam, seen.normed_key, seen.key)
+    qkv = torch.stack((query_cam, key_cam, value), dim=2).permute(0, 1, 4, 2, 3, 5).flatten(3)
     branch = rules.linear(qkv, seen.normed1.unsqueeze(1), block.qkv.weight)
     return rules.clone(skip + branch, seen.tokens.unsqueeze(1))
+
+
+def _unturned(
+    rotary: Rotary, cam: Float[Tensor, "b k h t c"], value: Float[Tensor, "b h t c"], turned: Tensor
+) -> Float[Tensor, "b k h t c"]:
+    return rules.rotation(
+        cam, value.unsqueeze(1), turned.unsqueeze(1), lambda gradient: pull_back(rotary, value, gradient)
+    )

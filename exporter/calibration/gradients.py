@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from exporter.calibration.trace import BlockTrace
 from exporter.models.base import BlockParts
+from exporter.models.parts import Gate
 
 __all__ = ["pull_back", "to_attention", "to_block_input", "to_context", "to_middle"]
 
@@ -21,16 +22,18 @@ def pull_back(
     value: Float[Tensor, "b ..."],
     gradient: Float[Tensor, "b k ..."],
 ) -> Float[Tensor, "b k ..."]:
-    """Gradient with regard to `value` from the one with regard to `function(value)`, of the same shape.
+    """Gradient with regard to `value` from the one with regard to `function(value)`.
 
     `function` takes tensors [images, ...] and treats each image alone.
     """
     if isinstance(function, nn.Identity):
         return gradient
     with torch.enable_grad():
-        leaf = value.detach().unsqueeze(1).expand_as(gradient).flatten(0, 1).requires_grad_()
+        images, classes = gradient.shape[:2]
+        leaf = value.detach().unsqueeze(1).expand(-1, classes, *value.shape[1:]).flatten(0, 1)
+        leaf = leaf.requires_grad_()
         (result,) = torch.autograd.grad(function(leaf), leaf, gradient.flatten(0, 1))
-    return result.view_as(gradient)
+    return result.unflatten(0, (images, classes))
 
 
 def to_middle(
@@ -39,7 +42,10 @@ def to_middle(
     """From the block's output to the tokens between its attention and its MLP."""
     branch = pull_back(block.mlp_out, seen.fc2_output, gradient) @ block.fc2.weight
     branch = pull_back(block.hidden_norm, seen.activated, branch)
-    branch *= _derivative(block.act, seen.hidden).unsqueeze(1)
+    if isinstance(block.act, Gate):
+        branch = pull_back(block.act, seen.hidden, branch)
+    else:
+        branch *= _derivative(block.act, seen.hidden).unsqueeze(1)
     return gradient + pull_back(block.norm2, seen.middle, branch @ block.fc1.weight)
 
 
@@ -70,8 +76,12 @@ def to_block_input(
     weighted = attention * probability
     products = torch.addcmul(weighted, probability, weighted.sum(-1, keepdim=True), value=-1)
     products *= block.head_dim**-0.5
-    query = pull_back(block.q_norm, seen.raw_query, products @ seen.key.unsqueeze(1))
-    key = pull_back(block.k_norm, seen.raw_key, products.transpose(-2, -1) @ seen.query.unsqueeze(1))
+    query, key = products @ seen.key.unsqueeze(1), products.transpose(-2, -1) @ seen.query.unsqueeze(1)
+    if block.rotary is not None:
+        query = pull_back(block.rotary, seen.normed_query, query)
+        key = pull_back(block.rotary, seen.normed_key, key)
+    query = pull_back(block.q_norm, seen.raw_query, query)
+    key = pull_back(block.k_norm, seen.raw_key, key)
     qkv = torch.stack((query, key, value), dim=2).permute(0, 1, 4, 2, 3, 5).flatten(3)
     return middle + pull_back(block.norm1, seen.tokens, qkv @ block.qkv.weight)
 

@@ -12,6 +12,7 @@ from exporter.calibration.redundancy import average_cosine_similarity
 from exporter.calibration.relevance import sweep
 from exporter.calibration.trace import trace
 from exporter.models.base import PrunableViT
+from exporter.models.block import whole_block
 
 __all__ = ["ImageScores", "acs_of_images", "average_over_classes", "normalise_rows", "scores_of_image"]
 
@@ -51,7 +52,7 @@ def acs_of_images(vit: PrunableViT, images: Float[Tensor, "b 3 height width"]) -
     tokens = vit.embed(images.to(like))
     acs = []
     for block in vit.blocks:
-        tokens = block.whole(tokens)
+        tokens = whole_block(block, tokens)
         acs.append(average_cosine_similarity(tokens, vit.spec.num_prefix_tokens))
     return [ImageScores(values) for values in torch.stack(acs, dim=1).cpu().numpy()]
 

@@ -6,11 +6,13 @@ depend on the class is done once. Every sum is taken per image and class: a batc
 Norms, activations, softmax, LayerScale and dropout pass relevance on unchanged and have no function here.
 """
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["add", "clone", "guarded_inverse", "linear", "matmul", "output_unit"]
+__all__ = ["add", "clone", "gate", "guarded_inverse", "linear", "matmul", "output_unit", "rotation"]
 
 # Added to every denominator; a denominator of exactly 0 gives 0. Published values depend on it where sums cancel.
 EPS = 1e-9
@@ -76,3 +78,31 @@ def matmul(
     left_part = (ratio @ right.transpose(-2, -1)).mul_(left)
     right_part = (left.transpose(-2, -1) @ ratio).mul_(right)
     return left_part, right_part
+
+
+def gate(relevance: Float[Tensor, "b k t m"]) -> Float[Tensor, "b k t two_m"]:
+    """Relevance of both factors of a gated MLP's product, one after the other: half to each, as in `matmul`.
+
+    The derivative of a·b by a, times a, is a·b itself: the rule of a product needs no values.
+    """
+    return torch.cat((relevance, relevance), dim=-1).mul_(0.5)
+
+
+def rotation(
+    relevance: Float[Tensor, "b k h t c"],
+    value: Float[Tensor, "b 1 h t c"],
+    turned: Float[Tensor, "b 1 h t c"],
+    pull_back: Callable[[Tensor], Tensor],
+) -> Float[Tensor, "b k h t c"]:
+    """Relevance of `value` from that of `turned`, which a rotation of pairs of channels made of it.
+
+    Entry by entry in proportion to what each channel adds, with its sign. Behind `matmul` this is the rule of the
+    product of query and key with the rotation as a part of it; nothing is lost or added.
+
+    Args:
+        relevance: Of `turned`.
+        value: Before the rotation.
+        turned: After it.
+        pull_back: From a gradient with regard to `turned` to the one with regard to `value`.
+    """
+    return value * pull_back(relevance * guarded_inverse(turned))

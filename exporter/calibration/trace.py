@@ -16,14 +16,18 @@ __all__ = ["BlockTrace", "Trace", "in_dtype", "trace"]
 class BlockTrace:
     """What one block computed; axes b images, t tokens, d channels, h heads, c channels of a head, m hidden.
 
-    `query` and `key` are those after their norms, `raw_query` and `raw_key` those before. `products` are the
-    unscaled dot products of query and key. The two branches are what is added to the residual stream.
+    `query` and `key` are those after their norms and any rotation, `raw_query` and `raw_key` those before both,
+    `normed_query` and `normed_key` those between. `products` are the
+    unscaled dot products of query and key. The two branches are what is added to the residual stream. A gated MLP
+    has fewer channels, g, after its activation than hidden ones.
     """
 
     tokens: Float[Tensor, "b t d"]
     normed1: Float[Tensor, "b t d"]
     raw_query: Float[Tensor, "b h t c"]
     raw_key: Float[Tensor, "b h t c"]
+    normed_query: Float[Tensor, "b h t c"]
+    normed_key: Float[Tensor, "b h t c"]
     query: Float[Tensor, "b h t c"]
     key: Float[Tensor, "b h t c"]
     value: Float[Tensor, "b h t c"]
@@ -37,8 +41,8 @@ class BlockTrace:
     middle: Float[Tensor, "b t d"]
     normed2: Float[Tensor, "b t d"]
     hidden: Float[Tensor, "b t m"]
-    activated: Float[Tensor, "b t m"]
-    fc2_input: Float[Tensor, "b t m"]
+    activated: Float[Tensor, "b t g"]
+    fc2_input: Float[Tensor, "b t g"]
     fc2_output: Float[Tensor, "b t d"]
     mlp_branch: Float[Tensor, "b t d"]
     output: Float[Tensor, "b t d"]
@@ -81,7 +85,8 @@ def _trace_block(block: BlockParts, tokens: Float[Tensor, "b t d"]) -> BlockTrac
     normed1 = block.norm1(tokens)
     qkv = block.qkv(normed1).reshape(batch, count, 3, block.num_heads, block.head_dim).permute(2, 0, 3, 1, 4)
     raw_query, raw_key, value = qkv.unbind(0)
-    query, key = block.q_norm(raw_query), block.k_norm(raw_key)
+    normed_query, normed_key = block.q_norm(raw_query), block.k_norm(raw_key)
+    query, key = (each if block.rotary is None else block.rotary(each) for each in (normed_query, normed_key))
     products = query @ key.transpose(-2, -1)
     attention = (products * block.head_dim**-0.5).softmax(-1)
     context = attention @ value
@@ -101,6 +106,8 @@ def _trace_block(block: BlockParts, tokens: Float[Tensor, "b t d"]) -> BlockTrac
         normed1=normed1,
         raw_query=raw_query,
         raw_key=raw_key,
+        normed_query=normed_query,
+        normed_key=normed_key,
         query=query,
         key=key,
         value=value,

@@ -16,7 +16,7 @@ __all__ = ["add_arguments", "run"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    add_flags(parser, Recipe, (*MODEL, "calibration", "target", "input"))
+    add_flags(parser, Recipe, (*MODEL, "calibration", "interpolate", "target", "input"))
     parser.add_argument("--schedule", type=Path, metavar="FILE", help="What `plan` left.")
     parser.add_argument(
         "--dense", action="store_true", help="The model as it is, in the place of a schedule."

@@ -7,14 +7,15 @@ import argparse
 import logging
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import exporter
-from exporter.cli import calibrate, check, compile, export, inspect, plan  # noqa: A004
+from exporter.cli import calibrate, check, compile, export, inspect, models, plan  # noqa: A004
 from exporter.errors import MissingDependencyError, UserError
 
 __all__ = ["main"]
 
-VERBS = (calibrate, plan, export, check, compile, inspect)
+VERBS = (models, calibrate, plan, export, check, compile, inspect)
 
 # What the export box has and the deployment box need not have.
 EXPORT_LIBRARIES = (
@@ -49,8 +50,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
+class _Parser(argparse.ArgumentParser):
+    """Refuses in one line, as every other error is."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message} | see {self.prog} --help\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="star-export", description=exporter.__doc__)
+    parser = _Parser(prog="star-export", description=exporter.__doc__)
     parser.add_argument("--version", action="version", version=f"star-export {exporter.__version__}")
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     for module in VERBS:

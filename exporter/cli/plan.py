@@ -18,7 +18,7 @@ __all__ = ["add_arguments", "run"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    add_flags(parser, Recipe, (*MODEL, *SCHEDULE, "seed", "calibration"))
+    add_flags(parser, Recipe, (*MODEL, *SCHEDULE, "seed", "calibration", "interpolate"))
     parser.add_argument("--acs", type=Path, metavar="FILE", help="A JSON list of one ACS value a layer.")
     rates = (
         "Rates at 1-based layers in the place of rho, e.g. 4=0.7 7=0.49; the other layers keep everything."
@@ -65,18 +65,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _schedule(arguments: argparse.Namespace, recipe: Recipe, spec: Any) -> Any:
     from exporter import api  # noqa: PLC0415
-    from exporter.calibration.record import check_fits, load_calibration  # noqa: PLC0415
-    from exporter.schedule.plan import ScheduleSettings, manual_schedule  # noqa: PLC0415
+    from exporter.schedule.plan import manual_schedule  # noqa: PLC0415
 
     sources = [arguments.acs is not None, recipe.calibration is not None, arguments.rates is not None]
     if sum(sources) != 1:
         raise RecipeError("plan", f"{sum(sources)} of --acs, --calibration, --rates", "one of them")
     if arguments.rates is not None:
-        settings = ScheduleSettings(recipe.scorer, recipe.alpha, recipe.anchors, recipe.seed)
-        return manual_schedule(spec, dict(map(_rate, arguments.rates)), settings)
+        return manual_schedule(spec, dict(map(_rate, arguments.rates)), api.schedule_settings(recipe, spec))
     if recipe.calibration is not None:
-        calibration = load_calibration(recipe.calibration)
-        check_fits(calibration, spec, "")
+        calibration = api.fitting_calibration(recipe.calibration, recipe, spec)
         return api.plan(recipe, spec, calibration.acs.tolist(), calibration.inter_sha256)
     return api.plan(recipe, spec, _read_acs(arguments.acs))
 

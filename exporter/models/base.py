@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from exporter.models.parts import Linear, Rotary
 from exporter.records import ModelSpec
 
 __all__ = ["BlockParts", "Classifier", "PrunableViT"]
@@ -20,19 +21,20 @@ class BlockParts:
     """The modules of one pre-norm block: x + attn(norm1 x), then x + mlp(norm2 x).
 
     Modules that a family does not have are `nn.Identity`. `qkv` gives query, key and value one after the
-    other, each [heads, head_dim]. `whole` is the untouched block, called where nothing is pruned.
+    other, each [heads, head_dim]. `whole` is the untouched block, called where nothing is pruned; where there is
+    a `rotary`, it takes the rotary's table as `rope`. `act` works entry by entry, or is a `Gate`.
     """
 
     whole: nn.Module
     norm1: nn.Module
-    qkv: nn.Linear
+    qkv: Linear
     q_norm: nn.Module
     k_norm: nn.Module
     context_norm: nn.Module
     proj: nn.Linear
     attention_out: nn.Module
     norm2: nn.Module
-    fc1: nn.Linear
+    fc1: Linear
     act: nn.Module
     hidden_norm: nn.Module
     fc2: nn.Linear
@@ -41,6 +43,7 @@ class BlockParts:
     num_heads: int
     head_dim: int
     attention_dropout: float
+    rotary: Rotary | None = None
 
 
 @dataclass(frozen=True)
@@ -52,25 +55,22 @@ class Classifier:
 
 
 class PrunableViT(ABC):
-    """A ViT with a class token, seen part by part.
+    """A ViT with a class token, seen part by part; an adapter sets these three, then calls `__init__`.
 
-    `classifiers` are the linear layers whose outputs are averaged into the logits; LRP starts there.
+    Attributes:
+        model: The network, in eval mode and frozen.
+        blocks: First to last.
+        classifiers: The linear layers whose outputs are averaged into the logits; LRP starts there.
     """
+
+    model: nn.Module
+    blocks: Sequence[BlockParts]
+    classifiers: Sequence[Classifier]
 
     def __init__(self, model: nn.Module, spec: ModelSpec, weights_sha256: str) -> None:
         self.model = model
         self.spec = spec
         self.weights_sha256 = weights_sha256
-
-    @property
-    @abstractmethod
-    def blocks(self) -> Sequence[BlockParts]:
-        """The blocks, first to last."""
-
-    @property
-    @abstractmethod
-    def classifiers(self) -> Sequence[Classifier]:
-        """The linear classifiers, averaged."""
 
     @abstractmethod
     def embed(self, images: Tensor) -> Tensor:
@@ -80,9 +80,9 @@ class PrunableViT(ABC):
     def norm(self, tokens: Tensor) -> Tensor:
         """The final norm of the trunk, same shape."""
 
-    @abstractmethod
     def features(self, normed: Tensor) -> Tensor:
         """What the classifiers read, token by token: [batch, tokens, dim], after any norm of the head's own."""
+        return normed
 
     @abstractmethod
     def classify(self, normed: Tensor) -> Tensor:

@@ -1,10 +1,9 @@
 """The adapter for timm's VisionTransformer and its distilled DeiT."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from timm.data import resolve_model_data_config
-from timm.layers import Attention, Mlp
+from timm.layers import Attention
 from timm.models.deit import VisionTransformerDistilled
 from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
@@ -12,8 +11,9 @@ from typing_extensions import override
 
 from exporter.errors import ModelError
 from exporter.models.base import BlockParts, Classifier, PrunableViT
+from exporter.models.spec import spec_of
+from exporter.models.timm_parts import mlp_parts, preprocessing_of, why_not_head, why_not_mlp
 from exporter.models.weights import weights_sha256
-from exporter.records import ModelSpec, Preprocessing
 
 __all__ = ["TimmViT", "why_not"]
 
@@ -32,24 +32,25 @@ class TimmViT(PrunableViT):
 
     model: VisionTransformer
 
-    def __init__(self, model: nn.Module, name: str, preprocessing: dict[str, object] | None = None) -> None:
+    def __init__(
+        self, model: VisionTransformer, name: str, preprocessing: Mapping[str, Any] | None = None
+    ) -> None:
         reason = why_not(model)
         if reason:
             raise ModelError(name, reason, "a ViT that classifies from a class token")
-        super().__init__(model, _spec(model, name, preprocessing or {}), weights_sha256(model))
-        self._blocks = [_parts(block) for block in self.model.blocks]
-
-    @property
-    @override
-    def blocks(self) -> Sequence[BlockParts]:
-        return self._blocks
-
-    @property
-    @override
-    def classifiers(self) -> Sequence[Classifier]:
-        if isinstance(self.model, VisionTransformerDistilled):
-            return [Classifier(0, self.model.head), Classifier(1, self.model.head_dist)]
-        return [Classifier(0, self.model.head)]
+        self.model = model
+        self.blocks = [_parts(block) for block in model.blocks]
+        self.classifiers = [Classifier(0, model.head)]
+        if isinstance(model, VisionTransformerDistilled):
+            self.classifiers.append(Classifier(1, model.head_dist))
+        spec = spec_of(
+            self,
+            name,
+            grid=tuple(model.patch_embed.grid_size),
+            num_prefix_tokens=model.num_prefix_tokens,
+            preprocessing=preprocessing_of(model, preprocessing or {}),
+        )
+        super().__init__(model, spec, weights_sha256(model))
 
     @override
     def embed(self, images: Tensor) -> Tensor:
@@ -69,16 +70,11 @@ class TimmViT(PrunableViT):
         return self.model.forward_head(normed)
 
 
-def why_not(model: nn.Module) -> str:
+def why_not(model: VisionTransformer) -> str:
     """The reason why a model cannot be pruned, or an empty string."""
-    if not isinstance(model, VisionTransformer):
-        return f"a {type(model).__name__}, which has no adapter"
-    if model.cls_token is None:
-        return "no class token: there is no row of attention to score patches by"
-    if model.global_pool != "token":
-        return f"pooling {model.global_pool!r}: the classifier does not read the class token"
-    if not isinstance(model.head, nn.Linear):
-        return "no linear classifier (give --num-classes)"
+    reason = why_not_head(model)
+    if reason:
+        return reason
     for index, block in enumerate(model.blocks, start=1):
         reason = _why_not_block(block)
         if reason:
@@ -93,13 +89,11 @@ def _why_not_block(block: Any) -> str:
         return f"attention of the kind {type(block.attn).__name__}"
     if getattr(block.attn, "gate", None) is not None:
         return "gated attention"
-    if type(block.mlp) is not Mlp or not isinstance(block.mlp.fc1, nn.Linear):
-        return f"an MLP of the kind {type(block.mlp).__name__}"
-    return ""
+    return why_not_mlp(block.mlp)
 
 
 def _parts(block: Any) -> BlockParts:
-    attention, mlp = block.attn, block.mlp
+    attention = block.attn
     return BlockParts(
         whole=block,
         norm1=block.norm1,
@@ -110,43 +104,9 @@ def _parts(block: Any) -> BlockParts:
         proj=attention.proj,
         attention_out=nn.Sequential(attention.proj_drop, block.ls1, block.drop_path1),
         norm2=block.norm2,
-        fc1=mlp.fc1,
-        act=nn.Sequential(mlp.act, mlp.drop1),
-        hidden_norm=mlp.norm,
-        fc2=mlp.fc2,
-        mlp=mlp,
+        **mlp_parts(block.mlp),
         mlp_out=nn.Sequential(block.ls2, block.drop_path2),
         num_heads=attention.num_heads,
         head_dim=attention.head_dim,
         attention_dropout=attention.attn_drop.p,
-    )
-
-
-def _spec(model: Any, name: str, overrides: dict[str, object]) -> ModelSpec:
-    block, embed = model.blocks[0], model.patch_embed
-    return ModelSpec(
-        name=name,
-        depth=len(model.blocks),
-        dim=model.embed_dim,
-        num_heads=block.attn.num_heads,
-        mlp_hidden=block.mlp.fc1.out_features,
-        num_classes=model.num_classes,
-        num_prefix_tokens=model.num_prefix_tokens,
-        num_classifiers=2 if isinstance(model, VisionTransformerDistilled) else 1,
-        grid=tuple(embed.grid_size),
-        patch_size=tuple(embed.patch_size),
-        preprocessing=_preprocessing(model, overrides),
-    )
-
-
-def _preprocessing(model: VisionTransformer, overrides: dict[str, object]) -> Preprocessing:
-    config = {**resolve_model_data_config(model), **overrides}
-    height, width = model.patch_embed.img_size
-    return Preprocessing(
-        input_size=(3, height, width),
-        interpolation=str(config["interpolation"]),
-        mean=tuple(float(value) for value in config["mean"]),
-        std=tuple(float(value) for value in config["std"]),
-        crop_pct=float(config["crop_pct"]),
-        crop_mode=str(config["crop_mode"]),
     )

@@ -1,28 +1,44 @@
-"""Weights from files, and the hash that names them. Nothing but tensors is ever unpickled."""
+"""Weights from files, and the hash that names them.
+
+Of a pickle nothing is ever run: tensors are read, and the plain values that training scripts save beside them.
+"""
 
 import argparse
 import hashlib
 import pickle
 import warnings
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from timm.models.vision_transformer import checkpoint_filter_fn
 from torch import Tensor, nn
 
 from exporter.errors import CheckpointError
+from exporter.models.conversion import to_own_keys
 
 __all__ = ["class_count", "load_into", "read_state_dict", "weights_sha256"]
 
 # Where training scripts put the weights: DeiT and STAR "model", TokenLabeling "state_dict_ema", timm "state_dict".
 WRAPPERS = ("model_ema", "state_dict_ema", "model", "state_dict", "module")
 
+# What scripts save beside the weights: their arguments, with paths, and NumPy numbers. None of it is kept.
+_NUMBER: Any = np.float64(0).__reduce__()[0]
+_HARMLESS: list[Any] = [
+    argparse.Namespace,
+    *((PurePosixPath, f"{module}.PosixPath") for module in ("pathlib", "pathlib._local")),
+    *((PureWindowsPath, f"{module}.WindowsPath") for module in ("pathlib", "pathlib._local")),
+    *((_NUMBER, f"numpy.{module}.multiarray.scalar") for module in ("core", "_core")),
+    np.dtype,
+    *(type(np.dtype(kind)) for kind in ("float64", "float32", "int64")),
+]
+
 
 def read_state_dict(path: Path) -> dict[str, Tensor]:
-    """Read a checkpoint: safetensors, or torch's format with tensors and an `argparse.Namespace` at most.
+    """Read a checkpoint: safetensors, or torch's format with tensors and a script's arguments and numbers at most.
 
     The weights may lie under the keys that training scripts use; a `module.` prefix goes.
 
@@ -57,13 +73,16 @@ def class_count(state: Mapping[str, Tensor]) -> int | None:
 
 
 def load_into(model: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
-    """Load strictly, in the model's own dtype; timm's filter renames and resamples what official files need.
+    """Load strictly, in the model's own dtype; what official files need is renamed and resampled.
 
     Raises:
         CheckpointError: Keys or shapes are not this model's; the first of them are named.
     """
-    state = checkpoint_filter_fn(dict(state), model)
     own = model.state_dict()
+    try:
+        state = to_own_keys(state, model)
+    except (RuntimeError, ValueError, AssertionError) as error:
+        raise CheckpointError(source, _first_line(error), f"the {len(own)} keys of this model") from None
     missing, unexpected = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
     if missing or unexpected:
         got = "; ".join(
@@ -96,7 +115,7 @@ def weights_sha256(model: nn.Module) -> str:
 
 def _torch_load(path: Path) -> object:
     # torch warns of pickles that it did not write, before it refuses them: the refusal is enough.
-    with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
+    with torch.serialization.safe_globals(_HARMLESS), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return torch.load(path, map_location="cpu", weights_only=True)
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from exporter.errors import ScheduleError
 from exporter.models.base import PrunableViT
-from exporter.models.block import attention_half, mlp_half
+from exporter.models.block import attention_half, mlp_half, whole_block
 from exporter.pruning.scores import intra_score, log_fused, weigh_inter
 from exporter.pruning.select import keep_top_k, take_tokens
 from exporter.records import Schedule
@@ -91,9 +91,9 @@ class PrunedViT(nn.Module):
         score: dict[int, Tensor] = {}
         for layer, block in enumerate(self.vit.blocks):
             if layer not in self._layers:
-                tokens = block.whole(tokens)
+                tokens = whole_block(block, tokens, positions)
                 continue
-            tokens, class_row = attention_half(block, tokens)
+            tokens, class_row = attention_half(block, tokens, positions)
             score[layer] = self._score(layer, class_row, positions)
             keep[layer] = (
                 keep_top_k(score[layer], self.schedule.keep[layer]) if forced is None else forced[layer]

@@ -34,16 +34,17 @@ def dense_macs(spec: ModelSpec) -> MacCount:
 def pruned_macs(spec: ModelSpec, keep: Sequence[int]) -> MacCount:
     """MACs where layer l leaves `keep[l]` patches between its attention and its MLP.
 
-    A block of N tokens costs 4·N·d² + 2·N²·d for attention and 2·h·N'·d for the MLP on the N' that are left.
+    A block of N tokens costs 4·N·d² + 2·N²·d for attention and 2·h·N'·d for the MLP (3·h·N'·d for a gated one) on
+    the N' that are left; a head for patches costs c·d for each that is left in the end.
     Scoring costs the class token's row, N·d, and one product a patch for the fusion, where a layer drops any.
     """
     prefix, dim = spec.num_prefix_tokens, spec.dim
-    patch_values = 3 * spec.patch_size[0] * spec.patch_size[1]
-    network = spec.num_patches * dim * patch_values + spec.num_classifiers * spec.num_classes * dim
+    network = spec.embed_macs + spec.head_macs + spec.patch_head_macs * keep[-1]
     scoring, before = 0, spec.num_patches
     for after in keep:
         tokens = prefix + before
-        network += 4 * tokens * dim**2 + 2 * tokens**2 * dim + 2 * spec.mlp_hidden * (prefix + after) * dim
+        network += tokens * spec.attention_token_macs + 2 * tokens**2 * dim
+        network += (prefix + after) * spec.mlp_token_macs
         if after < before:
             scoring += tokens * dim + before
         before = after

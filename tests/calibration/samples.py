@@ -11,7 +11,8 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from exporter.models.timm_vit import TimmViT
+from exporter.models.base import PrunableViT
+from exporter.models.registry import adapt
 
 __all__ = ["SHAPE", "VARIANTS", "bomb", "frozen_images", "frozen_weights", "picture", "pictures", "tiny_vit"]
 
@@ -25,15 +26,23 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "no qkv bias": ("vit_tiny_patch16_224", {"qkv_bias": False, "pre_norm": True}),
     "distilled": ("deit_tiny_distilled_patch16_224", {}),
     "oblong": ("vit_tiny_patch16_224", {"img_size": (32, 48)}),
+    "gated mlp": ("vit_giant_patch14_dinov2", {}),
+    "joined, rotary": ("eva02_base_patch16_clip_224", {}),
+    "rotary a head": ("vit_small_patch16_rope_mixed_224", {}),
+    # Fixed in size, so that the model's own table of sines is made in float32, as the adapter's is.
+    "dinov3": (
+        "vit_small_plus_patch16_dinov3_qkvb",
+        {"global_pool": "token", "dynamic_img_size": False},
+    ),
 }
 
 
-def tiny_vit(variant: str = "plain", **kwargs: Any) -> TimmViT:
+def tiny_vit(variant: str = "plain", **kwargs: Any) -> PrunableViT:
     """A ViT of three blocks with frozen weights."""
     name, own = VARIANTS[variant]
     model = timm.create_model(name, **{**SHAPE, **own, **kwargs}).eval().requires_grad_(False)
     frozen_weights(model)
-    return TimmViT(model, variant)
+    return adapt(model, variant)
 
 
 def frozen_weights(model: nn.Module) -> None:

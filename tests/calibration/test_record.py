@@ -18,7 +18,7 @@ from exporter.errors import ArtefactError, CalibrationError, OutputError
 from exporter.records import ModelSpec, Preprocessing, to_json
 
 PREPROCESSING = Preprocessing((3, 32, 32), "bicubic", (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), 0.9, "center")
-SPEC = ModelSpec("tiny", 3, 48, 3, 192, 7, 1, 1, (4, 4), (8, 8), PREPROCESSING)
+SPEC = ModelSpec("tiny", 3, 48, 3, 7, 1, (4, 4), 147_456, 9_216, 18_432, 336, PREPROCESSING)
 
 
 def calibration(**settings: Any) -> Calibration:

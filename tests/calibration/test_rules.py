@@ -98,3 +98,26 @@ def test_each_factor_of_a_product_gets_half(seed: int) -> None:
 def test_a_value_used_twice_keeps_its_relevance_unless_it_is_zero() -> None:
     part = rules.clone(torch.full((1, 1, 1, 2), 5.0), torch.tensor([[[[2.0, 0.0]]]]))
     assert part.flatten().tolist() == [5.0, 0.0]
+
+
+@given(seeds)
+def test_a_gate_halves_relevance_between_its_factors(seed: int) -> None:
+    relevance = drawn(seed, 2, 3, 4, 5)
+    first, second = rules.gate(relevance).chunk(2, dim=-1)
+    assert torch.equal(first, relevance / 2) and torch.equal(second, relevance / 2)
+
+
+@given(seeds)
+def test_a_rotation_is_a_part_of_the_product_behind_it(seed: int) -> None:
+    """Relevance of q from that of R q · k is q times the gradient of the product, and its sum is what came in."""
+    angle = drawn(seed, 4)
+    turn = torch.block_diag(*(torch.stack([a.cos(), -a.sin(), a.sin(), a.cos()]).view(2, 2) for a in angle))
+    query, key = drawn(seed + 1, 1, 1, 2, 3, 8), drawn(seed + 2, 1, 1, 2, 8, 5)
+    relevance = drawn(seed + 3, 1, 4, 2, 3, 5)
+    turned = query @ turn.T
+    of_turned, _ = rules.matmul(relevance, turned, key, turned @ key)
+    part = rules.rotation(of_turned, query, turned, lambda gradient: gradient @ turn)
+    ratio = relevance * 0.5 * rules.guarded_inverse(turned @ key)
+    expected = query * (ratio @ key.transpose(-2, -1) @ turn)
+    torch.testing.assert_close(part, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(part.sum(-1), of_turned.sum(-1), rtol=1e-4, atol=1e-4)

@@ -155,8 +155,20 @@ def test_export_wants_a_schedule_or_dense(star_export: Command, workplace: Workp
     assert "--schedule FILE or --dense" in done.error
 
 
-def test_an_unknown_flag_leaves_with_2(star_export: Command) -> None:
-    assert star_export("compile", "--wings").code == 2
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["compile", "--wings", "2", "--out", "x"], "--wings"),
+        (["compile", "--rho", "high", "--out", "x"], "'high'"),
+        (["compile", "--method", "a-star", "--out", "x"], "'a-star'"),
+        (["compile"], "--out"),
+        (["fly"], "'fly'"),
+    ],
+)
+def test_a_flag_that_is_none_is_one_line(star_export: Command, flags: list[str], message: str) -> None:
+    done = star_export(*flags)
+    assert done.code == 2
+    assert message in done.error
 
 
 def test_help_of_every_verb(star_export: Command) -> None:

@@ -2,9 +2,12 @@
 
 import argparse
 import pickle
+import re
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -32,6 +35,53 @@ def test_torch_checkpoints(tmp_path: Path, wrap: str) -> None:
     model = make_model(seed=2)
     load_into(model, read_state_dict(tmp_path / "c.pth"), "c.pth")
     assert weights_sha256(model) == weights_sha256(make_model(seed=1))
+
+
+@pytest.mark.parametrize("kind", ["deit", "evit", "star", "keep score"])
+def test_checkpoints_of_training_scripts(tmp_path: Path, kind: str) -> None:
+    """What the published scripts of DeiT, EViT and STAR save: the weights, the run's state, its arguments."""
+    arguments = argparse.Namespace(lr=2e-5, output_dir=Path("runs"), device="cuda", base_keep_rate=0.7)
+    ema = make_model(seed=1).state_dict()
+    run = {
+        "epoch": 29,
+        "optimizer": {"state": {0: {"exp_avg": torch.zeros(2)}}, "param_groups": [{"lr": 1e-6}]},
+        "lr_scheduler": {"t_initial": 30, "best": float("inf")},
+        "scaler": {"scale": 65536.0},
+        "args": arguments,
+    }
+    content: dict[str, Any] = {
+        "deit": {**run, "model": ema, "model_ema": None},
+        "evit": {**run, "model": make_model(seed=3).state_dict(), "model_ema": ema},
+        "star": {**run, "model": OrderedDict((f"module.{k}", v) for k, v in ema.items())},
+        "keep score": {**run, "model": ema, "max_accuracy": np.float64(79.8)},
+    }[kind]
+    torch.save(content, tmp_path / "checkpoint.pth")
+    model = make_model(seed=2)
+    load_into(model, read_state_dict(tmp_path / "checkpoint.pth"), "checkpoint.pth")
+    assert weights_sha256(model) == weights_sha256(make_model(seed=1))
+
+
+def test_a_method_with_weights_of_its_own_is_named(tmp_path: Path) -> None:
+    """DynamicViT's predictors are part of its model: without them the weights are another network's."""
+    state = {**make_model().state_dict(), "score_predictor.0.in_conv.0.weight": torch.zeros(3)}
+    torch.save({"model": state}, tmp_path / "dynamic.pth")
+    with pytest.raises(CheckpointError, match=r"1 keys unexpected \(score_predictor"):
+        load_into(make_model(), read_state_dict(tmp_path / "dynamic.pth"), "dynamic.pth")
+
+
+def test_the_layer_scales_of_official_deit3_files_are_renamed() -> None:
+    state = make_model("deit3, layer scale", seed=1).state_dict()
+    official = {re.sub(r"ls(\d)\.gamma", r"gamma_\1", key): value for key, value in state.items()}
+    assert "blocks.0.gamma_1" in official
+    model = make_model("deit3, layer scale", seed=2)
+    load_into(model, official, "deit3.pth")
+    assert weights_sha256(model) == weights_sha256(make_model("deit3, layer scale", seed=1))
+
+
+def test_a_position_embedding_that_cannot_be_resampled_is_one_line() -> None:
+    model = make_model()
+    with pytest.raises(CheckpointError, match=r"c \| got"):
+        load_into(model, {**model.state_dict(), "pos_embed": torch.zeros(1, 20, 48)}, "c")
 
 
 def test_half_precision_safetensors_become_float32(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def plain_loop(
     random = np.random.default_rng(0).uniform(0.5, 1.0, inter.shape)
     tokens, kept = vit.embed(image), {}
     for layer, block in enumerate(vit.blocks):
-        tokens, row = attention_half(block, tokens)
+        tokens, row = attention_half(block, tokens, torch.tensor([positions]))
         if keep[layer] < len(positions):
             intra = row[0].softmax(-1).mean(0)[prefix:].double().numpy()
             score = {

@@ -1,0 +1,120 @@
+"""Verify one member of every family that can be pruned: a Markdown table on stdout, for docs/models.md.
+
+    python benchmarks/model_table.py
+
+MACs are those of the smallest member as it is. What is run is the same network cut to a few blocks and a small
+input, with random weights: at rates of 1 it has to be the untouched network bit for bit, and pruned and lowered it
+has to pass the parity check on ONNX Runtime.
+"""
+
+import argparse
+import sys
+import warnings
+from typing import Any
+
+import torch
+from torch import nn
+
+from exporter.checking import check
+from exporter.errors import ModelError
+from exporter.lowering.pipeline import lower
+from exporter.models.catalogue import FAMILIES, Family, verdict_on
+from exporter.models.networks import ModelRequest, create, source_of
+from exporter.models.registry import adapt
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.records import ModelSpec, Schedule
+from exporter.schedule.macs import dense_macs, pruned_macs
+from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
+from exporter.targets import ONNXRUNTIME
+
+__all__ = ["main"]
+
+RATES = (0.7, 0.49, 0.343)  # at a quarter, a half and three quarters of the depth (STAR, Table 2)
+SMALL = {"depth": 4, "num_classes": 10}
+IMAGES = 8
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure and print; 1 when a family fails."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--only", default="", help="Families whose title holds this.")
+    parser.add_argument("--threads", type=int, default=1, help="Threads of PyTorch and ONNX Runtime.")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(options.threads)
+    warnings.simplefilter("ignore")
+    print(
+        "| family | smallest member | GMACs | pruned | rates of 1 | ONNX Runtime |\n|---|---|---|---|---|---|"
+    )
+    failed = False
+    for family in FAMILIES:
+        if options.only in family.title:
+            row, passed = _row(family, options.threads)
+            print(row, flush=True)
+            failed |= not passed
+    return int(failed)
+
+
+def _row(family: Family, threads: int) -> tuple[str, bool]:
+    kwargs = dict(family.model_kwargs)
+    spec = verdict_on(ModelRequest(family.member, model_kwargs=kwargs)).spec
+    if spec is None:
+        raise SystemExit(
+            f"{family.member} cannot be pruned any more: star-export models --why {family.member}"
+        )
+    identical, agrees = _verified(family.member, kwargs, _pixels(spec), threads)
+    dense, pruned = dense_macs(spec), pruned_macs(spec, _schedule(spec).keep)
+    member = f"`{family.member}`" + "".join(f" `{key}={value}`" for key, value in kwargs.items())
+    cells = (
+        family.title,
+        member,
+        f"{dense.gmacs:.2f}",
+        f"{pruned.gmacs:.2f}",
+        "bit for bit" if identical else "**differs**",
+        "passed" if agrees else "**failed**",
+    )
+    return f"| {' | '.join(cells)} |", identical and agrees
+
+
+def _verified(name: str, kwargs: dict[str, Any], pixels: int, threads: int) -> tuple[bool, bool]:
+    torch.manual_seed(0)
+    model = _small(name, {**kwargs, "img_size": pixels})
+    _spread(model)
+    vit = adapt(model, name)
+    images = torch.randn(IMAGES, 3, pixels, pixels)
+    with torch.inference_mode():
+        identical = torch.equal(PrunedViT(vit, keep_everything(vit.spec))(images), model(images))
+    pruned = PrunedViT(vit, _schedule(vit.spec))
+    report = check(pruned, lower(pruned, ONNXRUNTIME), images.numpy(), threads=threads)
+    return identical, report.passed
+
+
+def _small(name: str, kwargs: dict[str, Any]) -> nn.Module:
+    try:
+        return create(source_of(ModelRequest(name, model_kwargs={**kwargs, **SMALL})))
+    except ModelError:  # its blocks are listed one by one, so it cannot be cut short
+        return create(source_of(ModelRequest(name, num_classes=10, model_kwargs=kwargs)))
+
+
+def _pixels(spec: ModelSpec) -> int:
+    """Four patches a side."""
+    return 4 * spec.preprocessing.input_size[1] // spec.grid[0]
+
+
+def _schedule(spec: ModelSpec) -> Schedule:
+    layers = [spec.depth * quarter // 4 + 1 for quarter in (1, 2, 3)]
+    return manual_schedule(spec, dict(zip(layers, RATES, strict=True)), ScheduleSettings("intra"))
+
+
+def _spread(model: nn.Module) -> None:
+    """Weights that keep the size of what passes through, so that patches and classes differ."""
+    for name, parameter in model.named_parameters():
+        if "gamma" in name:
+            nn.init.constant_(parameter, 0.5)
+        elif parameter.ndim in (2, 4):
+            nn.init.normal_(parameter, std=parameter[0].numel() ** -0.5)
+        elif parameter.ndim > 2:
+            nn.init.normal_(parameter, std=0.5)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""A calibration for another input size than it was made at: its scores interpolated over the grid of patches."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+from torch.nn import functional as F
+
+from exporter.calibration.record import Calibration
+from exporter.errors import CalibrationError
+from exporter.records import ModelSpec
+
+__all__ = ["resize_scores", "resized_to"]
+
+
+def resized_to(calibration: Calibration, spec: ModelSpec) -> Calibration:
+    """The calibration as if it had been made at this model's input size; itself where it was.
+
+    Scores are interpolated, ACS is taken over. Whether the weights are the same cannot be told any more, since a
+    position embedding that is resampled for another grid is other weights: name and depth are compared.
+
+    Raises:
+        CalibrationError: It was made with a model of another name or depth.
+    """
+    record = calibration.record
+    if record.grid == spec.grid and record.preprocessing.input_size == spec.preprocessing.input_size:
+        return calibration
+    if record.model != spec.name or len(calibration.acs) != spec.depth:
+        got = f"{len(calibration.acs)} layers of {record.model}"
+        raise CalibrationError(
+            "calibration", got, f"{spec.depth} layers of {spec.name} at another input size"
+        )
+    inter = calibration.inter
+    if inter is not None:
+        inter = resize_scores(torch.from_numpy(np.array(inter)), record.grid, spec.grid).numpy()
+    moved = replace(record, grid=spec.grid, preprocessing=spec.preprocessing, weights_sha256="")
+    return Calibration(moved, calibration.acs, inter)
+
+
+def resize_scores(
+    scores: Float64[Tensor, "layers patches"], grid: tuple[int, int], to: tuple[int, int]
+) -> Float64[Tensor, "layers others"]:
+    """Scores of the patches of one grid for those of another; bilinear, and averaged where the grid gets coarser.
+
+    Both grids lie over the whole image. Positive scores stay positive, and constant ones constant.
+
+    Args:
+        scores: One row a layer, patches row by row.
+        grid: Rows and columns that they are of.
+        to: Rows and columns that are wanted.
+    """
+    maps = scores.unflatten(-1, grid).unsqueeze(1)
+    return F.interpolate(maps, size=to, mode="bilinear", align_corners=False, antialias=True).flatten(1)

@@ -1,0 +1,73 @@
+"""List the models that can be pruned, or say of one why it cannot.
+
+Nothing is downloaded: the answer is about shapes. A folder that Hugging Face's library saved is a name, too.
+"""
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+from exporter.options import add_flags, from_flags
+from exporter.recipe import Recipe
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    parser.add_argument(
+        "--why", metavar="NAME", help="Say of this model whether it can be pruned, or why not."
+    )
+    parser.add_argument("--refused", action="store_true", help="List those that cannot, with the reason.")
+    add_flags(parser, Recipe, ("num_classes", "model_kwargs"))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """List; 0."""
+    from exporter.cli.output import print_json, print_lines  # noqa: PLC0415
+    from exporter.models.catalogue import survey, verdict_on  # noqa: PLC0415
+    from exporter.models.registry import ModelRequest  # noqa: PLC0415
+
+    if arguments.why is not None:
+        recipe = from_flags(Recipe, arguments)
+        request = ModelRequest(
+            arguments.why, num_classes=recipe.num_classes, model_kwargs=recipe.model_kwargs
+        )
+        verdict = verdict_on(request)
+        if arguments.json:
+            print_json({"accepted": verdict.spec is not None, **vars(verdict)})
+        else:
+            print_lines([f"{verdict.name}: {_in_words(verdict)}"])
+        return 0
+    verdicts = list(survey())
+    if arguments.json:
+        accepted = {each.name: {"own_head": each.own_head} for each in verdicts if each.spec}
+        refused = {each.name: each.reason for each in verdicts if not each.spec}
+        print_json({"accepted": accepted, "refused": refused})
+    else:
+        print_lines(_lines(verdicts, refused=arguments.refused))
+    return 0
+
+
+def _lines(verdicts: list[Any], *, refused: bool) -> Iterator[str]:
+    """One line a model: names can be copied, and searched for."""
+    shown = [each for each in verdicts if (each.spec is None) == refused]
+    yield f"{len(shown)} models that {'cannot' if refused else 'can'} be pruned, of {len(verdicts)}"
+    width = max(len(each.name) for each in shown)
+    for each in shown:
+        if each.spec is None:
+            yield f"{each.name:{width}}  {each.reason}"
+            continue
+        pixels, patches = (
+            "×".join(map(str, s)) for s in (each.spec.preprocessing.input_size[1:], each.spec.grid)
+        )
+        head = "" if each.own_head else "  no classifier: --num-classes"
+        yield f"{each.name:{width}}  {pixels:>9} pixels  {patches:>7} patches{head}"
+
+
+def _in_words(verdict: Any) -> str:
+    spec = verdict.spec
+    if spec is None:
+        return f"cannot be pruned: {verdict.reason}"
+    head = "" if verdict.own_head else "; it has no classifier of its own: give --num-classes or a checkpoint"
+    return f"can be pruned: {spec.depth} blocks, {spec.num_patches} patches, {spec.dim} channels{head}"

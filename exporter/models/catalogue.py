@@ -1,0 +1,118 @@
+"""Which models can be pruned, by name, and why the others cannot; nothing but shapes is built."""
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import timm
+
+from exporter import bundled
+from exporter.errors import ModelError
+from exporter.models.lvvit_adapter import LVVITS
+from exporter.models.networks import UNKNOWN
+from exporter.models.registry import ModelRequest, describe
+from exporter.records import ModelSpec
+
+__all__ = ["FAMILIES", "Family", "Verdict", "survey", "verdict_on"]
+
+# timm's modules whose networks have an adapter, and those that people would look for beside them.
+MODULES = (
+    "deit",
+    "vision_transformer",
+    "vision_transformer_hybrid",
+    "eva",
+    "beit",
+    "vision_transformer_relpos",
+)
+NO_CLASSIFIER = "no linear classifier"
+EXAMPLE_CLASSES = 1000
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a model can be pruned. `reason` says why not; `spec` is its shape where it can.
+
+    `own_head` is False where the name comes without a classifier: `--num-classes` gives it one, a checkpoint its
+    weights.
+    """
+
+    name: str
+    spec: ModelSpec | None
+    reason: str = ""
+    own_head: bool = True
+
+
+@dataclass(frozen=True)
+class Family:
+    """Models that are alike in all but size, by their smallest member."""
+
+    title: str
+    member: str
+    model_kwargs: tuple[tuple[str, Any], ...] = ()
+
+
+FAMILIES = (
+    Family("ViT, AugReg and ImageNet-21k", "vit_tiny_patch16_224"),
+    Family("DeiT", "deit_tiny_patch16_224"),
+    Family("DeiT, distilled", "deit_tiny_distilled_patch16_224"),
+    Family("DeiT-III", "deit3_small_patch16_224"),
+    Family("LV-ViT", "lvvit_s"),
+    Family("LV-ViT without its auxiliary head", "lvvit_s", (("use_aux", False),)),
+    Family("DINOv2", "vit_small_patch14_dinov2", (("img_size", 224),)),
+    Family("DINOv2 with registers", "vit_small_patch14_reg4_dinov2", (("img_size", 224),)),
+    Family("DINOv2 giant, gated MLP", "vit_giant_patch14_dinov2", (("img_size", 224),)),
+    Family("TIPSv2", "vit_base_patch14_reg1_tipsv2", (("img_size", 224),)),
+    Family("CLIP's image tower", "vit_xsmall_patch16_clip_224"),
+    Family("CLIP with quick GELU", "vit_base_patch32_clip_quickgelu_224"),
+    Family("FlexiViT", "flexivit_small"),
+    Family("RADIO", "vit_base_patch16_radio_v3", (("img_size", 224),)),
+    Family("InternViT", "vit_intern300m_patch14_448"),
+    Family("ViT on a ResNet's stem", "vit_tiny_r_s16_p8_224"),
+    Family("MobileCLIP's ViT", "vit_base_mci_224"),
+    Family("EVA-CLIP", "eva_giant_patch14_clip_224"),
+    Family("EVA-02-CLIP", "eva02_base_patch16_clip_224"),
+    Family("RoPE-ViT, axial", "vit_small_patch16_rope_224"),
+    Family("RoPE-ViT, axial and absolute", "vit_small_patch16_rope_ape_224"),
+    Family("RoPE-ViT, mixed", "vit_small_patch16_rope_mixed_224"),
+    Family("DINOv3", "vit_small_patch16_dinov3", (("global_pool", "token"), ("img_size", 224))),
+    Family(
+        "DINOv3 plus, gated MLP",
+        "vit_small_plus_patch16_dinov3",
+        (("global_pool", "token"), ("img_size", 224)),
+    ),
+    Family("LingBot", "vit_small_patch16_lingbot", (("img_size", 224),)),
+    Family("Sapiens 2, base", "vit_base_patch16_sapiens2", (("img_size", 224),)),
+)
+
+
+def verdict_on(request: ModelRequest) -> Verdict:
+    """Whether a model can be pruned; one without a classifier is looked at with one of `EXAMPLE_CLASSES`.
+
+    Raises:
+        ModelError: Nobody knows the name.
+    """
+    try:
+        return Verdict(request.name, describe(request).spec)
+    except ModelError as error:
+        if error.subject == UNKNOWN:
+            raise
+        if error.got.startswith(NO_CLASSIFIER) and request.num_classes is None:
+            return replace(verdict_on(replace(request, num_classes=EXAMPLE_CLASSES)), own_head=False)
+        return Verdict(request.name, None, error.got)
+
+
+def survey() -> Iterator[Verdict]:
+    """Every name of the families that have an adapter, and of those beside them.
+
+    A model is looked at by its first block, which is much faster, unless it cannot be cut that short: the depth of
+    these specs is therefore no fact.
+    """
+    yield verdict_on(ModelRequest(bundled.DIGITS_VIT.name))
+    for name in (*LVVITS, *(each for module in MODULES for each in timm.list_models(module=module))):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # timm's, on names that it is about to change
+            verdict = verdict_on(ModelRequest(name, model_kwargs={"depth": 1}))
+            if "one entry per block" in verdict.reason:
+                verdict = verdict_on(ModelRequest(name))
+        yield verdict

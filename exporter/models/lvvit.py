@@ -1,0 +1,147 @@
+"""LV-ViT (Jiang et al., "All Tokens Matter", NeurIPS 2021), with the module names of its official checkpoints.
+
+Four convolutions embed the image, both branches of a block are divided by `skip_lam`, and an auxiliary head reads
+every patch: its largest logit of each class counts half as much as the class token's.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+from typing_extensions import override
+
+__all__ = ["LvVit"]
+
+STEM_CHANNELS = 64
+STEM_STRIDE, PATCH_STRIDE = 2, 8  # pixels, then pixels of the stem, from one patch to the next
+AUX_WEIGHT = 0.5
+SKIP_LAM = 2.0
+
+
+class LvVit(nn.Module):
+    """The classifier as it runs after training.
+
+    Args:
+        dim: Channels of a token.
+        depth: Blocks.
+        num_heads: Heads of each block.
+        mlp_ratio: Hidden channels of an MLP over those of a token.
+        num_classes: Classes of both heads.
+        img_size: Height and width of the input in pixels, or one number for both; multiples of 16.
+        use_aux: Whether the auxiliary head takes part; its weights are there in any case.
+        crop_pct: Share of the resized image that the models were tested on.
+    """
+
+    num_prefix_tokens = 1
+
+    def __init__(
+        self,
+        dim: int,
+        depth: int,
+        num_heads: int,
+        *,
+        mlp_ratio: float = 3.0,
+        num_classes: int = 1000,
+        img_size: int | tuple[int, int] = 224,
+        use_aux: bool = True,
+        crop_pct: float = 0.9,
+    ) -> None:
+        super().__init__()
+        self.img_size = (img_size, img_size) if isinstance(img_size, int) else (img_size[0], img_size[1])
+        self.use_aux, self.crop_pct = use_aux, crop_pct
+        self.grid_size = tuple(side // (STEM_STRIDE * PATCH_STRIDE) for side in self.img_size)
+        self.patch_embed = Stem(dim)
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, dim))
+        patches = self.grid_size[0] * self.grid_size[1]
+        self.pos_embed = nn.Parameter(torch.zeros(1, self.num_prefix_tokens + patches, dim))
+        self.blocks = nn.ModuleList(LvBlock(dim, num_heads, int(dim * mlp_ratio)) for _ in range(depth))
+        self.norm = nn.LayerNorm(dim)
+        self.head = nn.Linear(dim, num_classes)
+        self.aux_head = nn.Linear(dim, num_classes)
+
+    def embed(self, images: Float[Tensor, "b 3 height width"]) -> Float[Tensor, "b t d"]:
+        """The tokens of block 1."""
+        patches = self.patch_embed(images).flatten(2).transpose(1, 2)
+        return torch.cat([self.cls_token.expand(images.shape[0], -1, -1), patches], dim=1) + self.pos_embed
+
+    def classify(self, normed: Float[Tensor, "b t d"]) -> Float[Tensor, "b classes"]:
+        """Logits from the class token and whichever patches are left."""
+        logits = self.head(normed[:, 0])
+        if not self.use_aux:
+            return logits
+        return logits + AUX_WEIGHT * self.aux_head(normed[:, self.num_prefix_tokens :]).amax(dim=1)
+
+    @override
+    def forward(self, images: Float[Tensor, "b 3 height width"]) -> Float[Tensor, "b classes"]:
+        tokens = self.embed(images)
+        for block in self.blocks:
+            tokens = block(tokens)
+        return self.classify(self.norm(tokens))
+
+
+class Stem(nn.Module):
+    """Three convolutions at half the image's resolution, and one that makes patches of 8 × 8 of their pixels."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        wide = STEM_CHANNELS
+        self.conv1 = nn.Conv2d(3, wide, kernel_size=7, stride=STEM_STRIDE, padding=3, bias=False)
+        self.bn1 = nn.BatchNorm2d(wide)
+        self.conv2 = nn.Conv2d(wide, wide, kernel_size=3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(wide)
+        self.conv3 = nn.Conv2d(wide, wide, kernel_size=3, padding=1, bias=False)
+        self.bn3 = nn.BatchNorm2d(wide)
+        self.proj = nn.Conv2d(wide, dim, kernel_size=PATCH_STRIDE, stride=PATCH_STRIDE)
+
+    @override
+    def forward(self, images: Float[Tensor, "b 3 height width"]) -> Float[Tensor, "b d rows columns"]:
+        pixels = F.relu(self.bn1(self.conv1(images)))
+        pixels = F.relu(self.bn2(self.conv2(pixels)))
+        pixels = F.relu(self.bn3(self.conv3(pixels)))
+        return self.proj(pixels)
+
+
+class LvBlock(nn.Module):
+    """A pre-norm block whose branches are divided by `skip_lam` before they are added."""
+
+    def __init__(self, dim: int, num_heads: int, hidden: int) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(dim)
+        self.attn = LvAttention(dim, num_heads)
+        self.norm2 = nn.LayerNorm(dim)
+        self.mlp = LvMlp(dim, hidden)
+
+    @override
+    def forward(self, tokens: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
+        tokens = tokens + self.attn(self.norm1(tokens)) / SKIP_LAM
+        return tokens + self.mlp(self.norm2(tokens)) / SKIP_LAM
+
+
+class LvAttention(nn.Module):
+    """Multi-head attention; query, key and value have no bias."""
+
+    def __init__(self, dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads, self.head_dim = num_heads, dim // num_heads
+        self.qkv = nn.Linear(dim, 3 * dim, bias=False)
+        self.proj = nn.Linear(dim, dim)
+
+    @override
+    def forward(self, tokens: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
+        qkv = self.qkv(tokens).unflatten(-1, (3, self.num_heads, self.head_dim)).permute(2, 0, 3, 1, 4)
+        query, key, value = qkv.unbind(0)
+        context = F.scaled_dot_product_attention(query, key, value)
+        return self.proj(context.transpose(1, 2).flatten(2))
+
+
+class LvMlp(nn.Module):
+    """Two linear layers with GELU between them."""
+
+    def __init__(self, dim: int, hidden: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(dim, hidden)
+        self.fc2 = nn.Linear(hidden, dim)
+
+    @override
+    def forward(self, tokens: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
+        return self.fc2(F.gelu(self.fc1(tokens)))

@@ -1,0 +1,123 @@
+"""From a model's name to its network: timm's, those written here, the bundled one, or a Hugging Face folder."""
+
+import difflib
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import timm
+import torch
+from torch import Tensor, nn
+
+from exporter import bundled
+from exporter.errors import ModelError
+from exporter.models import huggingface
+from exporter.models.lvvit_adapter import LVVITS
+from exporter.models.weights import read_state_dict
+
+__all__ = ["UNKNOWN", "ModelRequest", "Source", "create", "source_of"]
+
+UNKNOWN = "model"  # what the error is about where nobody knows a name
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """Which ViT: its name, where its weights are, how it differs from the name's default.
+
+    `name` is timm's, `lvvit_s` or `lvvit_m`, a bundled model's, or a folder that Hugging Face's library saved.
+    """
+
+    name: str
+    checkpoint: Path | None = None
+    num_classes: int | None = None
+    model_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    preprocessing: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A request with its name made out: what builds the network, and where its weights come from.
+
+    `name` is what artefacts call the model. `checkpoint` is None where the weights are timm's pretrained ones.
+    """
+
+    name: str
+    architecture: str
+    model_kwargs: Mapping[str, Any]
+    preprocessing: Mapping[str, Any]
+    checkpoint: Path | None
+    read: Callable[[Path], dict[str, Tensor]] = read_state_dict
+
+
+def source_of(request: ModelRequest) -> Source:
+    """Make out a request's name; what the request gives stands before what comes with the name.
+
+    Raises:
+        ModelError: A Hugging Face folder holds none of the models that are known.
+    """
+    kwargs = dict(request.model_kwargs)
+    if request.num_classes is not None:
+        kwargs["num_classes"] = request.num_classes
+    if huggingface.is_folder(request.name):
+        folder = Path(request.name)
+        architecture, own = huggingface.architecture_of(folder)
+        preprocessing = {**huggingface.preprocessing_of(folder), **request.preprocessing}
+        place, read = (
+            (folder, huggingface.read_weights)
+            if request.checkpoint is None
+            else (request.checkpoint, read_state_dict)
+        )
+        return Source(folder.resolve().name, architecture, {**own, **kwargs}, preprocessing, place, read)
+    if request.name == bundled.DIGITS_VIT.name:
+        model = bundled.DIGITS_VIT
+        kwargs = {**model.model_kwargs, "num_classes": model.num_classes, **kwargs}
+        preprocessing = {**model.preprocessing, **request.preprocessing}
+        place = request.checkpoint or model.weights
+        return Source(request.name, model.architecture, kwargs, preprocessing, place)
+    return Source(request.name, request.name, kwargs, request.preprocessing, request.checkpoint)
+
+
+def create(source: Source, *, pretrained: bool = False, device: str = "cpu") -> nn.Module:
+    """The network, with pretrained weights or with none that mean anything.
+
+    Raises:
+        ModelError: The name is unknown, it does not take these arguments, or pretrained weights cannot be had.
+    """
+    with torch.device(device) if device != "cpu" else nullcontext():
+        if source.architecture in LVVITS:
+            return _create_lvvit(source, pretrained=pretrained)
+        if not timm.is_model(source.architecture.removeprefix("timm/")):
+            raise _unknown(source.name)
+        return _create_timm(source, pretrained=pretrained)
+
+
+def _create_lvvit(source: Source, *, pretrained: bool) -> nn.Module:
+    if pretrained:
+        expected = "the official checkpoint, from the releases of github.com/zihangJiang/TokenLabeling"
+        raise ModelError(source.name, "no weights", expected, "give --checkpoint FILE")
+    try:
+        return LVVITS[source.architecture](**source.model_kwargs)
+    except TypeError as error:
+        raise ModelError(source.name, f"{error}", "keyword arguments that LV-ViT takes") from None
+
+
+def _create_timm(source: Source, *, pretrained: bool) -> nn.Module:
+    try:
+        return timm.create_model(source.architecture, pretrained=pretrained, **source.model_kwargs)
+    except (TypeError, AssertionError) as error:
+        raise ModelError(source.name, f"{error}", "keyword arguments that timm's model takes") from None
+    except (OSError, RuntimeError) as error:
+        if not pretrained:
+            got = str(error).splitlines()[0]
+            raise ModelError(source.name, got, "a model that timm can build") from None
+        got = f"no pretrained weights ({type(error).__name__})"
+        raise ModelError(source.name, got, "a hub that can be reached", "or give --checkpoint FILE") from None
+
+
+def _unknown(name: str) -> ModelError:
+    known = [*timm.list_models("*vit*"), *timm.list_models("*deit*"), *timm.list_models("eva*"), *LVVITS]
+    nearest = difflib.get_close_matches(name, [*known, bundled.DIGITS_VIT.name], n=3, cutoff=0.5)
+    hint = f"nearest names: {', '.join(nearest)}" if nearest else ""
+    return ModelError(UNKNOWN, repr(name), "a name that timm or this project knows", hint)

@@ -1,0 +1,163 @@
+"""The adapter for timm's Eva: EVA, EVA-02, RoPE-ViT, DINOv3 and others whose attention turns queries and keys."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from timm.layers import AttentionRope
+from timm.models.eva import Eva, EvaAttention, EvaBlock
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+from torch.nn import functional as F
+from typing_extensions import override
+
+from exporter.errors import ModelError
+from exporter.models.base import BlockParts, Classifier, PrunableViT
+from exporter.models.parts import JoinedLinear, Linear, Rotary, Scaled, WeightedModule
+from exporter.models.spec import spec_of
+from exporter.models.timm_parts import mlp_parts, preprocessing_of, why_not_head, why_not_mlp
+from exporter.models.weights import weights_sha256
+
+__all__ = ["TimmEva"]
+
+
+class TimmEva(PrunableViT):
+    """A timm Eva that classifies from its class token; survivors keep the rotation of their own positions.
+
+    The tables of sines and cosines are computed once: frequencies that are learned do not learn on.
+
+    Args:
+        model: The ViT, in eval mode.
+        name: What the artefacts call it.
+        preprocessing: Overrides of the model's own config, by timm's keys.
+
+    Raises:
+        ModelError: It cannot be pruned; the message says why.
+    """
+
+    model: Eva
+
+    def __init__(self, model: Eva, name: str, preprocessing: Mapping[str, Any] | None = None) -> None:
+        reason = _why_not(model)
+        if reason:
+            raise ModelError(name, reason, "a ViT that classifies from a class token")
+        self.model = model
+        self.blocks = [
+            _parts(block, rotary) for block, rotary in zip(model.blocks, _rotaries(model), strict=True)
+        ]
+        self.classifiers = [Classifier(0, model.head)]
+        spec = spec_of(
+            self,
+            name,
+            grid=tuple(model.patch_embed.grid_size),
+            num_prefix_tokens=model.num_prefix_tokens,
+            preprocessing=preprocessing_of(model, preprocessing or {}),
+        )
+        super().__init__(model, spec, weights_sha256(model))
+
+    @override
+    def embed(self, images: Tensor) -> Tensor:
+        # The other family's, which differs in that it makes no table of rotations: the blocks have theirs.
+        tokens = VisionTransformer._pos_embed(self.model, self.model.patch_embed(images))
+        return self.model.norm_pre(tokens)
+
+    @override
+    def norm(self, tokens: Tensor) -> Tensor:
+        return self.model.norm(tokens)
+
+    @override
+    def features(self, normed: Tensor) -> Tensor:
+        return self.model.fc_norm(normed)
+
+    @override
+    def classify(self, normed: Tensor) -> Tensor:
+        return self.model.forward_head(normed)
+
+
+class BiasedQkv(WeightedModule):
+    """EVA's joint projection, whose biases are parameters of the attention; keys have none."""
+
+    def __init__(self, attention: EvaAttention) -> None:
+        super().__init__()
+        self.attention = attention
+
+    @property
+    @override
+    def weight(self) -> Tensor:
+        return self.attention.qkv.weight
+
+    @override
+    def forward(self, tokens: Tensor) -> Tensor:
+        bias = torch.cat([self.attention.q_bias, self.attention.k_bias, self.attention.v_bias])
+        return F.linear(tokens, self.weight, bias)
+
+
+def _why_not(model: Eva) -> str:
+    reason = why_not_head(model)
+    if reason:
+        return reason
+    for index, block in enumerate(model.blocks, start=1):
+        reason = _why_not_block(block)
+        if reason:
+            return f"block {index} with {reason}"
+    return ""
+
+
+def _why_not_block(block: Any) -> str:
+    attention: Any = getattr(block, "attn", None)
+    if type(block) is not EvaBlock:
+        return f"the layout {type(block).__name__}, not a pre-norm block of attention and MLP"
+    if type(attention) not in (EvaAttention, AttentionRope):
+        return f"attention of the kind {type(attention).__name__}"
+    if getattr(attention, "gate", None) is not None:
+        return "gated attention"
+    if getattr(attention, "num_kv_groups", 1) > 1:
+        return "fewer heads for keys than for queries"
+    if getattr(attention, "qkv_bias_separate", False):
+        return "a bias that is added after the projection"
+    return why_not_mlp(block.mlp)
+
+
+def _rotaries(model: Eva) -> list[Rotary | None]:
+    """One a block; None where positions are embedded with the patches alone."""
+    if model.rope is None:
+        return [None] * len(model.blocks)
+    if not model.dynamic_img_size and hasattr(model.rope, "feat_shape"):
+        table = model.rope.get_embed()
+    else:
+        table = model.rope.get_embed(shape=list(model.patch_embed.grid_size))
+    tables = list(table) if model.rope_mixed else [table] * len(model.blocks)
+    return [
+        Rotary(each.detach(), model.num_prefix_tokens, rotate_half=getattr(block.attn, "rotate_half", False))
+        for each, block in zip(tables, model.blocks, strict=True)
+    ]
+
+
+def _parts(block: Any, rotary: Rotary | None) -> BlockParts:
+    attention = block.attn
+    gammas = [nn.Identity() if gamma is None else Scaled(gamma) for gamma in (block.gamma_1, block.gamma_2)]
+    return BlockParts(
+        whole=block,
+        norm1=block.norm1,
+        qkv=_qkv(attention),
+        q_norm=attention.q_norm,
+        k_norm=attention.k_norm,
+        context_norm=attention.norm,
+        proj=attention.proj,
+        attention_out=nn.Sequential(attention.proj_drop, gammas[0], block.drop_path1),
+        norm2=block.norm2,
+        **mlp_parts(block.mlp),
+        mlp_out=nn.Sequential(gammas[1], block.drop_path2),
+        num_heads=attention.num_heads,
+        head_dim=attention.proj.in_features // attention.num_heads,
+        attention_dropout=attention.attn_drop.p,
+        rotary=rotary,
+    )
+
+
+def _qkv(attention: Any) -> Linear:
+    if attention.qkv is None:
+        return JoinedLinear([attention.q_proj, attention.k_proj, attention.v_proj])
+    if getattr(attention, "q_bias", None) is not None:
+        return BiasedQkv(attention)
+    return attention.qkv

@@ -1,0 +1,58 @@
+"""What timm's families share: their MLPs, their heads, and their preprocessing."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from timm.data import resolve_model_data_config
+from timm.layers import GluMlp, Mlp, SwiGLU
+from torch import nn
+
+from exporter.models.parts import Gate, JoinedLinear
+from exporter.models.spec import preprocessing_from
+from exporter.records import Preprocessing
+
+__all__ = ["mlp_parts", "preprocessing_of", "why_not_head", "why_not_mlp"]
+
+
+def mlp_parts(mlp: Any) -> dict[str, Any]:
+    """The MLP's fields of `BlockParts`."""
+    if isinstance(mlp, SwiGLU):
+        fc1: nn.Module = JoinedLinear([mlp.fc1_g, mlp.fc1_x])
+        act: nn.Module = Gate(mlp.act, gate_last=False)
+    elif isinstance(mlp, GluMlp):
+        fc1, act = mlp.fc1, Gate(mlp.act, gate_last=mlp.gate_last)
+    else:
+        fc1, act = mlp.fc1, mlp.act
+    return {"fc1": fc1, "act": act, "hidden_norm": mlp.norm, "fc2": mlp.fc2, "mlp": mlp}
+
+
+def why_not_mlp(mlp: Any) -> str:
+    """The reason why an MLP cannot be taken apart, or an empty string."""
+    is_linear = isinstance(getattr(mlp, "fc2", None), nn.Linear)
+    if type(mlp) not in (Mlp, GluMlp, SwiGLU) or not is_linear:
+        return f"an MLP of the kind {type(mlp).__name__}"
+    return ""
+
+
+def why_not_head(model: Any) -> str:
+    """The reason why a model does not classify from its class token, or an empty string."""
+    if model.cls_token is None:
+        return "no class token: there is no row of attention to score patches by"
+    if model.global_pool != "token" and not isinstance(model.head, nn.Linear):
+        way = "--model-kwargs global_pool=token --num-classes N gives it one on the class token"
+        return f"pooling {model.global_pool!r} and no classifier yet: {way}"
+    if model.global_pool != "token":
+        return f"pooling {model.global_pool!r}: the classifier does not read the class token"
+    if not isinstance(model.head, nn.Linear):
+        return "no linear classifier (give --num-classes)"
+    return ""
+
+
+def preprocessing_of(model: Any, overrides: Mapping[str, Any]) -> Preprocessing:
+    """The model's own preprocessing at its own input size.
+
+    Args:
+        model: A timm model with a patch embedding.
+        overrides: What differs, by timm's keys.
+    """
+    return preprocessing_from({**resolve_model_data_config(model), **overrides}, model.patch_embed.img_size)

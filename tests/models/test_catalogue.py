@@ -1,0 +1,85 @@
+"""Every accepted family by its smallest member, and every name that was accepted when the list was written."""
+
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from exporter.errors import ModelError
+from exporter.models.catalogue import FAMILIES, Family, survey, verdict_on
+from exporter.models.lvvit_adapter import LVVITS
+from exporter.models.registry import ModelRequest, describe
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.schedule.plan import ScheduleSettings, manual_schedule
+
+# `star-export models --json`, the keys of "accepted".
+ACCEPTED = frozenset(Path(__file__).with_name("accepted.txt").read_text().split())
+
+
+def needs(name: str) -> None:
+    """Skip where this release of timm is too old for a model."""
+    if name not in LVVITS and not timm.is_model(name):
+        pytest.skip(f"timm {timm.__version__} does not have it")
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.title)
+def test_the_closed_form_counts_what_the_smallest_member_runs(family: Family) -> None:
+    """On the meta device, where shapes and operators are real and numbers are not."""
+    needs(family.member)
+    verdict = verdict_on(ModelRequest(family.member, model_kwargs=dict(family.model_kwargs)))
+    assert verdict.spec is not None, verdict.reason
+    request = ModelRequest(
+        family.member, num_classes=verdict.spec.num_classes, model_kwargs=dict(family.model_kwargs)
+    )
+    vit = describe(request)
+    depth = vit.spec.depth
+    schedule = manual_schedule(vit.spec, {2: 0.6, depth // 2: 0.5, depth: 0.9}, ScheduleSettings("intra"))
+    pruned = PrunedViT(vit, schedule)
+    images = torch.empty(1, *vit.spec.preprocessing.input_size, device="meta")
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        logits = pruned(images)
+    assert logits.shape == (1, vit.spec.num_classes)
+    assert counter.get_total_flops() // 2 == pruned.macs.network
+
+
+@pytest.mark.slow
+def test_no_accepted_name_is_lost() -> None:
+    verdicts = {verdict.name: verdict for verdict in survey()}
+    lost = {n: v.reason for n, v in verdicts.items() if n in ACCEPTED and v.spec is None}
+    assert lost == {}
+    assert {family.member for family in FAMILIES if not family.model_kwargs} <= verdicts.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("vit_base_patch16_siglip_224", "no class token"),
+        ("beit_base_patch16_224", "a Beit, which has no adapter"),
+        ("eva_large_patch14_196", "pooling 'avg': the classifier does not read the class token"),
+        ("vit_small_patch16_dinov3", "pooling 'avg' and no classifier yet: --model-kwargs global_pool=token"),
+        ("vit_base_patch16_18x2_224", "the layout ParallelThingsBlock"),
+        ("eva02_enormous_patch14_clip_224", "the layout EvaBlockPostNorm"),
+        ("vit_large_patch16_sapiens2", "block 9 with fewer heads for keys than for queries"),
+        ("swin_tiny_patch4_window7_224", "a SwinTransformer, which has no adapter"),
+    ],
+)
+def test_a_refusal_says_why(name: str, reason: str) -> None:
+    needs(name)
+    verdict = verdict_on(ModelRequest(name))
+    assert verdict.spec is None
+    assert reason in verdict.reason
+
+
+def test_a_name_without_a_classifier_is_accepted_with_one() -> None:
+    verdict = verdict_on(ModelRequest("vit_small_patch14_dinov2", model_kwargs={"depth": 1}))
+    assert verdict.spec is not None
+    assert not verdict.own_head
+    with pytest.raises(ModelError, match="give --num-classes"):
+        describe(ModelRequest("vit_small_patch14_dinov2", model_kwargs={"depth": 1}))
+
+
+def test_an_unknown_name_is_no_verdict() -> None:
+    with pytest.raises(ModelError, match="lvvit_s"):
+        verdict_on(ModelRequest("lvvit_xs"))
