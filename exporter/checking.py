@@ -38,7 +38,7 @@ def load_shipped(path: Path) -> Shipped:
     """
     expected = "an ONNX model that star-export made"
     try:
-        model = onnx.load(path)
+        model = onnx.load_model_from_string(path.read_bytes())
     except (OSError, DecodeError) as error:
         raise ArtefactError(str(path), str(error), expected) from None
     schedule = next((p.value for p in model.metadata_props if p.key == f"{KEY_PREFIX}schedule"), None)

@@ -95,7 +95,7 @@ def _lowered(reference: PrunedViT, recipe: Recipe, out: Path, stages: Stages) ->
     return Side(reference, model, path)
 
 
-def _report(pair: Pair, proof: Proof, calibration: Calibration, recipe: Recipe) -> Report:
+def _report(pair: Pair[Side], proof: Proof, calibration: Calibration, recipe: Recipe) -> Report:
     pruned = pair.pruned.reference
     comparison = proof.comparison
     return Report(

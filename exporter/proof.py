@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import onnx
@@ -23,6 +23,8 @@ __all__ = ["Pair", "Proof", "Side", "prove"]
 
 WARMUP_ROUNDS = 3
 
+T = TypeVar("T")
+
 Array = np.ndarray[Any, Any]
 
 
@@ -40,27 +42,11 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Pair:
-    """Both models, which every measurement puts side by side."""
+class Pair(Generic[T]):
+    """The dense and the pruned model, or what was measured of each on the same images or in the same run."""
 
-    dense: Side
-    pruned: Side
-
-
-@dataclass(frozen=True)
-class AccuracyPair:
-    """Both models on the same labelled images."""
-
-    dense: Accuracy
-    pruned: Accuracy
-
-
-@dataclass(frozen=True)
-class ThroughputPair:
-    """Both models in one interleaved run."""
-
-    dense: Throughput
-    pruned: Throughput
+    dense: T
+    pruned: T
 
 
 @dataclass(frozen=True)
@@ -69,8 +55,8 @@ class Proof:
 
     parity: ParityReport
     dense_parity: ParityReport
-    accuracy: AccuracyPair | None
-    throughput: ThroughputPair | None
+    accuracy: Pair[Accuracy] | None
+    throughput: Pair[Throughput] | None
     comparison: Comparison | None
 
     @property
@@ -79,7 +65,7 @@ class Proof:
         return self.parity.passed and self.dense_parity.passed
 
 
-def prove(pair: Pair, folder: ImageFolder, images: Array, recipe: Recipe, stages: Stages) -> Proof:
+def prove(pair: Pair[Side], folder: ImageFolder, images: Array, recipe: Recipe, stages: Stages) -> Proof:
     """Compare both models with their references, then with each other.
 
     Args:
@@ -96,9 +82,7 @@ def prove(pair: Pair, folder: ImageFolder, images: Array, recipe: Recipe, stages
     accuracies = None
     if folder.labelled:
         with stages.stage("accuracy"):
-            accuracies = AccuracyPair(
-                *(_accuracy(side, folder, recipe) for side in (pair.dense, pair.pruned))
-            )
+            accuracies = Pair(*(_accuracy(side, folder, recipe) for side in (pair.dense, pair.pruned)))
     times, comparison = None, None
     if recipe.rounds:
         with stages.stage("throughput"):
@@ -118,15 +102,15 @@ def _accuracy(side: Side, folder: ImageFolder, recipe: Recipe) -> Accuracy:
 
 
 def _speed(
-    pair: Pair, images: Array, recipe: Recipe, macs: tuple[float, float]
-) -> tuple[ThroughputPair, Comparison]:
+    pair: Pair[Side], images: Array, recipe: Recipe, macs: tuple[float, float]
+) -> tuple[Pair[Throughput], Comparison]:
     feed = {IMAGES: np.resize(images, (recipe.batch, *images.shape[1:]))}
     runners = {"dense": pair.dense.runner(recipe.threads), "pruned": pair.pruned.runner(recipe.threads)}
     times = throughput(runners, feed, batch=recipe.batch, rounds=recipe.rounds, warmup=WARMUP_ROUNDS)
-    both = ThroughputPair(times["dense"], times["pruned"])
+    both = Pair(times["dense"], times["pruned"])
     return both, compare_speed(both.dense, both.pruned, macs)
 
 
-def _macs(pair: Pair) -> tuple[float, float]:
+def _macs(pair: Pair[Side]) -> tuple[float, float]:
     dense, pruned = (side.reference.macs.total for side in (pair.dense, pair.pruned))
     return float(dense), float(pruned)

@@ -19,6 +19,9 @@ __all__ = ["Recipe", "needed", "read_recipe"]
 ValueT = TypeVar("ValueT")
 
 
+# timm's keys that a user may override; the input size is the model's (`model_kwargs`).
+PREPROCESS_KEYS = ("interpolation", "mean", "std", "crop_pct", "crop_mode")
+
 # A quartile of fewer rounds is one round's word.
 LEAST_ROUNDS = 5
 
@@ -83,6 +86,9 @@ class Recipe:
         ):
             if getattr(self, name) < least:
                 raise RecipeError(name, str(getattr(self, name)), f"at least {least}")
+        unknown = sorted(set(self.preprocess) - set(PREPROCESS_KEYS))
+        if unknown:
+            raise RecipeError("preprocess", f"the key {unknown[0]!r}", f"one of {', '.join(PREPROCESS_KEYS)}")
         if 0 < self.rounds < LEAST_ROUNDS:
             raise RecipeError("rounds", str(self.rounds), f"0, or at least {LEAST_ROUNDS} for quartiles")
         if self.rho is not None and self.mac_reduction is not None:

@@ -34,8 +34,8 @@ PASSES: dict[str, Pass] = {
     "uint8_input": uint8_input,
 }
 
-# What protobuf can hold in one message.
-LARGEST_FILE_BYTES = 2**31 - 1
+# What protobuf can hold in one message, less room for the graph: a few MB at most.
+LARGEST_WEIGHTS_BYTES = 2**31 - 2**24
 
 
 def lower(pruned: PrunedViT, target: Target, input_dtype: str = "float32") -> onnx.ModelProto:
@@ -51,6 +51,7 @@ def lower(pruned: PrunedViT, target: Target, input_dtype: str = "float32") -> on
     """
     if input_dtype not in INPUT_DTYPES:
         raise ModelError("input", repr(input_dtype), " or ".join(INPUT_DTYPES))
+    _check_size(pruned)
     facts = Facts(pruned.vit.spec, pruned.schedule)
     graph = gs.import_onnx(to_onnx(pruned, target.opset))
     names = (*target.passes, "uint8_input") if input_dtype == "uint8" else target.passes
@@ -60,12 +61,7 @@ def lower(pruned: PrunedViT, target: Target, input_dtype: str = "float32") -> on
         logger.debug("%s: %d places", name, changed)
     graph.import_domains = [domain for domain in graph.import_domains if domain.domain != "star"]
     graph.name = facts.spec.name
-    model = stamp(gs.export_onnx(graph), pruned, target)
-    if model.ByteSize() > LARGEST_FILE_BYTES:
-        raise ModelError(
-            facts.spec.name, f"{model.ByteSize() / 1e9:.1f} GB", "less than 2 GB for one ONNX file"
-        )
-    return verify(model, facts)
+    return verify(stamp(gs.export_onnx(graph), pruned, target), facts)
 
 
 def save_onnx(model: onnx.ModelProto, path: Path) -> None:
@@ -76,3 +72,11 @@ def save_onnx(model: onnx.ModelProto, path: Path) -> None:
     """
     with written_beside(path) as partial:
         partial.write_bytes(model.SerializeToString(deterministic=True))
+
+
+def _check_size(pruned: PrunedViT) -> None:
+    """Before the export, which would take minutes to find out; protobuf itself fails with no reason."""
+    weights = sum(value.nbytes for value in pruned.state_dict().values())
+    if weights > LARGEST_WEIGHTS_BYTES:
+        got = f"{weights / 1e9:.1f} GB of weights"
+        raise ModelError(pruned.vit.spec.name, got, "less than 2 GB, what one ONNX file can hold")

@@ -42,7 +42,17 @@ def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
         model = create(_with_classes(source, class_count(state)))
         load_into(model, state, str(source.checkpoint))
     # The adapter is made last: it may hold tables that the model computes where its weights are.
-    return adapt(model.to(device), source.name, source.preprocessing)
+    return adapt(_moved(model, device), source.name, source.preprocessing)
+
+
+def _moved(model: nn.Module, device: str) -> nn.Module:
+    try:
+        return model.to(device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ModelError(
+            "device", f"{device!r}: {reason[:120]}", "a device of this machine, e.g. cpu"
+        ) from None
 
 
 def describe(request: ModelRequest) -> PrunableViT:

@@ -72,15 +72,29 @@ def preprocessing_from(config: Mapping[str, Any], size: tuple[int, int]) -> Prep
     Args:
         config: `interpolation`, `mean`, `std`, `crop_pct` and `crop_mode`.
         size: Height and width of the model's input in pixels.
+
+    Raises:
+        ModelError: A value is none that it can have.
     """
-    return Preprocessing(
-        input_size=(3, size[0], size[1]),
-        interpolation=str(config["interpolation"]),
-        mean=tuple(float(value) for value in config["mean"]),
-        std=tuple(float(value) for value in config["std"]),
-        crop_pct=float(config["crop_pct"]),
-        crop_mode=str(config["crop_mode"]),
-    )
+    try:
+        return Preprocessing(
+            input_size=(3, size[0], size[1]),
+            interpolation=str(config["interpolation"]),
+            mean=_of_channels(config["mean"]),
+            std=_of_channels(config["std"]),
+            crop_pct=float(config["crop_pct"]),
+            crop_mode=str(config["crop_mode"]),
+        )
+    except (TypeError, ValueError) as error:
+        expected = "numbers, three for mean and for std, e.g. mean=(0.5,0.5,0.5) crop_pct=1.0"
+        raise ModelError("preprocessing", str(error), expected) from None
+
+
+def _of_channels(values: Any) -> tuple[float, ...]:
+    numbers = tuple(float(value) for value in values)
+    if len(numbers) != 3:
+        raise ValueError(f"{len(numbers)} numbers")
+    return numbers
 
 
 def _linears(vit: PrunableViT) -> tuple[list[tuple[Linear, Linear]], list[tuple[Linear, Linear]]]:

@@ -15,7 +15,7 @@ from exporter.errors import ModelError
 from exporter.models.base import BlockParts, Classifier, PrunableViT
 from exporter.models.parts import JoinedLinear, Linear, Rotary, Scaled, WeightedModule
 from exporter.models.spec import spec_of
-from exporter.models.timm_parts import mlp_parts, preprocessing_of, why_not_head, why_not_mlp
+from exporter.models.timm_parts import mlp_parts, preprocessing_of, why_not_blocks, why_not_mlp
 from exporter.models.weights import weights_sha256
 
 __all__ = ["TimmEva"]
@@ -93,14 +93,7 @@ class BiasedQkv(WeightedModule):
 
 
 def _why_not(model: Eva) -> str:
-    reason = why_not_head(model)
-    if reason:
-        return reason
-    for index, block in enumerate(model.blocks, start=1):
-        reason = _why_not_block(block)
-        if reason:
-            return f"block {index} with {reason}"
-    return ""
+    return why_not_blocks(model, _why_not_block)
 
 
 def _why_not_block(block: Any) -> str:

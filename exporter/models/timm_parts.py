@@ -1,6 +1,6 @@
 """What timm's families share: their MLPs, their heads, and their preprocessing."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from timm.data import resolve_model_data_config
@@ -11,7 +11,7 @@ from exporter.models.parts import Gate, JoinedLinear
 from exporter.models.spec import preprocessing_from
 from exporter.records import Preprocessing
 
-__all__ = ["mlp_parts", "preprocessing_of", "why_not_head", "why_not_mlp"]
+__all__ = ["mlp_parts", "preprocessing_of", "why_not_blocks", "why_not_head", "why_not_mlp"]
 
 
 def mlp_parts(mlp: Any) -> dict[str, Any]:
@@ -31,6 +31,18 @@ def why_not_mlp(mlp: Any) -> str:
     is_linear = isinstance(getattr(mlp, "fc2", None), nn.Linear)
     if type(mlp) not in (Mlp, GluMlp, SwiGLU) or not is_linear:
         return f"an MLP of the kind {type(mlp).__name__}"
+    return ""
+
+
+def why_not_blocks(model: Any, why_not_block: Callable[[Any], str]) -> str:
+    """The reason why the head or the first unfit block rules a model out, or an empty string."""
+    reason = why_not_head(model)
+    if reason:
+        return reason
+    for index, block in enumerate(model.blocks, start=1):
+        reason = why_not_block(block)
+        if reason:
+            return f"block {index} with {reason}"
     return ""
 
 

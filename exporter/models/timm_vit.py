@@ -12,7 +12,7 @@ from typing_extensions import override
 from exporter.errors import ModelError
 from exporter.models.base import BlockParts, Classifier, PrunableViT
 from exporter.models.spec import spec_of
-from exporter.models.timm_parts import mlp_parts, preprocessing_of, why_not_head, why_not_mlp
+from exporter.models.timm_parts import mlp_parts, preprocessing_of, why_not_blocks, why_not_mlp
 from exporter.models.weights import weights_sha256
 
 __all__ = ["TimmViT", "why_not"]
@@ -72,14 +72,7 @@ class TimmViT(PrunableViT):
 
 def why_not(model: VisionTransformer) -> str:
     """The reason why a model cannot be pruned, or an empty string."""
-    reason = why_not_head(model)
-    if reason:
-        return reason
-    for index, block in enumerate(model.blocks, start=1):
-        reason = _why_not_block(block)
-        if reason:
-            return f"block {index} with {reason}"
-    return ""
+    return why_not_blocks(model, _why_not_block)
 
 
 def _why_not_block(block: Any) -> str:

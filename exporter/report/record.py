@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from exporter.benchmark import Comparison, Hardware
+from exporter.accuracy import Accuracy
+from exporter.benchmark import Comparison, Hardware, Throughput
 from exporter.parity import ParityReport
-from exporter.proof import AccuracyPair, ThroughputPair
+from exporter.proof import Pair
 from exporter.records import Schedule
 
 __all__ = ["Gmacs", "Report"]
@@ -41,8 +42,8 @@ class Report:
     gmacs: Gmacs
     parity: ParityReport
     dense_parity: ParityReport
-    accuracy: AccuracyPair | None
-    throughput: ThroughputPair | None
+    accuracy: Pair[Accuracy] | None
+    throughput: Pair[Throughput] | None
     comparison: Comparison | None
     passed: bool
     speedup: float | None

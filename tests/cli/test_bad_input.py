@@ -174,3 +174,29 @@ def test_a_flag_that_is_none_is_one_line(star_export: Command, flags: list[str],
 def test_help_of_every_verb(star_export: Command) -> None:
     for verb in ("calibrate", "plan", "export", "check", "compile", "inspect"):
         assert star_export(verb, "--help").code == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--device", "abacus"], "device | got 'abacus'"),
+        (["--preprocess", "wings=2"], "preprocess | got the key 'wings'"),
+        (["--preprocess", "mean=abc"], "preprocessing | got could not convert"),
+        (["--preprocess", "mean=(0.5,0.5)"], "preprocessing | got 2 numbers"),
+    ],
+)
+def test_settings_of_the_model(
+    star_export: Command, workplace: Workplace, tmp_path: Path, flags: list[str], message: str
+) -> None:
+    assert message in compile_with(star_export, workplace, tmp_path / "o", *flags)
+
+
+@pytest.mark.parametrize("name", ["report.json", "empty.onnx", "text.onnx", "missing.onnx"])
+def test_check_of_what_is_no_model(
+    star_export: Command, workplace: Workplace, tmp_path: Path, name: str
+) -> None:
+    if name != "missing.onnx":
+        (tmp_path / name).write_text("" if name == "empty.onnx" else '{"a": 1}')
+    done = star_export("check", *workplace.model, "--images", workplace.images, "--onnx", tmp_path / name)
+    assert done.code == 2
+    assert name in done.error

@@ -13,6 +13,7 @@ from exporter.errors import ModelError
 from exporter.lowering.metadata import KEY_PREFIX
 from exporter.lowering.pipeline import lower, save_onnx
 from exporter.models.base import PrunableViT
+from exporter.models.registry import ModelRequest, describe
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Preprocessing, Schedule, from_json
 from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
@@ -114,3 +115,9 @@ def test_the_same_model_gives_the_same_bytes_without_a_path(tmp_path: Path) -> N
 def test_an_unknown_input_is_refused(tiny_vit: PrunableViT) -> None:
     with pytest.raises(ModelError, match="float32 or uint8"):
         lower(make_pruned(tiny_vit), ONNXRUNTIME, "float16")
+
+
+def test_a_model_that_one_file_cannot_hold_is_refused_before_the_export() -> None:
+    vit = describe(ModelRequest("vit_giant_patch14_dinov2", num_classes=10))
+    with pytest.raises(ModelError, match=r"4\.\d GB of weights \| need less than 2 GB"):
+        lower(PrunedViT(vit, keep_everything(vit.spec)), ONNXRUNTIME)
