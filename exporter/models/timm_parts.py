@@ -39,6 +39,8 @@ def why_not_blocks(model: Any, why_not_block: Callable[[Any], str]) -> str:
     reason = why_not_head(model)
     if reason:
         return reason
+    if len(model.blocks) == 0:
+        return "no blocks"
     for index, block in enumerate(model.blocks, start=1):
         reason = why_not_block(block)
         if reason:

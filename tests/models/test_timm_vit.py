@@ -76,6 +76,7 @@ def test_preprocessing_is_the_models_own_at_its_own_size() -> None:
         ("vit_tiny_patch16_224", {"global_pool": "avg", "class_token": False}, "no class token"),
         ("vit_tiny_patch16_224", {"global_pool": "avg"}, "pooling 'avg'"),
         ("vit_tiny_patch16_224", {"num_classes": 0}, "no linear classifier"),
+        ("vit_tiny_patch16_224", {"depth": 0}, "no blocks"),
         ("vit_tiny_patch16_224", {"block_fn": "parallel"}, "the layout ParallelScalingBlock"),
     ],
 )
