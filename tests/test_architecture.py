@@ -19,6 +19,7 @@ ORDER = (
     ("models",),
     ("calibration",),
     ("schedule",),
+    ("retain",),
     ("pruning",),
     ("lowering",),
     ("runners",),

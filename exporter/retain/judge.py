@@ -1,0 +1,106 @@
+"""CdfRetain in NumPy: the judge that every other implementation of the operator is held to.
+
+STAR, Alg. 1, option 2: of each image's patches, the fewest whose scores reach a share of their sum. Sums of floats
+depend on their order, and runtimes differ in it; so mass is counted in whole numbers whose sums are exact.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from exporter.errors import UserError
+from exporter.schedule.rates import ROUNDING_GUARD
+
+__all__ = ["EXACT_SUM", "LARGEST_PATCHES", "Retained", "cdf_retain", "check_mass", "largest_counts"]
+
+Array = np.ndarray[Any, Any]
+
+# Whole numbers up to here, and their sums, are exact in float32.
+EXACT_SUM = 2**24
+
+# Patches a row: with more, a unit of mass would be coarser than 1/4096 of the row's largest score.
+LARGEST_PATCHES = 4096
+
+
+class Retained(NamedTuple):
+    """What CdfRetain gives.
+
+    `keep_index` [B, M] int64 holds each row's survivors, ascending, then zeros; `keep_count` [B] int64 is how
+    many they are; `width` [] int64 is M, the largest count of the batch.
+    """
+
+    keep_index: Array
+    keep_count: Array
+    width: Array
+
+
+def cdf_retain(score: Array, valid_count: Array, mass: float) -> Retained:
+    """Keep, row by row, the fewest patches whose scores reach `mass` of the row's sum.
+
+    1. Entries from `valid_count` on are ignored. NaN and negative scores count as 0, infinity as the largest
+       float.
+    2. Patches rank by score, descending; equal scores by position, ascending.
+    3. A score becomes q = floor(score / row maximum · floor(2²⁴ / valid_count)), in float32: sums of q are exact.
+       The unit depends on the row alone, so an image keeps the same patches in any batch.
+    4. A patch is kept while (sum of q ranked before it) < mass · (sum of all q), the product in float32.
+       In a row without a positive score nothing is known to be safe to drop: rule 5 decides alone.
+    5. At most k(mass, valid_count) are kept, STAR's count, and at least one. A mass of 1 keeps every valid patch.
+
+    Args:
+        score: [B, N] float32.
+        valid_count: [B] integers in [1, N].
+        mass: The share to reach, in (0, 1].
+
+    Raises:
+        UserError: A shape, a count or the mass is out of range.
+    """
+    _check(score, valid_count, mass)
+    slots = np.arange(score.shape[1])
+    live = slots < valid_count[:, None]
+    usable = np.where(live & (score > 0), score, np.float32(0)).clip(max=np.finfo(np.float32).max)
+    order = np.argsort(-usable, axis=1, kind="stable")
+    units = _units(np.take_along_axis(usable, order, axis=1), valid_count)
+    before, total = units.cumsum(axis=1) - units, units.sum(axis=1, keepdims=True)
+    threshold = (
+        np.float32(mass) * total.astype(np.float32) if mass < 1 else np.full_like(total, np.inf, np.float32)
+    )
+    within = (before < threshold) | (total == 0)
+    keep_count = (within & (slots < largest_counts(mass, valid_count)[:, None])).sum(axis=1)
+    width = keep_count.max()
+    survivors = np.where(slots < keep_count[:, None], order, score.shape[1])
+    keep_index = np.sort(survivors, axis=1)[:, :width]
+    return Retained(np.where(keep_index < score.shape[1], keep_index, 0), keep_count, np.array(width))
+
+
+def largest_counts(mass: float, valid_count: Array) -> Array:
+    """k(p, n) = clamp(ceil(p·n − 1e-4), 1, n) in float32, for many n: STAR's counts, which a-STAR never exceeds."""
+    product = np.float32(mass) * valid_count.astype(np.float32) - ROUNDING_GUARD
+    return np.ceil(product).astype(np.int64).clip(1, valid_count)
+
+
+def check_mass(mass: float) -> None:
+    """Raise UserError unless the mass is in (0, 1]."""
+    if not 0.0 < mass <= 1.0:
+        raise UserError("mass", str(mass), "a share in (0, 1]")
+
+
+def _units(ranked: Array, valid_count: Array) -> Array:
+    """Scores in descending order as whole numbers, the first of which is floor(2²⁴ / valid_count)."""
+    largest = (EXACT_SUM // valid_count).astype(np.float32)[:, None]
+    top = ranked[:, :1]
+    share = np.divide(ranked, top, out=np.zeros_like(ranked), where=top > 0)
+    return np.floor(share * largest).astype(np.int64)
+
+
+def _check(score: Array, valid_count: Array, mass: float) -> None:
+    check_mass(mass)
+    if score.ndim != 2 or score.dtype != np.float32 or 0 in score.shape:
+        raise UserError("score", f"{score.dtype} {list(score.shape)}", "float32 [images, patches]")
+    if score.shape[1] > LARGEST_PATCHES:
+        raise UserError("score", f"{score.shape[1]} patches", f"at most {LARGEST_PATCHES}")
+    if valid_count.shape != score.shape[:1] or not np.issubdtype(valid_count.dtype, np.integer):
+        got = f"{valid_count.dtype} {list(valid_count.shape)}"
+        raise UserError("valid_count", got, f"integers [{score.shape[0]}], one for each row of the scores")
+    if valid_count.min() < 1 or valid_count.max() > score.shape[1]:
+        got = f"counts from {valid_count.min()} to {valid_count.max()}"
+        raise UserError("valid_count", got, f"counts from 1 to {score.shape[1]}")
