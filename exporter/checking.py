@@ -90,7 +90,15 @@ def check(
         forced=runner(forced_twin(model), ", forced") if prunes else None,
         batches=in_batches(images, BATCHES),
         tolerance=tolerance_for("fp32", "fp32"),
+        masses=_masses(pruned.schedule),
     )
+
+
+def _masses(schedule: Schedule) -> dict[int, float]:
+    """What each 1-based pruning layer keeps of the mass; STAR counts patches instead."""
+    if not schedule.adaptive:
+        return {}
+    return {layer + 1: schedule.rates[layer] for layer in schedule.pruning_layers}
 
 
 def in_batches(images: Array, sizes: Sequence[int]) -> Iterable[Array]:

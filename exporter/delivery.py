@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 
 from exporter.files import sha256_of, written_beside
+from exporter.parity.interface import decision_names
 from exporter.recipe import Recipe
 from exporter.records import save_json
 from exporter.runners.base import Runner
-from exporter.tensor_names import IMAGES, LOGITS, keep_layers, keep_name
+from exporter.tensor_names import IMAGES, LOGITS
 
 __all__ = ["CHECKSUMS", "save_checksums", "save_recipe", "save_reference"]
 
@@ -21,7 +22,8 @@ Array = np.ndarray[Any, Any]
 def save_reference(reference: Runner, dense: Runner, images: Array, path: Path) -> dict[str, Array]:
     """Real images with what PyTorch makes of them, as `reference.npz`; gives the arrays back.
 
-    `images` as the model takes them, `logits` and `keep_NN` of the pruned model, `dense_logits` of the other.
+    `images` as the model takes them, `logits` and `keep_NN` of the pruned model, a-STAR's `count_NN`, and the
+    `dense_logits` of the other.
 
     Raises:
         OutputError: The place cannot be written.
@@ -32,7 +34,7 @@ def save_reference(reference: Runner, dense: Runner, images: Array, path: Path) 
             IMAGES: images,
             LOGITS: results[LOGITS],
             f"dense_{LOGITS}": dense.run({IMAGES: images})[LOGITS],
-            **{keep_name(layer): results[keep_name(layer)] for layer in keep_layers(results)},
+            **{name: results[name] for name in decision_names(reference)},
         }
     with written_beside(path) as partial, partial.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)

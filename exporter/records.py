@@ -70,9 +70,10 @@ class ModelSpec:
 class Schedule:
     """Which share and how many patches each layer keeps, and by which score.
 
-    `rates[l]` is p of layer l+1, a float32 value. `keep[l]` is the count after that layer when every layer keeps
-    k(p, n) of what the one before left. `inter_sha256` names the inter-layer scores that the schedule was made
-    with, "" where the scorer reads none.
+    `method` is "star": p is a share of the patches; or "a-star": p is a share of their scores' mass, image by
+    image. `rates[l]` is p of layer l+1, a float32 value. `keep[l]` is the count after that layer when every layer
+    keeps k(p, n) of what the one before left: what STAR keeps, and the most that a-STAR keeps of any image.
+    `inter_sha256` names the inter-layer scores that the schedule was made with, "" where the scorer reads none.
     """
 
     method: str
@@ -88,8 +89,15 @@ class Schedule:
     inter_sha256: str = ""
 
     @property
+    def adaptive(self) -> bool:
+        """Whether the number of patches follows the image."""
+        return self.method == "a-star"
+
+    @property
     def pruning_layers(self) -> tuple[int, ...]:
-        """0-based layers that drop at least one patch."""
+        """0-based layers that drop at least one patch, or under a-STAR may."""
+        if self.adaptive:
+            return tuple(layer for layer, rate in enumerate(self.rates) if rate < 1.0)
         before = (self.num_patches, *self.keep[:-1])
         return tuple(layer for layer, (n, k) in enumerate(zip(before, self.keep, strict=True)) if k < n)
 

@@ -8,13 +8,13 @@ from exporter.calibration.pixels import normalise
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runners.base import TensorInfo
 from exporter.runners.torch_runner import TorchRunner
-from exporter.tensor_names import IMAGES, LOGITS, keep_name, score_name
+from exporter.tensor_names import IMAGES, LOGITS, count_name, keep_name, score_name
 
 __all__ = ["reference_runner"]
 
 
 def reference_runner(pruned: PrunedViT, input_dtype: str = "float32") -> TorchRunner:
-    """A runner that returns `logits` and, for each pruning layer, `keep_NN` and `score_NN`.
+    """A runner that returns `logits` and, for each pruning layer, `keep_NN`, `score_NN` and a-STAR's `count_NN`.
 
     Args:
         pruned: The pruned (or, with rates of 1, the dense) ViT.
@@ -42,9 +42,12 @@ class _ByName(nn.Module):
         if self.input_dtype == "uint8":
             images = normalise(images, self.pruned.vit.spec.preprocessing)
         trace = self.pruned.trace(images)
-        keeps = {keep_name(layer + 1): keep for layer, keep in trace.keep.items()}
+        keeps = {keep_name(layer + 1): kept.index for layer, kept in trace.kept.items()}
+        counts = {
+            count_name(layer + 1): kept.count for layer, kept in trace.kept.items() if kept.count is not None
+        }
         scores = {score_name(layer + 1): score.contiguous() for layer, score in trace.score.items()}
-        return {LOGITS: trace.logits, **keeps, **scores}
+        return {LOGITS: trace.logits, **keeps, **counts, **scores}
 
 
 def _outputs(pruned: PrunedViT) -> Iterator[TensorInfo]:
@@ -52,5 +55,9 @@ def _outputs(pruned: PrunedViT) -> Iterator[TensorInfo]:
     before = (schedule.num_patches, *schedule.keep[:-1])
     yield TensorInfo(LOGITS, ("batch", pruned.vit.spec.num_classes), "float32")
     for layer in schedule.pruning_layers:
-        yield TensorInfo(keep_name(layer + 1), ("batch", schedule.keep[layer]), "int64")
-        yield TensorInfo(score_name(layer + 1), ("batch", before[layer]), "float32")
+        # Sizes that follow the images have no name: they are equal to nothing else.
+        kept, scored = ("", "") if schedule.adaptive else (schedule.keep[layer], before[layer])
+        yield TensorInfo(keep_name(layer + 1), ("batch", kept), "int64")
+        yield TensorInfo(score_name(layer + 1), ("batch", scored), "float32")
+        if schedule.adaptive:
+            yield TensorInfo(count_name(layer + 1), ("batch",), "int64")

@@ -1,7 +1,8 @@
 """The tensor names that lowering writes into a model and that every runner is asked for.
 
 A pruning layer is named by its 1-based number with two digits: `keep_03` holds the patches that layer 3
-keeps, ascending, counted within the patches that reached it; `score_03` their log fused scores.
+keeps, ascending, counted within the patches that reached it; `score_03` their log fused scores. Where images
+keep different numbers of patches, `count_03` is how many of each row of `keep_03` are survivors.
 """
 
 from collections.abc import Iterable
@@ -11,6 +12,7 @@ __all__ = [
     "LOGITS",
     "class_row_name",
     "context_name",
+    "count_name",
     "keep_layers",
     "keep_name",
     "score_name",
@@ -25,6 +27,11 @@ _KEEP = "keep_"
 def keep_name(layer: int) -> str:
     """Name of the kept patches of a 1-based layer."""
     return f"{_KEEP}{layer:02d}"
+
+
+def count_name(layer: int) -> str:
+    """Name of the number of patches that each image keeps in a 1-based layer."""
+    return f"count_{layer:02d}"
 
 
 def score_name(layer: int) -> str:

@@ -15,7 +15,7 @@ ROOT = Path(exporter.__file__).parent
 ORDER = (
     ("errors",),
     ("files", "options", "progress", "tensor_names"),
-    ("records", "recipe", "targets", "bundled"),
+    ("records", "recipe", "targets", "bundled", "survivors"),
     ("models",),
     ("calibration",),
     ("schedule",),
@@ -43,7 +43,7 @@ OWNERS = {
     "jinja2": ("report/page.py",),
     "rich": ("cli/output.py", "training/"),
     "timm": ("models/", "calibration/pixels.py", "training/"),
-    "onnx": ("lowering/", "checking.py", "proof.py", "api.py"),
+    "onnx": ("lowering/", "retain/onnx_function.py", "checking.py", "proof.py", "api.py"),
     "onnx_graphsurgeon": ("lowering/",),
 }
 

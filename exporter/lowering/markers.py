@@ -1,6 +1,7 @@
-"""Four steps of a pruned ViT as single nodes of domain `star`, until a target's passes expand them.
+"""The steps of a pruned ViT that are lowered by choice, as single nodes of domain `star`.
 
-torch.onnx would otherwise scatter each over a dozen nodes that a pass would have to find again.
+torch.onnx would otherwise scatter each over a dozen nodes that a pass would have to find again. A target's passes
+expand them; CdfRetain alone may stay, as a node with a body of its own.
 """
 
 from collections.abc import Callable
@@ -8,43 +9,85 @@ from typing import Any
 
 import torch
 from onnx.defs import OpSchema
-from onnxscript import values
+from onnxscript import opset18, values
 
 # These register the operators that TRANSLATIONS names.
 import exporter.models.class_row
-import exporter.pruning.select  # noqa: F401
+import exporter.pruning.select
+import exporter.retain.torch_op  # noqa: F401
+from exporter.retain.onnx_function import CDF_RETAIN, CDF_RETAIN_PADDED, DOMAIN, PLUGIN_ATTRIBUTES
 
-__all__ = ["ATTENTION", "CLASS_ROW", "DOMAIN", "KEEP_TOP_K", "TAKE_TOKENS", "TRANSLATIONS"]
+__all__ = [
+    "ATTENTION",
+    "CDF_RETAIN",
+    "CDF_RETAIN_PADDED",
+    "CLASS_ROW",
+    "DOMAIN",
+    "KEEP_TOP_K",
+    "TAKE_TOKENS",
+    "TRANSLATIONS",
+]
 
-DOMAIN = "star"
 KEEP_TOP_K, TAKE_TOKENS, ATTENTION, CLASS_ROW = "KeepTopK", "TakeTokens", "Attention", "ClassRow"
 
-_FLOAT, _INT64 = "tensor(float)", "tensor(int64)"
+_FLOAT, _INT64, _BOOL = "tensor(float)", "tensor(int64)", "tensor(bool)"
 
 
 def _marker(
-    name: str, inputs: dict[str, str], output: str, attributes: dict[str, OpSchema.AttrType]
+    name: str,
+    inputs: dict[str, str],
+    outputs: dict[str, str],
+    attributes: dict[str, OpSchema.AttrType],
+    optional: dict[str, str] | None = None,
 ) -> values.Op:
+    may_miss = OpSchema.FormalParameterOption.Optional
     schema = OpSchema(
         name,
         DOMAIN,
         1,
-        inputs=[OpSchema.FormalParameter(key, kind) for key, kind in inputs.items()],
-        outputs=[OpSchema.FormalParameter("result", output)],
+        inputs=[
+            *(OpSchema.FormalParameter(key, kind) for key, kind in inputs.items()),
+            *(
+                OpSchema.FormalParameter(key, kind, param_option=may_miss)
+                for key, kind in (optional or {}).items()
+            ),
+        ],
+        outputs=[OpSchema.FormalParameter(key, kind) for key, kind in outputs.items()],
         attributes=[OpSchema.Attribute(key, kind, "") for key, kind in attributes.items()],
     )
     return values.Op(values.Opset(DOMAIN, 1), name, schema)
 
 
-_keep_top_k = _marker(KEEP_TOP_K, {"score": _FLOAT}, _INT64, {"k": OpSchema.AttrType.INT})
+_keep_top_k = _marker(KEEP_TOP_K, {"score": _FLOAT}, {"keep": _INT64}, {"k": OpSchema.AttrType.INT})
 _take_tokens = _marker(
-    TAKE_TOKENS, {"tokens": _FLOAT, "keep": _INT64}, _FLOAT, {"num_prefix_tokens": OpSchema.AttrType.INT}
+    TAKE_TOKENS,
+    {"tokens": _FLOAT, "keep": _INT64},
+    {"taken": _FLOAT},
+    {"num_prefix_tokens": OpSchema.AttrType.INT},
 )
 _attention = _marker(
-    ATTENTION, {"query": _FLOAT, "key": _FLOAT, "value": _FLOAT}, _FLOAT, {"scale": OpSchema.AttrType.FLOAT}
+    ATTENTION,
+    {"query": _FLOAT, "key": _FLOAT, "value": _FLOAT},
+    {"context": _FLOAT},
+    {"scale": OpSchema.AttrType.FLOAT},
+    optional={"mask": _BOOL},
 )
-
-_class_row = _marker(CLASS_ROW, {"query": _FLOAT, "key": _FLOAT}, _FLOAT, {"scale": OpSchema.AttrType.FLOAT})
+_class_row = _marker(
+    CLASS_ROW, {"query": _FLOAT, "key": _FLOAT}, {"row": _FLOAT}, {"scale": OpSchema.AttrType.FLOAT}
+)
+_RETAINED = {"keep_index": _INT64, "keep_count": _INT64}
+_cdf_retain = _marker(
+    CDF_RETAIN,
+    {"score": _FLOAT, "valid_count": _INT64},
+    {**_RETAINED, "width": _INT64},
+    {"mass": OpSchema.AttrType.FLOAT, **dict.fromkeys(PLUGIN_ATTRIBUTES, OpSchema.AttrType.STRING)},
+)
+_cdf_retain_padded = _marker(
+    CDF_RETAIN_PADDED,
+    {"score": _FLOAT, "valid_count": _INT64},
+    _RETAINED,
+    {"mass": OpSchema.AttrType.FLOAT, "width": OpSchema.AttrType.INTS},
+)
 
 
 def _translate_class_row(query: Any, key: Any, scale: float) -> Any:
@@ -59,6 +102,19 @@ def _translate_take_tokens(tokens: Any, keep: Any, num_prefix_tokens: int) -> An
     return _take_tokens(tokens, keep, num_prefix_tokens=num_prefix_tokens)
 
 
+def _translate_take_rows(packed: Any, slots: Any) -> Any:
+    """No marker: one Gather is what every target wants. The exporter would flatten its indices."""
+    return opset18.Gather(packed, slots, axis=0)
+
+
+def _translate_cdf_retain(score: Any, valid_count: Any, mass: float) -> Any:
+    return _cdf_retain(score, valid_count, mass=mass, **PLUGIN_ATTRIBUTES)
+
+
+def _translate_cdf_retain_padded(score: Any, valid_count: Any, mass: float, width: int) -> Any:
+    return _cdf_retain_padded(score, valid_count, mass=mass, width=[width])
+
+
 def _translate_attention(  # noqa: PLR0917  (as the torch operator has them)
     query: Any,
     key: Any,
@@ -69,14 +125,18 @@ def _translate_attention(  # noqa: PLR0917  (as the torch operator has them)
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    if attn_mask is not None or dropout_p or is_causal or enable_gqa:
-        raise NotImplementedError("attention with a mask, dropout or grouped queries")
-    return _attention(query, key, value, scale=scale if scale is not None else query.shape[-1] ** -0.5)
+    if dropout_p or is_causal or enable_gqa:
+        raise NotImplementedError("attention with dropout, a causal mask or grouped queries")
+    scale = scale if scale is not None else query.shape[-1] ** -0.5
+    return _attention(query, key, value, *([] if attn_mask is None else [attn_mask]), scale=scale)
 
 
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.star.class_row.default: _translate_class_row,
     torch.ops.star.keep_top_k.default: _translate_keep_top_k,
     torch.ops.star.take_tokens.default: _translate_take_tokens,
+    torch.ops.star.take_rows.default: _translate_take_rows,
+    torch.ops.star.cdf_retain.default: _translate_cdf_retain,
+    torch.ops.star.cdf_retain_padded.default: _translate_cdf_retain_padded,
     torch.ops.aten.scaled_dot_product_attention.default: _translate_attention,
 }

@@ -15,6 +15,7 @@ from exporter.lowering.passes.expand_selection import expand_selection
 from exporter.lowering.passes.fuse_attention import fuse_attention
 from exporter.lowering.passes.name_decisions import name_decisions
 from exporter.lowering.passes.uint8_input import uint8_input
+from exporter.lowering.retention import with_retention
 from exporter.lowering.to_onnx import to_onnx
 from exporter.lowering.verify import verify
 from exporter.pruning.pruned_vit import PrunedViT
@@ -52,16 +53,16 @@ def lower(pruned: PrunedViT, target: Target, input_dtype: str = "float32") -> on
     if input_dtype not in INPUT_DTYPES:
         raise ModelError("input", repr(input_dtype), " or ".join(INPUT_DTYPES))
     _check_size(pruned)
-    facts = Facts(pruned.vit.spec, pruned.schedule)
+    facts = Facts(pruned.vit.spec, pruned.schedule, pruned.flavour)
     graph = gs.import_onnx(to_onnx(pruned, target.opset))
     names = (*target.passes, "uint8_input") if input_dtype == "uint8" else target.passes
     for name in names:
         changed = PASSES[name](graph, facts)
         graph.cleanup().toposort()
         logger.debug("%s: %d places", name, changed)
-    graph.import_domains = [domain for domain in graph.import_domains if domain.domain != "star"]
     graph.name = facts.spec.name
-    return verify(stamp(gs.export_onnx(graph), pruned, target), facts)
+    model = with_retention(gs.export_onnx(graph), target.opset)
+    return verify(stamp(model, pruned, target), facts)
 
 
 def save_onnx(model: onnx.ModelProto, path: Path) -> None:

@@ -3,17 +3,20 @@
 They are the same file but for the tensors that go in and out, so what they show is what is shipped.
 """
 
+import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
 from exporter.errors import ArtefactError
-from exporter.tensor_names import keep_layers, keep_name
+from exporter.tensor_names import count_name, keep_layers, keep_name
 
 __all__ = ["forced_twin", "tracing_twin"]
 
 
 def tracing_twin(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with the survivors of each pruning layer, `keep_NN` [batch, k] int64, as further outputs.
+
+    Under a-STAR also `count_NN` [batch] int64: how many of a row are survivors.
 
     Raises:
         ArtefactError: The model has no such layer.
@@ -24,15 +27,15 @@ def tracing_twin(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def forced_twin(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with `keep_NN` as inputs in the place of its own decisions.
+    """The model with `keep_NN`, and a-STAR's `count_NN`, as inputs in the place of its own decisions.
 
     Raises:
         ArtefactError: The model has no pruning layer.
     """
     graph = gs.import_onnx(model)
-    for keep in _decisions(graph):
-        keep.inputs.clear()
-        graph.inputs.append(keep)
+    for decision in _decisions(graph):
+        decision.inputs.clear()
+        graph.inputs.append(decision)
     graph.cleanup().toposort()
     return gs.export_onnx(graph)
 
@@ -42,4 +45,9 @@ def _decisions(graph: gs.Graph) -> list[gs.Variable]:
     layers = keep_layers(tensors)
     if not layers:
         raise ArtefactError(graph.name, "a model without pruning layers", "one that star-export pruned")
-    return [tensors[keep_name(layer)] for layer in layers]
+    keeps, counts = ([tensors.get(name(layer)) for layer in layers] for name in (keep_name, count_name))
+    for keep, count, layer in zip(keeps, counts, layers, strict=True):
+        if count is not None:
+            keep.to_variable(np.int64, ["batch", f"kept_{layer:02d}"])
+            count.to_variable(np.int64, ["batch"])
+    return keeps + [count for count in counts if count is not None]

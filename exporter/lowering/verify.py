@@ -10,11 +10,14 @@ from exporter.tensor_names import IMAGES, LOGITS, context_name, tokens_name
 
 __all__ = ["verify"]
 
-Shape: TypeAlias = list[int | str]
+# None is a size that follows the data; 0 is one that shape inference could not tell.
+Shape: TypeAlias = list[int | str | None]
 
 
 def verify(model: onnx.ModelProto, facts: Facts) -> onnx.ModelProto:
-    """Check names, the dynamic batch and the static token count of every block; gives the model back.
+    """Check names, the dynamic batch and the token count of every block; gives the model back.
+
+    Counts are static; where they follow the image, the file must not hold one that was baked in.
 
     A mistake found here is ours, not the user's: it raises RuntimeError and keeps its trace.
     """
@@ -26,7 +29,7 @@ def verify(model: onnx.ModelProto, facts: Facts) -> onnx.ModelProto:
     wrong = [
         f"{name} is {shapes.get(name)}, not {' or '.join(map(str, allowed))}"
         for name, allowed in _expected(facts).items()
-        if shapes.get(name) not in allowed
+        if not any(_fits(shapes.get(name), each) for each in allowed)
     ]
     if wrong:
         raise RuntimeError(f"lowering of {facts.spec.name}: {'; '.join(wrong)}")
@@ -40,15 +43,27 @@ def _expected(facts: Facts) -> dict[str, list[Shape]]:
         IMAGES: [["batch", *spec.preprocessing.input_size]],
         LOGITS: [["batch", spec.num_classes]],
     }
-    before, head_dim = spec.num_patches, spec.dim // spec.num_heads
+    before: int | None = spec.num_patches
     for layer, after in enumerate(schedule.keep, start=1):
-        tokens = spec.num_prefix_tokens + before
-        by_head: Shape = ["batch", spec.num_heads, tokens, head_dim]
+        tokens = None if before is None else spec.num_prefix_tokens + before
+        by_head: Shape = ["batch", spec.num_heads, tokens, spec.dim // spec.num_heads]
         shapes[context_name(layer)] = [by_head, ["batch", tokens, spec.dim]]
-        if after < before:
-            shapes[tokens_name(layer)] = [["batch", spec.num_prefix_tokens + after, spec.dim]]
-        before = after
+        if layer - 1 in schedule.pruning_layers:
+            before = None if facts.follows_image else after
+            if facts.flavour != "packed":
+                left = None if before is None else spec.num_prefix_tokens + before
+                shapes[tokens_name(layer)] = [["batch", left, spec.dim]]
     return shapes
+
+
+def _fits(shape: Shape | None, expected: Shape) -> bool:
+    """Whether a shape is the expected one, and unknown where that follows the data."""
+    if shape is None or len(shape) != len(expected):
+        return False
+    return all(
+        size == wanted or (wanted is None and (isinstance(size, str) or size == 0))
+        for size, wanted in zip(shape, expected, strict=True)
+    )
 
 
 def _shape(value: onnx.ValueInfoProto) -> Shape:

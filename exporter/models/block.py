@@ -3,14 +3,14 @@
 Together the halves compute, operation by operation, what the untouched block computes.
 """
 
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
 from exporter.models.base import BlockParts
 from exporter.models.class_row import class_row
 
-__all__ = ["attention_half", "heads", "mlp_half", "whole_block"]
+__all__ = ["add_attention", "attend", "attention_half", "heads", "mlp_half", "project", "whole_block"]
 
 
 def whole_block(
@@ -23,12 +23,12 @@ def whole_block(
 
 
 def heads(
-    block: BlockParts, normed: Float[Tensor, "b t d"], positions: Int[Tensor, "b n"] | None = None
+    block: BlockParts, qkv: Float[Tensor, "b t three_d"], positions: Int[Tensor, "b n"] | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Query, key and value, each [batch, heads, tokens, head_dim], normed and turned; the scale is not in them."""
-    batch, tokens, _ = normed.shape
-    qkv = block.qkv(normed).reshape(batch, tokens, 3, block.num_heads, block.head_dim).permute(2, 0, 3, 1, 4)
-    query, key, value = qkv.unbind(0)
+    batch, tokens, _ = qkv.shape
+    parts = qkv.reshape(batch, tokens, 3, block.num_heads, block.head_dim).permute(2, 0, 3, 1, 4)
+    query, key, value = parts.unbind(0)
     query, key = block.q_norm(query), block.k_norm(key)
     if block.rotary is not None:
         query, key = block.rotary(query, positions), block.rotary(key, positions)
@@ -36,21 +36,54 @@ def heads(
 
 
 def attention_half(
-    block: BlockParts, tokens: Float[Tensor, "b t d"], positions: Int[Tensor, "b n"] | None = None
+    block: BlockParts,
+    tokens: Float[Tensor, "b t d"],
+    positions: Int[Tensor, "b n"] | None = None,
+    live: Bool[Tensor, "b t"] | None = None,
 ) -> tuple[Float[Tensor, "b t d"], Float[Tensor, "b h t"]]:
     """The sum x + attn(norm1 x), and the class token's attention logits per head, scaled, before their softmax.
 
-    The row costs O(tokens · dim) beside the fused attention; the attention's own probabilities are not
-    asked for, so that every runtime may keep it fused. `positions` are those of the patches, None for all.
+    Args:
+        block: Its modules.
+        tokens: Prefix tokens, then patches.
+        positions: Where the patches stand, None for all of them.
+        live: Which tokens may be attended to, None for all of them; the row has logits for the others too.
     """
-    query, key, value = heads(block, block.norm1(tokens), positions)
+    context, row = attend(block, project(block, tokens), positions, live)
+    return add_attention(block, tokens, context), row
+
+
+def project(block: BlockParts, tokens: Float[Tensor, "... d"]) -> Float[Tensor, "... three_d"]:
+    """Query, key and value of each token, one after the other: the part of attention before tokens meet."""
+    return block.qkv(block.norm1(tokens))
+
+
+def attend(
+    block: BlockParts,
+    qkv: Float[Tensor, "b t three_d"],
+    positions: Int[Tensor, "b n"] | None = None,
+    live: Bool[Tensor, "b t"] | None = None,
+) -> tuple[Float[Tensor, "b t d"], Float[Tensor, "b h t"]]:
+    """What each token gathers from the others, heads side by side, and the class token's attention logits.
+
+    The row costs O(tokens · dim) beside the fused attention; the attention's own probabilities are not
+    asked for, so that every runtime may keep it fused.
+    """
+    query, key, value = heads(block, qkv, positions)
     dropout = block.attention_dropout if block.whole.training else 0.0
-    context = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
+    mask = None if live is None else live[:, None, None, :]
+    context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
     row = class_row(query, key, block.head_dim**-0.5)
-    context = context.transpose(1, 2).reshape(tokens.shape[0], tokens.shape[1], -1)
-    return tokens + block.attention_out(block.proj(block.context_norm(context))), row
+    return context.transpose(1, 2).reshape(qkv.shape[0], qkv.shape[1], -1), row
 
 
-def mlp_half(block: BlockParts, tokens: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
+def add_attention(
+    block: BlockParts, tokens: Float[Tensor, "... d"], context: Float[Tensor, "... d"]
+) -> Float[Tensor, "... d"]:
+    """The sum of the tokens and what they gathered, projected: the part of attention after tokens have met."""
+    return tokens + block.attention_out(block.proj(block.context_norm(context)))
+
+
+def mlp_half(block: BlockParts, tokens: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
     """The sum x + mlp(norm2 x)."""
     return tokens + block.mlp_out(block.mlp(block.norm2(tokens)))

@@ -143,5 +143,5 @@ class LvMlp(nn.Module):
         self.fc2 = nn.Linear(hidden, dim)
 
     @override
-    def forward(self, tokens: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
+    def forward(self, tokens: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
         return self.fc2(F.gelu(self.fc1(tokens)))

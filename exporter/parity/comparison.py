@@ -1,20 +1,21 @@
 """Run a shipped model beside its reference, batch by batch, and hand what differs to the verdict."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from exporter.accuracy import top_classes
 from exporter.errors import ParityError
-from exporter.parity.interface import Models, interface_faults, pruning_layers
+from exporter.parity.interface import Models, decision_names, interface_faults, pruning_layers
 from exporter.parity.kept_sets import LayerVerdict, judge_layers
 from exporter.parity.report import ParityReport
 from exporter.parity.tolerance import Tolerance
 from exporter.parity.verdict import Measured, Spread, judge
 from exporter.runners.base import Feed, Runner
-from exporter.tensor_names import IMAGES, LOGITS, keep_name
+from exporter.tensor_names import IMAGES, LOGITS
 
 __all__ = ["compare"]
 
@@ -29,16 +30,19 @@ def compare(
     forced: Runner | None = None,
     batches: Iterable[Array],
     tolerance: Tolerance,
+    masses: Mapping[int, float] = MappingProxyType({}),
 ) -> ParityReport:
     """Hold a shipped model to its reference over every image; one batch is in memory at a time.
 
     Args:
-        reference: Returns `logits` and, where it prunes, `keep_NN` and `score_NN` of each pruning layer.
+        reference: Returns `logits` and, where it prunes, `keep_NN` and `score_NN` of each pruning layer; under
+            a-STAR also `count_NN`.
         shipped: The model that is deployed: `images` in, `logits` out.
-        tracing: The shipped model that also returns `keep_NN`; None for a dense model.
-        forced: The shipped model that takes `keep_NN` as inputs; None for a dense model.
+        tracing: The shipped model that also returns `keep_NN` and `count_NN`; None for a dense model.
+        forced: The shipped model that takes them as inputs; None for a dense model.
         batches: Images as every model takes them. Real ones: random pixels hide what real scores do.
         tolerance: What may differ, from the table of `tolerance_for`.
+        masses: Under a-STAR, the share of the mass that each 1-based pruning layer keeps.
 
     Raises:
         ParityError: There is nothing to compare: no image, no common output, logits that are all equal, or a
@@ -51,15 +55,17 @@ def compare(
             stack.enter_context(model)
         faults = interface_faults(models)
         spread = Spread()
-        parts = [_measure(models, images, spread) for images in batches if len(images)]
+        parts = [_measure(models, images, spread, masses) for images in batches if len(images)]
     if not parts:
         raise ParityError("images", "none", "at least one to compare on")
     if spread.std == 0:
         raise ParityError(f"{reference.name}: {LOGITS}", "one value everywhere", "logits that vary")
-    return judge((reference.name, shipped.name), faults, Measured.joined(parts), spread.std, tolerance)
+    names = reference.name, shipped.name
+    allowed = tolerance.flip_mass if masses else tolerance.flip_margin
+    return judge(names, faults, Measured.joined(parts), spread.std, tolerance, flip_margin=allowed)
 
 
-def _measure(models: Models, images: Array, spread: Spread) -> Measured:
+def _measure(models: Models, images: Array, spread: Spread, masses: Mapping[int, float]) -> Measured:
     """Every model on one batch, reduced to a few numbers an image."""
     feed = {IMAGES: images}
     expected = models.reference.run(feed)
@@ -68,7 +74,7 @@ def _measure(models: Models, images: Array, spread: Spread) -> Measured:
         raise ParityError(f"{models.reference.name}: {LOGITS}", "NaN or infinite values", "finite ones")
     spread.add(logits)
     ours = _logits(models.shipped, models.shipped.run(feed), logits)
-    traced, forced, layers = _twins(models, feed, expected, dense=(ours, logits))
+    traced, forced, layers = _twins(models, feed, expected, masses, dense=(ours, logits))
     best, our_best = top_classes(logits, 5), top_classes(ours, 5)
     return Measured(
         finite=np.isfinite(np.hstack([ours, traced, forced])).all(axis=1),
@@ -82,7 +88,7 @@ def _measure(models: Models, images: Array, spread: Spread) -> Measured:
 
 
 def _twins(
-    models: Models, feed: Feed, expected: Feed, dense: tuple[Array, Array]
+    models: Models, feed: Feed, expected: Feed, masses: Mapping[int, float], dense: tuple[Array, Array]
 ) -> tuple[Array, Array, list[LayerVerdict]]:
     """Logits of the tracing and of the forced twin, and what the first one kept.
 
@@ -93,9 +99,9 @@ def _twins(
     layers = pruning_layers(models.reference)
     traced = models.tracing.run(feed)
     # Before the reference's survivors are forced on another model: this makes sure that they are any.
-    verdicts = judge_layers(layers, expected, traced)
-    keeps = {keep_name(layer): expected[keep_name(layer)] for layer in layers}
-    forced = models.forced.run({**feed, **keeps})
+    verdicts = judge_layers(layers, expected, traced, masses)
+    decisions = {name: expected[name] for name in decision_names(models.reference)}
+    forced = models.forced.run({**feed, **decisions})
     return (
         _logits(models.tracing, traced, expected[LOGITS]),
         _logits(models.forced, forced, expected[LOGITS]),

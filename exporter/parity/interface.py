@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from exporter.errors import ParityError
 from exporter.runners.base import Runner, TensorInfo
-from exporter.tensor_names import IMAGES, LOGITS, keep_layers, keep_name, score_name
+from exporter.tensor_names import IMAGES, LOGITS, count_name, keep_layers, keep_name, score_name
 
-__all__ = ["Models", "interface_faults", "pruning_layers"]
+__all__ = ["Models", "decision_names", "interface_faults", "pruning_layers"]
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,17 @@ def pruning_layers(reference: Runner) -> tuple[int, ...]:
     outputs = _by_name(reference.outputs)
     layers = keep_layers(outputs)
     _check_names(reference, "inputs", _by_name(reference.inputs), [IMAGES])
-    names = [keep_name(layer) for layer in layers] + [score_name(layer) for layer in layers]
-    _check_names(reference, "outputs", outputs, [LOGITS, *names])
+    scores = [score_name(layer) for layer in layers]
+    _check_names(reference, "outputs", outputs, [LOGITS, *decision_names(reference), *scores])
     return layers
+
+
+def decision_names(reference: Runner) -> list[str]:
+    """`keep_NN` of every pruning layer, and where images keep different numbers of patches `count_NN`."""
+    outputs = [info.name for info in reference.outputs]
+    layers = keep_layers(outputs)
+    counts = [count_name(layer) for layer in layers]
+    return [keep_name(layer) for layer in layers] + (counts if set(counts) & set(outputs) else [])
 
 
 def interface_faults(models: Models) -> list[str]:
@@ -57,11 +65,11 @@ def interface_faults(models: Models) -> list[str]:
             got = f"{'a' if twin else 'no'} twin for {len(layers)} pruning layers of {reference.name}"
             raise ParityError(f"{role} twin", got, "one for a pruned model, none for a dense one")
     expected = _by_name((*reference.inputs, *reference.outputs))
-    keeps = [keep_name(layer) for layer in layers]
+    decisions = decision_names(reference)
     faults = _faults(models.shipped, [IMAGES], [LOGITS], expected)
     if models.tracing is not None and models.forced is not None:
-        faults += _faults(models.tracing, [IMAGES], [LOGITS, *keeps], expected)
-        faults += _faults(models.forced, [IMAGES, *keeps], [LOGITS], expected)
+        faults += _faults(models.tracing, [IMAGES], [LOGITS, *decisions], expected)
+        faults += _faults(models.forced, [IMAGES, *decisions], [LOGITS], expected)
     return faults
 
 

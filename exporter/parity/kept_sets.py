@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from exporter.errors import ParityError
+from exporter.retain.judge import mass_before
+from exporter.survivors import NOBODY, survivors_of, take
 from exporter.tensor_names import keep_name, score_name
 
 __all__ = ["LayerVerdict", "judge_layers"]
@@ -18,13 +20,14 @@ Array = np.ndarray[Any, Any]
 class LayerVerdict:
     """One layer of one batch; every array has one entry an image.
 
-    `margin` is NaN but where `flipped`: the layer is the first in which the image's sets differ.
-    `malformed` marks indices that are not ascending, distinct and in range, or are another number of them.
+    `patches` reach the layer and `kept` are left by the reference. `margin` is NaN but where `flipped`: the layer
+    is the first in which the image's sets differ. `malformed` marks indices that are not ascending, distinct and
+    in range, or under STAR are another number of them.
     """
 
     layer: int
-    patches: int
-    kept: int
+    patches: Array
+    kept: Array
     overlap: Array
     differs: Array
     flipped: Array
@@ -33,63 +36,66 @@ class LayerVerdict:
 
 
 def judge_layers(
-    layers: Sequence[int], reference: Mapping[str, Array], tested: Mapping[str, Array]
+    layers: Sequence[int],
+    reference: Mapping[str, Array],
+    tested: Mapping[str, Array],
+    masses: Mapping[int, float],
 ) -> list[LayerVerdict]:
     """Compare the survivors of every pruning layer of one batch.
 
     Args:
         layers: The pruning layers, ascending and 1-based.
-        reference: `keep_NN` and `score_NN` of each layer.
-        tested: `keep_NN` of each layer.
+        reference: `keep_NN` and `score_NN` of each layer, under a-STAR also `count_NN`.
+        tested: `keep_NN` of each layer, under a-STAR also `count_NN`.
+        masses: The share of the mass that each layer keeps under a-STAR; empty under STAR.
 
     Raises:
         ParityError: The reference's own survivors are not the best by its own scores, or the other's are none.
     """
     verdicts: list[LayerVerdict] = []
-    patches = reference[score_name(layers[0])].shape[1]
-    images = len(reference[score_name(layers[0])])
+    images, patches = reference[score_name(layers[0])].shape
     ours = theirs = np.broadcast_to(np.arange(patches), (images, patches))
     same_so_far = np.ones(images, bool)
     for layer in layers:
-        keep, score = reference[keep_name(layer)], reference[score_name(layer)]
-        _check_reference(layer, keep, score, ours.shape[1])
-        other = tested[keep_name(layer)]
+        score, live = reference[score_name(layer)], ours != NOBODY
+        keep, other = survivors_of(reference, layer), tested[keep_name(layer)]
+        _check_reference(layer, keep, score, live)
         if len(other) != images or other.shape[1] == 0:
             raise ParityError(
                 keep_name(layer), str(list(other.shape)), f"some patches for each of {images} images"
             )
-        malformed = _malformed(other, theirs.shape[1], keep.shape[1])
+        other = survivors_of(tested, layer)
+        malformed = _malformed(other, (theirs != NOBODY).sum(1))
+        if not masses:
+            malformed |= other.shape[1] != keep.shape[1]
         # In the first layer that differs, both sides still count within the same patches.
         flips = _marked(keep, score.shape[1]) ^ _marked(other, score.shape[1])
-        ours, theirs = _of(ours, keep), _of(theirs, other)
+        ours, theirs = take(ours, keep), take(theirs, other)
         overlap = _overlap(_marked(ours, patches), _marked(theirs, patches))
         differs = overlap < 1
         flipped = differs & same_so_far
-        margin = np.where(flipped, _margin(score, keep, flips), np.nan)
-        sizes = score.shape[1], keep.shape[1]
-        verdicts.append(LayerVerdict(layer, *sizes, overlap, differs, flipped, margin, malformed))
+        margin = _margin(score, live, keep, flips, masses.get(layer))
+        counts = live.sum(1), (keep != NOBODY).sum(1)
+        flip = np.where(flipped, margin, np.nan)
+        verdicts.append(LayerVerdict(layer, *counts, overlap, differs, flipped, flip, malformed))
         same_so_far &= ~differs
     return verdicts
 
 
 def _marked(index: Array, size: int) -> Array:
-    marked = np.zeros((len(index), size), bool)
-    np.put_along_axis(marked, np.clip(index, 0, size - 1), True, axis=1)
-    return marked
+    """[images, size]; what is out of range counts as the nearest that is in it."""
+    marked = np.zeros((len(index), size + 1), bool)
+    np.put_along_axis(marked, np.where(index == NOBODY, size, index.clip(0, size - 1)), True, axis=1)
+    return marked[:, :size]
 
 
-def _of(positions: Array, index: Array) -> Array:
-    """Positions in the image of the patches that `index` counts; a wrong index has been marked already."""
-    return np.take_along_axis(positions, np.clip(index, 0, positions.shape[1] - 1), axis=1)
-
-
-def _malformed(index: Array, size: int, count: int) -> Array:
-    """Anything but `count` ascending, distinct numbers from 0 to `size` - 1."""
-    if index.shape[1] != count:
-        return np.ones(len(index), bool)
-    below, above = np.full((len(index), 1), -1), np.full((len(index), 1), size)
-    steps = np.diff(np.hstack([below, index, above]), axis=1)
-    return np.any(steps <= 0, axis=1)
+def _malformed(index: Array, patches: Array) -> Array:
+    """Anything but ascending, distinct numbers below an image's own `patches`, at least one, and then NOBODY."""
+    there = index != NOBODY
+    steps = np.diff(np.hstack([np.full((len(index), 1), -1), index]), axis=1)
+    wrong = there & ((steps <= 0) | (index < 0) | (index >= patches[:, None]))
+    gaps = ~there[:, :-1] & there[:, 1:]
+    return wrong.any(1) | gaps.any(1) | ~there.any(1)
 
 
 def _overlap(a: Array, b: Array) -> Array:
@@ -97,16 +103,25 @@ def _overlap(a: Array, b: Array) -> Array:
     return share
 
 
-def _margin(score: Array, keep: Array, flips: Array) -> Array:
-    """Distance of the farthest flipped patch to the midpoint of the k-th and the (k+1)-th score."""
+def _margin(score: Array, live: Array, keep: Array, flips: Array, mass: float | None) -> Array:
+    """How far from the cut the farthest flipped patch lies.
+
+    Under STAR, its distance to the midpoint of the k-th and the (k+1)-th log fused score. Under a-STAR, the
+    distance of the mass before it to the mass to reach, as a share; or the former, if less: two patches that tie
+    in score may change places across the cut.
+    """
     values = _finite(score)
     kept = _marked(keep, score.shape[1])
     worst_kept = np.where(kept, values, np.inf).min(1)
     # A layer that keeps everything has no patch below the cut: its last one stands for both.
-    best_dropped = np.where(kept, -np.inf, values).max(1)
+    best_dropped = np.where(kept | ~live, -np.inf, values).max(1)
     best_dropped = np.where(np.isneginf(best_dropped), worst_kept, best_dropped)
     middle = (worst_kept + best_dropped) / 2
-    margin: Array = np.where(flips, np.abs(values - middle[:, None]), 0.0).max(1)
+    distance = np.abs(values - middle[:, None])
+    if mass is not None:
+        before = mass_before(np.exp(score), live.sum(1))
+        distance = np.minimum(distance, np.abs(before - np.float32(mass)))
+    margin: Array = np.where(flips, distance, 0.0).max(1)
     return margin
 
 
@@ -115,15 +130,15 @@ def _finite(score: Array) -> Array:
     return np.maximum(score.astype(np.float64), np.finfo(np.float32).min)
 
 
-def _check_reference(layer: int, keep: Array, score: Array, patches: int) -> None:
+def _check_reference(layer: int, keep: Array, score: Array, live: Array) -> None:
     """A margin means something only where the reference kept its own best patches."""
     subject = f"reference: {keep_name(layer)}"
-    if score.shape[1] != patches:
-        raise ParityError(subject, f"{score.shape[1]} scores", f"one for each of {patches} patches")
-    if not (score < np.inf).all():
+    if score.shape != live.shape:
+        raise ParityError(subject, f"{score.shape[1]} scores", f"one for each of {live.shape[1]} patches")
+    if not (score[live] < np.inf).all():
         raise ParityError(subject, f"NaN or +inf in {score_name(layer)}", "scores that can be ranked")
-    if _malformed(keep, patches, keep.shape[1]).any():
-        raise ParityError(subject, "indices out of order or range", f"ascending ones below {patches}")
-    kept = _marked(keep, patches)
-    if (np.where(kept, score, np.inf).min(1) < np.where(kept, -np.inf, score).max(1)).any():
+    if _malformed(keep, live.sum(1)).any():
+        raise ParityError(subject, "indices out of order or range", f"ascending ones below {live.shape[1]}")
+    kept = _marked(keep, live.shape[1])
+    if (np.where(kept, score, np.inf).min(1) < np.where(kept | ~live, -np.inf, score).max(1)).any():
         raise ParityError(subject, "a patch kept before a better one", f"the best by {score_name(layer)}")

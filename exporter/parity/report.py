@@ -23,13 +23,14 @@ class Check:
 class LayerParity:
     """One pruning layer, 1-based: which patches, of those that reach it, each side kept.
 
+    `patches` and `kept` are the reference's, in the mean over images.
     `kept_set_overlap` is the mean over all images of |A∩B|/|A∪B|, on positions in the image. `differing_images`
     kept another set here; `flipped_images` did so here first, and their largest margin is given.
     """
 
     layer: int
-    patches: int
-    kept: int
+    patches: float
+    kept: float
     kept_set_overlap: float
     differing_images: int
     flipped_images: int
@@ -42,9 +43,9 @@ class ParityReport:
 
     Arithmetic error: `max_abs_logit_diff` is over the images that keep the same patches on both sides,
     `max_abs_logit_diff_forced` over all images with the reference's patches forced on the shipped model.
-    Decision error: the kept sets, and how far from the cut (`margin`, in log fused score) an image's first
-    different patches lie. `logit_diff_needed_per_std` is the tolerance that would have been enough. None
-    stands where there was nothing to measure: no pruning, no flip, or no image without one.
+    Decision error: the kept sets, and how far from the cut (`margin`, in log fused score; under a-STAR a share of
+    the mass) an image's first different patches lie. `logit_diff_needed_per_std` is the tolerance that would have
+    been enough. None stands where there was nothing to measure: no pruning, no flip, or no image without one.
     """
 
     reference: str

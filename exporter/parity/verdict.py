@@ -75,15 +75,24 @@ class Measured:
 
 
 def judge(
-    names: tuple[str, str], faults: Sequence[str], measured: Measured, logit_std: float, tolerance: Tolerance
+    names: tuple[str, str],
+    faults: Sequence[str],
+    measured: Measured,
+    logit_std: float,
+    tolerance: Tolerance,
+    *,
+    flip_margin: float,
 ) -> ParityReport:
-    """The report on a reference and a shipped model, in this order of `names`."""
+    """The report on a reference and a shipped model, in this order of `names`.
+
+    `flip_margin` is the row of the tolerance that suits the method: of log scores, or of mass.
+    """
     finite, steady = measured.finite, measured.steady
     layers = tuple(_layer(verdict) for verdict in measured.layers)
     margins = [layer.largest_flip_margin for layer in layers if layer.largest_flip_margin is not None]
     diff, forced, twin = measured.worst
     needed = max((value / logit_std for value in measured.worst if value is not None), default=None)
-    checks = _checks(faults, measured, tolerance, logit_std)
+    checks = _checks(faults, measured, tolerance, logit_std, flip_margin)
     return ParityReport(
         reference=names[0],
         shipped=names[1],
@@ -111,7 +120,7 @@ def judge(
 
 
 def _checks(
-    faults: Sequence[str], measured: Measured, tolerance: Tolerance, logit_std: float
+    faults: Sequence[str], measured: Measured, tolerance: Tolerance, logit_std: float, flip_margin: float
 ) -> tuple[Check, ...]:
     """In the order in which a person would look: each one makes sense where those before it passed."""
     allowed = tolerance.logit_diff_per_std * logit_std
@@ -128,7 +137,7 @@ def _checks(
         checks += [
             _check("tracing_twin_is_shipped", twin, "<=", allowed),
             _check("kept_indices", malformed, "<=", 0, "images with indices out of order, range or number"),
-            _check("kept_sets", margin, "<", tolerance.flip_margin, f"{measured.flipped.sum()} images flip"),
+            _check("kept_sets", margin, "<", flip_margin, f"{measured.flipped.sum()} images flip"),
             _check("logits", diff, "<=", allowed, among),
             _check("forced_logits", forced, "<=", allowed),
         ]
@@ -149,8 +158,8 @@ def _check(name: str, measured: float | None, relation: str, allowed: float, det
 def _layer(verdict: LayerVerdict) -> LayerParity:
     return LayerParity(
         layer=verdict.layer,
-        patches=verdict.patches,
-        kept=verdict.kept,
+        patches=float(verdict.patches.mean()),
+        kept=float(verdict.kept.mean()),
         kept_set_overlap=float(verdict.overlap.mean()),
         differing_images=int(verdict.differs.sum()),
         flipped_images=int(verdict.flipped.sum()),
@@ -159,9 +168,9 @@ def _layer(verdict: LayerVerdict) -> LayerParity:
 
 
 def _join(parts: Sequence[LayerVerdict]) -> LayerVerdict:
-    names = ("overlap", "differs", "flipped", "margin", "malformed")
+    names = ("patches", "kept", "overlap", "differs", "flipped", "margin", "malformed")
     arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-    return LayerVerdict(parts[0].layer, parts[0].patches, parts[0].kept, **arrays)
+    return LayerVerdict(parts[0].layer, **arrays)
 
 
 def _largest(values: Array) -> float | None:

@@ -5,15 +5,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from exporter.errors import ScheduleError
 from exporter.models.base import PrunableViT
-from exporter.models.block import attention_half, mlp_half, whole_block
 from exporter.pruning.scores import intra_score, log_fused, weigh_inter
-from exporter.pruning.select import keep_top_k, take_tokens
+from exporter.pruning.select import keep_top_k
+from exporter.pruning.tokens import Grid, Kept, Packed, Tokens
 from exporter.records import Schedule
+from exporter.retain.torch_op import cdf_retain, cdf_retain_padded
 from exporter.schedule.macs import MacCount, pruned_macs
 from exporter.schedule.plan import check_fits
 
@@ -24,12 +25,12 @@ __all__ = ["PrunedViT", "Trace"]
 class Trace:
     """What a pruned forward pass decided, by 0-based layer.
 
-    `keep[l]` [batch, k] are indices, ascending, within the patches that reached layer l; `score[l]` [batch, n]
-    is the log fused score they were chosen by.
+    `kept[l].index` [batch, k] are indices, ascending, within the patches that reached layer l; `score[l]`
+    [batch, n] is the log fused score they were chosen by.
     """
 
     logits: Tensor
-    keep: dict[int, Tensor]
+    kept: dict[int, Kept]
     score: dict[int, Tensor]
 
 
@@ -43,6 +44,8 @@ class PrunedViT(nn.Module):
         vit: The trained ViT; its modules are used, not copied.
         schedule: How many patches each layer keeps, and by which score.
         inter: Inter-layer importance [layers, patches]; needed by the scorers "fused" and "inter".
+        flavour: How tokens lie where images keep different numbers of them: in a grid as wide as the batch needs
+            ("shrinking"), in one as wide as any batch may need ("padded"), or end to end ("packed").
 
     Raises:
         ScheduleError: The schedule is not this model's, or inter-layer scores are missing or of another shape.
@@ -50,10 +53,16 @@ class PrunedViT(nn.Module):
 
     weighted_log_inter: Tensor | None
 
-    def __init__(self, vit: PrunableViT, schedule: Schedule, inter: np.ndarray | None = None) -> None:
+    def __init__(
+        self,
+        vit: PrunableViT,
+        schedule: Schedule,
+        inter: np.ndarray | None = None,
+        flavour: str = "shrinking",
+    ) -> None:
         super().__init__()
         check_fits(schedule, vit.spec)
-        self.vit, self.schedule = vit, schedule
+        self.vit, self.schedule, self.flavour = vit, schedule, flavour
         self.model = vit.model
         self.alpha = {"fused": schedule.alpha, "intra": 1.0, "inter": 0.0, "random": 0.0}[schedule.scorer]
         self._layers = frozenset(schedule.pruning_layers)
@@ -76,40 +85,54 @@ class PrunedViT(nn.Module):
         """Logits of the pruned model."""
         return self.trace(images).logits
 
-    def trace(
-        self, images: Float[Tensor, "b c h w"], forced: Mapping[int, Int[Tensor, "b _"]] | None = None
-    ) -> Trace:
+    def trace(self, images: Float[Tensor, "b c h w"], forced: Mapping[int, Kept] | None = None) -> Trace:
         """Logits and decisions.
 
         Args:
             images: Preprocessed images.
             forced: Survivors by layer, in place of the model's own decisions.
         """
-        tokens = self.vit.embed(images)
-        positions: Tensor | None = None
-        keep: dict[int, Tensor] = {}
+        tokens: Tokens = Grid(self.vit.embed(images), self.vit.spec.num_prefix_tokens)
+        kept: dict[int, Kept] = {}
         score: dict[int, Tensor] = {}
         for layer, block in enumerate(self.vit.blocks):
             if layer not in self._layers:
-                tokens = whole_block(block, tokens, positions)
+                tokens = tokens.through(block)
                 continue
-            tokens, class_row = attention_half(block, tokens, positions)
-            score[layer] = self._score(layer, class_row, positions)
-            keep[layer] = (
-                keep_top_k(score[layer], self.schedule.keep[layer]) if forced is None else forced[layer]
-            )
-            tokens = mlp_half(block, take_tokens(tokens, keep[layer], self.vit.spec.num_prefix_tokens))
-            positions = keep[layer] if positions is None else positions.gather(1, keep[layer])
-        return Trace(self.vit.classify(self.vit.norm(tokens)), keep, score)
+            tokens, class_row = tokens.attention(block)
+            score[layer] = self._score(layer, class_row, tokens)
+            kept[layer] = self._retain(layer, score[layer], tokens.count) if forced is None else forced[layer]
+            tokens = self._keep(tokens, kept[layer]).mlp(block)
+        return Trace(tokens.logits(self.vit), kept, score)
 
-    def _score(self, layer: int, class_row: Tensor, positions: Tensor | None) -> Tensor:
-        """Log fused score [batch, n] of the patches that stand at `positions`, all of them where it is None."""
-        intra = intra_score(class_row, self.vit.spec.num_prefix_tokens) if self.alpha > 0.0 else None
+    def _score(self, layer: int, class_row: Tensor, tokens: Tokens) -> Tensor:
+        """Log fused score [batch, n] of the patches that are there."""
+        prefix, positions = self.vit.spec.num_prefix_tokens, tokens.positions
+        intra = intra_score(class_row, prefix, tokens.live) if self.alpha > 0.0 else None
         inter = None
         if self.weighted_log_inter is not None:
             table = self.weighted_log_inter[layer]
             inter = table.expand(class_row.shape[0], -1) if positions is None else table[positions]
         return log_fused(intra, inter, self.alpha)
+
+    def _retain(self, layer: int, score: Tensor, count: Tensor | None) -> Kept:
+        """STAR's top k, or a-STAR's share of the mass among each image's own `count` patches."""
+        most = self.schedule.keep[layer]
+        if not self.schedule.adaptive:
+            return Kept(keep_top_k(score, most))
+        mass, likely = self.schedule.rates[layer], score.exp()
+        if count is None:
+            count = torch.full_like(score[:, 0], score.shape[1], dtype=torch.int64)
+        if self.flavour == "padded":
+            index, kept_count = cdf_retain_padded(likely, count, mass, most)
+            return Kept(index, kept_count)
+        index, kept_count, _ = cdf_retain(likely, count, mass)
+        return Kept(index, kept_count)
+
+    def _keep(self, tokens: Tokens, kept: Kept) -> Tokens:
+        if self.flavour == "packed" and isinstance(tokens, Grid):
+            return Packed.of(tokens, kept)
+        return tokens.keep(kept)
 
 
 def _inter_table(vit: PrunableViT, schedule: Schedule, inter: np.ndarray | None) -> Tensor:

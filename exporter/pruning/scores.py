@@ -1,6 +1,7 @@
 """How patches are scored: class-token attention, and its fusion with inter-layer importance."""
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 __all__ = ["SCORE_FLOOR", "intra_score", "log_fused", "weigh_inter"]
@@ -9,13 +10,18 @@ __all__ = ["SCORE_FLOOR", "intra_score", "log_fused", "weigh_inter"]
 SCORE_FLOOR = 1e-30
 
 
-def intra_score(class_row: Float[Tensor, "b h t"], num_prefix_tokens: int) -> Float[Tensor, "b n"]:
+def intra_score(
+    class_row: Float[Tensor, "b h t"], num_prefix_tokens: int, live: Bool[Tensor, "b t"] | None = None
+) -> Float[Tensor, "b n"]:
     """Class-token attention of each patch: softmax over all tokens, mean over heads, prefix columns dropped.
 
     Args:
         class_row: The class token's attention logits, scaled.
         num_prefix_tokens: Tokens before the first patch.
+        live: Which tokens are the image's own, None for all of them; the others are not attended to.
     """
+    if live is not None:
+        class_row = class_row.masked_fill(~live.unsqueeze(1), -torch.inf)
     return class_row.float().softmax(dim=-1).mean(dim=1)[:, num_prefix_tokens:]
 
 
@@ -44,5 +50,9 @@ def log_fused(
 
 
 def weigh_inter(inter: Float[Tensor, "l n"], alpha: float) -> Float[Tensor, "l n"]:
-    """(1 − alpha)·log inter, float32: the table from which each layer gathers by patch position."""
-    return ((1.0 - alpha) * inter.double().clamp_min(SCORE_FLOOR).log()).float()
+    """(1 − alpha)·log inter, float32, at most 0: the table from which each layer gathers by patch position.
+
+    Each layer's scores are divided by their largest, so that the exponential of a fused score stays in range.
+    """
+    logs = inter.double().clamp_min(SCORE_FLOOR).log()
+    return ((1.0 - alpha) * (logs - logs.amax(dim=-1, keepdim=True))).float()

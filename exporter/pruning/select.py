@@ -1,4 +1,4 @@
-"""Top-k and the gather that follows it, as two operators that an exporter can see whole.
+"""Top-k and the gathers that follow it, as operators that an exporter can see whole.
 
 Order and ties: score descending, then lower position; survivors stand in ascending position.
 """
@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-__all__ = ["keep_top_k", "take_tokens"]
+__all__ = ["keep_top_k", "take_rows", "take_tokens"]
 
 
 def keep_top_k(score: Float[Tensor, "b n"], k: int) -> Int[Tensor, "b k"]:
@@ -22,6 +22,11 @@ def take_tokens(
 ) -> Float[Tensor, "b s d"]:
     """The prefix tokens and, behind them, the patches `keep` (counted from the first patch)."""
     return torch.ops.star.take_tokens(tokens, keep, num_prefix_tokens)
+
+
+def take_rows(packed: Float[Tensor, "total d"], slots: Int[Tensor, "b t"]) -> Float[Tensor, "b t d"]:
+    """The row of `packed` whose number stands in each slot."""
+    return torch.ops.star.take_rows(packed, slots)
 
 
 @torch.library.custom_op("star::keep_top_k", mutates_args=())
@@ -43,6 +48,16 @@ def _take_tokens(tokens: Tensor, keep: Tensor, num_prefix_tokens: int) -> Tensor
 @_take_tokens.register_fake
 def _(tokens: Tensor, keep: Tensor, num_prefix_tokens: int) -> Tensor:
     return tokens.new_empty((tokens.shape[0], num_prefix_tokens + keep.shape[1], tokens.shape[2]))
+
+
+@torch.library.custom_op("star::take_rows", mutates_args=())
+def _take_rows(packed: Tensor, slots: Tensor) -> Tensor:
+    return packed[slots]
+
+
+@_take_rows.register_fake
+def _(packed: Tensor, slots: Tensor) -> Tensor:
+    return packed.new_empty((*slots.shape, packed.shape[1]))
 
 
 def _save_rows(

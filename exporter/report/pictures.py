@@ -10,9 +10,10 @@ import numpy as np
 from PIL import Image
 
 from exporter.records import ModelSpec, Preprocessing
-from exporter.tensor_names import IMAGES, keep_layers, keep_name
+from exporter.survivors import NOBODY, positions_by_layer
+from exporter.tensor_names import IMAGES
 
-__all__ = ["Strip", "filmstrip", "positions_by_layer", "strips"]
+__all__ = ["Strip", "filmstrip", "strips"]
 
 Array = np.ndarray[Any, Any]
 
@@ -36,15 +37,15 @@ def strips(reference: Mapping[str, Array], spec: ModelSpec, input_dtype: str) ->
     """The first images of a reference, each with what a few of the pruning layers leave of it.
 
     Args:
-        reference: `images` and `keep_NN`, as `reference.npz` holds them.
+        reference: `images`, `keep_NN` and a-STAR's `count_NN`, as `reference.npz` holds them.
         spec: The model's shape and preprocessing.
         input_dtype: What `images` are, "uint8" or "float32".
     """
-    layers = keep_layers(reference)
-    if not layers:
+    positions = positions_by_layer(reference)
+    if not positions:
         return []
+    layers = list(positions)
     shown = [layers[i] for i in np.unique(np.linspace(0, len(layers) - 1, SHOWN_LAYERS).round().astype(int))]
-    positions = positions_by_layer({layer: reference[keep_name(layer)] for layer in layers})
     pixels = _pixels(reference[IMAGES][:SHOWN_IMAGES], spec.preprocessing, input_dtype)
     caption = (
         f"The image, then what layers {', '.join(map(str, shown))} leave of its {spec.num_patches} patches"
@@ -63,22 +64,12 @@ def _pixels(images: Array, preprocessing: Preprocessing, input_dtype: str) -> Ar
     return ((images * std + mean) * 255.0).round().clip(0, 255).astype(np.uint8)
 
 
-def positions_by_layer(keep: Mapping[int, Array]) -> dict[int, Array]:
-    """Patch positions [batch, k] that are left after each pruning layer, from indices within what reached it."""
-    positions: dict[int, Array] = {}
-    current: Array | None = None
-    for layer in sorted(keep):
-        current = keep[layer] if current is None else np.take_along_axis(current, keep[layer], axis=1)
-        positions[layer] = current
-    return positions
-
-
 def filmstrip(pixels: Array, survivors: Sequence[Array], grid: tuple[int, int]) -> str:
     """An image and its survivors after some layers, side by side, as a PNG data address.
 
     Args:
         pixels: One image, uint8 [3, H, W].
-        survivors: For each picture after the first, the positions [k] that are left.
+        survivors: For each picture after the first, the positions [k] that are left, and NOBODY.
         grid: Patches down and across.
     """
     height, width = pixels.shape[1:]
@@ -87,7 +78,7 @@ def filmstrip(pixels: Array, survivors: Sequence[Array], grid: tuple[int, int]) 
     patch = np.ones((height // grid[0], width // grid[1]), dtype=np.float32)
     for positions in survivors:
         share = np.full(grid[0] * grid[1], KEPT_SHARE, dtype=np.float32)
-        share[positions] = 1.0
+        share[positions[positions != NOBODY]] = 1.0
         light = np.kron(share.reshape(grid), patch)
         frames.append(light * pixels + (1.0 - light) * dropped_colour)
     gap = np.full((3, height, max(width // 28, 1)), 255.0, dtype=np.float32)

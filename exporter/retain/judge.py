@@ -11,7 +11,15 @@ import numpy as np
 from exporter.errors import UserError
 from exporter.schedule.rates import ROUNDING_GUARD
 
-__all__ = ["EXACT_SUM", "LARGEST_PATCHES", "Retained", "cdf_retain", "check_mass", "largest_counts"]
+__all__ = [
+    "EXACT_SUM",
+    "LARGEST_PATCHES",
+    "Retained",
+    "cdf_retain",
+    "check_mass",
+    "largest_counts",
+    "mass_before",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -56,10 +64,7 @@ def cdf_retain(score: Array, valid_count: Array, mass: float) -> Retained:
     """
     _check(score, valid_count, mass)
     slots = np.arange(score.shape[1])
-    live = slots < valid_count[:, None]
-    usable = np.where(live & (score > 0), score, np.float32(0)).clip(max=np.finfo(np.float32).max)
-    order = np.argsort(-usable, axis=1, kind="stable")
-    units = _units(np.take_along_axis(usable, order, axis=1), valid_count)
+    order, units = _ranked(score, valid_count)
     before, total = units.cumsum(axis=1) - units, units.sum(axis=1, keepdims=True)
     threshold = (
         np.float32(mass) * total.astype(np.float32) if mass < 1 else np.full_like(total, np.inf, np.float32)
@@ -78,18 +83,30 @@ def largest_counts(mass: float, valid_count: Array) -> Array:
     return np.ceil(product).astype(np.int64).clip(1, valid_count)
 
 
+def mass_before(score: Array, valid_count: Array) -> Array:
+    """The share of its row's mass that ranks before each patch, [B, N] float64 in [0, 1]."""
+    order, units = _ranked(score, valid_count)
+    share = (units.cumsum(axis=1) - units) / np.maximum(units.sum(axis=1, keepdims=True), 1)
+    before = np.empty_like(share)
+    np.put_along_axis(before, order, share, axis=1)
+    return before
+
+
 def check_mass(mass: float) -> None:
     """Raise UserError unless the mass is in (0, 1]."""
     if not 0.0 < mass <= 1.0:
         raise UserError("mass", str(mass), "a share in (0, 1]")
 
 
-def _units(ranked: Array, valid_count: Array) -> Array:
-    """Scores in descending order as whole numbers, the first of which is floor(2²⁴ / valid_count)."""
-    largest = (EXACT_SUM // valid_count).astype(np.float32)[:, None]
-    top = ranked[:, :1]
+def _ranked(score: Array, valid_count: Array) -> tuple[Array, Array]:
+    """Patches by rank [B, N], and their mass in whole units; the first unit is floor(2²⁴ / valid_count)."""
+    live = np.arange(score.shape[1]) < valid_count[:, None]
+    usable = np.where(live & (score > 0), score, np.float32(0)).clip(max=np.finfo(np.float32).max)
+    order = np.argsort(-usable, axis=1, kind="stable")
+    ranked = np.take_along_axis(usable, order, axis=1)
+    top, largest = ranked[:, :1], (EXACT_SUM // valid_count).astype(np.float32)[:, None]
     share = np.divide(ranked, top, out=np.zeros_like(ranked), where=top > 0)
-    return np.floor(share * largest).astype(np.int64)
+    return order, np.floor(share * largest).astype(np.int64)
 
 
 def _check(score: Array, valid_count: Array, mass: float) -> None:

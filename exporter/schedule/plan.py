@@ -7,14 +7,23 @@ from exporter.errors import ScheduleError
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.rates import counts, manual_rates, rates_from_acs
 
-__all__ = ["SCORERS", "ScheduleSettings", "check_fits", "keep_everything", "manual_schedule", "star_schedule"]
+__all__ = [
+    "METHODS",
+    "SCORERS",
+    "ScheduleSettings",
+    "check_fits",
+    "keep_everything",
+    "manual_schedule",
+    "star_schedule",
+]
 
+METHODS = ("star", "a-star")
 SCORERS = ("fused", "intra", "inter", "random")
 
 
 @dataclass(frozen=True)
 class ScheduleSettings:
-    """How patches are scored and how rates follow from ACS.
+    """How patches are scored, how rates follow from ACS, and whether a rate is of patches or of their mass.
 
     `alpha` is the weight of the intra-layer score in "fused" (STAR: 0.15 for DeiT, 0.3 for LV-ViT).
     `seed` orders the patches of the "random" baseline.
@@ -24,9 +33,12 @@ class ScheduleSettings:
     alpha: float = 0.15
     anchors: str = "minmax"
     seed: int = 0
+    method: str = "star"
 
     def __post_init__(self) -> None:
-        """Raise ScheduleError for a scorer that does not exist or an alpha outside [0, 1]."""
+        """Raise ScheduleError for a method or scorer that does not exist, or an alpha outside [0, 1]."""
+        if self.method not in METHODS:
+            raise ScheduleError("method", repr(self.method), f"one of {', '.join(METHODS)}")
         if self.scorer not in SCORERS:
             raise ScheduleError("scorer", repr(self.scorer), f"one of {', '.join(SCORERS)}")
         if not 0.0 <= self.alpha <= 1.0:
@@ -99,7 +111,7 @@ def _schedule(
     inter_sha256: str,
 ) -> Schedule:
     return Schedule(
-        method="star",
+        method=settings.method,
         scorer=settings.scorer,
         alpha=settings.alpha,
         rho=rho,

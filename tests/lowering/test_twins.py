@@ -26,7 +26,7 @@ def test_twins_show_and_take_the_survivors(tiny_vit: PrunableViT) -> None:
         with OnnxRuntimeRunner(proto.SerializeToString(), name=name) as runner:
             results[name] = runner.run({"images": images.numpy()})
     np.testing.assert_array_equal(results["shipped"]["logits"], results["tracing"]["logits"])
-    keeps = {f"keep_{layer + 1:02d}": keep.numpy() for layer, keep in trace.keep.items()}
+    keeps = {f"keep_{layer + 1:02d}": kept.index.numpy() for layer, kept in trace.kept.items()}
     for name, keep in keeps.items():
         np.testing.assert_array_equal(results["tracing"][name], keep)
     with OnnxRuntimeRunner(forced_twin(model).SerializeToString(), name="forced") as runner:

@@ -75,17 +75,18 @@ def test_overlap_counts_positions_in_the_image() -> None:
         "keep_04": np.array([[1]]),
     }
     first, second = judge_layers(
-        [2, 4], reference, {"keep_02": np.array([[0, 2]]), "keep_04": np.array([[1]])}
+        [2, 4], reference, {"keep_02": np.array([[0, 2]]), "keep_04": np.array([[1]])}, {}
     )
     assert (first.overlap.tolist(), second.overlap.tolist()) == ([1 / 3], [0.0])
     assert (first.flipped.tolist(), second.flipped.tolist()) == ([True], [False])
     assert second.differs.tolist() == [True]
-    assert (first.patches, first.kept, second.patches, second.kept) == (4, 2, 2, 1)
+    sizes = [(*verdict.patches, *verdict.kept) for verdict in (first, second)]
+    assert sizes == [(4, 2), (2, 1)]
 
 
 def test_the_margin_is_that_of_the_farthest_flipped_patch() -> None:
     reference = {"score_01": np.array([[0.0, 4.0, 3.0, 2.0]], np.float32), "keep_01": np.array([[1, 2]])}
-    (verdict,) = judge_layers([1], reference, {"keep_01": np.array([[0, 1]])})
+    (verdict,) = judge_layers([1], reference, {"keep_01": np.array([[0, 1]])}, {})
     assert verdict.margin.tolist() == [2.5]
 
 
@@ -102,18 +103,18 @@ def test_a_flip_in_a_later_layer_names_that_layer() -> None:
 def test_a_score_of_minus_infinity_has_a_finite_margin() -> None:
     score = np.array([[0.0, -np.inf, -np.inf]], np.float32)
     reference = {"score_01": score, "keep_01": np.array([[0, 1]])}
-    (tie,) = judge_layers([1], reference, {"keep_01": np.array([[0, 2]])})
-    (truth,) = judge_layers([1], reference, {"keep_01": np.array([[1, 2]])})
+    (tie,) = judge_layers([1], reference, {"keep_01": np.array([[0, 2]])}, {})
+    (truth,) = judge_layers([1], reference, {"keep_01": np.array([[1, 2]])}, {})
     assert tie.margin.tolist() == [0.0]
     assert 1e30 < truth.margin[0] < np.inf
 
 
 def test_a_tracing_twin_that_keeps_another_number_is_malformed() -> None:
     reference = {"score_01": np.array([[2.0, 1.0, 1.0]], np.float32), "keep_01": np.array([[0, 1]])}
-    (verdict,) = judge_layers([1], reference, {"keep_01": np.array([[0]])})
+    (verdict,) = judge_layers([1], reference, {"keep_01": np.array([[0]])}, {})
     assert verdict.malformed.tolist() == [True]
     with pytest.raises(ParityError, match="some patches"):
-        judge_layers([1], reference, {"keep_01": np.zeros((1, 0), np.int64)})
+        judge_layers([1], reference, {"keep_01": np.zeros((1, 0), np.int64)}, {})
 
 
 @pytest.mark.parametrize(
@@ -141,4 +142,41 @@ def test_scores_of_another_layer_are_no_scores_of_this_one() -> None:
         "keep_02": np.array([[0]]),
     }
     with pytest.raises(ParityError, match="2 scores"):
-        judge_layers([1, 2], reference, reference)
+        judge_layers([1, 2], reference, reference, {})
+
+
+def adaptive(score: list[list[float]], keep: list[list[int]], count: list[int]) -> dict[str, np.ndarray]:
+    return {
+        "score_01": np.log(np.array(score, np.float32)),
+        "keep_01": np.array(keep),
+        "count_01": np.array(count),
+    }
+
+
+def test_images_may_keep_different_numbers_of_patches() -> None:
+    reference = adaptive([[0.5, 0.3, 0.1, 0.1], [0.1, 0.7, 0.1, 0.1]], [[0, 1], [1, 0]], [2, 1])
+    tested = {"keep_01": np.array([[0, 1, 2], [1, 0, 0]]), "count_01": np.array([3, 1])}
+    (verdict,) = judge_layers([1], reference, tested, {1: 0.79})
+    assert verdict.flipped.tolist() == [True, False]
+    assert verdict.malformed.tolist() == [False, False]
+    assert verdict.overlap.tolist() == [2 / 3, 1.0]
+    assert verdict.kept.tolist() == [2, 1]
+    np.testing.assert_allclose(verdict.margin[0], 0.01, atol=1e-4)  # 0.8 of the mass stands before the third
+
+
+def test_padding_is_in_no_set() -> None:
+    reference = adaptive([[0.5, 0.3, 0.1, 0.1]], [[1, 3]], [1]) | {
+        "score_01": np.array([[0.0, 9.0, 0.0, 0.0]])
+    }
+    (verdict,) = judge_layers(
+        [1], reference, {"keep_01": np.array([[1, 0]]), "count_01": np.array([1])}, {1: 0.5}
+    )
+    assert not verdict.differs.any()
+
+
+@pytest.mark.parametrize(("keep", "count"), [([[1, 0]], [2]), ([[0, 1]], [0]), ([[0, 9]], [2])])
+def test_a_row_that_is_no_set_is_malformed(keep: list[list[int]], count: list[int]) -> None:
+    reference = adaptive([[0.5, 0.3, 0.1, 0.1]], [[0, 1]], [2])
+    tested = {"keep_01": np.array(keep), "count_01": np.array(count)}
+    (verdict,) = judge_layers([1], reference, tested, {1: 0.7})
+    assert verdict.malformed.tolist() == [True]

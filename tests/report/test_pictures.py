@@ -7,15 +7,8 @@ import numpy as np
 from PIL import Image
 
 from exporter.models.base import PrunableViT
-from exporter.report.pictures import DROPPED_COLOUR, KEPT_SHARE, filmstrip, positions_by_layer, strips
+from exporter.report.pictures import DROPPED_COLOUR, KEPT_SHARE, filmstrip, strips
 from exporter.tensor_names import IMAGES, keep_name
-
-
-def test_positions_compose() -> None:
-    keep = {1: np.array([[0, 2, 3]]), 4: np.array([[1, 2]])}
-    positions = positions_by_layer(keep)
-    assert positions[1].tolist() == [[0, 2, 3]]
-    assert positions[4].tolist() == [[2, 3]]
 
 
 def decoded(address: str) -> np.ndarray:

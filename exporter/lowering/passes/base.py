@@ -18,6 +18,12 @@ class Facts:
 
     spec: ModelSpec
     schedule: Schedule
+    flavour: str
+
+    @property
+    def follows_image(self) -> bool:
+        """Whether token counts are known by the data alone."""
+        return self.schedule.adaptive and self.flavour != "padded"
 
 
 Pass: TypeAlias = Callable[[gs.Graph, Facts], int]

@@ -21,21 +21,25 @@ def expand_attention(graph: gs.Graph, facts: Facts) -> int:
 
 
 def _expand_attention(graph: gs.Graph, node: gs.Node) -> None:
-    """softmax(query · scale · keyᵀ) · value."""
-    query, key, value = node.inputs
+    """softmax(query · scale · keyᵀ) · value, over the keys that the mask leaves, where there is one."""
+    query, key, value, *mask = node.inputs
     name = node.outputs[0].name
     scaled, turned, logits, weights = _variables(name, "scaled", "key_t", "logits", "weights")
-    replace(
-        graph,
-        node,
-        [
-            gs.Node("Mul", f"{name}/scale_query", inputs=[query, _scale(node)], outputs=[scaled]),
-            gs.Node("Transpose", f"{name}/turn_key", {"perm": [0, 1, 3, 2]}, [key], [turned]),
-            gs.Node("MatMul", f"{name}/query_key", inputs=[scaled, turned], outputs=[logits]),
-            gs.Node("Softmax", f"{name}/softmax", {"axis": -1}, [logits], [weights]),
-            gs.Node("MatMul", f"{name}/weigh_value", inputs=[weights, value]),
-        ],
-    )
+    new = [
+        gs.Node("Mul", f"{name}/scale_query", inputs=[query, _scale(node)], outputs=[scaled]),
+        gs.Node("Transpose", f"{name}/turn_key", {"perm": [0, 1, 3, 2]}, [key], [turned]),
+        gs.Node("MatMul", f"{name}/query_key", inputs=[scaled, turned], outputs=[logits]),
+    ]
+    if mask:
+        (masked,) = _variables(name, "masked")
+        nothing = gs.Constant(f"{name}/nothing", np.array(-np.inf, dtype=np.float32))
+        new.append(gs.Node("Where", f"{name}/mask", inputs=[*mask, logits, nothing], outputs=[masked]))
+        logits = masked
+    new += [
+        gs.Node("Softmax", f"{name}/softmax", {"axis": -1}, [logits], [weights]),
+        gs.Node("MatMul", f"{name}/weigh_value", inputs=[weights, value]),
+    ]
+    replace(graph, node, new)
 
 
 def _expand_class_row(graph: gs.Graph, node: gs.Node) -> None:

@@ -53,13 +53,32 @@ def _fuse(graph: gs.Graph, node: gs.Node, merge: gs.Node, packed: Packed, heads:
     attributes = {"q_num_heads": heads, "kv_num_heads": heads, "scale": node.attrs["scale"]}
     context = gs.Variable(name, np.float32)
     node.outputs[0].name = f"{name}/heads"
-    inputs = [packed.query, packed.key, packed.value]
+    spread = [] if len(node.inputs) < 4 else _spread_mask(node.inputs[3], name)
+    inputs = [packed.query, packed.key, packed.value, *(each.outputs[0] for each in spread[-1:])]
     fused = gs.Node("Attention", f"{name}/attention", attributes, inputs)
-    replace(graph, node, [fused])
+    replace(graph, node, [*spread, fused])
     fused.outputs = [context]
+    if len(merged.shape) == 2:
+        # Packed tokens: the exporter joined this Reshape with the one that lays the grid flat.
+        merge.inputs[0] = context
+        return
     merge.outputs.clear()
     for reader in list(merged.outputs):
         reader.inputs[[each is merged for each in reader.inputs].index(True)] = context
+
+
+def _spread_mask(mask: gs.Variable, name: str) -> list[gs.Node]:
+    """[batch, 1, 1, keys] for every query: ONNX Runtime broadcasts a mask over batch and heads alone."""
+    keys, shape, spread = (
+        gs.Variable(f"{name}/{part}", dtype)
+        for part, dtype in (("keys", np.int64), ("mask_shape", np.int64), ("mask", bool))
+    )
+    ones, one = (gs.Constant(f"{name}/{part}", np.ones(n, np.int64)) for part, n in (("ones", 2), ("one", 1)))
+    return [
+        gs.Node("Shape", f"{name}/count_keys", {"start": 3, "end": 4}, [mask], [keys]),
+        gs.Node("Concat", f"{name}/shape_mask", {"axis": 0}, [ones, keys, one], [shape]),
+        gs.Node("Expand", f"{name}/spread_mask", inputs=[mask, shape], outputs=[spread]),
+    ]
 
 
 def _fuse_class_row(graph: gs.Graph, node: gs.Node, packed: Packed, heads: int) -> None:
@@ -92,7 +111,7 @@ def _fuse_class_row(graph: gs.Graph, node: gs.Node, packed: Packed, heads: int) 
 
 def _packed(graph: gs.Graph, node: gs.Node) -> Packed | None:
     """Split the projection that query, key and value are slices of; None where they are not."""
-    sources = [_slice_of(tensor) for tensor in node.inputs]
+    sources = [_slice_of(tensor) for tensor in node.inputs[:3]]
     if any(source is None for source in sources):
         return None
     projections = {source[0].name for source in sources if source}

@@ -2,29 +2,42 @@
 
 import onnx_graphsurgeon as gs
 
-from exporter.lowering.markers import ATTENTION, CLASS_ROW, KEEP_TOP_K, TAKE_TOKENS
+from exporter.lowering.markers import (
+    ATTENTION,
+    CDF_RETAIN,
+    CDF_RETAIN_PADDED,
+    CLASS_ROW,
+    KEEP_TOP_K,
+    TAKE_TOKENS,
+)
 from exporter.lowering.passes.base import Facts, markers
-from exporter.tensor_names import class_row_name, context_name, keep_name, tokens_name
+from exporter.tensor_names import class_row_name, context_name, count_name, keep_name, tokens_name
 
 __all__ = ["name_decisions"]
+
+RETENTIONS = (KEEP_TOP_K, CDF_RETAIN, CDF_RETAIN_PADDED)
 
 
 def name_decisions(graph: gs.Graph, facts: Facts) -> int:
     """`keep_NN`, `tokens_NN` and `class_row_NN` in pruning layers, `context_NN` in every layer; NN from 1.
 
+    Under a-STAR also `count_NN`. Packed tokens have no `tokens_NN`: no node takes them out of a grid.
     The twins of `check` and the verification after export find layers by these names.
     """
-    pruning = facts.schedule.pruning_layers
+    pruning = [layer + 1 for layer in facts.schedule.pruning_layers]
     # A scorer without an intra-layer score reads no class row, and the exporter drops what nobody reads.
     scored = pruning if any(markers(graph, CLASS_ROW)) else ()
-    names = {
-        KEEP_TOP_K: [keep_name(layer + 1) for layer in pruning],
-        TAKE_TOKENS: [tokens_name(layer + 1) for layer in pruning],
-        CLASS_ROW: [class_row_name(layer + 1) for layer in scored],
-        ATTENTION: [context_name(layer + 1) for layer in range(facts.spec.depth)],
+    taken = pruning if any(markers(graph, TAKE_TOKENS)) else ()
+    kept: list[tuple[str, ...]] = [(keep_name(layer), count_name(layer)) for layer in pruning]
+    names: dict[str, list[tuple[str, ...]]] = {
+        **{kind: kept for kind in RETENTIONS if any(markers(graph, kind))},
+        TAKE_TOKENS: [(tokens_name(layer),) for layer in taken],
+        CLASS_ROW: [(class_row_name(layer),) for layer in scored],
+        ATTENTION: [(context_name(layer + 1),) for layer in range(facts.spec.depth)],
     }
     for kind, wanted in names.items():
-        for node, name in zip(markers(graph, kind), wanted, strict=True):
-            node.outputs[0].name = name
-            node.name = f"{kind}/{name}"
+        for node, outputs in zip(markers(graph, kind), wanted, strict=True):
+            for output, name in zip(node.outputs, outputs, strict=False):  # what else there is keeps its name
+                output.name = name
+            node.name = f"{kind}/{outputs[0]}"
     return sum(map(len, names.values()))

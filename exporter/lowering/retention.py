@@ -1,0 +1,29 @@
+"""The bodies of the a-STAR retentions, put into a model beside the nodes that call them."""
+
+import onnx
+from onnx import inliner
+
+from exporter.retain.onnx_function import (
+    CDF_RETAIN,
+    CDF_RETAIN_PADDED,
+    DOMAIN,
+    cdf_retain_function,
+    cdf_retain_padded_function,
+)
+
+__all__ = ["with_retention"]
+
+
+def with_retention(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    """Give CdfRetain its local function; replace CdfRetainPadded, which no runtime knows, by standard operators."""
+    kinds = {node.op_type for node in model.graph.node if node.domain == DOMAIN}
+    if CDF_RETAIN in kinds:
+        model.functions.append(cdf_retain_function(opset))
+    if CDF_RETAIN_PADDED in kinds:
+        model.functions.append(cdf_retain_padded_function(opset))
+        model = inliner.inline_selected_functions(model, [(DOMAIN, CDF_RETAIN_PADDED)])
+    if CDF_RETAIN not in kinds:
+        own = [each for each in model.opset_import if each.domain != DOMAIN]
+        del model.opset_import[:]
+        model.opset_import.extend(own)
+    return model

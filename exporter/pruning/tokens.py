@@ -1,0 +1,182 @@
+"""How the tokens of a batch lie in memory, and how blocks and retentions act on them.
+
+A `Grid` holds a row of tokens for each image; where images keep different numbers of patches, the rows of some
+end in padding, which enters no attention, no score and no count. `Packed` holds the tokens of all images end to
+end: linear layers see survivors alone, and only attention is spread over a grid.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from typing_extensions import override
+
+from exporter.models.base import BlockParts, PrunableViT
+from exporter.models.block import add_attention, attend, attention_half, mlp_half, project, whole_block
+from exporter.pruning.select import take_rows, take_tokens
+
+__all__ = ["Grid", "Kept", "Packed", "Tokens"]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The survivors of one layer: `index` [b, k], ascending, among the patches that reached it.
+
+    `count` [b] says how many of each row are survivors, the rest being padding; None: all of them.
+    """
+
+    index: Int[Tensor, "b k"]
+    count: Int[Tensor, " b"] | None = None
+
+
+class Tokens(ABC):
+    """What a pruned forward pass asks of a layout.
+
+    `positions` [b, n] are where the patches stand in the image, None where all of them stand; `count` [b] is how
+    many of the n are an image's own, None where all are; `live` [b, prefix + n] marks these and the prefix tokens.
+    """
+
+    positions: Tensor | None
+    count: Tensor | None
+    live: Tensor | None
+
+    @abstractmethod
+    def through(self, block: BlockParts) -> "Tokens":
+        """A whole block."""
+
+    @abstractmethod
+    def attention(self, block: BlockParts) -> tuple["Tokens", Float[Tensor, "b h t"]]:
+        """A block's attention half, and the class token's attention logits beside it."""
+
+    @abstractmethod
+    def keep(self, kept: Kept) -> "Tokens":
+        """The prefix tokens and the survivors."""
+
+    @abstractmethod
+    def mlp(self, block: BlockParts) -> "Tokens":
+        """A block's MLP half."""
+
+    @abstractmethod
+    def logits(self, vit: PrunableViT) -> Float[Tensor, "b classes"]:
+        """The final norm and the classifier."""
+
+
+@dataclass(frozen=True)
+class Grid(Tokens):
+    """`values` [b, prefix + n, dim]."""
+
+    values: Tensor
+    prefix: int
+    positions: Tensor | None = None
+    count: Tensor | None = None
+    live: Tensor | None = None
+
+    @override
+    def through(self, block: BlockParts) -> "Grid":
+        if self.live is None:
+            return replace(self, values=whole_block(block, self.values, self.positions))
+        return self.attention(block)[0].mlp(block)
+
+    @override
+    def attention(self, block: BlockParts) -> tuple["Grid", Tensor]:
+        values, row = attention_half(block, self.values, self.positions, self.live)
+        return replace(self, values=values), row
+
+    @override
+    def keep(self, kept: Kept) -> "Grid":
+        positions = kept.index if self.positions is None else self.positions.gather(1, kept.index)
+        values = take_tokens(self.values, kept.index, self.prefix)
+        return replace(
+            self, values=values, positions=positions, count=kept.count, live=_live(kept, self.prefix)
+        )
+
+    @override
+    def mlp(self, block: BlockParts) -> "Grid":
+        return replace(self, values=mlp_half(block, self.values))
+
+    @override
+    def logits(self, vit: PrunableViT) -> Tensor:
+        values = self.values
+        if self.live is not None and vit.spec.patch_head_macs:
+            # A head that takes a maximum over patches must not meet padding: it gets the first survivor again.
+            values = torch.where(self.live.unsqueeze(-1), values, values[:, self.prefix : self.prefix + 1])
+        return vit.classify(vit.norm(values))
+
+
+@dataclass(frozen=True)
+class Packed(Tokens):
+    """`values` [total, dim], the first image's tokens first.
+
+    `slots` [b, prefix + n] says which of them stands in each place of the grid that attention needs; `places`
+    [total] is the way back, into the grid laid flat.
+    """
+
+    values: Float[Tensor, "total d"]
+    prefix: int
+    positions: Tensor
+    count: Tensor
+    live: Bool[Tensor, "b t"]
+    slots: Int[Tensor, "b t"]
+    places: Int[Tensor, " total"]
+
+    @classmethod
+    def of(cls, grid: Grid, kept: Kept) -> "Packed":
+        """The survivors of an even grid."""
+        batch, width = grid.values.shape[:2]
+        slots = torch.arange(batch * width, device=grid.values.device).reshape(batch, width)
+        positions = torch.arange(width - grid.prefix, device=slots.device).expand(batch, -1)
+        return _packed(grid.values.flatten(0, 1), grid.prefix, slots, positions, kept)
+
+    @override
+    def through(self, block: BlockParts) -> "Packed":
+        return self.attention(block)[0].mlp(block)
+
+    @override
+    def attention(self, block: BlockParts) -> tuple["Packed", Tensor]:
+        qkv = take_rows(project(block, self.values), self.slots)
+        context, row = attend(block, qkv, self.positions, self.live)
+        context = context.flatten(0, 1).index_select(0, self.places)
+        return replace(self, values=add_attention(block, self.values, context)), row
+
+    @override
+    def keep(self, kept: Kept) -> "Packed":
+        return _packed(self.values, self.prefix, self.slots, self.positions, kept)
+
+    @override
+    def mlp(self, block: BlockParts) -> "Packed":
+        return replace(self, values=mlp_half(block, self.values))
+
+    @override
+    def logits(self, vit: PrunableViT) -> Tensor:
+        return vit.classify(take_rows(vit.norm(self.values), self.slots))
+
+
+def _packed(values: Tensor, prefix: int, slots: Tensor, positions: Tensor, kept: Kept) -> Packed:
+    """Pack the survivors: `slots` and `positions` are those of the layout that they were kept in."""
+    assert kept.count is not None
+    live = _live(kept, prefix)
+    assert live is not None
+    taken = torch.cat([slots[:, :prefix], slots[:, prefix:].gather(1, kept.index)], dim=1)
+    places = live.flatten().nonzero().squeeze(1)
+    tokens = (kept.count + prefix).unsqueeze(1)
+    # Padding is the image's own last survivor again, which a maximum over patches may meet.
+    within = torch.minimum(torch.arange(taken.shape[1], device=slots.device), tokens - 1)
+    after = tokens.cumsum(0) - tokens + within
+    return Packed(
+        values.index_select(0, taken.flatten().index_select(0, places)),
+        prefix,
+        positions.gather(1, kept.index),
+        kept.count,
+        live,
+        after,
+        places,
+    )
+
+
+def _live(kept: Kept, prefix: int) -> Tensor | None:
+    if kept.count is None:
+        return None
+    places = torch.arange(prefix + kept.index.shape[1], device=kept.index.device)
+    return places < (kept.count + prefix).unsqueeze(1)

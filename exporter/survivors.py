@@ -1,0 +1,39 @@
+"""Which patches survive where, from the tensors that a model names: one form for STAR and a-STAR."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from exporter.tensor_names import count_name, keep_layers, keep_name
+
+__all__ = ["NOBODY", "positions_by_layer", "survivors_of", "take"]
+
+Array = np.ndarray[Any, Any]
+
+NOBODY = -1
+
+
+def survivors_of(tensors: Mapping[str, Array], layer: int) -> Array:
+    """Survivors of a 1-based layer [images, k], counted within what reached it, then NOBODY."""
+    keep = tensors[keep_name(layer)]
+    if count_name(layer) not in tensors:
+        return keep
+    return np.where(np.arange(keep.shape[1]) < tensors[count_name(layer)][:, None], keep, NOBODY)
+
+
+def positions_by_layer(tensors: Mapping[str, Array]) -> dict[int, Array]:
+    """Where in the image the patches stand that are left after each pruning layer, NOBODY behind the last."""
+    positions: dict[int, Array] = {}
+    current: Array | None = None
+    for layer in keep_layers(tensors):
+        survivors = survivors_of(tensors, layer)
+        current = survivors if current is None else take(current, survivors)
+        positions[layer] = current
+    return positions
+
+
+def take(positions: Array, survivors: Array) -> Array:
+    """The positions [images, k] of survivors; those out of range are taken for the nearest that there is."""
+    taken = np.take_along_axis(positions, survivors.clip(0, positions.shape[1] - 1), axis=1)
+    return np.where(survivors == NOBODY, NOBODY, taken)

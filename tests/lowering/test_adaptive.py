@@ -1,0 +1,92 @@
+"""Lowered a-STAR: three flavours, each the reference in any batch, and each what it says it is."""
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from exporter.checking import check
+from exporter.lowering.pipeline import lower
+from exporter.lowering.twins import forced_twin, tracing_twin
+from exporter.models.base import PrunableViT
+from exporter.retain.onnx_function import CDF_RETAIN
+from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.targets import ONNXRUNTIME
+from tests.pruning.test_adaptive import FLAVOURS, make_adaptive, varied_images
+from tests.vits import FAMILIES, make_vit
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("flavour", FLAVOURS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_onnx_runtime_computes_what_pytorch_does(family: str, flavour: str) -> None:
+    vit = make_vit(family)
+    pruned, images = make_adaptive(vit, flavour), varied_images(vit, 5)
+    with torch.inference_mode():
+        expected = pruned(images).numpy()
+    with OnnxRuntimeRunner(lower(pruned, ONNXRUNTIME).SerializeToString(), name="lowered") as runner:
+        for batch in (images, images[:1]):
+            logits = runner.run({"images": batch.numpy()})["logits"]
+            assert np.abs(logits - expected[: len(batch)]).max() < 1e-4 * expected.std() + 1e-6
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_parity_with_forced_survivors(tiny_vit: PrunableViT, flavour: str) -> None:
+    pruned = make_adaptive(tiny_vit, flavour)
+    report = check(pruned, lower(pruned, ONNXRUNTIME), varied_images(tiny_vit, 16).numpy())
+    assert report.passed, report.checks
+    assert len(report.layers) == len(pruned.schedule.pruning_layers)
+    assert {each.name for each in report.checks} >= {"tracing_twin_is_shipped", "kept_sets", "forced_logits"}
+
+
+@pytest.mark.ort
+def test_forced_survivors_are_read(tiny_vit: PrunableViT) -> None:
+    pruned, images = make_adaptive(tiny_vit), varied_images(tiny_vit, 3).numpy()
+    model = lower(pruned, ONNXRUNTIME)
+    with OnnxRuntimeRunner(tracing_twin(model).SerializeToString(), name="tracing") as runner:
+        traced = runner.run({"images": images})
+    logits = traced.pop("logits")
+    fewer = {
+        name: np.ones_like(value) if name.startswith("count") else value for name, value in traced.items()
+    }
+    with OnnxRuntimeRunner(forced_twin(model).SerializeToString(), name="forced") as runner:
+        assert np.abs(runner.run({"images": images, **traced})["logits"] - logits).max() < 1e-5
+        assert np.abs(runner.run({"images": images, **fewer})["logits"] - logits).max() > 1e-3
+
+
+def retention_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    return [node for node in model.graph.node if node.domain == "star"]
+
+
+@pytest.mark.parametrize("flavour", ["shrinking", "packed"])
+def test_one_node_a_layer_with_a_body_and_a_name_for_a_plugin(tiny_vit: PrunableViT, flavour: str) -> None:
+    pruned = make_adaptive(tiny_vit, flavour)
+    model = lower(pruned, ONNXRUNTIME)
+    nodes = retention_nodes(model)
+    assert [node.op_type for node in nodes] == [CDF_RETAIN] * len(pruned.schedule.pruning_layers)
+    attributes = {each.name: onnx.helper.get_attribute_value(each) for each in nodes[1].attribute}
+    assert attributes == {
+        "mass": pytest.approx(pruned.schedule.rates[1]),
+        "plugin_version": b"1",
+        "plugin_namespace": b"star",
+    }
+    assert [(each.domain, each.name) for each in model.functions] == [("star", CDF_RETAIN)]
+    assert [node.output[0] for node in nodes] == ["keep_01", "keep_02", "keep_04"]
+
+
+def test_the_padded_flavour_is_static_and_standard(tiny_vit: PrunableViT) -> None:
+    model = lower(make_adaptive(tiny_vit, "padded"), ONNXRUNTIME)
+    assert not retention_nodes(model)
+    assert not model.functions
+    assert {each.domain for each in model.opset_import} <= {"", "com.microsoft"}
+    assert not {node.op_type for node in model.graph.node} & {"NonZero", "Compress", "Loop", "If"}
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_the_bytes_are_the_same_twice(tiny_vit: PrunableViT, flavour: str) -> None:
+    one, other = (
+        lower(make_adaptive(tiny_vit, flavour), ONNXRUNTIME).SerializeToString(deterministic=True)
+        for _ in range(2)
+    )
+    assert one == other

@@ -1,0 +1,135 @@
+"""a-STAR in PyTorch: what an image keeps is its own affair, however the batch lies in memory."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.models.base import PrunableViT
+from exporter.pruning.pruned_vit import PrunedViT, Trace
+from exporter.pruning.tokens import Grid, Kept
+from exporter.retain.judge import cdf_retain
+from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from tests.vits import FAMILIES, make_vit, random_images
+
+RATES = {1: 0.8, 2: 0.7, 4: 0.5}
+FLAVOURS = ("shrinking", "packed", "padded")
+
+
+def make_adaptive(vit: PrunableViT, flavour: str = "shrinking", scorer: str = "fused") -> PrunedViT:
+    inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
+    schedule = manual_schedule(vit.spec, RATES, ScheduleSettings(scorer, alpha=0.5, method="a-star"))
+    return PrunedViT(vit, schedule, inter, flavour).eval()
+
+
+def kept_by(trace: Trace, image: int) -> list[list[int]]:
+    """The survivors of one image, layer by layer."""
+    survivors = []
+    for kept in trace.kept.values():
+        assert kept.count is not None
+        survivors.append(kept.index[image, : int(kept.count[image])].tolist())
+    return survivors
+
+
+def varied_images(vit: PrunableViT, count: int, seed: int = 1) -> torch.Tensor:
+    """Noise of different strength, so that images keep different numbers of patches."""
+    strength = torch.linspace(0.1, 4.0, count)[:, None, None, None]
+    return random_images(vit, count, seed) * strength
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_an_image_is_classified_as_it_is_alone(family: str, flavour: str) -> None:
+    vit = make_vit(family)
+    pruned, images = make_adaptive(vit, flavour), varied_images(vit, 4)
+    with torch.inference_mode():
+        together = pruned.trace(images)
+        for image in range(len(images)):
+            alone = pruned.trace(images[image : image + 1])
+            assert kept_by(together, image) == kept_by(alone, 0)
+            torch.testing.assert_close(together.logits[image], alone.logits[0], rtol=1e-5, atol=1e-5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(0, 15), min_size=1, max_size=6), st.sampled_from(FLAVOURS))
+def test_company_changes_nothing(company: list[int], flavour: str) -> None:
+    vit = make_vit()
+    pruned, images = make_adaptive(vit, flavour), varied_images(vit, 16)
+    with torch.inference_mode():
+        alone = [pruned.trace(images[image : image + 1]) for image in company]
+        together = pruned.trace(images[company])
+    for place, single in enumerate(alone):
+        assert kept_by(together, place) == kept_by(single, 0)
+        torch.testing.assert_close(together.logits[place], single.logits[0], rtol=1e-5, atol=1e-5)
+
+
+def test_the_layouts_agree_and_the_numbers_follow_the_image(tiny_vit: PrunableViT) -> None:
+    images = varied_images(tiny_vit, 6)
+    with torch.inference_mode():
+        traces = [make_adaptive(tiny_vit, flavour).trace(images) for flavour in FLAVOURS]
+    for trace in traces[1:]:
+        torch.testing.assert_close(trace.logits, traces[0].logits, rtol=1e-5, atol=1e-5)
+        for image in range(6):
+            assert kept_by(trace, image) == kept_by(traces[0], image)
+    counts = {tuple(map(len, kept_by(traces[0], image))) for image in range(6)}
+    assert len(counts) > 1
+
+
+def test_keeps_what_the_judge_keeps(tiny_vit: PrunableViT) -> None:
+    pruned, images = make_adaptive(tiny_vit), varied_images(tiny_vit, 5)
+    with torch.inference_mode():
+        trace = pruned.trace(images)
+    valid = np.full(5, tiny_vit.spec.num_patches)
+    for layer, kept in trace.kept.items():
+        expected = cdf_retain(trace.score[layer].exp().numpy(), valid, pruned.schedule.rates[layer])
+        np.testing.assert_array_equal(kept.index.numpy(), expected.keep_index)
+        assert kept.count is not None
+        np.testing.assert_array_equal(kept.count.numpy(), expected.keep_count)
+        valid = expected.keep_count
+
+
+def test_never_more_than_star_keeps(tiny_vit: PrunableViT) -> None:
+    pruned = make_adaptive(tiny_vit)
+    with torch.inference_mode():
+        trace = pruned.trace(varied_images(tiny_vit, 8))
+    for layer, kept in trace.kept.items():
+        assert kept.count is not None
+        assert int(kept.count.max()) <= pruned.schedule.keep[layer]
+
+
+@pytest.mark.parametrize("flavour", ["shrinking", "padded"])
+def test_padding_is_never_read(tiny_vit: PrunableViT, flavour: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Padding full of large numbers changes nothing; packed tokens have none."""
+    pruned, images = make_adaptive(tiny_vit, flavour), varied_images(tiny_vit, 4)
+    with torch.inference_mode():
+        expected = pruned(images)
+    keep = Grid.keep
+
+    def soil(self: Grid, kept: Kept) -> Grid:
+        clean = keep(self, kept)
+        assert clean.live is not None
+        return replace(clean, values=torch.where(clean.live.unsqueeze(-1), clean.values, 1e3))
+
+    monkeypatch.setattr(Grid, "keep", soil)
+    with torch.inference_mode():
+        torch.testing.assert_close(pruned(images), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("scorer", ["intra", "inter", "random"])
+def test_every_scorer(tiny_vit: PrunableViT, scorer: str) -> None:
+    pruned, images = make_adaptive(tiny_vit, scorer=scorer), varied_images(tiny_vit, 3)
+    with torch.inference_mode():
+        together, alone = pruned.trace(images), pruned.trace(images[1:2])
+    assert kept_by(together, 1) == kept_by(alone, 0)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_mass_of_one_is_the_untouched_model_bit_for_bit(family: str) -> None:
+    vit = make_vit(family)
+    schedule = manual_schedule(vit.spec, {1: 1.0}, ScheduleSettings("intra", method="a-star"))
+    images = random_images(vit, 2)
+    with torch.inference_mode():
+        assert torch.equal(PrunedViT(vit, schedule).eval()(images), vit.model(images))
