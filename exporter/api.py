@@ -1,11 +1,13 @@
 """The steps of a compilation as functions: what the verbs of the command line call, and what a program can."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import onnx
+import torch
 from torch import nn
 
+from exporter.batches import first_images
 from exporter.calibration.calibrate import calibrate_to
 from exporter.calibration.images import ImageFolder, list_images, sample
 from exporter.calibration.record import Calibration, CalibrationSettings, check_fits, load_calibration
@@ -16,6 +18,7 @@ from exporter.models.base import PrunableViT
 from exporter.models.registry import ModelRequest, adapt, load
 from exporter.progress import Advance
 from exporter.pruning.pruned_vit import PrunedViT
+from exporter.pruning.usage import patch_use
 from exporter.recipe import Recipe, needed
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.macs import dense_macs, pruned_macs
@@ -30,12 +33,16 @@ __all__ = [
     "export",
     "fitting_calibration",
     "load_model",
+    "measured_macs",
     "model_request",
     "plan",
     "prune",
     "read_calibration",
     "schedule_settings",
 ]
+
+# Every one runs the model over the images; rho is then known to 1/4096.
+IMAGE_BISECTIONS = 12
 
 
 def model_request(recipe: Recipe) -> ModelRequest:
@@ -121,10 +128,16 @@ def schedule_settings(recipe: Recipe, spec: ModelSpec) -> ScheduleSettings:
         ScheduleError: alpha is out of range.
     """
     alpha = spec.default_alpha if recipe.alpha is None else recipe.alpha
-    return ScheduleSettings(recipe.scorer, alpha, recipe.anchors, recipe.seed)
+    return ScheduleSettings(recipe.scorer, alpha, recipe.anchors, recipe.seed, recipe.method)
 
 
-def plan(recipe: Recipe, spec: ModelSpec, acs: Sequence[float], inter_sha256: str = "") -> Schedule:
+def plan(
+    recipe: Recipe,
+    spec: ModelSpec,
+    acs: Sequence[float],
+    inter_sha256: str = "",
+    mean_macs: Callable[[Schedule], float] | None = None,
+) -> Schedule:
     """The schedule for the recipe's rho, or for the share of MACs that it wants to save.
 
     Args:
@@ -132,9 +145,11 @@ def plan(recipe: Recipe, spec: ModelSpec, acs: Sequence[float], inter_sha256: st
         spec: The model's shape.
         acs: One value a layer.
         inter_sha256: Names the inter-layer scores that the schedule is for.
+        mean_macs: What an image costs under an a-STAR schedule, in the mean; see `measured_macs`.
 
     Raises:
-        ScheduleError: Neither is given, or one is out of range or out of reach.
+        ScheduleError: Neither is given, or one is out of range or out of reach; or a share is to be saved by
+            a-STAR, whose MACs follow the images, without any.
     """
     settings = schedule_settings(recipe, spec)
 
@@ -145,14 +160,36 @@ def plan(recipe: Recipe, spec: ModelSpec, acs: Sequence[float], inter_sha256: st
         return pruned_macs(spec, schedule.keep).total
 
     if recipe.mac_reduction is not None:
-        return rho_for(of_rho, cost, (1.0 - recipe.mac_reduction) * dense_macs(spec).total)
+        target = (1.0 - recipe.mac_reduction) * dense_macs(spec).total
+        if recipe.method == "star":
+            return rho_for(of_rho, cost, target)
+        if mean_macs is None:
+            raise ScheduleError("mac_reduction", "a-star without images", "images to count on", "use compile")
+        return rho_for(of_rho, mean_macs, target, IMAGE_BISECTIONS)
     if recipe.rho is None:
         raise ScheduleError("rho", "nothing", "a value in (0, 1]", "or give --mac-reduction")
     return of_rho(recipe.rho)
 
 
-def prune(vit: PrunableViT, schedule: Schedule, calibration: Calibration | None = None) -> PrunedViT:
-    """The PyTorch reference of the pruned model.
+def measured_macs(vit: PrunableViT, recipe: Recipe, calibration: Calibration) -> Callable[[Schedule], float]:
+    """What an image of the calibration's costs under a schedule of a-STAR: useful MACs, in the mean."""
+    folder = list_images(needed(recipe.images, "--images", "a folder of images"))
+    files = sample(folder, recipe.check_images, recipe.seed).files
+    images = torch.from_numpy(first_images(files, vit.spec.preprocessing, "float32", recipe.check_images))
+
+    def cost(schedule: Schedule) -> float:
+        return patch_use(prune(vit, schedule, calibration), images, recipe.batch).useful_macs
+
+    return cost
+
+
+def prune(
+    vit: PrunableViT,
+    schedule: Schedule,
+    calibration: Calibration | None = None,
+    flavour: str = "shrinking",
+) -> PrunedViT:
+    """The PyTorch reference of the pruned model; `flavour` is how a-STAR's tokens lie in a batch.
 
     Raises:
         ScheduleError: The schedule is not this model's, or was made with other inter-layer scores.
@@ -161,7 +198,7 @@ def prune(vit: PrunableViT, schedule: Schedule, calibration: Calibration | None 
     if calibration is not None and schedule.inter_sha256 not in ("", calibration.inter_sha256):
         got = f"inter-layer scores {calibration.inter_sha256[:12]}"
         raise ScheduleError("schedule", got, f"{schedule.inter_sha256[:12]}, which it was made with")
-    return PrunedViT(vit, schedule, inter)
+    return PrunedViT(vit, schedule, inter, flavour)
 
 
 def dense(vit: PrunableViT) -> PrunedViT:

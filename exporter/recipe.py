@@ -57,7 +57,11 @@ class Recipe:
     protocol: str = option("all", "all: every image once. paper: ten random batches.", ("all", "paper"))
     relevance_dtype: str = option("float64", "Precision of the relevance.", ("float64", "float32"))
 
-    method: str = option("star", "How patches are pruned.", ("star",))
+    method: str = option(
+        "star",
+        "star keeps a share of the patches, a-star a share of their scores' mass, image by image.",
+        ("star", "a-star"),
+    )
     rho: float | None = option(None, "The least retention rate, in (0, 1].")
     mac_reduction: float | None = option(
         None, "Share of the MACs to save, in (0, 1); rho is then solved for."
@@ -69,6 +73,11 @@ class Recipe:
     anchors: str = option("minmax", "Where rates of 1 and rho are put.", ("minmax", "endpoints"))
 
     target: str = option("onnxruntime-fp32", "The runtime and precision to lower for.")
+    flavour: str | None = option(
+        None,
+        "How a-star's tokens lie in a batch; the target's best by default.",
+        ("shrinking", "packed", "padded"),
+    )
     input: str = option("float32", "uint8 builds the normalisation into the graph.", ("float32", "uint8"))
     batch: int = option(8, "Images per run in the throughput comparison.")
     rounds: int = option(20, "Rounds of the throughput comparison; 0 leaves it out.")

@@ -11,15 +11,27 @@ __all__ = ["ONNXRUNTIME", "TARGETS", "Target", "target_named"]
 class Target:
     """What a lowered file is for, and how it is made.
 
-    `passes` are the graph passes in the order they run; see `exporter.lowering.pipeline`.
+    `flavours` are the forms of a-STAR that the runtime takes, the one that suits it best first: see
+    `exporter.pruning.tokens`. `passes` are the graph passes in the order they run; see
+    `exporter.lowering.pipeline`.
     """
 
     name: str
     runtime: str
     precision: str
-    flavour: str
+    flavours: tuple[str, ...]
     opset: int
     passes: tuple[str, ...]
+
+    def flavour(self, wanted: str | None) -> str:
+        """The form of a-STAR that is wanted, by default the best; ModelError where the runtime cannot take it."""
+        if wanted is None:
+            return self.flavours[0]
+        if wanted not in self.flavours:
+            raise ModelError(
+                f"target {self.name}", f"flavour {wanted!r}", f"one of {', '.join(self.flavours)}"
+            )
+        return wanted
 
     def file_name(self, model: str, method: str) -> str:
         """The file of one model under one method ("dense" for the unpruned one)."""
@@ -30,7 +42,7 @@ ONNXRUNTIME = Target(
     name="onnxruntime-fp32",
     runtime="onnxruntime",
     precision="fp32",
-    flavour="static",
+    flavours=("shrinking", "packed", "padded"),
     opset=23,  # the first with an Attention operator
     passes=("name_decisions", "fuse_attention", "expand_attention", "expand_selection"),
 )

@@ -2,10 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from exporter.records import ModelSpec
 
-__all__ = ["MacCount", "dense_macs", "pruned_macs"]
+__all__ = ["MacCount", "dense_macs", "executed_macs", "pruned_macs"]
+
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -31,8 +36,11 @@ def dense_macs(spec: ModelSpec) -> MacCount:
     return pruned_macs(spec, (spec.num_patches,) * spec.depth)
 
 
-def pruned_macs(spec: ModelSpec, keep: Sequence[int]) -> MacCount:
+def pruned_macs(spec: ModelSpec, keep: Sequence[int], padded: Sequence[int] | None = None) -> MacCount:
     """MACs where layer l leaves `keep[l]` patches between its attention and its MLP.
+
+    With `padded`, tokens meet in a grid of so many patches after each layer: attention and scoring pay for the
+    padding, linear layers do not.
 
     A block of N tokens costs 4·N·d² + 2·N²·d for attention and 2·h·N'·d for the MLP (3·h·N'·d for a gated one) on
     the N' that are left; a head for patches costs c·d for each that is left in the end.
@@ -40,12 +48,28 @@ def pruned_macs(spec: ModelSpec, keep: Sequence[int]) -> MacCount:
     """
     prefix, dim = spec.num_prefix_tokens, spec.dim
     network = spec.embed_macs + spec.head_macs + spec.patch_head_macs * keep[-1]
-    scoring, before = 0, spec.num_patches
-    for after in keep:
-        tokens = prefix + before
-        network += tokens * spec.attention_token_macs + 2 * tokens**2 * dim
+    scoring, before, grid = 0, spec.num_patches, spec.num_patches
+    for after, grid_after in zip(keep, padded or keep, strict=True):
+        tokens, places = prefix + before, prefix + grid
+        network += tokens * spec.attention_token_macs + 2 * places**2 * dim
         network += (prefix + after) * spec.mlp_token_macs
         if after < before:
-            scoring += tokens * dim + before
-        before = after
+            scoring += places * dim + grid
+        before, grid = after, grid_after
     return MacCount(network, scoring)
+
+
+def executed_macs(spec: ModelSpec, left: Array, flavour: str, most: Sequence[int]) -> float:
+    """Mean MACs of an image where a batch is computed together, padding included.
+
+    Args:
+        spec: The model's shape.
+        left: Patches that each image has after each layer, [batch, depth].
+        flavour: "shrinking" pads every image to the batch's largest, "padded" to `most`; "packed" pads attention
+            alone to the batch's largest.
+        most: Patches after each layer that no image exceeds.
+    """
+    widest = left.max(axis=0).tolist()
+    if flavour == "packed":
+        return float(np.mean([pruned_macs(spec, counts, widest).total for counts in left.tolist()]))
+    return float(pruned_macs(spec, most if flavour == "padded" else widest).total)

@@ -12,13 +12,19 @@ LEAST_RHO = 1e-3
 BISECTIONS = 30
 
 
-def rho_for(plan: Callable[[float], Schedule], cost: Callable[[Schedule], float], target: float) -> Schedule:
+def rho_for(
+    plan: Callable[[float], Schedule],
+    cost: Callable[[Schedule], float],
+    target: float,
+    bisections: int = BISECTIONS,
+) -> Schedule:
     """The schedule of the largest rho, found by bisection, whose cost is at most the target.
 
     Args:
         plan: Makes the schedule of a rho.
         cost: What a schedule costs, in any unit; it must not fall as rho rises.
         target: In the unit of `cost`.
+        bisections: Fewer suffice where the cost is a mean over images and dear.
 
     Raises:
         ScheduleError: Even the least rho costs more; what it costs is named.
@@ -31,7 +37,7 @@ def rho_for(plan: Callable[[float], Schedule], cost: Callable[[Schedule], float]
             "target", f"{target:.6g}", f"at least {cost(least):.6g}, what rho = {LEAST_RHO} costs"
         )
     low, high = LEAST_RHO, 1.0
-    for _ in range(BISECTIONS):
+    for _ in range(bisections):
         middle = (low + high) / 2
         if cost(plan(middle)) <= target:
             low = middle

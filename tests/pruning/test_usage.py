@@ -1,0 +1,57 @@
+"""Patches that a-STAR leaves, counted on images, and the MACs that follow."""
+
+import numpy as np
+import pytest
+import torch
+
+from exporter.models.base import PrunableViT
+from exporter.pruning.usage import patch_use, patches_left
+from exporter.schedule.macs import dense_macs, executed_macs, pruned_macs
+from tests.pruning.test_adaptive import FLAVOURS, kept_by, make_adaptive, varied_images
+
+
+def test_counts_are_those_of_the_trace(tiny_vit: PrunableViT) -> None:
+    pruned, images = make_adaptive(tiny_vit), varied_images(tiny_vit, 5)
+    left = patches_left(pruned, images.split(2))
+    with torch.inference_mode():
+        trace = pruned.trace(images)
+    for image in range(5):
+        first, second, last = map(len, kept_by(trace, image))
+        assert left[image].tolist() == [first, second, second, last]
+
+
+def test_use_over_images(tiny_vit: PrunableViT) -> None:
+    pruned, images = make_adaptive(tiny_vit), varied_images(tiny_vit, 6)
+    left = patches_left(pruned, [images])
+    use = patch_use(pruned, images, batch=2)
+    assert [layer.layer for layer in use.layers] == [1, 2, 4]
+    last = use.layers[-1]
+    assert (last.least, last.most) == (left[:, -1].min(), left[:, -1].max())
+    assert last.median == np.median(left[:, -1])
+    assert last.most <= last.star == pruned.schedule.keep[-1]
+    expected = np.mean([pruned_macs(tiny_vit.spec, counts).total for counts in left.tolist()])
+    assert use.useful_macs == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_executed_macs_count_padding(tiny_vit: PrunableViT, flavour: str) -> None:
+    spec = tiny_vit.spec
+    left = np.array([[12, 12, 8, 8], [10, 10, 3, 3]])
+    most = (13, 13, 9, 9)
+    useful = np.mean([pruned_macs(spec, counts).total for counts in left.tolist()])
+    executed = executed_macs(spec, left, flavour, most)
+    expected = {
+        "shrinking": pruned_macs(spec, (12, 12, 8, 8)).total,
+        "padded": pruned_macs(spec, most).total,
+    }
+    assert useful < executed < dense_macs(spec).total
+    if flavour in expected:
+        assert executed == expected[flavour]
+    else:
+        assert executed < expected["shrinking"]
+
+
+def test_alone_nothing_is_padded(tiny_vit: PrunableViT) -> None:
+    for flavour in ("shrinking", "packed"):
+        use = patch_use(make_adaptive(tiny_vit, flavour), varied_images(tiny_vit, 4), batch=1)
+        assert use.executed_macs == pytest.approx(use.useful_macs)
