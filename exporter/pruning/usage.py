@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -13,7 +13,7 @@ from exporter.schedule.macs import executed_macs, pruned_macs
 
 __all__ = ["LayerUse", "PatchUse", "patch_use", "patches_left"]
 
-Array = np.ndarray[Any, Any]
+Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
