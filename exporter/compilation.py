@@ -17,10 +17,10 @@ from exporter.files import writable_folder
 from exporter.lowering.pipeline import save_onnx
 from exporter.models.base import PrunableViT
 from exporter.progress import Silent, Stages
-from exporter.proof import Pair, Proof, Side, prove
+from exporter.proof import Proof, Side, prove
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.recipe import Recipe
-from exporter.records import save_json
+from exporter.records import Pair, save_json
 from exporter.reference import reference_runner
 from exporter.report.page import save_page
 from exporter.report.pictures import strips

@@ -10,14 +10,24 @@ import types
 import typing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from exporter.errors import ArtefactError
 from exporter.files import written_beside
 
-__all__ = ["ModelSpec", "Preprocessing", "Schedule", "from_json", "load_json", "save_json", "to_json"]
+__all__ = [
+    "ModelSpec",
+    "Pair",
+    "Preprocessing",
+    "Schedule",
+    "from_json",
+    "load_json",
+    "save_json",
+    "to_json",
+]
 
 RecordT = TypeVar("RecordT")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -92,6 +102,14 @@ class Schedule:
         """0-based layers that drop at least one patch."""
         before = (self.num_patches, *self.keep[:-1])
         return tuple(layer for layer, (n, k) in enumerate(zip(before, self.keep, strict=True)) if k < n)
+
+
+@dataclass(frozen=True)
+class Pair(Generic[T]):
+    """The dense and the pruned model, or what was measured of each on the same images or in the same run."""
+
+    dense: T
+    pruned: T
 
 
 def to_json(record: object) -> str:

@@ -1,4 +1,4 @@
-"""The tensor names that lowering writes into a model and that every runner is asked for.
+"""The names that lowering writes into a model and that every runner is asked for: tensors, metadata.
 
 A pruning layer is named by its 1-based number with two digits: `keep_03` holds the patches that layer 3
 keeps, ascending, counted within the patches that reached it; `score_03` their log fused scores.
@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 __all__ = [
     "IMAGES",
+    "KEY_PREFIX",
     "LOGITS",
     "class_row_name",
     "context_name",
@@ -19,6 +20,8 @@ __all__ = [
 
 IMAGES = "images"
 LOGITS = "logits"
+# What our keys in a model's metadata begin with.
+KEY_PREFIX = "star_export."
 _KEEP = "keep_"
 
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from exporter.accuracy import Accuracy
 from exporter.benchmark import Comparison, Hardware, Throughput
 from exporter.parity import ParityReport
-from exporter.proof import Pair
-from exporter.records import Schedule
+from exporter.records import Pair, Schedule
 
 __all__ = ["Gmacs", "Report"]
 
