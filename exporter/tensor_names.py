@@ -7,6 +7,7 @@ keeps, ascending, counted within the patches that reached it; `score_03` their l
 from collections.abc import Iterable
 
 __all__ = [
+    "CONTEXT",
     "IMAGES",
     "KEY_PREFIX",
     "LOGITS",
@@ -22,6 +23,7 @@ IMAGES = "images"
 LOGITS = "logits"
 # What our keys in a model's metadata begin with.
 KEY_PREFIX = "star_export."
+CONTEXT = "context_"
 _KEEP = "keep_"
 
 
@@ -47,7 +49,7 @@ def class_row_name(layer: int) -> str:
 
 def context_name(layer: int) -> str:
     """Name of what the attention of a 1-based layer gives, head by head."""
-    return f"context_{layer:02d}"
+    return f"{CONTEXT}{layer:02d}"
 
 
 def keep_layers(names: Iterable[str]) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ ORDER = (
     ("accuracy", "benchmark"),
     ("parity",),
     ("batches", "reference"),
-    ("checking", "delivery"),
+    ("benching", "checking", "delivery"),
     ("proof",),
     ("report",),
     ("api", "inspection"),
@@ -43,7 +43,7 @@ OWNERS = {
     "jinja2": ("report/page.py",),
     "rich": ("cli/output.py", "training/"),
     "timm": ("models/", "calibration/pixels.py", "training/"),
-    "onnx": ("lowering/", "checking.py", "proof.py", "api.py"),
+    "onnx": ("lowering/", "benching.py", "checking.py", "proof.py", "api.py"),
     "onnx_graphsurgeon": ("lowering/",),
 }
 
