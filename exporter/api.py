@@ -121,7 +121,7 @@ def schedule_settings(recipe: Recipe, spec: ModelSpec) -> ScheduleSettings:
         ScheduleError: alpha is out of range.
     """
     alpha = spec.default_alpha if recipe.alpha is None else recipe.alpha
-    return ScheduleSettings(recipe.scorer, alpha, recipe.anchors, recipe.seed)
+    return ScheduleSettings(recipe.scorer, alpha, recipe.anchors, recipe.seed, recipe.round_to)
 
 
 def plan(recipe: Recipe, spec: ModelSpec, acs: Sequence[float], inter_sha256: str = "") -> Schedule:

@@ -82,7 +82,7 @@ class Schedule:
 
     `rates[l]` is p of layer l+1, a float32 value. `keep[l]` is the count after that layer when every layer keeps
     k(p, n) of what the one before left. `inter_sha256` names the inter-layer scores that the schedule was made
-    with, "" where the scorer reads none.
+    with, "" where the scorer reads none. `tile` is what token counts were rounded up to a multiple of.
     """
 
     method: str
@@ -96,6 +96,7 @@ class Schedule:
     acs: tuple[float, ...] | None
     seed: int
     inter_sha256: str = ""
+    tile: int = 1
 
     @property
     def pruning_layers(self) -> tuple[int, ...]:

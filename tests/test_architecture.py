@@ -30,6 +30,7 @@ ORDER = (
     ("proof",),
     ("report",),
     ("api", "inspection"),
+    ("search",),
     ("compilation",),
     ("cli", "training"),
     ("__main__",),
@@ -40,6 +41,7 @@ RANK = {name: rank for rank, row in enumerate(ORDER) for name in row}
 OWNERS = {
     "onnxruntime": ("runners/onnxruntime_runner.py",),
     "onnxscript": ("lowering/markers.py",),
+    "matplotlib": ("report/chart.py",),
     "jinja2": ("report/page.py",),
     "rich": ("cli/output.py", "training/"),
     "timm": ("models/", "calibration/pixels.py", "training/"),
@@ -98,6 +100,7 @@ HEAVY = (
     "PIL",
     "rich",
     "jinja2",
+    "matplotlib",
     "safetensors",
     "sklearn",
     "jaxtyping",
