@@ -1,6 +1,7 @@
 """rho for a measured speed-up, on a machine whose time is a line in MACs that the test draws."""
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -16,7 +17,6 @@ from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, pruned_macs
 from exporter.schedule.plan import ScheduleSettings, star_schedule
 from exporter.search import Measure, find_rho, measure_with, noise
-from tests.fakes import TurnedClock
 from tests.schedule.published import DEIT_S_ACS
 
 SPEC = describe(ModelRequest("deit_small_patch16_224")).spec
@@ -92,12 +92,11 @@ def test_targets_that_are_none(speedup: float, steps: int) -> None:
 @pytest.mark.ort
 def test_candidates_are_lowered_and_run_in_turns(tiny_vit: PrunableViT) -> None:
     acs, settings = [0.1, 0.5, 0.3, 0.9], ScheduleSettings("intra")
-    clock = TurnedClock()
-    ticks: Callable[[], float] = lambda: (setattr(clock, "now_s", clock.now_s + 0.5), clock.now_s)[1]  # noqa: E731
+    ticks = itertools.count(0.0, 0.5)
     recipe = Recipe(batch=2, rounds=5, threads=1, scorer="intra")
     images = noise(tiny_vit.spec, "float32", 3)
     measure = measure_with(
-        api.dense(tiny_vit), lambda schedule: api.prune(tiny_vit, schedule), images, recipe, ticks
+        api.dense(tiny_vit), lambda schedule: api.prune(tiny_vit, schedule), images, recipe, ticks.__next__
     )
     schedules = [star_schedule(tiny_vit.spec, acs, rho, settings) for rho in (0.8, 0.5)]
     sweep = measure(schedules)

@@ -66,8 +66,9 @@ def _draw_measured(axes: Axes, sweep: RhoSweep) -> None:
             f"{point.rho:.4g}" if point.rho is not None else "rates",
             (point.gmacs, point.throughput.images_per_s),
             textcoords="offset points",
-            xytext=(0, -13),
-            ha="center",
+            xytext=(-5, -4),
+            ha="right",
+            va="top",
             fontsize=8,
             color=PRUNED_COLOUR,
         )
