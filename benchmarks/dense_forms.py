@@ -2,7 +2,7 @@
 
     python benchmarks/dense_forms.py --model deit_small_patch16_224 --batch 8
 
-Forms: PyTorch's exporter as it is, ONNX Runtime's transformer optimizer over it, onnxslim over it (pip install
+Forms: PyTorch's exporters as they are, ONNX Runtime's transformer optimizer over it, onnxslim over it (pip install
 onnxslim; left out where it is missing), ours. The files stay in --folder and are used again; remove it after a
 change. A form whose error is large is another model, and its time means nothing.
 """
@@ -56,6 +56,22 @@ def torch_export(model: str, path: Path, opset: int) -> None:
     save_onnx(program.model_proto, path)
 
 
+def torchscript_export(model: str, path: Path) -> None:
+    """PyTorch's former exporter, which ONNX Runtime's optimizer was written for."""
+    vit = deit(model)
+    example = (torch.zeros(2, *vit.spec.preprocessing.input_size),)
+    torch.onnx.export(
+        vit.model.eval(),
+        example,
+        str(path),
+        dynamo=False,
+        input_names=["images"],
+        output_names=["logits"],
+        dynamic_axes={"images": {0: "batch"}, "logits": {0: "batch"}},
+        opset_version=17,
+    )
+
+
 def ort_transformers(model: str, path: Path, source: str) -> None:
     """ONNX Runtime's offline optimizer for transformers."""
     optimizer = importlib.import_module("onnxruntime.transformers.optimizer")
@@ -81,6 +97,10 @@ def ours(model: str, path: Path) -> None:
 FORMS = (
     Form("torch-18", lambda model, path: torch_export(model, path, 18)),
     Form("torch-23", lambda model, path: torch_export(model, path, 23)),
+    Form("torchscript-17", torchscript_export),
+    Form(
+        "torchscript-17+ort-transformers", lambda model, path: ort_transformers(model, path, "torchscript-17")
+    ),
     Form("torch-18+ort-transformers", lambda model, path: ort_transformers(model, path, "torch-18")),
     Form("torch-23+ort-transformers", lambda model, path: ort_transformers(model, path, "torch-23")),
     Form("torch-18+onnxslim", lambda model, path: onnxslim(model, path, "torch-18")),
