@@ -23,7 +23,7 @@ from deits import MODELS, deit, dense
 from exporter.benchmark import Throughput, ratio_of, throughput
 from exporter.lowering.pipeline import lower, save_onnx
 from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
-from exporter.search import noise
+from exporter.searching import noise
 from exporter.targets import ONNXRUNTIME
 
 OURS = "ours"

@@ -19,7 +19,7 @@ from exporter.benching import bench
 from exporter.benchmark.settings import BenchSettings
 from exporter.lowering.pipeline import lower, save_onnx
 from exporter.records import Pair, save_json
-from exporter.search import noise
+from exporter.searching import noise
 from exporter.targets import ONNXRUNTIME
 
 COLUMNS = (

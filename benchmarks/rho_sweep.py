@@ -15,7 +15,7 @@ from exporter.files import written_beside
 from exporter.recipe import Recipe
 from exporter.records import save_json
 from exporter.report.chart import throughput_chart
-from exporter.search import measure_with, noise
+from exporter.searching import measure_with, noise
 
 
 def main() -> None:

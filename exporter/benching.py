@@ -12,14 +12,13 @@ from exporter.benchmark import Hardware, environment
 from exporter.benchmark.batch_sweep import AtBatch, Contestants, break_even, measure_batches, resized
 from exporter.benchmark.breakdown import breakdown
 from exporter.benchmark.settings import BenchSettings
+from exporter.benchmark.subjects import Subject, read_pair
 from exporter.benchmark.timing import Clock
-from exporter.errors import ArtefactError
 from exporter.progress import Silent, Stages
-from exporter.records import ModelSpec, Pair, Schedule, from_json
+from exporter.records import Pair
 from exporter.runners.onnxruntime_profile import Kernel, profile
 from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
-from exporter.schedule.macs import MacCount, pruned_macs
-from exporter.tensor_names import IMAGES, KEY_PREFIX
+from exporter.tensor_names import IMAGES
 
 __all__ = ["Bench", "bench"]
 
@@ -45,21 +44,6 @@ class Bench:
     breakdown_ms: tuple[Pair[dict[str, float]], ...]
     settings: BenchSettings
     hardware: Hardware
-
-
-@dataclass(frozen=True)
-class Subject:
-    """An ONNX file of ours, and what its metadata says."""
-
-    path: Path
-    spec: ModelSpec
-    schedule: Schedule
-    weights_sha256: str
-
-    @property
-    def macs(self) -> MacCount:
-        """Multiply-adds of one image."""
-        return pruned_macs(self.spec, self.schedule.keep)
 
 
 @dataclass(frozen=True)
@@ -94,80 +78,53 @@ def bench(
     """
     stages = stages or Silent()
     with stages.stage("models"):
-        pair = Pair(_subject(files.dense), _subject(files.pruned))
-        _check(pair)
+        pair = read_pair(files)
         sliced = _sliced(pair.pruned) if settings.selection_cost else NOT_SLICED
     with stages.stage(f"throughput, batches {', '.join(map(str, settings.batches))}") as advance:
         measured = []
         for each in measure_batches(_contestants(pair, sliced, settings), images, settings, clock):
             measured.append(each)
             advance(len(measured), len(settings.batches))
-    breakdowns: tuple[Pair[dict[str, float]], ...] = ()
+    breakdowns = []
     if settings.profile_runs:
         with stages.stage("profile"):
-            breakdowns = tuple(
-                _breakdowns(pair, sliced, resized(images, n), settings) for n in settings.batches
-            )
-    schedule = pair.pruned.schedule
+            for batch in settings.batches:
+                breakdowns.append(_breakdowns(pair, sliced.selection, resized(images, batch), settings))
     return Bench(
         model=pair.pruned.spec.name,
-        method=schedule.method,
-        rho=schedule.rho,
+        method=pair.pruned.schedule.method,
+        rho=pair.pruned.schedule.rho,
         files=Pair(files.dense.name, files.pruned.name),
         macs=Pair(pair.dense.macs.total, pair.pruned.macs.total),
         batches=tuple(measured),
         break_even_batch=break_even(measured),
-        breakdown_ms=breakdowns,
+        breakdown_ms=tuple(breakdowns),
         settings=settings,
         hardware=environment(settings.threads),
     )
 
 
 def _contestants(pair: Pair[Subject], sliced: Sliced, settings: BenchSettings) -> Contestants:
-    wanted = sliced.model
+    def runner(model: Path | bytes, name: str = "") -> OnnxRuntimeRunner:
+        return OnnxRuntimeRunner(model, name=name, threads=settings.threads)
+
     return Contestants(
-        dense=OnnxRuntimeRunner(pair.dense.path, threads=settings.threads),
-        pruned=OnnxRuntimeRunner(pair.pruned.path, threads=settings.threads),
-        sliced=None if wanted is None else OnnxRuntimeRunner(wanted, name="sliced", threads=settings.threads),
+        dense=runner(pair.dense.path),
+        pruned=runner(pair.pruned.path),
+        sliced=None if sliced.model is None else runner(sliced.model, "the sliced model"),
         macs=Pair(pair.dense.macs, pair.pruned.macs),
     )
 
 
 def _breakdowns(
-    pair: Pair[Subject], sliced: Sliced, images: Array, settings: BenchSettings
+    pair: Pair[Subject], selection: frozenset[str], images: Array, settings: BenchSettings
 ) -> Pair[dict[str, float]]:
     def kernels(path: Path) -> tuple[Kernel, ...]:
         return profile(path, {IMAGES: images}, runs=settings.profile_runs, threads=settings.threads)
 
     dense, pruned = kernels(pair.dense.path), kernels(pair.pruned.path)
     # The exporter's names are each file's own: those of selection mean nothing in the dense one.
-    return Pair(breakdown(dense), breakdown(pruned, sliced.selection))
-
-
-def _subject(path: Path) -> Subject:
-    """Through the runtime, so that a box without onnx can read it, too."""
-    with OnnxRuntimeRunner(path) as runner:
-        metadata = runner.metadata()
-    texts = [metadata.get(KEY_PREFIX + key) for key in ("model", "schedule", "weights_sha256")]
-    if None in texts:
-        raise ArtefactError(str(path), "a model without our metadata", "an ONNX model that star-export made")
-    spec, schedule, weights = map(str, texts)
-    return Subject(
-        path,
-        from_json(ModelSpec, spec, source=str(path)),
-        from_json(Schedule, schedule, source=str(path)),
-        weights,
-    )
-
-
-def _check(pair: Pair[Subject]) -> None:
-    if pair.dense.schedule.pruning_layers:
-        raise ArtefactError(str(pair.dense.path), "a pruned model", "the dense one")
-    if not pair.pruned.schedule.pruning_layers:
-        raise ArtefactError(str(pair.pruned.path), "a model that drops no patch", "a pruned one")
-    if (pair.dense.spec, pair.dense.weights_sha256) != (pair.pruned.spec, pair.pruned.weights_sha256):
-        got = f"{pair.dense.spec.name} with other weights or shapes"
-        raise ArtefactError(str(pair.dense.path), got, f"the dense model of {pair.pruned.path.name}")
+    return Pair(breakdown(dense), breakdown(pruned, selection))
 
 
 def _sliced(pruned: Subject) -> Sliced:

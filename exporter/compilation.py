@@ -1,6 +1,7 @@
 """The whole way in one call: a trained ViT and some images in, the export folder and its proof out."""
 
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -28,7 +29,7 @@ from exporter.reference import reference_runner
 from exporter.report.page import save_page
 from exporter.report.pictures import strips
 from exporter.report.record import Gmacs, Report
-from exporter.search import measure_with
+from exporter.searching import measure_with
 from exporter.targets import target_named
 
 __all__ = ["compile_model"]
@@ -116,10 +117,8 @@ def _sweep(pair: Pair[Side], calibration: Calibration, images: Array, recipe: Re
         api.plan(replace(recipe, rho=rho, mac_reduction=None), vit.spec, acs, inter_sha256)
         for rho in recipe.sweep
     ]
-    measure = measure_with(
-        pair.dense.reference, lambda schedule: api.prune(vit, schedule, calibration), images, recipe
-    )
-    return measure(schedules)
+    prune = partial(api.prune, vit, calibration=calibration)
+    return measure_with(pair.dense.reference, prune, images, recipe)(schedules)
 
 
 def _save_chart(sweep: RhoSweep, model: str, path: Path) -> str:

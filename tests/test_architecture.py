@@ -30,7 +30,7 @@ ORDER = (
     ("proof",),
     ("report",),
     ("api", "inspection"),
-    ("search",),
+    ("searching",),
     ("compilation",),
     ("cli", "training"),
     ("__main__",),

@@ -6,18 +6,16 @@ speed-up is out of reach on this machine; what was tried is printed either way.
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from exporter.cli.flags import IMAGES, MODEL, SCHEDULE
 from exporter.options import add_flags, from_flags
-from exporter.recipe import Recipe, needed
+from exporter.recipe import Recipe
 
 if TYPE_CHECKING:
     from exporter.benchmark.points import Point
-    from exporter.models.base import PrunableViT
-    from exporter.search import Search
+    from exporter.searching import Search
 
 __all__ = ["add_arguments", "run"]
 
@@ -38,10 +36,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Search; 0 where the speed-up is reached, else 1."""
     from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
     from exporter.records import save_json  # noqa: PLC0415
+    from exporter.searching import search  # noqa: PLC0415
 
     recipe = from_flags(Recipe, arguments)
-    needed(recipe.rounds or None, "--rounds", "at least 5: a speed-up is measured")
-    result = _search(recipe, arguments.speedup, arguments.steps, RichStages())
+    result = search(recipe, arguments.speedup, arguments.steps, RichStages())
     if result.schedule is not None and arguments.out:
         save_json(result.schedule, arguments.out)
     if arguments.json:
@@ -49,42 +47,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _print(result, recipe)
     return 0 if result.schedule is not None else 1
-
-
-def _search(recipe: Recipe, speedup: float, steps: int, stages: Any) -> "Search":
-    from exporter import api  # noqa: PLC0415
-    from exporter.schedule.macs import pruned_macs  # noqa: PLC0415
-    from exporter.search import find_rho, measure_with  # noqa: PLC0415
-
-    needed(recipe.calibration, "--calibration", "what star-export calibrate left")
-    with stages.stage("model"):
-        vit = api.load_model(recipe)
-        calibration = needed(api.read_calibration(vit, recipe), "--calibration", "a calibration")
-
-    def plan(rho: float) -> Any:
-        asked = replace(recipe, rho=rho)
-        return api.plan(asked, vit.spec, calibration.acs.tolist(), calibration.inter_sha256)
-
-    def prune(schedule: Any) -> Any:
-        return api.prune(vit, schedule, calibration)
-
-    def cost(schedule: Any) -> float:
-        return pruned_macs(vit.spec, schedule.keep).total
-
-    with stages.stage("search"):
-        measure = measure_with(api.dense(vit), prune, _images(vit, recipe), recipe)
-        return find_rho(plan, cost, measure, speedup, steps)
-
-
-def _images(vit: "PrunableViT", recipe: Recipe) -> Any:
-    from exporter import api  # noqa: PLC0415
-    from exporter.batches import first_images  # noqa: PLC0415
-    from exporter.search import noise  # noqa: PLC0415
-
-    if recipe.images is None:
-        return noise(vit.spec, recipe.input, recipe.batch, recipe.seed)
-    files = api.eval_images(recipe, vit.spec).files
-    return first_images(files, vit.spec.preprocessing, recipe.input, recipe.batch)
 
 
 def _print(result: "Search", recipe: Recipe) -> None:

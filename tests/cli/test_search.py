@@ -7,19 +7,18 @@ from typing import Any
 
 import pytest
 
-import exporter.search
+from exporter import searching
 from exporter.benchmark import Throughput, compare_speed
 from exporter.benchmark.points import Point, RhoSweep
+from exporter.cli.main import main
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule, load_json
-from exporter.search import Measure
+from exporter.searching import Measure
 from tests.cli.conftest import Command, Workplace
 
 
 @pytest.fixture(scope="module")
 def calibration(workplace: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from exporter.cli.main import main  # noqa: PLC0415
-
     path = tmp_path_factory.mktemp("search") / "c.safetensors"
     flags = [*workplace.model, "--images", workplace.images, "--scorer", "intra", "--out", path]
     assert main([str(each) for each in ("calibrate", *flags)]) == 0
@@ -45,7 +44,7 @@ def flat_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return measure
 
-    monkeypatch.setattr(exporter.search, "measure_with", measure_with)
+    monkeypatch.setattr(searching, "measure_with", measure_with)
 
 
 def flags_of(workplace: Workplace, calibration: Path) -> list[object]:

@@ -16,7 +16,7 @@ from exporter.recipe import Recipe
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, pruned_macs
 from exporter.schedule.plan import ScheduleSettings, star_schedule
-from exporter.search import Measure, find_rho, measure_with, noise
+from exporter.searching import Measure, find_rho, measure_with, noise
 from tests.schedule.published import DEIT_S_ACS
 
 SPEC = describe(ModelRequest("deit_small_patch16_224")).spec

@@ -6,26 +6,30 @@ answers: that is the compilation's part.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from exporter import api
+from exporter.batches import first_images
 from exporter.benchmark import compare_speed, throughput
 from exporter.benchmark.batch_sweep import resized
 from exporter.benchmark.points import Point, RhoSweep
 from exporter.benchmark.timing import Clock
 from exporter.errors import RecipeError
+from exporter.progress import Silent, Stages
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.recipe import Recipe
+from exporter.recipe import Recipe, needed
 from exporter.records import ModelSpec, Schedule
 from exporter.runners.base import Runner
 from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.schedule.macs import pruned_macs
 from exporter.schedule.solve import LEAST_RHO, rho_for
 from exporter.tensor_names import IMAGES
 
-__all__ = ["WARMUP_ROUNDS", "Measure", "Search", "find_rho", "measure_with", "noise"]
+__all__ = ["Measure", "Search", "find_rho", "measure_with", "noise", "search"]
 
 WARMUP_ROUNDS = 3
 # A candidate this little above the target, in share of the speed-up, is taken without another try.
@@ -44,6 +48,44 @@ class Search:
     schedule: Schedule | None
     found: Point | None
     tried: tuple[Point, ...]
+
+
+def search(recipe: Recipe, speedup: float, steps: int = 6, stages: Stages | None = None) -> Search:
+    """Search with the recipe's model, calibration and target: see `find_rho`.
+
+    Args:
+        recipe: Needs a calibration; its images are taken where it names some, else noise.
+        speedup: Dense ÷ pruned time to reach at the recipe's batch, above 1.
+        steps: Measurements at most.
+        stages: Shows where the job is.
+
+    Raises:
+        UserError: Something in the recipe cannot be done.
+    """
+    stages = stages or Silent()
+    needed(recipe.rounds or None, "--rounds", "at least 5: a speed-up is measured")
+    path = needed(recipe.calibration, "--calibration", "what star-export calibrate left")
+    with stages.stage("model"):
+        vit = api.load_model(recipe)
+        calibration = api.fitting_calibration(path, recipe, vit.spec, vit.weights_sha256)
+        images = _images(recipe, vit.spec)
+    with stages.stage("lowering, dense"):
+        measure = measure_with(
+            api.dense(vit), partial(api.prune, vit, calibration=calibration), images, recipe
+        )
+
+    def plan(rho: float) -> Schedule:
+        acs = calibration.acs.tolist()
+        return api.plan(replace(recipe, rho=rho, mac_reduction=None), vit.spec, acs, calibration.inter_sha256)
+
+    def cost(schedule: Schedule) -> float:
+        return pruned_macs(vit.spec, schedule.keep).total
+
+    def shown(schedules: Sequence[Schedule]) -> RhoSweep:
+        with stages.stage(f"rho {', '.join(f'{schedule.rho:.4g}' for schedule in schedules)}"):
+            return measure(schedules)
+
+    return find_rho(plan, cost, shown, speedup, steps)
 
 
 def measure_with(
@@ -136,6 +178,13 @@ def noise(spec: ModelSpec, input_dtype: str, batch: int, seed: int = 0) -> Array
     if input_dtype == "uint8":
         return generator.integers(0, 256, shape, dtype=np.uint8)
     return generator.standard_normal(shape, dtype=np.float32)
+
+
+def _images(recipe: Recipe, spec: ModelSpec) -> Array:
+    if recipe.images is None and recipe.eval_images is None:
+        return noise(spec, recipe.input, recipe.batch, recipe.seed)
+    files = api.eval_images(recipe, spec).files
+    return first_images(files, spec.preprocessing, recipe.input, recipe.batch)
 
 
 def _share(point: Point) -> float:
