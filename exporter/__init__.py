@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "Recipe": ("exporter.recipe", "Recipe"),
     "UserError": ("exporter.errors", "UserError"),
+    "bench": ("exporter.benching", "bench"),
     "calibrate": ("exporter.api", "calibrate"),
     "check": ("exporter.checking", "check"),
     "compile": ("exporter.compilation", "compile_model"),
@@ -17,6 +18,7 @@ _PUBLIC = {
     "load_model": ("exporter.api", "load_model"),
     "plan": ("exporter.api", "plan"),
     "prune": ("exporter.api", "prune"),
+    "search": ("exporter.searching", "search"),
 }
 
 __all__ = [*_PUBLIC, "__version__"]  # noqa: PLE0604

@@ -128,7 +128,9 @@ def schedule_settings(recipe: Recipe, spec: ModelSpec) -> ScheduleSettings:
         ScheduleError: alpha is out of range.
     """
     alpha = spec.default_alpha if recipe.alpha is None else recipe.alpha
-    return ScheduleSettings(recipe.scorer, alpha, recipe.anchors, recipe.seed, recipe.method)
+    return ScheduleSettings(
+        recipe.scorer, alpha, recipe.anchors, recipe.seed, recipe.round_to, recipe.method
+    )
 
 
 def plan(

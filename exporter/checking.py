@@ -10,13 +10,13 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from exporter.errors import ArtefactError
-from exporter.lowering.metadata import KEY_PREFIX
 from exporter.lowering.twins import forced_twin, tracing_twin
 from exporter.parity import ParityReport, compare, tolerance_for
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule, from_json
 from exporter.reference import reference_runner
 from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.tensor_names import KEY_PREFIX
 
 __all__ = ["BATCHES", "Shipped", "check", "in_batches", "load_shipped"]
 

@@ -1,5 +1,8 @@
 """The whole way in one call: a trained ViT and some images in, the export folder and its proof out."""
 
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -10,24 +13,29 @@ from torch import nn
 from exporter import api
 from exporter.batches import first_images
 from exporter.benchmark import environment
+from exporter.benchmark.points import RhoSweep
 from exporter.calibration.images import sample
 from exporter.calibration.record import Calibration
 from exporter.delivery import save_checksums, save_recipe, save_reference
-from exporter.files import writable_folder
+from exporter.files import writable_folder, written_beside
 from exporter.lowering.pipeline import save_onnx
 from exporter.models.base import PrunableViT
 from exporter.progress import Silent, Stages
-from exporter.proof import Pair, Proof, Side, prove
+from exporter.proof import Proof, Side, prove
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.recipe import Recipe
-from exporter.records import save_json
+from exporter.records import Pair, save_json
 from exporter.reference import reference_runner
 from exporter.report.page import save_page
 from exporter.report.pictures import strips
 from exporter.report.record import Gmacs, Report
+from exporter.searching import measure_with
 from exporter.targets import target_named
 
 __all__ = ["compile_model"]
+
+# The picture of a sweep, beside the report.
+CHART = "throughput.png"
 
 Array = np.ndarray[Any, Any]
 
@@ -64,6 +72,8 @@ def compile_model(
     stages = stages or Silent()
     target_named(recipe.target)
     writable_folder(out)
+    if recipe.sweep:
+        import_module("exporter.report.chart")  # what it needs is missing now, or not after hours of work
     with stages.stage("model"):
         vit = api.load_model(recipe, model)
         folder = api.eval_images(recipe, vit.spec)
@@ -75,14 +85,19 @@ def compile_model(
     drawn = sample(folder, recipe.check_images, recipe.seed)
     images = first_images(drawn.files, vit.spec.preprocessing, recipe.input, recipe.check_images)
     proof = prove(pair, folder, images, recipe, stages)
-    report = _report(pair, proof, calibration, recipe)
+    sweep = None
+    if recipe.sweep:
+        with stages.stage(f"sweep over rho {', '.join(map(str, recipe.sweep))}"):
+            sweep = _sweep(pair, calibration, images, recipe)
+    report = _report(pair, proof, calibration, sweep, recipe)
     with stages.stage("report"):
         references = [reference_runner(each, recipe.input) for each in (pruned, dense)]
         reference = save_reference(references[0], references[1], images, out / "reference.npz")
         save_json(schedule, out / "schedule.json")
         save_recipe(recipe, out / "recipe.json")
         save_json(report, out / "report.json")
-        save_page(report, strips(reference, vit.spec, recipe.input), out / "report.html")
+        chart = _save_chart(sweep, vit.spec.name, out / CHART) if sweep else ""
+        save_page(report, strips(reference, vit.spec, recipe.input), out / "report.html", chart)
         save_checksums(out, [*report.files.values(), "schedule.json", "recipe.json", "reference.npz"])
     return report
 
@@ -95,7 +110,30 @@ def _lowered(reference: PrunedViT, recipe: Recipe, out: Path, stages: Stages) ->
     return Side(reference, model, path)
 
 
-def _report(pair: Pair[Side], proof: Proof, calibration: Calibration, recipe: Recipe) -> Report:
+def _sweep(pair: Pair[Side], calibration: Calibration, images: Array, recipe: Recipe) -> RhoSweep:
+    vit = pair.dense.reference.vit
+    acs, inter_sha256 = calibration.acs.tolist(), calibration.inter_sha256
+    schedules = [
+        api.plan(replace(recipe, rho=rho, mac_reduction=None), vit.spec, acs, inter_sha256)
+        for rho in recipe.sweep
+    ]
+    prune = partial(api.prune, vit, calibration=calibration)
+    return measure_with(pair.dense.reference, prune, images, recipe)(schedules)
+
+
+def _save_chart(sweep: RhoSweep, model: str, path: Path) -> str:
+    """Draw the sweep; the picture's address for the page."""
+    from exporter.report.chart import png_address, throughput_chart  # noqa: PLC0415  (matplotlib is slow to load)
+
+    content = throughput_chart(sweep, model)
+    with written_beside(path) as partial:
+        partial.write_bytes(content)
+    return png_address(content)
+
+
+def _report(
+    pair: Pair[Side], proof: Proof, calibration: Calibration, sweep: RhoSweep | None, recipe: Recipe
+) -> Report:
     pruned = pair.pruned.reference
     comparison = proof.comparison
     return Report(
@@ -115,6 +153,7 @@ def _report(pair: Pair[Side], proof: Proof, calibration: Calibration, recipe: Re
         skipped_images=calibration.record.skipped,
         versions=dict(_versions()),
         hardware=environment(recipe.threads),
+        sweep=sweep,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from exporter.errors import ArtefactError
+from exporter.tensor_names import KEY_PREFIX
 
 __all__ = ["inspect_artefact"]
 
@@ -45,8 +46,9 @@ def _onnx(path: Path) -> Described:
             "inputs": [str(each) for each in runner.inputs],
             "outputs": [str(each) for each in runner.outputs],
         }
-    prefix = "star_export."
-    own = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
+    own = {
+        key.removeprefix(KEY_PREFIX): value for key, value in metadata.items() if key.startswith(KEY_PREFIX)
+    }
     if not own:
         raise ArtefactError(str(path), "an ONNX model without our metadata", "one that star-export made")
     parsed = {key: json.loads(value) if value.startswith("{") else value for key, value in own.items()}

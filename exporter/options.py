@@ -5,7 +5,7 @@ import ast
 import dataclasses
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,10 +40,12 @@ def add_flags(parser: Any, settings: type, names: Iterable[str] | None = None) -
             "default": argparse.SUPPRESS,
             "help": each.metadata["help"].replace("%", "%%"),
         }
-        if each.default not in (None, dataclasses.MISSING):
-            given["help"] += f" Default: {_shown(each.default)}."
+        if each.default not in (None, (), dataclasses.MISSING):
+            given["help"] += f" Default: {_shown(each.default, kind)}."
         if kind is bool:
             given["action"] = argparse.BooleanOptionalAction
+        elif _is_list(kind):
+            given |= {"type": _list_of(typing.get_args(kind)[0]), "metavar": "A,B,…"}
         elif typing.get_origin(kind) is tuple:
             given |= {"type": float, "nargs": len(typing.get_args(kind))}
         elif typing.get_origin(kind) is dict:
@@ -95,6 +97,8 @@ def from_table(settings: type, table: Mapping[str, Any], source: str) -> dict[st
             value = plain(value)  # noqa: PLW2901
         if plain is tuple and isinstance(value, list):
             value = tuple(value)  # noqa: PLW2901
+            if not all(isinstance(each, int | float) for each in value):
+                raise RecipeError(f"{source}: {key}", repr(value), "a list of numbers")
         if not isinstance(value, plain) or (plain is not bool and isinstance(value, bool)):
             raise RecipeError(f"{source}: {key}", repr(value), f"a {plain.__name__}")
         if choices[key] and value not in choices[key]:
@@ -131,11 +135,27 @@ def _pairs(flag: str, texts: Sequence[str]) -> dict[str, Any]:
     return pairs
 
 
+def _is_list(kind: Any) -> bool:
+    """A tuple of any length, whose flag is one word with commas."""
+    return typing.get_origin(kind) is tuple and typing.get_args(kind)[-1] is Ellipsis
+
+
+def _list_of(kind: type) -> Callable[[str], tuple[Any, ...]]:
+    def values(text: str) -> tuple[Any, ...]:
+        return tuple(kind(each) for each in text.split(",") if each)
+
+    # argparse names the type of a value that it refuses.
+    values.__name__ = f"list of {kind.__name__}"
+    return values
+
+
 def _without_none(kind: Any) -> Any:
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         return next(each for each in typing.get_args(kind) if each is not type(None))
     return kind
 
 
-def _shown(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+def _shown(value: Any, kind: Any) -> str:
+    if not isinstance(value, tuple):
+        return str(value)
+    return ("," if _is_list(kind) else " ").join(map(str, value))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,14 +16,13 @@ from exporter.parity import ParityReport
 from exporter.progress import Stages
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.recipe import Recipe
+from exporter.records import Pair
 from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.tensor_names import IMAGES
 
-__all__ = ["Pair", "Proof", "Side", "prove"]
+__all__ = ["Proof", "Side", "prove"]
 
 WARMUP_ROUNDS = 3
-
-T = TypeVar("T")
 
 Array = np.ndarray[Any, Any]
 
@@ -39,14 +38,6 @@ class Side:
     def runner(self, threads: int) -> OnnxRuntimeRunner:
         """The file on ONNX Runtime."""
         return OnnxRuntimeRunner(self.path, threads=threads)
-
-
-@dataclass(frozen=True)
-class Pair(Generic[T]):
-    """The dense and the pruned model, or what was measured of each on the same images or in the same run."""
-
-    dense: T
-    pruned: T
 
 
 @dataclass(frozen=True)

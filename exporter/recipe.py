@@ -72,6 +72,8 @@ class Recipe:
     )
     anchors: str = option("minmax", "Where rates of 1 and rho are put.", ("minmax", "endpoints"))
 
+    round_to: int = option(1, "Token counts are rounded up to a multiple of this.")
+
     target: str = option("onnxruntime-fp32", "The runtime and precision to lower for.")
     flavour: str | None = option(
         None,
@@ -82,6 +84,9 @@ class Recipe:
     batch: int = option(8, "Images per run in the throughput comparison.")
     rounds: int = option(20, "Rounds of the throughput comparison; 0 leaves it out.")
     threads: int = option(0, "CPU threads of the runtime; 0 is one a physical core.")
+    sweep: tuple[float, ...] = option(
+        (), "Also measure these rho, e.g. 0.9,0.7,0.5, and draw throughput against MACs."
+    )
 
     def __post_init__(self) -> None:
         """Raise RecipeError for a value that no stage would take."""
@@ -92,6 +97,7 @@ class Recipe:
             ("batch", 1),
             ("rounds", 0),
             ("threads", 0),
+            ("round_to", 1),
         ):
             if getattr(self, name) < least:
                 raise RecipeError(name, str(getattr(self, name)), f"at least {least}")
@@ -100,6 +106,9 @@ class Recipe:
             raise RecipeError("preprocess", f"the key {unknown[0]!r}", f"one of {', '.join(PREPROCESS_KEYS)}")
         if 0 < self.rounds < LEAST_ROUNDS:
             raise RecipeError("rounds", str(self.rounds), f"0, or at least {LEAST_ROUNDS} for quartiles")
+        if self.sweep and not (self.rounds and all(0.0 < rho <= 1.0 for rho in self.sweep)):
+            got = f"{','.join(map(str, self.sweep))} in {self.rounds} rounds"
+            raise RecipeError("sweep", got, "values in (0, 1], and rounds to measure them in")
         if self.rho is not None and self.mac_reduction is not None:
             raise RecipeError("rho and mac_reduction", "both", "one of them")
         if self.mac_reduction is not None and not 0.0 < self.mac_reduction < 1.0:

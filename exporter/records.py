@@ -10,14 +10,24 @@ import types
 import typing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from exporter.errors import ArtefactError
 from exporter.files import written_beside
 
-__all__ = ["ModelSpec", "Preprocessing", "Schedule", "from_json", "load_json", "save_json", "to_json"]
+__all__ = [
+    "ModelSpec",
+    "Pair",
+    "Preprocessing",
+    "Schedule",
+    "from_json",
+    "load_json",
+    "save_json",
+    "to_json",
+]
 
 RecordT = TypeVar("RecordT")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -74,6 +84,7 @@ class Schedule:
     image. `rates[l]` is p of layer l+1, a float32 value. `keep[l]` is the count after that layer when every layer
     keeps k(p, n) of what the one before left: what STAR keeps, and the most that a-STAR keeps of any image.
     `inter_sha256` names the inter-layer scores that the schedule was made with, "" where the scorer reads none.
+    `tile` is what token counts were rounded up to a multiple of.
     """
 
     method: str
@@ -87,6 +98,7 @@ class Schedule:
     acs: tuple[float, ...] | None
     seed: int
     inter_sha256: str = ""
+    tile: int = 1
 
     @property
     def adaptive(self) -> bool:
@@ -100,6 +112,14 @@ class Schedule:
             return tuple(layer for layer, rate in enumerate(self.rates) if rate < 1.0)
         before = (self.num_patches, *self.keep[:-1])
         return tuple(layer for layer, (n, k) in enumerate(zip(before, self.keep, strict=True)) if k < n)
+
+
+@dataclass(frozen=True)
+class Pair(Generic[T]):
+    """The dense and the pruned model, or what was measured of each on the same images or in the same run."""
+
+    dense: T
+    pruned: T
 
 
 def to_json(record: object) -> str:

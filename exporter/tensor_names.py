@@ -1,4 +1,4 @@
-"""The tensor names that lowering writes into a model and that every runner is asked for.
+"""The names that lowering writes into a model and that every runner is asked for: tensors, metadata.
 
 A pruning layer is named by its 1-based number with two digits: `keep_03` holds the patches that layer 3
 keeps, ascending, counted within the patches that reached it; `score_03` their log fused scores. Where images
@@ -8,7 +8,9 @@ keep different numbers of patches, `count_03` is how many of each row of `keep_0
 from collections.abc import Iterable
 
 __all__ = [
+    "CONTEXT",
     "IMAGES",
+    "KEY_PREFIX",
     "LOGITS",
     "class_row_name",
     "context_name",
@@ -21,6 +23,9 @@ __all__ = [
 
 IMAGES = "images"
 LOGITS = "logits"
+# What our keys in a model's metadata begin with.
+KEY_PREFIX = "star_export."
+CONTEXT = "context_"
 _KEEP = "keep_"
 
 
@@ -51,7 +56,7 @@ def class_row_name(layer: int) -> str:
 
 def context_name(layer: int) -> str:
     """Name of what the attention of a 1-based layer gives, head by head."""
-    return f"context_{layer:02d}"
+    return f"{CONTEXT}{layer:02d}"
 
 
 def keep_layers(names: Iterable[str]) -> tuple[int, ...]:

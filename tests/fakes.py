@@ -1,13 +1,13 @@
-"""A runner that is a NumPy function, so that a test decides what a model answers."""
+"""A runner that is a NumPy function, and a clock that a test turns: it decides what a model answers, and when."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from exporter.runners.base import Feed, Runner, TensorInfo
 
-__all__ = ["NumpyRunner"]
+__all__ = ["NumpyRunner", "TurnedClock", "forever"]
 
 
 class NumpyRunner(Runner):
@@ -40,3 +40,27 @@ class NumpyRunner(Runner):
 
     def _run(self, feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
         return self.function(feed)
+
+
+class TurnedClock:
+    """Stands still but while a runner runs."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.ran: list[str] = []
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def runner(self, name: str, times_s: Iterator[float]) -> NumpyRunner:
+        def run(_: object) -> dict[str, np.ndarray[Any, Any]]:
+            self.now_s += next(times_s)
+            self.ran.append(name)
+            return {}
+
+        return NumpyRunner(run, (TensorInfo("images", ("batch", 3), "float32"),), (), name)
+
+
+def forever(value: float) -> Iterator[float]:
+    while True:
+        yield value

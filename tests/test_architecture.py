@@ -26,10 +26,11 @@ ORDER = (
     ("accuracy", "benchmark"),
     ("parity",),
     ("batches", "reference"),
-    ("checking", "delivery"),
+    ("benching", "checking", "delivery"),
     ("proof",),
     ("report",),
     ("api", "inspection"),
+    ("searching",),
     ("compilation",),
     ("cli", "training"),
     ("__main__",),
@@ -40,10 +41,11 @@ RANK = {name: rank for rank, row in enumerate(ORDER) for name in row}
 OWNERS = {
     "onnxruntime": ("runners/onnxruntime_runner.py",),
     "onnxscript": ("lowering/markers.py",),
+    "matplotlib": ("report/chart.py",),
     "jinja2": ("report/page.py",),
     "rich": ("cli/output.py", "training/"),
     "timm": ("models/", "calibration/pixels.py", "training/"),
-    "onnx": ("lowering/", "retain/onnx_function.py", "checking.py", "proof.py", "api.py"),
+    "onnx": ("lowering/", "retain/onnx_function.py", "benching.py", "checking.py", "proof.py", "api.py"),
     "onnx_graphsurgeon": ("lowering/",),
 }
 
@@ -98,6 +100,7 @@ HEAVY = (
     "PIL",
     "rich",
     "jinja2",
+    "matplotlib",
     "safetensors",
     "sklearn",
     "jaxtyping",

@@ -47,6 +47,15 @@ def test_flags_become_values_of_their_type() -> None:
     assert recipe.preprocess == {"mean": (0.5, 0.5, 0.5)}
 
 
+def test_a_list_is_one_word_with_commas_or_a_toml_list(tmp_path: Path) -> None:
+    assert parse("--sweep", "0.9,0.7,1").sweep == (0.9, 0.7, 1.0)
+    (tmp_path / "r.toml").write_text("sweep = [0.9, 0.7, 1]\n")
+    assert read_recipe(tmp_path / "r.toml")["sweep"] == (0.9, 0.7, 1)
+    (tmp_path / "r.toml").write_text("sweep = ['high']\n")
+    with pytest.raises(RecipeError, match="a list of numbers"):
+        read_recipe(tmp_path / "r.toml")
+
+
 def test_flags_go_over_a_recipe() -> None:
     arguments = argparse.Namespace(rho=0.8, out=Path("x"))
     recipe = from_flags(Recipe, arguments, {"rho": 0.7, "model": "m"})

@@ -61,4 +61,9 @@ def _print(report: "Report", out: Path) -> None:
             f"{report.comparison.verdict}: {report.comparison.speedup:.2f} × (quartiles {low:.2f} to {high:.2f}), "
             f"E = {report.comparison.efficiency:.2f} of what the MACs promise"
         )
+    for point in report.sweep.points if report.sweep else ():
+        lines.append(
+            f"rho {point.rho:.4g}: {point.gmacs:.3f} GMACs, {point.throughput.images_per_s:.1f} images/s, "
+            f"{point.comparison.verdict}, {point.comparison.speedup:.2f} ×"
+        )
     print_lines([*lines, f"the whole report: {out / 'report.html'}"])

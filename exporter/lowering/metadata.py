@@ -8,10 +8,9 @@ import exporter
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import to_json
 from exporter.targets import Target
+from exporter.tensor_names import KEY_PREFIX
 
-__all__ = ["KEY_PREFIX", "stamp"]
-
-KEY_PREFIX = "star_export."
+__all__ = ["stamp"]
 
 
 def stamp(model: onnx.ModelProto, pruned: PrunedViT, target: Target) -> onnx.ModelProto:

@@ -1,6 +1,6 @@
-"""Two variants of a shipped model, made from its own graph, that let its decisions be judged.
+"""Variants of a shipped model, made from its own graph: its decisions are judged by them, and what they cost.
 
-They are the same file but for the tensors that go in and out, so what they show is what is shipped.
+The first two are the same file but for the tensors that go in and out, so what they show is what is shipped.
 """
 
 import numpy as np
@@ -8,9 +8,11 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from exporter.errors import ArtefactError
+from exporter.lowering.passes.base import Facts
+from exporter.lowering.passes.slice_selection import slice_selection
 from exporter.tensor_names import count_name, keep_layers, keep_name
 
-__all__ = ["forced_twin", "tracing_twin"]
+__all__ = ["forced_twin", "selection_nodes", "sliced_twin", "tracing_twin"]
 
 
 def tracing_twin(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -38,6 +40,27 @@ def forced_twin(model: onnx.ModelProto) -> onnx.ModelProto:
         graph.inputs.append(decision)
     graph.cleanup().toposort()
     return gs.export_onnx(graph)
+
+
+def sliced_twin(model: onnx.ModelProto, facts: Facts) -> onnx.ModelProto:
+    """The model with every retention replaced by a plain slice to the same count; nothing scores patches any more.
+
+    Its answers mean nothing. Its time is what the token counts cost, without the choice.
+
+    Raises:
+        ArtefactError: The model has no pruning layer, or one that is not as lowering leaves it.
+    """
+    graph = gs.import_onnx(model)
+    _decisions(graph)
+    slice_selection(graph, facts)
+    graph.cleanup().toposort()
+    return gs.export_onnx(graph)
+
+
+def selection_nodes(model: onnx.ModelProto, sliced: onnx.ModelProto) -> frozenset[str]:
+    """Names of the nodes that choose and move patches: those that the sliced twin does without."""
+    before, after = ({node.name for node in each.graph.node} for each in (model, sliced))
+    return frozenset(before - after)
 
 
 def _decisions(graph: gs.Graph) -> list[gs.Variable]:

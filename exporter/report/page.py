@@ -13,8 +13,14 @@ from exporter.report.record import Report
 __all__ = ["save_page"]
 
 
-def save_page(report: Report, strips: Sequence[Strip], path: Path) -> None:
+def save_page(report: Report, strips: Sequence[Strip], path: Path, chart: str = "") -> None:
     """Write the page beside `path` and rename it.
+
+    Args:
+        report: What it says.
+        strips: Images and what is kept of them.
+        path: Where it goes.
+        chart: Address of the picture of `report.sweep`, "" where there is none.
 
     Raises:
         OutputError: The place cannot be written.
@@ -26,6 +32,7 @@ def save_page(report: Report, strips: Sequence[Strip], path: Path) -> None:
     text = environment.get_template("page.html").render(
         report=report,
         strips=strips,
+        chart=chart,
         verdicts=[explain(report.parity), explain(report.dense_parity)],
         layers=list(enumerate(zip(report.schedule.rates, report.schedule.keep, strict=True), start=1)),
     )

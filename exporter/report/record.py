@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from exporter.accuracy import Accuracy
 from exporter.benchmark import Comparison, Hardware, Throughput
+from exporter.benchmark.points import RhoSweep
 from exporter.parity import ParityReport
-from exporter.proof import Pair
-from exporter.records import Schedule
+from exporter.records import Pair, Schedule
 
 __all__ = ["Gmacs", "Report"]
 
@@ -27,7 +27,7 @@ class Gmacs:
 
 @dataclass(frozen=True)
 class Report:
-    """A compilation. `accuracy` is None without labels, the times are None where none were measured.
+    """A compilation. `accuracy` is None without labels, times and `sweep` are None where none were measured.
 
     `passed` says whether both lowered models are their PyTorch references; `speedup` and `efficiency` are those of
     `comparison`, at `batch` images a run.
@@ -53,3 +53,4 @@ class Report:
     skipped_images: int
     versions: dict[str, str]
     hardware: Hardware
+    sweep: RhoSweep | None = None

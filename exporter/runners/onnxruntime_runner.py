@@ -55,6 +55,7 @@ class OnnxRuntimeRunner(Runner):
         name: str = "",
         providers: Sequence[str] = (_CPU,),
         threads: int = 0,
+        profile_prefix: Path | None = None,
     ) -> None:
         """Name the model; it is read when the runner is entered.
 
@@ -63,10 +64,12 @@ class OnnxRuntimeRunner(Runner):
             name: What errors and reports call it; the file's name where it is empty.
             providers: Execution providers by ONNX Runtime's names, the preferred one first.
             threads: CPU threads within an operator; 0 leaves it to ONNX Runtime, one a physical core.
+            profile_prefix: Where the session keeps a profile, which costs time; see `end_profiling`.
         """
         self._source = str(model) if isinstance(model, Path) else name or "an ONNX model in memory"
         super().__init__(name or (model.name if isinstance(model, Path) else "onnxruntime"))
         self._model, self._providers, self._threads = model, tuple(providers), threads
+        self._profile_prefix = profile_prefix
         self._session: Any = None
         self._errors: tuple[type[Exception], ...] = ()
         self._inputs: tuple[TensorInfo, ...] = ()
@@ -87,16 +90,24 @@ class OnnxRuntimeRunner(Runner):
         self._known(())
         return dict(self._session.get_modelmeta().custom_metadata_map)
 
+    def end_profiling(self) -> Path:
+        """Close the profile that `profile_prefix` asked for; the JSON file it is in."""
+        self._known(())
+        return Path(self._session.end_profiling())
+
     def _activate(self) -> None:
         runtime = _import_onnxruntime()
         state = runtime.capi.onnxruntime_pybind11_state
         self._errors = tuple(getattr(state, error) for error in _ERRORS)
         _check_available(self._providers, runtime.get_available_providers())
         model = str(self._model) if isinstance(self._model, Path) else self._model
+        options = _options(runtime, self._threads)
+        if self._profile_prefix is not None:
+            options.enable_profiling, options.profile_file_prefix = True, str(self._profile_prefix)
         try:
             # Without fallback: a provider that fails must not become another one between two runs.
             session = runtime.InferenceSession(
-                model, _options(runtime, self._threads), providers=list(self._providers), enable_fallback=0
+                model, options, providers=list(self._providers), enable_fallback=0
             )
         except self._errors as error:
             raise ArtefactError(self._source, _reason(error), "an ONNX model that loads") from None

@@ -24,11 +24,18 @@ def keep_count(rate: float, patches: int) -> int:
     return min(max(math.ceil(product), 1), patches)
 
 
-def counts(rates: Sequence[float], num_patches: int) -> tuple[int, ...]:
-    """Patches left after each layer, each rate taken of the current count."""
+def counts(
+    rates: Sequence[float], num_patches: int, tile: int = 1, num_prefix_tokens: int = 0
+) -> tuple[int, ...]:
+    """Patches left after each layer, each rate taken of the current count.
+
+    Where a layer prunes, its tokens (patches and prefix tokens) are rounded up to a multiple of `tile`, but never
+    to more than it had.
+    """
     left, kept = num_patches, []
     for rate in rates:
-        left = keep_count(rate, left)
+        tokens = num_prefix_tokens + keep_count(rate, left)
+        left = min(left, tokens + -tokens % tile - num_prefix_tokens)
         kept.append(left)
     return tuple(kept)
 

@@ -172,7 +172,7 @@ def test_a_flag_that_is_none_is_one_line(star_export: Command, flags: list[str],
 
 
 def test_help_of_every_verb(star_export: Command) -> None:
-    for verb in ("calibrate", "plan", "export", "check", "compile", "inspect"):
+    for verb in ("calibrate", "plan", "search", "export", "check", "bench", "compile", "inspect"):
         assert star_export(verb, "--help").code == 0
 
 

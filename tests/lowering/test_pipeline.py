@@ -10,7 +10,6 @@ import torch
 
 from exporter.calibration.pixels import normalise
 from exporter.errors import ModelError
-from exporter.lowering.metadata import KEY_PREFIX
 from exporter.lowering.pipeline import lower, save_onnx
 from exporter.models.base import PrunableViT
 from exporter.models.registry import ModelRequest, describe
@@ -19,6 +18,7 @@ from exporter.records import Preprocessing, Schedule, from_json
 from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
 from exporter.targets import ONNXRUNTIME
+from exporter.tensor_names import KEY_PREFIX
 from tests.vits import FAMILIES, make_vit, random_images
 
 RATES = {1: 0.8, 2: 0.7, 4: 0.5}

@@ -39,11 +39,23 @@ def test_the_number_of_acs_values_must_be_the_depth(tiny_vit: PrunableViT) -> No
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"alpha": 1.2}, "alpha"), ({"alpha": -0.1}, "alpha"), ({"scorer": "best"}, "fused")],
+    [
+        ({"alpha": 1.2}, "alpha"),
+        ({"alpha": -0.1}, "alpha"),
+        ({"scorer": "best"}, "fused"),
+        ({"tile": 0}, "multiple"),
+    ],
 )
 def test_settings_out_of_range(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ScheduleError, match=message):
         ScheduleSettings(**settings)  # type: ignore[arg-type]
+
+
+def test_rounded_counts_fit_and_say_so(tiny_vit: PrunableViT) -> None:
+    schedule = star_schedule(tiny_vit.spec, ACS, 0.5, ScheduleSettings(tile=4))
+    assert schedule.keep == (16, 15, 15, 11)  # with the class token, multiples of 4
+    assert schedule.tile == 4
+    check_fits(schedule, tiny_vit.spec)
 
 
 def test_check_fits_names_the_layer(tiny_vit: PrunableViT) -> None:
@@ -53,6 +65,8 @@ def test_check_fits_names_the_layer(tiny_vit: PrunableViT) -> None:
         (replace(good, rates=(1.0, 0.0, 1.0, 1.0)), "layer 2"),
         (replace(good, keep=(16, 8, 9, 8)), "layer 3"),
         (replace(good, num_patches=17), "17 patches"),
+        (replace(good, tile=4), r"8 patches \| need 11"),
+        (replace(good, tile=0), "multiple of token counts"),
         (replace(good, rates=good.rates[:3], keep=good.keep[:3]), "3 layers"),
     ):
         with pytest.raises(ScheduleError, match=message):

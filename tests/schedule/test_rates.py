@@ -118,3 +118,29 @@ def test_manual_rates_leave_other_layers_whole() -> None:
 def test_manual_rates_name_the_layer(rates: dict[int, float], message: str) -> None:
     with pytest.raises(ScheduleError, match=message):
         manual_rates(rates, 3)
+
+
+@given(
+    rates=st.lists(st.floats(0.05, 1.0), min_size=1, max_size=12),
+    patches=st.integers(1, 300),
+    tile=st.integers(1, 32),
+    prefix=st.integers(0, 5),
+)
+def test_rounded_counts_are_multiples_or_what_was_there(
+    rates: list[float], patches: int, tile: int, prefix: int
+) -> None:
+    before = patches
+    for rate, after in zip(rates, counts(rates, patches, tile, prefix), strict=True):
+        least = keep_count(rate, before)
+        assert least <= after <= before
+        assert after == before or ((after + prefix) % tile == 0 and after < least + tile)
+        before = after
+
+
+def test_a_tile_of_one_changes_nothing() -> None:
+    rates = [1.0, 0.7, 0.9, 0.33]
+    assert counts(rates, 196, 1, 2) == counts(rates, 196)
+
+
+def test_tokens_are_what_is_rounded_prefix_and_patches() -> None:
+    assert counts([0.7, 0.7], 196, 8, 1) == (143, 103)  # 144 and 104 tokens

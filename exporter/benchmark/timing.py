@@ -4,14 +4,11 @@ A machine's speed drifts while it is measured. Every round therefore runs every 
 order, and a speed-up is the median of the rounds' own ratios, with the quartiles that say how sure it is.
 """
 
-import os
-import platform
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,16 +16,21 @@ from exporter.errors import UserError
 from exporter.runners.base import Feed, Runner
 
 __all__ = [
+    "LEAST_ROUNDS",
+    "Clock",
     "Comparison",
-    "Hardware",
+    "Ratio",
     "Throughput",
     "compare_speed",
-    "environment",
+    "ratio_of",
     "throughput",
 ]
 
+# Seconds, from any start.
+Clock: TypeAlias = Callable[[], float]
+
 # A quartile of fewer rounds is one round's word.
-_LEAST_ROUNDS = 5
+LEAST_ROUNDS = 5
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,14 @@ class Throughput:
     p99_ms: float
     quartiles_ms: tuple[float, float]
     rounds_ms: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One runner's time over another's, round by round: the median and the quartiles of the rounds' own ratios."""
+
+    median: float
+    quartiles: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -59,17 +69,6 @@ class Comparison:
     efficiency: float | None
 
 
-@dataclass(frozen=True)
-class Hardware:
-    """Where a number was measured; `threads` is what the runners were given, None for their own choice."""
-
-    cpu_model: str
-    usable_cpus: int
-    threads: int | None
-    system: str
-    versions: dict[str, str]
-
-
 def throughput(
     runners: Mapping[str, Runner],
     feed: Feed,
@@ -77,7 +76,7 @@ def throughput(
     batch: int,
     rounds: int,
     warmup: int,
-    clock: Callable[[], float] = time.perf_counter,
+    clock: Clock = time.perf_counter,
 ) -> dict[str, Throughput]:
     """Time every runner on the same feed, interleaved.
 
@@ -121,26 +120,26 @@ def compare_speed(
     Raises:
         UserError: The two were not measured in the same rounds on the same batch.
     """
-    if (dense.batch, len(dense.rounds_ms)) != (pruned.batch, len(pruned.rounds_ms)):
-        got = f"batch {pruned.batch} in {len(pruned.rounds_ms)} rounds"
-        raise UserError("pruned", got, f"batch {dense.batch} in {len(dense.rounds_ms)} rounds, as dense has")
-    low, speedup, high = np.percentile(np.divide(dense.rounds_ms, pruned.rounds_ms), [25, 50, 75]).tolist()
+    measured = ratio_of(dense, pruned)
+    low, high = measured.quartiles
     verdict = "faster" if low > 1 else "slower" if high < 1 else "undecided"
-    ratio = macs[0] / macs[1] if macs else None
-    return Comparison(speedup, (low, high), verdict, ratio, speedup / ratio if ratio else None)
+    mac_ratio = macs[0] / macs[1] if macs else None
+    efficiency = measured.median / mac_ratio if mac_ratio else None
+    return Comparison(measured.median, measured.quartiles, verdict, mac_ratio, efficiency)
 
 
-def environment(threads: int | None = None) -> Hardware:
-    """This machine, and the versions of NumPy and of the runtimes that are loaded."""
-    loaded = {name: sys.modules.get(name) for name in ("numpy", "onnxruntime", "torch")}
-    versions = {name: str(module.__version__) for name, module in loaded.items() if module}
-    return Hardware(
-        cpu_model=_cpu_model(Path("/proc/cpuinfo")),
-        usable_cpus=_usable_cpus(),
-        threads=threads,
-        system=f"{platform.system()} {platform.machine()}",
-        versions={"python": platform.python_version(), **versions},
-    )
+def ratio_of(base: Throughput, other: Throughput) -> Ratio:
+    """The time of `base` over that of `other`, from one call of `throughput`.
+
+    Raises:
+        UserError: The two were not measured in the same rounds on the same batch.
+    """
+    if (base.batch, len(base.rounds_ms)) != (other.batch, len(other.rounds_ms)):
+        got = f"batch {other.batch} in {len(other.rounds_ms)} rounds"
+        expected = f"batch {base.batch} in {len(base.rounds_ms)} rounds, as the other"
+        raise UserError("two models to compare", got, expected)
+    low, median, high = np.percentile(np.divide(base.rounds_ms, other.rounds_ms), [25, 50, 75]).tolist()
+    return Ratio(median, (low, high))
 
 
 def _summary(batch: int, times_s: list[float]) -> Throughput:
@@ -154,26 +153,9 @@ def _summary(batch: int, times_s: list[float]) -> Throughput:
 def _check(runners: Mapping[str, Runner], feed: Feed, batch: int, rounds: int, warmup: int) -> None:
     if not runners:
         raise UserError("runners", "none", "at least one")
-    if batch < 1 or rounds < _LEAST_ROUNDS or warmup < 0:
+    if batch < 1 or rounds < LEAST_ROUNDS or warmup < 0:
         got = f"batch={batch}, rounds={rounds}, warmup={warmup}"
-        raise UserError("benchmark", got, f"batch >= 1, rounds >= {_LEAST_ROUNDS}, warmup >= 0")
+        raise UserError("benchmark", got, f"batch >= 1, rounds >= {LEAST_ROUNDS}, warmup >= 0")
     for name, array in feed.items():
         if array.shape[:1] != (batch,):
             raise UserError(f"input {name}", str(list(array.shape)), f"{batch} images")
-
-
-def _usable_cpus() -> int:
-    """CPUs that this process may use, which in a container are fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _cpu_model(cpuinfo: Path) -> str:
-    """Linux keeps the model's name in a file of its own, where `platform` has the architecture at best."""
-    if cpuinfo.is_file():
-        for line in cpuinfo.read_text(encoding="utf-8").splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() == "model name" and value.strip():
-                return value.strip()
-    return platform.processor() or platform.machine() or "unknown"

@@ -1,44 +1,14 @@
 """Speed is measured with a clock that the tests turn themselves: no test depends on this machine's."""
 
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from exporter import benchmark
-from exporter.benchmark import Comparison, Throughput, compare_speed, environment, throughput
+from exporter.benchmark import Comparison, Ratio, Throughput, compare_speed, ratio_of, throughput
 from exporter.errors import UserError
 from exporter.records import from_json, to_json
-from exporter.runners.base import TensorInfo
-from tests.fakes import NumpyRunner
+from tests.fakes import TurnedClock, forever
 
 FEED = {"images": np.zeros((4, 3), np.float32)}
-
-
-class Clock:
-    """Stands still but while a runner runs."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-        self.ran: list[str] = []
-
-    def __call__(self) -> float:
-        return self.now_s
-
-    def runner(self, name: str, times_s: Iterator[float]) -> NumpyRunner:
-        def run(_: object) -> dict[str, np.ndarray]:
-            self.now_s += next(times_s)
-            self.ran.append(name)
-            return {}
-
-        return NumpyRunner(run, (TensorInfo("images", ("batch", 3), "float32"),), (), name)
-
-
-def forever(value: float) -> Iterator[float]:
-    while True:
-        yield value
 
 
 def measured(*rounds_ms: float, batch: int = 4) -> Throughput:
@@ -46,7 +16,7 @@ def measured(*rounds_ms: float, batch: int = 4) -> Throughput:
 
 
 def test_rounds_are_interleaved_in_alternating_order() -> None:
-    clock = Clock()
+    clock = TurnedClock()
     runners = {name: clock.runner(name, forever(1.0)) for name in ("dense", "pruned")}
     throughput(runners, FEED, batch=4, rounds=5, warmup=1, clock=clock)
     forward, back = ["dense", "pruned"], ["pruned", "dense"]
@@ -54,7 +24,7 @@ def test_rounds_are_interleaved_in_alternating_order() -> None:
 
 
 def test_the_numbers_come_from_the_timed_rounds_alone() -> None:
-    clock = Clock()
+    clock = TurnedClock()
     times_s = iter([9.0, 9.0, 0.010, 0.020, 0.030, 0.040, 0.050])
     result = throughput({"a": clock.runner("a", times_s)}, FEED, batch=4, rounds=5, warmup=2, clock=clock)[
         "a"
@@ -66,7 +36,7 @@ def test_the_numbers_come_from_the_timed_rounds_alone() -> None:
 
 
 def test_runners_are_freed_after_the_last_round() -> None:
-    clock = Clock()
+    clock = TurnedClock()
     runner = clock.runner("a", forever(1.0))
     throughput({"a": runner}, FEED, batch=4, rounds=5, warmup=0, clock=clock)
     assert (runner.activations, runner.deactivations) == (1, 1)
@@ -114,7 +84,7 @@ def test_other_rounds_or_another_batch_are_not_compared(other: Throughput) -> No
 
 @pytest.mark.parametrize(("batch", "rounds", "warmup"), [(0, 5, 0), (4, 4, 0), (4, 5, -1), (8, 5, 0)])
 def test_settings_that_measure_nothing_are_one_line(batch: int, rounds: int, warmup: int) -> None:
-    clock = Clock()
+    clock = TurnedClock()
     with pytest.raises(UserError):
         throughput(
             {"a": clock.runner("a", forever(1.0))},
@@ -127,38 +97,24 @@ def test_settings_that_measure_nothing_are_one_line(batch: int, rounds: int, war
     assert clock.ran == []
 
 
+def test_a_ratio_of_times_is_taken_round_by_round() -> None:
+    assert ratio_of(measured(12, 24, 36, 48, 60), measured(10, 20, 30, 40, 50)) == Ratio(1.2, (1.2, 1.2))
+    with pytest.raises(UserError, match="batch 4 in 6 rounds"):
+        ratio_of(measured(*[1.0] * 5), measured(*[1.0] * 6))
+
+
 def test_no_runner_is_an_error() -> None:
     with pytest.raises(UserError, match="runners"):
         throughput({}, FEED, batch=4, rounds=5, warmup=0)
 
 
 def test_the_real_clock_runs() -> None:
-    runner = Clock().runner("a", forever(0.0))
+    runner = TurnedClock().runner("a", forever(0.0))
     assert throughput({"a": runner}, FEED, batch=4, rounds=5, warmup=1)["a"].median_ms > 0
 
 
-def test_the_environment_names_what_is_loaded_and_loads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "torch", raising=False)
-    here = environment(threads=2)
-    assert "torch" not in here.versions
-    assert here.versions["numpy"] == np.__version__
-    assert (here.threads, here.usable_cpus >= 1, bool(here.cpu_model)) == (2, True, True)
-    assert from_json(type(here), to_json(here), source="here") == here
-
-
-def test_the_cpu_model_is_found_or_falls_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n")
-    assert benchmark._cpu_model(cpuinfo) == "Some CPU @ 2 GHz"
-    monkeypatch.setattr("platform.processor", lambda: "")
-    monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    cpuinfo.write_text("processor\t: 0\n")
-    assert benchmark._cpu_model(cpuinfo) == "aarch64"
-    assert benchmark._cpu_model(tmp_path / "none") == "aarch64"
-
-
 def test_results_survive_json() -> None:
-    clock = Clock()
+    clock = TurnedClock()
     result = throughput(
         {"a": clock.runner("a", forever(0.1))}, FEED, batch=4, rounds=5, warmup=0, clock=clock
     )["a"]

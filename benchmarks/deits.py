@@ -1,0 +1,50 @@
+"""DeiT with random weights and published schedules: speed follows from the structure alone."""
+
+from functools import cache
+
+import numpy as np
+import timm
+import torch
+
+from exporter.models.base import PrunableViT
+from exporter.models.registry import adapt
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.records import Schedule
+from exporter.schedule.plan import ScheduleSettings, keep_everything, star_schedule
+
+__all__ = ["MODELS", "deit", "dense", "prune", "schedule"]
+
+# The authors' average cosine similarities, placed between the least and the largest. DeiT-T's are not published:
+# it has DeiT-S's.
+_DEIT_S = (0.222, 0.513, 0.295, 0.391, 0.237, 0.0, 0.776, 0.891, 0.740, 0.913, 1.0, 0.971)
+_DEIT_B = (0.007, 0.591, 0.492, 0.374, 0.453, 0.0, 0.186, 0.792, 1.0, 0.473, 0.832, 0.661)
+_ACS = {
+    "deit_tiny_patch16_224": _DEIT_S,
+    "deit_small_patch16_224": _DEIT_S,
+    "deit_base_patch16_224": _DEIT_B,
+}
+MODELS = tuple(_ACS)
+
+
+@cache
+def deit(name: str) -> PrunableViT:
+    """The network of that name with seeded weights."""
+    torch.manual_seed(0)
+    return adapt(timm.create_model(name).eval(), name)
+
+
+def schedule(name: str, rho: float, tile: int = 1) -> Schedule:
+    """STAR's schedule, with token counts rounded up to a multiple of `tile`."""
+    return star_schedule(deit(name).spec, _ACS[name], rho, ScheduleSettings(tile=tile))
+
+
+def prune(asked: Schedule, name: str) -> PrunedViT:
+    """The pruned network; its inter-layer scores are noise."""
+    vit = deit(name)
+    inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
+    return PrunedViT(vit, asked, inter)
+
+
+def dense(name: str) -> PrunedViT:
+    """The network that keeps everything."""
+    return PrunedViT(deit(name), keep_everything(deit(name).spec))

@@ -1,0 +1,162 @@
+"""The dense model in every known ONNX form, in turns: is pruning compared with a fast one? Markdown on stdout.
+
+    python benchmarks/dense_forms.py --model deit_small_patch16_224 --batch 8
+
+Forms: PyTorch's exporters as they are, ONNX Runtime's transformer optimizer over it, onnxslim over it (pip install
+onnxslim; left out where it is missing), ours. The files stay in --folder and are used again; remove it after a
+change. A form whose error is large is another model, and its time means nothing.
+"""
+
+import argparse
+import importlib
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import torch
+from deits import MODELS, deit, dense
+
+from exporter.benchmark import Throughput, ratio_of, throughput
+from exporter.lowering.pipeline import lower, save_onnx
+from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.searching import noise
+from exporter.targets import ONNXRUNTIME
+
+OURS = "ours"
+COLUMNS = ("form", "nodes", "img/s", "median ms", "its time ÷ ours", "quartiles", "largest error")
+
+
+@dataclass(frozen=True)
+class Form:
+    """A way to make the file, from nothing or from the file of another form."""
+
+    name: str
+    make: Callable[[str, Path], None]
+
+
+def torch_export(model: str, path: Path, opset: int) -> None:
+    """PyTorch's own exporter, the batch dynamic, nothing after it."""
+    vit = deit(model)
+    example = (torch.zeros(2, *vit.spec.preprocessing.input_size),)
+    program = torch.onnx.export(
+        vit.model.eval(),
+        example,
+        dynamo=True,
+        input_names=["images"],
+        output_names=["logits"],
+        dynamic_shapes=({0: torch.export.Dim("batch")},),
+        opset_version=opset,
+        verbose=False,
+    )
+    assert program is not None
+    save_onnx(program.model_proto, path)
+
+
+def torchscript_export(model: str, path: Path) -> None:
+    """PyTorch's former exporter, which ONNX Runtime's optimizer was written for."""
+    vit = deit(model)
+    example = (torch.zeros(2, *vit.spec.preprocessing.input_size),)
+    torch.onnx.export(
+        vit.model.eval(),
+        example,
+        str(path),
+        dynamo=False,
+        input_names=["images"],
+        output_names=["logits"],
+        dynamic_axes={"images": {0: "batch"}, "logits": {0: "batch"}},
+        opset_version=17,
+    )
+
+
+def ort_transformers(model: str, path: Path, source: str) -> None:
+    """ONNX Runtime's offline optimizer for transformers."""
+    optimizer = importlib.import_module("onnxruntime.transformers.optimizer")
+    spec = deit(model).spec
+    optimized = optimizer.optimize_model(
+        str(path.with_name(f"{source}.onnx")), "vit", num_heads=spec.num_heads, hidden_size=spec.dim
+    )
+    save_onnx(optimized.model, path)
+
+
+def onnxslim(model: str, path: Path, source: str) -> None:
+    """Onnxslim's passes."""
+    del model
+    slim = importlib.import_module("onnxslim").slim
+    save_onnx(slim(onnx.load(path.with_name(f"{source}.onnx"))), path)
+
+
+def ours(model: str, path: Path) -> None:
+    """What `star-export export --dense` makes."""
+    save_onnx(lower(dense(model), ONNXRUNTIME), path)
+
+
+FORMS = (
+    Form("torch-18", lambda model, path: torch_export(model, path, 18)),
+    Form("torch-23", lambda model, path: torch_export(model, path, 23)),
+    Form("torchscript-17", torchscript_export),
+    Form(
+        "torchscript-17+ort-transformers", lambda model, path: ort_transformers(model, path, "torchscript-17")
+    ),
+    Form("torch-18+ort-transformers", lambda model, path: ort_transformers(model, path, "torch-18")),
+    Form("torch-23+ort-transformers", lambda model, path: ort_transformers(model, path, "torch-23")),
+    Form("torch-18+onnxslim", lambda model, path: onnxslim(model, path, "torch-18")),
+    Form("torch-23+onnxslim", lambda model, path: onnxslim(model, path, "torch-23")),
+    Form(OURS, ours),
+)
+
+
+def main() -> None:
+    """Make what is missing, measure all in turns, print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", default="deit_small_patch16_224", choices=MODELS, help="Which of them.")
+    parser.add_argument("--batch", type=int, default=8, help="Images a run.")
+    parser.add_argument("--rounds", type=int, default=20, help="Timed rounds.")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 is one a physical core.")
+    parser.add_argument("--folder", type=Path, default=Path("build/dense_forms"), help="Where the files go.")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    folder = options.folder / options.model
+    made = [form.name for form in FORMS if _made(form, options.model, folder / f"{form.name}.onnx")]
+    runners = {name: OnnxRuntimeRunner(folder / f"{name}.onnx", threads=options.threads) for name in made}
+    feed = {"images": noise(deit(options.model).spec, "float32", options.batch)}
+    errors = {name: _error(runner, options.model, feed) for name, runner in runners.items()}
+    times = throughput(runners, feed, batch=options.batch, rounds=options.rounds, warmup=3)
+    print(f"{options.model}, batch {options.batch}, {options.rounds} rounds\n")
+    print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
+    for name in sorted(made, key=lambda name: times[name].median_ms):
+        nodes = len(onnx.load(folder / f"{name}.onnx").graph.node)
+        print(_row(name, nodes, times[name], times[OURS], errors[name]))
+
+
+def _made(form: Form, model: str, path: Path) -> bool:
+    """Whether the file is there, or could be made; why not is said on stderr."""
+    if path.is_file():
+        return True
+    try:
+        form.make(model, path)
+    except ModuleNotFoundError as error:
+        print(f"{form.name}: left out, {error.name} is not installed", file=sys.stderr)
+        return False
+    return True
+
+
+def _error(runner: OnnxRuntimeRunner, model: str, feed: dict[str, np.ndarray]) -> float:
+    """The largest difference from PyTorch's logits, in their standard deviations."""
+    with torch.inference_mode(), runner:
+        expected = deit(model).model(torch.from_numpy(feed["images"])).numpy()
+        return float(np.abs(runner.run(feed)["logits"] - expected).max() / expected.std())
+
+
+def _row(name: str, nodes: int, times: Throughput, own: Throughput, error: float) -> str:
+    against = ratio_of(times, own)
+    low, high = against.quartiles
+    cells = (name, str(nodes), f"{times.images_per_s:.1f}", f"{times.median_ms:.1f}", f"{against.median:.3f}")
+    return f"| {' | '.join((*cells, f'{low:.3f} to {high:.3f}', f'{error:.1e}'))} |"
+
+
+if __name__ == "__main__":
+    main()

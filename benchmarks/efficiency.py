@@ -1,0 +1,112 @@
+"""How much of what the MACs promise arrives: DeiT-T, -S and -B at several batches. Markdown on stdout.
+
+    python benchmarks/efficiency.py --models deit_small_patch16_224 --batches 8
+
+Leaves a JSON record a model and batch in --folder, and the ONNX files that it measured. What is there is not
+measured again, so that a run can be cut into pieces, one model and one batch each; remove the folder after a change
+of the lowering. The table shows all that the folder has.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from deits import MODELS, deit, dense, prune, schedule
+
+from exporter.benching import bench
+from exporter.benchmark.settings import BenchSettings
+from exporter.lowering.pipeline import lower, save_onnx
+from exporter.records import Pair, save_json
+from exporter.searching import noise
+from exporter.targets import ONNXRUNTIME
+
+COLUMNS = (
+    *(
+        "model",
+        "rho",
+        "tile",
+        "batch",
+        "dense img/s",
+        "pruned img/s",
+        "speed-up",
+        "quartiles",
+        "",
+        "MACs",
+        "E",
+    ),
+    *("selection cost", "quartiles", "plain slices", "their E"),
+)
+
+
+def main() -> None:
+    """Measure what is missing and print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--models", nargs="*", default=list(MODELS), choices=MODELS, help="Which of them.")
+    parser.add_argument("--batches", type=int, nargs="*", default=[1, 4, 8, 32], help="Images a run.")
+    parser.add_argument("--rho", type=float, default=0.7, help="The least retention rate.")
+    parser.add_argument("--round-to", type=int, default=1, help="Token counts as a multiple of this.")
+    parser.add_argument("--rounds", type=int, default=20, help="Timed rounds.")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 is one a physical core.")
+    parser.add_argument("--folder", type=Path, default=Path("build/efficiency"), help="Where it all goes.")
+    options = parser.parse_args()
+    for model in options.models:
+        for batch in options.batches:
+            place = options.folder / f"{model}.rho{options.rho:g}.tile{options.round_to}.batch{batch}.json"
+            if not place.is_file():
+                print(f"measuring {place.stem}", file=sys.stderr)
+                _measure(model, batch, options, place)
+    print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
+    for place in sorted(options.folder.glob("*.json"), key=_order):
+        print(f"| {' | '.join(_row(place))} |")
+
+
+def _measure(model: str, batch: int, options: argparse.Namespace, place: Path) -> None:
+    files = _exported(model, options)
+    settings = BenchSettings(batches=(batch,), rounds=options.rounds, threads=options.threads, profile_runs=0)
+    save_json(bench(files, noise(deit(model).spec, "float32", batch), settings), place)
+
+
+def _exported(model: str, options: argparse.Namespace) -> Pair[Path]:
+    """The ONNX files, made where they are missing."""
+    files = Pair(
+        options.folder / f"{model}.dense.onnx",
+        options.folder / f"{model}.rho{options.rho:g}.tile{options.round_to}.onnx",
+    )
+    if not files.dense.is_file():
+        save_onnx(lower(dense(model), ONNXRUNTIME), files.dense)
+    if not files.pruned.is_file():
+        asked = schedule(model, options.rho, options.round_to)
+        save_onnx(lower(prune(asked, model), ONNXRUNTIME), files.pruned)
+    return files
+
+
+def _order(place: Path) -> tuple[int, str, int]:
+    """Small models first, small batches first."""
+    head, _, batch = place.stem.rpartition(".batch")
+    return MODELS.index(head.split(".", maxsplit=1)[0]), head, int(batch)
+
+
+def _row(place: Path) -> list[str]:
+    result = json.loads(place.read_text(encoding="utf-8"))
+    (at,) = result["batches"]
+    comparison, selection = at["comparison"], at["selection"]
+    tile = place.stem.split(".tile")[1].partition(".")[0]
+    return [
+        *(result["model"], f"{result['rho']:g}", tile, str(at["batch"])),
+        *(f"{at['throughput'][role]['images_per_s']:.1f}" for role in ("dense", "pruned")),
+        *(f"{comparison['speedup']:.3f}", _quartiles(comparison), comparison["verdict"]),
+        *(f"{comparison['mac_ratio']:.3f}", f"{comparison['efficiency']:.3f}"),
+        *(f"{selection['cost']['median']:.3f}", _quartiles(selection["cost"])),
+        *(f"{selection['ceiling']['speedup']:.3f}", f"{selection['ceiling']['efficiency']:.3f}"),
+    ]
+
+
+def _quartiles(ratio: dict[str, Any]) -> str:
+    low, high = ratio["quartiles"]
+    return f"{low:.3f} to {high:.3f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Throughput against MACs over rho for a DeiT with random weights: a PNG, and its numbers as JSON.
+
+    python benchmarks/rho_sweep.py --model deit_small_patch16_224 --batch 8 --out build/sweep
+
+Of a trained model, `star-export compile --sweep 0.9,0.7,0.5` draws the same into its report.
+"""
+
+import argparse
+from functools import partial
+from pathlib import Path
+
+from deits import MODELS, deit, dense, prune, schedule
+
+from exporter.files import written_beside
+from exporter.recipe import Recipe
+from exporter.records import save_json
+from exporter.report.chart import throughput_chart
+from exporter.searching import measure_with, noise
+
+
+def main() -> None:
+    """Measure all in one run and draw."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", default="deit_small_patch16_224", choices=MODELS, help="Which of them.")
+    parser.add_argument("--rhos", type=float, nargs="+", default=[0.9, 0.8, 0.7, 0.6, 0.5], help="Which rho.")
+    parser.add_argument("--round-to", type=int, default=1, help="Token counts as a multiple of this.")
+    parser.add_argument("--batch", type=int, default=8, help="Images a run.")
+    parser.add_argument("--rounds", type=int, default=20, help="Timed rounds.")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 is one a physical core.")
+    parser.add_argument("--out", type=Path, default=Path("build/sweep"), help="The path without its ending.")
+    options = parser.parse_args()
+    recipe = Recipe(batch=options.batch, rounds=options.rounds, threads=options.threads)
+    images = noise(deit(options.model).spec, "float32", options.batch)
+    measure = measure_with(dense(options.model), partial(prune, name=options.model), images, recipe)
+    sweep = measure([schedule(options.model, rho, options.round_to) for rho in options.rhos])
+    save_json(sweep, options.out.with_suffix(".json"))
+    with written_beside(options.out.with_suffix(".png")) as partial_file:
+        partial_file.write_bytes(throughput_chart(sweep, options.model))
+    for point in sweep.points:
+        low, high = point.comparison.quartiles
+        print(
+            f"rho {point.rho:g}: {point.gmacs:.3f} GMACs, {point.throughput.images_per_s:.1f} images/s, "
+            f"{point.comparison.speedup:.3f} × ({low:.3f} to {high:.3f}), E {point.comparison.efficiency:.3f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""Measure a dense and a pruned ONNX model of ours beside each other: their speed, and what it goes into."""
+
+import logging
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from exporter.benchmark import Hardware, environment
+from exporter.benchmark.batch_sweep import AtBatch, Contestants, break_even, measure_batches, resized
+from exporter.benchmark.breakdown import breakdown
+from exporter.benchmark.settings import BenchSettings
+from exporter.benchmark.subjects import Subject, read_pair
+from exporter.benchmark.timing import Clock
+from exporter.progress import Silent, Stages
+from exporter.records import Pair
+from exporter.runners.onnxruntime_profile import Kernel, profile
+from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.tensor_names import IMAGES
+
+__all__ = ["Bench", "bench"]
+
+logger = logging.getLogger(__name__)
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A benchmark. `breakdown_ms` has milliseconds a run by class of operator, for each batch size in order.
+
+    `break_even_batch` is None where pruning does not pay at the largest batch measured.
+    """
+
+    model: str
+    method: str
+    rho: float | None
+    files: Pair[str]
+    macs: Pair[int]
+    batches: tuple[AtBatch, ...]
+    break_even_batch: int | None
+    breakdown_ms: tuple[Pair[dict[str, float]], ...]
+    settings: BenchSettings
+    hardware: Hardware
+
+
+@dataclass(frozen=True)
+class Sliced:
+    """The twin of a pruned model that slices, and which nodes of the pruned one it does without."""
+
+    model: bytes | None
+    selection: frozenset[str]
+
+
+NOT_SLICED = Sliced(None, frozenset())
+
+
+def bench(
+    files: Pair[Path],
+    images: Array,
+    settings: BenchSettings,
+    stages: Stages | None = None,
+    clock: Clock = time.perf_counter,
+) -> Bench:
+    """Measure both files on ONNX Runtime.
+
+    Args:
+        files: The dense and the pruned model, as `lower` made them.
+        images: [n, 3, H, W], as the models take them.
+        settings: Batch sizes, rounds, threads.
+        stages: Shows where the job is.
+        clock: Seconds, from any start.
+
+    Raises:
+        ArtefactError: A file is none of ours, is in the other's place, or is of another model.
+    """
+    stages = stages or Silent()
+    with stages.stage("models"):
+        pair = read_pair(files)
+        sliced = _sliced(pair.pruned) if settings.selection_cost else NOT_SLICED
+    with stages.stage(f"throughput, batches {', '.join(map(str, settings.batches))}") as advance:
+        measured = []
+        for each in measure_batches(_contestants(pair, sliced, settings), images, settings, clock):
+            measured.append(each)
+            advance(len(measured), len(settings.batches))
+    breakdowns = []
+    if settings.profile_runs:
+        with stages.stage("profile"):
+            for batch in settings.batches:
+                breakdowns.append(_breakdowns(pair, sliced.selection, resized(images, batch), settings))
+    return Bench(
+        model=pair.pruned.spec.name,
+        method=pair.pruned.schedule.method,
+        rho=pair.pruned.schedule.rho,
+        files=Pair(files.dense.name, files.pruned.name),
+        macs=Pair(pair.dense.macs.total, pair.pruned.macs.total),
+        batches=tuple(measured),
+        break_even_batch=break_even(measured),
+        breakdown_ms=tuple(breakdowns),
+        settings=settings,
+        hardware=environment(settings.threads),
+    )
+
+
+def _contestants(pair: Pair[Subject], sliced: Sliced, settings: BenchSettings) -> Contestants:
+    def runner(model: Path | bytes, name: str = "") -> OnnxRuntimeRunner:
+        return OnnxRuntimeRunner(model, name=name, threads=settings.threads)
+
+    return Contestants(
+        dense=runner(pair.dense.path),
+        pruned=runner(pair.pruned.path),
+        sliced=None if sliced.model is None else runner(sliced.model, "the sliced model"),
+        macs=Pair(pair.dense.macs, pair.pruned.macs),
+    )
+
+
+def _breakdowns(
+    pair: Pair[Subject], selection: frozenset[str], images: Array, settings: BenchSettings
+) -> Pair[dict[str, float]]:
+    def kernels(path: Path) -> tuple[Kernel, ...]:
+        return profile(path, {IMAGES: images}, runs=settings.profile_runs, threads=settings.threads)
+
+    dense, pruned = kernels(pair.dense.path), kernels(pair.pruned.path)
+    # The exporter's names are each file's own: those of selection mean nothing in the dense one.
+    return Pair(breakdown(dense), breakdown(pruned, selection))
+
+
+def _sliced(pruned: Subject) -> Sliced:
+    """Changing a graph takes onnx and all that lowering needs: a box without them leaves this part out."""
+    try:
+        import onnx  # noqa: PLC0415
+
+        from exporter.lowering.passes.base import Facts  # noqa: PLC0415
+        from exporter.lowering.twins import selection_nodes, sliced_twin  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        logger.warning("the selection cost is left out: it needs %s, in star-export[export]", error.name)
+        return NOT_SLICED
+    model = onnx.load(pruned.path)
+    twin = sliced_twin(model, Facts(pruned.spec, pruned.schedule))
+    return Sliced(twin.SerializeToString(), selection_nodes(model, twin))

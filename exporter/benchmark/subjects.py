@@ -1,0 +1,60 @@
+"""The models of a benchmark as their files describe them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from exporter.errors import ArtefactError
+from exporter.records import ModelSpec, Pair, Schedule, from_json
+from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.schedule.macs import MacCount, pruned_macs
+from exporter.tensor_names import KEY_PREFIX
+
+__all__ = ["Subject", "read_pair"]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An ONNX file of ours, and what its metadata says."""
+
+    path: Path
+    spec: ModelSpec
+    schedule: Schedule
+    weights_sha256: str
+
+    @property
+    def macs(self) -> MacCount:
+        """Multiply-adds of one image."""
+        return pruned_macs(self.spec, self.schedule.keep)
+
+
+def read_pair(files: Pair[Path]) -> Pair[Subject]:
+    """A dense and a pruned file of the same model.
+
+    Raises:
+        ArtefactError: A file is none of ours, is in the other's place, or is of another model.
+    """
+    dense, pruned = _read(files.dense), _read(files.pruned)
+    if dense.schedule.pruning_layers:
+        raise ArtefactError(str(dense.path), "a pruned model", "the dense one")
+    if not pruned.schedule.pruning_layers:
+        raise ArtefactError(str(pruned.path), "a model that drops no patch", "a pruned one")
+    if (dense.spec, dense.weights_sha256) != (pruned.spec, pruned.weights_sha256):
+        got = f"{dense.spec.name} with other weights or shapes"
+        raise ArtefactError(str(dense.path), got, f"the dense model of {pruned.path.name}")
+    return Pair(dense, pruned)
+
+
+def _read(path: Path) -> Subject:
+    """Through the runtime, so that a box without onnx can, too."""
+    with OnnxRuntimeRunner(path) as runner:
+        metadata = runner.metadata()
+    keys = [KEY_PREFIX + key for key in ("model", "schedule", "weights_sha256")]
+    if not metadata.keys() >= set(keys):
+        raise ArtefactError(str(path), "a model without our metadata", "an ONNX model that star-export made")
+    spec, schedule, weights_sha256 = (metadata[key] for key in keys)
+    return Subject(
+        path,
+        from_json(ModelSpec, spec, source=str(path)),
+        from_json(Schedule, schedule, source=str(path)),
+        weights_sha256,
+    )

@@ -1,0 +1,127 @@
+"""Measure the dense and the pruned model beside each other, at several batch sizes, and where the time goes.
+
+From an export folder, or from two ONNX files. Both run in turns in one process, on real images. A model is called
+faster only where the quartiles of the rounds' own ratios say so.
+"""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from exporter.errors import RecipeError
+from exporter.options import add_flags, from_flags
+
+if TYPE_CHECKING:
+    from exporter.benching import Bench
+    from exporter.benchmark import Comparison, Throughput
+    from exporter.benchmark.batch_sweep import AtBatch
+    from exporter.delivery import Delivered
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    from exporter.benchmark.settings import BenchSettings  # noqa: PLC0415
+
+    parser.add_argument("folder", type=Path, nargs="?", help="What `compile --out` left.")
+    parser.add_argument("--dense", type=Path, metavar="FILE", help="The dense model, in place of a folder.")
+    parser.add_argument("--pruned", type=Path, metavar="FILE", help="The pruned model.")
+    parser.add_argument(
+        "--reference",
+        type=Path,
+        metavar="FILE",
+        help="Where the images are; reference.npz beside the pruned model.",
+    )
+    add_flags(parser, BenchSettings)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure; 0, whichever is faster."""
+    from exporter.benching import bench  # noqa: PLC0415
+    from exporter.benchmark.settings import BenchSettings  # noqa: PLC0415
+    from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
+    from exporter.delivery import read_images  # noqa: PLC0415
+    from exporter.records import Pair  # noqa: PLC0415
+
+    settings = from_flags(BenchSettings, arguments)
+    files = _files(arguments)
+    images = read_images(files.reference)
+    result = bench(Pair(files.dense, files.pruned), images, settings, RichStages())
+    if arguments.json:
+        print_json(result)
+    else:
+        _print(result)
+    return 0
+
+
+def _files(arguments: argparse.Namespace) -> "Delivered":
+    from exporter.delivery import REFERENCE, Delivered, read_folder  # noqa: PLC0415
+
+    given = (arguments.dense, arguments.pruned)
+    if arguments.folder is not None and given == (None, None):
+        files = read_folder(arguments.folder)
+        return Delivered(files.dense, files.pruned, arguments.reference or files.reference)
+    if arguments.folder is None and None not in given:
+        beside = arguments.pruned.parent / REFERENCE
+        return Delivered(arguments.dense, arguments.pruned, arguments.reference or beside)
+    got = "a folder and files" if arguments.folder else "neither, or half of it"
+    raise RecipeError("bench", got, "an export folder, or --dense FILE --pruned FILE")
+
+
+def _print(result: "Bench") -> None:
+    from exporter.cli.output import print_lines, print_table  # noqa: PLC0415
+
+    rho = "" if result.rho is None else f", rho {result.rho:.4g}"
+    dense, pruned = result.macs.dense / 1e9, result.macs.pruned / 1e9
+    title = f"{result.model}, {result.method}{rho}: {dense:.2f} → {pruned:.2f} GMACs"
+    columns = ("batch", "model", "img/s", "median ms", "p99 ms", "speed-up", "quartiles", "E", "")
+    print_table(title, columns, [row for each in result.batches for row in _rows(each)])
+    if result.breakdown_ms:
+        heads = ("ms a run, dense → pruned", *(f"batch {each.batch}" for each in result.batches))
+        print_table("Where the time goes, profiled apart", heads, _breakdown_rows(result))
+    print_lines(_lines(result))
+
+
+def _rows(at: "AtBatch") -> Iterator[tuple[str, ...]]:
+    yield (str(at.batch), "dense", *_speed(at.throughput.dense), "", "", "", "")
+    yield ("", "pruned", *_speed(at.throughput.pruned), *_against_dense(at.comparison))
+    if at.selection is not None:
+        yield ("", "plain slices", *_speed(at.selection.sliced), *_against_dense(at.selection.ceiling))
+
+
+def _speed(time: "Throughput") -> tuple[str, str, str]:
+    return f"{time.images_per_s:.1f}", f"{time.median_ms:.2f}", f"{time.p99_ms:.2f}"
+
+
+def _against_dense(comparison: "Comparison") -> tuple[str, str, str, str]:
+    low, high = comparison.quartiles
+    speed = f"{comparison.speedup:.3f}"
+    return speed, f"{low:.3f} to {high:.3f}", f"{comparison.efficiency:.2f}", comparison.verdict
+
+
+def _breakdown_rows(result: "Bench") -> Iterator[tuple[str, ...]]:
+    for name in result.breakdown_ms[0].dense:
+        yield (name, *(f"{each.dense[name]:.2f} → {each.pruned[name]:.2f}" for each in result.breakdown_ms))
+
+
+def _lines(result: "Bench") -> Iterator[str]:
+    for at in result.batches:
+        if at.selection is not None:
+            cost = at.selection.cost
+            low, high = cost.quartiles
+            took = f"{cost.median:.3f} × the time of plain slices (quartiles {low:.3f} to {high:.3f})"
+            yield f"selection cost at batch {at.batch}: {took}"
+    least = result.break_even_batch
+    if least is None:
+        yield "pruning is not faster at the largest batch measured"
+    else:
+        yield f"pruning is faster from batch {least} on, of those measured"
+    hardware, settings = result.hardware, result.settings
+    threads = f"{settings.threads} threads" if settings.threads else "a thread for each physical core"
+    cpus = f"CPUs {','.join(map(str, hardware.cpus))}" if hardware.cpus else f"{hardware.usable_cpus} CPUs"
+    yield (
+        f"{settings.rounds} rounds after {settings.warmup}, {threads}, {cpus} of {hardware.cpu_model}; "
+        f"ONNX Runtime {hardware.versions.get('onnxruntime', '?')}"
+    )

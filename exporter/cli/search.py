@@ -1,0 +1,80 @@
+"""Find rho for a measured speed-up: lower, measure beside the dense model, and try again.
+
+Takes a calibration, for its average cosine similarity. Leaves a schedule, as `plan` does. Exits with 1 where the
+speed-up is out of reach on this machine; what was tried is printed either way.
+"""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from exporter.cli.flags import IMAGES, MODEL, SCHEDULE
+from exporter.options import add_flags, from_flags
+from exporter.recipe import Recipe
+
+if TYPE_CHECKING:
+    from exporter.benchmark.points import Point
+    from exporter.searching import Search
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    parser.add_argument(
+        "--speedup", type=float, required=True, metavar="X", help="Dense ÷ pruned time to reach."
+    )
+    parser.add_argument("--steps", type=int, default=6, metavar="N", help="Measurements at most. Default: 6.")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="Where the schedule goes, as JSON.")
+    schedule = tuple(name for name in SCHEDULE if name not in ("rho", "mac_reduction"))
+    measured = ("target", "input", "batch", "rounds", "threads")
+    add_flags(parser, Recipe, (*MODEL, "calibration", "interpolate", *schedule, *measured, *IMAGES))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Search; 0 where the speed-up is reached, else 1."""
+    from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
+    from exporter.records import save_json  # noqa: PLC0415
+    from exporter.searching import search  # noqa: PLC0415
+
+    recipe = from_flags(Recipe, arguments)
+    result = search(recipe, arguments.speedup, arguments.steps, RichStages())
+    if result.schedule is not None and arguments.out:
+        save_json(result.schedule, arguments.out)
+    if arguments.json:
+        print_json(result)
+    else:
+        _print(result, recipe)
+    return 0 if result.schedule is not None else 1
+
+
+def _print(result: "Search", recipe: Recipe) -> None:
+    from exporter.cli.output import print_lines, print_table  # noqa: PLC0415
+
+    title = f"{recipe.model}: {result.speedup:g} × at batch {result.batch}, {recipe.rounds} rounds each"
+    columns = ("rho", "GMACs", "img/s", "speed-up", "quartiles", "E", "reached")
+    print_table(title, columns, [_row(point, result) for point in result.tried])
+    print_lines(_lines(result))
+
+
+def _row(point: "Point", result: "Search") -> tuple[str, ...]:
+    comparison = point.comparison
+    low, high = comparison.quartiles
+    measured = (
+        f"{point.throughput.images_per_s:.1f}",
+        f"{comparison.speedup:.3f}",
+        f"{low:.3f} to {high:.3f}",
+    )
+    reached = "yes" if low >= result.speedup else "no"
+    return (f"{point.rho:.4g}", f"{point.gmacs:.3f}", *measured, f"{comparison.efficiency:.2f}", reached)
+
+
+def _lines(result: "Search") -> Iterator[str]:
+    if result.found is None:
+        best = result.tried[0].comparison
+        yield f"out of reach: {best.speedup:.2f} × (lower quartile {best.quartiles[0]:.2f}) at the least rho"
+    else:
+        low, high = result.found.comparison.quartiles
+        speedup = result.found.comparison.speedup
+        yield f"rho {result.found.rho:.4g}: {speedup:.3f} × (quartiles {low:.3f} to {high:.3f})"

@@ -1,0 +1,136 @@
+"""`star-export search` and `compile --sweep`: what they print and leave."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporter import searching
+from exporter.benchmark import Throughput, compare_speed
+from exporter.benchmark.points import Point, RhoSweep
+from exporter.cli.main import main
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.records import Schedule, load_json
+from exporter.searching import Measure
+from tests.cli.conftest import Command, Workplace
+
+
+@pytest.fixture(scope="module")
+def calibration(workplace: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("search") / "c.safetensors"
+    flags = [*workplace.model, "--images", workplace.images, "--scorer", "intra", "--out", path]
+    assert main([str(each) for each in ("calibrate", *flags)]) == 0
+    return path
+
+
+@pytest.fixture
+def flat_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time is MACs: every multiply-add saved is time saved."""
+
+    def measure_with(dense: PrunedViT, prune: Any, images: Any, recipe: Any) -> Measure:
+        def times(model: PrunedViT) -> Throughput:
+            ms = model.macs.total / 1e6
+            return Throughput(recipe.batch, 1e3 / ms, ms, ms, (ms, ms), (ms,) * recipe.rounds)
+
+        def measure(schedules: Sequence[Schedule]) -> RhoSweep:
+            points = []
+            for model in map(prune, schedules):
+                macs = (dense.macs.total, model.macs.total)
+                comparison = compare_speed(times(dense), times(model), macs)
+                points.append(Point(model.schedule.rho, model.macs.gmacs, times(model), comparison))
+            return RhoSweep(recipe.batch, dense.macs.gmacs, times(dense), tuple(points))
+
+        return measure
+
+    monkeypatch.setattr(searching, "measure_with", measure_with)
+
+
+def flags_of(workplace: Workplace, calibration: Path) -> list[object]:
+    return ["search", *workplace.model, "--calibration", calibration, "--scorer", "intra"]
+
+
+@pytest.mark.usefixtures("flat_machine")
+def test_it_leaves_the_schedule_and_says_what_was_tried(
+    star_export: Command, workplace: Workplace, calibration: Path, tmp_path: Path
+) -> None:
+    flags = (*flags_of(workplace, calibration), "--speedup", 1.3, "--batch", 4, "--out", tmp_path / "s.json")
+    done = star_export(*flags, "--json")
+    assert done.code == 0, done.err
+    assert done.json["found"]["comparison"]["speedup"] >= 1.3
+    assert load_json(Schedule, tmp_path / "s.json").rho == done.json["found"]["rho"]
+    assert done.json["tried"][0]["rho"] == 0.001
+    shown = star_export(*flags, "--images", workplace.images)
+    assert shown.code == 0
+    assert "1.3 × at batch 4" in shown.out
+
+
+@pytest.mark.usefixtures("flat_machine")
+def test_out_of_reach_is_1_and_leaves_nothing(
+    star_export: Command, workplace: Workplace, calibration: Path, tmp_path: Path
+) -> None:
+    flags = (*flags_of(workplace, calibration), "--speedup", 50, "--out", tmp_path / "s.json")
+    done = star_export(*flags)
+    assert done.code == 1
+    assert "out of reach" in done.out
+    assert star_export(*flags, "--json").json["schedule"] is None
+    assert not (tmp_path / "s.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--speedup", "0.9"], "speedup=0.9"),
+        (["--speedup", "1.5", "--steps", "1"], "steps=1"),
+        (["--speedup", "1.5", "--rounds", "0"], "--rounds"),
+        (["--speedup", "1.5", "--batch", "0"], "batch | got 0"),
+        (["--speedup", "much"], "'much'"),
+        (["--speedup", "1.5", "--round-to", "0"], "round_to | got 0"),
+        ([], "--speedup"),
+    ],
+)
+@pytest.mark.usefixtures("flat_machine")
+def test_what_cannot_be_searched(
+    star_export: Command, workplace: Workplace, calibration: Path, flags: list[str], message: str
+) -> None:
+    done = star_export(*flags_of(workplace, calibration), *flags)
+    assert done.code == 2
+    assert message in done.error
+
+
+def test_it_needs_a_calibration(star_export: Command, workplace: Workplace) -> None:
+    done = star_export("search", *workplace.model, "--speedup", "1.5")
+    assert done.code == 2
+    assert "--calibration" in done.error
+
+
+@pytest.mark.ort
+def test_compile_draws_a_sweep(
+    star_export: Command, workplace: Workplace, calibration: Path, tmp_path: Path
+) -> None:
+    flags = [
+        *workplace.model,
+        "--images",
+        workplace.images,
+        "--calibration",
+        calibration,
+        "--scorer",
+        "intra",
+    ]
+    flags += ["--rho", "0.5", "--rounds", "5", "--batch", "2", "--out", tmp_path / "out"]
+    done = star_export("compile", *flags, "--sweep", "0.8,0.6", "--json")
+    assert done.code == 0, done.err
+    assert [point["rho"] for point in done.json["sweep"]["points"]] == [0.8, 0.6]
+    assert (tmp_path / "out/throughput.png").read_bytes().startswith(b"\x89PNG")
+    assert "Throughput against multiply-adds" in (tmp_path / "out/report.html").read_text()
+    assert json.loads((tmp_path / "out/report.json").read_text())["sweep"]["batch"] == 2
+
+
+@pytest.mark.parametrize(
+    "flags", [["--sweep", "0.5,1.5"], ["--sweep", "0"], ["--sweep", "0.5", "--rounds", "0"]]
+)
+def test_a_sweep_that_measures_nothing(star_export: Command, tmp_path: Path, flags: list[str]) -> None:
+    done = star_export("compile", *flags, "--out", tmp_path / "out")
+    assert done.code == 2
+    assert "sweep" in done.error
