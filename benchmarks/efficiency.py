@@ -21,6 +21,7 @@ from exporter.lowering.pipeline import lower, save_onnx
 from exporter.records import Pair, save_json
 from exporter.searching import noise
 from exporter.targets import ONNXRUNTIME
+from exporter.tensor_names import IMAGES
 
 COLUMNS = (
     *(
@@ -65,7 +66,7 @@ def main() -> None:
 def _measure(model: str, batch: int, options: argparse.Namespace, place: Path) -> None:
     files = _exported(model, options)
     settings = BenchSettings(batches=(batch,), rounds=options.rounds, threads=options.threads, profile_runs=0)
-    save_json(bench(files, noise(deit(model).spec, "float32", batch), settings), place)
+    save_json(bench(files, {IMAGES: noise(deit(model).spec, "float32", batch)}, settings), place)
 
 
 def _exported(model: str, options: argparse.Namespace) -> Pair[Path]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import onnx
 import torch
 from torch import nn
@@ -18,10 +19,9 @@ from exporter.models.base import PrunableViT
 from exporter.models.registry import ModelRequest, adapt, load
 from exporter.progress import Advance
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.pruning.usage import patch_use
 from exporter.recipe import Recipe, needed
 from exporter.records import ModelSpec, Schedule
-from exporter.schedule.macs import dense_macs, pruned_macs
+from exporter.schedule.macs import dense_macs, mean_macs, pruned_macs
 from exporter.schedule.plan import ScheduleSettings, keep_everything, star_schedule
 from exporter.schedule.solve import rho_for
 from exporter.targets import target_named
@@ -128,9 +128,7 @@ def schedule_settings(recipe: Recipe, spec: ModelSpec) -> ScheduleSettings:
         ScheduleError: alpha is out of range.
     """
     alpha = spec.default_alpha if recipe.alpha is None else recipe.alpha
-    return ScheduleSettings(
-        recipe.scorer, alpha, recipe.anchors, recipe.seed, recipe.round_to, recipe.method
-    )
+    return ScheduleSettings(recipe.scorer, alpha, recipe.anchors, recipe.seed, recipe.round_to, recipe.method)
 
 
 def plan(
@@ -180,7 +178,10 @@ def measured_macs(vit: PrunableViT, recipe: Recipe, calibration: Calibration) ->
     images = torch.from_numpy(first_images(files, vit.spec.preprocessing, "float32", recipe.check_images))
 
     def cost(schedule: Schedule) -> float:
-        return patch_use(prune(vit, schedule, calibration), images, recipe.batch).useful_macs
+        pruned = prune(vit, schedule, calibration)
+        with torch.inference_mode():
+            left = [pruned.patches_left(part.to(vit.device)).numpy() for part in images.split(recipe.batch)]
+        return mean_macs(vit.spec, np.concatenate(left)).total
 
     return cost
 

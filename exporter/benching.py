@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from exporter.progress import Silent, Stages
 from exporter.records import Pair
 from exporter.runners.onnxruntime_profile import Kernel, profile
 from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.schedule.macs import MacCount
 from exporter.tensor_names import IMAGES
 
 __all__ = ["Bench", "bench"]
@@ -59,7 +61,7 @@ NOT_SLICED = Sliced(None, frozenset())
 
 def bench(
     files: Pair[Path],
-    images: Array,
+    reference: Mapping[str, Array],
     settings: BenchSettings,
     stages: Stages | None = None,
     clock: Clock = time.perf_counter,
@@ -68,7 +70,7 @@ def bench(
 
     Args:
         files: The dense and the pruned model, as `lower` made them.
-        images: [n, 3, H, W], as the models take them.
+        reference: `images` [n, 3, H, W], as the models take them; and what an a-STAR model keeps of them.
         settings: Batch sizes, rounds, threads.
         stages: Shows where the job is.
         clock: Seconds, from any start.
@@ -78,11 +80,12 @@ def bench(
     """
     stages = stages or Silent()
     with stages.stage("models"):
-        pair = read_pair(files)
+        pair, images = read_pair(files), reference[IMAGES]
+        macs = Pair(pair.dense.macs(reference), pair.pruned.macs(reference))
         sliced = _sliced(pair.pruned) if settings.selection_cost else NOT_SLICED
     with stages.stage(f"throughput, batches {', '.join(map(str, settings.batches))}") as advance:
         measured = []
-        for each in measure_batches(_contestants(pair, sliced, settings), images, settings, clock):
+        for each in measure_batches(_contestants(pair, sliced, macs, settings), images, settings, clock):
             measured.append(each)
             advance(len(measured), len(settings.batches))
     breakdowns = []
@@ -95,7 +98,7 @@ def bench(
         method=pair.pruned.schedule.method,
         rho=pair.pruned.schedule.rho,
         files=Pair(files.dense.name, files.pruned.name),
-        macs=Pair(pair.dense.macs.total, pair.pruned.macs.total),
+        macs=Pair(macs.dense.total, macs.pruned.total),
         batches=tuple(measured),
         break_even_batch=break_even(measured),
         breakdown_ms=tuple(breakdowns),
@@ -104,7 +107,9 @@ def bench(
     )
 
 
-def _contestants(pair: Pair[Subject], sliced: Sliced, settings: BenchSettings) -> Contestants:
+def _contestants(
+    pair: Pair[Subject], sliced: Sliced, macs: Pair[MacCount], settings: BenchSettings
+) -> Contestants:
     def runner(model: Path | bytes, name: str = "") -> OnnxRuntimeRunner:
         return OnnxRuntimeRunner(model, name=name, threads=settings.threads)
 
@@ -112,7 +117,7 @@ def _contestants(pair: Pair[Subject], sliced: Sliced, settings: BenchSettings) -
         dense=runner(pair.dense.path),
         pruned=runner(pair.pruned.path),
         sliced=None if sliced.model is None else runner(sliced.model, "the sliced model"),
-        macs=Pair(pair.dense.macs, pair.pruned.macs),
+        macs=macs,
     )
 
 
@@ -128,7 +133,12 @@ def _breakdowns(
 
 
 def _sliced(pruned: Subject) -> Sliced:
-    """Changing a graph takes onnx and all that lowering needs: a box without them leaves this part out."""
+    """Changing a graph takes onnx and all that lowering needs: a box without them leaves this part out.
+
+    No slice stands for a-STAR's counts, which follow the images.
+    """
+    if pruned.schedule.adaptive:
+        return NOT_SLICED
     try:
         import onnx  # noqa: PLC0415
 

@@ -24,11 +24,12 @@ from exporter.progress import Silent, Stages
 from exporter.proof import Proof, Side, prove
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.recipe import Recipe
-from exporter.records import Pair, save_json
+from exporter.records import Pair, Schedule, save_json
 from exporter.reference import reference_runner
 from exporter.report.page import save_page
 from exporter.report.pictures import strips
 from exporter.report.record import Gmacs, Report
+from exporter.schedule.macs import MacCount
 from exporter.searching import measure_with
 from exporter.targets import target_named
 
@@ -70,7 +71,7 @@ def compile_model(
         UserError: Something in the recipe cannot be done.
     """
     stages = stages or Silent()
-    target_named(recipe.target)
+    target_named(recipe.target).flavour(recipe.flavour)
     writable_folder(out)
     if recipe.sweep:
         import_module("exporter.report.chart")  # what it needs is missing now, or not after hours of work
@@ -79,8 +80,9 @@ def compile_model(
         folder = api.eval_images(recipe, vit.spec)
     with stages.stage("calibration") as advance:
         calibration = api.calibrate(vit, recipe, out / "calibration.safetensors", advance)
-    schedule = api.plan(recipe, vit.spec, calibration.acs.tolist(), calibration.inter_sha256)
-    dense, pruned = api.dense(vit), api.prune(vit, schedule, calibration)
+    schedule = _planned(vit, calibration, recipe, stages)
+    flavour = target_named(recipe.target).flavour(recipe.flavour)
+    dense, pruned = api.dense(vit), api.prune(vit, schedule, calibration, flavour)
     pair = Pair(_lowered(dense, recipe, out, stages), _lowered(pruned, recipe, out, stages))
     drawn = sample(folder, recipe.check_images, recipe.seed)
     images = first_images(drawn.files, vit.spec.preprocessing, recipe.input, recipe.check_images)
@@ -100,6 +102,14 @@ def compile_model(
         save_page(report, strips(reference, vit.spec, recipe.input), out / "report.html", chart)
         save_checksums(out, [*report.files.values(), "schedule.json", "recipe.json", "reference.npz"])
     return report
+
+
+def _planned(vit: PrunableViT, calibration: Calibration, recipe: Recipe, stages: Stages) -> Schedule:
+    acs, inter_sha256 = calibration.acs.tolist(), calibration.inter_sha256
+    if recipe.method == "star" or recipe.mac_reduction is None:
+        return api.plan(recipe, vit.spec, acs, inter_sha256)
+    with stages.stage("rho, on calibration images"):
+        return api.plan(recipe, vit.spec, acs, inter_sha256, api.measured_macs(vit, recipe, calibration))
 
 
 def _lowered(reference: PrunedViT, recipe: Recipe, out: Path, stages: Stages) -> Side:
@@ -134,8 +144,9 @@ def _save_chart(sweep: RhoSweep, model: str, path: Path) -> str:
 def _report(
     pair: Pair[Side], proof: Proof, calibration: Calibration, sweep: RhoSweep | None, recipe: Recipe
 ) -> Report:
-    pruned = pair.pruned.reference
+    pruned, use = pair.pruned.reference, proof.use
     comparison = proof.comparison
+    macs = pruned.macs if use is None else MacCount(use.useful_macs - use.scoring_macs, use.scoring_macs)
     return Report(
         model=pruned.vit.spec.name,
         method=pruned.schedule.method,
@@ -143,7 +154,7 @@ def _report(
         target=recipe.target,
         files={"dense": pair.dense.path.name, "pruned": pair.pruned.path.name},
         schedule=pruned.schedule,
-        gmacs=Gmacs(pair.dense.reference.macs.gmacs, pruned.macs.gmacs, pruned.macs.scoring / 1e9),
+        gmacs=Gmacs(pair.dense.reference.macs.gmacs, macs.gmacs, macs.scoring / 1e9),
         **vars(proof),
         passed=proof.passed,
         speedup=comparison.speedup if comparison else None,

@@ -21,7 +21,7 @@ __all__ = [
     "REFERENCE",
     "Delivered",
     "read_folder",
-    "read_images",
+    "read_reference",
     "save_checksums",
     "save_recipe",
     "save_reference",
@@ -62,8 +62,8 @@ def read_folder(folder: Path) -> Delivered:
     return Delivered(dense, pruned, folder / REFERENCE)
 
 
-def read_images(path: Path) -> Array:
-    """The real images of a `reference.npz`, [n, 3, H, W], as the models take them.
+def read_reference(path: Path) -> dict[str, Array]:
+    """A `reference.npz`: real `images` [n, 3, H, W] as the models take them, and what PyTorch makes of them.
 
     Raises:
         ArtefactError: There is no such file, or it holds no images.
@@ -71,12 +71,13 @@ def read_images(path: Path) -> Array:
     expected = f"a {REFERENCE}, which star-export compile leaves"
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            images: Array = arrays[IMAGES]
+            reference = {name: arrays[name] for name in arrays.files}
+            images = reference[IMAGES]
     except (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile) as error:
         raise ArtefactError(str(path), f"{type(error).__name__}: {error}", expected) from None
     if images.ndim != 4 or not len(images):
         raise ArtefactError(str(path), f"images of shape {list(images.shape)}", expected)
-    return images
+    return reference
 
 
 def save_reference(reference: Runner, dense: Runner, images: Array, path: Path) -> dict[str, Array]:

@@ -17,7 +17,10 @@ from exporter.progress import Stages
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.recipe import Recipe
 from exporter.records import Pair
+from exporter.reference import reference_runner
 from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.schedule.usage import PatchUse, patch_use
+from exporter.survivors import patches_left
 from exporter.tensor_names import IMAGES
 
 __all__ = ["Proof", "Side", "prove"]
@@ -42,13 +45,17 @@ class Side:
 
 @dataclass(frozen=True)
 class Proof:
-    """All that was measured. `accuracy` is None without labels, the times are None where none were asked for."""
+    """All that was measured. `accuracy` is None without labels, the times are None where none were asked for.
+
+    `use` is what a-STAR left of the images, None under STAR, whose counts are the schedule's.
+    """
 
     parity: ParityReport
     dense_parity: ParityReport
     accuracy: Pair[Accuracy] | None
     throughput: Pair[Throughput] | None
     comparison: Comparison | None
+    use: PatchUse | None
 
     @property
     def passed(self) -> bool:
@@ -70,6 +77,10 @@ def prove(pair: Pair[Side], folder: ImageFolder, images: Array, recipe: Recipe, 
         dense_parity = _parity(pair.dense, images, recipe)
     with stages.stage("parity, pruned"):
         parity = _parity(pair.pruned, images, recipe)
+    use = None
+    if pair.pruned.reference.schedule.adaptive:
+        with stages.stage("patches left"):
+            use = _use(pair.pruned.reference, images, recipe)
     accuracies = None
     if folder.labelled:
         with stages.stage("accuracy"):
@@ -77,8 +88,8 @@ def prove(pair: Pair[Side], folder: ImageFolder, images: Array, recipe: Recipe, 
     times, comparison = None, None
     if recipe.rounds:
         with stages.stage("throughput"):
-            times, comparison = _speed(pair, images, recipe, _macs(pair))
-    return Proof(parity, dense_parity, accuracies, times, comparison)
+            times, comparison = _speed(pair, images, recipe, _macs(pair, use))
+    return Proof(parity, dense_parity, accuracies, times, comparison, use)
 
 
 def _parity(side: Side, images: Array, recipe: Recipe) -> ParityReport:
@@ -102,6 +113,15 @@ def _speed(
     return both, compare_speed(both.dense, both.pruned, macs)
 
 
-def _macs(pair: Pair[Side]) -> tuple[float, float]:
+def _macs(pair: Pair[Side], use: PatchUse | None) -> tuple[float, float]:
+    """Useful multiply-adds of an image of each model."""
     dense, pruned = (side.reference.macs.total for side in (pair.dense, pair.pruned))
-    return float(dense), float(pruned)
+    return float(dense), float(pruned if use is None else use.useful_macs)
+
+
+def _use(pruned: PrunedViT, images: Array, recipe: Recipe) -> PatchUse:
+    with reference_runner(pruned, recipe.input) as runner:
+        groups = [images[start : start + recipe.batch] for start in range(0, len(images), recipe.batch)]
+        spec = pruned.vit.spec
+        left = [patches_left(runner.run({IMAGES: group}), spec.depth, spec.num_patches) for group in groups]
+    return patch_use(spec, pruned.schedule, np.concatenate(left), pruned.flavour, recipe.batch)

@@ -63,6 +63,8 @@ def search(recipe: Recipe, speedup: float, steps: int = 6, stages: Stages | None
         UserError: Something in the recipe cannot be done.
     """
     stages = stages or Silent()
+    if recipe.method != "star":
+        raise RecipeError("search", recipe.method, "star, whose speed follows from its token counts alone")
     needed(recipe.rounds or None, "--rounds", "at least 5: a speed-up is measured")
     path = needed(recipe.calibration, "--calibration", "what star-export calibrate left")
     with stages.stage("model"):

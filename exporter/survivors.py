@@ -7,7 +7,7 @@ import numpy as np
 
 from exporter.tensor_names import count_name, keep_layers, keep_name
 
-__all__ = ["NOBODY", "positions_by_layer", "survivors_of", "take"]
+__all__ = ["NOBODY", "patches_left", "positions_by_layer", "survivors_of", "take"]
 
 Array = np.ndarray[Any, Any]
 
@@ -31,6 +31,17 @@ def positions_by_layer(tensors: Mapping[str, Array]) -> dict[int, Array]:
         current = survivors if current is None else take(current, survivors)
         positions[layer] = current
     return positions
+
+
+def patches_left(tensors: Mapping[str, Array], depth: int, num_patches: int) -> Array:
+    """Patches that each image has left after each layer, [images, depth] int64."""
+    positions = positions_by_layer(tensors)
+    images = len(next(iter(positions.values())))
+    left, columns = np.full(images, num_patches), []
+    for layer in range(1, depth + 1):
+        left = (positions[layer] != NOBODY).sum(axis=1) if layer in positions else left
+        columns.append(left)
+    return np.stack(columns, axis=1)
 
 
 def take(positions: Array, survivors: Array) -> Array:

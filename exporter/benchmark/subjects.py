@@ -1,15 +1,22 @@
 """The models of a benchmark as their files describe them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from exporter.errors import ArtefactError
 from exporter.records import ModelSpec, Pair, Schedule, from_json
 from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
-from exporter.schedule.macs import MacCount, pruned_macs
-from exporter.tensor_names import KEY_PREFIX
+from exporter.schedule.macs import MacCount, mean_macs, pruned_macs
+from exporter.survivors import patches_left
+from exporter.tensor_names import KEY_PREFIX, count_name
 
 __all__ = ["Subject", "read_pair"]
+
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -21,10 +28,17 @@ class Subject:
     schedule: Schedule
     weights_sha256: str
 
-    @property
-    def macs(self) -> MacCount:
-        """Multiply-adds of one image."""
-        return pruned_macs(self.spec, self.schedule.keep)
+    def macs(self, reference: Mapping[str, Array]) -> MacCount:
+        """Multiply-adds of one image; under a-STAR, useful ones in the mean over a reference's images.
+
+        Raises:
+            ArtefactError: The reference does not say what a-STAR's layers keep.
+        """
+        if not self.schedule.adaptive:
+            return pruned_macs(self.spec, self.schedule.keep)
+        if not reference.keys() >= {count_name(layer + 1) for layer in self.schedule.pruning_layers}:
+            raise ArtefactError("the reference", "no survivors of a-STAR", f"those of {self.path.name}")
+        return mean_macs(self.spec, patches_left(reference, self.spec.depth, self.spec.num_patches))
 
 
 def read_pair(files: Pair[Path]) -> Pair[Subject]:

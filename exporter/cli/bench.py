@@ -42,13 +42,13 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.benching import bench  # noqa: PLC0415
     from exporter.benchmark.settings import BenchSettings  # noqa: PLC0415
     from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
-    from exporter.delivery import read_images  # noqa: PLC0415
+    from exporter.delivery import read_reference  # noqa: PLC0415
     from exporter.records import Pair  # noqa: PLC0415
 
     settings = from_flags(BenchSettings, arguments)
     files = _files(arguments)
-    images = read_images(files.reference)
-    result = bench(Pair(files.dense, files.pruned), images, settings, RichStages())
+    reference = read_reference(files.reference)
+    result = bench(Pair(files.dense, files.pruned), reference, settings, RichStages())
     if arguments.json:
         print_json(result)
     else:

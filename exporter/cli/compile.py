@@ -54,6 +54,13 @@ def _print(report: "Report", out: Path) -> None:
         rows.append((title, f"{times.dense.images_per_s:.1f}", f"{times.pruned.images_per_s:.1f}"))
     rho = "" if report.rho is None else f", rho {report.rho:.4g}"
     print_table(f"{report.model}, {report.method}{rho}", ("", "dense", "pruned"), rows)
+    if report.use:
+        columns = ("layer", "least", "median", "p95", "most", "STAR")
+        use = [
+            (each.layer, each.least, f"{each.median:g}", f"{each.p95:g}", each.most, each.star)
+            for each in report.use.layers
+        ]
+        print_table(f"patches that {report.use.images} images keep, {report.use.flavour}", columns, use)
     lines = [explain(report.dense_parity)[0], explain(report.parity)[0]]
     if report.comparison:
         low, high = report.comparison.quartiles

@@ -16,7 +16,7 @@ __all__ = ["add_arguments", "run"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    add_flags(parser, Recipe, (*MODEL, "calibration", "interpolate", "target", "input"))
+    add_flags(parser, Recipe, (*MODEL, "calibration", "interpolate", "target", "flavour", "input"))
     parser.add_argument("--schedule", type=Path, metavar="FILE", help="What `plan` left.")
     parser.add_argument(
         "--dense", action="store_true", help="The model as it is, in the place of a schedule."
@@ -30,6 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import RichStages, print_json, print_lines  # noqa: PLC0415
     from exporter.lowering.pipeline import save_onnx  # noqa: PLC0415
     from exporter.records import Schedule, load_json  # noqa: PLC0415
+    from exporter.targets import target_named  # noqa: PLC0415
 
     recipe = from_flags(Recipe, arguments)
     if arguments.dense == (arguments.schedule is not None):
@@ -41,7 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
         pruned = api.dense(vit)
     else:
         schedule = load_json(Schedule, arguments.schedule)
-        pruned = api.prune(vit, schedule, api.read_calibration(vit, recipe))
+        flavour = target_named(recipe.target).flavour(recipe.flavour)
+        pruned = api.prune(vit, schedule, api.read_calibration(vit, recipe), flavour)
     with stages.stage(f"lowering, {pruned.method}"):
         model = api.export(pruned, recipe)
         save_onnx(model, arguments.out)

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--steps", type=int, default=6, metavar="N", help="Measurements at most. Default: 6.")
     parser.add_argument("--out", type=Path, metavar="FILE", help="Where the schedule goes, as JSON.")
-    schedule = tuple(name for name in SCHEDULE if name not in ("rho", "mac_reduction"))
+    schedule = tuple(name for name in SCHEDULE if name not in ("method", "rho", "mac_reduction"))
     measured = ("target", "input", "batch", "rounds", "threads")
     add_flags(parser, Recipe, (*MODEL, "calibration", "interpolate", *schedule, *measured, *IMAGES))
 

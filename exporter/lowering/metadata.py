@@ -25,6 +25,7 @@ def stamp(model: onnx.ModelProto, pruned: PrunedViT, target: Target) -> onnx.Mod
         "schedule_sha256": hashlib.sha256(schedule.encode()).hexdigest(),
         "preprocessing": to_json(pruned.vit.spec.preprocessing),
         "target": target.name,
+        **({"flavour": pruned.flavour} if pruned.schedule.adaptive else {}),
     }
     model.producer_name, model.producer_version = "star-export", exporter.__version__
     onnx.helper.set_model_props(model, {KEY_PREFIX + key: value for key, value in entries.items()})

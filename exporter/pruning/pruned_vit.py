@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from exporter.errors import ScheduleError
@@ -78,12 +78,23 @@ class PrunedViT(nn.Module):
 
     @property
     def macs(self) -> MacCount:
-        """Multiply-adds of one image."""
+        """Multiply-adds of one image; under a-STAR, the most that any may take."""
         return pruned_macs(self.vit.spec, self.schedule.keep)
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b classes"]:
         """Logits of the pruned model."""
         return self.trace(images).logits
+
+    def patches_left(self, images: Float[Tensor, "b c h w"]) -> Int[Tensor, "b layers"]:
+        """Patches that each image has left after each layer."""
+        left = torch.full((len(images),), self.schedule.num_patches, dtype=torch.int64)
+        trace, columns = self.trace(images), []
+        for layer in range(self.vit.spec.depth):
+            if layer in trace.kept:
+                kept = trace.kept[layer]
+                left = torch.full_like(left, kept.index.shape[1]) if kept.count is None else kept.count.cpu()
+            columns.append(left)
+        return torch.stack(columns, dim=1)
 
     def trace(self, images: Float[Tensor, "b c h w"], forced: Mapping[int, Kept] | None = None) -> Trace:
         """Logits and decisions.

@@ -7,6 +7,7 @@ from exporter.benchmark import Comparison, Hardware, Throughput
 from exporter.benchmark.points import RhoSweep
 from exporter.parity import ParityReport
 from exporter.records import Pair, Schedule
+from exporter.schedule.usage import PatchUse
 
 __all__ = ["Gmacs", "Report"]
 
@@ -29,6 +30,9 @@ class Gmacs:
 class Report:
     """A compilation. `accuracy` is None without labels, times and `sweep` are None where none were measured.
 
+    `gmacs` of an a-STAR model are useful ones in the mean over images; `use` is how many patches they kept, None
+    under STAR.
+
     `passed` says whether both lowered models are their PyTorch references; `speedup` and `efficiency` are those of
     `comparison`, at `batch` images a run.
     """
@@ -45,6 +49,7 @@ class Report:
     accuracy: Pair[Accuracy] | None
     throughput: Pair[Throughput] | None
     comparison: Comparison | None
+    use: PatchUse | None
     passed: bool
     speedup: float | None
     efficiency: float | None

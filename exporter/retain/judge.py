@@ -16,7 +16,7 @@ __all__ = [
     "LARGEST_PATCHES",
     "Retained",
     "cdf_retain",
-    "check_mass",
+    "checked_mass",
     "largest_counts",
     "mass_before",
 ]
@@ -48,9 +48,10 @@ def cdf_retain(score: Array, valid_count: Array, mass: float) -> Retained:
     1. Entries from `valid_count` on are ignored. NaN and negative scores count as 0, infinity as the largest
        float.
     2. Patches rank by score, descending; equal scores by position, ascending.
-    3. A score becomes q = floor(score / row maximum · floor(2²⁴ / valid_count)), in float32: sums of q are exact.
-       The unit depends on the row alone, so an image keeps the same patches in any batch.
-    4. A patch is kept while (sum of q ranked before it) < mass · (sum of all q), the product in float32.
+    3. A score becomes q = floor(score / row maximum · floor(2²⁴ / valid_count)), quotient and product each rounded
+       to float32: sums of q are exact. The unit depends on the row alone, so an image keeps the same patches in
+       any batch.
+    4. A patch is kept while (sum of q ranked before it) < mass · (sum of all q), mass and product in float32.
        In a row without a positive score nothing is known to be safe to drop: rule 5 decides alone.
     5. At most k(mass, valid_count) are kept, STAR's count, and at least one. A mass of 1 keeps every valid patch.
 
@@ -62,22 +63,21 @@ def cdf_retain(score: Array, valid_count: Array, mass: float) -> Retained:
     Raises:
         UserError: A shape, a count or the mass is out of range.
     """
-    _check(score, valid_count, mass)
+    share = checked_mass(mass)
+    _check(score, valid_count)
     slots = np.arange(score.shape[1])
     order, units = _ranked(score, valid_count)
     before, total = units.cumsum(axis=1) - units, units.sum(axis=1, keepdims=True)
-    threshold = (
-        np.float32(mass) * total.astype(np.float32) if mass < 1 else np.full_like(total, np.inf, np.float32)
-    )
+    threshold = share * total.astype(np.float32) if share < 1 else np.full_like(total, np.inf, np.float32)
     within = (before < threshold) | (total == 0)
-    keep_count = (within & (slots < largest_counts(mass, valid_count)[:, None])).sum(axis=1)
+    keep_count = (within & (slots < largest_counts(share, valid_count)[:, None])).sum(axis=1)
     width = keep_count.max()
     survivors = np.where(slots < keep_count[:, None], order, score.shape[1])
     keep_index = np.sort(survivors, axis=1)[:, :width]
     return Retained(np.where(keep_index < score.shape[1], keep_index, 0), keep_count, np.array(width))
 
 
-def largest_counts(mass: float, valid_count: Array) -> Array:
+def largest_counts(mass: float | np.float32, valid_count: Array) -> Array:
     """k(p, n) = clamp(ceil(p·n − 1e-4), 1, n) in float32, for many n: STAR's counts, which a-STAR never exceeds."""
     product = np.float32(mass) * valid_count.astype(np.float32) - ROUNDING_GUARD
     return np.ceil(product).astype(np.int64).clip(1, valid_count)
@@ -92,10 +92,12 @@ def mass_before(score: Array, valid_count: Array) -> Array:
     return before
 
 
-def check_mass(mass: float) -> None:
-    """Raise UserError unless the mass is in (0, 1]."""
-    if not 0.0 < mass <= 1.0:
+def checked_mass(mass: float) -> np.float32:
+    """The mass as the contract has it, a float32; UserError unless that is in (0, 1]."""
+    share = np.float32(mass)
+    if not 0.0 < share <= 1.0:
         raise UserError("mass", str(mass), "a share in (0, 1]")
+    return share
 
 
 def _ranked(score: Array, valid_count: Array) -> tuple[Array, Array]:
@@ -109,8 +111,7 @@ def _ranked(score: Array, valid_count: Array) -> tuple[Array, Array]:
     return order, np.floor(share * largest).astype(np.int64)
 
 
-def _check(score: Array, valid_count: Array, mass: float) -> None:
-    check_mass(mass)
+def _check(score: Array, valid_count: Array) -> None:
     if score.ndim != 2 or score.dtype != np.float32 or 0 in score.shape:
         raise UserError("score", f"{score.dtype} {list(score.shape)}", "float32 [images, patches]")
     if score.shape[1] > LARGEST_PATCHES:

@@ -66,7 +66,7 @@ def _survivors(score: Tensor, valid_count: Tensor, mass: float) -> tuple[Tensor,
     before, total = units.cumsum(1) - units, units.sum(1, keepdim=True)
     # In the dtype of the contract: Python's floats would round later than a runtime does.
     share = torch.tensor(mass, dtype=torch.float32, device=score.device)
-    threshold = (share * total).clamp_min(1.0) if mass < 1.0 else torch.full_like(total, torch.inf)
+    threshold = torch.where(share < 1.0, (share * total).clamp_min(1.0), torch.inf)
     most = (share * valid.float() - float(ROUNDING_GUARD)).clamp_min(1.0)
     kept = (before < threshold) & (slots < most)
     return torch.where(kept, order, patches).sort(dim=1).values, kept.sum(1)

@@ -8,7 +8,7 @@ import numpy as np
 
 from exporter.records import ModelSpec
 
-__all__ = ["MacCount", "dense_macs", "executed_macs", "pruned_macs"]
+__all__ = ["MacCount", "dense_macs", "executed_macs", "mean_macs", "pruned_macs"]
 
 Array = np.ndarray[Any, Any]
 
@@ -57,6 +57,13 @@ def pruned_macs(spec: ModelSpec, keep: Sequence[int], padded: Sequence[int] | No
             scoring += places * dim + grid
         before, grid = after, grid_after
     return MacCount(network, scoring)
+
+
+def mean_macs(spec: ModelSpec, left: Array) -> MacCount:
+    """MACs of an image in the mean, where `left` [images, depth] are the patches that each has after each layer."""
+    counts = [pruned_macs(spec, each) for each in left.tolist()]
+    network, scoring = (sum(getattr(count, part) for count in counts) for part in ("network", "scoring"))
+    return MacCount(round(network / len(counts)), round(scoring / len(counts)))
 
 
 def executed_macs(spec: ModelSpec, left: Array, flavour: str, most: Sequence[int]) -> float:

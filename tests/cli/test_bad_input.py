@@ -160,7 +160,9 @@ def test_export_wants_a_schedule_or_dense(star_export: Command, workplace: Workp
     [
         (["compile", "--wings", "2", "--out", "x"], "--wings"),
         (["compile", "--rho", "high", "--out", "x"], "'high'"),
-        (["compile", "--method", "a-star", "--out", "x"], "'a-star'"),
+        (["compile", "--method", "ab-star", "--out", "x"], "'ab-star'"),
+        (["compile", "--method", "a-star", "--sweep", "0.5,0.7", "--out", "x"], "sweep | got a-star"),
+        (["compile", "--flavour", "folded", "--out", "x"], "'folded'"),
         (["compile"], "--out"),
         (["fly"], "'fly'"),
     ],

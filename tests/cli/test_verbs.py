@@ -140,6 +140,38 @@ def test_compile_leaves_a_folder_that_proves_itself(
 
 
 @pytest.mark.ort
+def test_compiling_a_star_for_a_mean_of_macs(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
+    flags = (*workplace.model, *SETTINGS, "--images", workplace.images, "--mac-reduction", "0.3")
+    done = star_export(
+        "compile",
+        *(*flags, "--method", "a-star", "--flavour", "packed"),
+        *("--rounds", "5", "--batch", "4", "--out", tmp_path / "out", "--json"),
+    )
+    assert done.code == 0, done.err
+    report = done.json
+    assert report["parity"]["passed"]
+    use, gmacs = report["use"], report["gmacs"]
+    assert (use["flavour"], use["batch"], use["images"]) == ("packed", 4, 12)
+    assert use["useful_macs"] / 1e9 == pytest.approx(gmacs["pruned"])
+    assert use["useful_macs"] <= use["executed_macs"] < gmacs["dense"] * 1e9
+    assert gmacs["pruned"] == pytest.approx(0.7 * gmacs["dense"], rel=0.05)
+    assert all(layer["least"] <= layer["median"] <= layer["most"] <= layer["star"] for layer in use["layers"])
+    assert report["efficiency"] == pytest.approx(report["speedup"] * gmacs["pruned"] / gmacs["dense"])
+    page = (tmp_path / "out/report.html").read_text()
+    assert "Patches that images keep" in page
+    described = star_export("inspect", tmp_path / "out" / report["files"]["pruned"], "--json").json
+    assert (described["method"], described["flavour"]) == ("a-star", "packed")
+    bench = star_export("bench", tmp_path / "out", "--batches", "2", "--rounds", "5", "--json").json
+    assert bench["macs"]["pruned"] == use["useful_macs"]
+    assert bench["batches"][0]["selection"] is None
+    images = ("--images", workplace.images, "--calibration", tmp_path / "out/calibration.safetensors")
+    pruned = tmp_path / "out" / report["files"]["pruned"]
+    assert star_export("check", *workplace.model, *images, "--onnx", pruned).code == 0
+
+
+@pytest.mark.ort
 def test_compiling_twice_gives_the_same_bytes(
     star_export: Command, workplace: Workplace, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from exporter.schedule.plan import keep_everything
 from tests.vits import make_vit
 
 SPEC = make_vit().spec
-FACTS = Facts(SPEC, keep_everything(SPEC), "shrinking")
+FACTS = Facts(SPEC, keep_everything(SPEC))
 
 
 def selection(patches: int, k: int, prefix: int) -> bytes:

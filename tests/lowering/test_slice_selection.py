@@ -15,6 +15,7 @@ from exporter.lowering.pipeline import lower
 from exporter.lowering.twins import selection_nodes, sliced_twin
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
+from exporter.pruning.tokens import Kept
 from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
 from exporter.targets import ONNXRUNTIME
@@ -38,7 +39,7 @@ def test_it_computes_what_forcing_the_first_patches_does(family: str) -> None:
     pruned = make_pruned(make_vit(family))
     images = random_images(pruned.vit, 3)
     keep = {
-        layer: torch.arange(pruned.schedule.keep[layer]).expand(3, -1)
+        layer: Kept(torch.arange(pruned.schedule.keep[layer]).expand(3, -1))
         for layer in pruned.schedule.pruning_layers
     }
     with torch.inference_mode():

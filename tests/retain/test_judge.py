@@ -34,6 +34,7 @@ def kept(row: list[float], mass: float, valid: int | None = None) -> list[int]:
         ([1, 0, 0, np.nan], 1.0, [0, 1, 2, 3]),  # a mass of 1 keeps every patch
         ([0.25], 0.1, [0]),
         ([1, 1, 1, 1], 1e-6, [0]),  # at least one
+        ([1, 0, 0], 1 - 1e-9, [0, 1, 2]),  # in float32 that is 1
         ([3e-45, 1e-45, 1e-45], 0.5, [0]),  # subnormal numbers are numbers
     ],
 )
@@ -106,7 +107,7 @@ def test_within_a_patch_of_real_numbers(mass: float) -> None:
     assert np.abs(exact - counted).max() <= 1
 
 
-@pytest.mark.parametrize("mass", [0.0, -0.5, 1.5, float("nan")])
+@pytest.mark.parametrize("mass", [0.0, -0.5, 1.5, 1e-50, float("nan")])
 def test_mass_out_of_range(mass: float) -> None:
     with pytest.raises(UserError, match="mass"):
         kept([1, 2], mass)

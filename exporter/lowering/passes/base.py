@@ -18,7 +18,7 @@ class Facts:
 
     spec: ModelSpec
     schedule: Schedule
-    flavour: str
+    flavour: str = "shrinking"
 
     @property
     def follows_image(self) -> bool:

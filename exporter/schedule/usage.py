@@ -1,0 +1,61 @@
+"""How many patches a-STAR leaves of real images, and the multiply-adds that follow."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from exporter.records import ModelSpec, Schedule
+from exporter.schedule.macs import executed_macs, mean_macs
+
+__all__ = ["LayerUse", "PatchUse", "patch_use"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class LayerUse:
+    """Patches that a 1-based layer leaves, over images; STAR would leave `star` of each."""
+
+    layer: int
+    least: int
+    median: float
+    p95: float
+    most: int
+    star: int
+
+
+@dataclass(frozen=True)
+class PatchUse:
+    """What was left of `images` images, and the mean multiply-adds of one.
+
+    `useful_macs` count each image's own survivors, `scoring_macs` among them; `executed_macs` count also what
+    batches of `batch` images pad.
+    """
+
+    images: int
+    batch: int
+    flavour: str
+    layers: tuple[LayerUse, ...]
+    useful_macs: int
+    scoring_macs: int
+    executed_macs: float
+
+
+def patch_use(spec: ModelSpec, schedule: Schedule, left: Array, flavour: str, batch: int) -> PatchUse:
+    """The use of patches where `left` [images, depth] are those that each image has after each layer."""
+    layers = tuple(
+        LayerUse(
+            layer=layer + 1,
+            least=int(left[:, layer].min()),
+            median=float(np.median(left[:, layer])),
+            p95=float(np.percentile(left[:, layer], 95)),
+            most=int(left[:, layer].max()),
+            star=schedule.keep[layer],
+        )
+        for layer in schedule.pruning_layers
+    )
+    groups = [left[start : start + batch] for start in range(0, len(left), batch)]
+    executed = sum(executed_macs(spec, group, flavour, schedule.keep) * len(group) for group in groups)
+    useful = mean_macs(spec, left)
+    return PatchUse(len(left), batch, flavour, layers, useful.total, useful.scoring, executed / len(left))
