@@ -2,13 +2,13 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
-from exporter import benching
 from exporter.benchmark.breakdown import CLASSES
 from exporter.cli.main import main
 from tests.cli.conftest import Command, Workplace
@@ -83,8 +83,10 @@ def test_two_files_in_place_of_a_folder(star_export: Command, folder: Path, tmp_
 def test_without_onnx_the_selection_cost_is_left_out(
     star_export: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(benching, "_sliced", lambda _: benching.NOT_SLICED)
-    result = star_export("bench", folder, *QUICK, "--json").json
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    done = star_export("bench", folder, *QUICK, "--json")
+    assert "left out: it needs onnx" in done.err
+    result = done.json
     assert all(each["selection"] is None for each in result["batches"])
     assert result["breakdown_ms"][0]["pruned"]["selection"] > 0  # TopK is known by its operator
 
