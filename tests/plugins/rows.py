@@ -9,9 +9,11 @@ __all__ = ["Case", "cases"]
 
 Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 
-# One warp, one block and the limit, each with its neighbours, and the patches of common ViTs.
+# One warp, one block and the limit, each with its neighbours, and the patches of common ViTs. More rows, once, than
+# a block has threads.
 ROWS_A_CASE = {
-    **dict.fromkeys((1, 2, 3, 16, 31, 32, 33, 64), 12),
+    **dict.fromkeys((1, 2, 16, 31, 32, 33, 64), 12),
+    3: 300,
     **dict.fromkeys((196, 197), 60),
     **dict.fromkeys((576, 1024, 1025), 2),
     **dict.fromkeys((4095, 4096), 1),
@@ -85,17 +87,28 @@ FAMILIES: tuple[Draw, ...] = (
 )  # fmt: skip
 
 
-def cases(seed: int = 0, families: tuple[Draw, ...] = FAMILIES) -> Iterator[Case]:
-    """Every family at every size, the masses in turn; half of the cases with rows of unequal length."""
-    rng = np.random.default_rng(seed)
+def cases() -> Iterator[Case]:
+    """Every family at every size and mass, half of them with rows of unequal length; then the edges of counts."""
+    rng = np.random.default_rng(0)
     turn = 0
     for patches, rows in ROWS_A_CASE.items():
-        for draw in families:
+        for draw in FAMILIES:
             whole = float(np.float32(rng.integers(1, patches + 1) / patches))
             for mass in (*MASSES, whole) if patches < 4095 else (MASSES[turn % len(MASSES)], whole):
                 turn += 1
                 score = draw(rng, (rows, patches)).astype(np.float32)
                 yield _ragged(rng, score, mass) if turn % 2 else Case(score, np.full(rows, patches), mass)
+    yield from _edges_of_counts(rng)
+
+
+def _edges_of_counts(rng: np.random.Generator) -> Iterator[Case]:
+    """Rows that k(mass, n) alone decides, at masses where mass·n rounds to or past a whole number, or the guard."""
+    for _ in range(1500):
+        patches = int(rng.integers(2, 1025))
+        whole = rng.integers(1, patches)
+        for above in (0, 1e-4):
+            mass = np.float32((whole + above) / patches)
+            yield Case(np.zeros((1, patches), np.float32), np.array([patches]), float(mass))
 
 
 def _ragged(rng: np.random.Generator, score: np.ndarray, mass: float) -> Case:
