@@ -1,0 +1,220 @@
+#include "cdf_retain_plugin.h"
+#include "cdf_retain_kernel.h"
+#include "cdf_retain_row.h"
+#include "log.h"
+
+#include <new>
+
+using namespace nvinfer1;
+
+namespace star
+{
+namespace
+{
+
+// Tensor positions.
+constexpr int32_t kSCORE{0};
+constexpr int32_t kVALID_COUNT{1};
+constexpr int32_t kNB_INPUTS{2};
+constexpr int32_t kKEEP_INDEX{0};
+constexpr int32_t kKEEP_COUNT{1};
+constexpr int32_t kWIDTH{2};
+constexpr int32_t kNB_OUTPUTS{3};
+
+//! Inputs, then outputs: each tensor has one type, and all are linear.
+constexpr DataType kTYPES[kNB_INPUTS + kNB_OUTPUTS]{
+    DataType::kFLOAT, DataType::kINT64, DataType::kINT64, DataType::kINT64, DataType::kINT64};
+
+constexpr int32_t kOK{0};
+constexpr int32_t kERROR{-1};
+
+bool hasTensors(int32_t nbInputs, int32_t nbOutputs)
+{
+    bool const matches = nbInputs == kNB_INPUTS && nbOutputs == kNB_OUTPUTS;
+    if (!matches)
+    {
+        logError("tensors | got %d inputs, %d outputs | need score and valid_count; keep_index, keep_count and width",
+            nbInputs, nbOutputs);
+    }
+    return matches;
+}
+
+bool hasRanks(int32_t score, int32_t validCount)
+{
+    bool const matches = score == 2 && validCount == 1;
+    if (!matches)
+    {
+        logError("shapes | got score of rank %d, valid_count of rank %d | need score [B, N], valid_count [B]", score,
+            validCount);
+    }
+    return matches;
+}
+
+bool hasPatches(int64_t patches)
+{
+    bool const within = patches <= kLARGEST_PATCHES;
+    if (!within)
+    {
+        logError("score | got %lld patches | need at most %d", static_cast<long long>(patches), kLARGEST_PATCHES);
+    }
+    return within;
+}
+
+} // namespace
+
+CdfRetainPlugin::CdfRetainPlugin(float mass) noexcept
+    : mMass(mass)
+    , mMassField(kMASS_FIELD, &mMass, PluginFieldType::kFLOAT32, 1)
+    , mFieldsToSerialize{1, &mMassField}
+{
+}
+
+// ---- IPluginV3 ----
+
+IPluginCapability* CdfRetainPlugin::getCapabilityInterface(PluginCapabilityType type) noexcept
+{
+    switch (type)
+    {
+    case PluginCapabilityType::kCORE: return static_cast<IPluginV3OneCore*>(this);
+    case PluginCapabilityType::kBUILD: return static_cast<IPluginV3OneBuild*>(this);
+    case PluginCapabilityType::kRUNTIME: return static_cast<IPluginV3OneRuntime*>(this);
+    }
+    return nullptr;
+}
+
+IPluginV3* CdfRetainPlugin::clone() noexcept
+{
+    return new (std::nothrow) CdfRetainPlugin(mMass);
+}
+
+// ---- IPluginV3OneCore ----
+
+AsciiChar const* CdfRetainPlugin::getPluginName() const noexcept
+{
+    return kPLUGIN_NAME;
+}
+
+AsciiChar const* CdfRetainPlugin::getPluginVersion() const noexcept
+{
+    return kPLUGIN_VERSION;
+}
+
+AsciiChar const* CdfRetainPlugin::getPluginNamespace() const noexcept
+{
+    return kPLUGIN_NAMESPACE;
+}
+
+// ---- IPluginV3OneBuild ----
+
+int32_t CdfRetainPlugin::getNbOutputs() const noexcept
+{
+    return kNB_OUTPUTS;
+}
+
+int32_t CdfRetainPlugin::configurePlugin(
+    DynamicPluginTensorDesc const* in, int32_t nbInputs, DynamicPluginTensorDesc const*, int32_t nbOutputs) noexcept
+{
+    bool const valid = hasTensors(nbInputs, nbOutputs)
+        && hasRanks(in[kSCORE].desc.dims.nbDims, in[kVALID_COUNT].desc.dims.nbDims) && hasPatches(in[kSCORE].max.d[1]);
+    return valid ? kOK : kERROR;
+}
+
+bool CdfRetainPlugin::supportsFormatCombination(
+    int32_t pos, DynamicPluginTensorDesc const* inOut, int32_t nbInputs, int32_t nbOutputs) noexcept
+{
+    if (nbInputs != kNB_INPUTS || nbOutputs != kNB_OUTPUTS || pos < 0 || pos >= kNB_INPUTS + kNB_OUTPUTS)
+    {
+        return false;
+    }
+    return inOut[pos].desc.format == TensorFormat::kLINEAR && inOut[pos].desc.type == kTYPES[pos];
+}
+
+int32_t CdfRetainPlugin::getOutputDataTypes(
+    DataType* outputTypes, int32_t nbOutputs, DataType const*, int32_t nbInputs) const noexcept
+{
+    if (!hasTensors(nbInputs, nbOutputs))
+    {
+        return kERROR;
+    }
+    for (int32_t i = 0; i < kNB_OUTPUTS; ++i)
+    {
+        outputTypes[i] = kTYPES[kNB_INPUTS + i];
+    }
+    return kOK;
+}
+
+int32_t CdfRetainPlugin::getOutputShapes(DimsExprs const* inputs, int32_t nbInputs, DimsExprs const*, int32_t,
+    DimsExprs* outputs, int32_t nbOutputs, IExprBuilder& exprBuilder) noexcept
+{
+    if (!hasTensors(nbInputs, nbOutputs) || !hasRanks(inputs[kSCORE].nbDims, inputs[kVALID_COUNT].nbDims))
+    {
+        return kERROR;
+    }
+    IDimensionExpr const* const batch = inputs[kSCORE].d[0];
+    IDimensionExpr const* const patches = inputs[kSCORE].d[1];
+    if (patches->isConstant() && !hasPatches(patches->getConstantValue()))
+    {
+        return kERROR;
+    }
+    IDimensionExpr const* const half
+        = exprBuilder.operation(DimensionOperation::kCEIL_DIV, *patches, *exprBuilder.constant(2));
+    outputs[kKEEP_INDEX].nbDims = 2;
+    outputs[kKEEP_INDEX].d[0] = batch;
+    outputs[kKEEP_INDEX].d[1] = exprBuilder.declareSizeTensor(kWIDTH, *half, *patches);
+    outputs[kKEEP_COUNT].nbDims = 1;
+    outputs[kKEEP_COUNT].d[0] = batch;
+    outputs[kWIDTH].nbDims = 0; // A size tensor is a scalar.
+    return kOK;
+}
+
+size_t CdfRetainPlugin::getWorkspaceSize(
+    DynamicPluginTensorDesc const* inputs, int32_t, DynamicPluginTensorDesc const*, int32_t) const noexcept
+{
+    Dims const& largest = inputs[kSCORE].max;
+    return cdfRetainWorkspaceSize(largest.d[0], largest.d[1]);
+}
+
+// ---- IPluginV3OneRuntime ----
+
+int32_t CdfRetainPlugin::onShapeChange(
+    PluginTensorDesc const* in, int32_t nbInputs, PluginTensorDesc const*, int32_t nbOutputs) noexcept
+{
+    bool const valid = hasTensors(nbInputs, nbOutputs) && hasRanks(in[kSCORE].dims.nbDims, in[kVALID_COUNT].dims.nbDims)
+        && hasPatches(in[kSCORE].dims.d[1]);
+    return valid ? kOK : kERROR;
+}
+
+int32_t CdfRetainPlugin::enqueue(PluginTensorDesc const* inputDesc, PluginTensorDesc const*, void const* const* inputs,
+    void* const* outputs, void* workspace, cudaStream_t stream) noexcept
+{
+    Dims const& shape = inputDesc[kSCORE].dims;
+    CdfRetainCall call{};
+    call.batch = static_cast<int32_t>(shape.d[0]);
+    call.patches = static_cast<int32_t>(shape.d[1]);
+    call.mass = mMass;
+    call.score = static_cast<float const*>(inputs[kSCORE]);
+    call.validCount = static_cast<int64_t const*>(inputs[kVALID_COUNT]);
+    call.keepIndex = static_cast<int64_t*>(outputs[kKEEP_INDEX]);
+    call.keepCount = static_cast<int64_t*>(outputs[kKEEP_COUNT]);
+    call.width = static_cast<int64_t*>(outputs[kWIDTH]);
+    call.workspace = static_cast<int32_t*>(workspace);
+    cudaError_t const error = launchCdfRetain(call, stream);
+    if (error != cudaSuccess)
+    {
+        logError("launch | got %s for score [%d, %d]", cudaGetErrorName(error), call.batch, call.patches);
+        return kERROR;
+    }
+    return kOK;
+}
+
+IPluginV3* CdfRetainPlugin::attachToContext(IPluginResourceContext*) noexcept
+{
+    return clone();
+}
+
+PluginFieldCollection const* CdfRetainPlugin::getFieldsToSerialize() noexcept
+{
+    return &mFieldsToSerialize;
+}
+
+} // namespace star

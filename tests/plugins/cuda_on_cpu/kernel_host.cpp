@@ -1,0 +1,12 @@
+//! The kernels behind the host library's C function. kernel.cpp is the kernels' source; see test_kernel_source.py.
+
+#include "kernel.cpp"
+
+extern "C" int32_t cdfRetainHost(float const* score, int64_t const* validCount, int64_t batch, int64_t patches,
+    float mass, int64_t* keepIndex, int64_t* keepCount, int64_t* width)
+{
+    std::vector<int32_t> workspace(star::cdfRetainWorkspaceSize(batch, patches) / sizeof(int32_t), -1);
+    star::CdfRetainCall const call{static_cast<int32_t>(batch), static_cast<int32_t>(patches), mass, score, validCount,
+        keepIndex, keepCount, width, workspace.data()};
+    return star::launchCdfRetain(call, nullptr);
+}

@@ -1,0 +1,145 @@
+"""All that only a GPU can tell about CdfRetain, in one command: `python -m tests.plugins.gpu_check`.
+
+The kernel, and the plugin's enqueue() where TENSORRT_INCLUDE_DIR is set, against the judge on the rows of the CPU
+test; compute-sanitizer's memcheck, racecheck and initcheck; the time of a call in a CUDA graph.
+Needs numpy, CMake and nvcc; without CMake it takes the programs that it finds in the build folder.
+Exits with 0 if all is well, 1 if not, 2 if there is no GPU or nothing to run.
+"""
+
+import argparse
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from exporter.retain.judge import Retained
+from tests.plugins.implementations import mismatches
+from tests.plugins.rows import Case, cases
+
+ROOT = Path(__file__).parents[2]
+SANITIZERS = ("memcheck", "racecheck", "initcheck")
+GOAL_US = 8.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run every check; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--build", type=Path, default=ROOT / "build/cdf_retain", help="the build folder")
+    parser.add_argument("--no-sanitizer", action="store_true", help="leave compute-sanitizer out")
+    options = parser.parse_args(arguments)
+    if not has_gpu():
+        return _refuse("gpu | got none | need a CUDA GPU and its driver")
+    if shutil.which("cmake"):
+        build(options.build)
+    kernel, plugin = options.build / "check_kernel", options.build / "check_plugin"
+    if not kernel.is_file():
+        return _refuse(f"{kernel} | got no such program | need it built, or CMake, nvcc and g++ to build it")
+    commands = {"kernel": [kernel]}
+    if plugin.is_file():
+        commands["enqueue"] = [plugin, options.build / "libcdf_retain_plugin.so"]
+    with tempfile.TemporaryDirectory() as folder:
+        verdicts = [compare(name, command, Path(folder)) for name, command in commands.items()]
+        if not options.no_sanitizer:
+            verdicts += [sanitize(tool, kernel, Path(folder)) for tool in SANITIZERS]
+        measure(kernel, Path(folder))
+    return 0 if all(verdicts) else 1
+
+
+def has_gpu() -> bool:
+    """Whether the CUDA driver is here and sees a device."""
+    count = ctypes.c_int()
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
+
+
+def build(folder: Path) -> None:
+    """Build all that can be built here; CMake says what is skipped."""
+    subprocess.run(["cmake", "-S", str(ROOT / "plugins/cdf_retain"), "-B", str(folder)], check=True)
+    subprocess.run(["cmake", "--build", str(folder), "--parallel"], check=True)
+
+
+def compare(name: str, command: Sequence[Path], folder: Path) -> bool:
+    """Whether an implementation retains what the judge does, on every row."""
+    asked, results = folder / "cases", folder / "results"
+    write_cases(asked, cases())
+    subprocess.run([*command, asked, results], check=True)
+    rows = wrong = 0
+    for case, result in zip(cases(), read_results(results, cases()), strict=True):
+        rows += len(case.score)
+        wrong += mismatches(case, result)
+    _say(f"{name}: {rows} rows, {wrong} of them not the judge's")
+    return rows > 0 and wrong == 0
+
+
+def sanitize(tool: str, kernel: Path, folder: Path) -> bool:
+    """Whether a tool of compute-sanitizer finds nothing, on one case in ten."""
+    if shutil.which("compute-sanitizer") is None:
+        _say(f"{tool}: compute-sanitizer is not here")
+        return False
+    asked = folder / "some_cases"
+    write_cases(asked, (case for turn, case in enumerate(cases()) if turn % 10 == 0))
+    command = [
+        "compute-sanitizer",
+        "--tool",
+        tool,
+        "--error-exitcode",
+        "1",
+        str(kernel),
+        str(asked),
+        os.devnull,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    _say(f"{tool}: {done.stdout.strip().splitlines()[-1] if done.stdout.strip() else done.stderr.strip()}")
+    return done.returncode == 0
+
+
+def measure(kernel: Path, folder: Path) -> None:
+    """Say what a call costs for 128 images of 196 patches. A goal, not a verdict."""
+    score = np.random.default_rng(0).pareto(1.5, (128, 196)).astype(np.float32)
+    write_cases(folder / "timed", [Case(score, np.full(128, 196), float(np.float32(0.7)))])
+    done = subprocess.run([kernel, folder / "timed"], check=True, capture_output=True, text=True)
+    _say(f"time: {done.stdout.strip()} µs a call for 128 × 196 in a CUDA graph (goal: {GOAL_US:g} µs)")
+
+
+def write_cases(path: Path, batch: Iterable[Case]) -> None:
+    """Write cases as checks/case_file.h reads them."""
+    with path.open("wb") as file:
+        for case in batch:
+            file.write(np.array(case.score.shape, np.int64).tobytes())
+            file.write(np.array([case.mass, 0], np.float32).tobytes())
+            file.write(case.score.astype(np.float32).tobytes())
+            file.write(case.valid_count.astype(np.int64).tobytes())
+
+
+def read_results(path: Path, asked: Iterable[Case]) -> Iterator[Retained]:
+    """Read results as checks/case_file.h writes them, one for each case."""
+    with path.open("rb") as file:
+        for case in asked:
+            rows = len(case.score)
+            width = np.frombuffer(file.read(8), np.int64)[0]
+            count = np.frombuffer(file.read(8 * rows), np.int64)
+            index = np.frombuffer(file.read(8 * rows * int(width)), np.int64)
+            yield Retained(index.reshape(rows, width), count, np.array(width))
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _refuse(line: str) -> int:
+    sys.stderr.write(line + "\n")
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

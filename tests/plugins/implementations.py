@@ -1,0 +1,46 @@
+"""Other implementations of CdfRetain in the judge's form, and the comparison with it."""
+
+import ctypes
+from pathlib import Path
+
+import numpy as np
+
+from exporter.retain.judge import Retained, cdf_retain
+from tests.plugins.rows import Case
+
+__all__ = ["HostLibrary", "mismatches"]
+
+
+class HostLibrary:
+    """The plugin's row logic on the CPU, from `libcdf_retain_host.so`."""
+
+    def __init__(self, path: Path) -> None:
+        self._call = ctypes.CDLL(str(path)).cdfRetainHost
+        self._call.restype = ctypes.c_int32
+
+    def __call__(self, case: Case) -> Retained | None:
+        """What it retains, or None where it refuses."""
+        score, valid = np.ascontiguousarray(case.score), case.valid_count.astype(np.int64)
+        batch, patches = score.shape
+        index, count = np.full((batch, patches), -1, np.int64), np.full(batch, -1, np.int64)
+        width = np.array(-1, np.int64)
+        refused = self._call(
+            _pointer(score), _pointer(valid), ctypes.c_int64(batch), ctypes.c_int64(patches),
+            ctypes.c_float(case.mass), _pointer(index), _pointer(count), _pointer(width),
+        )  # fmt: skip
+        if refused:
+            return None
+        return Retained(index.reshape(-1)[: batch * width].reshape(batch, width), count, width)
+
+
+def mismatches(case: Case, result: Retained) -> int:
+    """Rows in which a result is not the judge's; all of them where the widths differ."""
+    judge = cdf_retain(case.score, case.valid_count, case.mass)
+    if judge.width != result.width:
+        return len(case.score)
+    wrong = (judge.keep_index != result.keep_index).any(axis=1) | (judge.keep_count != result.keep_count)
+    return int(wrong.sum())
+
+
+def _pointer(array: np.ndarray) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
