@@ -2,6 +2,7 @@
 
 import base64
 from io import BytesIO
+from typing import Any
 
 import matplotlib.style
 import numpy as np
@@ -59,8 +60,8 @@ def _draw_measured(axes: Axes, sweep: RhoSweep) -> None:
     x = [point.gmacs for point in points]
     y = [point.throughput.images_per_s for point in points]
     bars = np.array([_bar(point) for point in points]).reshape(-1, 2).T
-    style = {"color": PRUNED_COLOUR, "marker": "o", "markersize": 4.5, "linewidth": 1.4, "capsize": 2.5}
-    axes.errorbar(x, y, yerr=bars, label="pruned, by rho", **style)
+    style: dict[str, Any] = {"color": PRUNED_COLOUR, "marker": "o", "markersize": 4.5, "linewidth": 1.4}
+    axes.errorbar(x, y, yerr=bars, label="pruned, by rho", capsize=2.5, **style)
     for point in points:
         axes.annotate(
             f"{point.rho:.4g}" if point.rho is not None else "rates",
