@@ -81,9 +81,10 @@ class Schedule:
     """Which share and how many patches each layer keeps, and by which score.
 
     `method` is "star": p is a share of the patches; or "a-star": p is a share of their scores' mass, image by
-    image. `rates[l]` is p of layer l+1, a float32 value. `keep[l]` is the count after that layer when every layer
-    keeps k(p, n) of what the one before left: what STAR keeps, and the most that a-STAR keeps of any image.
-    `inter_sha256` names the inter-layer scores that the schedule was made with, "" where the scorer reads none.
+    image; or "a-star-batch", the authors' code, which takes one count for a batch. `rates[l]` is p of layer l+1, a
+    float32 value. `keep[l]` is the count after that layer when every layer keeps k(p, n) of what the one before
+    left: what STAR keeps, and the most that a-STAR keeps of any image. `inter_sha256` names the inter-layer scores
+    that the schedule was made with, "" where the scorer reads none.
     `tile` is what token counts were rounded up to a multiple of.
     """
 
@@ -108,7 +109,7 @@ class Schedule:
     @property
     def pruning_layers(self) -> tuple[int, ...]:
         """0-based layers that drop at least one patch, or under a-STAR may."""
-        if self.adaptive:
+        if self.method != "star":
             return tuple(layer for layer, rate in enumerate(self.rates) if rate < 1.0)
         before = (self.num_patches, *self.keep[:-1])
         return tuple(layer for layer, (n, k) in enumerate(zip(before, self.keep, strict=True)) if k < n)

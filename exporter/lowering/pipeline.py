@@ -48,10 +48,13 @@ def lower(pruned: PrunedViT, target: Target, input_dtype: str = "float32") -> on
         input_dtype: "float32" takes preprocessed images, "uint8" the pixels before normalisation.
 
     Raises:
-        ModelError: The input dtype is unknown, or the model does not fit into one file.
+        ModelError: The input dtype is unknown, the method is one that cannot be deployed, or the model does not
+            fit into one file.
     """
     if input_dtype not in INPUT_DTYPES:
         raise ModelError("input", repr(input_dtype), " or ".join(INPUT_DTYPES))
+    if pruned.method == "a-star-batch":
+        raise ModelError("method", pruned.method, "star or a-star", "its counts depend on who shares a batch")
     _check_size(pruned)
     facts = Facts(pruned.vit.spec, pruned.schedule, pruned.flavour)
     graph = gs.import_onnx(to_onnx(pruned, target.opset))

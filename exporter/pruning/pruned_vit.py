@@ -14,6 +14,7 @@ from exporter.pruning.scores import intra_score, log_fused, weigh_inter
 from exporter.pruning.select import keep_top_k
 from exporter.pruning.tokens import Grid, Kept, Packed, Tokens
 from exporter.records import Schedule
+from exporter.retain.batch_scope import batch_count
 from exporter.retain.torch_op import cdf_retain, cdf_retain_padded
 from exporter.schedule.macs import MacCount, pruned_macs
 from exporter.schedule.plan import check_fits
@@ -127,11 +128,13 @@ class PrunedViT(nn.Module):
         return log_fused(intra, inter, self.alpha)
 
     def _retain(self, layer: int, score: Tensor, count: Tensor | None) -> Kept:
-        """STAR's top k, or a-STAR's share of the mass among each image's own `count` patches."""
+        """STAR's top k, or a-STAR's share of the mass: of each image's own `count` patches, or of the batch's."""
         most = self.schedule.keep[layer]
+        mass, likely = self.schedule.rates[layer], score.exp()
+        if self.schedule.method == "a-star-batch":
+            return Kept(keep_top_k(score, batch_count(likely, mass)))
         if not self.schedule.adaptive:
             return Kept(keep_top_k(score, most))
-        mass, likely = self.schedule.rates[layer], score.exp()
         if count is None:
             count = torch.full_like(score[:, 0], score.shape[1], dtype=torch.int64)
         if self.flavour == "padded":

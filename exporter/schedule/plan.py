@@ -17,7 +17,7 @@ __all__ = [
     "star_schedule",
 ]
 
-METHODS = ("star", "a-star")
+METHODS = ("star", "a-star", "a-star-batch")
 SCORERS = ("fused", "intra", "inter", "random")
 
 
@@ -40,8 +40,8 @@ class ScheduleSettings:
         """Raise ScheduleError for a method or scorer that does not exist, or a number out of range."""
         if self.method not in METHODS:
             raise ScheduleError("method", repr(self.method), f"one of {', '.join(METHODS)}")
-        if self.method == "a-star" and self.tile != 1:
-            raise ScheduleError("tile", f"{self.tile} for a-star", "1", "its counts follow the image")
+        if self.method != "star" and self.tile != 1:
+            raise ScheduleError("tile", f"{self.tile} for {self.method}", "1", "its counts follow the image")
         if self.scorer not in SCORERS:
             raise ScheduleError("scorer", repr(self.scorer), f"one of {', '.join(SCORERS)}")
         if not 0.0 <= self.alpha <= 1.0:

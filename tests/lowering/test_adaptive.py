@@ -6,11 +6,14 @@ import pytest
 import torch
 
 from exporter.checking import check
+from exporter.errors import ModelError
 from exporter.lowering.pipeline import lower
 from exporter.lowering.twins import forced_twin, tracing_twin
 from exporter.models.base import PrunableViT
+from exporter.pruning.pruned_vit import PrunedViT
 from exporter.retain.onnx_function import CDF_RETAIN
 from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.schedule.plan import ScheduleSettings, manual_schedule
 from exporter.targets import ONNXRUNTIME
 from tests.pruning.test_adaptive import FLAVOURS, make_adaptive, varied_images
 from tests.vits import FAMILIES, make_vit
@@ -90,3 +93,9 @@ def test_the_bytes_are_the_same_twice(tiny_vit: PrunableViT, flavour: str) -> No
         for _ in range(2)
     )
     assert one == other
+
+
+def test_a_count_for_a_batch_is_not_deployed(tiny_vit: PrunableViT) -> None:
+    schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, ScheduleSettings("intra", method="a-star-batch"))
+    with pytest.raises(ModelError, match="who shares a batch"):
+        lower(PrunedViT(tiny_vit, schedule), ONNXRUNTIME)

@@ -133,3 +133,13 @@ def test_a_mass_of_one_is_the_untouched_model_bit_for_bit(family: str) -> None:
     images = random_images(vit, 2)
     with torch.inference_mode():
         assert torch.equal(PrunedViT(vit, schedule).eval()(images), vit.model(images))
+
+
+def test_one_count_for_a_batch_depends_on_the_company(tiny_vit: PrunableViT) -> None:
+    schedule = manual_schedule(tiny_vit.spec, RATES, ScheduleSettings("intra", method="a-star-batch"))
+    pruned, images = PrunedViT(tiny_vit, schedule).eval(), varied_images(tiny_vit, 6)
+    with torch.inference_mode():
+        alone = pruned.patches_left(images[5:])
+        together = pruned.patches_left(images)
+    assert len({tuple(row) for row in together.tolist()}) == 1
+    assert together[5].tolist() != alone[0].tolist()
