@@ -31,13 +31,21 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
     from exporter.compilation import compile_model  # noqa: PLC0415
 
-    base = read_recipe(arguments.recipe) if arguments.recipe else {}
-    report = compile_model(from_flags(Recipe, arguments, base), arguments.out, stages=RichStages())
+    report = compile_model(_recipe(arguments), arguments.out, stages=RichStages())
     if arguments.json:
         print_json(report)
     else:
         _print(report, arguments.out)
     return 0 if report.passed else 1
+
+
+def _recipe(arguments: argparse.Namespace) -> Recipe:
+    """Flags stand over the recipe's settings; one that says how much to prune stands over the other one, too."""
+    base = dict(read_recipe(arguments.recipe)) if arguments.recipe else {}
+    for flag, other in (("rho", "mac_reduction"), ("mac_reduction", "rho")):
+        if getattr(arguments, flag, None) is not None:
+            base.pop(other, None)
+    return from_flags(Recipe, arguments, base)
 
 
 def _print(report: "Report", out: Path) -> None:

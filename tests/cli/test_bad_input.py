@@ -202,3 +202,15 @@ def test_check_of_what_is_no_model(
     done = star_export("check", *workplace.model, "--images", workplace.images, "--onnx", tmp_path / name)
     assert done.code == 2
     assert name in done.error
+
+
+@pytest.mark.parametrize(("flag", "value"), [("--mac-reduction", "0.4"), ("--rho", "0.5")])
+def test_a_flag_stands_over_the_recipes_other_way_to_say_how_much(
+    star_export: Command, tmp_path: Path, flag: str, value: str
+) -> None:
+    recipe = tmp_path / "r.toml"
+    recipe.write_text(
+        'model = "digits_vit"\n' + ("rho = 0.7\n" if flag != "--rho" else "mac_reduction = 0.3\n")
+    )
+    done = star_export("compile", "--recipe", recipe, flag, value, "--out", tmp_path / "out")
+    assert "--images" in done.error
