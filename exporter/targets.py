@@ -32,7 +32,17 @@ ONNXRUNTIME = Target(
     precision="fp32",
     flavour="static",
     opset=23,  # the first with an Attention operator
-    passes=("name_decisions", "fuse_attention", "expand_attention", "expand_selection"),
+    passes=(
+        "name_decisions",
+        "fuse_attention",
+        "fold_attention_biases",
+        "shorten_scores",
+        "select_early",
+        "expand_attention",
+        "expand_selection",
+        "unsorted_top_k",
+        "linear_as_gemm",
+    ),
 )
 
 TARGETS = {target.name: target for target in (ONNXRUNTIME,)}

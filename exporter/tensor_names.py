@@ -13,6 +13,7 @@ __all__ = [
     "context_name",
     "keep_layers",
     "keep_name",
+    "rows_of",
     "score_name",
     "tokens_name",
 ]
@@ -25,6 +26,11 @@ _KEEP = "keep_"
 def keep_name(layer: int) -> str:
     """Name of the kept patches of a 1-based layer."""
     return f"{_KEEP}{layer:02d}"
+
+
+def rows_of(keep: str) -> str:
+    """Name of the token rows, prefix tokens included, that stand for the kept patches `keep`."""
+    return f"{keep}/rows"
 
 
 def score_name(layer: int) -> str:

@@ -6,7 +6,7 @@ import onnx
 from onnx import shape_inference
 
 from exporter.lowering.passes.base import Facts
-from exporter.tensor_names import IMAGES, LOGITS, context_name, tokens_name
+from exporter.tensor_names import IMAGES, LOGITS, context_name, keep_name, rows_of, tokens_name
 
 __all__ = ["verify"]
 
@@ -34,7 +34,7 @@ def verify(model: onnx.ModelProto, facts: Facts) -> onnx.ModelProto:
 
 
 def _expected(facts: Facts) -> dict[str, list[Shape]]:
-    """The shapes that each tensor may have; a fused attention gives heads side by side."""
+    """The shapes that each tensor may have; a fused attention gives heads side by side, of survivors."""
     spec, schedule = facts.spec, facts.schedule
     shapes: dict[str, list[Shape]] = {
         IMAGES: [["batch", *spec.preprocessing.input_size]],
@@ -46,7 +46,10 @@ def _expected(facts: Facts) -> dict[str, list[Shape]]:
         by_head: Shape = ["batch", spec.num_heads, tokens, head_dim]
         shapes[context_name(layer)] = [by_head, ["batch", tokens, spec.dim]]
         if after < before:
-            shapes[tokens_name(layer)] = [["batch", spec.num_prefix_tokens + after, spec.dim]]
+            left: Shape = ["batch", spec.num_prefix_tokens + after, spec.dim]
+            shapes[context_name(layer)].append(left)
+            shapes[tokens_name(layer)] = [left]
+            shapes[rows_of(keep_name(layer))] = [[*left[:2], 1]]
         before = after
     return shapes
 
