@@ -44,7 +44,18 @@ ONNXRUNTIME = Target(
     precision="fp32",
     flavours=("shrinking", "packed", "padded"),
     opset=23,  # the first with an Attention operator
-    passes=("name_decisions", "fuse_attention", "expand_attention", "expand_selection"),
+    passes=(
+        "name_decisions",
+        "fuse_attention",
+        "fold_attention_biases",
+        "shorten_scores",
+        "select_early",
+        "spread_masks",
+        "expand_attention",
+        "expand_selection",
+        "unsorted_top_k",
+        "linear_as_gemm",
+    ),
 )
 
 TARGETS = {target.name: target for target in (ONNXRUNTIME,)}

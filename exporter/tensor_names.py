@@ -17,6 +17,7 @@ __all__ = [
     "count_name",
     "keep_layers",
     "keep_name",
+    "rows_of",
     "score_name",
     "tokens_name",
 ]
@@ -37,6 +38,11 @@ def keep_name(layer: int) -> str:
 def count_name(layer: int) -> str:
     """Name of the number of patches that each image keeps in a 1-based layer."""
     return f"count_{layer:02d}"
+
+
+def rows_of(keep: str) -> str:
+    """Name of the token rows, prefix tokens included, that stand for the kept patches `keep`."""
+    return f"{keep}/rows"
 
 
 def score_name(layer: int) -> str:

@@ -12,9 +12,15 @@ from exporter.lowering.metadata import stamp
 from exporter.lowering.passes.base import Facts, Pass
 from exporter.lowering.passes.expand_attention import expand_attention
 from exporter.lowering.passes.expand_selection import expand_selection
+from exporter.lowering.passes.fold_attention_biases import fold_attention_biases
 from exporter.lowering.passes.fuse_attention import fuse_attention
+from exporter.lowering.passes.linear_as_gemm import linear_as_gemm
 from exporter.lowering.passes.name_decisions import name_decisions
+from exporter.lowering.passes.select_early import select_early
+from exporter.lowering.passes.shorten_scores import shorten_scores
+from exporter.lowering.passes.spread_masks import spread_masks
 from exporter.lowering.passes.uint8_input import uint8_input
+from exporter.lowering.passes.unsorted_top_k import unsorted_top_k
 from exporter.lowering.retention import with_retention
 from exporter.lowering.to_onnx import to_onnx
 from exporter.lowering.verify import verify
@@ -30,8 +36,14 @@ INPUT_DTYPES = ("float32", "uint8")
 PASSES: dict[str, Pass] = {
     "name_decisions": name_decisions,
     "fuse_attention": fuse_attention,
+    "fold_attention_biases": fold_attention_biases,
+    "shorten_scores": shorten_scores,
+    "select_early": select_early,
     "expand_attention": expand_attention,
     "expand_selection": expand_selection,
+    "unsorted_top_k": unsorted_top_k,
+    "linear_as_gemm": linear_as_gemm,
+    "spread_masks": spread_masks,
     "uint8_input": uint8_input,
 }
 

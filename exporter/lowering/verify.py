@@ -6,7 +6,7 @@ import onnx
 from onnx import shape_inference
 
 from exporter.lowering.passes.base import Facts
-from exporter.tensor_names import IMAGES, LOGITS, context_name, tokens_name
+from exporter.tensor_names import IMAGES, LOGITS, context_name, keep_name, rows_of, tokens_name
 
 __all__ = ["verify"]
 
@@ -37,7 +37,7 @@ def verify(model: onnx.ModelProto, facts: Facts) -> onnx.ModelProto:
 
 
 def _expected(facts: Facts) -> dict[str, list[Shape]]:
-    """The shapes that each tensor may have; a fused attention gives heads side by side."""
+    """The shapes that each tensor may have; a fused attention gives heads side by side, of survivors."""
     spec, schedule = facts.spec, facts.schedule
     shapes: dict[str, list[Shape]] = {
         IMAGES: [["batch", *spec.preprocessing.input_size]],
@@ -50,9 +50,11 @@ def _expected(facts: Facts) -> dict[str, list[Shape]]:
         shapes[context_name(layer)] = [by_head, ["batch", tokens, spec.dim]]
         if layer - 1 in schedule.pruning_layers:
             before = None if facts.follows_image else after
-            if facts.flavour != "packed":
-                left = None if before is None else spec.num_prefix_tokens + before
-                shapes[tokens_name(layer)] = [["batch", left, spec.dim]]
+            left: Shape = ["batch", None if before is None else spec.num_prefix_tokens + before, spec.dim]
+            shapes[context_name(layer)].append(left)
+            if facts.flavour != "packed" or not schedule.adaptive:
+                shapes[tokens_name(layer)] = [left]
+                shapes[rows_of(keep_name(layer))] = [[*left[:2], 1]]
     return shapes
 
 

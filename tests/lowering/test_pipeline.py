@@ -79,7 +79,8 @@ def test_every_size_but_the_batch_is_static(tiny_vit: PrunableViT) -> None:
     model = onnx.shape_inference.infer_shapes(lower(make_pruned(tiny_vit), ONNXRUNTIME), data_prop=True)
     for value in (*model.graph.value_info, *model.graph.input, *model.graph.output):
         dynamic = [d.dim_param for d in value.type.tensor_type.shape.dim if not d.HasField("dim_value")]
-        assert dynamic in ([], ["batch"]), value.name
+        # Linear layers see the tokens of all images as one matrix.
+        assert len(dynamic) <= 1 and all(size.split("*")[0] == "batch" for size in dynamic), value.name
 
 
 @pytest.mark.ort

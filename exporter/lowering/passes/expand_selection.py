@@ -4,7 +4,8 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from exporter.lowering.markers import KEEP_TOP_K, TAKE_TOKENS
-from exporter.lowering.passes.base import Facts, markers, replace
+from exporter.lowering.passes.base import Facts, insert_before, markers, replace
+from exporter.tensor_names import rows_of
 
 __all__ = ["expand_selection"]
 
@@ -15,14 +16,25 @@ def expand_selection(graph: gs.Graph, facts: Facts) -> int:
     1. ONNX gives equal scores to the lower index, which is the tie rule.
     2. The second TopK, smallest first, puts the survivors in ascending position. TensorRT takes sorted = 1 alone.
     3. GatherND reads whole rows. GatherElements would carry an index as large as the tokens.
+    4. The prefix tokens stand in the index, as rows of their own: to cut them off and to put them back would copy
+       all tokens twice. All that takes the same patches shares one index.
     """
     del facts
     changed = 0
     for node in markers(graph, KEEP_TOP_K):
         _expand_keep_top_k(graph, node)
         changed += 1
+    rows: dict[str, gs.Variable] = {}
+    prefix_rows: gs.Variable | None = None
     for node in markers(graph, TAKE_TOKENS):
-        _expand_take_tokens(graph, node)
+        keep, prefix = node.inputs[1], node.attrs["num_prefix_tokens"]
+        if prefix and prefix_rows is None:
+            prefix_rows = _prefix_rows(graph, node, prefix)
+        if keep.name not in rows:
+            rows[keep.name] = _rows(graph, node, prefix_rows, prefix)
+        gather = gs.Node("GatherND", f"{node.outputs[0].name}/gather", {"batch_dims": 1})
+        gather.inputs = [node.inputs[0], rows[keep.name]]
+        replace(graph, node, [gather])
         changed += 1
     return changed
 
@@ -40,39 +52,35 @@ def _expand_keep_top_k(graph: gs.Graph, node: gs.Node) -> None:
     by_position.outputs.append(gs.Variable(f"{name}/rank", np.int64))
 
 
-def _expand_take_tokens(graph: gs.Graph, node: gs.Node) -> None:
-    tokens, keep = node.inputs
-    name, prefix = node.outputs[0].name, node.attrs["num_prefix_tokens"]
+def _prefix_rows(graph: gs.Graph, node: gs.Node, prefix: int) -> gs.Variable:
+    """0, 1, … for the prefix tokens of every image: [batch, prefix]."""
+    batch, shape, rows = (gs.Variable(f"prefix/{part}", np.int64) for part in ("batch", "shape", "rows"))
+    count = gs.Constant("prefix/count", np.array([prefix]))
+    indices = gs.Constant("prefix/indices", np.arange(prefix)[None])
+    new = [
+        gs.Node("Shape", "prefix/batch_of", {"start": 0, "end": 1}, [node.inputs[1]], [batch]),
+        gs.Node("Concat", "prefix/shape_of", {"axis": 0}, [batch, count], [shape]),
+        gs.Node("Expand", "prefix/repeat", inputs=[indices, shape], outputs=[rows]),
+    ]
+    insert_before(graph, node, new)
+    return rows
 
-    def constant(part: str, values: list[int]) -> gs.Constant:
-        return gs.Constant(f"{name}/{part}", np.array(values, dtype=np.int64))
 
-    head, patches, rows, survivors = (
-        gs.Variable(f"{name}/{part}", dtype)
-        for part, dtype in (
-            ("prefix", np.float32),
-            ("patches", np.float32),
-            ("rows", np.int64),
-            ("survivors", np.float32),
-        )
-    )
-    ends = [constant("first", [prefix]), constant("last", [np.iinfo(np.int64).max])]
-    axis = constant("axis", [1])
-    replace(
-        graph,
-        node,
-        [
-            gs.Node(
-                "Slice",
-                f"{name}/take_prefix",
-                inputs=[tokens, constant("zero", [0]), ends[0], axis],
-                outputs=[head],
-            ),
-            gs.Node("Slice", f"{name}/take_patches", inputs=[tokens, *ends, axis], outputs=[patches]),
-            gs.Node(
-                "Unsqueeze", f"{name}/rows_of", inputs=[keep, constant("last_axis", [-1])], outputs=[rows]
-            ),
-            gs.Node("GatherND", f"{name}/gather", {"batch_dims": 1}, [patches, rows], [survivors]),
-            gs.Node("Concat", f"{name}/join", {"axis": 1}, [head, survivors]),
-        ],
-    )
+def _rows(graph: gs.Graph, node: gs.Node, prefix_rows: gs.Variable | None, prefix: int) -> gs.Variable:
+    """The index of GatherND, [batch, prefix + k, 1]: the prefix tokens, and the patches counted behind them."""
+    keep = node.inputs[1]
+    name = rows_of(keep.name)
+    last = gs.Constant(f"{name}/last_axis", np.array([-1]))
+    rows = gs.Variable(name, np.int64)
+    if prefix_rows is None:
+        insert_before(graph, node, [gs.Node("Unsqueeze", f"{name}/column", {}, [keep, last], [rows])])
+        return rows
+    shift = gs.Constant(f"{name}/prefix", np.array(prefix))
+    shifted, joined = (gs.Variable(f"{name}/{part}", np.int64) for part in ("shifted", "joined"))
+    new = [
+        gs.Node("Add", f"{name}/shift", inputs=[keep, shift], outputs=[shifted]),
+        gs.Node("Concat", f"{name}/join", {"axis": 1}, [prefix_rows, shifted], [joined]),
+        gs.Node("Unsqueeze", f"{name}/column", inputs=[joined, last], outputs=[rows]),
+    ]
+    insert_before(graph, node, new)
+    return rows

@@ -5,49 +5,37 @@ import onnx_graphsurgeon as gs
 
 from exporter.errors import ArtefactError
 from exporter.lowering.passes.base import Facts
-from exporter.tensor_names import keep_layers, tokens_name
+from exporter.tensor_names import keep_layers, keep_name, rows_of
 
 __all__ = ["slice_selection"]
 
-# Operators that move rows and compute nothing: a retention is made of these, from the tokens to those it keeps.
-MOVES = {"Concat", "Gather", "GatherElements", "GatherND", "Identity"}
-MOVES |= {"Reshape", "Slice", "Split", "Squeeze", "Unsqueeze"}
-
 
 def slice_selection(graph: gs.Graph, facts: Facts) -> int:
-    """`tokens_NN` becomes one Slice, prefix tokens and the first patches, in a model as it was shipped.
+    """Every gather of a layer's survivors becomes one Slice, prefix tokens and the first patches.
 
-    What chose the patches is then read by nobody, and goes with the next cleanup.
+    What chose the patches is then read by nobody, and goes with the next cleanup. It works on a model as it was
+    shipped, where all gathers of a layer share one index.
 
     Raises:
-        ArtefactError: The tokens that a layer keeps do not come from one tensor by moves alone.
+        ArtefactError: A layer has no such index, or something else reads it.
     """
     tensors = graph.tensors()
     layers = keep_layers(tensors)
     for layer in layers:
-        tokens = tensors[tokens_name(layer)]
-        source = _source(tokens)
-        tokens.inputs.clear()
-        count = facts.spec.num_prefix_tokens + facts.schedule.keep[layer - 1]
+        name = rows_of(keep_name(layer))
+        readers = list(tensors[name].outputs) if name in tensors else []
+        if not readers or any(node.op != "GatherND" for node in readers):
+            got = ", ".join(node.op for node in readers) or "nothing"
+            raise ArtefactError(name, f"read by {got}", "read by GatherND, as star-export's passes leave it")
         ends = [
-            gs.Constant(f"{tokens.name}/{part}", np.array([value], dtype=np.int64))
-            for part, value in (("from", 0), ("to", count), ("along", 1))
+            gs.Constant(f"{name}/{part}", np.array([value], dtype=np.int64))
+            for part, value in (
+                ("from", 0),
+                ("to", facts.spec.num_prefix_tokens + facts.schedule.keep[layer - 1]),
+                ("along", 1),
+            )
         ]
-        graph.nodes.append(gs.Node("Slice", f"{tokens.name}/take_first", {}, [source, *ends], [tokens]))
+        for node in readers:
+            node.op, node.attrs = "Slice", {}
+            node.inputs = [node.inputs[0], *ends]
     return len(layers)
-
-
-def _source(tokens: gs.Variable) -> gs.Variable:
-    """The tensor behind the moves; an index of theirs is no source, a part of a Concat is."""
-    sources, open_ = {}, [tokens]
-    while open_:
-        tensor = open_.pop()
-        node = tensor.inputs[0] if tensor.inputs else None
-        if node is None or node.op not in MOVES:
-            sources[tensor.name] = tensor
-        else:
-            open_ += node.inputs if node.op == "Concat" else node.inputs[:1]
-    if len(sources) != 1 or tokens.name in sources:
-        got = f"made of {', '.join(sorted(sources))}"
-        raise ArtefactError(tokens.name, got, "rows of one tensor, as star-export's passes leave it")
-    return sources.popitem()[1]

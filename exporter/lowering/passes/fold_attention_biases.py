@@ -1,0 +1,52 @@
+"""Of the biases of an attention's projections only the query's is left: each costs a pass over memory."""
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from exporter.lowering.passes.base import Facts, as_linear
+
+__all__ = ["fold_attention_biases"]
+
+
+def fold_attention_biases(graph: gs.Graph, facts: Facts) -> int:
+    """Drop the bias of the keys, and move that of the values into the projection behind the attention.
+
+    1. The key's bias adds the same number, query · bias, to every logit of a softmax row: the row stays what it is,
+       and so does the class token's. The class row itself changes by a number a head.
+    2. The weights of a row sum to 1, so the value's bias comes out of the attention as it went in, and then goes
+       through the projection like any token: bias · W + b. It is computed in float64.
+    3. Where the projection is not behind the attention at once (a norm between them), the values keep their bias.
+    """
+    del facts
+    return sum(
+        _drop_key_bias(node) + _move_value_bias(node) for node in graph.nodes if node.op == "Attention"
+    )
+
+
+def _drop_key_bias(attention: gs.Node) -> int:
+    key = attention.inputs[1]
+    linear = as_linear(key)
+    if linear is None or linear.bias is None:
+        return 0
+    multiply, add = linear.nodes
+    add.outputs.clear()
+    multiply.outputs = [key]
+    return 1
+
+
+def _move_value_bias(attention: gs.Node) -> int:
+    value, context = attention.inputs[2], attention.outputs[0]
+    linear = as_linear(value)
+    if linear is None or linear.bias is None or len(value.outputs) != 1 or len(context.outputs) != 1:
+        return 0
+    readers = context.outputs[0].outputs[0].outputs
+    projection = as_linear(readers[0].outputs[0]) if len(readers) == 1 else None
+    if projection is None or projection.bias is None or projection.tokens is not context:
+        return 0
+    moved = linear.bias.astype(np.float64) @ projection.weight.astype(np.float64) + projection.bias
+    name = f"{context.name}/projected_bias"
+    projection.nodes[1].inputs[1] = gs.Constant(name, moved.astype(np.float32))
+    multiply, add = linear.nodes
+    add.outputs.clear()
+    multiply.outputs = [value]
+    return 1

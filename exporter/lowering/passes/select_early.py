@@ -1,0 +1,124 @@
+"""Survivors are taken as early in the block as the rows of dropped patches are read by nobody else."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from exporter.lowering.markers import DOMAIN, TAKE_TOKENS
+from exporter.lowering.passes.base import Facts, insert_before, markers
+
+__all__ = ["select_early"]
+
+
+@dataclass(frozen=True)
+class Taking:
+    """One retention on its way up: what it keeps, and how its markers are made."""
+
+    node: gs.Node
+    keep: gs.Variable
+    count: int | str | None
+
+    def rows_of(self, graph: gs.Graph, tensor: gs.Variable, place: int) -> gs.Variable:
+        """The kept rows of a tensor, by a marker of their own."""
+        name = f"{self.node.outputs[0].name}/taken_{place}"
+        taken = gs.Variable(name, np.float32, self.shape_of(tensor))
+        marker = gs.Node(
+            TAKE_TOKENS, name, dict(self.node.attrs), [tensor, self.keep], [taken], domain=DOMAIN
+        )
+        insert_before(graph, self.node, [marker])
+        return taken
+
+    def shape_of(self, tensor: gs.Variable) -> list[int | str] | None:
+        """The tensor's shape with no rows but the kept ones."""
+        if tensor.shape is None or self.count is None:
+            return None
+        return [tensor.shape[0], self.count, *tensor.shape[2:]]
+
+
+def select_early(graph: gs.Graph, facts: Facts) -> int:
+    """Move each TakeTokens up through the residual sum, the projection and the attention, to its queries.
+
+    1. All of these compute each row from the same row of their input, so to take rows before or after is the same.
+    2. Of an attention only the query's rows are that; keys and values stay whole. No query of a dropped patch
+       then meets a key, and none is projected: less work than the schedule's MACs count, on the same numbers.
+    3. A tensor that something else reads whole, like the residual or the query that the class row begins with,
+       is where the way up ends: the marker goes there. Where it cannot move at all it stays.
+    """
+    del facts
+    changed = 0
+    for node in list(markers(graph, TAKE_TOKENS)):
+        tokens, keep = node.inputs
+        if len(tokens.outputs) == 1 and row_inputs(tokens):
+            _move_up(graph, node, tokens, keep)
+            changed += 1
+    return changed
+
+
+def _move_up(graph: gs.Graph, node: gs.Node, tokens: gs.Variable, keep: gs.Variable) -> None:
+    taken = node.outputs[0]
+    count = taken.shape[1] if taken.shape is not None else None
+    taking = Taking(node, keep, count)
+    place = 0
+    open_ = [tokens]
+    while open_:
+        tensor = open_.pop(0)
+        producer = tensor.inputs[0]
+        tensor.shape = taking.shape_of(tensor)
+        for index in row_inputs(tensor):
+            source = producer.inputs[index]
+            if len(source.outputs) == 1 and row_inputs(source):
+                open_.append(source)
+            else:
+                place += 1
+                producer.inputs[index] = taking.rows_of(graph, source, place)
+    producer = tokens.inputs[0]
+    node.outputs.clear()
+    node.inputs.clear()
+    producer.outputs = [taken]
+
+
+def row_inputs(tensor: gs.Tensor) -> list[int]:
+    """Which inputs of the tensor's node it is computed from row by row; none where it is not."""
+    if not tensor.inputs:
+        return []
+    node = tensor.inputs[0]
+    rule = ROW_RULES.get(node.op)
+    return rule(node) if rule is not None and not node.domain else []
+
+
+def _elementwise(node: gs.Node) -> list[int]:
+    """Tensors of one shape, and constants that are the same for every row."""
+    tensors = [index for index, each in enumerate(node.inputs) if not isinstance(each, gs.Constant)]
+    constants = [each for each in node.inputs if isinstance(each, gs.Constant)]
+    shapes = {str(node.inputs[index].shape) for index in tensors}
+    same = len(shapes) == 1 and all(_is_tokens(node.inputs[index]) for index in tensors)
+    return tensors if same and all(each.values.ndim <= 1 for each in constants) else []
+
+
+def _first(node: gs.Node) -> list[int]:
+    """Weights behind the tokens: a linear layer, or a norm over channels."""
+    weights = node.inputs[1:]
+    plain = all(isinstance(each, gs.Constant) and each.values.ndim <= 2 for each in weights)
+    over_channels = node.op != "LayerNormalization" or node.attrs.get("axis", -1) == -1
+    return [0] if plain and over_channels and _is_tokens(node.inputs[0]) else []
+
+
+def _query(node: gs.Node) -> list[int]:
+    """The query of an attention on tokens; a mask is the same for all queries, see `spread_masks`."""
+    return [0] if _is_tokens(node.inputs[0]) else []
+
+
+def _is_tokens(tensor: gs.Tensor) -> bool:
+    return tensor.shape is not None and len(tensor.shape) == 3
+
+
+ROW_RULES: dict[str, Callable[[gs.Node], list[int]]] = {
+    "Add": _elementwise,
+    "Mul": _elementwise,
+    "Div": _elementwise,
+    "MatMul": _first,
+    "LayerNormalization": _first,
+    "Attention": _query,
+}

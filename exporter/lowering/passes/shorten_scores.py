@@ -1,0 +1,63 @@
+"""The fused score in fewer nodes: with one image, what a node costs to start is most of what it costs."""
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from exporter.lowering.markers import KEEP_TOP_K
+from exporter.lowering.passes.base import Facts, markers
+
+__all__ = ["shorten_scores"]
+
+
+def shorten_scores(graph: gs.Graph, facts: Facts) -> int:
+    """Rewrite alpha · log(intra) + table into log(intra) + table / alpha, which has the same order.
+
+    1. The table is divided ahead of time, in float64.
+    2. It is looked up by position with Gather, as the exporter's GatherND needs a further axis; where every patch
+       still stands in its place it is added as it is.
+
+    A score of another make, with a mask in it or without a table, is left as it is.
+    """
+    del facts
+    lookups = {node.outputs[0].name: node for node in graph.nodes if _is_lookup(node)}
+    changed = 0
+    for node in markers(graph, KEEP_TOP_K):
+        add = node.inputs[0].inputs[0] if node.inputs[0].inputs else None
+        if add is None or add.op != "Add" or add.inputs[1].name not in lookups:
+            continue
+        weighed = add.inputs[0].inputs[0] if add.inputs[0].inputs else None
+        if weighed is not None and _is_weighed_log(weighed):
+            _shorten(add, weighed, lookups[add.inputs[1].name])
+            changed += 1
+    return changed
+
+
+def _shorten(add: gs.Node, weighed: gs.Node, lookup: gs.Node) -> None:
+    log, alpha = weighed.inputs
+    table = lookup.inputs[0].values.astype(np.float64) / alpha.values
+    divided = gs.Constant(f"{add.outputs[0].name}/table", table.astype(np.float32))
+    weighed.inputs.clear()
+    add.inputs[0] = log
+    if lookup.op == "Expand":
+        add.inputs[1] = divided
+        return
+    lookup.op, lookup.attrs = "Gather", {"axis": 0}
+    lookup.inputs = [divided, lookup.inputs[1].inputs[0].inputs[0]]
+
+
+def _is_weighed_log(node: gs.Node) -> bool:
+    """A logarithm times one positive number, read once."""
+    if node.op != "Mul" or len(node.outputs[0].outputs) != 1 or not isinstance(node.inputs[1], gs.Constant):
+        return False
+    log, alpha = node.inputs
+    return bool(log.inputs and log.inputs[0].op == "Log" and alpha.values.size == 1 and alpha.values > 0)
+
+
+def _is_lookup(node: gs.Node) -> bool:
+    """A constant row of scores, the same for every image or looked up by position, read once."""
+    if node.op not in ("Expand", "GatherND") or not isinstance(node.inputs[0], gs.Constant):
+        return False
+    table, index = node.inputs
+    if table.values.ndim != 1 or len(node.outputs[0].outputs) != 1:
+        return False
+    return node.op == "Expand" or bool(index.inputs and index.inputs[0].op == "Unsqueeze")
