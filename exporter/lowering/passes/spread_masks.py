@@ -15,7 +15,8 @@ def spread_masks(graph: gs.Graph, facts: Facts) -> int:
     """
     del facts
     changed = 0
-    for node in [each for each in graph.nodes if each.op == "Attention" and len(each.inputs) > 3]:
+    masked = [each for each in graph.nodes if each.op == "Attention" and len(each.inputs) > 3]
+    for node in [each for each in masked if not each.domain]:  # markers are expanded to what broadcasts
         query, mask, name = node.inputs[0], node.inputs[3], node.outputs[0].name
         queries, shape, spread = (
             gs.Variable(f"{name}/{part}", dtype)
