@@ -17,7 +17,7 @@ from exporter.engines.trtexec import command
 from exporter.files import sha256_of, written_beside
 from exporter.progress import Silent, Stages
 from exporter.records import ModelSpec, Schedule, load_json, save_json
-from exporter.tensor_names import TWINS, twin_path
+from exporter.tensor_names import TWINS, keep_name, twin_path
 
 __all__ = ["BuiltEngine", "build_folder"]
 
@@ -56,10 +56,12 @@ def build_folder(
     spec, schedule = load_json(ModelSpec, folder / MODEL), load_json(Schedule, folder / SCHEDULE)
     cache = settings.timing_cache or folder / ENGINES / f"timing.{here.tensorrt}.sm{here.sm}.cache"
     twins = settings.twins and bool(schedule.pruning_layers)
+    # What a-STAR keeps of an image is at most what STAR keeps: the forced twin takes it as an input.
+    widths = {keep_name(layer + 1): schedule.keep[layer] for layer in schedule.pruning_layers}
     built = []
     for onnx in (files.dense, files.pruned, *_twins(files.pruned, twins)):
         with stages.stage(f"engine, {onnx.stem}"):
-            engine = build_engine(trt, onnx, settings, cache)
+            engine = build_engine(trt, onnx, settings, cache, widths)
             built.append(_save(engine, onnx, settings, here, spec))
     return tuple(built)
 
@@ -80,6 +82,7 @@ def _save(engine: Engine, onnx: Path, settings: BuildSettings, here: Built, spec
         plugin_sha256="" if settings.plugin is None else sha256_of(settings.plugin),
         plugin_serialised=settings.plugin is not None and settings.serialise_plugin,
         batches=settings.batches,
+        any_batch=settings.any_batch,
         hardware=settings.hardware_level,
         version_compatible=settings.version_compatible,
         strongly_typed=engine.strongly_typed,

@@ -3,8 +3,10 @@
 The precision of every layer is the graph's: 11 knows nothing else, 10 is told so, 8.6 is given fp32 alone.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from exporter.engines.library import flag_bit, major_version, member, needs_strong_typing_flag
@@ -15,6 +17,7 @@ from exporter.files import written_beside
 __all__ = ["Engine", "build_engine"]
 
 _MIB = 1 << 20
+NO_WIDTHS: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,9 @@ class Engine:
     strongly_typed: bool
 
 
-def build_engine(trt: Any, onnx: Path, settings: BuildSettings, cache: Path) -> Engine:
+def build_engine(
+    trt: Any, onnx: Path, settings: BuildSettings, cache: Path, widths: Mapping[str, int] = NO_WIDTHS
+) -> Engine:
     """Build; minutes for a large ViT.
 
     Args:
@@ -34,6 +39,7 @@ def build_engine(trt: Any, onnx: Path, settings: BuildSettings, cache: Path) -> 
         onnx: The file; initializers may lie in other files of its folder.
         settings: Batches, memory, compatibility; its plugin library has been checked.
         cache: Timings to start from, where there are any, and to leave.
+        widths: The most that an input's sizes beside the batch can be, where the graph leaves them open.
 
     Raises:
         ArtefactError: The parser or the builder refuses the model; in TensorRT's words.
@@ -53,8 +59,8 @@ def build_engine(trt: Any, onnx: Path, settings: BuildSettings, cache: Path) -> 
     _parse(trt, network, log, onnx)
     config = builder.create_builder_config()
     _configure(trt, config, settings)
-    for batch in settings.batches:
-        config.add_optimization_profile(_profile(builder, network, batch))
+    for batches in settings.profiles:
+        config.add_optimization_profile(_profile(builder, network, batches, widths))
     timings = _timings(config, cache)
     plan = builder.build_serialized_network(network, config)
     if plan is None:
@@ -105,19 +111,18 @@ def _configure(trt: Any, config: Any, settings: BuildSettings) -> None:
         config.plugins_to_serialize = [str(settings.plugin)]
 
 
-def _profile(builder: Any, network: Any, batch: int) -> Any:
-    """One size alone: kernels are chosen for it, and nothing else can be run by mistake."""
+def _profile(builder: Any, network: Any, batches: tuple[int, int], widths: Mapping[str, int]) -> Any:
+    """The least and the largest batch; kernels are chosen for the largest."""
     profile = builder.create_optimization_profile()
     for index in range(network.num_inputs):
         tensor = network.get_input(index)
-        sizes = tuple(tensor.shape)
-        if any(size < 0 for size in sizes[1:]):
-            got = f"{tensor.name} of sizes {list(sizes)}"
-            raise UserError(
-                "engine", got, "sizes that are known but for the batch", "--flavour padded has them"
-            )
-        shape = (batch, *sizes[1:])
-        profile.set_shape(tensor.name, shape, shape, shape)
+        sizes = tuple(tensor.shape)[1:]
+        if any(size < 0 for size in sizes) and tensor.name not in widths:
+            got, expected = f"{tensor.name} of sizes {list(sizes)}", "sizes that are known but for the batch"
+            raise UserError("engine", got, expected, "--flavour padded has them")
+        least = (batches[0], *(1 if size < 0 else size for size in sizes))
+        most = (batches[1], *(widths[tensor.name] if size < 0 else size for size in sizes))
+        profile.set_shape(tensor.name, least, most, most)
     return profile
 
 

@@ -39,7 +39,8 @@ class EngineManifest:
     """An engine: what it was made of, and where it runs.
 
     `onnx_sha256`, `schedule_sha256` and `plugin_sha256` are of the files; "" without a plugin. `plugin_serialised`
-    says whether the engine carries the library. `batches` are the sizes it was built for, one profile each.
+    says whether the engine carries the library. `batches` are the sizes it was built for, one profile each;
+    under `any_batch` a profile takes those down to the one before too.
     `hardware` is the compatibility level by name: under "AMPERE_PLUS" another GPU will do, under
     "SAME_COMPUTE_CAPABILITY" another of the same SM; under `version_compatible` another TensorRT of its major one.
     """
@@ -51,6 +52,7 @@ class EngineManifest:
     plugin_sha256: str
     plugin_serialised: bool
     batches: tuple[int, ...]
+    any_batch: bool
     hardware: str
     version_compatible: bool
     strongly_typed: bool
@@ -95,7 +97,7 @@ def check_manifest(engine: Path, onnx: Path, here: Built, plugin: Path | None = 
     """
     manifest = read_manifest(engine)
     wanted = [
-        ("engine", manifest.engine_sha256, sha256_of(engine)),
+        ("plan", manifest.engine_sha256, sha256_of(engine)),
         ("ONNX", manifest.onnx_sha256, sha256_of(onnx)),
     ]
     if plugin is not None and manifest.plugin_sha256 and not manifest.plugin_serialised:
