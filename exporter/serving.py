@@ -10,7 +10,7 @@ from pathlib import Path
 
 from exporter.delivery import MODEL, read_folder, read_reference, verify_checksums
 from exporter.engines.manifest import ENGINES, EngineManifest, engine_path, read_manifest
-from exporter.errors import RecipeError
+from exporter.errors import ArtefactError, RecipeError
 from exporter.files import written_beside
 from exporter.options import option
 from exporter.records import ModelSpec, load_json, to_json
@@ -49,7 +49,7 @@ def write_repository(folder: Path, out: Path, settings: ServeSettings) -> tuple[
         settings: Backend, batching, instances.
 
     Raises:
-        ArtefactError: The folder is not the one that was sent, or has no engine.
+        ArtefactError: The folder is not the one that was sent, or has no engine that takes any batch.
         OutputError: The place cannot be written.
     """
     files = read_folder(folder)
@@ -63,6 +63,9 @@ def write_repository(folder: Path, out: Path, settings: ServeSettings) -> tuple[
         if settings.backend == "tensorrt":
             source = engine_path(folder / ENGINES, onnx)
             manifest = read_manifest(source)
+            if not manifest.any_batch:
+                got = "an engine of some batch sizes"
+                raise ArtefactError(str(source), got, "one of any", "star-export build --any-batch")
         with written_beside(place / "1" / file) as partial:
             shutil.copyfile(source, partial)
         with written_beside(place / "config.pbtxt") as partial:
@@ -80,7 +83,7 @@ def config_text(
     largest = min(settings.max_batch, max(batches)) if batches else settings.max_batch
     preferred = [batch for batch in batches if 1 < batch <= largest] or [largest]
     dims = ", ".join(map(str, spec.preprocessing.input_size))
-    # Each profile of an engine serves one batch; without their names Triton would load the first alone.
+    # Each profile of an engine serves a range of batches; without their names Triton would load the first alone.
     profiles = "".join(f', "{index}"' for index in range(len(batches)))[2:]
     lines = [
         f"# What the model takes: {to_json(spec.preprocessing)}",

@@ -27,7 +27,7 @@ ORDER = (
     ("accuracy", "benchmark"),
     ("parity",),
     ("batches", "reference"),
-    ("benching", "checking", "delivery", "folder_check", "building"),
+    ("benching", "checking", "delivery", "folder_check", "building", "serving"),
     ("proof",),
     ("report",),
     ("api", "inspection"),

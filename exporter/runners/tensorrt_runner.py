@@ -32,7 +32,7 @@ class TensorRtRunner(Runner):
         super().__init__(name or engine.name)
         self._engine, self._onnx, self._plugin = engine, onnx, plugin
         self._batches: tuple[int, ...] = ()
-        self._batch = 0
+        self._batch, self._any_batch = 0, False
         self._inputs: tuple[TensorInfo, ...] = ()
         self._outputs: tuple[TensorInfo, ...] = ()
         self._polygraphy: Any = None
@@ -62,7 +62,8 @@ class TensorRtRunner(Runner):
         engine = backend.EngineFromBytes(common.BytesFromPath(str(self._engine)), runtime=runtime)()
         runner = backend.TrtRunner(engine, name=self.name)
         runner.activate()
-        self._polygraphy, self._batches, self._batch = runner, manifest.batches, 0
+        self._polygraphy, self._batch = runner, 0
+        self._batches, self._any_batch = manifest.batches, manifest.any_batch
         self._inputs, self._outputs = (_infos(trt, runner.engine, mode) for mode in ("INPUT", "OUTPUT"))
 
     def _deactivate(self) -> None:
@@ -72,17 +73,20 @@ class TensorRtRunner(Runner):
     def _run(self, feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
         batch = len(feed[IMAGES])
         if batch != self._batch:
-            if batch not in self._batches:
-                built = ", ".join(map(str, self._batches))
-                raise UserError(
-                    f"{self.name}: batch", str(batch), f"one of {built}", f"build --batches {batch}"
-                )
-            self._polygraphy.set_profile(self._batches.index(batch))
+            self._polygraphy.set_profile(self._profile(batch))
             self._batch = batch
         arrays = {name: np.ascontiguousarray(array) for name, array in feed.items()}
         results = self._polygraphy.infer(arrays, check_inputs=False)
         # The next run writes into the same memory.
         return {name: np.array(value) for name, value in results.items()}
+
+    def _profile(self, batch: int) -> int:
+        """The number of the profile that takes a batch."""
+        fitting = [size for size in self._batches if size == batch or (self._any_batch and size > batch)]
+        if not fitting:
+            built = ", ".join(map(str, self._batches))
+            raise UserError(f"{self.name}: batch", str(batch), f"one of {built}", f"build --batches {batch}")
+        return self._batches.index(fitting[0])
 
     def _known(self, infos: tuple[TensorInfo, ...]) -> tuple[TensorInfo, ...]:
         if self._polygraphy is None:

@@ -1,7 +1,7 @@
 """As much of TensorRT's Python API as a build touches, with the enum members of three versions.
 
-The names are those of the real bindings of 10.16.1.11 and 11.4.0.106, and of the documentation of 8.6. Values are made
-up, and differ between versions as the real ones do.
+The names are those of the real bindings of 10.16.1.11 and 11.4.0.106, and of the documentation of 8.6. Values are
+made up, and differ between versions as the real ones do.
 """
 
 from enum import Enum, IntEnum
@@ -23,7 +23,9 @@ NETWORK_FLAGS = {
 LEVELS = {"8.6.0": ("NONE", "AMPERE_PLUS"), "10.16.1.11": ("NONE", "AMPERE_PLUS", "SAME_COMPUTE_CAPABILITY")}
 
 
-def fake_tensorrt(version: str, *, parses: bool = True, builds: bool = True, input_shape: Any = None) -> Any:
+def fake_tensorrt(  # noqa: C901  (one class for each of TensorRT's)
+    version: str, *, parses: bool = True, builds: bool = True, input_shape: Any = None
+) -> Any:
     """A module that records what was asked of it in `asked`."""
     asked: dict[str, Any] = {"flags": set(), "cleared": set(), "profiles": [], "libraries": []}
     names = {

@@ -70,6 +70,9 @@ def test_refusals_in_the_words_of_tensorrt(tmp_path: Path) -> None:
         with pytest.raises(ArtefactError, match=words):
             build_engine(trt, tmp_path / "m.onnx", BuildSettings(), tmp_path / "cache")
     free = fake_tensorrt("11.4.0.106", input_shape=(-1, -1))
+    widths, eight = {"images": 138}, BuildSettings(batches=(8,))
+    build_engine(free, tmp_path / "m.onnx", eight, tmp_path / "cache", widths)
+    assert free.asked["profiles"] == [("images", ((8, 1), (8, 138), (8, 138)))]
     with pytest.raises(UserError, match="--flavour padded"):
         build_engine(free, tmp_path / "m.onnx", BuildSettings(), tmp_path / "cache")
 

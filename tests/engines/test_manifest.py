@@ -27,6 +27,7 @@ def make(folder: Path, **different: object) -> tuple[Path, Path]:
         plugin_sha256="",
         plugin_serialised=False,
         batches=(1, 8),
+        any_batch=False,
         hardware="NONE",
         version_compatible=False,
         strongly_typed=True,

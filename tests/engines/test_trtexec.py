@@ -99,8 +99,14 @@ def test_without_trtexec(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"batches": ()}, {"batches": (0,)}, {"workspace_mib": -1}, {"hardware": "all"}]
+    "wrong",
+    [{"batches": ()}, {"batches": (0,)}, {"batches": (8, 1)}, {"workspace_mib": -1}, {"hardware": "all"}],
 )
 def test_settings_that_build_nothing(wrong: dict[str, object]) -> None:
     with pytest.raises(RecipeError):
         BuildSettings(**wrong)  # type: ignore[arg-type]
+
+
+def test_profiles() -> None:
+    assert BuildSettings(batches=(1, 8, 32)).profiles == ((1, 1), (8, 8), (32, 32))
+    assert BuildSettings(batches=(4, 32), any_batch=True).profiles == ((1, 4), (5, 32))
