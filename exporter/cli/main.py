@@ -15,7 +15,7 @@ from exporter.cli import (
     build,
     calibrate,
     check,
-    compile,
+    compile,  # noqa: A004
     export,
     inspect,
     models,
