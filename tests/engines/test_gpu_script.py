@@ -1,15 +1,18 @@
-"""The scripts for a machine with a GPU refuse in one line without one, and name verbs and flags that exist."""
+"""The script for a machine with a GPU refuses in one line without one, and names verbs and flags that exist."""
 
+import runpy
 import subprocess
 import sys
-from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu import onnxruntime_cuda, tensorrt
 from exporter.cli.main import _parser
 from exporter.engines.machine import this_machine
 from exporter.errors import UserError
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks/gpu/run.py"
+DEFINED = runpy.run_path(str(SCRIPT))
 
 
 def has_gpu() -> bool:
@@ -20,17 +23,17 @@ def has_gpu() -> bool:
     return True
 
 
-@pytest.mark.parametrize("verbs", [onnxruntime_cuda.verbs, tensorrt.verbs])
-def test_the_flags_exist(verbs: Callable[[str], list[list[str]]]) -> None:
-    for words in verbs("folder"):
+@pytest.mark.parametrize("runtime", DEFINED["RUNTIMES"])
+def test_the_flags_exist(runtime: str) -> None:
+    for words in DEFINED["verbs"](runtime, "folder"):
         _parser().parse_args(words)
 
 
-@pytest.mark.parametrize("name", ["onnxruntime_cuda", "tensorrt"])
-def test_one_line_without_a_gpu(name: str) -> None:
+@pytest.mark.parametrize("runtime", DEFINED["RUNTIMES"])
+def test_one_line_without_a_gpu(runtime: str) -> None:
     if has_gpu():
         pytest.skip("there is a GPU")
-    command = [sys.executable, "-m", f"benchmarks.gpu.{name}", "folder"]
+    command = [sys.executable, str(SCRIPT), runtime, "folder"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr == "error: GPU | got no libcuda.so.1 | need a GPU with NVIDIA's driver\n"
