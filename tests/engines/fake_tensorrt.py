@@ -20,6 +20,7 @@ NETWORK_FLAGS = {
     "10.16.1.11": ("EXPLICIT_BATCH", "STRONGLY_TYPED", "PREFER_AOT_PYTHON_PLUGINS"),
     "11.4.0.106": ("STRONGLY_TYPED", "PREFER_AOT_PYTHON_PLUGINS"),
 }
+LAYERS = '{"Layers": [{"Name": "gemm", "LayerType": "gemm", "Outputs": [{"Format/Datatype": "Float"}]}]}'
 LEVELS = {"8.6.0": ("NONE", "AMPERE_PLUS"), "10.16.1.11": ("NONE", "AMPERE_PLUS", "SAME_COMPUTE_CAPABILITY")}
 
 
@@ -109,7 +110,7 @@ def fake_tensorrt(  # noqa: C901  (one class for each of TensorRT's)
         def __init__(self, log: Any) -> None: ...
 
         def deserialize_cuda_engine(self, plan: bytes) -> Any:
-            inspector = SimpleNamespace(get_engine_information=lambda form: '{"Layers": []}')
+            inspector = SimpleNamespace(get_engine_information=lambda form: LAYERS)
             return SimpleNamespace(create_engine_inspector=lambda: inspector)
 
     registry = SimpleNamespace(load_library=asked["libraries"].append)
