@@ -63,9 +63,7 @@ def write_repository(folder: Path, out: Path, settings: ServeSettings) -> tuple[
         if settings.backend == "tensorrt":
             source = engine_path(folder / ENGINES, onnx)
             manifest = read_manifest(source)
-            if not manifest.any_batch:
-                got = "an engine of some batch sizes"
-                raise ArtefactError(str(source), got, "one of any", "star-export build --any-batch")
+            _check_engine(source, manifest)
         with written_beside(place / "1" / file) as partial:
             shutil.copyfile(source, partial)
         with written_beside(place / "config.pbtxt") as partial:
@@ -73,6 +71,15 @@ def write_repository(folder: Path, out: Path, settings: ServeSettings) -> tuple[
             partial.write_text(text, encoding="utf-8")
         places.append(place)
     return tuple(places)
+
+
+def _check_engine(engine: Path, manifest: EngineManifest) -> None:
+    if not manifest.any_batch:
+        got = "an engine of some batch sizes"
+        raise ArtefactError(str(engine), got, "one of any", "star-export build --any-batch")
+    # Triton's backend loads plugins in its own way, and ours has not been tried with it.
+    if manifest.plugin_sha256:
+        raise ArtefactError(str(engine), "an engine with a plugin", "one without", "take the padded flavour")
 
 
 def config_text(
@@ -103,7 +110,6 @@ def config_text(
     return "\n".join(lines) + "\n"
 
 
-def load_command(out: Path, plugin: str = "") -> str:
-    """How to start Triton on the repository; an engine that does not carry the plugin has it loaded first."""
-    command = f"tritonserver --model-repository={out}"
-    return f"LD_PRELOAD={plugin} {command}" if plugin else command
+def load_command(out: Path) -> str:
+    """How to start Triton on the repository."""
+    return f"tritonserver --model-repository={out}"

@@ -10,6 +10,7 @@ import pytest
 from exporter.delivery import save_checksums
 from exporter.engines.manifest import ENGINES, Built, EngineManifest, engine_path, manifest_path
 from exporter.errors import ArtefactError, RecipeError
+from exporter.inspection import inspect_artefact
 from exporter.records import ModelSpec, save_json
 from exporter.serving import ServeSettings, load_command, write_repository
 from tests.vits import make_vit
@@ -86,6 +87,17 @@ def test_an_engine_of_some_batches_cannot_batch_dynamically(folder: Path, tmp_pa
     with_engines(folder, replace(MANIFEST, any_batch=False))
     with pytest.raises(ArtefactError, match="build --any-batch"):
         write_repository(folder, tmp_path / "models", ServeSettings(backend="tensorrt"))
+    with_engines(folder, replace(MANIFEST, plugin_sha256="0" * 64))
+    with pytest.raises(ArtefactError, match="padded"):
+        write_repository(folder, tmp_path / "models", ServeSettings(backend="tensorrt"))
+
+
+def test_inspect_reads_an_engine_by_its_manifest(folder: Path) -> None:
+    with_engines(folder, MANIFEST)
+    (engine, _) = sorted((folder / ENGINES).glob("*.engine"))
+    for path, kind in ((engine, "engine"), (manifest_path(engine), "engine manifest")):
+        described = inspect_artefact(path)
+        assert (described["kind"], described["batches"]) == (kind, [1, 8, 32])
 
 
 @pytest.mark.parametrize(
