@@ -4,7 +4,7 @@ The names are those of the real bindings of 10.16.1.11 and 11.4.0.106, and of th
 made up, and differ between versions as the real ones do.
 """
 
-from enum import Enum, IntEnum
+from enum import IntEnum
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,10 +37,10 @@ def fake_tensorrt(  # noqa: C901  (one class for each of TensorRT's)
         "ProfilingVerbosity": ("LAYER_NAMES_ONLY", "DETAILED"),
         "LayerInformationFormat": ("ONELINE", "JSON"),
     }
-    enums = {name: IntEnum(name, {each: at for at, each in enumerate(made)}) for name, made in names.items()}  # type: ignore[misc]
+    enums = {name: IntEnum(name, {each: at for at, each in enumerate(made)}) for name, made in names.items()}
 
     class ILogger:
-        ERROR, INTERNAL_ERROR, INFO = Enum("Severity", "ERROR INTERNAL_ERROR INFO")  # type: ignore[misc]
+        ERROR, INTERNAL_ERROR, INFO = "error", "internal error", "info"
 
     class Profile:
         def set_shape(self, name: str, *shapes: tuple[int, ...]) -> None:

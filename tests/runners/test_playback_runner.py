@@ -1,5 +1,7 @@
 """Recorded answers, in any order and batch."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from exporter.errors import ParityError, UserError
 from exporter.runners.playback_runner import PlaybackRunner
 
 IMAGES = np.random.default_rng(0).standard_normal((5, 3, 4, 4)).astype(np.float32)
-REFERENCE = {
+REFERENCE: dict[str, np.ndarray[Any, Any]] = {
     "images": IMAGES,
     "logits": np.arange(10, dtype=np.float32).reshape(5, 2),
     "dense_logits": -np.arange(10, dtype=np.float32).reshape(5, 2),

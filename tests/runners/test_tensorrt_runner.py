@@ -27,7 +27,7 @@ class FakePolygraphy:
     """An engine of one input and one output, whose answer is the mean of an image."""
 
     def __init__(self, engine: Any, name: str) -> None:
-        self.engine, self.profiles, self.buffer = engine, [], np.zeros(32, np.float32)
+        self.engine, self.buffer = engine, np.zeros(32, np.float32)
         self.profiles: list[int] = []
 
     def activate(self) -> None: ...
