@@ -13,10 +13,13 @@ from exporter.benchmark import Hardware, environment
 from exporter.benchmark.batch_sweep import AtBatch, Contestants, break_even, measure_batches, resized
 from exporter.benchmark.breakdown import breakdown
 from exporter.benchmark.settings import BenchSettings
-from exporter.benchmark.subjects import Subject, read_pair
+from exporter.benchmark.subjects import Subject, delivered_pair, read_pair
 from exporter.benchmark.timing import Clock
+from exporter.delivery import MODEL, SCHEDULE
 from exporter.progress import Silent, Stages
-from exporter.records import Pair
+from exporter.records import ModelSpec, Pair, Schedule, load_json
+from exporter.runners.base import Runner
+from exporter.runners.choice import RunSettings, require_runtime, runner_for
 from exporter.runners.onnxruntime_profile import Kernel, profile
 from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.macs import MacCount
@@ -37,6 +40,7 @@ class Bench:
     """
 
     model: str
+    runtime: str
     method: str
     rho: float | None
     files: Pair[str]
@@ -65,8 +69,10 @@ def bench(
     settings: BenchSettings,
     stages: Stages | None = None,
     clock: Clock = time.perf_counter,
+    *,
+    runtime: RunSettings | None = None,
 ) -> Bench:
-    """Measure both files on ONNX Runtime.
+    """Measure both files on one runtime.
 
     Args:
         files: The dense and the pruned model, as `lower` made them.
@@ -74,27 +80,33 @@ def bench(
         settings: Batch sizes, rounds, threads.
         stages: Shows where the job is.
         clock: Seconds, from any start.
+        runtime: ONNX Runtime on the CPU by default; TensorRT takes the engines of the files' folder.
 
     Raises:
         ArtefactError: A file is none of ours, is in the other's place, or is of another model.
+        UserError: The runtime is not here, or runs the models elsewhere.
     """
-    stages = stages or Silent()
+    stages, runtime = stages or Silent(), runtime or RunSettings(threads=settings.threads)
     with stages.stage("models"):
-        pair, images = read_pair(files), reference[IMAGES]
+        pair, images = _pair(files, runtime), reference[IMAGES]
+        on_cpu = runtime.runtime == RunSettings().runtime
+        for path in (files.dense, files.pruned):
+            require_runtime(path, {IMAGES: images[:1]}, runtime)
         macs = Pair(pair.dense.macs(reference), pair.pruned.macs(reference))
-        sliced = _sliced(pair.pruned) if settings.selection_cost else NOT_SLICED
+        sliced = _sliced(pair.pruned) if settings.selection_cost and on_cpu else NOT_SLICED
     with stages.stage(f"throughput, batches {', '.join(map(str, settings.batches))}") as advance:
         measured = []
-        for each in measure_batches(_contestants(pair, sliced, macs, settings), images, settings, clock):
+        for each in measure_batches(_contestants(pair, sliced, macs, runtime), images, settings, clock):
             measured.append(each)
             advance(len(measured), len(settings.batches))
     breakdowns = []
-    if settings.profile_runs:
+    if settings.profile_runs and on_cpu:
         with stages.stage("profile"):
             for batch in settings.batches:
                 breakdowns.append(_breakdowns(pair, sliced.selection, resized(images, batch), settings))
     return Bench(
         model=pair.pruned.spec.name,
+        runtime=runtime.runtime,
         method=pair.pruned.schedule.method,
         rho=pair.pruned.schedule.rho,
         files=Pair(files.dense.name, files.pruned.name),
@@ -108,17 +120,21 @@ def bench(
 
 
 def _contestants(
-    pair: Pair[Subject], sliced: Sliced, macs: Pair[MacCount], settings: BenchSettings
+    pair: Pair[Subject], sliced: Sliced, macs: Pair[MacCount], runtime: RunSettings
 ) -> Contestants:
-    def runner(model: Path | bytes, name: str = "") -> OnnxRuntimeRunner:
-        return OnnxRuntimeRunner(model, name=name, threads=settings.threads)
+    plain: Runner | None = None
+    if sliced.model is not None:
+        plain = OnnxRuntimeRunner(sliced.model, name="the sliced model", threads=runtime.threads)
+    dense, pruned = (runner_for(each.path, runtime) for each in (pair.dense, pair.pruned))
+    return Contestants(dense, pruned, plain, macs)
 
-    return Contestants(
-        dense=runner(pair.dense.path),
-        pruned=runner(pair.pruned.path),
-        sliced=None if sliced.model is None else runner(sliced.model, "the sliced model"),
-        macs=macs,
-    )
+
+def _pair(files: Pair[Path], runtime: RunSettings) -> Pair[Subject]:
+    """Engines are described by what lies in their folder: the box that runs them need not read ONNX."""
+    if not runtime.builds:
+        return read_pair(files)
+    folder = files.pruned.parent
+    return delivered_pair(files, load_json(ModelSpec, folder / MODEL), load_json(Schedule, folder / SCHEDULE))
 
 
 def _breakdowns(

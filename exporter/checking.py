@@ -1,6 +1,5 @@
 """Hold an ONNX model to the PyTorch model it was made from, on real images."""
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,14 @@ from google.protobuf.message import DecodeError
 
 from exporter.errors import ArtefactError
 from exporter.lowering.twins import forced_twin, tracing_twin
-from exporter.parity import ParityReport, compare, tolerance_for
+from exporter.parity import BATCHES, ParityReport, compare, in_batches, tolerance_for
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule, from_json
 from exporter.reference import reference_runner
 from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.tensor_names import KEY_PREFIX
 
-__all__ = ["BATCHES", "Shipped", "check", "in_batches", "load_shipped"]
+__all__ = ["Shipped", "check", "load_shipped"]
 
 
 @dataclass(frozen=True)
@@ -48,9 +47,6 @@ def load_shipped(path: Path) -> Shipped:
     input_dtype = "uint8" if kind == onnx.TensorProto.UINT8 else "float32"
     return Shipped(model, from_json(Schedule, schedule, source=str(path)), input_dtype)
 
-
-# Two batch sizes from one file: a size that was baked in by mistake shows.
-BATCHES = (1, 8)
 
 Array = np.ndarray[Any, Any]
 
@@ -90,18 +86,5 @@ def check(
         forced=runner(forced_twin(model), ", forced") if prunes else None,
         batches=in_batches(images, BATCHES),
         tolerance=tolerance_for("fp32", "fp32"),
-        masses=_masses(pruned.schedule),
+        masses=pruned.schedule.masses,
     )
-
-
-def _masses(schedule: Schedule) -> dict[int, float]:
-    """What each 1-based pruning layer keeps of the mass; STAR counts patches instead."""
-    if not schedule.adaptive:
-        return {}
-    return {layer + 1: schedule.rates[layer] for layer in schedule.pruning_layers}
-
-
-def in_batches(images: Array, sizes: Sequence[int]) -> Iterable[Array]:
-    """The images in as many equal shares as there are sizes, each share in batches of its size."""
-    for share, size in zip(np.array_split(images, len(sizes)), sizes, strict=True):
-        yield from (share[start : start + size] for start in range(0, len(share), size))

@@ -16,9 +16,18 @@ from exporter.benchmark import environment
 from exporter.benchmark.points import RhoSweep
 from exporter.calibration.images import sample
 from exporter.calibration.record import Calibration
-from exporter.delivery import save_checksums, save_recipe, save_reference
+from exporter.delivery import (
+    MODEL,
+    REFERENCE,
+    SCHEDULE,
+    save_checksums,
+    save_raw_images,
+    save_recipe,
+    save_reference,
+)
 from exporter.files import writable_folder, written_beside
 from exporter.lowering.pipeline import save_onnx
+from exporter.lowering.twin_files import save_twins
 from exporter.models.base import PrunableViT
 from exporter.progress import Silent, Stages
 from exporter.proof import Proof, Side, prove
@@ -37,6 +46,7 @@ __all__ = ["compile_model"]
 
 # The picture of a sweep, beside the report.
 CHART = "throughput.png"
+RECIPE = "recipe.json"
 
 Array = np.ndarray[Any, Any]
 
@@ -93,15 +103,27 @@ def compile_model(
             sweep = _sweep(pair, calibration, images, recipe)
     report = _report(pair, proof, calibration, sweep, recipe)
     with stages.stage("report"):
-        references = [reference_runner(each, recipe.input) for each in (pruned, dense)]
-        reference = save_reference(references[0], references[1], images, out / "reference.npz")
-        save_json(schedule, out / "schedule.json")
-        save_recipe(recipe, out / "recipe.json")
+        reference, names = _deliver(pair, images, recipe, out)
         save_json(report, out / "report.json")
         chart = _save_chart(sweep, vit.spec.name, out / CHART) if sweep else ""
         save_page(report, strips(reference, vit.spec, recipe.input), out / "report.html", chart)
-        save_checksums(out, [*report.files.values(), "schedule.json", "recipe.json", "reference.npz"])
+        save_checksums(out, [*report.files.values(), *names])
     return report
+
+
+def _deliver(
+    pair: Pair[Side], images: Array, recipe: Recipe, out: Path
+) -> tuple[dict[str, Array], list[str]]:
+    """What the box that serves needs beside the two models: the reference's arrays, and the files written."""
+    dense, pruned = pair.dense.reference, pair.pruned.reference
+    references = [reference_runner(each, recipe.input) for each in (pruned, dense)]
+    reference = save_reference(references[0], references[1], images, out / REFERENCE)
+    save_json(pruned.schedule, out / SCHEDULE)
+    save_json(pruned.vit.spec, out / MODEL)
+    save_recipe(recipe, out / RECIPE)
+    twins = save_twins(pair.pruned.model, pair.pruned.path)
+    raw = save_raw_images(images, sorted({1, recipe.batch}), out)
+    return reference, [REFERENCE, SCHEDULE, MODEL, RECIPE, *twins.values(), *raw]
 
 
 def _planned(vit: PrunableViT, calibration: Calibration, recipe: Recipe, stages: Stages) -> Schedule:

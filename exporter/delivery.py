@@ -1,6 +1,7 @@
 """The export folder: what crosses from the box that has PyTorch to the box that serves."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,25 +11,32 @@ import numpy as np
 
 from exporter.errors import ArtefactError
 from exporter.files import sha256_of, written_beside
-from exporter.parity.interface import decision_names
+from exporter.parity.interface import decision_names, score_names
 from exporter.recipe import Recipe
 from exporter.records import save_json
 from exporter.runners.base import Runner
-from exporter.tensor_names import IMAGES, LOGITS
+from exporter.runners.playback_runner import DENSE_LOGITS
+from exporter.tensor_names import IMAGES, LOGITS, RAW_IMAGES
 
 __all__ = [
     "CHECKSUMS",
+    "MODEL",
     "REFERENCE",
+    "SCHEDULE",
     "Delivered",
     "read_folder",
     "read_reference",
     "save_checksums",
+    "save_raw_images",
     "save_recipe",
     "save_reference",
+    "verify_checksums",
 ]
 
 CHECKSUMS = "SHA256SUMS"
 REFERENCE = "reference.npz"
+SCHEDULE = "schedule.json"
+MODEL = "model.json"
 
 Array = np.ndarray[Any, Any]
 
@@ -83,8 +91,8 @@ def read_reference(path: Path) -> dict[str, Array]:
 def save_reference(reference: Runner, dense: Runner, images: Array, path: Path) -> dict[str, Array]:
     """Real images with what PyTorch makes of them, as `reference.npz`; gives the arrays back.
 
-    `images` as the model takes them, `logits` and `keep_NN` of the pruned model, a-STAR's `count_NN`, and the
-    `dense_logits` of the other.
+    `images` as the model takes them, `logits`, `keep_NN` and `score_NN` of the pruned model, a-STAR's `count_NN`,
+    and the `dense_logits` of the other. With the scores, margins can be judged where there is no PyTorch.
 
     Raises:
         OutputError: The place cannot be written.
@@ -94,8 +102,8 @@ def save_reference(reference: Runner, dense: Runner, images: Array, path: Path) 
         arrays = {
             IMAGES: images,
             LOGITS: results[LOGITS],
-            f"dense_{LOGITS}": dense.run({IMAGES: images})[LOGITS],
-            **{name: results[name] for name in decision_names(reference)},
+            DENSE_LOGITS: dense.run({IMAGES: images})[LOGITS],
+            **{name: results[name] for name in (*decision_names(reference), *score_names(reference))},
         }
     with written_beside(path) as partial, partial.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
@@ -121,3 +129,39 @@ def save_checksums(folder: Path, names: list[str]) -> None:
     lines = [f"{sha256_of(folder / name)}  {name}\n" for name in sorted(names)]
     with written_beside(folder / CHECKSUMS) as partial:
         partial.write_text("".join(lines), encoding="utf-8")
+
+
+def save_raw_images(images: Array, batches: Sequence[int], folder: Path) -> list[str]:
+    """The images as raw bytes for each batch size, repeated where there are too few; the names of the files.
+
+    Raises:
+        OutputError: The place cannot be written.
+    """
+    names = [RAW_IMAGES.format(batch=batch) for batch in batches]
+    for batch, name in zip(batches, names, strict=True):
+        with written_beside(folder / name) as partial:
+            partial.write_bytes(np.resize(images, (batch, *images.shape[1:])).tobytes())
+    return names
+
+
+def verify_checksums(folder: Path) -> dict[str, str]:
+    """Hold every file to `SHA256SUMS`; the digests by name.
+
+    Raises:
+        ArtefactError: There is no such list, or a file is missing or another one.
+    """
+    path = folder / CHECKSUMS
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        sums = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
+    except (OSError, ValueError) as error:
+        raise ArtefactError(str(path), str(error), "what star-export compile leaves") from None
+    for name, expected in sums.items():
+        if not (folder / name).is_file():
+            raise ArtefactError(str(folder / name), "no such file", f"the one that {CHECKSUMS} lists")
+        got = sha256_of(folder / name)
+        if got != expected:
+            raise ArtefactError(
+                str(folder / name), f"sha256 {got[:12]}…", f"{expected[:12]}… of {CHECKSUMS}", "copy it again"
+            )
+    return sums

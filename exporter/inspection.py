@@ -29,6 +29,7 @@ def inspect_artefact(path: Path) -> Described:
         ".safetensors": _calibration,
         ".npz": _reference,
         ".json": _json,
+        ".engine": _engine,
     }
     if place.suffix not in readers:
         raise ArtefactError(
@@ -78,6 +79,14 @@ def _reference(path: Path) -> Described:
     return {"kind": "reference", "arrays": shapes}
 
 
+def _engine(path: Path) -> Described:
+    """What the manifest beside it says: the plan itself can be read where it was built alone."""
+    from exporter.engines.manifest import read_manifest  # noqa: PLC0415
+    from exporter.records import to_json  # noqa: PLC0415
+
+    return {"kind": "engine", **json.loads(to_json(read_manifest(path))), "size_bytes": path.stat().st_size}
+
+
 def _json(path: Path) -> Described:
     from exporter.records import Schedule, load_json  # noqa: PLC0415
 
@@ -90,6 +99,8 @@ def _json(path: Path) -> Described:
     if "rates" in content:
         load_json(Schedule, path)
         return {"kind": "schedule", **content}
+    if "engine_sha256" in content:
+        return {"kind": "engine manifest", **content}
     if "parity" in content:
         return {"kind": "report", **content}
     if "max_eval_images" in content:

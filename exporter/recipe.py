@@ -131,12 +131,25 @@ def needed(value: ValueT | None, flag: str, expected: str) -> ValueT:
 def read_recipe(path: Path) -> Mapping[str, Any]:
     """The values that a TOML recipe sets; its paths are taken from where the recipe lies.
 
+    `extends` names another recipe beside it, whose values stand where this one sets none.
+
     Raises:
-        RecipeError: The file is not TOML, or a key or value is not one of a recipe.
+        RecipeError: The file is not TOML, a key or value is not one of a recipe, or recipes extend each other.
     """
+    return _read(path, ())
+
+
+def _read(path: Path, readers: tuple[Path, ...]) -> dict[str, Any]:
+    if path.resolve() in readers:
+        raise RecipeError(f"{path}: extends", "a recipe that extends itself", "one that ends somewhere")
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise RecipeError(str(path), str(error), "a TOML recipe") from None
+    base = table.pop("extends", None)
+    if not isinstance(base, str | None):
+        raise RecipeError(f"{path}: extends", repr(base), "the path of a recipe")
+    inherited = _read(path.parent / base, (*readers, path.resolve())) if base else {}
     values = from_table(Recipe, table, str(path))
-    return {key: path.parent / value if isinstance(value, Path) else value for key, value in values.items()}
+    placed = {key: path.parent / value if isinstance(value, Path) else value for key, value in values.items()}
+    return {**inherited, **placed}

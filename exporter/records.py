@@ -114,6 +114,11 @@ class Schedule:
         before = (self.num_patches, *self.keep[:-1])
         return tuple(layer for layer, (n, k) in enumerate(zip(before, self.keep, strict=True)) if k < n)
 
+    @property
+    def masses(self) -> dict[int, float]:
+        """The share of the mass that each 1-based pruning layer keeps; empty under STAR, which counts patches."""
+        return {layer + 1: self.rates[layer] for layer in self.pruning_layers} if self.adaptive else {}
+
 
 @dataclass(frozen=True)
 class Pair(Generic[T]):

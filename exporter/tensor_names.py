@@ -6,12 +6,15 @@ keep different numbers of patches, `count_03` is how many of each row of `keep_0
 """
 
 from collections.abc import Iterable
+from pathlib import Path
 
 __all__ = [
     "CONTEXT",
     "IMAGES",
     "KEY_PREFIX",
     "LOGITS",
+    "RAW_IMAGES",
+    "TWINS",
     "class_row_name",
     "context_name",
     "count_name",
@@ -20,6 +23,7 @@ __all__ = [
     "rows_of",
     "score_name",
     "tokens_name",
+    "twin_path",
 ]
 
 IMAGES = "images"
@@ -27,6 +31,10 @@ LOGITS = "logits"
 # What our keys in a model's metadata begin with.
 KEY_PREFIX = "star_export."
 CONTEXT = "context_"
+# The variants of a pruned model that `check` needs: one also returns its decisions, one is given them.
+TWINS = ("tracing", "forced")
+# Images as trtexec reads them, without a header: one file a batch size.
+RAW_IMAGES = "inputs/images.batch{batch}.bin"
 _KEEP = "keep_"
 
 
@@ -69,3 +77,8 @@ def keep_layers(names: Iterable[str]) -> tuple[int, ...]:
     """The 1-based layers, ascending, whose kept patches are among `names`."""
     numbers = (name.removeprefix(_KEEP) for name in names if name.startswith(_KEEP))
     return tuple(sorted(int(number) for number in numbers if number.isdigit()))
+
+
+def twin_path(shipped: Path, role: str) -> Path:
+    """The file of a twin beside the shipped model; `role` is one of TWINS."""
+    return shipped.with_name(f"{shipped.stem}.{role}{shipped.suffix}")

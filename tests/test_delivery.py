@@ -6,7 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exporter.delivery import read_folder, read_reference
+from exporter.delivery import (
+    read_folder,
+    read_reference,
+    save_checksums,
+    save_raw_images,
+    verify_checksums,
+)
 from exporter.errors import ArtefactError
 
 
@@ -41,3 +47,29 @@ def test_images_that_are_none(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(ArtefactError):
             read_reference(path)
+
+
+def test_raw_images_are_the_arrays_bytes(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).standard_normal((2, 3, 4, 4)).astype(np.float32)
+    names = save_raw_images(images, (1, 4), tmp_path)
+    assert names == ["inputs/images.batch1.bin", "inputs/images.batch4.bin"]
+    one, four = (np.fromfile(tmp_path / name, np.float32).reshape(-1, 3, 4, 4) for name in names)
+    np.testing.assert_array_equal(one, images[:1])
+    np.testing.assert_array_equal(four, np.concatenate([images, images]))
+
+
+def test_checksums(tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match="SHA256SUMS"):
+        verify_checksums(tmp_path)
+    (tmp_path / "a").write_text("a")
+    save_checksums(tmp_path, ["a"])
+    assert set(verify_checksums(tmp_path)) == {"a"}
+    (tmp_path / "a").write_text("b")
+    with pytest.raises(ArtefactError, match=r"a \| got sha256 .* of SHA256SUMS \| copy it again"):
+        verify_checksums(tmp_path)
+    (tmp_path / "a").unlink()
+    with pytest.raises(ArtefactError, match="no such file"):
+        verify_checksums(tmp_path)
+    (tmp_path / "SHA256SUMS").write_text("nonsense")
+    with pytest.raises(ArtefactError, match="SHA256SUMS"):
+        verify_checksums(tmp_path)

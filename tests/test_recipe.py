@@ -120,3 +120,29 @@ def test_needed() -> None:
     assert needed(3, "--three", "a number") == 3
     with pytest.raises(RecipeError, match=r"--three \| got nothing"):
         needed(None, "--three", "a number")
+
+
+def test_a_recipe_over_another(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared/base.toml").write_text('images = "photos"\nrho = 0.5\nbatch = 4\n')
+    (tmp_path / "r.toml").write_text('extends = "shared/base.toml"\nrho = 0.7\n')
+    assert read_recipe(tmp_path / "r.toml") == {
+        "images": tmp_path / "shared/photos",
+        "rho": 0.7,
+        "batch": 4,
+    }
+
+
+@pytest.mark.parametrize("text", ["extends = 3", 'extends = "none.toml"', 'extends = "r.toml"'])
+def test_a_base_that_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "r.toml").write_text(text)
+    with pytest.raises(RecipeError):
+        read_recipe(tmp_path / "r.toml")
+
+
+RECIPES = sorted((Path(__file__).parent.parent / "engines").rglob("*.toml"))
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_the_recipes_that_come_with_it(path: Path) -> None:
+    Recipe(**read_recipe(path))

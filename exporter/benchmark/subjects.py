@@ -1,7 +1,7 @@
 """The models of a benchmark as their files describe them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from exporter.schedule.macs import MacCount, mean_macs, pruned_macs
 from exporter.survivors import patches_left
 from exporter.tensor_names import KEY_PREFIX, count_name
 
-__all__ = ["Subject", "read_pair"]
+__all__ = ["Subject", "delivered_pair", "read_pair"]
 
 Array = np.ndarray[Any, Any]
 
@@ -56,6 +56,15 @@ def read_pair(files: Pair[Path]) -> Pair[Subject]:
         got = f"{dense.spec.name} with other weights or shapes"
         raise ArtefactError(str(dense.path), got, f"the dense model of {pruned.path.name}")
     return Pair(dense, pruned)
+
+
+def delivered_pair(files: Pair[Path], spec: ModelSpec, schedule: Schedule) -> Pair[Subject]:
+    """The same from what lies beside the files in their folder, where no runtime reads ONNX files."""
+    layers = len(schedule.keep)
+    dense = replace(
+        schedule, method="star", rates=(1.0,) * layers, keep=(schedule.num_patches,) * layers, rho=None
+    )
+    return Pair(Subject(files.dense, spec, dense, ""), Subject(files.pruned, spec, schedule, ""))
 
 
 def _read(path: Path) -> Subject:

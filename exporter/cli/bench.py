@@ -24,6 +24,7 @@ __all__ = ["add_arguments", "run"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     from exporter.benchmark.settings import BenchSettings  # noqa: PLC0415
+    from exporter.runners.choice import RunSettings  # noqa: PLC0415
 
     parser.add_argument("folder", type=Path, nargs="?", help="What `compile --out` left.")
     parser.add_argument("--dense", type=Path, metavar="FILE", help="The dense model, in place of a folder.")
@@ -35,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Where the images are; reference.npz beside the pruned model.",
     )
     add_flags(parser, BenchSettings)
+    add_flags(parser, RunSettings, ("runtime", "plugin"))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -44,11 +46,13 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
     from exporter.delivery import read_reference  # noqa: PLC0415
     from exporter.records import Pair  # noqa: PLC0415
+    from exporter.runners.choice import RunSettings  # noqa: PLC0415
 
     settings = from_flags(BenchSettings, arguments)
     files = _files(arguments)
     reference = read_reference(files.reference)
-    result = bench(Pair(files.dense, files.pruned), reference, settings, RichStages())
+    runtime = from_flags(RunSettings, arguments)
+    result = bench(Pair(files.dense, files.pruned), reference, settings, RichStages(), runtime=runtime)
     if arguments.json:
         print_json(result)
     else:
@@ -123,5 +127,5 @@ def _lines(result: "Bench") -> Iterator[str]:
     cpus = f"CPUs {','.join(map(str, hardware.cpus))}" if hardware.cpus else f"{hardware.usable_cpus} CPUs"
     yield (
         f"{settings.rounds} rounds after {settings.warmup}, {threads}, {cpus} of {hardware.cpu_model}; "
-        f"ONNX Runtime {hardware.versions.get('onnxruntime', '?')}"
+        f"{result.runtime}, {', '.join(f'{name} {version}' for name, version in hardware.versions.items())}"
     )

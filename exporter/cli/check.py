@@ -1,12 +1,14 @@
 """Hold an ONNX model of ours to the PyTorch model it was made from, on real images.
 
-Exits with 1 where it is another model.
+An export folder is held to the answers that PyTorch left in it, which takes numpy and the runtime alone; an ONNX
+file to the model itself. Exits with 1 where it is another model.
 """
 
 import argparse
 from pathlib import Path
 
 from exporter.cli.flags import IMAGES, MODEL
+from exporter.errors import RecipeError
 from exporter.options import add_flags, from_flags
 from exporter.recipe import Recipe, needed
 
@@ -15,12 +17,39 @@ __all__ = ["add_arguments", "run"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
+    from exporter.runners.choice import RunSettings  # noqa: PLC0415
+
+    parser.add_argument("folder", type=Path, nargs="?", help="What `compile --out` left, to check as it is.")
+    add_flags(parser, RunSettings, ("runtime", "plugin"))
     add_flags(parser, Recipe, (*MODEL, *IMAGES, "calibration", "interpolate", "check_images", "threads"))
-    parser.add_argument("--onnx", type=Path, required=True, metavar="FILE", help="The model to check.")
+    parser.add_argument("--onnx", type=Path, metavar="FILE", help="A model, in place of a folder.")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Check; 0 where the model is its reference, else 1."""
+    if (arguments.folder is None) == (arguments.onnx is None):
+        got = "neither" if arguments.folder is None else "a folder and a file"
+        raise RecipeError("check", got, "an export folder, or --onnx FILE")
+    return _check_file(arguments) if arguments.folder is None else _check_folder(arguments)
+
+
+def _check_folder(arguments: argparse.Namespace) -> int:
+    from exporter.cli.output import RichStages, print_json, print_lines  # noqa: PLC0415
+    from exporter.folder_check import check_folder  # noqa: PLC0415
+    from exporter.parity import explain  # noqa: PLC0415
+    from exporter.runners.choice import RunSettings  # noqa: PLC0415
+
+    settings = from_flags(RunSettings, arguments)
+    with RichStages().stage(f"parity on {settings.runtime}"):
+        result = check_folder(arguments.folder, settings)
+    if arguments.json:
+        print_json({**vars(result), "passed": result.passed})
+    else:
+        print_lines([*explain(result.dense), *explain(result.pruned)])
+    return 0 if result.passed else 1
+
+
+def _check_file(arguments: argparse.Namespace) -> int:
     from exporter import api  # noqa: PLC0415
     from exporter.batches import first_images  # noqa: PLC0415
     from exporter.calibration.images import list_images, sample  # noqa: PLC0415

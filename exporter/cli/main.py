@@ -10,12 +10,24 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import exporter
-from exporter.cli import bench, calibrate, check, compile, export, inspect, models, plan, search  # noqa: A004
+from exporter.cli import (
+    bench,
+    build,
+    calibrate,
+    check,
+    compile,  # noqa: A004
+    export,
+    inspect,
+    models,
+    plan,
+    search,
+    serve_config,
+)
 from exporter.errors import MissingDependencyError, UserError
 
 __all__ = ["main"]
 
-VERBS = (models, calibrate, plan, search, export, check, bench, compile, inspect)
+VERBS = (models, calibrate, plan, search, export, check, build, bench, compile, serve_config, inspect)
 
 # What the export box has and the deployment box need not have.
 EXPORT_LIBRARIES = (
@@ -63,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"star-export {exporter.__version__}")
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     for module in VERBS:
-        name = module.__name__.rpartition(".")[2]
+        name = module.__name__.rpartition(".")[2].replace("_", "-")
         summary = (module.__doc__ or "").partition("\n")[0]
         verb = verbs.add_parser(name, help=summary, description=module.__doc__)
         verb.add_argument("--json", action="store_true", help="Print the result as JSON.")

@@ -1,10 +1,11 @@
 """Whether a shipped model is its PyTorch reference: arithmetic and decisions, judged apart."""
 
-from exporter.parity.comparison import compare
+from exporter.parity.comparison import BATCHES, compare, in_batches, whole_batches
 from exporter.parity.report import Check, LayerParity, ParityReport, explain
 from exporter.parity.tolerance import TOLERANCES, Tolerance, tolerance_for
 
 __all__ = [
+    "BATCHES",
     "TOLERANCES",
     "Check",
     "LayerParity",
@@ -12,5 +13,7 @@ __all__ = [
     "Tolerance",
     "compare",
     "explain",
+    "in_batches",
     "tolerance_for",
+    "whole_batches",
 ]

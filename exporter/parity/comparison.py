@@ -1,6 +1,6 @@
 """Run a shipped model beside its reference, batch by batch, and hand what differs to the verdict."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from types import MappingProxyType
 from typing import Any
@@ -17,7 +17,10 @@ from exporter.parity.verdict import Measured, Spread, judge
 from exporter.runners.base import Feed, Runner
 from exporter.tensor_names import IMAGES, LOGITS
 
-__all__ = ["compare"]
+__all__ = ["BATCHES", "compare", "in_batches", "whole_batches"]
+
+# Two batch sizes from one file: a size that was baked in by mistake shows.
+BATCHES = (1, 8)
 
 Array = np.ndarray[Any, Any]
 
@@ -63,6 +66,22 @@ def compare(
     names = reference.name, shipped.name
     allowed = tolerance.flip_mass if masses else tolerance.flip_margin
     return judge(names, faults, Measured.joined(parts), spread.std, tolerance, flip_margin=allowed)
+
+
+def in_batches(images: Array, sizes: Sequence[int]) -> Iterator[Array]:
+    """The images in as many equal shares as there are sizes, each share in batches of at most its size."""
+    for share, size in zip(np.array_split(images, len(sizes)), sizes, strict=True):
+        yield from (share[start : start + size] for start in range(0, len(share), size))
+
+
+def whole_batches(images: Array, one: int, many: int) -> Iterator[Array]:
+    """Batches of `one` image or of `many` and of no other size: an engine is built for some sizes alone.
+
+    About half of the images go through `many` at a time, the others `one` at a time; what fills no batch stays out.
+    """
+    split = len(images) - max(len(images) // 2 // many, int(len(images) >= many)) * many
+    for share, size in ((images[:split], one), (images[split:], many)):
+        yield from (share[start : start + size] for start in range(0, len(share) - size + 1, size))
 
 
 def _measure(models: Models, images: Array, spread: Spread, masses: Mapping[int, float]) -> Measured:

@@ -11,7 +11,7 @@ from exporter.errors import ParityError
 from exporter.runners.base import Runner, TensorInfo
 from exporter.tensor_names import IMAGES, LOGITS, count_name, keep_layers, keep_name, score_name
 
-__all__ = ["Models", "decision_names", "interface_faults", "pruning_layers"]
+__all__ = ["Models", "decision_names", "interface_faults", "pruning_layers", "score_names"]
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ def pruning_layers(reference: Runner) -> tuple[int, ...]:
     outputs = _by_name(reference.outputs)
     layers = keep_layers(outputs)
     _check_names(reference, "inputs", _by_name(reference.inputs), [IMAGES])
-    scores = [score_name(layer) for layer in layers]
-    _check_names(reference, "outputs", outputs, [LOGITS, *decision_names(reference), *scores])
+    expected = [LOGITS, *decision_names(reference), *score_names(reference)]
+    _check_names(reference, "outputs", outputs, expected)
     return layers
 
 
@@ -50,6 +50,11 @@ def decision_names(reference: Runner) -> list[str]:
     layers = keep_layers(outputs)
     counts = [count_name(layer) for layer in layers]
     return [keep_name(layer) for layer in layers] + (counts if set(counts) & set(outputs) else [])
+
+
+def score_names(reference: Runner) -> list[str]:
+    """`score_NN` of every pruning layer."""
+    return [score_name(layer) for layer in keep_layers(info.name for info in reference.outputs)]
 
 
 def interface_faults(models: Models) -> list[str]:

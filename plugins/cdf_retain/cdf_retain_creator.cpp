@@ -73,9 +73,15 @@ AsciiChar const* CdfRetainCreator::getPluginNamespace() const noexcept
 
 } // namespace star
 
-// The two entry points through which TensorRT loads a plugin library.
-
 #define STAR_EXPORT extern "C" __attribute__((visibility("default")))
+
+//! Whose headers this was built with; star-export asks before it hands the library to TensorRT.
+STAR_EXPORT int32_t cdfRetainTensorRtMajor()
+{
+    return NV_TENSORRT_MAJOR;
+}
+
+// The two entry points through which TensorRT loads a plugin library.
 
 STAR_EXPORT IPluginCreatorInterface* const* getCreators(int32_t& nbCreators)
 {

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
+from exporter.tensor_names import TWINS, twin_path
 from tests.cli.conftest import Command, Workplace
 from tests.schedule.published import DEIT_B_ACS, DEIT_B_COUNTS_AT_07
 
@@ -122,10 +123,12 @@ def test_compile_leaves_a_folder_that_proves_itself(
         2,
     )
     assert {"torch", "timm", "onnx", "onnxruntime"} <= set(report["versions"])
-    files = {path.name for path in (tmp_path / "out").iterdir()}
+    files = {path.name for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    twins = [twin_path(Path(report["files"]["pruned"]), role).name for role in TWINS]
     assert files == {
-        *("calibration.safetensors", "schedule.json", "reference.npz", "recipe.json", "SHA256SUMS"),
-        *("report.json", "report.html", *report["files"].values()),
+        *("calibration.safetensors", "schedule.json", "model.json", "reference.npz", "recipe.json"),
+        *("SHA256SUMS", "report.json", "report.html", *report["files"].values(), *twins),
+        *("images.batch1.bin", "images.batch2.bin"),
     }
     for line in (tmp_path / "out/SHA256SUMS").read_text().splitlines():
         digest, name = line.split("  ")
@@ -178,8 +181,9 @@ def test_compiling_twice_gives_the_same_bytes(
     flags = (*workplace.model, *SETTINGS, "--images", workplace.images, "--rho", "0.5", "--rounds", "0")
     for name in ("a", "b"):
         assert star_export("compile", *flags, "--out", tmp_path / name).code == 0
-    for path in (tmp_path / "a").iterdir():
-        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+    for path in (tmp_path / "a").rglob("*.*"):
+        other = tmp_path / "b" / path.relative_to(tmp_path / "a")
+        assert path.read_bytes() == other.read_bytes(), path.name
 
 
 @pytest.mark.ort

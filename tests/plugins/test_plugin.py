@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from exporter.engines.plugin_library import checked_library
+from exporter.errors import ArtefactError
 from tests.plugins.conftest import configure
 
 Answers = dict[str, list[str]]
@@ -94,7 +96,7 @@ def test_copies_live_on_without_their_original(answers: Answers) -> None:
 def test_no_symbol_is_wanted_from_tensorrt(plugin_library: Path) -> None:
     symbols = subprocess.run(["nm", "-D", plugin_library], check=True, capture_output=True, text=True).stdout
     exported = {line.split()[-1] for line in symbols.splitlines() if " T " in line}
-    assert exported == {"getCreators", "setLoggerFinder"}
+    assert exported == {"getCreators", "setLoggerFinder", "cdfRetainTensorRtMajor"}
     wanted = [
         line for line in symbols.splitlines() if " U " in line and ("nvinfer" in line or "Infer" in line)
     ]
@@ -109,3 +111,15 @@ def test_without_headers_the_build_says_what_it_skips(tmp_path: Path) -> None:
         '-- cdf_retain: no NvInferRuntime.h in TENSORRT_INCLUDE_DIR (""): skipping the plugin',
         "-- cdf_retain: no CUDA compiler: building the host library alone",
     )
+
+
+def test_it_says_whose_headers_it_has(plugin_library: Path, tensorrt_headers: Path) -> None:
+    lines = (tensorrt_headers / "NvInferVersion.h").read_text().splitlines()
+    defined = {
+        words[1]: words[2] for words in map(str.split, lines) if words[:1] == ["#define"] and words[2:]
+    }
+    major = defined["NV_TENSORRT_MAJOR"]
+    major = defined.get(major, major)
+    assert checked_library(plugin_library, f"{major}.0.0") == plugin_library
+    with pytest.raises(ArtefactError, match="headers of TensorRT"):
+        checked_library(plugin_library, f"{int(major) + 1}.0.0")

@@ -1,0 +1,100 @@
+"""Build the engines of an export folder, each with its manifest and its audit beside it."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from exporter.delivery import MODEL, SCHEDULE, read_folder, verify_checksums
+from exporter.engines.audit import Audit, audit, read_layers
+from exporter.engines.builder import Engine, build_engine
+from exporter.engines.library import import_tensorrt
+from exporter.engines.machine import this_machine
+from exporter.engines.manifest import ENGINES, Built, EngineManifest, engine_path, manifest_path
+from exporter.engines.plugin_library import checked_library
+from exporter.engines.settings import BuildSettings
+from exporter.engines.trtexec import command
+from exporter.files import sha256_of, written_beside
+from exporter.progress import Silent, Stages
+from exporter.records import ModelSpec, Schedule, load_json, save_json
+from exporter.tensor_names import TWINS, keep_name, twin_path
+
+__all__ = ["BuiltEngine", "build_folder"]
+
+
+@dataclass(frozen=True)
+class BuiltEngine:
+    """One engine of a folder; `trtexec` has the command that builds and times the like, for each batch."""
+
+    file: str
+    manifest: EngineManifest
+    audit: Audit
+    trtexec: tuple[tuple[str, ...], ...]
+
+
+def build_folder(
+    folder: Path, settings: BuildSettings, stages: Stages | None = None
+) -> tuple[BuiltEngine, ...]:
+    """Build the dense and the pruned model, and the twins that `check` reads.
+
+    Args:
+        folder: What `compile` left.
+        settings: Batches, memory, compatibility, plugin.
+        stages: Shows where the job is.
+
+    Raises:
+        ArtefactError: The folder is not the one that was sent, or TensorRT refuses a model.
+        UserError: TensorRT or a GPU is missing, or the version lacks what was asked for.
+    """
+    stages = stages or Silent()
+    files = read_folder(folder)
+    verify_checksums(folder)
+    trt = import_tensorrt()
+    here = this_machine(trt.__version__)
+    if settings.plugin is not None:
+        checked_library(settings.plugin, trt.__version__)
+    spec, schedule = load_json(ModelSpec, folder / MODEL), load_json(Schedule, folder / SCHEDULE)
+    cache = settings.timing_cache or folder / ENGINES / f"timing.{here.tensorrt}.sm{here.sm}.cache"
+    twins = settings.twins and bool(schedule.pruning_layers)
+    # What a-STAR keeps of an image is at most what STAR keeps: the forced twin takes it as an input.
+    widths = {keep_name(layer + 1): schedule.keep[layer] for layer in schedule.pruning_layers}
+    built = []
+    for onnx in (files.dense, files.pruned, *_twins(files.pruned, twins)):
+        with stages.stage(f"engine, {onnx.stem}"):
+            engine = build_engine(trt, onnx, settings, cache, widths)
+            built.append(_save(engine, onnx, settings, here, spec))
+    return tuple(built)
+
+
+def _twins(pruned: Path, wanted: bool) -> Iterator[Path]:
+    return (twin_path(pruned, role) for role in TWINS if wanted)
+
+
+def _save(engine: Engine, onnx: Path, settings: BuildSettings, here: Built, spec: ModelSpec) -> BuiltEngine:
+    path = engine_path(onnx.parent / ENGINES, onnx)
+    with written_beside(path) as partial:
+        partial.write_bytes(engine.plan)
+    manifest = EngineManifest(
+        engine_sha256=sha256_of(path),
+        onnx=onnx.name,
+        onnx_sha256=sha256_of(onnx),
+        schedule_sha256=sha256_of(onnx.parent / SCHEDULE),
+        plugin_sha256="" if settings.plugin is None else sha256_of(settings.plugin),
+        plugin_serialised=settings.plugin is not None and settings.serialise_plugin,
+        batches=settings.batches,
+        any_batch=settings.any_batch,
+        hardware=settings.hardware_level,
+        version_compatible=settings.version_compatible,
+        strongly_typed=engine.strongly_typed,
+        built=here,
+    )
+    layers = path.with_suffix(".layers.json")
+    with written_beside(layers) as partial:
+        partial.write_text(json.dumps(json.loads(engine.layers), indent=1), encoding="utf-8")
+    # Last: an engine without a manifest is refused, one with another's is not thought to be whole.
+    save_json(manifest, manifest_path(path))
+    image = spec.preprocessing.input_size
+    lines = tuple(
+        tuple(command(onnx, image, batch, settings, tensorrt=here.tensorrt)) for batch in settings.batches
+    )
+    return BuiltEngine(path.name, manifest, audit(read_layers(engine.layers), spec.depth), lines)

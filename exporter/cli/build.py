@@ -1,0 +1,41 @@
+"""Build the TensorRT engines of an export folder, for this GPU and this TensorRT.
+
+Each has a manifest beside it, and is audited: the dtype of its layers, the attention of every block.
+"""
+
+import argparse
+import shlex
+from pathlib import Path
+
+from exporter.options import add_flags, from_flags
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    from exporter.engines.settings import BuildSettings  # noqa: PLC0415
+
+    parser.add_argument("folder", type=Path, help="What `compile --out` left.")
+    add_flags(parser, BuildSettings)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Build; 0."""
+    from exporter.building import build_folder  # noqa: PLC0415
+    from exporter.cli.output import RichStages, print_json, print_lines  # noqa: PLC0415
+    from exporter.engines.audit import explain_audit  # noqa: PLC0415
+    from exporter.engines.settings import BuildSettings  # noqa: PLC0415
+
+    built = build_folder(arguments.folder, from_flags(BuildSettings, arguments), RichStages())
+    if arguments.json:
+        print_json(built)
+        return 0
+    for each in built:
+        where = each.manifest.built
+        print_lines(
+            [f"{each.file}: TensorRT {where.tensorrt}, {where.gpu} (SM {where.sm}), driver {where.driver}"]
+        )
+        print_lines(f"  {line}" for line in explain_audit(each.audit))
+        print_lines(f"  {shlex.join(words)}" for words in each.trtexec)
+    return 0

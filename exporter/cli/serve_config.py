@@ -1,0 +1,31 @@
+"""Write a Triton model repository from an export folder, and say how to load it."""
+
+import argparse
+from pathlib import Path
+
+from exporter.options import add_flags, from_flags
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    from exporter.serving import ServeSettings  # noqa: PLC0415
+
+    parser.add_argument("folder", type=Path, help="What `compile --out` left.")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="The model repository.")
+    add_flags(parser, ServeSettings)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write; 0."""
+    from exporter.cli.output import print_json, print_lines  # noqa: PLC0415
+    from exporter.serving import ServeSettings, load_command, write_repository  # noqa: PLC0415
+
+    places = write_repository(arguments.folder, arguments.out, from_flags(ServeSettings, arguments))
+    command = load_command(arguments.out)
+    if arguments.json:
+        print_json({"models": [str(place) for place in places], "command": command})
+    else:
+        print_lines([*map(str, places), command])
+    return 0

@@ -1,0 +1,68 @@
+"""Hold the models of an export folder to PyTorch's recorded answers, where there is neither PyTorch nor onnx."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from exporter.delivery import SCHEDULE, read_folder, read_reference, verify_checksums
+from exporter.parity import BATCHES, ParityReport, compare, in_batches, tolerance_for, whole_batches
+from exporter.records import Schedule, load_json
+from exporter.runners.choice import RunSettings, require_runtime, runner_for
+from exporter.runners.playback_runner import PlaybackRunner
+from exporter.tensor_names import IMAGES, TWINS, twin_path
+
+__all__ = ["FolderCheck", "check_folder"]
+
+
+@dataclass(frozen=True)
+class FolderCheck:
+    """Both verdicts of a folder on one runtime."""
+
+    runtime: str
+    dense: ParityReport
+    pruned: ParityReport
+
+    @property
+    def passed(self) -> bool:
+        """Whether both models are their references here."""
+        return self.dense.passed and self.pruned.passed
+
+
+def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
+    """The verdict of a folder on the runtime that will serve it.
+
+    The reference is played back from `reference.npz`; survivors are read and forced through the twins that lie
+    beside the pruned model.
+
+    Args:
+        folder: What `compile` left, and for TensorRT what `build` added.
+        settings: The runtime.
+
+    Raises:
+        ArtefactError: The folder is none, or not the one that was sent.
+        MissingDependencyError: The runtime is not installed.
+    """
+    files = read_folder(folder)
+    verify_checksums(folder)
+    reference, schedule = read_reference(files.reference), load_json(Schedule, folder / SCHEDULE)
+    prunes = bool(schedule.pruning_layers)
+    for path in (files.dense, files.pruned):
+        require_runtime(path, {IMAGES: reference[IMAGES][:1]}, settings)
+
+    def verdict(playback: PlaybackRunner, path: Path, twins: bool) -> ParityReport:
+        tracing, forced = (runner_for(twin_path(path, role), settings) if twins else None for role in TWINS)
+        images = reference[IMAGES]
+        return compare(
+            playback,
+            runner_for(path, settings),
+            tracing=tracing,
+            forced=forced,
+            batches=whole_batches(images, *BATCHES) if settings.builds else in_batches(images, BATCHES),
+            tolerance=tolerance_for("fp32", "fp32"),
+            masses=schedule.masses if twins else {},
+        )
+
+    return FolderCheck(
+        settings.runtime,
+        dense=verdict(PlaybackRunner(reference, dense=True), files.dense, twins=False),
+        pruned=verdict(PlaybackRunner(reference), files.pruned, twins=prunes),
+    )

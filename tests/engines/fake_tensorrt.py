@@ -1,0 +1,127 @@
+"""As much of TensorRT's Python API as a build touches, with the enum members of three versions.
+
+The names are those of the real bindings of 10.16.1.11 and 11.4.0.106, and of the documentation of 8.6. Values are
+made up, and differ between versions as the real ones do.
+"""
+
+from enum import IntEnum
+from types import SimpleNamespace
+from typing import Any
+
+__all__ = ["fake_tensorrt"]
+
+FLAGS = {
+    "8.6.0": ("FP16", "INT8", "TF32", "VERSION_COMPATIBLE"),
+    "10.16.1.11": ("FP16", "BF16", "INT8", "TF32", "VERSION_COMPATIBLE"),
+    "11.4.0.106": ("DEBUG", "TF32", "VERSION_COMPATIBLE"),
+}
+NETWORK_FLAGS = {
+    "8.6.0": ("EXPLICIT_BATCH",),
+    "10.16.1.11": ("EXPLICIT_BATCH", "STRONGLY_TYPED", "PREFER_AOT_PYTHON_PLUGINS"),
+    "11.4.0.106": ("STRONGLY_TYPED", "PREFER_AOT_PYTHON_PLUGINS"),
+}
+LAYERS = '{"Layers": [{"Name": "gemm", "LayerType": "gemm", "Outputs": [{"Format/Datatype": "Float"}]}]}'
+LEVELS = {"8.6.0": ("NONE", "AMPERE_PLUS"), "10.16.1.11": ("NONE", "AMPERE_PLUS", "SAME_COMPUTE_CAPABILITY")}
+
+
+def fake_tensorrt(  # noqa: C901  (one class for each of TensorRT's)
+    version: str, *, parses: bool = True, builds: bool = True, input_shape: Any = None
+) -> Any:
+    """A module that records what was asked of it in `asked`."""
+    asked: dict[str, Any] = {"flags": set(), "cleared": set(), "profiles": [], "libraries": []}
+    names = {
+        "BuilderFlag": FLAGS[version],
+        "NetworkDefinitionCreationFlag": NETWORK_FLAGS[version],
+        "HardwareCompatibilityLevel": LEVELS.get(version, LEVELS["10.16.1.11"]),
+        "MemoryPoolType": ("WORKSPACE",),
+        "ProfilingVerbosity": ("LAYER_NAMES_ONLY", "DETAILED"),
+        "LayerInformationFormat": ("ONELINE", "JSON"),
+    }
+    enums = {name: IntEnum(name, {each: at for at, each in enumerate(made)}) for name, made in names.items()}
+
+    class ILogger:
+        ERROR, INTERNAL_ERROR, INFO = "error", "internal error", "info"
+
+    class Profile:
+        def set_shape(self, name: str, *shapes: tuple[int, ...]) -> None:
+            asked["profiles"].append((name, shapes))
+
+    class Config(SimpleNamespace):
+        def set_flag(self, flag: Any) -> None:
+            asked["flags"].add(flag.name)
+
+        def clear_flag(self, flag: Any) -> None:
+            asked["cleared"].add(flag.name)
+
+        def set_memory_pool_limit(self, pool: Any, size: int) -> None:
+            asked["pool"] = (pool.name, size)
+
+        def add_optimization_profile(self, profile: Profile) -> int:
+            return 0
+
+        def create_timing_cache(self, content: bytes) -> Any:
+            asked["timings"] = content
+            return SimpleNamespace(serialize=lambda: content + b"more")
+
+        def set_timing_cache(self, timings: Any, ignore_mismatch: bool) -> bool:
+            return True
+
+    config = Config()
+    asked["config"] = config
+    shape = input_shape or (-1, 3, 4, 4)
+    network = SimpleNamespace(
+        num_inputs=1, get_input=lambda index: SimpleNamespace(name="images", shape=shape)
+    )
+
+    class Builder:
+        def __init__(self, log: Any) -> None:
+            self.log = log
+
+        def create_network(self, flags: int) -> Any:
+            asked["network_flags"] = flags
+            return network
+
+        def create_builder_config(self) -> Config:
+            return config
+
+        def create_optimization_profile(self) -> Profile:
+            return Profile()
+
+        def build_serialized_network(self, network: Any, config: Config) -> bytes | None:
+            if not builds:
+                self.log.log(ILogger.ERROR, "[E] no implementation for node context_01/softmax")
+            return b"plan" if builds else None
+
+    class OnnxParser:
+        num_errors = 1
+
+        def __init__(self, network: Any, log: Any) -> None: ...
+
+        def parse_from_file(self, path: str) -> bool:
+            asked["parsed"] = path
+            return parses
+
+        def get_error(self, index: int) -> Any:
+            return SimpleNamespace(desc=lambda: "no importer for CdfRetain")
+
+    class Runtime:
+        engine_host_code_allowed = False
+
+        def __init__(self, log: Any) -> None: ...
+
+        def deserialize_cuda_engine(self, plan: bytes) -> Any:
+            inspector = SimpleNamespace(get_engine_information=lambda form: LAYERS)
+            return SimpleNamespace(create_engine_inspector=lambda: inspector)
+
+    registry = SimpleNamespace(load_library=asked["libraries"].append)
+    return SimpleNamespace(
+        **enums,
+        __version__=version,
+        asked=asked,
+        ILogger=ILogger,
+        Builder=Builder,
+        OnnxParser=OnnxParser,
+        Runtime=Runtime,
+        init_libnvinfer_plugins=lambda log, namespace: True,
+        get_plugin_registry=lambda: registry,
+    )

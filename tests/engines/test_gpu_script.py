@@ -1,0 +1,39 @@
+"""The script for a machine with a GPU refuses in one line without one, and names verbs and flags that exist."""
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from exporter.cli.main import _parser
+from exporter.engines.machine import this_machine
+from exporter.errors import UserError
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks/gpu/run.py"
+DEFINED = runpy.run_path(str(SCRIPT))
+
+
+def has_gpu() -> bool:
+    try:
+        this_machine("")
+    except UserError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("runtime", DEFINED["RUNTIMES"])
+def test_the_flags_exist(runtime: str) -> None:
+    for words in DEFINED["verbs"](runtime, "folder"):
+        _parser().parse_args(words)
+
+
+@pytest.mark.parametrize("runtime", DEFINED["RUNTIMES"])
+def test_one_line_without_a_gpu(runtime: str) -> None:
+    if has_gpu():
+        pytest.skip("there is a GPU")
+    command = [sys.executable, str(SCRIPT), runtime, "folder"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "error: GPU | got no libcuda.so.1 | need a GPU with NVIDIA's driver\n"

@@ -1,0 +1,62 @@
+"""What is lowered for TensorRT, as far as ONNX Runtime and the graph can tell."""
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from exporter.checking import check
+from exporter.errors import ModelError
+from exporter.lowering.pipeline import lower
+from exporter.models.base import PrunableViT
+from exporter.targets import TENSORRT
+from exporter.tensor_names import context_name
+from tests.lowering.test_pipeline import make_pruned, run
+from tests.pruning.test_adaptive import make_adaptive, varied_images
+from tests.vits import FAMILIES, make_vit, random_images
+
+# Of ONNX's operators, those that onnx-tensorrt's list of supported operators has and that a ViT needs.
+NOT_FOR_TENSORRT = {"Attention", "ScatterND", "Loop", "If", "NonZero", "Compress"}
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("family", FAMILIES)
+def test_onnx_runtime_computes_what_pytorch_does(family: str) -> None:
+    vit = make_vit(family)
+    pruned, images = make_pruned(vit), random_images(vit, 2)
+    with torch.inference_mode():
+        expected = pruned(images).numpy()
+    got = run(lower(pruned, TENSORRT), images.numpy())
+    assert np.abs(got - expected).max() < 1e-4 * expected.std() + 1e-6
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("flavour", TENSORRT.flavours)
+def test_parity_of_a_star(tiny_vit: PrunableViT, flavour: str) -> None:
+    pruned = make_adaptive(tiny_vit, flavour)
+    report = check(pruned, lower(pruned, TENSORRT), varied_images(tiny_vit, 16).numpy())
+    assert report.passed, report.checks
+
+
+@pytest.mark.parametrize("make", [make_pruned, lambda vit: make_adaptive(vit, "padded")])
+def test_the_graph_is_what_its_fusions_and_its_parser_want(tiny_vit: PrunableViT, make: object) -> None:
+    assert callable(make)
+    model = lower(make(tiny_vit), TENSORRT)
+    assert [(each.domain, each.version) for each in model.opset_import] == [("", 20)]
+    assert not model.functions
+    assert not {node.op_type for node in model.graph.node} & NOT_FOR_TENSORRT
+    by_name = {node.name: node for node in model.graph.node}
+    for block in range(1, tiny_vit.spec.depth + 1):
+        softmax = by_name[f"{context_name(block)}/softmax"]
+        readers = [node.op_type for node in model.graph.node if softmax.output[0] in node.input]
+        assert readers == ["MatMul"]
+    for node in model.graph.node:
+        if node.op_type == "TopK":
+            attributes = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+            assert attributes.get("sorted", 1) == 1
+
+
+def test_packed_is_not_for_tensorrt() -> None:
+    assert TENSORRT.flavour(None) == "padded"
+    with pytest.raises(ModelError, match="padded, shrinking"):
+        TENSORRT.flavour("packed")

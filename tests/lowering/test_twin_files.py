@@ -1,0 +1,55 @@
+"""Twins as files: small, and with the shipped file's own weights."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from exporter import api
+from exporter.lowering.pipeline import lower, save_onnx
+from exporter.lowering.twin_files import LEAST_BYTES, save_twins
+from exporter.models.base import PrunableViT
+from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.targets import ONNXRUNTIME
+from tests.pruning.test_adaptive import make_adaptive, varied_images
+
+
+def shipped(vit: PrunableViT, folder: Path) -> tuple[onnx.ModelProto, Path]:
+    model, path = lower(make_adaptive(vit), ONNXRUNTIME), folder / "m.onnx"
+    save_onnx(model, path)
+    return model, path
+
+
+def test_no_large_tensor_is_written_twice(tiny_vit: PrunableViT, tmp_path: Path) -> None:
+    model, path = shipped(tiny_vit, tmp_path)
+    content = path.read_bytes()
+    weights = {tensor.name: tensor.raw_data for tensor in model.graph.initializer}
+    for name in save_twins(model, path).values():
+        twin = onnx.load(tmp_path / name, load_external_data=False)
+        outside = [each for each in twin.graph.initializer if each.external_data]
+        assert len(outside) > 10
+        for tensor in outside:
+            told = {entry.key: entry.value for entry in tensor.external_data}
+            start = int(told["offset"])
+            assert told["location"] == path.name
+            assert content[start : start + int(told["length"])] == weights[tensor.name]
+        assert all(len(each.raw_data) < LEAST_BYTES for each in twin.graph.initializer)
+
+
+@pytest.mark.ort
+def test_the_tracing_twin_computes_what_is_shipped(tiny_vit: PrunableViT, tmp_path: Path) -> None:
+    model, path = shipped(tiny_vit, tmp_path)
+    names = save_twins(model, path)
+    images = {"images": varied_images(tiny_vit, 3).numpy()}
+    with OnnxRuntimeRunner(path) as one, OnnxRuntimeRunner(tmp_path / names["tracing"]) as other:
+        traced = other.run(images)
+        np.testing.assert_array_equal(one.run(images)["logits"], traced.pop("logits"))
+    with OnnxRuntimeRunner(tmp_path / names["forced"]) as forced:
+        assert {info.name for info in forced.inputs} == {"images", *traced}
+
+
+def test_a_dense_model_has_none(tiny_vit: PrunableViT, tmp_path: Path) -> None:
+    model = lower(api.dense(tiny_vit), ONNXRUNTIME)
+    save_onnx(model, tmp_path / "d.onnx")
+    assert save_twins(model, tmp_path / "d.onnx") == {}

@@ -1,0 +1,88 @@
+"""From a folder to engines, manifests and trtexec lines; TensorRT is stood in for."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from exporter import building
+from exporter.building import build_folder
+from exporter.delivery import save_checksums
+from exporter.engines.manifest import Built, check_manifest
+from exporter.engines.settings import BuildSettings
+from exporter.errors import ArtefactError, UserError
+from exporter.records import save_json
+from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.tensor_names import TWINS, twin_path
+from tests.cli.conftest import Command, star_export  # noqa: F401
+from tests.engines.fake_tensorrt import fake_tensorrt
+from tests.vits import make_vit
+
+HERE = Built("11.4.0.106", "13.0", "580.65", "NVIDIA A100-SXM4-80GB", "8.0")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    spec, place = make_vit().spec, tmp_path / "folder"
+    place.mkdir()
+    files = {role: f"vit.{role}.tensorrt-fp32.onnx" for role in ("dense", "pruned")}
+    twins = [twin_path(Path(files["pruned"]), role).name for role in TWINS]
+    for name in (*files.values(), *twins):
+        (place / name).write_bytes(name.encode())
+    (place / "report.json").write_text(json.dumps({"files": files}))
+    save_json(spec, place / "model.json")
+    save_json(manual_schedule(spec, {2: 0.5}, ScheduleSettings("intra")), place / "schedule.json")
+    save_checksums(place, [*files.values(), *twins, "model.json", "schedule.json"])
+    return place
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "import_tensorrt", lambda: fake_tensorrt(HERE.tensorrt))
+    monkeypatch.setattr(building, "this_machine", lambda version: HERE)
+
+
+@pytest.mark.usefixtures("machine")
+def test_both_models_and_both_twins(folder: Path) -> None:
+    built = build_folder(folder, BuildSettings(batches=(1, 8)))
+    assert [each.file.split(".")[1:-1] for each in built] == [
+        ["dense", "tensorrt-fp32"],
+        ["pruned", "tensorrt-fp32"],
+        *(["pruned", "tensorrt-fp32", role] for role in TWINS),
+    ]
+    for each in built:
+        engine = folder / "engines" / each.file
+        assert check_manifest(engine, folder / each.manifest.onnx, HERE) == each.manifest
+        assert json.loads(engine.with_suffix(".layers.json").read_text())["Layers"]
+        assert [words[0] for words in each.trtexec] == ["trtexec"] * 2
+        assert each.audit.written == {"fp32": 1}
+    assert (folder / "engines/timing.11.4.0.106.sm8.0.cache").is_file()
+
+
+@pytest.mark.usefixtures("machine")
+def test_the_twins_can_be_left_out(folder: Path) -> None:
+    assert len(build_folder(folder, BuildSettings(twins=False))) == 2
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_folder_that_was_changed(folder: Path) -> None:
+    (folder / "schedule.json").write_text("{}")
+    with pytest.raises(ArtefactError, match="SHA256SUMS"):
+        build_folder(folder, BuildSettings())
+    assert not (folder / "engines").exists()
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_plugin_that_is_not_there(folder: Path) -> None:
+    with pytest.raises(ArtefactError, match="cmake"):
+        build_folder(folder, BuildSettings(plugin=folder / "none.so"))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tensorrt") is not None, reason="TensorRT is here")
+def test_without_tensorrt(folder: Path, star_export: Command) -> None:  # noqa: F811
+    with pytest.raises(UserError, match="tensorrt"):
+        build_folder(folder, BuildSettings())
+    done = star_export("build", folder)
+    assert done.code == 2
+    assert "pip install tensorrt" in done.error
