@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import exporter
-from exporter.cli import bench, calibrate, check, compile, export, inspect, models, plan, search  # noqa: A004
+from exporter.cli import bench, best, calibrate, check, compile, export, inspect, models, plan, search  # noqa: A004
 from exporter.errors import MissingDependencyError, UserError
 
 __all__ = ["main"]
 
-VERBS = (models, calibrate, plan, search, export, check, bench, compile, inspect)
+VERBS = (models, calibrate, plan, search, export, check, bench, best, compile, inspect)
 
 # What the export box has and the deployment box need not have.
 EXPORT_LIBRARIES = (

@@ -2,7 +2,9 @@
 
 import logging
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
@@ -13,8 +15,11 @@ from exporter.lowering.passes.base import Facts, Pass
 from exporter.lowering.passes.expand_attention import expand_attention
 from exporter.lowering.passes.expand_selection import expand_selection
 from exporter.lowering.passes.fuse_attention import fuse_attention
+from exporter.lowering.passes.half_precision import to_bf16, to_fp16
 from exporter.lowering.passes.name_decisions import name_decisions
+from exporter.lowering.passes.split_gemm import split_gemm
 from exporter.lowering.passes.uint8_input import uint8_input
+from exporter.lowering.quantize import quantized
 from exporter.lowering.retention import with_retention
 from exporter.lowering.to_onnx import to_onnx
 from exporter.lowering.verify import verify
@@ -32,6 +37,9 @@ PASSES: dict[str, Pass] = {
     "fuse_attention": fuse_attention,
     "expand_attention": expand_attention,
     "expand_selection": expand_selection,
+    "split_gemm": split_gemm,
+    "to_fp16": to_fp16,
+    "to_bf16": to_bf16,
     "uint8_input": uint8_input,
 }
 
@@ -39,16 +47,22 @@ PASSES: dict[str, Pass] = {
 LARGEST_WEIGHTS_BYTES = 2**31 - 2**24
 
 
-def lower(pruned: PrunedViT, target: Target, input_dtype: str = "float32") -> onnx.ModelProto:
+def lower(
+    pruned: PrunedViT,
+    target: Target,
+    input_dtype: str = "float32",
+    images: np.ndarray[Any, Any] | None = None,
+) -> onnx.ModelProto:
     """A pruned (or, with rates of 1, the dense) ViT as the ONNX model of one target.
 
     Args:
         pruned: The PyTorch reference.
         target: Decides the opset and the passes.
         input_dtype: "float32" takes preprocessed images, "uint8" the pixels before normalisation.
+        images: [n, 3, H, W] as the model takes them, for a target in INT8: ranges of activations are taken here.
 
     Raises:
-        ModelError: The input dtype is unknown, or the model does not fit into one file.
+        ModelError: The input dtype is unknown, the model does not fit into one file, or INT8 has no images.
     """
     if input_dtype not in INPUT_DTYPES:
         raise ModelError("input", repr(input_dtype), " or ".join(INPUT_DTYPES))
@@ -62,6 +76,8 @@ def lower(pruned: PrunedViT, target: Target, input_dtype: str = "float32") -> on
         logger.debug("%s: %d places", name, changed)
     graph.name = facts.spec.name
     model = with_retention(gs.export_onnx(graph), target.opset)
+    if target.quantization:
+        model = quantized(model, facts, target.quantization, images)
     return verify(stamp(model, pruned, target), facts)
 
 
