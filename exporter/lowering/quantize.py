@@ -48,8 +48,7 @@ def quantized(model: onnx.ModelProto, facts: Facts, form: str, images: Array | N
     """
     graph = gs.import_onnx(model)
     nodes = sorted(_linear(graph, scoring_nodes(graph, facts)))
-    prepared = onnx.ModelProto()
-    prepared.CopyFrom(onnx.shape_inference.infer_shapes(model))
+    prepared = onnx.shape_inference.infer_shapes(model)
     onnx.helper.set_model_props(prepared, dict([_PREPARED]))
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "quantized.onnx"
@@ -59,6 +58,9 @@ def quantized(model: onnx.ModelProto, facts: Facts, form: str, images: Array | N
             _static(prepared, nodes, _checked(images), place)
         made = onnx.load(place)
     del made.graph.value_info[:], made.metadata_props[:]
+    # The quantizer forgets that sizes are the batch; tensors that are still there have the shapes they had.
+    there = {name for node in made.graph.node for name in node.output}
+    made.graph.value_info.extend(value for value in model.graph.value_info if value.name in there)
     return made
 
 
