@@ -14,7 +14,6 @@ from exporter.options import add_flags, from_flags
 from exporter.recipe import Recipe, read_recipe
 
 if TYPE_CHECKING:
-    from exporter.benchmark.timing import Ratio
     from exporter.choosing import Best, Choice
 
 __all__ = ["add_arguments", "run"]
@@ -52,7 +51,7 @@ def _print(result: "Best") -> None:
     from exporter.cli.output import print_lines, print_table  # noqa: PLC0415
 
     rho = "" if result.rho is None else f", rho {result.rho:.4g}"
-    columns = ("target", "img/s", "total gain", "quartiles", "own dense", "quartiles", "top-1", "drop")
+    columns = ("target", "img/s", "gain", "quartiles", "own", "top-1", "drop")
     measured = [_row(each) for each in result.choices if each.speed]
     print_table(f"{result.model}{rho}, batch {result.batch}", columns, measured)
     print_lines(_lines(result))
@@ -63,16 +62,14 @@ def _row(choice: "Choice") -> tuple[str, ...]:
     assert speed is not None
     rate = f"{speed.throughput.pruned.images_per_s:.1f}"
     cost = ("", "") if choice.drop is None else (f"{choice.top1:.2%}", f"{choice.drop:+.2f}")
-    return (choice.target, rate, *_shown(speed.total_gain), *_shown(speed.speedup), *cost)
-
-
-def _shown(ratio: "Ratio") -> tuple[str, str]:
-    return f"{ratio.median:.2f} ×", f"{ratio.quartiles[0]:.2f} to {ratio.quartiles[1]:.2f}"
+    gain, own = speed.total_gain, f"{speed.speedup.median:.2f} ×"
+    quartiles = f"{gain.quartiles[0]:.2f} to {gain.quartiles[1]:.2f}"
+    return (choice.target, rate, f"{gain.median:.2f} ×", quartiles, own, *cost)
 
 
 def _lines(result: "Best") -> Iterator[str]:
     for each in result.choices:
         if each.left_out:
             yield f"{each.target} is left out: {each.left_out}"
-    yield "total gain: over the dense model in fp32 on ONNX Runtime; own dense: over that of the same target"
+    yield "gain: over the dense model in fp32 on ONNX Runtime; own: over the dense model of the same target"
     yield f"best: --target {result.best}"

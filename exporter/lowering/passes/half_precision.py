@@ -16,7 +16,9 @@ from exporter.lowering.scoring import scoring_nodes
 __all__ = ["to_bf16", "to_fp16"]
 
 # Sums over a row that lose too much in half precision; and what makes floats of no tensor.
-IN_FP32 = np.dtype(np.float32)
+IN_FP32 = {"LayerNormalization", "RMSNormalization", "ConstantOfShape", "Range", "EyeLike"}
+
+FP32 = np.dtype(np.float32)
 
 
 def to_fp16(graph: gs.Graph, facts: Facts) -> int:
