@@ -82,7 +82,7 @@ def _checked(images: Array | None) -> Array:
 def _static(model: onnx.ModelProto, nodes: list[str], images: Array, place: Path) -> None:
     quantization = _import_quantization()
 
-    class Images(quantization.CalibrationDataReader):  # type: ignore[misc, name-defined]
+    class Images(quantization.CalibrationDataReader):  # type: ignore[misc]
         def __init__(self) -> None:
             self._batches = iter(np.array_split(images, -(-len(images) // _BATCH)))
 
