@@ -46,7 +46,7 @@ TOLERANCES: Mapping[tuple[str, str], Tolerance] = MappingProxyType(
         # 8 bits over a whole row: not the same numbers any more, so that the share of equal classes says most.
         # What it costs in accuracy is measured with labels.
         ("fp32", "int8"): Tolerance(
-            logit_diff_per_std=1.0, flip_margin=0.5, flip_mass=0.5, top1_agreement=0.95
+            logit_diff_per_std=1.0, flip_margin=0.1, flip_mass=0.1, top1_agreement=0.95
         ),
     }
 )
