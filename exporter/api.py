@@ -37,12 +37,16 @@ __all__ = [
     "model_request",
     "plan",
     "prune",
+    "range_images",
     "read_calibration",
     "schedule_settings",
 ]
 
 # Every one runs the model over the images; rho is then known to 1/4096.
 IMAGE_BISECTIONS = 12
+
+# Ranges settle within a few dozen images.
+RANGE_IMAGES = 64
 
 
 def model_request(recipe: Recipe) -> ModelRequest:
@@ -213,9 +217,19 @@ def export(pruned: PrunedViT, recipe: Recipe) -> onnx.ModelProto:
     """The ONNX model for the recipe's target and input.
 
     Raises:
-        ModelError: The target is unknown, or the model does not fit into one file.
+        ModelError: The target is unknown, the model does not fit into one file, or INT8 has no images.
     """
-    return lower(pruned, target_named(recipe.target), recipe.input)
+    target = target_named(recipe.target)
+    images = range_images(recipe, pruned.vit.spec) if target.quantization == "qdq" else None
+    return lower(pruned, target, recipe.input, images)
+
+
+def range_images(recipe: Recipe, spec: ModelSpec) -> np.ndarray | None:
+    """Calibration images that INT8 takes the ranges of activations from; None where the recipe names none."""
+    if recipe.images is None:
+        return None
+    files = sample(list_images(recipe.images), min(recipe.max_images, RANGE_IMAGES), recipe.seed).files
+    return first_images(files, spec.preprocessing, recipe.input, len(files))
 
 
 def eval_images(recipe: Recipe, spec: ModelSpec) -> ImageFolder:

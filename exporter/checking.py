@@ -14,7 +14,9 @@ from exporter.parity import BATCHES, ParityReport, compare, in_batches, toleranc
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule, from_json
 from exporter.reference import reference_runner
-from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runners.base import Runner
+from exporter.runners.for_target import runner_for
+from exporter.targets import ONNXRUNTIME, Target, target_named
 from exporter.tensor_names import KEY_PREFIX
 
 __all__ = ["Shipped", "check", "load_shipped"]
@@ -22,11 +24,12 @@ __all__ = ["Shipped", "check", "load_shipped"]
 
 @dataclass(frozen=True)
 class Shipped:
-    """An ONNX model of ours, with the schedule it was made by and the input it takes."""
+    """An ONNX model of ours, with the schedule and the target it was made for and the input it takes."""
 
     model: onnx.ModelProto
     schedule: Schedule
     input_dtype: str
+    target: Target
 
 
 def load_shipped(path: Path) -> Shipped:
@@ -40,12 +43,13 @@ def load_shipped(path: Path) -> Shipped:
         model = onnx.load_model_from_string(path.read_bytes())
     except (OSError, DecodeError) as error:
         raise ArtefactError(str(path), str(error), expected) from None
-    schedule = next((p.value for p in model.metadata_props if p.key == f"{KEY_PREFIX}schedule"), None)
-    if schedule is None:
+    own = {entry.key.removeprefix(KEY_PREFIX): entry.value for entry in model.metadata_props}
+    if "schedule" not in own:
         raise ArtefactError(str(path), "a model without our metadata", expected)
     kind = model.graph.input[0].type.tensor_type.elem_type
     input_dtype = "uint8" if kind == onnx.TensorProto.UINT8 else "float32"
-    return Shipped(model, from_json(Schedule, schedule, source=str(path)), input_dtype)
+    schedule = from_json(Schedule, own["schedule"], source=str(path))
+    return Shipped(model, schedule, input_dtype, target_named(own.get("target", ONNXRUNTIME.name)))
 
 
 Array = np.ndarray[Any, Any]
@@ -58,8 +62,9 @@ def check(
     *,
     input_dtype: str = "float32",
     threads: int = 0,
+    target: Target = ONNXRUNTIME,
 ) -> ParityReport:
-    """The parity verdict of a lowered model on ONNX Runtime's CPU provider.
+    """The parity verdict of a lowered model on its target's runtime, on the CPU.
 
     Half of the images go through one by one, the others eight at a time.
 
@@ -68,16 +73,17 @@ def check(
         model: What `lower` made of it.
         images: [images, 3, H, W], as the model takes them.
         input_dtype: "float32" or "uint8", as the model was lowered.
-        threads: CPU threads of ONNX Runtime; 0 is one a physical core.
+        threads: CPU threads of the runtime; 0 is one a physical core.
+        target: What the model was lowered for: says on which runtime, and what its precision may differ by.
 
     Raises:
         ParityError: There is nothing to compare.
     """
-    name = f"ONNX Runtime: {model.graph.name}"
+    name = f"{target.name}: {model.graph.name}"
     prunes = bool(pruned.schedule.pruning_layers)
 
-    def runner(proto: onnx.ModelProto, role: str) -> OnnxRuntimeRunner:
-        return OnnxRuntimeRunner(proto.SerializeToString(), name=f"{name}{role}", threads=threads)
+    def runner(proto: onnx.ModelProto, role: str) -> Runner:
+        return runner_for(target, proto.SerializeToString(), name=f"{name}{role}", threads=threads)
 
     return compare(
         reference_runner(pruned, input_dtype),
@@ -85,6 +91,6 @@ def check(
         tracing=runner(tracing_twin(model), ", tracing") if prunes else None,
         forced=runner(forced_twin(model), ", forced") if prunes else None,
         batches=in_batches(images, BATCHES),
-        tolerance=tolerance_for("fp32", "fp32"),
+        tolerance=tolerance_for("fp32", target.precision),
         masses=pruned.schedule.masses,
     )

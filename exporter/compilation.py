@@ -136,10 +136,11 @@ def _planned(vit: PrunableViT, calibration: Calibration, recipe: Recipe, stages:
 
 def _lowered(reference: PrunedViT, recipe: Recipe, out: Path, stages: Stages) -> Side:
     with stages.stage(f"lowering, {reference.method}"):
+        target = target_named(recipe.target)
         model = api.export(reference, recipe)
-        path = out / target_named(recipe.target).file_name(reference.vit.spec.name, reference.method)
+        path = out / target.file_name(reference.vit.spec.name, reference.method)
         save_onnx(model, path)
-    return Side(reference, model, path)
+    return Side(reference, model, path, target)
 
 
 def _sweep(pair: Pair[Side], calibration: Calibration, images: Array, recipe: Recipe) -> RhoSweep:

@@ -18,9 +18,11 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.recipe import Recipe
 from exporter.records import Pair
 from exporter.reference import reference_runner
-from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runners.base import Runner
+from exporter.runners.for_target import runner_for
 from exporter.schedule.usage import PatchUse, patch_use
 from exporter.survivors import patches_left
+from exporter.targets import Target
 from exporter.tensor_names import IMAGES
 
 __all__ = ["Proof", "Side", "prove"]
@@ -37,10 +39,11 @@ class Side:
     reference: PrunedViT
     model: onnx.ModelProto
     path: Path
+    target: Target
 
-    def runner(self, threads: int) -> OnnxRuntimeRunner:
-        """The file on ONNX Runtime."""
-        return OnnxRuntimeRunner(self.path, threads=threads)
+    def runner(self, threads: int) -> Runner:
+        """The file on its target's runtime."""
+        return runner_for(self.target, self.path, threads=threads)
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,8 @@ def prove(pair: Pair[Side], folder: ImageFolder, images: Array, recipe: Recipe, 
 
 
 def _parity(side: Side, images: Array, recipe: Recipe) -> ParityReport:
-    return check(side.reference, side.model, images, input_dtype=recipe.input, threads=recipe.threads)
+    dtype, threads = recipe.input, recipe.threads
+    return check(side.reference, side.model, images, input_dtype=dtype, threads=threads, target=side.target)
 
 
 def _accuracy(side: Side, folder: ImageFolder, recipe: Recipe) -> Accuracy:

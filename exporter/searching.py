@@ -24,9 +24,10 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.recipe import Recipe, needed
 from exporter.records import ModelSpec, Schedule
 from exporter.runners.base import Runner
-from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runners.for_target import runner_for
 from exporter.schedule.macs import pruned_macs
 from exporter.schedule.solve import LEAST_RHO, rho_for
+from exporter.targets import target_named
 from exporter.tensor_names import IMAGES
 
 __all__ = ["Measure", "Search", "find_rho", "measure_with", "noise", "search"]
@@ -109,7 +110,7 @@ def measure_with(
 
     def runner(model: PrunedViT) -> Runner:
         content = api.export(model, recipe).SerializeToString()
-        return OnnxRuntimeRunner(content, name=model.method, threads=recipe.threads)
+        return runner_for(target_named(recipe.target), content, name=model.method, threads=recipe.threads)
 
     dense_runner, feed = runner(dense), {IMAGES: resized(images, recipe.batch)}
 

@@ -1,10 +1,21 @@
 """The runtimes a model is lowered for: one frozen row each."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from exporter.errors import ModelError
 
-__all__ = ["ONNXRUNTIME", "TARGETS", "TENSORRT", "Target", "target_named"]
+__all__ = [
+    "ONNXRUNTIME",
+    "ONNXRUNTIME_FP16",
+    "ONNXRUNTIME_INT8",
+    "OPENVINO",
+    "OPENVINO_BF16",
+    "OPENVINO_INT8",
+    "TARGETS",
+    "TENSORRT",
+    "Target",
+    "target_named",
+]
 
 
 @dataclass(frozen=True)
@@ -13,7 +24,8 @@ class Target:
 
     `flavours` are the forms of a-STAR that the runtime takes, the one that suits it best first: see
     `exporter.pruning.tokens`. `passes` are the graph passes in the order they run; see
-    `exporter.lowering.pipeline`.
+    `exporter.lowering.pipeline`. `quantization` is the form of INT8 that comes after them, "" where there is none:
+    see `exporter.lowering.quantize`.
     """
 
     name: str
@@ -22,6 +34,7 @@ class Target:
     flavours: tuple[str, ...]
     opset: int
     passes: tuple[str, ...]
+    quantization: str = ""
 
     def flavour(self, wanted: str | None) -> str:
         """The form of a-STAR that is wanted, by default the best; ModelError where the runtime cannot take it."""
@@ -37,6 +50,8 @@ class Target:
         """The file of one model under one method ("dense" for the unpruned one)."""
         return f"{model}.{method}.{self.name}.onnx"
 
+
+_PRIMITIVE = ("name_decisions", "expand_attention", "expand_selection")
 
 ONNXRUNTIME = Target(
     name="onnxruntime-fp32",
@@ -70,7 +85,51 @@ TENSORRT = Target(
     passes=("name_decisions", "expand_attention", "expand_selection"),
 )
 
-TARGETS = {target.name: target for target in (ONNXRUNTIME, TENSORRT)}
+ONNXRUNTIME_FP16 = replace(
+    ONNXRUNTIME, name="onnxruntime-fp16", precision="fp16", passes=(*ONNXRUNTIME.passes, "to_fp16")
+)
+
+ONNXRUNTIME_INT8 = replace(
+    ONNXRUNTIME,
+    name="onnxruntime-int8",
+    precision="int8",
+    passes=(*ONNXRUNTIME.passes, "split_gemm"),
+    quantization="dynamic",
+)
+
+# OpenVINO finds attention by itself in the primitive form, and then joins more around it.
+OPENVINO = Target(
+    name="openvino-fp32",
+    runtime="openvino",
+    precision="fp32",
+    flavours=("padded",),
+    opset=20,  # the first with a GELU
+    passes=_PRIMITIVE,
+)
+
+# The file is the fp32 one: OpenVINO rounds as it loads, on CPUs that compute in bf16.
+OPENVINO_BF16 = replace(OPENVINO, name="openvino-bf16", precision="bf16")
+
+OPENVINO_INT8 = replace(
+    OPENVINO,
+    name="openvino-int8",
+    precision="int8",
+    passes=(*_PRIMITIVE, "split_gemm"),
+    quantization="qdq",
+)
+
+TARGETS = {
+    target.name: target
+    for target in (
+        ONNXRUNTIME,
+        ONNXRUNTIME_FP16,
+        ONNXRUNTIME_INT8,
+        OPENVINO,
+        OPENVINO_BF16,
+        OPENVINO_INT8,
+        TENSORRT,
+    )
+}
 
 
 def target_named(name: str) -> Target:

@@ -31,7 +31,7 @@ ORDER = (
     ("proof",),
     ("report",),
     ("api", "inspection"),
-    ("searching",),
+    ("choosing", "searching"),
     ("compilation",),
     ("cli", "training"),
     ("__main__",),
@@ -40,7 +40,8 @@ RANK = {name: rank for rank, row in enumerate(ORDER) for name in row}
 
 # The files that own each heavy import; elsewhere it is a fault.
 OWNERS = {
-    "onnxruntime": ("runners/onnxruntime_runner.py",),
+    "onnxruntime": ("runners/onnxruntime_runner.py", "lowering/quantize.py"),
+    "openvino": ("runners/openvino_runner.py",),
     "onnxscript": ("lowering/markers.py",),
     "matplotlib": ("report/chart.py",),
     "jinja2": ("report/page.py",),
@@ -98,6 +99,7 @@ HEAVY = (
     "timm",
     "onnx",
     "onnxruntime",
+    "openvino",
     "PIL",
     "rich",
     "jinja2",

@@ -67,7 +67,14 @@ def _check_file(arguments: argparse.Namespace) -> int:
         folder = list_images(needed(recipe.images, "--images", "a folder of images"))
         files = sample(folder, recipe.check_images, recipe.seed).files
         images = first_images(files, vit.spec.preprocessing, shipped.input_dtype, recipe.check_images)
-        report = check(pruned, shipped.model, images, input_dtype=shipped.input_dtype, threads=recipe.threads)
+        report = check(
+            pruned,
+            shipped.model,
+            images,
+            input_dtype=shipped.input_dtype,
+            threads=recipe.threads,
+            target=shipped.target,
+        )
     if arguments.json:
         print_json(report)
     else:

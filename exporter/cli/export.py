@@ -16,7 +16,9 @@ __all__ = ["add_arguments", "run"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    add_flags(parser, Recipe, (*MODEL, "calibration", "interpolate", "target", "flavour", "input"))
+    lowered = ("target", "flavour", "input")
+    ranges = ("images", "max_images", "seed")  # what INT8 takes the ranges of activations from
+    add_flags(parser, Recipe, (*MODEL, "calibration", "interpolate", *lowered, *ranges))
     parser.add_argument("--schedule", type=Path, metavar="FILE", help="What `plan` left.")
     parser.add_argument(
         "--dense", action="store_true", help="The model as it is, in the place of a schedule."

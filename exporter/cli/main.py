@@ -12,6 +12,7 @@ from typing import NoReturn
 import exporter
 from exporter.cli import (
     bench,
+    best,
     build,
     calibrate,
     check,
@@ -27,7 +28,20 @@ from exporter.errors import MissingDependencyError, UserError
 
 __all__ = ["main"]
 
-VERBS = (models, calibrate, plan, search, export, check, build, bench, compile, serve_config, inspect)
+VERBS = (
+    models,
+    calibrate,
+    plan,
+    search,
+    export,
+    check,
+    build,
+    bench,
+    best,
+    compile,
+    serve_config,
+    inspect,
+)
 
 # What the export box has and the deployment box need not have.
 EXPORT_LIBRARIES = (

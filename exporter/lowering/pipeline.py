@@ -2,7 +2,9 @@
 
 import logging
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
@@ -14,13 +16,16 @@ from exporter.lowering.passes.expand_attention import expand_attention
 from exporter.lowering.passes.expand_selection import expand_selection
 from exporter.lowering.passes.fold_attention_biases import fold_attention_biases
 from exporter.lowering.passes.fuse_attention import fuse_attention
+from exporter.lowering.passes.half_precision import to_bf16, to_fp16
 from exporter.lowering.passes.linear_as_gemm import linear_as_gemm
 from exporter.lowering.passes.name_decisions import name_decisions
 from exporter.lowering.passes.select_early import select_early
 from exporter.lowering.passes.shorten_scores import shorten_scores
+from exporter.lowering.passes.split_gemm import split_gemm
 from exporter.lowering.passes.spread_masks import spread_masks
 from exporter.lowering.passes.uint8_input import uint8_input
 from exporter.lowering.passes.unsorted_top_k import unsorted_top_k
+from exporter.lowering.quantize import quantized
 from exporter.lowering.retention import with_retention
 from exporter.lowering.to_onnx import to_onnx
 from exporter.lowering.verify import verify
@@ -44,6 +49,9 @@ PASSES: dict[str, Pass] = {
     "unsorted_top_k": unsorted_top_k,
     "linear_as_gemm": linear_as_gemm,
     "spread_masks": spread_masks,
+    "split_gemm": split_gemm,
+    "to_fp16": to_fp16,
+    "to_bf16": to_bf16,
     "uint8_input": uint8_input,
 }
 
@@ -51,17 +59,23 @@ PASSES: dict[str, Pass] = {
 LARGEST_WEIGHTS_BYTES = 2**31 - 2**24
 
 
-def lower(pruned: PrunedViT, target: Target, input_dtype: str = "float32") -> onnx.ModelProto:
+def lower(
+    pruned: PrunedViT,
+    target: Target,
+    input_dtype: str = "float32",
+    images: np.ndarray[Any, Any] | None = None,
+) -> onnx.ModelProto:
     """A pruned (or, with rates of 1, the dense) ViT as the ONNX model of one target.
 
     Args:
         pruned: The PyTorch reference.
         target: Decides the opset and the passes.
         input_dtype: "float32" takes preprocessed images, "uint8" the pixels before normalisation.
+        images: [n, 3, H, W] as the model takes them, for a target in INT8: ranges of activations are taken here.
 
     Raises:
-        ModelError: The input dtype is unknown, the method is one that cannot be deployed, or the model does not
-            fit into one file.
+        ModelError: The input dtype is unknown, the method is one that cannot be deployed, the model does not fit
+            into one file, or INT8 has no images.
     """
     if input_dtype not in INPUT_DTYPES:
         raise ModelError("input", repr(input_dtype), " or ".join(INPUT_DTYPES))
@@ -77,6 +91,8 @@ def lower(pruned: PrunedViT, target: Target, input_dtype: str = "float32") -> on
         logger.debug("%s: %d places", name, changed)
     graph.name = facts.spec.name
     model = with_retention(gs.export_onnx(graph), target.opset)
+    if target.quantization:
+        model = quantized(model, facts, target.quantization, images)
     return verify(stamp(model, pruned, target), facts)
 
 

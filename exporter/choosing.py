@@ -1,0 +1,176 @@
+"""Which of the runtimes and precisions that are installed serves a model fastest, within a loss of accuracy."""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from exporter import api
+from exporter.accuracy import accuracy
+from exporter.batches import batches, first_images
+from exporter.benchmark import Hardware, Throughput, environment, throughput
+from exporter.benchmark.batch_sweep import resized
+from exporter.benchmark.timing import Clock, Ratio, ratio_of
+from exporter.calibration.images import ImageFolder
+from exporter.errors import RecipeError
+from exporter.lowering.pipeline import lower
+from exporter.progress import Silent, Stages
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.recipe import Recipe, needed
+from exporter.records import Pair
+from exporter.runners.for_target import runner_for, why_not
+from exporter.targets import ONNXRUNTIME, TARGETS, Target
+from exporter.tensor_names import IMAGES
+
+__all__ = ["Best", "Choice", "Speed", "choose", "lower_all", "measure_all"]
+
+WARMUP_ROUNDS = 3
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Both models of one target. `speedup` is over its own dense one, `total_gain` over dense fp32 ONNX Runtime."""
+
+    throughput: Pair[Throughput]
+    speedup: Ratio
+    total_gain: Ratio
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A target: `left_out` says why it was not measured, "" where it was.
+
+    `top1` is the pruned model's, and `drop` how many points that is below the fp32 one's on ONNX Runtime: what the
+    precision costs, not what pruning does. Both are None where accuracy was not asked for.
+    """
+
+    target: str
+    left_out: str
+    speed: Speed | None
+    top1: float | None
+    drop: float | None
+
+
+@dataclass(frozen=True)
+class Best:
+    """Every target, the fastest one first; `best` is the first whose drop is allowed."""
+
+    model: str
+    rho: float | None
+    batch: int
+    max_drop: float | None
+    best: str
+    choices: tuple[Choice, ...]
+    hardware: Hardware
+
+
+def choose(recipe: Recipe, max_drop: float | None = None, stages: Stages | None = None) -> Best:
+    """Lower the recipe's model for every target that runs here, and measure all of them in one run.
+
+    Args:
+        recipe: Needs a calibration and images; `target` is not read.
+        max_drop: Points of top-1 that a precision may cost; None where accuracy does not matter.
+        stages: Shows where the job is.
+
+    Raises:
+        UserError: Something in the recipe cannot be done.
+    """
+    stages = stages or Silent()
+    if recipe.method != "star":
+        raise RecipeError("best", recipe.method, "star, which every runtime takes")
+    needed(recipe.rounds or None, "--rounds", "at least 5: speeds are measured")
+    path = needed(recipe.calibration, "--calibration", "what star-export calibrate left")
+    with stages.stage("model"):
+        vit = api.load_model(recipe)
+        calibration = api.fitting_calibration(path, recipe, vit.spec, vit.weights_sha256)
+        schedule = api.plan(recipe, vit.spec, calibration.acs.tolist(), calibration.inter_sha256)
+        pair = Pair(api.dense(vit), api.prune(vit, schedule, calibration))
+        folder = api.eval_images(recipe, vit.spec)
+        if max_drop is not None and not folder.labelled:
+            raise RecipeError("max_drop", "images without classes", "one folder of images a class")
+    left_out = {name: why_not(target) for name, target in TARGETS.items()}
+    targets = [target for name, target in TARGETS.items() if not left_out[name]]
+    with stages.stage("lowering"):
+        files = lower_all(pair, targets, recipe.input, api.range_images(recipe, vit.spec))
+    with stages.stage("throughput"):
+        images = first_images(folder.files, vit.spec.preprocessing, recipe.input, recipe.batch)
+        speeds = measure_all(files, images, recipe)
+    top1: dict[str, float] = {}
+    if max_drop is not None:
+        with stages.stage("accuracy"):
+            top1 = _accuracies(files, folder, pair.pruned, recipe)
+    choices = sorted((_choice(name, left_out, speeds, top1) for name in TARGETS), key=_order)
+    best = next(each.target for each in choices if each.speed and _allowed(each.drop, max_drop))
+    hardware = environment(recipe.threads)
+    return Best(vit.spec.name, schedule.rho, recipe.batch, max_drop, best, tuple(choices), hardware)
+
+
+def lower_all(
+    pair: Pair[PrunedViT], targets: Iterable[Target], input_dtype: str, images: Array | None
+) -> dict[str, Pair[bytes]]:
+    """Both models for each target, as ONNX files in memory; `images` are for the ranges of INT8."""
+    return {
+        target.name: Pair(
+            *(
+                lower(each, target, input_dtype, images).SerializeToString()
+                for each in (pair.dense, pair.pruned)
+            )
+        )
+        for target in targets
+    }
+
+
+def measure_all(
+    files: Mapping[str, Pair[bytes]], images: Array, recipe: Recipe, clock: Clock = time.perf_counter
+) -> dict[str, Speed]:
+    """Every model of every target, fp32 ONNX Runtime among them, in turns in one run."""
+    runners = {
+        (name, role): runner_for(TARGETS[name], getattr(pair, role), name=name, threads=recipe.threads)
+        for name, pair in files.items()
+        for role in ("dense", "pruned")
+    }
+    named = {f"{name} {role}": runner for (name, role), runner in runners.items()}
+    feed = {IMAGES: resized(images, recipe.batch)}
+    times = throughput(
+        named, feed, batch=recipe.batch, rounds=recipe.rounds, warmup=WARMUP_ROUNDS, clock=clock
+    )
+    base = times[f"{ONNXRUNTIME.name} dense"]
+    speeds = {}
+    for name in files:
+        both = Pair(times[f"{name} dense"], times[f"{name} pruned"])
+        speeds[name] = Speed(both, ratio_of(both.dense, both.pruned), ratio_of(base, both.pruned))
+    return speeds
+
+
+def _accuracies(
+    files: Mapping[str, Pair[bytes]], folder: ImageFolder, pruned: PrunedViT, recipe: Recipe
+) -> dict[str, float]:
+    preprocessing = pruned.vit.spec.preprocessing
+    shares = {}
+    for name, pair in files.items():
+        runner = runner_for(TARGETS[name], pair.pruned, name=name, threads=recipe.threads)
+        groups = batches(folder.files, preprocessing, recipe.input, recipe.batch)
+        shares[name] = accuracy(runner, groups).top1
+    return shares
+
+
+def _choice(
+    name: str, left_out: Mapping[str, str], speeds: Mapping[str, Speed], top1: Mapping[str, float]
+) -> Choice:
+    share = top1.get(name)
+    drop = None if share is None else 100.0 * (top1[ONNXRUNTIME.name] - share)
+    return Choice(name, left_out[name], speeds.get(name), share, drop)
+
+
+def _allowed(drop: float | None, max_drop: float | None) -> bool:
+    """Points are differences of shares of whole images: the last bit is no loss."""
+    return drop is None or max_drop is None or drop <= max_drop + 1e-9
+
+
+def _order(choice: Choice) -> float:
+    """Time of the pruned model; what was left out stands last."""
+    return choice.speed.throughput.pruned.median_ms if choice.speed else float("inf")

@@ -1,0 +1,75 @@
+"""Say which runtime and precision serves a model fastest on this machine, within a loss of accuracy.
+
+Lowers the model for every target whose runtime is installed and whose instructions the CPU has, and measures all of
+them, dense and pruned, in one run. Takes a calibration, as `search` does.
+"""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from exporter.cli.flags import IMAGES, MODEL, SCHEDULE
+from exporter.options import add_flags, from_flags
+from exporter.recipe import Recipe, read_recipe
+
+if TYPE_CHECKING:
+    from exporter.choosing import Best, Choice
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    parser.add_argument(
+        "--max-drop",
+        type=float,
+        metavar="POINTS",
+        help="Top-1 points that a precision may cost; without it accuracy is not measured.",
+    )
+    parser.add_argument("--recipe", type=Path, metavar="FILE", help="A TOML file with any of these settings.")
+    schedule = tuple(name for name in SCHEDULE if name != "method")
+    measured = ("input", "batch", "rounds", "threads", "eval_images", "max_eval_images")
+    add_flags(parser, Recipe, (*MODEL, "calibration", "interpolate", *schedule, *measured, *IMAGES))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure; 0 in any case."""
+    from exporter.choosing import choose  # noqa: PLC0415
+    from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
+
+    base = read_recipe(arguments.recipe) if arguments.recipe else {}
+    result = choose(from_flags(Recipe, arguments, base), arguments.max_drop, RichStages())
+    if arguments.json:
+        print_json(result)
+    else:
+        _print(result)
+    return 0
+
+
+def _print(result: "Best") -> None:
+    from exporter.cli.output import print_lines, print_table  # noqa: PLC0415
+
+    rho = "" if result.rho is None else f", rho {result.rho:.4g}"
+    columns = ("target", "img/s", "gain", "quartiles", "own", "top-1", "drop")
+    measured = [_row(each) for each in result.choices if each.speed]
+    print_table(f"{result.model}{rho}, batch {result.batch}", columns, measured)
+    print_lines(_lines(result))
+
+
+def _row(choice: "Choice") -> tuple[str, ...]:
+    speed = choice.speed
+    assert speed is not None
+    rate = f"{speed.throughput.pruned.images_per_s:.1f}"
+    cost = ("", "") if choice.drop is None else (f"{choice.top1:.2%}", f"{choice.drop:+.2f}")
+    gain, own = speed.total_gain, f"{speed.speedup.median:.2f} ×"
+    quartiles = f"{gain.quartiles[0]:.2f} to {gain.quartiles[1]:.2f}"
+    return (choice.target, rate, f"{gain.median:.2f} ×", quartiles, own, *cost)
+
+
+def _lines(result: "Best") -> Iterator[str]:
+    for each in result.choices:
+        if each.left_out:
+            yield f"{each.target} is left out: {each.left_out}"
+    yield "gain: over the dense model in fp32 on ONNX Runtime; own: over the dense model of the same target"
+    yield f"best: --target {result.best}"

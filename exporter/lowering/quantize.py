@@ -1,0 +1,124 @@
+"""INT8 linear layers through ONNX Runtime's own quantizer, with a scale for each column of the weights.
+
+Attention, norms, scores and the classifier stay in fp32; so does the choice of patches.
+"""
+
+import importlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+
+from exporter.errors import MissingDependencyError, ModelError
+from exporter.lowering.passes.base import Facts
+from exporter.lowering.scoring import behind, scoring_nodes
+from exporter.tensor_names import IMAGES
+
+__all__ = ["QUANTIZATIONS", "quantized"]
+
+# "dynamic": ranges of activations from the batch as it runs. ONNX Runtime does scale, product and bias in one
+# kernel, faster than with pairs. An image's answer depends, within the rounding, on who shares its batch.
+# "qdq": ranges from images, in pairs of QuantizeLinear and DequantizeLinear: what OpenVINO takes for INT8.
+QUANTIZATIONS = ("dynamic", "qdq")
+
+# Images in a run of the calibration.
+_BATCH = 8
+# Says that shapes are inferred: the quantizer would warn that they may not be.
+_PREPARED = ("onnx.quant.pre_process", "onnxruntime.quant")
+
+Array = np.ndarray[Any, Any]
+
+
+def quantized(model: onnx.ModelProto, facts: Facts, form: str, images: Array | None) -> onnx.ModelProto:
+    """The model with INT8 linear layers.
+
+    Args:
+        model: A lowered model in fp32, its linear layers as MatMul with a constant.
+        facts: Say which layers choose patches.
+        form: One of QUANTIZATIONS.
+        images: [n, 3, H, W] as the model takes them, for "qdq".
+
+    Raises:
+        ModelError: There are no images to take ranges from.
+        MissingDependencyError: ONNX Runtime is not installed.
+    """
+    graph = gs.import_onnx(model)
+    nodes = sorted(_linear(graph, scoring_nodes(graph, facts)))
+    prepared = onnx.shape_inference.infer_shapes(model)
+    onnx.helper.set_model_props(prepared, dict([_PREPARED]))
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "quantized.onnx"
+        if form == "dynamic":
+            _dynamic(prepared, nodes, place)
+        else:
+            _static(prepared, nodes, _checked(images), place)
+        made = onnx.load(place)
+    del made.graph.value_info[:], made.metadata_props[:]
+    # The quantizer forgets that sizes are the batch; tensors that are still there have the shapes they had.
+    there = {name for node in made.graph.node for name in node.output}
+    made.graph.value_info.extend(value for value in model.graph.value_info if value.name in there)
+    return made
+
+
+def _linear(graph: gs.Graph, scoring: frozenset[str]) -> Iterator[str]:
+    """Names of the products with a constant matrix, but for what scores patches and what gives the answer."""
+    last = {node.name for node in behind(graph.outputs)}
+    for node in graph.nodes:
+        constant = node.op == "MatMul" and isinstance(node.inputs[1], gs.Constant)
+        if constant and node.name not in scoring | last:
+            yield node.name
+
+
+def _checked(images: Array | None) -> Array:
+    if images is None or not len(images):
+        raise ModelError("INT8", "no images", "some to take the ranges of activations from", "give --images")
+    return images
+
+
+def _static(model: onnx.ModelProto, nodes: list[str], images: Array, place: Path) -> None:
+    quantization = _import_quantization()
+
+    class Images(quantization.CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self._batches = iter(np.array_split(images, -(-len(images) // _BATCH)))
+
+        def get_next(self) -> dict[str, Array] | None:
+            batch = next(self._batches, None)
+            return None if batch is None else {IMAGES: batch}
+
+    quantization.quantize_static(
+        model,
+        place,
+        Images(),
+        quant_format=quantization.QuantFormat.QDQ,
+        op_types_to_quantize=["MatMul"],
+        nodes_to_quantize=nodes,
+        per_channel=True,
+        activation_type=quantization.QuantType.QUInt8,
+        weight_type=quantization.QuantType.QInt8,
+        # What leaves a linear layer goes into a sum, an attention or a GELU: these are fp32.
+        extra_options={"OpTypesToExcludeOutputQuantization": ["MatMul"]},
+    )
+
+
+def _dynamic(model: onnx.ModelProto, nodes: list[str], place: Path) -> None:
+    quantization = _import_quantization()
+    quantization.quantize_dynamic(
+        model,
+        place,
+        op_types_to_quantize=["MatMul"],
+        nodes_to_quantize=nodes,
+        per_channel=True,
+        weight_type=quantization.QuantType.QInt8,
+    )
+
+
+def _import_quantization() -> Any:
+    try:
+        return importlib.import_module("onnxruntime.quantization")
+    except ImportError:
+        raise MissingDependencyError("onnxruntime", "onnxruntime") from None

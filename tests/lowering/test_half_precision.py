@@ -1,0 +1,83 @@
+"""The typed half-precision graph: what is fp32 in it, no node of two dtypes, and the numbers on the runtime."""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from exporter.checking import check
+from exporter.lowering.pipeline import lower
+from exporter.targets import ONNXRUNTIME_FP16, OPENVINO, Target
+from tests.lowering.test_fuse_attention import pruned_of
+from tests.vits import make_vit, random_images
+
+FP32, FP16, BF16 = (getattr(onnx.TensorProto, name) for name in ("FLOAT", "FLOAT16", "BFLOAT16"))
+FLOATS = {FP32, FP16, BF16}
+PRIMITIVE_FP16 = replace(OPENVINO, precision="fp16", passes=(*OPENVINO.passes, "to_fp16"))
+BOTH = pytest.mark.parametrize("target", [ONNXRUNTIME_FP16, PRIMITIVE_FP16], ids=["fused", "primitive"])
+
+
+def kinds_of(model: onnx.ModelProto) -> dict[str, int]:
+    """The element type of every tensor."""
+    graph = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
+    values = (*graph.value_info, *graph.input, *graph.output)
+    kinds = {value.name: value.type.tensor_type.elem_type for value in values}
+    return kinds | {tensor.name: tensor.data_type for tensor in graph.initializer}
+
+
+@BOTH
+def test_no_node_mixes_precisions(target: Target) -> None:
+    model = lower(pruned_of(make_vit()), target)
+    kinds = kinds_of(model)
+    for node in model.graph.node:
+        floats = {kinds[name] for name in (*node.input, *node.output) if kinds.get(name) in FLOATS}
+        assert len(floats) <= 1 or node.op_type == "Cast", node.name
+
+
+@BOTH
+def test_scores_and_norms_are_fp32_and_matrices_fp16(target: Target) -> None:
+    model = lower(pruned_of(make_vit()), target)
+    kinds = kinds_of(model)
+    by_op = {op: [n for n in model.graph.node if n.op_type == op] for op in ("LayerNormalization", "TopK")}
+    assert all(kinds[node.output[0]] == FP32 for node in by_op["LayerNormalization"])
+    assert [kinds[node.input[0]] for node in by_op["TopK"]] == [FP32, onnx.TensorProto.INT64] * 2
+    assert {kinds[name] for name in kinds if name.startswith("class_row_") and "/" not in name} == {FP32}
+    assert {kinds[name] for name in ("images", "logits")} == {FP32}
+    matrices = [t for t in model.graph.initializer if len(t.dims) == 2 and min(t.dims) >= 32]
+    assert {tensor.data_type for tensor in matrices} == {FP16}
+
+
+def test_bf16_is_the_same_graph() -> None:
+    models = [
+        lower(pruned_of(make_vit()), replace(OPENVINO, passes=(*OPENVINO.passes, f"to_{half}")))
+        for half in ("fp16", "bf16")
+    ]
+    fp16, bf16 = (Counter(node.op_type for node in model.graph.node) for model in models)
+    assert fp16 == bf16
+    assert BF16 in kinds_of(models[1]).values()
+    assert FP16 not in kinds_of(models[1]).values()
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("family", ["vit", "registers", "qk norm", "lvvit", "dinov3"])
+def test_it_is_the_reference_to_fp16_tolerance(family: str) -> None:
+    vit = make_vit(family)
+    pruned = pruned_of(vit)
+    model = lower(pruned, ONNXRUNTIME_FP16)
+    report = check(pruned, model, random_images(vit, 16).numpy(), target=ONNXRUNTIME_FP16)
+    assert report.passed, report.checks
+    assert report.kept_set_overlap is not None
+    assert report.kept_set_overlap > 0.9
+
+
+@pytest.mark.ort
+def test_weights_out_of_range_stay_finite() -> None:
+    vit = make_vit()
+    with torch.no_grad():
+        vit.model.get_parameter("head.weight")[0, 0] = 1e6
+    model = lower(pruned_of(vit), ONNXRUNTIME_FP16)
+    for tensor in model.graph.initializer:
+        assert np.isfinite(onnx.numpy_helper.to_array(tensor).astype(np.float64)).all(), tensor.name

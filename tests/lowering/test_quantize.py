@@ -1,0 +1,51 @@
+"""INT8 by ONNX Runtime's quantizer: which layers, and what is left in fp32."""
+
+from collections import Counter
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from exporter.errors import ModelError
+from exporter.lowering.pipeline import lower
+from exporter.runners.for_target import runner_for, why_not
+from exporter.targets import ONNXRUNTIME_INT8, OPENVINO_INT8, Target
+from tests.lowering.test_fuse_attention import pruned_of
+from tests.vits import make_vit, random_images
+
+pytestmark = pytest.mark.ort
+
+
+@pytest.mark.parametrize("target", [ONNXRUNTIME_INT8, OPENVINO_INT8], ids=lambda target: target.name)
+def test_four_products_a_block_are_int8_and_the_numbers_close(target: Target) -> None:
+    if reason := why_not(target):
+        pytest.skip(reason)
+    vit = make_vit()
+    pruned, images = pruned_of(vit), random_images(vit, 16)
+    model = lower(pruned, target, images=images.numpy())
+    operators = Counter(node.op_type for node in model.graph.node)
+    product = {"dynamic": "MatMulInteger", "qdq": "QuantizeLinear"}[target.quantization]
+    assert operators[product] == 4 * vit.spec.depth
+    with torch.inference_mode():
+        expected = pruned(images).numpy()
+    with runner_for(target, model.SerializeToString()) as runner:
+        logits = runner.run({"images": images.numpy()})["logits"]
+    correlation = np.corrcoef(logits.ravel(), expected.ravel())[0, 1]
+    assert correlation > 0.95
+
+
+def test_weights_have_a_scale_for_each_column() -> None:
+    vit = make_vit()
+    model = lower(pruned_of(vit), ONNXRUNTIME_INT8)
+    values = {tensor.name: tensor for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "MatMulInteger":
+            weight, zero_point = values[node.input[1]], values[node.input[3]]
+            assert weight.data_type == onnx.TensorProto.INT8
+            assert list(zero_point.dims) == [weight.dims[1]]
+
+
+def test_ranges_need_images() -> None:
+    with pytest.raises(ModelError, match=r"INT8 \| got no images"):
+        lower(pruned_of(make_vit()), OPENVINO_INT8)
