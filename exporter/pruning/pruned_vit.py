@@ -144,7 +144,7 @@ class PrunedViT(nn.Module):
         return Kept(index, kept_count)
 
     def _keep(self, tokens: Tokens, kept: Kept) -> Tokens:
-        if self.flavour == "packed" and isinstance(tokens, Grid):
+        if self.flavour == "packed" and kept.count is not None and isinstance(tokens, Grid):
             return Packed.of(tokens, kept)
         return tokens.keep(kept)
 

@@ -143,3 +143,13 @@ def test_one_count_for_a_batch_depends_on_the_company(tiny_vit: PrunableViT) -> 
         together = pruned.patches_left(images)
     assert len({tuple(row) for row in together.tolist()}) == 1
     assert together[5].tolist() != alone[0].tolist()
+
+
+def test_star_lies_in_a_grid_whatever_the_flavour(tiny_vit: PrunableViT) -> None:
+    schedule = manual_schedule(tiny_vit.spec, RATES, ScheduleSettings("intra"))
+    images = random_images(tiny_vit, 2)
+    with torch.inference_mode():
+        one, other = (
+            PrunedViT(tiny_vit, schedule, flavour=flavour)(images) for flavour in ("shrinking", "packed")
+        )
+    assert torch.equal(one, other)
