@@ -16,7 +16,7 @@ from exporter.benchmark.timing import Ratio
 from exporter.choosing import Speed, lower_all, measure_all
 from exporter.recipe import Recipe
 from exporter.records import Pair
-from exporter.runners.for_target import why_not
+from exporter.runners.choice import why_not
 from exporter.searching import noise
 from exporter.targets import TARGETS
 

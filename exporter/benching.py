@@ -19,10 +19,18 @@ from exporter.delivery import MODEL, SCHEDULE
 from exporter.progress import Silent, Stages
 from exporter.records import ModelSpec, Pair, Schedule, load_json
 from exporter.runners.base import Runner
-from exporter.runners.choice import RunSettings, require_runtime, runner_for
+from exporter.runners.choice import (
+    ONNXRUNTIME_CPU,
+    PROVIDERS,
+    RunSettings,
+    require_runtime,
+    runner_for,
+    runtime_for,
+)
 from exporter.runners.onnxruntime_profile import Kernel, profile
 from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.macs import MacCount
+from exporter.targets import ONNXRUNTIME, Target
 from exporter.tensor_names import IMAGES
 
 __all__ = ["Bench", "bench"]
@@ -70,6 +78,7 @@ def bench(
     stages: Stages | None = None,
     clock: Clock = time.perf_counter,
     *,
+    target: Target = ONNXRUNTIME,
     runtime: RunSettings | None = None,
 ) -> Bench:
     """Measure both files on one runtime.
@@ -80,7 +89,8 @@ def bench(
         settings: Batch sizes, rounds, threads.
         stages: Shows where the job is.
         clock: Seconds, from any start.
-        runtime: ONNX Runtime on the CPU by default; TensorRT takes the engines of the files' folder.
+        target: What the files were made for.
+        runtime: The target's by default; TensorRT takes the engines of the files' folder.
 
     Raises:
         ArtefactError: A file is none of ours, is in the other's place, or is of another model.
@@ -88,15 +98,18 @@ def bench(
     """
     stages, runtime = stages or Silent(), runtime or RunSettings(threads=settings.threads)
     with stages.stage("models"):
-        pair, images = _pair(files, runtime), reference[IMAGES]
-        on_cpu = runtime.runtime == RunSettings().runtime
+        name = runtime_for(target, runtime)
+        on_cpu = name == ONNXRUNTIME_CPU
+        pair, images = _pair(files, name), reference[IMAGES]
         for path in (files.dense, files.pruned):
-            require_runtime(path, {IMAGES: images[:1]}, runtime)
+            require_runtime(path, {IMAGES: images[:1]}, target, runtime)
         macs = Pair(pair.dense.macs(reference), pair.pruned.macs(reference))
         sliced = _sliced(pair.pruned) if settings.selection_cost and on_cpu else NOT_SLICED
     with stages.stage(f"throughput, batches {', '.join(map(str, settings.batches))}") as advance:
         measured = []
-        for each in measure_batches(_contestants(pair, sliced, macs, runtime), images, settings, clock):
+        runners = Pair(*(runner_for(each.path, target, runtime) for each in (pair.dense, pair.pruned)))
+        contestants = _contestants(runners, sliced, macs, settings)
+        for each in measure_batches(contestants, images, settings, clock):
             measured.append(each)
             advance(len(measured), len(settings.batches))
     breakdowns = []
@@ -106,7 +119,7 @@ def bench(
                 breakdowns.append(_breakdowns(pair, sliced.selection, resized(images, batch), settings))
     return Bench(
         model=pair.pruned.spec.name,
-        runtime=runtime.runtime,
+        runtime=name,
         method=pair.pruned.schedule.method,
         rho=pair.pruned.schedule.rho,
         files=Pair(files.dense.name, files.pruned.name),
@@ -120,18 +133,17 @@ def bench(
 
 
 def _contestants(
-    pair: Pair[Subject], sliced: Sliced, macs: Pair[MacCount], runtime: RunSettings
+    runners: Pair[Runner], sliced: Sliced, macs: Pair[MacCount], settings: BenchSettings
 ) -> Contestants:
     plain: Runner | None = None
     if sliced.model is not None:
-        plain = OnnxRuntimeRunner(sliced.model, name="the sliced model", threads=runtime.threads)
-    dense, pruned = (runner_for(each.path, runtime) for each in (pair.dense, pair.pruned))
-    return Contestants(dense, pruned, plain, macs)
+        plain = OnnxRuntimeRunner(sliced.model, name="the sliced model", threads=settings.threads)
+    return Contestants(runners.dense, runners.pruned, plain, macs)
 
 
-def _pair(files: Pair[Path], runtime: RunSettings) -> Pair[Subject]:
-    """Engines are described by what lies in their folder: the box that runs them need not read ONNX."""
-    if not runtime.builds:
+def _pair(files: Pair[Path], runtime: str) -> Pair[Subject]:
+    """ONNX Runtime reads what a file says of itself; for other runtimes it is what lies in the folder."""
+    if runtime in PROVIDERS:
         return read_pair(files)
     folder = files.pruned.parent
     return delivered_pair(files, load_json(ModelSpec, folder / MODEL), load_json(Schedule, folder / SCHEDULE))

@@ -15,7 +15,7 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule, from_json
 from exporter.reference import reference_runner
 from exporter.runners.base import Runner
-from exporter.runners.for_target import runner_for
+from exporter.runners.choice import on_this_cpu, runner_for
 from exporter.targets import ONNXRUNTIME, Target, target_named
 from exporter.tensor_names import KEY_PREFIX
 
@@ -83,7 +83,8 @@ def check(
     prunes = bool(pruned.schedule.pruning_layers)
 
     def runner(proto: onnx.ModelProto, role: str) -> Runner:
-        return runner_for(target, proto.SerializeToString(), name=f"{name}{role}", threads=threads)
+        content, settings = proto.SerializeToString(), on_this_cpu(target, threads)
+        return runner_for(content, target, settings, name=f"{name}{role}")
 
     return compare(
         reference_runner(pruned, input_dtype),

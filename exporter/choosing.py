@@ -20,7 +20,8 @@ from exporter.progress import Silent, Stages
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.recipe import Recipe, needed
 from exporter.records import Pair
-from exporter.runners.for_target import runner_for, why_not
+from exporter.runners.base import Runner
+from exporter.runners.choice import on_this_cpu, runner_for, why_not
 from exporter.targets import ONNXRUNTIME, TARGETS, Target
 from exporter.tensor_names import IMAGES
 
@@ -129,7 +130,7 @@ def measure_all(
 ) -> dict[str, Speed]:
     """Every model of every target, fp32 ONNX Runtime among them, in turns in one run."""
     runners = {
-        (name, role): runner_for(TARGETS[name], getattr(pair, role), name=name, threads=recipe.threads)
+        (name, role): _runner(name, getattr(pair, role), recipe)
         for name, pair in files.items()
         for role in ("dense", "pruned")
     }
@@ -152,10 +153,14 @@ def _accuracies(
     preprocessing = pruned.vit.spec.preprocessing
     shares = {}
     for name, pair in files.items():
-        runner = runner_for(TARGETS[name], pair.pruned, name=name, threads=recipe.threads)
         groups = batches(folder.files, preprocessing, recipe.input, recipe.batch)
-        shares[name] = accuracy(runner, groups).top1
+        shares[name] = accuracy(_runner(name, pair.pruned, recipe), groups).top1
     return shares
+
+
+def _runner(name: str, model: bytes, recipe: Recipe) -> Runner:
+    target = TARGETS[name]
+    return runner_for(model, target, on_this_cpu(target, recipe.threads), name=name)
 
 
 def _choice(

@@ -16,6 +16,7 @@ from exporter.recipe import Recipe
 from exporter.records import save_json
 from exporter.runners.base import Runner
 from exporter.runners.playback_runner import DENSE_LOGITS
+from exporter.targets import Target, target_named
 from exporter.tensor_names import IMAGES, LOGITS, RAW_IMAGES
 
 __all__ = [
@@ -43,11 +44,12 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Delivered:
-    """What an export folder holds for whoever runs its models."""
+    """What an export folder holds for whoever runs its models, and what they were made for."""
 
     dense: Path
     pruned: Path
     reference: Path
+    target: Target
 
 
 def read_folder(folder: Path) -> Delivered:
@@ -61,13 +63,14 @@ def read_folder(folder: Path) -> Delivered:
     if not report.is_file():
         raise ArtefactError(str(folder), "no report.json in it" if folder.is_dir() else "no folder", expected)
     try:
-        files = json.loads(report.read_text(encoding="utf-8"))["files"]
-        dense, pruned = (folder / str(files[role]) for role in ("dense", "pruned"))
+        told = json.loads(report.read_text(encoding="utf-8"))
+        dense, pruned = (folder / str(told["files"][role]) for role in ("dense", "pruned"))
+        target = target_named(told["target"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtefactError(
             str(report), f"{type(error).__name__} {error}", "the report of a compilation"
         ) from None
-    return Delivered(dense, pruned, folder / REFERENCE)
+    return Delivered(dense, pruned, folder / REFERENCE, target)
 
 
 def read_reference(path: Path) -> dict[str, Array]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from exporter.delivery import SCHEDULE, read_folder, read_reference, verify_checksums
 from exporter.parity import BATCHES, ParityReport, compare, in_batches, tolerance_for, whole_batches
 from exporter.records import Schedule, load_json
-from exporter.runners.choice import RunSettings, require_runtime, runner_for
+from exporter.runners.choice import TENSORRT, RunSettings, require_runtime, runner_for, runtime_for
 from exporter.runners.playback_runner import PlaybackRunner
 from exporter.tensor_names import IMAGES, TWINS, twin_path
 
@@ -44,25 +44,27 @@ def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
     files = read_folder(folder)
     verify_checksums(folder)
     reference, schedule = read_reference(files.reference), load_json(Schedule, folder / SCHEDULE)
-    prunes = bool(schedule.pruning_layers)
+    target, images, runtime = files.target, reference[IMAGES], runtime_for(files.target, settings)
     for path in (files.dense, files.pruned):
-        require_runtime(path, {IMAGES: reference[IMAGES][:1]}, settings)
+        require_runtime(path, {IMAGES: images[:1]}, target, settings)
 
     def verdict(playback: PlaybackRunner, path: Path, twins: bool) -> ParityReport:
-        tracing, forced = (runner_for(twin_path(path, role), settings) if twins else None for role in TWINS)
-        images = reference[IMAGES]
+        tracing, forced = (
+            runner_for(twin_path(path, role), target, settings) if twins else None for role in TWINS
+        )
         return compare(
             playback,
-            runner_for(path, settings),
+            runner_for(path, target, settings),
             tracing=tracing,
             forced=forced,
-            batches=whole_batches(images, *BATCHES) if settings.builds else in_batches(images, BATCHES),
-            tolerance=tolerance_for("fp32", "fp32"),
+            # An engine takes the batches that it was built for.
+            batches=whole_batches(images, *BATCHES) if runtime == TENSORRT else in_batches(images, BATCHES),
+            tolerance=tolerance_for("fp32", target.precision),
             masses=schedule.masses if twins else {},
         )
 
     return FolderCheck(
-        settings.runtime,
+        runtime,
         dense=verdict(PlaybackRunner(reference, dense=True), files.dense, twins=False),
-        pruned=verdict(PlaybackRunner(reference), files.pruned, twins=prunes),
+        pruned=verdict(PlaybackRunner(reference), files.pruned, twins=bool(schedule.pruning_layers)),
     )

@@ -19,7 +19,7 @@ from exporter.recipe import Recipe
 from exporter.records import Pair
 from exporter.reference import reference_runner
 from exporter.runners.base import Runner
-from exporter.runners.for_target import runner_for
+from exporter.runners.choice import on_this_cpu, runner_for
 from exporter.schedule.usage import PatchUse, patch_use
 from exporter.survivors import patches_left
 from exporter.targets import Target
@@ -43,7 +43,7 @@ class Side:
 
     def runner(self, threads: int) -> Runner:
         """The file on its target's runtime."""
-        return runner_for(self.target, self.path, threads=threads)
+        return runner_for(self.path, self.target, on_this_cpu(self.target, threads))
 
 
 @dataclass(frozen=True)

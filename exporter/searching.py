@@ -24,7 +24,7 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.recipe import Recipe, needed
 from exporter.records import ModelSpec, Schedule
 from exporter.runners.base import Runner
-from exporter.runners.for_target import runner_for
+from exporter.runners.choice import on_this_cpu, runner_for
 from exporter.schedule.macs import pruned_macs
 from exporter.schedule.solve import LEAST_RHO, rho_for
 from exporter.targets import target_named
@@ -107,10 +107,11 @@ def measure_with(
         recipe: Says for which target, at which batch, on how many threads, for how many rounds.
         clock: Seconds, from any start.
     """
+    target = target_named(recipe.target)
 
     def runner(model: PrunedViT) -> Runner:
         content = api.export(model, recipe).SerializeToString()
-        return runner_for(target_named(recipe.target), content, name=model.method, threads=recipe.threads)
+        return runner_for(content, target, on_this_cpu(target, recipe.threads), name=model.method)
 
     dense_runner, feed = runner(dense), {IMAGES: resized(images, recipe.batch)}
 

@@ -93,7 +93,7 @@ ONNXRUNTIME_INT8 = replace(
     ONNXRUNTIME,
     name="onnxruntime-int8",
     precision="int8",
-    passes=(*ONNXRUNTIME.passes, "split_gemm"),
+    passes=(*ONNXRUNTIME.passes, "patches_as_linear", "split_gemm"),
     quantization="dynamic",
 )
 
@@ -114,7 +114,7 @@ OPENVINO_INT8 = replace(
     OPENVINO,
     name="openvino-int8",
     precision="int8",
-    passes=(*_PRIMITIVE, "split_gemm"),
+    passes=(*_PRIMITIVE, "patches_as_linear", "split_gemm"),
     quantization="qdq",
 )
 

@@ -14,15 +14,19 @@ from exporter.delivery import (
     verify_checksums,
 )
 from exporter.errors import ArtefactError
+from exporter.targets import OPENVINO_BF16
 
 
 def test_the_models_and_the_images_of_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "report.json").write_text(json.dumps({"files": {"dense": "d.onnx", "pruned": "p.onnx"}}))
+    (tmp_path / "report.json").write_text(
+        json.dumps({"files": {"dense": "d.onnx", "pruned": "p.onnx"}, "target": "openvino-bf16"})
+    )
     images = np.zeros((2, 3, 4, 4), np.float32)
     np.savez(tmp_path / "reference.npz", images=images)
     found = read_folder(tmp_path)
     assert (found.dense, found.pruned) == (tmp_path / "d.onnx", tmp_path / "p.onnx")
     np.testing.assert_array_equal(read_reference(found.reference)["images"], images)
+    assert found.target == OPENVINO_BF16
 
 
 @pytest.mark.parametrize("report", [None, "{", "[]", "{}", '{"files": {"dense": "d.onnx"}}', '{"files": 3}'])

@@ -6,6 +6,7 @@ faster only where the quartiles of the rounds' own ratios say so.
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
     files = _files(arguments)
     reference = read_reference(files.reference)
     runtime = from_flags(RunSettings, arguments)
-    result = bench(Pair(files.dense, files.pruned), reference, settings, RichStages(), runtime=runtime)
+    pair, stages = Pair(files.dense, files.pruned), RichStages()
+    result = bench(pair, reference, settings, stages, target=files.target, runtime=runtime)
     if arguments.json:
         print_json(result)
     else:
@@ -62,14 +64,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _files(arguments: argparse.Namespace) -> "Delivered":
     from exporter.delivery import REFERENCE, Delivered, read_folder  # noqa: PLC0415
+    from exporter.targets import ONNXRUNTIME  # noqa: PLC0415
 
     given = (arguments.dense, arguments.pruned)
     if arguments.folder is not None and given == (None, None):
         files = read_folder(arguments.folder)
-        return Delivered(files.dense, files.pruned, arguments.reference or files.reference)
+        return replace(files, reference=arguments.reference or files.reference)
     if arguments.folder is None and None not in given:
         beside = arguments.pruned.parent / REFERENCE
-        return Delivered(arguments.dense, arguments.pruned, arguments.reference or beside)
+        return Delivered(arguments.dense, arguments.pruned, arguments.reference or beside, ONNXRUNTIME)
     got = "a folder and files" if arguments.folder else "neither, or half of it"
     raise RecipeError("bench", got, "an export folder, or --dense FILE --pruned FILE")
 

@@ -40,7 +40,7 @@ def _check_folder(arguments: argparse.Namespace) -> int:
     from exporter.runners.choice import RunSettings  # noqa: PLC0415
 
     settings = from_flags(RunSettings, arguments)
-    with RichStages().stage(f"parity on {settings.runtime}"):
+    with RichStages().stage("parity with PyTorch's answers"):
         result = check_folder(arguments.folder, settings)
     if arguments.json:
         print_json({**vars(result), "passed": result.passed})

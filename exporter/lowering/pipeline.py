@@ -19,6 +19,7 @@ from exporter.lowering.passes.fuse_attention import fuse_attention
 from exporter.lowering.passes.half_precision import to_bf16, to_fp16
 from exporter.lowering.passes.linear_as_gemm import linear_as_gemm
 from exporter.lowering.passes.name_decisions import name_decisions
+from exporter.lowering.passes.patches_as_linear import patches_as_linear
 from exporter.lowering.passes.select_early import select_early
 from exporter.lowering.passes.shorten_scores import shorten_scores
 from exporter.lowering.passes.split_gemm import split_gemm
@@ -50,6 +51,7 @@ PASSES: dict[str, Pass] = {
     "linear_as_gemm": linear_as_gemm,
     "spread_masks": spread_masks,
     "split_gemm": split_gemm,
+    "patches_as_linear": patches_as_linear,
     "to_fp16": to_fp16,
     "to_bf16": to_bf16,
     "uint8_input": uint8_input,

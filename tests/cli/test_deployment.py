@@ -37,10 +37,13 @@ BOX = (
 def folder(
     workplace: Workplace, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    out = tmp_path_factory.mktemp("delivery") / "out"
+    return compiled(workplace, tmp_path_factory.mktemp("delivery") / "out", "--method", request.param)
+
+
+def compiled(workplace: Workplace, out: Path, *more: str) -> Path:
     flags = [*workplace.model, "--images", workplace.images, "--rho", "0.5", "--scorer", "intra"]
-    method = ["--method", request.param, "--rounds", "0", "--json", "--out", out]
-    assert main([str(each) for each in ("compile", *flags, *method)]) == 0
+    rest = [*more, "--rounds", "0", "--json", "--out", out]
+    assert main([str(each) for each in ("compile", *flags, *rest)]) == 0
     return out
 
 
@@ -88,6 +91,22 @@ def test_a_provider_that_is_not_here(star_export: Command, folder: Path, runtime
     done = star_export("check", folder, "--runtime", runtime)
     assert done.code == 2
     assert "pip install 'star-export[onnxruntime-gpu]'" in done.error
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("target", ["openvino-int8", "onnxruntime-fp16"])
+def test_a_folder_runs_on_what_it_was_made_for(
+    star_export: Command, workplace: Workplace, tmp_path: Path, target: str
+) -> None:
+    """With the tolerance of its precision: fp32's would fail both."""
+    folder = compiled(workplace, tmp_path / "out", "--target", target)
+    done = star_export("check", folder, "--json")
+    assert done.code == 0, done.out
+    assert done.json["runtime"] == target.rpartition("-")[0]
+    assert done.json["dense"]["logit_diff_needed_per_std"] > 1e-4
+    measured = star_export("bench", folder, *QUICK, "--json")
+    assert measured.code == 0, measured.err
+    assert measured.json["runtime"] == done.json["runtime"]
 
 
 def test_a_folder_or_a_file(star_export: Command, tmp_path: Path) -> None:

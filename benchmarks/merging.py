@@ -1,0 +1,169 @@
+"""STAR beside token merging (ToMe, ICLR 2023) at the MACs of the pruned model, in turns. Markdown on stdout.
+
+    python benchmarks/merging.py --model deit_small_patch16_224 --batch 8
+
+Merging after every attention: tokens are dealt into two sets in turn, the class token aside; the r tokens of the
+first that are most like one of the second, by the cosine of their mean keys, are added into it, weighted by what
+each stands for; attention knows the weights. Both models are over our own dense one, and get its graph passes.
+"""
+
+import argparse
+from typing import Any
+
+import numpy as np
+import onnx_graphsurgeon as gs
+import torch
+from deits import MODELS, deit, dense, prune, schedule
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from exporter.benchmark import compare_speed, throughput
+from exporter.lowering.passes.base import Facts
+from exporter.lowering.passes.linear_as_gemm import linear_as_gemm
+from exporter.lowering.pipeline import lower
+from exporter.models.base import BlockParts, PrunableViT
+from exporter.models.block import mlp_half
+from exporter.records import ModelSpec
+from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.schedule.macs import dense_macs
+from exporter.searching import noise
+from exporter.targets import ONNXRUNTIME
+from exporter.tensor_names import IMAGES, LOGITS
+
+COLUMNS = ("model", "GMACs", "img/s", "speed-up", "quartiles", "E", "largest error")
+
+
+class Merging(nn.Module):
+    """A DeiT that merges `r` tokens in every block, as many as there are in the last ones."""
+
+    def __init__(self, vit: PrunableViT, r: int) -> None:
+        super().__init__()
+        self.vit, self.r, self.model = vit, r, vit.model
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits [batch, classes] of images [batch, 3, H, W]."""
+        tokens = self.vit.embed(images)
+        size = torch.ones_like(tokens[..., :1])
+        for block in self.vit.blocks:
+            tokens, metric = attention(block, tokens, size)
+            tokens, size = merge(tokens, size, metric, merged(tokens.shape[1], self.r))
+            tokens = mlp_half(block, tokens)
+        return self.vit.classify(self.vit.norm(tokens))
+
+
+def merged(tokens: int, r: int) -> int:
+    """How many of so many tokens can go: half of the patches at most."""
+    return min(r, (tokens - 1) // 2)
+
+
+def attention(block: BlockParts, tokens: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
+    """Attention and its sum with log size on every logit, and the mean key of each token [b, t, head_dim]."""
+    normed, qkv = block.norm1(tokens), block.qkv
+    thirds = zip(qkv.get_parameter("weight").chunk(3), qkv.get_parameter("bias").chunk(3), strict=True)
+    query, key, value = (F.linear(normed, weight, bias) for weight, bias in thirds)
+    heads, width = block.num_heads, tokens.shape[1]
+    mask = size.log().reshape(-1, 1, 1, width).expand(-1, 1, width, -1)
+    context, *_ = torch.onnx.ops.attention(query, key, value, mask, q_num_heads=heads, kv_num_heads=heads)
+    return tokens + block.proj(context), key.reshape(-1, width, heads, block.head_dim).mean(dim=2)
+
+
+def merge(tokens: Tensor, size: Tensor, metric: Tensor, r: int) -> tuple[Tensor, Tensor]:
+    """The class token, what of the first set is left, and the second set with what came to it."""
+    metric = F.normalize(metric, dim=-1)
+    best, partner = (metric[:, 2::2] @ metric[:, 1::2].transpose(1, 2)).max(dim=-1)
+    order = best.topk(best.shape[1]).indices
+    gone, stay = order[:, :r], order[:, r:]
+    weighted = torch.cat([tokens * size, size], dim=-1)
+    first, second = weighted[:, 2::2], weighted[:, 1::2]
+    into = F.one_hot(partner.gather(1, gone), second.shape[1]).to(tokens.dtype)
+    second = second + into.transpose(1, 2) @ rows(first, gone)
+    joined = torch.cat([weighted[:, :1], rows(first, stay), second], dim=1)
+    return joined[..., :-1] / joined[..., -1:], joined[..., -1:]
+
+
+def rows(values: Tensor, index: Tensor) -> Tensor:
+    """[b, n, d] and [b, k] to [b, k, d] by whole rows, which a Gather copies fastest."""
+    offsets = torch.arange(values.shape[0], device=index.device).unsqueeze(1) * values.shape[1]
+    picked = values.flatten(0, 1).index_select(0, (index + offsets).flatten())
+    return picked.reshape(-1, index.shape[1], values.shape[2])
+
+
+def merging_macs(spec: ModelSpec, r: int) -> float:
+    """Multiply-adds of one image, similarities and sums included."""
+    macs = float(spec.embed_macs + spec.head_macs)
+    tokens = spec.num_prefix_tokens + spec.num_patches
+    for _ in range(spec.depth):
+        gone, first, second = merged(tokens, r), (tokens - 1) // 2, tokens // 2
+        macs += tokens * spec.attention_token_macs + 2 * tokens**2 * spec.dim
+        macs += first * second * spec.dim // spec.num_heads + second * gone * spec.dim
+        tokens -= gone
+        macs += tokens * spec.mlp_token_macs
+    return macs
+
+
+def lowered(model: Merging) -> bytes:
+    """As ONNX of opset 23, linear layers as ours are."""
+    spec = model.vit.spec
+    program = torch.onnx.export(
+        model.eval(),
+        (torch.zeros(2, *spec.preprocessing.input_size),),
+        dynamo=True,
+        input_names=[IMAGES],
+        output_names=[LOGITS],
+        dynamic_shapes=({0: torch.export.Dim("batch")},),
+        opset_version=ONNXRUNTIME.opset,
+        verbose=False,
+    )
+    assert program is not None
+    graph = gs.import_onnx(program.model_proto)
+    linear_as_gemm(graph, Facts(spec, dense(spec.name).schedule))
+    content: bytes = gs.export_onnx(graph.cleanup().toposort()).SerializeToString()
+    return content
+
+
+def main() -> None:
+    """Lower, measure, print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", default="deit_small_patch16_224", choices=MODELS, help="Which of them.")
+    parser.add_argument("--rho", type=float, default=0.7, help="The least retention rate.")
+    parser.add_argument("--batch", type=int, default=8, help="Images a run.")
+    parser.add_argument("--rounds", type=int, default=40, help="Timed rounds.")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 is one a physical core.")
+    options = parser.parse_args()
+    vit, pruned = deit(options.model), prune(schedule(options.model, options.rho), options.model)
+    spec = vit.spec
+    r = min(range(1, spec.num_patches // 4), key=lambda r: abs(merging_macs(spec, r) - pruned.macs.total))
+    name = f"merging, r = {r}"
+    references: dict[str, nn.Module] = {"dense": vit.model, "STAR": pruned, name: Merging(vit, r)}
+    contents = {
+        "dense": lower(dense(options.model), ONNXRUNTIME).SerializeToString(),
+        "STAR": lower(pruned, ONNXRUNTIME).SerializeToString(),
+        name: lowered(Merging(vit, r)),
+    }
+    runners = {each: OnnxRuntimeRunner(made, threads=options.threads) for each, made in contents.items()}
+    feed = {IMAGES: noise(spec, "float32", options.batch)}
+    times = throughput(runners, feed, batch=options.batch, rounds=options.rounds, warmup=3)
+    macs = {"dense": dense_macs(spec).total, "STAR": pruned.macs.total, name: merging_macs(spec, r)}
+    print(f"{options.model}, rho {options.rho:g}, batch {options.batch}, {options.rounds} rounds\n")
+    print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
+    for each, runner in runners.items():
+        against = compare_speed(times["dense"], times[each], (float(macs["dense"]), float(macs[each])))
+        error = _error(runner, references[each], feed)
+        print(_row(each, macs[each] / 1e9, times[each].images_per_s, against, error))
+
+
+def _error(runner: OnnxRuntimeRunner, reference: nn.Module, feed: dict[str, np.ndarray]) -> float:
+    """The largest difference from PyTorch's logits, in their standard deviations."""
+    with torch.inference_mode(), runner:
+        expected = reference(torch.from_numpy(feed[IMAGES])).numpy()
+        return float(np.abs(runner.run(feed)[LOGITS] - expected).max() / expected.std())
+
+
+def _row(name: str, gmacs: float, rate: float, against: Any, error: float) -> str:
+    low, high = against.quartiles
+    cells = (f"{gmacs:.2f}", f"{rate:.1f}", f"{against.speedup:.3f}", f"{low:.3f} to {high:.3f}")
+    return f"| {' | '.join((name, *cells, f'{against.efficiency:.3f}', f'{error:.1e}'))} |"
+
+
+if __name__ == "__main__":
+    main()
