@@ -27,7 +27,7 @@ def test_every_linear_layer_of_a_block_is_int8_and_the_numbers_close(target: Tar
     model = lower(pruned, target, images=images.numpy())
     operators = Counter(node.op_type for node in model.graph.node)
     product = "MatMulInteger" if target.quantization == "dynamic" else "QuantizeLinear"
-    # ONNX Runtime's form has query, key and value as products of their own. TensorRT keeps the patches' convolution.
+    # ONNX Runtime's form has query, key and value apart; TensorRT's keeps the convolution of the patches.
     layers, embeddings = {"onnxruntime": (6, 1), "openvino": (4, 1), "tensorrt": (4, 0)}[target.runtime]
     assert operators[product] == layers * vit.spec.depth + embeddings
     assert operators["Conv"] == 1 - embeddings
