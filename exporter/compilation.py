@@ -28,6 +28,7 @@ from exporter.delivery import (
 from exporter.files import writable_folder, written_beside
 from exporter.lowering.pipeline import save_onnx
 from exporter.lowering.twin_files import save_twins
+from exporter.measuring import measure_with
 from exporter.models.base import PrunableViT
 from exporter.progress import Silent, Stages
 from exporter.proof import Proof, Side, prove
@@ -39,7 +40,6 @@ from exporter.report.page import save_page
 from exporter.report.pictures import strips
 from exporter.report.record import Gmacs, Report
 from exporter.schedule.macs import MacCount
-from exporter.searching import measure_with
 from exporter.targets import target_named
 
 __all__ = ["compile_model"]
@@ -150,7 +150,8 @@ def _sweep(pair: Pair[Side], calibration: Calibration, images: Array, recipe: Re
         api.plan(replace(recipe, rho=rho, mac_reduction=None), vit.spec, acs, inter_sha256)
         for rho in recipe.sweep
     ]
-    prune = partial(api.prune, vit, calibration=calibration)
+    flavour = pair.pruned.reference.flavour
+    prune = partial(api.prune, vit, calibration=calibration, flavour=flavour)
     return measure_with(pair.dense.reference, prune, images, recipe)(schedules)
 
 
