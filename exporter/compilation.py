@@ -3,7 +3,6 @@
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +38,7 @@ from exporter.reference import reference_runner
 from exporter.report.page import save_page
 from exporter.report.pictures import strips
 from exporter.report.record import Gmacs, Report
+from exporter.report.versions import installed_versions
 from exporter.schedule.macs import MacCount
 from exporter.targets import target_named
 
@@ -49,18 +49,6 @@ CHART = "throughput.png"
 RECIPE = "recipe.json"
 
 Array = np.ndarray[Any, Any]
-
-# Whose versions a report names, where they are installed.
-LIBRARIES = (
-    "star-export",
-    "torch",
-    "timm",
-    "onnx",
-    "onnxscript",
-    "onnx-graphsurgeon",
-    "onnxruntime",
-    "numpy",
-)
 
 
 def compile_model(
@@ -186,17 +174,7 @@ def _report(
         batch=recipe.batch,
         calibration_images=calibration.record.images,
         skipped_images=calibration.record.skipped,
-        versions=dict(_versions()),
+        versions=installed_versions(),
         hardware=environment(recipe.threads),
         sweep=sweep,
     )
-
-
-def _versions() -> list[tuple[str, str]]:
-    found = []
-    for library in LIBRARIES:
-        try:
-            found.append((library, version(library)))
-        except PackageNotFoundError:
-            continue
-    return found

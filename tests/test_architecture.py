@@ -14,7 +14,7 @@ ROOT = Path(exporter.__file__).parent
 # First to last: a module may import from its own row and from the rows above it.
 ORDER = (
     ("errors",),
-    ("files", "options", "progress", "tensor_names"),
+    ("files", "options", "plain_values", "progress", "tensor_names"),
     ("records", "recipe", "targets", "bundled", "survivors"),
     ("models",),
     ("calibration",),

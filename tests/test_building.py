@@ -97,7 +97,7 @@ def test_a_folder_that_was_changed(folder: Path) -> None:
 
 @pytest.mark.usefixtures("machine")
 def test_a_plugin_that_is_not_there(folder: Path) -> None:
-    with pytest.raises(ArtefactError, match="cmake"):
+    with pytest.raises(ArtefactError, match="star-export plugin"):
         build_folder(folder, BuildSettings(plugin=folder / "none.so"))
 
 
