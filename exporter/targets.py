@@ -13,6 +13,8 @@ __all__ = [
     "OPENVINO_INT8",
     "TARGETS",
     "TENSORRT",
+    "TENSORRT_FP16",
+    "TENSORRT_INT8",
     "Target",
     "target_named",
 ]
@@ -25,7 +27,7 @@ class Target:
     `flavours` are the forms of a-STAR that the runtime takes, the one that suits it best first: see
     `exporter.pruning.tokens`. `passes` are the graph passes in the order they run; see
     `exporter.lowering.pipeline`. `quantization` is the form of INT8 that comes after them, "" where there is none:
-    see `exporter.lowering.quantize`.
+    see `exporter.lowering.quantize`. `passes_after` are those over the quantized graph.
     """
 
     name: str
@@ -35,6 +37,12 @@ class Target:
     opset: int
     passes: tuple[str, ...]
     quantization: str = ""
+    passes_after: tuple[str, ...] = ()
+
+    @property
+    def takes_ranges(self) -> bool:
+        """Whether ranges of activations come from images, as the graph is made."""
+        return self.quantization not in ("", "dynamic")
 
     def flavour(self, wanted: str | None) -> str:
         """The form of a-STAR that is wanted, by default the best; ModelError where the runtime cannot take it."""
@@ -82,7 +90,20 @@ TENSORRT = Target(
     precision="fp32",
     flavours=("padded", "shrinking"),
     opset=20,
-    passes=("name_decisions", "expand_attention", "expand_selection"),
+    passes=_PRIMITIVE,
+)
+
+# From 11 on TensorRT takes precision from the graph alone, as 10 does when its typing is strong.
+TENSORRT_FP16 = replace(TENSORRT, name="tensorrt-fp16", precision="fp16", passes=(*_PRIMITIVE, "to_fp16"))
+
+# What is not INT8 is fp16: attention is fused in half precision alone, and GELU and sums are bound by memory.
+TENSORRT_INT8 = replace(
+    TENSORRT,
+    name="tensorrt-int8",
+    precision="int8",
+    passes=(*_PRIMITIVE, "split_gemm"),
+    quantization="symmetric",
+    passes_after=("to_fp16",),
 )
 
 ONNXRUNTIME_FP16 = replace(
@@ -128,6 +149,8 @@ TARGETS = {
         OPENVINO_BF16,
         OPENVINO_INT8,
         TENSORRT,
+        TENSORRT_FP16,
+        TENSORRT_INT8,
     )
 }
 

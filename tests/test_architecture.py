@@ -14,7 +14,7 @@ ROOT = Path(exporter.__file__).parent
 # First to last: a module may import from its own row and from the rows above it.
 ORDER = (
     ("errors",),
-    ("files", "options", "progress", "tensor_names"),
+    ("files", "options", "plain_values", "progress", "tensor_names"),
     ("records", "recipe", "targets", "bundled", "survivors"),
     ("models",),
     ("calibration",),
@@ -31,7 +31,8 @@ ORDER = (
     ("proof",),
     ("report",),
     ("api", "inspection"),
-    ("choosing", "searching"),
+    ("choosing", "measuring"),
+    ("searching",),
     ("compilation",),
     ("cli", "training"),
     ("__main__",),

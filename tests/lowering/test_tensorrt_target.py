@@ -9,7 +9,7 @@ from exporter.checking import check
 from exporter.errors import ModelError
 from exporter.lowering.pipeline import lower
 from exporter.models.base import PrunableViT
-from exporter.targets import TENSORRT
+from exporter.targets import TENSORRT, TENSORRT_FP16, TENSORRT_INT8, Target
 from exporter.tensor_names import context_name
 from tests.lowering.test_pipeline import make_pruned, run
 from tests.pruning.test_adaptive import make_adaptive, varied_images
@@ -35,6 +35,15 @@ def test_onnx_runtime_computes_what_pytorch_does(family: str) -> None:
 def test_parity_of_a_star(tiny_vit: PrunableViT, flavour: str) -> None:
     pruned = make_adaptive(tiny_vit, flavour)
     report = check(pruned, lower(pruned, TENSORRT), varied_images(tiny_vit, 16).numpy())
+    assert report.passed, report.checks
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("flavour", TENSORRT.flavours)
+@pytest.mark.parametrize("target", [TENSORRT_FP16, TENSORRT_INT8], ids=lambda target: target.name)
+def test_parity_of_a_star_in_lower_precision(tiny_vit: PrunableViT, target: Target, flavour: str) -> None:
+    pruned, images = make_adaptive(tiny_vit, flavour), varied_images(tiny_vit, 16).numpy()
+    report = check(pruned, lower(pruned, target, images=images), images, target=target)
     assert report.passed, report.checks
 
 
