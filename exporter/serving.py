@@ -21,7 +21,7 @@ __all__ = ["ServeSettings", "config_text", "load_command", "write_repository"]
 
 # Triton's backend, the file that it takes, and where it runs. All but the engines read ONNX.
 BACKENDS = {
-    "onnxruntime": ("model.onnx", "KIND_GPU"),
+    "onnxruntime": ("model.onnx", "KIND_AUTO"),
     "openvino": ("model.onnx", "KIND_CPU"),
     "tensorrt": ("model.plan", "KIND_GPU"),
 }

@@ -59,7 +59,18 @@ class Target:
         return f"{model}.{method}.{self.name}.onnx"
 
 
+# Attention as MatMul, Softmax, MatMul for a runtime to recognise; or as one node, and all that this allows.
 _PRIMITIVE = ("name_decisions", "expand_attention", "expand_selection")
+_FUSED = (
+    "name_decisions",
+    "fuse_attention",
+    "fold_attention_biases",
+    "shorten_scores",
+    "select_early",
+    "spread_masks",
+    "expand_attention",
+    "expand_selection",
+)
 
 ONNXRUNTIME = Target(
     name="onnxruntime-fp32",
@@ -67,18 +78,7 @@ ONNXRUNTIME = Target(
     precision="fp32",
     flavours=("shrinking", "packed", "padded"),
     opset=23,  # the first with an Attention operator
-    passes=(
-        "name_decisions",
-        "fuse_attention",
-        "fold_attention_biases",
-        "shorten_scores",
-        "select_early",
-        "spread_masks",
-        "expand_attention",
-        "expand_selection",
-        "unsorted_top_k",
-        "linear_as_gemm",
-    ),
+    passes=(*_FUSED, "unsorted_top_k", "linear_as_gemm"),
 )
 
 # Its attention fusion wants MatMul, Softmax, MatMul as they are, and its top-k sorted = 1. An operator of
@@ -114,18 +114,19 @@ ONNXRUNTIME_INT8 = replace(
     ONNXRUNTIME,
     name="onnxruntime-int8",
     precision="int8",
-    passes=(*ONNXRUNTIME.passes, "patches_as_linear", "split_gemm"),
+    # Not as Gemm: query, key and value then share the quantized tokens.
+    passes=(*_FUSED, "unsorted_top_k", "patches_as_linear", "split_gemm"),
     quantization="dynamic",
 )
 
-# OpenVINO finds attention by itself in the primitive form, and then joins more around it.
+# OpenVINO takes the attention node apart and finds it again. Its GatherND is slow, and its top-k wants sorted = 1.
 OPENVINO = Target(
     name="openvino-fp32",
     runtime="openvino",
     precision="fp32",
     flavours=("padded",),
-    opset=20,  # the first with a GELU
-    passes=_PRIMITIVE,
+    opset=23,
+    passes=(*_FUSED, "flat_gathers"),
 )
 
 # The file is the fp32 one: OpenVINO rounds as it loads, on CPUs that compute in bf16.
@@ -135,7 +136,7 @@ OPENVINO_INT8 = replace(
     OPENVINO,
     name="openvino-int8",
     precision="int8",
-    passes=(*_PRIMITIVE, "patches_as_linear", "split_gemm"),
+    passes=(*OPENVINO.passes, "patches_as_linear", "split_gemm"),
     quantization="qdq",
 )
 

@@ -61,7 +61,7 @@ def test_a_repository_for_onnx_runtime(folder: Path, tmp_path: Path) -> None:
         'backend: "onnxruntime"',
         'default_model_filename: "model.onnx"',
         "max_batch_size: 16",
-        "instance_group [ { kind: KIND_GPU count: 1 } ]",
+        "instance_group [ { kind: KIND_AUTO count: 1 } ]",
         'input [ { name: "images" data_type: TYPE_FP32 dims: [ 3, 32, 32 ] } ]',
         'output [ { name: "logits" data_type: TYPE_FP32 dims: [ 7 ] } ]',
     ):

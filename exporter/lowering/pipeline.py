@@ -14,6 +14,7 @@ from exporter.lowering.metadata import stamp
 from exporter.lowering.passes.base import Facts, Pass
 from exporter.lowering.passes.expand_attention import expand_attention
 from exporter.lowering.passes.expand_selection import expand_selection
+from exporter.lowering.passes.flat_gathers import flat_gathers
 from exporter.lowering.passes.fold_attention_biases import fold_attention_biases
 from exporter.lowering.passes.fuse_attention import fuse_attention
 from exporter.lowering.passes.half_precision import to_bf16, to_fp16
@@ -48,6 +49,7 @@ PASSES: dict[str, Pass] = {
     "expand_attention": expand_attention,
     "expand_selection": expand_selection,
     "unsorted_top_k": unsorted_top_k,
+    "flat_gathers": flat_gathers,
     "linear_as_gemm": linear_as_gemm,
     "spread_masks": spread_masks,
     "split_gemm": split_gemm,
