@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
     twins = [twin_path(Path(files["pruned"]), role).name for role in TWINS]
     for name in (*files.values(), *twins):
         (place / name).write_bytes(name.encode())
-    (place / "report.json").write_text(json.dumps({"files": files}))
+    (place / "report.json").write_text(json.dumps({"files": files, "target": "tensorrt-fp32"}))
     save_json(spec, place / "model.json")
     save_json(manual_schedule(spec, {2: 0.5}, ScheduleSettings("intra")), place / "schedule.json")
     save_checksums(place, [*files.values(), *twins, "model.json", "schedule.json"])

@@ -24,6 +24,8 @@ MANIFEST = EngineManifest(
     plugin_serialised=False,
     batches=(1, 8, 32),
     any_batch=True,
+    workspace_mib=0,
+    tf32=False,
     hardware="NONE",
     version_compatible=False,
     strongly_typed=True,
@@ -39,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
     names = {role: f"vit.{role}.onnxruntime-fp32.onnx" for role in ("dense", "pruned")}
     for name in names.values():
         (place / name).write_bytes(name.encode())
-    (place / "report.json").write_text(json.dumps({"files": names}))
+    (place / "report.json").write_text(json.dumps({"files": names, "target": "onnxruntime-fp32"}))
     np.savez(place / "reference.npz", images=np.zeros((1, *spec.preprocessing.input_size), np.float32))
     save_json(spec, place / "model.json")
     save_checksums(place, [*names.values(), "reference.npz", "model.json"])
