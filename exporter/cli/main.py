@@ -55,6 +55,7 @@ EXPORT_LIBRARIES = (
     "rich",
     "jinja2",
     "matplotlib",
+    "tomli",
 )
 
 
