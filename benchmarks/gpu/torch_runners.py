@@ -35,7 +35,7 @@ class Resident(nn.Module):
         # Global, so it is set for every run; PyTorch's own default is fp32 for products, TF32 for convolutions.
         precision = "tf32" if self.precision == "tf32" else "ieee"
         torch.backends.cuda.matmul.fp32_precision = precision
-        torch.backends.cudnn.conv.fp32_precision = precision
+        torch.backends.cudnn.conv.fp32_precision = precision  # type: ignore[attr-defined]
         with torch.autocast(DEVICE, torch.float16, enabled=self.precision == "fp16"):
             return {LOGITS: self.network(self.images).float()}
 
