@@ -13,7 +13,7 @@ from exporter.engines.machine import this_machine
 from exporter.engines.manifest import ENGINES, Built, EngineManifest, engine_path, manifest_path
 from exporter.engines.plugin_library import checked_library
 from exporter.engines.settings import BuildSettings
-from exporter.engines.trtexec import command
+from exporter.engines.trtexec import build_command
 from exporter.errors import ArtefactError, UserError
 from exporter.files import sha256_of, written_beside
 from exporter.progress import Silent, Stages
@@ -99,6 +99,8 @@ def _save(engine: Engine, onnx: Path, settings: BuildSettings, here: Built, spec
         plugin_serialised=settings.plugin is not None and settings.serialise_plugin,
         batches=settings.batches,
         any_batch=settings.any_batch,
+        workspace_mib=settings.workspace_mib,
+        tf32=settings.tf32,
         hardware=settings.hardware_level,
         version_compatible=settings.version_compatible,
         strongly_typed=engine.strongly_typed,
@@ -111,6 +113,7 @@ def _save(engine: Engine, onnx: Path, settings: BuildSettings, here: Built, spec
     save_json(manifest, manifest_path(path))
     image = spec.preprocessing.input_size
     lines = tuple(
-        tuple(command(onnx, image, batch, settings, tensorrt=here.tensorrt)) for batch in settings.batches
+        tuple(build_command(onnx, image, batch, settings, tensorrt=here.tensorrt))
+        for batch in settings.batches
     )
     return BuiltEngine(path.name, manifest, audit(read_layers(engine.layers), spec.depth), lines)

@@ -27,7 +27,7 @@ ORDER = (
     ("accuracy", "benchmark"),
     ("parity",),
     ("batches", "reference"),
-    ("benching", "checking", "delivery", "folder_check", "building", "serving"),
+    ("benching", "engine_benching", "checking", "delivery", "folder_check", "building", "serving"),
     ("proof",),
     ("report",),
     ("api", "inspection"),
@@ -43,6 +43,7 @@ RANK = {name: rank for rank, row in enumerate(ORDER) for name in row}
 OWNERS = {
     "onnxruntime": ("runners/onnxruntime_runner.py", "lowering/quantize.py"),
     "openvino": ("runners/openvino_runner.py",),
+    "cuda": ("engines/cuda.py",),
     "onnxscript": ("lowering/markers.py",),
     "matplotlib": ("report/chart.py",),
     "jinja2": ("report/page.py",),

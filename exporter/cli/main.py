@@ -57,6 +57,7 @@ EXPORT_LIBRARIES = (
     "rich",
     "jinja2",
     "matplotlib",
+    "tomli",
 )
 
 
