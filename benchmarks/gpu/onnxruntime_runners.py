@@ -6,12 +6,12 @@ from pathlib import Path
 from deits import deit, dense, prune, schedule
 
 from exporter.lowering.pipeline import lower, save_onnx
+from exporter.measuring import noise
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runners.base import Runner
 from exporter.runners.choice import PROVIDERS
 from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.runners.provider_check import require_provider
-from exporter.searching import noise
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16
 from exporter.tensor_names import IMAGES
 

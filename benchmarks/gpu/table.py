@@ -19,10 +19,10 @@ from machine import on_a_gpu
 
 from exporter.benchmark import Comparison, Throughput, compare_speed, throughput
 from exporter.engines.clocks import Clocks, read_clocks
+from exporter.measuring import noise
 from exporter.records import save_json
 from exporter.runners.base import Runner
 from exporter.schedule.macs import mean_macs
-from exporter.searching import noise
 from exporter.tensor_names import IMAGES
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)

@@ -6,10 +6,10 @@ import torch
 from deits import dense, prune, schedule
 from torch import Tensor, nn
 
+from exporter.measuring import noise
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runners.base import Runner, TensorInfo
 from exporter.runners.torch_runner import TorchRunner
-from exporter.searching import noise
 from exporter.tensor_names import IMAGES, LOGITS
 
 __all__ = ["MODES", "torch_runners"]

@@ -53,7 +53,7 @@ def _sizes(name: str, *sizes: int) -> gs.Constant:
 
 
 def _places_in_batch(graph: gs.Graph, before: gs.Node) -> gs.Variable:
-    """0, 1, … of the images, [batch, 1]."""
+    """0, 1, … of the images, [batch, 1, 1]."""
     size, scalar, places, column = (
         gs.Variable(f"batch/{part}", np.int64) for part in ("size", "scalar", "places", "column")
     )
@@ -63,7 +63,7 @@ def _places_in_batch(graph: gs.Graph, before: gs.Node) -> gs.Variable:
         gs.Node("Shape", "batch/size_of", {"start": 0, "end": 1}, [images], [size]),
         gs.Node("Squeeze", "batch/as_scalar", {}, [size, _sizes("batch/first", 0)], [scalar]),
         gs.Node("Range", "batch/count", {}, [start, scalar, step], [places]),
-        gs.Node("Unsqueeze", "batch/as_column", {}, [places, _sizes("batch/second", 1)], [column]),
+        gs.Node("Unsqueeze", "batch/as_column", {}, [places, _sizes("batch/behind", 1, 2)], [column]),
     ]
     insert_before(graph, before, new)
     return column
@@ -79,7 +79,7 @@ def _flat_rows(graph: gs.Graph, node: gs.Node, places: gs.Variable) -> gs.Variab
         node,
         [
             gs.Node("Mul", f"{name}/offset_of", {}, [places, _sizes(f"{name}/width", width)], [offset]),
-            gs.Node("Add", f"{name}/add", {}, [rows.inputs[0].inputs[0], offset], [index]),
+            gs.Node("Add", f"{name}/add", {}, [rows, offset], [index]),
             gs.Node("Reshape", f"{name}/flatten", {}, [index, _sizes(f"{name}/all", -1)], [flat]),
         ],
     )
