@@ -29,7 +29,7 @@ def gathers(tokens: int | str = TOKENS) -> gs.Graph:
 def run(graph: gs.Graph, batch: int) -> dict[str, np.ndarray]:
     model = gs.export_onnx(graph)
     model.ir_version = 10
-    feed = {
+    feed: dict[str, np.ndarray] = {
         "images": RNG.standard_normal((batch, TOKENS, DIM)).astype(np.float32),
         "rows": np.stack([RNG.permutation(TOKENS)[:KEPT, None] for _ in range(batch)]),
     }

@@ -71,4 +71,4 @@ def test_the_same_tokens(batch: int, bias: bool) -> None:
 )
 def test_other_embeddings_are_left_alone(graph: gs.Graph) -> None:
     assert apply(graph) == 0
-    assert [node.op for node in graph.nodes][0] == "Conv"
+    assert graph.nodes[0].op == "Conv"
