@@ -9,7 +9,13 @@ import numpy as np
 
 from exporter.accuracy import top_classes
 from exporter.errors import ParityError
-from exporter.parity.interface import Models, decision_names, interface_faults, pruning_layers
+from exporter.parity.interface import (
+    Models,
+    decision_names,
+    forced_names,
+    interface_faults,
+    pruning_layers,
+)
 from exporter.parity.kept_sets import LayerVerdict, judge_layers
 from exporter.parity.report import ParityReport
 from exporter.parity.tolerance import Tolerance
@@ -119,7 +125,8 @@ def _twins(
     traced = models.tracing.run(feed)
     # Before the reference's survivors are forced on another model: this makes sure that they are any.
     verdicts = judge_layers(layers, expected, traced, masses)
-    decisions = {name: expected[name] for name in decision_names(models.reference)}
+    names = forced_names(models.forced, decision_names(models.reference))
+    decisions = {name: expected[name] for name in names}
     forced = models.forced.run({**feed, **decisions})
     return (
         _logits(models.tracing, traced, expected[LOGITS]),

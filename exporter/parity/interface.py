@@ -11,7 +11,14 @@ from exporter.errors import ParityError
 from exporter.runners.base import Runner, TensorInfo
 from exporter.tensor_names import IMAGES, LOGITS, count_name, keep_layers, keep_name, score_name
 
-__all__ = ["Models", "decision_names", "interface_faults", "pruning_layers", "score_names"]
+__all__ = [
+    "Models",
+    "decision_names",
+    "forced_names",
+    "interface_faults",
+    "pruning_layers",
+    "score_names",
+]
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,13 @@ def decision_names(reference: Runner) -> list[str]:
     return [keep_name(layer) for layer in layers] + (counts if set(counts) & set(outputs) else [])
 
 
+def forced_names(forced: Runner, decisions: Sequence[str]) -> list[str]:
+    """The decisions that a forced twin takes: a runtime may drop an input that nobody reads, like a last count."""
+    taken = {info.name for info in forced.inputs}
+    layers = {keep_name(layer) for layer in keep_layers(decisions)}
+    return [name for name in decisions if name in taken or name in layers]
+
+
 def score_names(reference: Runner) -> list[str]:
     """`score_NN` of every pruning layer."""
     return [score_name(layer) for layer in keep_layers(info.name for info in reference.outputs)]
@@ -74,7 +88,9 @@ def interface_faults(models: Models) -> list[str]:
     faults = _faults(models.shipped, [IMAGES], [LOGITS], expected)
     if models.tracing is not None and models.forced is not None:
         faults += _faults(models.tracing, [IMAGES], [LOGITS, *decisions], expected)
-        faults += _faults(models.forced, [IMAGES, *decisions], [LOGITS], expected)
+        faults += _faults(
+            models.forced, [IMAGES, *forced_names(models.forced, decisions)], [LOGITS], expected
+        )
     return faults
 
 
