@@ -9,8 +9,8 @@ from exporter.lowering.pipeline import lower
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runners.choice import why_not
 from exporter.targets import OPENVINO
-from tests.lowering.test_adaptive import make_adaptive
 from tests.lowering.test_fuse_attention import pruned_of
+from tests.pruning.test_adaptive import make_adaptive
 from tests.vits import make_vit, random_images
 
 FAMILIES = ("vit", "qk norm", "eva02, joined, rotary", "lvvit")
