@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from exporter.errors import ModelError
-from exporter.lowering.pipeline import lower
 from exporter.runners.choice import on_this_cpu, runner_for, why_not
 from exporter.targets import ONNXRUNTIME_INT8, OPENVINO_INT8, Target
-from tests.lowering.test_fuse_attention import pruned_of
-from tests.vits import make_vit, random_images
+from tests.lowering.models import lowered, star
+from tests.vits import random_images
 
 pytestmark = pytest.mark.ort
 
@@ -21,14 +20,14 @@ pytestmark = pytest.mark.ort
 def test_every_linear_layer_of_a_block_is_int8_and_the_numbers_close(target: Target) -> None:
     if reason := why_not(target):
         pytest.skip(reason)
-    vit = make_vit()
-    pruned, images = pruned_of(vit), random_images(vit, 16)
-    model = lower(pruned, target, images=images.numpy())
+    pruned = star()
+    images = random_images(pruned.vit, 16)
+    model = lowered(pruned, target, images=images.numpy())
     operators = Counter(node.op_type for node in model.graph.node)
     product = {"dynamic": "MatMulInteger", "qdq": "QuantizeLinear"}[target.quantization]
     # ONNX Runtime's form has query, key and value as products of their own. One more embeds the patches.
     layers = {"onnxruntime": 6, "openvino": 4}[target.runtime]
-    assert operators[product] == layers * vit.spec.depth + 1
+    assert operators[product] == layers * pruned.vit.spec.depth + 1
     assert "Conv" not in operators
     with torch.inference_mode():
         expected = pruned(images).numpy()
@@ -39,8 +38,7 @@ def test_every_linear_layer_of_a_block_is_int8_and_the_numbers_close(target: Tar
 
 
 def test_weights_have_a_scale_for_each_column() -> None:
-    vit = make_vit()
-    model = lower(pruned_of(vit), ONNXRUNTIME_INT8)
+    model = lowered(star(), ONNXRUNTIME_INT8)
     values = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type == "MatMulInteger":
@@ -51,4 +49,4 @@ def test_weights_have_a_scale_for_each_column() -> None:
 
 def test_ranges_need_images() -> None:
     with pytest.raises(ModelError, match=r"INT8 \| got no images"):
-        lower(pruned_of(make_vit()), OPENVINO_INT8)
+        lowered(star(), OPENVINO_INT8)
