@@ -57,7 +57,7 @@ ONNXRUNTIME = Target(
     name="onnxruntime-fp32",
     runtime="onnxruntime",
     precision="fp32",
-    flavours=("shrinking", "packed", "padded"),
+    flavours=("packed", "shrinking", "padded"),
     opset=23,  # the first with an Attention operator
     passes=(
         "name_decisions",
