@@ -22,8 +22,8 @@ from deits import MODELS, deit, dense
 
 from exporter.benchmark import Throughput, ratio_of, throughput
 from exporter.lowering.pipeline import lower, save_onnx
+from exporter.measuring import noise
 from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
-from exporter.searching import noise
 from exporter.targets import ONNXRUNTIME
 
 OURS = "ours"

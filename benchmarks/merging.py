@@ -21,12 +21,12 @@ from exporter.benchmark import compare_speed, throughput
 from exporter.lowering.passes.base import Facts
 from exporter.lowering.passes.linear_as_gemm import linear_as_gemm
 from exporter.lowering.pipeline import lower
+from exporter.measuring import noise
 from exporter.models.base import BlockParts, PrunableViT
 from exporter.models.block import mlp_half
 from exporter.records import ModelSpec
 from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.macs import dense_macs
-from exporter.searching import noise
 from exporter.targets import ONNXRUNTIME
 from exporter.tensor_names import IMAGES, LOGITS
 

@@ -14,10 +14,10 @@ from deits import MODELS, deit, dense, prune, schedule
 
 from exporter.benchmark.timing import Ratio
 from exporter.choosing import Speed, lower_all, measure_all
+from exporter.measuring import noise
 from exporter.recipe import Recipe
 from exporter.records import Pair
 from exporter.runners.choice import why_not
-from exporter.searching import noise
 from exporter.targets import TARGETS
 
 COLUMNS = (

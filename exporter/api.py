@@ -220,7 +220,7 @@ def export(pruned: PrunedViT, recipe: Recipe) -> onnx.ModelProto:
         ModelError: The target is unknown, the model does not fit into one file, or INT8 has no images.
     """
     target = target_named(recipe.target)
-    images = range_images(recipe, pruned.vit.spec) if target.quantization == "qdq" else None
+    images = range_images(recipe, pruned.vit.spec) if target.takes_ranges else None
     return lower(pruned, target, recipe.input, images)
 
 

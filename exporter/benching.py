@@ -12,16 +12,19 @@ import numpy as np
 from exporter.benchmark import Hardware, environment
 from exporter.benchmark.batch_sweep import AtBatch, Contestants, break_even, measure_batches, resized
 from exporter.benchmark.breakdown import breakdown
+from exporter.benchmark.gpu_time import EngineBench
 from exporter.benchmark.settings import BenchSettings
 from exporter.benchmark.subjects import Subject, delivered_pair, read_pair
 from exporter.benchmark.timing import Clock
 from exporter.delivery import MODEL, SCHEDULE
+from exporter.engine_benching import bench_engines, engines_of
 from exporter.progress import Silent, Stages
 from exporter.records import ModelSpec, Pair, Schedule, load_json
 from exporter.runners.base import Runner
 from exporter.runners.choice import (
     ONNXRUNTIME_CPU,
     PROVIDERS,
+    TENSORRT,
     RunSettings,
     require_runtime,
     runner_for,
@@ -44,7 +47,8 @@ Array = np.ndarray[Any, Any]
 class Bench:
     """A benchmark. `breakdown_ms` has milliseconds a run by class of operator, for each batch size in order.
 
-    `break_even_batch` is None where pruning does not pay at the largest batch measured.
+    `break_even_batch` is None where pruning does not pay at the largest batch measured. `gpu` has the GPU's own
+    time, where engines ran.
     """
 
     model: str
@@ -58,6 +62,7 @@ class Bench:
     breakdown_ms: tuple[Pair[dict[str, float]], ...]
     settings: BenchSettings
     hardware: Hardware
+    gpu: EngineBench | None = None
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,7 @@ def bench(
             require_runtime(path, {IMAGES: images[:1]}, target, runtime)
         macs = Pair(pair.dense.macs(reference), pair.pruned.macs(reference))
         sliced = _sliced(pair.pruned) if settings.selection_cost and on_cpu else NOT_SLICED
+        engines = engines_of(Pair(pair.dense.path, pair.pruned.path), settings) if name == TENSORRT else None
     with stages.stage(f"throughput, batches {', '.join(map(str, settings.batches))}") as advance:
         measured = []
         runners = Pair(*(runner_for(each.path, target, runtime) for each in (pair.dense, pair.pruned)))
@@ -117,6 +123,10 @@ def bench(
         with stages.stage("profile"):
             for batch in settings.batches:
                 breakdowns.append(_breakdowns(pair, sliced.selection, resized(images, batch), settings))
+    gpu = None
+    if settings.gpu_time and engines is not None:
+        with stages.stage("GPU time") as advance:
+            gpu = bench_engines(engines, images, macs, settings, plugin=runtime.plugin, advance=advance)
     return Bench(
         model=pair.pruned.spec.name,
         runtime=name,
@@ -129,6 +139,7 @@ def bench(
         breakdown_ms=tuple(breakdowns),
         settings=settings,
         hardware=environment(settings.threads),
+        gpu=gpu,
     )
 
 

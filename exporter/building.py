@@ -8,15 +8,17 @@ from pathlib import Path
 from exporter.delivery import MODEL, SCHEDULE, read_folder, verify_checksums
 from exporter.engines.audit import Audit, audit, read_layers
 from exporter.engines.builder import Engine, build_engine
-from exporter.engines.library import import_tensorrt
+from exporter.engines.library import import_tensorrt, major_version
 from exporter.engines.machine import this_machine
 from exporter.engines.manifest import ENGINES, Built, EngineManifest, engine_path, manifest_path
 from exporter.engines.plugin_library import checked_library
 from exporter.engines.settings import BuildSettings
-from exporter.engines.trtexec import command
+from exporter.engines.trtexec import build_command
+from exporter.errors import ArtefactError, UserError
 from exporter.files import sha256_of, written_beside
 from exporter.progress import Silent, Stages
 from exporter.records import ModelSpec, Schedule, load_json, save_json
+from exporter.targets import TENSORRT, Target
 from exporter.tensor_names import TWINS, keep_name, twin_path
 
 __all__ = ["BuiltEngine", "build_folder"]
@@ -43,13 +45,15 @@ def build_folder(
         stages: Shows where the job is.
 
     Raises:
-        ArtefactError: The folder is not the one that was sent, or TensorRT refuses a model.
+        ArtefactError: The folder is not the one that was sent, is for another runtime, or TensorRT refuses a model.
         UserError: TensorRT or a GPU is missing, or the version lacks what was asked for.
     """
     stages = stages or Silent()
     files = read_folder(folder)
     verify_checksums(folder)
+    _check_runtime(folder, files.target)
     trt = import_tensorrt()
+    _check_precision(files.target, trt.__version__)
     here = this_machine(trt.__version__)
     if settings.plugin is not None:
         checked_library(settings.plugin, trt.__version__)
@@ -64,6 +68,18 @@ def build_folder(
             engine = build_engine(trt, onnx, settings, cache, widths)
             built.append(_save(engine, onnx, settings, here, spec))
     return tuple(built)
+
+
+def _check_runtime(folder: Path, target: Target) -> None:
+    if target.runtime != TENSORRT.runtime:
+        expected, hint = "models for TensorRT", f"star-export compile --target {TENSORRT.name}"
+        raise ArtefactError(str(folder), f"models for {target.name}", expected, hint)
+
+
+def _check_precision(target: Target, version: str) -> None:
+    """8.6 takes precision from flags, not from the graph."""
+    if target.precision != "fp32" and major_version(version) < 9:
+        raise UserError(f"target {target.name}", f"TensorRT {version}", "10 or later", f"or {TENSORRT.name}")
 
 
 def _twins(pruned: Path, wanted: bool) -> Iterator[Path]:
@@ -83,6 +99,8 @@ def _save(engine: Engine, onnx: Path, settings: BuildSettings, here: Built, spec
         plugin_serialised=settings.plugin is not None and settings.serialise_plugin,
         batches=settings.batches,
         any_batch=settings.any_batch,
+        workspace_mib=settings.workspace_mib,
+        tf32=settings.tf32,
         hardware=settings.hardware_level,
         version_compatible=settings.version_compatible,
         strongly_typed=engine.strongly_typed,
@@ -95,6 +113,7 @@ def _save(engine: Engine, onnx: Path, settings: BuildSettings, here: Built, spec
     save_json(manifest, manifest_path(path))
     image = spec.preprocessing.input_size
     lines = tuple(
-        tuple(command(onnx, image, batch, settings, tensorrt=here.tensorrt)) for batch in settings.batches
+        tuple(build_command(onnx, image, batch, settings, tensorrt=here.tensorrt))
+        for batch in settings.batches
     )
     return BuiltEngine(path.name, manifest, audit(read_layers(engine.layers), spec.depth), lines)

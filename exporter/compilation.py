@@ -3,7 +3,6 @@
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from exporter.delivery import (
 from exporter.files import writable_folder, written_beside
 from exporter.lowering.pipeline import save_onnx
 from exporter.lowering.twin_files import save_twins
+from exporter.measuring import measure_with
 from exporter.models.base import PrunableViT
 from exporter.progress import Silent, Stages
 from exporter.proof import Proof, Side, prove
@@ -38,8 +38,8 @@ from exporter.reference import reference_runner
 from exporter.report.page import save_page
 from exporter.report.pictures import strips
 from exporter.report.record import Gmacs, Report
+from exporter.report.versions import installed_versions
 from exporter.schedule.macs import MacCount
-from exporter.searching import measure_with
 from exporter.targets import target_named
 
 __all__ = ["compile_model"]
@@ -49,18 +49,6 @@ CHART = "throughput.png"
 RECIPE = "recipe.json"
 
 Array = np.ndarray[Any, Any]
-
-# Whose versions a report names, where they are installed.
-LIBRARIES = (
-    "star-export",
-    "torch",
-    "timm",
-    "onnx",
-    "onnxscript",
-    "onnx-graphsurgeon",
-    "onnxruntime",
-    "numpy",
-)
 
 
 def compile_model(
@@ -150,7 +138,8 @@ def _sweep(pair: Pair[Side], calibration: Calibration, images: Array, recipe: Re
         api.plan(replace(recipe, rho=rho, mac_reduction=None), vit.spec, acs, inter_sha256)
         for rho in recipe.sweep
     ]
-    prune = partial(api.prune, vit, calibration=calibration)
+    flavour = pair.pruned.reference.flavour
+    prune = partial(api.prune, vit, calibration=calibration, flavour=flavour)
     return measure_with(pair.dense.reference, prune, images, recipe)(schedules)
 
 
@@ -185,17 +174,7 @@ def _report(
         batch=recipe.batch,
         calibration_images=calibration.record.images,
         skipped_images=calibration.record.skipped,
-        versions=dict(_versions()),
+        versions=installed_versions(),
         hardware=environment(recipe.threads),
         sweep=sweep,
     )
-
-
-def _versions() -> list[tuple[str, str]]:
-    found = []
-    for library in LIBRARIES:
-        try:
-            found.append((library, version(library)))
-        except PackageNotFoundError:
-            continue
-    return found

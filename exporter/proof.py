@@ -17,11 +17,10 @@ from exporter.progress import Stages
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.recipe import Recipe
 from exporter.records import Pair
-from exporter.reference import reference_runner
+from exporter.reference import patches_left_of
 from exporter.runners.base import Runner
 from exporter.runners.choice import on_this_cpu, runner_for
 from exporter.schedule.usage import PatchUse, patch_use
-from exporter.survivors import patches_left
 from exporter.targets import Target
 from exporter.tensor_names import IMAGES
 
@@ -124,8 +123,5 @@ def _macs(pair: Pair[Side], use: PatchUse | None) -> tuple[float, float]:
 
 
 def _use(pruned: PrunedViT, images: Array, recipe: Recipe) -> PatchUse:
-    with reference_runner(pruned, recipe.input) as runner:
-        groups = [images[start : start + recipe.batch] for start in range(0, len(images), recipe.batch)]
-        spec = pruned.vit.spec
-        left = [patches_left(runner.run({IMAGES: group}), spec.depth, spec.num_patches) for group in groups]
-    return patch_use(spec, pruned.schedule, np.concatenate(left), pruned.flavour, recipe.batch)
+    left = patches_left_of(pruned, images, recipe.input, recipe.batch)
+    return patch_use(pruned.vit.spec, pruned.schedule, left, pruned.flavour, recipe.batch)

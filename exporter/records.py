@@ -4,16 +4,15 @@ Canonical means: keys sorted, no whitespace that varies, floats as Python's shor
 neither a time nor a path inside. The same inputs therefore give the same bytes.
 """
 
-import dataclasses
 import json
-import types
 import typing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from exporter.errors import ArtefactError
 from exporter.files import written_beside
+from exporter.plain_values import build, plain
 
 __all__ = [
     "ModelSpec",
@@ -131,7 +130,7 @@ class Pair(Generic[T]):
 def to_json(record: object) -> str:
     """Canonical JSON of a record, in one line."""
     return json.dumps(
-        _plain(record), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+        plain(record), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
 
 
@@ -141,7 +140,7 @@ def save_json(record: object, path: Path) -> None:
     Raises:
         OutputError: The place cannot be written.
     """
-    text = json.dumps(_plain(record), sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(plain(record), sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
     with written_beside(path) as partial:
         partial.write_text(text + "\n", encoding="utf-8")
 
@@ -153,7 +152,7 @@ def from_json(kind: type[RecordT], text: str, *, source: str) -> RecordT:
         ArtefactError: The text is not JSON, or not the JSON of this kind of record; `source` is named.
     """
     try:
-        return typing.cast(RecordT, _build(kind, json.loads(text)))
+        return typing.cast(RecordT, build(kind, json.loads(text)))
     except (ValueError, TypeError, KeyError) as error:
         raise ArtefactError(source, f"{error}", f"the JSON of a {kind.__name__}") from None
 
@@ -169,50 +168,3 @@ def load_json(kind: type[RecordT], path: Path) -> RecordT:
     except (OSError, UnicodeDecodeError) as error:
         raise ArtefactError(str(path), str(error), f"the JSON of a {kind.__name__}") from None
     return from_json(kind, text, source=str(path))
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
-
-
-def _build(kind: Any, value: Any) -> Any:  # noqa: PLR0911  (one return a kind)
-    """`value` from JSON as `kind`: a record, a tuple, a dict, an optional or a plain type."""
-    if dataclasses.is_dataclass(kind):
-        return _build_record(kind, value)
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (typing.Union, types.UnionType):
-        if value is None and type(None) in arguments:
-            return None
-        return _build(next(a for a in arguments if a is not type(None)), value)
-    if origin is tuple:
-        if not isinstance(value, list) or (arguments[-1] is not Ellipsis and len(value) != len(arguments)):
-            raise TypeError(f"{value!r} where a list belongs")
-        kinds = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else arguments
-        return tuple(_build(k, v) for k, v in zip(kinds, value, strict=True))
-    if origin is dict:
-        return {key: _build(arguments[1], item) for key, item in value.items()}
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if kind is not Any and (not isinstance(value, kind) or (kind is not bool and isinstance(value, bool))):
-        raise TypeError(f"{value!r} where {kind.__name__} belongs")
-    return value
-
-
-def _build_record(kind: Any, value: Any) -> Any:
-    if not isinstance(value, dict):
-        raise TypeError(f"{type(value).__name__} where an object belongs")
-    hints = typing.get_type_hints(kind)
-    unknown = sorted(set(value) - set(hints))
-    if unknown:
-        raise TypeError(f"unknown key {unknown[0]!r}")
-    required = {f.name for f in dataclasses.fields(kind) if f.default is dataclasses.MISSING}
-    missing = sorted(required - set(value))
-    if missing:
-        raise TypeError(f"no key {missing[0]!r}")
-    return kind(**{key: _build(hints[key], item) for key, item in value.items()})

@@ -1,16 +1,21 @@
 """The PyTorch reference behind the `Runner` interface, under the tensor names of the lowered model."""
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from exporter.calibration.pixels import normalise
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runners.base import TensorInfo
 from exporter.runners.torch_runner import TorchRunner
+from exporter.survivors import patches_left
 from exporter.tensor_names import IMAGES, LOGITS, count_name, keep_name, score_name
 
-__all__ = ["reference_runner"]
+__all__ = ["patches_left_of", "reference_runner"]
+
+Array = np.ndarray[Any, Any]
 
 
 def reference_runner(pruned: PrunedViT, input_dtype: str = "float32") -> TorchRunner:
@@ -28,6 +33,22 @@ def reference_runner(pruned: PrunedViT, input_dtype: str = "float32") -> TorchRu
         name="PyTorch",
         device=str(pruned.vit.device),
     )
+
+
+def patches_left_of(pruned: PrunedViT, images: Array, input_dtype: str, batch: int) -> Array:
+    """Patches that each image has left after each layer, [images, depth].
+
+    Args:
+        pruned: Drops patches in some layer.
+        images: [images, 3, H, W], as the lowered model takes them.
+        input_dtype: "float32" or "uint8".
+        batch: Images in a run.
+    """
+    spec = pruned.vit.spec
+    with reference_runner(pruned, input_dtype) as runner:
+        groups = [images[start : start + batch] for start in range(0, len(images), batch)]
+        left = [patches_left(runner.run({IMAGES: group}), spec.depth, spec.num_patches) for group in groups]
+    return np.concatenate(left)
 
 
 class _ByName(nn.Module):

@@ -14,11 +14,17 @@ from exporter.errors import ArtefactError, RecipeError
 from exporter.files import written_beside
 from exporter.options import option
 from exporter.records import ModelSpec, load_json, to_json
+from exporter.targets import Target
 from exporter.tensor_names import IMAGES, LOGITS
 
 __all__ = ["ServeSettings", "config_text", "load_command", "write_repository"]
 
-BACKENDS = {"onnxruntime": ("onnxruntime", "model.onnx"), "tensorrt": ("tensorrt", "model.plan")}
+# Triton's backend, the file that it takes, and where it runs. All but the engines read ONNX.
+BACKENDS = {
+    "onnxruntime": ("model.onnx", "KIND_AUTO"),
+    "openvino": ("model.onnx", "KIND_CPU"),
+    "tensorrt": ("model.plan", "KIND_GPU"),
+}
 TYPES = {"float32": "TYPE_FP32", "uint8": "TYPE_UINT8"}
 
 
@@ -26,15 +32,19 @@ TYPES = {"float32": "TYPE_FP32", "uint8": "TYPE_UINT8"}
 class ServeSettings:
     """How Triton should run the models."""
 
-    backend: str = option("onnxruntime", "tensorrt takes the engines that `build` left.", tuple(BACKENDS))
+    backend: str | None = option(
+        None,
+        "What runs them; by default what they were made for. tensorrt takes the engines that `build` left.",
+        tuple(BACKENDS),
+    )
     max_batch: int = option(32, "Images that Triton may join in a run; an engine's largest batch at most.")
-    instances: int = option(1, "Copies of each model on the GPU.")
+    instances: int = option(1, "Copies of each model.")
     queue_delay_us: int = option(500, "Microseconds that a request may wait for others.")
 
     def __post_init__(self) -> None:
         """Raise RecipeError for a value that serves nothing."""
-        if self.backend not in BACKENDS:
-            raise RecipeError("backend", self.backend, f"one of {', '.join(BACKENDS)}")
+        if self.backend not in (None, *BACKENDS):
+            raise RecipeError("backend", str(self.backend), f"one of {', '.join(BACKENDS)}")
         for name, least in (("max_batch", 1), ("instances", 1), ("queue_delay_us", 0)):
             if getattr(self, name) < least:
                 raise RecipeError(name, str(getattr(self, name)), f"at least {least}")
@@ -49,28 +59,39 @@ def write_repository(folder: Path, out: Path, settings: ServeSettings) -> tuple[
         settings: Backend, batching, instances.
 
     Raises:
-        ArtefactError: The folder is not the one that was sent, or has no engine that takes any batch.
+        ArtefactError: The folder is not the one that was sent, was made for another runtime than the backend's, or
+            has no engine that takes any batch.
         OutputError: The place cannot be written.
     """
     files = read_folder(folder)
     verify_checksums(folder)
     spec = load_json(ModelSpec, folder / MODEL)
     dtype = str(read_reference(files.reference)[IMAGES].dtype)
+    backend = _backend(folder, files.target, settings)
     places = []
     for onnx in (files.dense, files.pruned):
-        place, file = out / onnx.stem.replace(".", "_"), BACKENDS[settings.backend][1]
+        place, file = out / onnx.stem.replace(".", "_"), BACKENDS[backend][0]
         source, manifest = onnx, None
-        if settings.backend == "tensorrt":
+        if backend == "tensorrt":
             source = engine_path(folder / ENGINES, onnx)
             manifest = read_manifest(source)
             _check_engine(source, manifest)
         with written_beside(place / "1" / file) as partial:
             shutil.copyfile(source, partial)
         with written_beside(place / "config.pbtxt") as partial:
-            text = config_text(place.name, spec, dtype, settings, manifest)
+            text = config_text(place.name, spec, dtype, settings, backend=backend, manifest=manifest)
             partial.write_text(text, encoding="utf-8")
         places.append(place)
     return tuple(places)
+
+
+def _backend(folder: Path, target: Target, settings: ServeSettings) -> str:
+    """The target's runtime, or ONNX Runtime where that is asked for: a file of any target is standard ONNX."""
+    backend = settings.backend or target.runtime
+    if backend not in (target.runtime, "onnxruntime"):
+        hint = f"--backend {target.runtime}, or compile with --target for {backend}"
+        raise ArtefactError(str(folder), f"models for {target.name}", f"models for {backend}", hint)
+    return backend
 
 
 def _check_engine(engine: Path, manifest: EngineManifest) -> None:
@@ -83,9 +104,16 @@ def _check_engine(engine: Path, manifest: EngineManifest) -> None:
 
 
 def config_text(
-    name: str, spec: ModelSpec, dtype: str, settings: ServeSettings, manifest: EngineManifest | None = None
+    name: str,
+    spec: ModelSpec,
+    dtype: str,
+    settings: ServeSettings,
+    *,
+    backend: str,
+    manifest: EngineManifest | None = None,
 ) -> str:
     """One config.pbtxt. An engine runs the batches it was built for, and those are what Triton prefers."""
+    file, kind = BACKENDS[backend]
     batches: Sequence[int] = manifest.batches if manifest else ()
     largest = min(settings.max_batch, max(batches)) if batches else settings.max_batch
     preferred = [batch for batch in batches if 1 < batch <= largest] or [largest]
@@ -96,12 +124,13 @@ def config_text(
         f"# What the model takes: {to_json(spec.preprocessing)}",
         "# uint8: pixels after resizing and cropping." if dtype == "uint8" else "# float32: normalised.",
         f'name: "{name}"',
-        f'backend: "{BACKENDS[settings.backend][0]}"',
+        f'backend: "{backend}"',
+        f'default_model_filename: "{file}"',
         *(['platform: "tensorrt_plan"'] if manifest else []),
         f"max_batch_size: {largest}",
         f'input [ {{ name: "{IMAGES}" data_type: {TYPES[dtype]} dims: [ {dims} ] }} ]',
         f'output [ {{ name: "{LOGITS}" data_type: TYPE_FP32 dims: [ {spec.num_classes} ] }} ]',
-        f"instance_group [ {{ kind: KIND_GPU count: {settings.instances}"
+        f"instance_group [ {{ kind: {kind} count: {settings.instances}"
         + (f" profile: [ {profiles} ]" if profiles else "")
         + " } ]",
         f"dynamic_batching {{ preferred_batch_size: [ {', '.join(map(str, preferred))} ] "

@@ -13,6 +13,8 @@ __all__ = [
     "OPENVINO_INT8",
     "TARGETS",
     "TENSORRT",
+    "TENSORRT_FP16",
+    "TENSORRT_INT8",
     "Target",
     "target_named",
 ]
@@ -25,7 +27,7 @@ class Target:
     `flavours` are the forms of a-STAR that the runtime takes, the one that suits it best first: see
     `exporter.pruning.tokens`. `passes` are the graph passes in the order they run; see
     `exporter.lowering.pipeline`. `quantization` is the form of INT8 that comes after them, "" where there is none:
-    see `exporter.lowering.quantize`.
+    see `exporter.lowering.quantize`. `passes_after` are those over the quantized graph.
     """
 
     name: str
@@ -35,6 +37,12 @@ class Target:
     opset: int
     passes: tuple[str, ...]
     quantization: str = ""
+    passes_after: tuple[str, ...] = ()
+
+    @property
+    def takes_ranges(self) -> bool:
+        """Whether ranges of activations come from images, as the graph is made."""
+        return self.quantization not in ("", "dynamic")
 
     def flavour(self, wanted: str | None) -> str:
         """The form of a-STAR that is wanted, by default the best; ModelError where the runtime cannot take it."""
@@ -51,7 +59,18 @@ class Target:
         return f"{model}.{method}.{self.name}.onnx"
 
 
+# Attention as MatMul, Softmax, MatMul for a runtime to recognise; or as one node, and all that this allows.
 _PRIMITIVE = ("name_decisions", "expand_attention", "expand_selection")
+_FUSED = (
+    "name_decisions",
+    "fuse_attention",
+    "fold_attention_biases",
+    "shorten_scores",
+    "select_early",
+    "spread_masks",
+    "expand_attention",
+    "expand_selection",
+)
 
 ONNXRUNTIME = Target(
     name="onnxruntime-fp32",
@@ -59,18 +78,7 @@ ONNXRUNTIME = Target(
     precision="fp32",
     flavours=("packed", "shrinking", "padded"),
     opset=23,  # the first with an Attention operator
-    passes=(
-        "name_decisions",
-        "fuse_attention",
-        "fold_attention_biases",
-        "shorten_scores",
-        "select_early",
-        "spread_masks",
-        "expand_attention",
-        "expand_selection",
-        "unsorted_top_k",
-        "linear_as_gemm",
-    ),
+    passes=(*_FUSED, "unsorted_top_k", "linear_as_gemm"),
 )
 
 # Its attention fusion wants MatMul, Softmax, MatMul as they are, and its top-k sorted = 1. An operator of
@@ -82,7 +90,20 @@ TENSORRT = Target(
     precision="fp32",
     flavours=("padded", "shrinking"),
     opset=20,
-    passes=("name_decisions", "expand_attention", "expand_selection"),
+    passes=_PRIMITIVE,
+)
+
+# From 11 on TensorRT takes precision from the graph alone, as 10 does when its typing is strong.
+TENSORRT_FP16 = replace(TENSORRT, name="tensorrt-fp16", precision="fp16", passes=(*_PRIMITIVE, "to_fp16"))
+
+# What is not INT8 is fp16: attention is fused in half precision alone, and GELU and sums are bound by memory.
+TENSORRT_INT8 = replace(
+    TENSORRT,
+    name="tensorrt-int8",
+    precision="int8",
+    passes=(*_PRIMITIVE, "split_gemm"),
+    quantization="symmetric",
+    passes_after=("to_fp16",),
 )
 
 ONNXRUNTIME_FP16 = replace(
@@ -93,18 +114,19 @@ ONNXRUNTIME_INT8 = replace(
     ONNXRUNTIME,
     name="onnxruntime-int8",
     precision="int8",
-    passes=(*ONNXRUNTIME.passes, "patches_as_linear", "split_gemm"),
+    # Not as Gemm: query, key and value then share the quantized tokens.
+    passes=(*_FUSED, "unsorted_top_k", "patches_as_linear", "split_gemm"),
     quantization="dynamic",
 )
 
-# OpenVINO finds attention by itself in the primitive form, and then joins more around it.
+# OpenVINO takes the attention node apart and finds it again. Its GatherND is slow, and its top-k wants sorted = 1.
 OPENVINO = Target(
     name="openvino-fp32",
     runtime="openvino",
     precision="fp32",
     flavours=("padded",),
-    opset=20,  # the first with a GELU
-    passes=_PRIMITIVE,
+    opset=23,
+    passes=(*_FUSED, "flat_gathers"),
 )
 
 # The file is the fp32 one: OpenVINO rounds as it loads, on CPUs that compute in bf16.
@@ -114,7 +136,7 @@ OPENVINO_INT8 = replace(
     OPENVINO,
     name="openvino-int8",
     precision="int8",
-    passes=(*_PRIMITIVE, "patches_as_linear", "split_gemm"),
+    passes=(*OPENVINO.passes, "patches_as_linear", "split_gemm"),
     quantization="qdq",
 )
 
@@ -128,6 +150,8 @@ TARGETS = {
         OPENVINO_BF16,
         OPENVINO_INT8,
         TENSORRT,
+        TENSORRT_FP16,
+        TENSORRT_INT8,
     )
 }
 

@@ -14,7 +14,7 @@ ROOT = Path(exporter.__file__).parent
 # First to last: a module may import from its own row and from the rows above it.
 ORDER = (
     ("errors",),
-    ("files", "options", "progress", "tensor_names"),
+    ("files", "options", "plain_values", "progress", "tensor_names"),
     ("records", "recipe", "targets", "bundled", "survivors"),
     ("models",),
     ("calibration",),
@@ -27,11 +27,12 @@ ORDER = (
     ("accuracy", "benchmark"),
     ("parity",),
     ("batches", "reference"),
-    ("benching", "checking", "delivery", "folder_check", "building", "serving"),
+    ("benching", "engine_benching", "checking", "delivery", "folder_check", "building", "serving"),
     ("proof",),
     ("report",),
     ("api", "inspection"),
-    ("choosing", "searching"),
+    ("choosing", "measuring"),
+    ("searching",),
     ("compilation",),
     ("cli", "training"),
     ("__main__",),
@@ -42,6 +43,7 @@ RANK = {name: rank for rank, row in enumerate(ORDER) for name in row}
 OWNERS = {
     "onnxruntime": ("runners/onnxruntime_runner.py", "lowering/quantize.py"),
     "openvino": ("runners/openvino_runner.py",),
+    "cuda": ("engines/cuda.py",),
     "onnxscript": ("lowering/markers.py",),
     "matplotlib": ("report/chart.py",),
     "jinja2": ("report/page.py",),

@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
     twins = [twin_path(Path(files["pruned"]), role).name for role in TWINS]
     for name in (*files.values(), *twins):
         (place / name).write_bytes(name.encode())
-    (place / "report.json").write_text(json.dumps({"files": files}))
+    (place / "report.json").write_text(json.dumps({"files": files, "target": "tensorrt-fp32"}))
     save_json(spec, place / "model.json")
     save_json(manual_schedule(spec, {2: 0.5}, ScheduleSettings("intra")), place / "schedule.json")
     save_checksums(place, [*files.values(), *twins, "model.json", "schedule.json"])
@@ -65,6 +65,28 @@ def test_the_twins_can_be_left_out(folder: Path) -> None:
     assert len(build_folder(folder, BuildSettings(twins=False))) == 2
 
 
+def retarget(folder: Path, target: str) -> None:
+    report = json.loads((folder / "report.json").read_text())
+    (folder / "report.json").write_text(json.dumps({**report, "target": target}))
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_folder_for_another_runtime(folder: Path) -> None:
+    retarget(folder, "openvino-int8")
+    with pytest.raises(ArtefactError, match=r"got models for openvino-int8 .* --target tensorrt-fp32"):
+        build_folder(folder, BuildSettings())
+
+
+@pytest.mark.parametrize("precision", ["fp16", "int8"])
+def test_an_old_tensorrt_reads_no_precision_off_a_graph(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    retarget(folder, f"tensorrt-{precision}")
+    monkeypatch.setattr(building, "import_tensorrt", lambda: fake_tensorrt("8.6.0"))
+    with pytest.raises(UserError, match=r"got TensorRT 8\.6\.0 \| need 10 or later"):
+        build_folder(folder, BuildSettings())
+
+
 @pytest.mark.usefixtures("machine")
 def test_a_folder_that_was_changed(folder: Path) -> None:
     (folder / "schedule.json").write_text("{}")
@@ -75,7 +97,7 @@ def test_a_folder_that_was_changed(folder: Path) -> None:
 
 @pytest.mark.usefixtures("machine")
 def test_a_plugin_that_is_not_there(folder: Path) -> None:
-    with pytest.raises(ArtefactError, match="cmake"):
+    with pytest.raises(ArtefactError, match="star-export plugin"):
         build_folder(folder, BuildSettings(plugin=folder / "none.so"))
 
 

@@ -10,13 +10,15 @@ from exporter import api
 from exporter.benchmark import Throughput, compare_speed
 from exporter.benchmark.points import Point, RhoSweep
 from exporter.errors import RecipeError
+from exporter.measuring import Measure, measure_with, noise
 from exporter.models.base import PrunableViT
 from exporter.models.registry import ModelRequest, describe
 from exporter.recipe import Recipe
 from exporter.records import Schedule
-from exporter.schedule.macs import dense_macs, pruned_macs
+from exporter.schedule.macs import dense_macs, mean_macs, pruned_macs
 from exporter.schedule.plan import ScheduleSettings, star_schedule
-from exporter.searching import Measure, find_rho, measure_with, noise
+from exporter.searching import find_rho
+from tests.pruning.test_adaptive import varied_images
 from tests.schedule.published import DEIT_S_ACS
 
 SPEC = describe(ModelRequest("deit_small_patch16_224")).spec
@@ -105,6 +107,20 @@ def test_candidates_are_lowered_and_run_in_turns(tiny_vit: PrunableViT) -> None:
     for point in sweep.points:
         assert point.throughput.rounds_ms == (500.0,) * 5
         assert (point.comparison.speedup, point.comparison.verdict) == (1.0, "undecided")
+
+
+@pytest.mark.ort
+def test_what_a_star_keeps_of_the_images_is_its_multiply_adds(tiny_vit: PrunableViT) -> None:
+    acs, settings = [0.1, 0.5, 0.3, 0.9], ScheduleSettings("intra", method="a-star")
+    schedule = star_schedule(tiny_vit.spec, acs, 0.8, settings)
+    recipe = Recipe(method="a-star", batch=4, rounds=5, threads=1, scorer="intra")
+    pruned, images = api.prune(tiny_vit, schedule), varied_images(tiny_vit, 4)
+    measure = measure_with(
+        api.dense(tiny_vit), lambda schedule: api.prune(tiny_vit, schedule), images.numpy(), recipe
+    )
+    (point,) = measure([schedule]).points
+    assert point.gmacs == mean_macs(tiny_vit.spec, pruned.patches_left(images).numpy()).gmacs
+    assert point.gmacs < pruned.macs.gmacs
 
 
 def test_noise_is_what_the_model_takes(tiny_vit: PrunableViT) -> None:

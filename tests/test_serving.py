@@ -24,6 +24,8 @@ MANIFEST = EngineManifest(
     plugin_serialised=False,
     batches=(1, 8, 32),
     any_batch=True,
+    workspace_mib=0,
+    tf32=False,
     hardware="NONE",
     version_compatible=False,
     strongly_typed=True,
@@ -39,11 +41,16 @@ def folder(tmp_path: Path) -> Path:
     names = {role: f"vit.{role}.onnxruntime-fp32.onnx" for role in ("dense", "pruned")}
     for name in names.values():
         (place / name).write_bytes(name.encode())
-    (place / "report.json").write_text(json.dumps({"files": names}))
+    (place / "report.json").write_text(json.dumps({"files": names, "target": "onnxruntime-fp32"}))
     np.savez(place / "reference.npz", images=np.zeros((1, *spec.preprocessing.input_size), np.float32))
     save_json(spec, place / "model.json")
     save_checksums(place, [*names.values(), "reference.npz", "model.json"])
     return place
+
+
+def retarget(folder: Path, target: str) -> None:
+    report = json.loads((folder / "report.json").read_text())
+    (folder / "report.json").write_text(json.dumps({**report, "target": target}))
 
 
 def test_a_repository_for_onnx_runtime(folder: Path, tmp_path: Path) -> None:
@@ -54,7 +61,9 @@ def test_a_repository_for_onnx_runtime(folder: Path, tmp_path: Path) -> None:
     for line in (
         'name: "vit_dense_onnxruntime-fp32"',
         'backend: "onnxruntime"',
+        'default_model_filename: "model.onnx"',
         "max_batch_size: 16",
+        "instance_group [ { kind: KIND_AUTO count: 1 } ]",
         'input [ { name: "images" data_type: TYPE_FP32 dims: [ 3, 32, 32 ] } ]',
         'output [ { name: "logits" data_type: TYPE_FP32 dims: [ 7 ] } ]',
     ):
@@ -63,7 +72,29 @@ def test_a_repository_for_onnx_runtime(folder: Path, tmp_path: Path) -> None:
     assert load_command(tmp_path) == f"tritonserver --model-repository={tmp_path}"
 
 
+def test_what_was_made_for_openvino_is_served_by_it(folder: Path, tmp_path: Path) -> None:
+    retarget(folder, "openvino-fp32")
+    place = write_repository(folder, tmp_path / "models", ServeSettings(instances=2))[1]
+    text = (place / "config.pbtxt").read_text().splitlines()
+    assert {'backend: "openvino"', 'default_model_filename: "model.onnx"'} <= set(text)
+    assert "instance_group [ { kind: KIND_CPU count: 2 } ]" in text
+    assert (place / "1/model.onnx").read_bytes() == b"vit.pruned.onnxruntime-fp32.onnx"
+
+
+def test_a_folder_for_another_runtime(folder: Path, tmp_path: Path) -> None:
+    for backend in ("openvino", "tensorrt"):
+        with pytest.raises(
+            ArtefactError, match=f"got models for onnxruntime-fp32 .* need models for {backend}"
+        ):
+            write_repository(folder, tmp_path / "models", ServeSettings(backend=backend))
+    assert not (tmp_path / "models").exists()
+    retarget(folder, "openvino-fp32")
+    (dense, _) = write_repository(folder, tmp_path / "models", ServeSettings(backend="onnxruntime"))
+    assert 'backend: "onnxruntime"' in (dense / "config.pbtxt").read_text()
+
+
 def with_engines(folder: Path, manifest: EngineManifest) -> None:
+    retarget(folder, "tensorrt-fp32")
     for name in json.loads((folder / "report.json").read_text())["files"].values():
         engine = engine_path(folder / ENGINES, Path(name))
         engine.parent.mkdir(exist_ok=True)
@@ -72,7 +103,8 @@ def with_engines(folder: Path, manifest: EngineManifest) -> None:
 
 
 def test_engines_bring_their_profiles(folder: Path, tmp_path: Path) -> None:
-    settings = ServeSettings(backend="tensorrt", max_batch=64)
+    settings = ServeSettings(max_batch=64)
+    retarget(folder, "tensorrt-fp32")
     with pytest.raises(ArtefactError, match="star-export build FOLDER"):
         write_repository(folder, tmp_path / "models", settings)
     with_engines(folder, MANIFEST)
@@ -86,10 +118,10 @@ def test_engines_bring_their_profiles(folder: Path, tmp_path: Path) -> None:
 def test_an_engine_of_some_batches_cannot_batch_dynamically(folder: Path, tmp_path: Path) -> None:
     with_engines(folder, replace(MANIFEST, any_batch=False))
     with pytest.raises(ArtefactError, match="build --any-batch"):
-        write_repository(folder, tmp_path / "models", ServeSettings(backend="tensorrt"))
+        write_repository(folder, tmp_path / "models", ServeSettings())
     with_engines(folder, replace(MANIFEST, plugin_sha256="0" * 64))
     with pytest.raises(ArtefactError, match="padded"):
-        write_repository(folder, tmp_path / "models", ServeSettings(backend="tensorrt"))
+        write_repository(folder, tmp_path / "models", ServeSettings())
 
 
 def test_inspect_reads_an_engine_by_its_manifest(folder: Path) -> None:

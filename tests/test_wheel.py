@@ -17,7 +17,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel's content, as an installer lays it out."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"  # a build leaves files beside its sources, which the next one would pick up
-    shutil.copytree(ROOT / "exporter", source / "exporter", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("exporter", "plugins"):
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=ignore)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(source)]
@@ -36,7 +38,21 @@ def test_it_holds_package_data_and_no_tests(installed: Path) -> None:
         "exporter/report/page.html",
         "exporter/py.typed",
     } <= names
-    assert not [name for name in names if name.startswith("tests")]
+    assert not [name for name in names if name.startswith(("tests", "plugins"))]
+
+
+def test_the_plugin_can_be_built_from_it(installed: Path, tmp_path: Path) -> None:
+    code = "import sys; from exporter.cli.main import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "plugin", "--out", "source"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(installed)}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "cmake -S source -B source/build" in done.stdout
+    origin = ROOT / "plugins/cdf_retain"
+    sources = {path.relative_to(origin) for path in origin.rglob("[!.]*") if path.is_file()}
+    assert {path.relative_to(tmp_path / "source") for path in (tmp_path / "source").rglob("*.*")} == sources
+    for name in sources:
+        assert (tmp_path / "source" / name).read_bytes() == (origin / name).read_bytes()
 
 
 def test_it_runs_from_where_it_is_installed(installed: Path, tmp_path: Path) -> None:

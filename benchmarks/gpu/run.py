@@ -8,11 +8,11 @@ It checks against PyTorch's answers, then measures; for TensorRT it builds and a
 import argparse
 import sys
 
-from exporter.cli.main import main
-from exporter.engines.machine import this_machine
-from exporter.errors import UserError
+from machine import on_a_gpu
 
-BATCHES = ("--batches", "1,8,32,128")
+from exporter.cli.main import main
+
+BATCHES = ("--batches", "1,2,4,8,16,32,64,128,256")
 RUNTIMES = ("onnxruntime-cuda", "onnxruntime-tensorrt", "tensorrt")
 
 
@@ -23,14 +23,9 @@ def verbs(runtime: str, folder: str) -> list[list[str]]:
     return [*build, ["check", folder, *here], ["bench", folder, *here, *BATCHES]]
 
 
-def run(runtime: str, folder: str) -> int:
-    """Run until a verb fails; its exit code, or 2 without a GPU."""
-    try:
-        machine = this_machine("")
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(f"{machine.gpu}, SM {machine.sm}, driver {machine.driver}, CUDA {machine.cuda}")
+def run(machine: str, runtime: str, folder: str) -> int:
+    """Run until a verb fails; its exit code."""
+    print(machine)
     for verb in verbs(runtime, folder):
         print(f"$ star-export {' '.join(verb)}", flush=True)
         code = main(verb)
@@ -44,4 +39,4 @@ if __name__ == "__main__":
     parser.add_argument("runtime", choices=RUNTIMES)
     parser.add_argument("folder", help="What `star-export compile --out` left.")
     arguments = parser.parse_args()
-    sys.exit(run(arguments.runtime, arguments.folder))
+    sys.exit(on_a_gpu(lambda machine: run(machine, arguments.runtime, arguments.folder)))

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -89,7 +89,19 @@ def measure_batches(
             yield _at_batch(batch, times, models.macs)
 
 
-def break_even(measured: Sequence[AtBatch]) -> int | None:
+class Compared(Protocol):
+    """A dense and a pruned model at one batch size."""
+
+    @property
+    def batch(self) -> int:
+        """Images a run."""
+
+    @property
+    def comparison(self) -> Comparison:
+        """The dense model over the pruned one."""
+
+
+def break_even(measured: Sequence[Compared]) -> int | None:
     """The least batch from which on every measured one is faster pruned, by the quartiles; None without one."""
     least = None
     for each in sorted(measured, key=lambda each: each.batch, reverse=True):

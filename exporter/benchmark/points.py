@@ -9,7 +9,7 @@ __all__ = ["Point", "RhoSweep"]
 
 @dataclass(frozen=True)
 class Point:
-    """One schedule: its multiply-adds an image, and how fast it ran."""
+    """One schedule: its multiply-adds an image (under a-STAR the mean of those measured), and how fast it ran."""
 
     rho: float | None
     gmacs: float

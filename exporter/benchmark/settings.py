@@ -18,6 +18,10 @@ class BenchSettings:
     warmup: int = option(3, "Rounds before the clock counts.")
     threads: int = option(0, "CPU threads of the runtime; 0 is one a physical core.")
     selection_cost: bool = option(True, "Also measure the pruned model with plain slices in place of top-k.")
+    gpu_time: bool = option(
+        True,
+        "With engines, also measure the GPU's own time: by trtexec if it is on PATH, else by CUDA events.",
+    )
     profile_runs: int = option(5, "Profiled runs behind the breakdown by operator; 0 leaves it out.")
 
     def __post_init__(self) -> None:

@@ -1,14 +1,15 @@
 """How fast several runners are, measured beside each other in one run.
 
-A machine's speed drifts while it is measured. Every round therefore runs every model once, in alternating
-order, and a speed-up is the median of the rounds' own ratios, with the quartiles that say how sure it is.
+A machine's speed drifts while it is measured. Every round therefore runs every model once, and a speed-up is the
+median of the rounds' own ratios, with the quartiles that say how sure it is. The order is drawn anew every round: a
+model that runs after itself finds its weights in the cache, and in a fixed order that is always the same one.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -22,10 +23,13 @@ __all__ = [
     "Ratio",
     "Throughput",
     "compare_speed",
+    "in_turns",
     "ratio_of",
+    "summary",
     "throughput",
 ]
 
+Array = np.ndarray[Any, Any]
 # Seconds, from any start.
 Clock: TypeAlias = Callable[[], float]
 
@@ -35,7 +39,7 @@ LEAST_ROUNDS = 5
 
 @dataclass(frozen=True)
 class Throughput:
-    """One runner's time for a batch, host to host; images_per_s comes from the median."""
+    """One model's time for a batch, from host to host unless said otherwise; images_per_s is the median's."""
 
     batch: int
     images_per_s: float
@@ -96,15 +100,21 @@ def throughput(
     with ExitStack() as stack:
         for runner in runners.values():
             stack.enter_context(runner)
-        for round_ in range(-warmup, rounds):
-            order = list(runners)[:: 1 if round_ % 2 == 0 else -1]
-            for name in order:
-                start = clock()
-                runners[name].run(feed)
-                elapsed_s = clock() - start
-                if round_ >= 0:
-                    seconds[name].append(elapsed_s)
-    return {name: _summary(batch, times_s) for name, times_s in seconds.items()}
+        for name, counts in in_turns(runners, rounds, warmup):
+            start = clock()
+            runners[name].run(feed)
+            elapsed_s = clock() - start
+            if counts:
+                seconds[name].append(elapsed_s)
+    return {name: summary(batch, np.array(times_s) * 1e3) for name, times_s in seconds.items()}
+
+
+def in_turns(names: Collection[str], rounds: int, warmup: int) -> Iterator[tuple[str, bool]]:
+    """Whose turn it is, in an order that is drawn anew every round, and whether the round counts."""
+    draw = np.random.default_rng(0)
+    for round_ in range(-warmup, rounds):
+        for name in draw.permutation(list(names)).tolist():
+            yield name, round_ >= 0
 
 
 def compare_speed(
@@ -142,12 +152,19 @@ def ratio_of(base: Throughput, other: Throughput) -> Ratio:
     return Ratio(median, (low, high))
 
 
-def _summary(batch: int, times_s: list[float]) -> Throughput:
-    times_ms = np.array(times_s) * 1e3
+def summary(batch: int, times_ms: Array, rounds_ms: Array | None = None) -> Throughput:
+    """Times in numbers.
+
+    Args:
+        batch: Images a run.
+        times_ms: Every run's.
+        rounds_ms: One a round, where a round is more than a run.
+    """
     low, median, high = np.percentile(times_ms, [25, 50, 75]).tolist()
     # A time that was measured, not one between two: the tail is what a service must promise.
     p99 = float(np.percentile(times_ms, 99, method="higher"))
-    return Throughput(batch, batch / median * 1e3, median, p99, (low, high), tuple(times_ms.tolist()))
+    rounds = tuple((times_ms if rounds_ms is None else rounds_ms).tolist())
+    return Throughput(batch, batch / median * 1e3, median, p99, (low, high), rounds)
 
 
 def _check(runners: Mapping[str, Runner], feed: Feed, batch: int, rounds: int, warmup: int) -> None:

@@ -1,11 +1,14 @@
-"""The model that comes with the package: a small DeiT-shaped ViT for handwritten digits."""
+"""What comes with the package: a small DeiT-shaped ViT for handwritten digits, and the source of the plugin."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-__all__ = ["DIGITS_VIT", "BundledModel"]
+__all__ = ["DIGITS_VIT", "PLUGIN_SOURCE", "BundledModel"]
+
+# A link to plugins/cdf_retain in a checkout, the files themselves in the wheel.
+PLUGIN_SOURCE = Path(__file__).with_name("cdf_retain")
 
 
 @dataclass(frozen=True)

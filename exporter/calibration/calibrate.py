@@ -19,7 +19,7 @@ from exporter.calibration.record import (
 )
 from exporter.calibration.sums import Sums, load_sums, save_sums
 from exporter.calibration.trace import in_dtype
-from exporter.errors import ImageError
+from exporter.errors import CalibrationError, ImageError
 from exporter.files import writable_folder
 from exporter.models.base import PrunableViT
 from exporter.records import to_json
@@ -81,6 +81,8 @@ def calibrate(
         CalibrationError: The settings do not suit the model or the number of images.
         ImageError: No image can be read.
     """
+    if settings.relevance:
+        _check_classifier(vit)
     classes = settings.classes_of(vit.spec) if settings.relevance else 0
     planned = plan(images, settings)
     digest = dataset_sha256([item.file for item in planned])
@@ -101,6 +103,18 @@ def calibrate(
             save_sums(sums, partial, key)
         raise
     return _finished(vit, images, sums, digest, settings)
+
+
+def _check_classifier(vit: PrunableViT) -> None:
+    """Relevance starts at the logit of a class, and goes back through a linear layer."""
+    if vit.embeds or not vit.classifiers:
+        got = (
+            f"{vit.spec.name}, whose head gives an embedding"
+            if vit.embeds
+            else f"the head of {vit.spec.name}"
+        )
+        hint = "--scorer intra needs none; --num-classes N --checkpoint FILE gives one"
+        raise CalibrationError("relevance", got, "a linear classifier on the class token", hint)
 
 
 def _chunks(

@@ -10,12 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from exporter.cli.gpu_table import against_dense, break_even_words, print_gpu_time
 from exporter.errors import RecipeError
 from exporter.options import add_flags, from_flags
 
 if TYPE_CHECKING:
     from exporter.benching import Bench
-    from exporter.benchmark import Comparison, Throughput
+    from exporter.benchmark import Throughput
     from exporter.benchmark.batch_sweep import AtBatch
     from exporter.delivery import Delivered
 
@@ -88,24 +89,20 @@ def _print(result: "Bench") -> None:
     if result.breakdown_ms:
         heads = ("ms a run, dense → pruned", *(f"batch {each.batch}" for each in result.batches))
         print_table("Where the time goes, profiled apart", heads, _breakdown_rows(result))
+    if result.gpu is not None:
+        print_gpu_time(result.gpu)
     print_lines(_lines(result))
 
 
 def _rows(at: "AtBatch") -> Iterator[tuple[str, ...]]:
     yield (str(at.batch), "dense", *_speed(at.throughput.dense), "", "", "", "")
-    yield ("", "pruned", *_speed(at.throughput.pruned), *_against_dense(at.comparison))
+    yield ("", "pruned", *_speed(at.throughput.pruned), *against_dense(at.comparison))
     if at.selection is not None:
-        yield ("", "plain slices", *_speed(at.selection.sliced), *_against_dense(at.selection.ceiling))
+        yield ("", "plain slices", *_speed(at.selection.sliced), *against_dense(at.selection.ceiling))
 
 
 def _speed(time: "Throughput") -> tuple[str, str, str]:
     return f"{time.images_per_s:.1f}", f"{time.median_ms:.2f}", f"{time.p99_ms:.2f}"
-
-
-def _against_dense(comparison: "Comparison") -> tuple[str, str, str, str]:
-    low, high = comparison.quartiles
-    speed = f"{comparison.speedup:.3f}"
-    return speed, f"{low:.3f} to {high:.3f}", f"{comparison.efficiency:.2f}", comparison.verdict
 
 
 def _breakdown_rows(result: "Bench") -> Iterator[tuple[str, ...]]:
@@ -120,11 +117,7 @@ def _lines(result: "Bench") -> Iterator[str]:
             low, high = cost.quartiles
             took = f"{cost.median:.3f} × the time of plain slices (quartiles {low:.3f} to {high:.3f})"
             yield f"selection cost at batch {at.batch}: {took}"
-    least = result.break_even_batch
-    if least is None:
-        yield "pruning is not faster at the largest batch measured"
-    else:
-        yield f"pruning is faster from batch {least} on, of those measured"
+    yield break_even_words(result.break_even_batch)
     hardware, settings = result.hardware, result.settings
     threads = f"{settings.threads} threads" if settings.threads else "a thread for each physical core"
     cpus = f"CPUs {','.join(map(str, hardware.cpus))}" if hardware.cpus else f"{hardware.usable_cpus} CPUs"

@@ -21,6 +21,7 @@ from exporter.cli import (
     inspect,
     models,
     plan,
+    plugin,
     search,
     serve_config,
 )
@@ -36,6 +37,7 @@ VERBS = (
     export,
     check,
     build,
+    plugin,
     bench,
     best,
     compile,
@@ -55,6 +57,7 @@ EXPORT_LIBRARIES = (
     "rich",
     "jinja2",
     "matplotlib",
+    "tomli",
 )
 
 

@@ -1,7 +1,8 @@
 """Find rho for a measured speed-up: lower, measure beside the dense model, and try again.
 
-Takes a calibration, for its average cosine similarity. Leaves a schedule, as `plan` does. Exits with 1 where the
-speed-up is out of reach on this machine; what was tried is printed either way.
+Takes a calibration, for its average cosine similarity, and for a-STAR images, which its speed follows. Leaves a
+schedule, as `plan` does. Exits with 1 where the speed-up is out of reach on this machine; what was tried is printed
+either way.
 """
 
 import argparse
@@ -27,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--steps", type=int, default=6, metavar="N", help="Measurements at most. Default: 6.")
     parser.add_argument("--out", type=Path, metavar="FILE", help="Where the schedule goes, as JSON.")
-    schedule = tuple(name for name in SCHEDULE if name not in ("method", "rho", "mac_reduction"))
-    measured = ("target", "input", "batch", "rounds", "threads")
+    schedule = tuple(name for name in SCHEDULE if name not in ("rho", "mac_reduction"))
+    measured = ("target", "flavour", "input", "batch", "rounds", "threads")
     add_flags(parser, Recipe, (*MODEL, "calibration", "interpolate", *schedule, *measured, *IMAGES))
 
 

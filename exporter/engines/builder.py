@@ -9,7 +9,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from exporter.engines.library import flag_bit, major_version, member, needs_strong_typing_flag
+from exporter.engines.library import (
+    error_log,
+    flag_bit,
+    major_version,
+    member,
+    needs_strong_typing_flag,
+)
 from exporter.engines.settings import BuildSettings
 from exporter.errors import ArtefactError, UserError
 from exporter.files import written_beside
@@ -45,7 +51,7 @@ def build_engine(
         ArtefactError: The parser or the builder refuses the model; in TensorRT's words.
         UserError: The version lacks what was asked for.
     """
-    log = _log(trt)
+    log = error_log(trt)
     trt.init_libnvinfer_plugins(log, "")
     if settings.plugin is not None:
         trt.get_plugin_registry().load_library(str(settings.plugin))
@@ -68,21 +74,6 @@ def build_engine(
     _keep_timings(timings, cache)
     content = bytes(plan)
     return Engine(content, _inspect(trt, log, content), strongly or major_version(trt.__version__) > 10)
-
-
-def _log(trt: Any) -> Any:
-    class Log(trt.ILogger):  # type: ignore[misc]
-        """Keeps the last error: TensorRT says why in its log, and returns None."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.last = ""
-
-        def log(self, severity: Any, text: str) -> None:
-            if severity in (trt.ILogger.ERROR, trt.ILogger.INTERNAL_ERROR):
-                self.last = text
-
-    return Log()
 
 
 def _parse(trt: Any, network: Any, log: Any, onnx: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from exporter.errors import UserError
 
-__all__ = ["flag_bit", "import_tensorrt", "major_version", "member", "needs_strong_typing_flag"]
+__all__ = ["error_log", "flag_bit", "import_tensorrt", "major_version", "member", "needs_strong_typing_flag"]
 
 INSTALL = "pip install tensorrt-cu13 polygraphy cuda-bindings, or one of NVIDIA's TensorRT containers"
 
@@ -24,6 +24,21 @@ def import_tensorrt() -> Any:
     except ImportError as error:
         got = "no such library" if isinstance(error, ModuleNotFoundError) else str(error)
         raise UserError("tensorrt", got, "TensorRT 10 or 11 with its Python bindings", INSTALL) from None
+
+
+def error_log(trt: Any) -> Any:
+    """A logger for TensorRT's objects whose `last` is the last error: TensorRT says why there, and returns None."""
+
+    class Log(trt.ILogger):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.last = ""
+
+        def log(self, severity: Any, text: str) -> None:
+            if severity in (trt.ILogger.ERROR, trt.ILogger.INTERNAL_ERROR):
+                self.last = text
+
+    return Log()
 
 
 def major_version(version: str) -> int:

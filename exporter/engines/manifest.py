@@ -6,7 +6,9 @@ TensorRT finds out too, but late, and in many lines. What differs is named here 
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporter.errors import ArtefactError
+from exporter.engines.plugin_library import LIBRARY
+from exporter.engines.settings import BuildSettings
+from exporter.errors import ArtefactError, UserError
 from exporter.files import sha256_of
 from exporter.records import load_json
 
@@ -14,9 +16,11 @@ __all__ = [
     "ENGINES",
     "Built",
     "EngineManifest",
+    "build_settings",
     "check_manifest",
     "engine_path",
     "manifest_path",
+    "profile_for",
     "read_manifest",
 ]
 
@@ -40,7 +44,8 @@ class EngineManifest:
 
     `onnx_sha256`, `schedule_sha256` and `plugin_sha256` are of the files; "" without a plugin. `plugin_serialised`
     says whether the engine carries the library. `batches` are the sizes it was built for, one profile each;
-    under `any_batch` a profile takes those down to the one before too.
+    under `any_batch` a profile takes those down to the one before too. `workspace_mib`, where it is not 0, is the
+    memory that tactics had; under `tf32` fp32 products may be computed in TF32.
     `hardware` is the compatibility level by name: under "AMPERE_PLUS" another GPU will do, under
     "SAME_COMPUTE_CAPABILITY" another of the same SM; under `version_compatible` another TensorRT of its major one.
     """
@@ -53,6 +58,8 @@ class EngineManifest:
     plugin_serialised: bool
     batches: tuple[int, ...]
     any_batch: bool
+    workspace_mib: int
+    tf32: bool
     hardware: str
     version_compatible: bool
     strongly_typed: bool
@@ -116,6 +123,39 @@ def check_manifest(engine: Path, onnx: Path, here: Built, plugin: Path | None = 
             engine, f"an engine of TensorRT {manifest.built.tensorrt}", f"that of {here.tensorrt}"
         )
     return manifest
+
+
+def profile_for(manifest: EngineManifest, batch: int, name: str) -> int:
+    """The number of the profile that takes a batch.
+
+    Raises:
+        UserError: There is none; `name` is the engine's.
+    """
+    sizes = manifest.batches
+    fitting = [size for size in sizes if size == batch or (manifest.any_batch and size > batch)]
+    if not fitting:
+        built = ", ".join(map(str, sizes))
+        raise UserError(f"{name}: batch", str(batch), f"one of {built}", f"build --batches {batch}")
+    return sizes.index(fitting[0])
+
+
+def build_settings(manifest: EngineManifest, plugin: Path | None = None) -> BuildSettings:
+    """The settings that an engine was built with, but for what leaves no trace in it: timings, twins.
+
+    Args:
+        manifest: The engine's.
+        plugin: Where its CdfRetain library is; the library's name where nobody says.
+    """
+    return BuildSettings(
+        batches=manifest.batches,
+        any_batch=manifest.any_batch,
+        workspace_mib=manifest.workspace_mib,
+        hardware=manifest.hardware.lower().replace("_", "-"),
+        version_compatible=manifest.version_compatible,
+        tf32=manifest.tf32,
+        plugin=(plugin or Path(LIBRARY)) if manifest.plugin_sha256 else None,
+        serialise_plugin=manifest.plugin_serialised,
+    )
 
 
 def _binding(manifest: EngineManifest) -> tuple[str, ...]:

@@ -1,22 +1,40 @@
-"""The CdfRetain plugin as a built library: there, whole, and of the right TensorRT, or refused in one line."""
+"""The CdfRetain plugin: its source for whoever builds it, and the library, checked or refused in one line."""
 
 import ctypes
+import shutil
 from pathlib import Path
 
+from exporter.bundled import PLUGIN_SOURCE
 from exporter.engines.library import major_version
-from exporter.errors import ArtefactError, UserError
+from exporter.errors import ArtefactError, OutputError, UserError
 
-__all__ = ["BUILD", "LIBRARY", "checked_library"]
+__all__ = ["LIBRARY", "build_command", "checked_library", "write_source"]
 
 LIBRARY = "libcdf_retain_plugin.so"
-BUILD = (
-    "TENSORRT_INCLUDE_DIR=/path/to/TensorRT/include cmake -S plugins/cdf_retain -B build/cdf_retain && "
-    "cmake --build build/cdf_retain"
-)
 
 # TensorRT's two, by which it loads the library, and ours, which says whose headers it was built with.
 _ENTRIES = ("getCreators", "setLoggerFinder")
 _MAJOR = "cdfRetainTensorRtMajor"
+
+_HINT = "star-export plugin --out DIR writes its source, and says how to build it"
+
+
+def write_source(place: Path) -> None:
+    """Copy the plugin's source into a folder, over what is in it.
+
+    Raises:
+        OutputError: The place cannot be written.
+    """
+    try:
+        shutil.copytree(PLUGIN_SOURCE, place, dirs_exist_ok=True)
+    except (OSError, shutil.Error) as error:
+        raise OutputError(str(place), str(error), "a folder that can be written") from None
+
+
+def build_command(source: Path) -> str:
+    """How the library is built; it is then `build/libcdf_retain_plugin.so` in that folder."""
+    headers = "TENSORRT_INCLUDE_DIR=/path/to/TensorRT/include"
+    return f"{headers} cmake -S {source} -B {source}/build && cmake --build {source}/build --parallel"
 
 
 def checked_library(path: Path, tensorrt: str) -> Path:
@@ -36,16 +54,16 @@ def checked_library(path: Path, tensorrt: str) -> Path:
             "the CdfRetain plugin", f"TensorRT {tensorrt}", "10 or later", "take the padded flavour"
         )
     if not path.is_file():
-        raise ArtefactError(str(path), "no such file", "the built CdfRetain library", BUILD)
+        raise ArtefactError(str(path), "no such file", "the built CdfRetain library", _HINT)
     try:
         library = ctypes.CDLL(str(path.resolve()))
     except OSError as error:
-        raise ArtefactError(str(path), str(error), "a library that loads", BUILD) from None
+        raise ArtefactError(str(path), str(error), "a library that loads", _HINT) from None
     if not all(hasattr(library, entry) for entry in (*_ENTRIES, _MAJOR)):
-        raise ArtefactError(str(path), "a library without our entry points", "the CdfRetain library", BUILD)
+        raise ArtefactError(str(path), "a library without our entry points", "the CdfRetain library", _HINT)
     built = getattr(library, _MAJOR)
     built.restype = ctypes.c_int32
     if built() != major:
         got = f"one built with the headers of TensorRT {built()}"
-        raise ArtefactError(str(path), got, f"those of {major}, which is here", BUILD)
+        raise ArtefactError(str(path), got, f"those of {major}, which is here", _HINT)
     return path

@@ -16,7 +16,9 @@ HARDWARE = ("none", "ampere-plus", "same-compute-capability")
 class BuildSettings:
     """For which batches, with what memory, and how widely an engine should run."""
 
-    batches: tuple[int, ...] = option((1, 8, 32), "Batch sizes to serve: a profile each, of that size alone.")
+    batches: tuple[int, ...] = option(
+        (1, 4, 8, 32), "Batch sizes to serve: a profile each, of that size alone."
+    )
     any_batch: bool = option(
         False, "Let each profile also take smaller batches, down to the size before; Triton needs that."
     )

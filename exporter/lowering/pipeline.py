@@ -16,6 +16,7 @@ from exporter.lowering.metadata import stamp
 from exporter.lowering.passes.base import Facts, Pass
 from exporter.lowering.passes.expand_attention import expand_attention
 from exporter.lowering.passes.expand_selection import expand_selection
+from exporter.lowering.passes.flat_gathers import flat_gathers
 from exporter.lowering.passes.fold_attention_biases import fold_attention_biases
 from exporter.lowering.passes.fuse_attention import fuse_attention
 from exporter.lowering.passes.half_precision import to_bf16, to_fp16
@@ -50,6 +51,7 @@ PASSES: dict[str, Pass] = {
     "expand_attention": expand_attention,
     "expand_selection": expand_selection,
     "unsorted_top_k": unsorted_top_k,
+    "flat_gathers": flat_gathers,
     "linear_as_gemm": linear_as_gemm,
     "spread_masks": spread_masks,
     "split_gemm": split_gemm,
@@ -129,7 +131,17 @@ def _for_target(
     model = with_retention(gs.export_onnx(graph), target.opset)
     if target.quantization:
         model = quantized(model, facts, target.quantization, images)
+    if target.passes_after:
+        model = _passed_again(model, target, facts)
     return verify(stamp(model, pruned, target), facts)
+
+
+def _passed_again(model: onnx.ModelProto, target: Target, facts: Facts) -> onnx.ModelProto:
+    """Nothing is cleaned up here: the count of a last layer is read by the twins alone, and would go."""
+    graph = gs.import_onnx(model)
+    for name in target.passes_after:
+        logger.debug("%s: %d places", name, PASSES[name](graph, facts))
+    return gs.export_onnx(graph.toposort())
 
 
 def _check(pruned: PrunedViT, input_dtype: str) -> None:

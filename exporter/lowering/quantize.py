@@ -23,7 +23,8 @@ __all__ = ["QUANTIZATIONS", "quantized"]
 # "dynamic": ranges of activations from the batch as it runs. ONNX Runtime does scale, product and bias in one
 # kernel, faster than with pairs. An image's answer depends, within the rounding, on who shares its batch.
 # "qdq": ranges from images, in pairs of QuantizeLinear and DequantizeLinear: what OpenVINO takes for INT8.
-QUANTIZATIONS = ("dynamic", "qdq")
+# "symmetric": the same with a zero point of 0 everywhere, which is all that TensorRT knows.
+QUANTIZATIONS = ("dynamic", "qdq", "symmetric")
 
 # Images in a run of the calibration.
 _BATCH = 8
@@ -40,7 +41,7 @@ def quantized(model: onnx.ModelProto, facts: Facts, form: str, images: Array | N
         model: A lowered model in fp32, its linear layers as MatMul with a constant.
         facts: Say which layers choose patches.
         form: One of QUANTIZATIONS.
-        images: [n, 3, H, W] as the model takes them, for "qdq".
+        images: [n, 3, H, W] as the model takes them, to take ranges from; not for "dynamic".
 
     Raises:
         ModelError: There are no images to take ranges from.
@@ -55,7 +56,7 @@ def quantized(model: onnx.ModelProto, facts: Facts, form: str, images: Array | N
         if form == "dynamic":
             _dynamic(prepared, nodes, place)
         else:
-            _static(prepared, nodes, _checked(images), place)
+            _static(prepared, nodes, _checked(images), place, symmetric=form == "symmetric")
         made = onnx.load(place)
     del made.graph.value_info[:], made.metadata_props[:]
     # The quantizer forgets that sizes are the batch; tensors that are still there have the shapes they had.
@@ -79,7 +80,7 @@ def _checked(images: Array | None) -> Array:
     return images
 
 
-def _static(model: onnx.ModelProto, nodes: list[str], images: Array, place: Path) -> None:
+def _static(model: onnx.ModelProto, nodes: list[str], images: Array, place: Path, *, symmetric: bool) -> None:
     quantization = _import_quantization()
 
     class Images(quantization.CalibrationDataReader):  # type: ignore[misc]
@@ -98,10 +99,13 @@ def _static(model: onnx.ModelProto, nodes: list[str], images: Array, place: Path
         op_types_to_quantize=["MatMul"],
         nodes_to_quantize=nodes,
         per_channel=True,
-        activation_type=quantization.QuantType.QUInt8,
+        activation_type=quantization.QuantType.QInt8 if symmetric else quantization.QuantType.QUInt8,
         weight_type=quantization.QuantType.QInt8,
         # What leaves a linear layer goes into a sum, an attention or a GELU: these are fp32.
-        extra_options={"OpTypesToExcludeOutputQuantization": ["MatMul"]},
+        extra_options={
+            "OpTypesToExcludeOutputQuantization": ["MatMul"],
+            "ActivationSymmetric": symmetric,
+        },
     )
 
 

@@ -61,11 +61,13 @@ class PrunableViT(ABC):
         model: The network, in eval mode and frozen.
         blocks: First to last.
         classifiers: The linear layers whose outputs are averaged into the logits; LRP starts there.
+        embeds: Whether the "logits" are an embedding, as those of a CLIP tower are: no class to explain then.
     """
 
     model: nn.Module
     blocks: Sequence[BlockParts]
     classifiers: Sequence[Classifier]
+    embeds: bool = False
 
     def __init__(self, model: nn.Module, spec: ModelSpec, weights_sha256: str) -> None:
         self.model = model

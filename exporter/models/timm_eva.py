@@ -15,7 +15,7 @@ from exporter.errors import ModelError
 from exporter.models.base import BlockParts, Classifier, PrunableViT
 from exporter.models.parts import JoinedLinear, Linear, Rotary, Scaled, WeightedModule
 from exporter.models.spec import spec_of
-from exporter.models.timm_parts import mlp_parts, preprocessing_of, why_not_blocks, why_not_mlp
+from exporter.models.timm_parts import embeds, mlp_parts, preprocessing_of, why_not_blocks, why_not_mlp
 from exporter.models.weights import weights_sha256
 
 __all__ = ["TimmEva"]
@@ -46,6 +46,7 @@ class TimmEva(PrunableViT):
             _parts(block, rotary) for block, rotary in zip(model.blocks, _rotaries(model), strict=True)
         ]
         self.classifiers = [Classifier(0, model.head)]
+        self.embeds = embeds(model)
         spec = spec_of(
             self,
             name,

@@ -11,7 +11,7 @@ from exporter.models.parts import Gate, JoinedLinear
 from exporter.models.spec import preprocessing_from
 from exporter.records import Preprocessing
 
-__all__ = ["mlp_parts", "preprocessing_of", "why_not_blocks", "why_not_head", "why_not_mlp"]
+__all__ = ["embeds", "mlp_parts", "preprocessing_of", "why_not_blocks", "why_not_head", "why_not_mlp"]
 
 
 def mlp_parts(mlp: Any) -> dict[str, Any]:
@@ -60,6 +60,19 @@ def why_not_head(model: Any) -> str:
     if not isinstance(model.head, nn.Linear):
         return "no linear classifier (give --num-classes)"
     return ""
+
+
+def embeds(model: Any) -> bool:
+    """Whether the head is the projection that the pretrained weights of a CLIP tower end in.
+
+    timm loads it as the head, with as many "classes" as the embedding has channels and a bias of zeros. Towers that
+    were fine-tuned on labels say so in their tag.
+    """
+    config = getattr(model, "pretrained_cfg", None) or {}
+    name = f"{config.get('architecture')}.{config.get('tag')}"
+    tower = "clip" in name and "_ft_" not in name and model.num_classes == config.get("num_classes")
+    bias = getattr(model.head, "bias", None)
+    return bool(tower and (bias is None or bias.is_meta or not bias.any()))
 
 
 def preprocessing_of(model: Any, overrides: Mapping[str, Any]) -> Preprocessing:

@@ -12,7 +12,7 @@ from typing_extensions import override
 from exporter.errors import ModelError
 from exporter.models.base import BlockParts, Classifier, PrunableViT
 from exporter.models.spec import spec_of
-from exporter.models.timm_parts import mlp_parts, preprocessing_of, why_not_blocks, why_not_mlp
+from exporter.models.timm_parts import embeds, mlp_parts, preprocessing_of, why_not_blocks, why_not_mlp
 from exporter.models.weights import weights_sha256
 
 __all__ = ["TimmViT", "why_not"]
@@ -43,6 +43,7 @@ class TimmViT(PrunableViT):
         self.classifiers = [Classifier(0, model.head)]
         if isinstance(model, VisionTransformerDistilled):
             self.classifiers.append(Classifier(1, model.head_dist))
+        self.embeds = embeds(model)
         spec = spec_of(
             self,
             name,

@@ -55,6 +55,7 @@ class OnnxRuntimeRunner(Runner):
         name: str = "",
         providers: Sequence[str] = (_CPU,),
         threads: int = 0,
+        tf32: bool = False,
         profile_prefix: Path | None = None,
     ) -> None:
         """Name the model; it is read when the runner is entered.
@@ -64,12 +65,13 @@ class OnnxRuntimeRunner(Runner):
             name: What errors and reports call it; the file's name where it is empty.
             providers: Execution providers by ONNX Runtime's names, the preferred one first.
             threads: CPU threads within an operator; 0 leaves it to ONNX Runtime, one a physical core.
+            tf32: Let CUDA compute fp32 products in TF32, which has 10 bits of mantissa.
             profile_prefix: Where the session keeps a profile, which costs time; see `end_profiling`.
         """
         self._source = str(model) if isinstance(model, Path) else name or "an ONNX model in memory"
         super().__init__(name or (model.name if isinstance(model, Path) else "onnxruntime"))
         self._model, self._providers, self._threads = model, tuple(providers), threads
-        self._profile_prefix = profile_prefix
+        self._profile_prefix, self._tf32 = profile_prefix, tf32
         self._session: Any = None
         self._errors: tuple[type[Exception], ...] = ()
         self._inputs: tuple[TensorInfo, ...] = ()
@@ -107,7 +109,7 @@ class OnnxRuntimeRunner(Runner):
         try:
             # Without fallback: a provider that fails must not become another one between two runs.
             session = runtime.InferenceSession(
-                model, options, providers=list(self._providers), enable_fallback=0
+                model, options, providers=_told(self._providers, self._tf32), enable_fallback=0
             )
         except self._errors as error:
             raise ArtefactError(self._source, _reason(error), "an ONNX model that loads") from None
@@ -157,6 +159,12 @@ def _options(runtime: Any, threads: int) -> Any:
     # Threads that spin after a run would take their time from the next runner of an interleaved benchmark.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     return options
+
+
+def _told(providers: Sequence[str], tf32: bool) -> list[str | tuple[str, dict[str, str]]]:
+    """The providers with their options: CUDA's has TF32 on, and fp32 means fp32 unless it is asked for."""
+    options = {"CUDAExecutionProvider": {"use_tf32": str(int(tf32))}}
+    return [(each, options[each]) if each in options else each for each in providers]
 
 
 def _check_available(asked: Sequence[str], available: Sequence[str]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from exporter.errors import ScheduleError
 from exporter.records import Schedule
 
-__all__ = ["rho_for"]
+__all__ = ["BISECTIONS", "LEAST_RHO", "rho_for"]
 
 LEAST_RHO = 1e-3
 # Counts are whole numbers, so the cost is a staircase; 2^-30 is far below the width of any of its steps.

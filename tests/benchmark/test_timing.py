@@ -1,5 +1,8 @@
 """Speed is measured with a clock that the tests turn themselves: no test depends on this machine's."""
 
+from collections import Counter
+from itertools import permutations
+
 import numpy as np
 import pytest
 
@@ -15,12 +18,24 @@ def measured(*rounds_ms: float, batch: int = 4) -> Throughput:
     return Throughput(batch, 1.0, 1.0, 1.0, (1.0, 1.0), rounds_ms)
 
 
-def test_rounds_are_interleaved_in_alternating_order() -> None:
+def test_every_round_runs_all_and_nobody_has_a_place_of_its_own() -> None:
     clock = TurnedClock()
-    runners = {name: clock.runner(name, forever(1.0)) for name in ("dense", "pruned")}
-    throughput(runners, FEED, batch=4, rounds=5, warmup=1, clock=clock)
-    forward, back = ["dense", "pruned"], ["pruned", "dense"]
-    assert clock.ran == [*back, *forward, *back, *forward, *back, *forward]
+    names = ("dense", "pruned", "sliced")
+    throughput(
+        {name: clock.runner(name, forever(1.0)) for name in names},
+        FEED,
+        batch=4,
+        rounds=299,
+        warmup=1,
+        clock=clock,
+    )
+    rounds = [tuple(clock.ran[start : start + 3]) for start in range(0, 900, 3)]
+    assert {tuple(sorted(each)) for each in rounds} == {names}
+    after_itself = Counter(
+        name for name, before in zip(clock.ran[1:], clock.ran, strict=False) if name == before
+    )
+    assert set(rounds) == set(permutations(names))
+    assert max(after_itself[name] for name in names) < 1.5 * min(after_itself[name] for name in names)
 
 
 def test_the_numbers_come_from_the_timed_rounds_alone() -> None:

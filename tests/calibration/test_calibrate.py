@@ -17,6 +17,7 @@ from exporter.calibration.trace import in_dtype
 from exporter.errors import CalibrationError, ImageError, OutputError
 from exporter.models.base import PrunableViT
 from tests.calibration.samples import pictures, tiny_vit
+from tests.vits import make_vit
 
 ALL = CalibrationSettings()
 PAPER = CalibrationSettings(protocol="paper", rounds=3, images_per_round=5, acs_images=6)
@@ -190,6 +191,15 @@ def test_what_the_model_or_the_images_do_not_allow_is_one_line(vit: PrunableViT,
         calibrate(vit, images, CalibrationSettings(gamma=8))
     with pytest.raises(CalibrationError, match="192 for a round"):
         calibrate(vit, images, CalibrationSettings(protocol="paper"))
+
+
+def test_relevance_starts_at_a_linear_classifier(images: ImageFolder) -> None:
+    tower, headless = make_vit(), make_vit()
+    tower.embeds, headless.classifiers = True, []
+    for vit in (tower, headless):
+        with pytest.raises(CalibrationError, match=r"need a linear classifier .* --scorer intra"):
+            calibrate(vit, images, ALL)
+    assert calibrate(tower, images, ACS).inter is None
 
 
 def test_the_place_is_tried_before_the_work(vit: PrunableViT, images: ImageFolder, tmp_path: Path) -> None:

@@ -4,11 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+import timm
 import torch
 from PIL import Image
 
 from tests.cli.conftest import Command, Workplace
-from tests.vits import make_model
+from tests.vits import TINY, make_model
 
 ACS = [0.1] * 6 + [0.5] * 6
 
@@ -161,7 +162,6 @@ def test_export_wants_a_schedule_or_dense(star_export: Command, workplace: Workp
         (["compile", "--wings", "2", "--out", "x"], "--wings"),
         (["compile", "--rho", "high", "--out", "x"], "'high'"),
         (["compile", "--method", "ab-star", "--out", "x"], "'ab-star'"),
-        (["compile", "--method", "a-star", "--sweep", "0.5,0.7", "--out", "x"], "sweep | got a-star"),
         (["compile", "--flavour", "folded", "--out", "x"], "'folded'"),
         (["compile"], "--out"),
         (["fly"], "'fly'"),
@@ -191,6 +191,21 @@ def test_settings_of_the_model(
     star_export: Command, workplace: Workplace, tmp_path: Path, flags: list[str], message: str
 ) -> None:
     assert message in compile_with(star_export, workplace, tmp_path / "o", *flags)
+
+
+def test_a_head_that_projects_has_no_class_to_explain(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
+    tiny = {key: value for key, value in TINY.items() if key != "num_classes"}
+    torch.save(timm.create_model("vit_xsmall_patch16_clip_224", **tiny).state_dict(), tmp_path / "tower.pth")
+    tower = ["--model", "vit_xsmall_patch16_clip_224", "--checkpoint", tmp_path / "tower.pth"]
+    kwargs = ["--model-kwargs", *(f"{key}={value}" for key, value in tiny.items())]
+    flags = [*tower, *kwargs, "--images", workplace.images, "--out", tmp_path / "c.safetensors"]
+    done = star_export("calibrate", *flags)
+    assert done.code == 2
+    assert "whose head gives an embedding | need a linear classifier on the class token" in done.error
+    assert "--scorer intra" in done.error
+    assert star_export("calibrate", *flags, "--scorer", "intra").code == 0
 
 
 @pytest.mark.parametrize("name", ["report.json", "empty.onnx", "text.onnx", "missing.onnx"])

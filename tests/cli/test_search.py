@@ -11,9 +11,9 @@ from exporter import searching
 from exporter.benchmark import Throughput, compare_speed
 from exporter.benchmark.points import Point, RhoSweep
 from exporter.cli.main import main
+from exporter.measuring import Measure
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule, load_json
-from exporter.searching import Measure
 from tests.cli.conftest import Command, Workplace
 
 
@@ -105,9 +105,23 @@ def test_it_needs_a_calibration(star_export: Command, workplace: Workplace) -> N
     assert "--calibration" in done.error
 
 
-@pytest.mark.ort
-def test_compile_draws_a_sweep(
+@pytest.mark.usefixtures("flat_machine")
+def test_a_star_follows_images_and_wants_some(
     star_export: Command, workplace: Workplace, calibration: Path, tmp_path: Path
+) -> None:
+    flags = (*flags_of(workplace, calibration), "--method", "a-star", "--speedup", 1.3, "--batch", 4)
+    done = star_export(*flags)
+    assert done.code == 2
+    assert "--images | got nothing" in done.error
+    done = star_export(*flags, "--images", workplace.images, "--out", tmp_path / "s.json", "--json")
+    assert done.code == 0, done.err
+    assert load_json(Schedule, tmp_path / "s.json").method == "a-star"
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("method", ["star", "a-star"])
+def test_compile_draws_a_sweep(
+    star_export: Command, workplace: Workplace, calibration: Path, tmp_path: Path, method: str
 ) -> None:
     flags = [
         *workplace.model,
@@ -119,7 +133,7 @@ def test_compile_draws_a_sweep(
         "intra",
     ]
     flags += ["--rho", "0.5", "--rounds", "5", "--batch", "2", "--out", tmp_path / "out"]
-    done = star_export("compile", *flags, "--sweep", "0.8,0.6", "--json")
+    done = star_export("compile", *flags, "--sweep", "0.8,0.6", "--method", method, "--json")
     assert done.code == 0, done.err
     assert [point["rho"] for point in done.json["sweep"]["points"]] == [0.8, 0.6]
     assert (tmp_path / "out/throughput.png").read_bytes().startswith(b"\x89PNG")

@@ -5,7 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from exporter.engines.manifest import Built, EngineManifest, check_manifest, engine_path, manifest_path
+from exporter.engines.manifest import (
+    Built,
+    EngineManifest,
+    build_settings,
+    check_manifest,
+    engine_path,
+    manifest_path,
+)
+from exporter.engines.plugin_library import LIBRARY
+from exporter.engines.settings import BuildSettings
 from exporter.errors import ArtefactError
 from exporter.files import sha256_of
 from exporter.records import save_json
@@ -28,6 +37,8 @@ def make(folder: Path, **different: object) -> tuple[Path, Path]:
         plugin_serialised=False,
         batches=(1, 8),
         any_batch=False,
+        workspace_mib=0,
+        tf32=False,
         hardware="NONE",
         version_compatible=False,
         strongly_typed=True,
@@ -97,3 +108,14 @@ def test_what_is_missing_or_broken(tmp_path: Path) -> None:
     engine.unlink()
     with pytest.raises(ArtefactError, match="star-export build FOLDER"):
         check_manifest(engine, onnx, HERE)
+
+
+def test_the_settings_of_an_engine(tmp_path: Path) -> None:
+    plain = check_manifest(*make(tmp_path), HERE)
+    assert build_settings(plain) == BuildSettings(batches=(1, 8), serialise_plugin=False)
+    told = {"workspace_mib": 512, "tf32": True, "hardware": "AMPERE_PLUS", "version_compatible": True}
+    special = check_manifest(*make(tmp_path, **told, plugin_sha256="ab", plugin_serialised=True), HERE)
+    settings = build_settings(special)
+    assert (settings.workspace_mib, settings.tf32, settings.version_compatible) == (512, True, True)
+    assert (settings.hardware, settings.plugin) == ("ampere-plus", Path(LIBRARY))
+    assert build_settings(special, tmp_path / "lib.so").plugin == tmp_path / "lib.so"

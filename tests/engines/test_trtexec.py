@@ -7,31 +7,57 @@ from pathlib import Path
 import pytest
 
 from exporter.engines.settings import BuildSettings
-from exporter.engines.trtexec import command, read_times, run_trtexec
+from exporter.engines.trtexec import build_command, has_trtexec, load_command, read_times, run_trtexec
 from exporter.errors import ArtefactError, RecipeError, UserError
+from tests.engines.fake_cuda import BUILT, manifest
 
 IMAGE = (3, 224, 224)
 
 
-def run(latency: float, compute: float) -> dict[str, float]:
-    """One record of --exportTimes."""
-    ends = {f"{end}{part}Ms": 0.0 for end in ("start", "end") for part in ("In", "Compute", "Out")}
-    return {**ends, "inMs": 0.1, "computeMs": compute, "outMs": 0.1, "latencyMs": latency}
+def run(compute: float) -> dict[str, float]:
+    """One record of --exportTimes, with the keys of samples/common/sampleReporting.cpp from 8.6 to 11.1."""
+    ends = {f"{end}{part}Ms": 0.0 for part in ("Enq", "H2d", "Compute", "D2h") for end in ("start", "end")}
+    return {**ends, "h2dMs": 0.25, "computeMs": compute, "d2hMs": 0.5, "latencyMs": compute + 0.75}
 
 
 def test_the_line_for_one_batch(tmp_path: Path) -> None:
-    words = command(tmp_path / "m.onnx", IMAGE, 8, BuildSettings(), tensorrt="10.16.1")
+    words = build_command(tmp_path / "m.onnx", IMAGE, 8, BuildSettings(), tensorrt="10.16.1")
     assert words[0] == "trtexec"
     assert f"--loadInputs=images:{tmp_path}/inputs/images.batch8.bin" in words
     for flag in ("--minShapes", "--optShapes", "--maxShapes", "--shapes"):
         assert f"{flag}=images:8x3x224x224" in words
-    assert {"--useCudaGraph", "--stronglyTyped", "--noTF32"} <= set(words)
+    assert {"--useCudaGraph", "--useSpinWait", "--stronglyTyped", "--noTF32"} <= set(words)
     assert not [word for word in words if "plugin" in word.lower()]
 
 
 @pytest.mark.parametrize("version", ["8.6.0", "11.4.0.106"])
 def test_strong_typing_is_asked_for_where_it_is_a_choice(version: str) -> None:
-    assert "--stronglyTyped" not in command(Path("m.onnx"), IMAGE, 1, BuildSettings(), tensorrt=version)
+    assert "--stronglyTyped" not in build_command(Path("m.onnx"), IMAGE, 1, BuildSettings(), tensorrt=version)
+
+
+def test_11_leaves_the_copies_out_unless_told() -> None:
+    words = build_command(Path("m.onnx"), IMAGE, 1, BuildSettings(), tensorrt="11.4.0.106")
+    assert "--includeDataTransfers" in words
+    assert not {"--useCudaGraph", "--useSpinWait"} & set(words)  # there by default, the flags deprecated
+
+
+def test_ampere_has_another_name() -> None:
+    words = build_command(Path("m.onnx"), IMAGE, 1, BuildSettings(hardware="ampere-plus"))
+    assert "--hardwareCompatibilityLevel=ampere+" in words
+
+
+def test_the_line_for_an_engine_that_is_there(tmp_path: Path) -> None:
+    engine = tmp_path / "engines/m.engine"
+    words = load_command(engine, manifest(), IMAGE, 8)
+    assert words[:3] == ["trtexec", f"--loadEngine={engine}", "--useProfile=1"]
+    assert f"--loadInputs=images:{tmp_path}/inputs/images.batch8.bin" in words
+    assert not [word for word in words if "plugin" in word.lower() or "versionCompatible" in word]
+    carried = load_command(engine, manifest(plugin_sha256="ab", plugin_serialised=True), IMAGE, 1)
+    assert "--versionCompatible" in carried
+    beside = load_command(engine, manifest(plugin_sha256="ab"), IMAGE, 1, tmp_path / "lib.so")
+    assert beside[-1] == f"--dynamicPlugins={tmp_path}/lib.so"
+    with pytest.raises(UserError, match="build --batches 3"):
+        load_command(engine, manifest(), IMAGE, 3)
 
 
 def test_everything_that_can_be_asked_for(tmp_path: Path) -> None:
@@ -42,7 +68,7 @@ def test_everything_that_can_be_asked_for(tmp_path: Path) -> None:
         tf32=True,
         plugin=tmp_path / "lib.so",
     )
-    words = command(Path("m.onnx"), IMAGE, 1, settings, engine="m.engine")
+    words = build_command(Path("m.onnx"), IMAGE, 1, settings, engine="m.engine")
     assert {
         "--memPoolSize=workspace:512",
         "--hardwareCompatibilityLevel=sameComputeCapability",
@@ -54,12 +80,12 @@ def test_everything_that_can_be_asked_for(tmp_path: Path) -> None:
     assert "--noTF32" not in words
 
 
-def test_times_by_the_median(tmp_path: Path) -> None:
+def test_times_run_by_run(tmp_path: Path) -> None:
     path = tmp_path / "times.json"
-    path.write_text(json.dumps([run(2.0, 1.0), run(4.0, 1.5), run(9.0, 8.0)]))
-    times = read_times(path, batch=8)
-    assert (times.runs, times.latency_median_ms, times.compute_median_ms) == (3, 4.0, 1.5)
-    assert (times.images_per_s, times.latency_p99_ms, times.compute_p99_ms) == (2000.0, 9.0, 8.0)
+    path.write_text(json.dumps([run(2.0), run(4.0)]))
+    times = read_times(path)
+    assert (times.copy_in_ms, times.compute_ms, times.copy_out_ms) == ((0.25, 0.25), (2.0, 4.0), (0.5, 0.5))
+    assert times.cuda_graph
 
 
 @pytest.mark.parametrize("content", [None, "", "{}", "[]", '[{"latencyMs": 1}]', '["x"]'])
@@ -68,7 +94,7 @@ def test_times_that_are_none(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         path.write_text(content)
     with pytest.raises(ArtefactError, match="trtexec exported"):
-        read_times(path, batch=1)
+        read_times(path)
 
 
 def stand_in(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,23 +105,37 @@ def stand_in(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
+WRITES = (
+    f"for word; do case $word in --exportTimes=*) echo '{json.dumps([run(1.0)])}' > ${{word#*=}};; esac; done"
+)
+
+
 def test_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    times = json.dumps([run(2.0, 1.0)])
-    script = f"for word; do case $word in --exportTimes=*) echo '{times}' > ${{word#*=}};; esac; done"
-    stand_in(tmp_path, script, monkeypatch)
-    assert run_trtexec(["trtexec", "--onnx=m.onnx"], batch=4).images_per_s == 2000.0
+    stand_in(tmp_path, WRITES, monkeypatch)
+    times = run_trtexec(["trtexec", "--onnx=m.onnx"], "--duration=1")
+    assert (times.compute_ms, times.cuda_graph) == ((1.0,), True)
+
+
+def test_a_run_without_the_graph_that_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "[W] CUDA graph capture failed. The inference will be launched without using CUDA graph."
+    stand_in(tmp_path, f"{WRITES}; echo '{said}'", monkeypatch)
+    assert not run_trtexec(["trtexec"]).cuda_graph
 
 
 def test_a_run_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(tmp_path, "echo '[E] Model missing or invalid'; exit 1", monkeypatch)
     with pytest.raises(UserError, match="Model missing or invalid"):
-        run_trtexec(["trtexec", "--onnx=m.onnx"], batch=1)
+        run_trtexec(["trtexec", "--onnx=m.onnx"])
 
 
-def test_without_trtexec(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_it_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(tmp_path, "exit 1", monkeypatch)
+    assert has_trtexec(BUILT.tensorrt)
+    assert not has_trtexec("8.6.0")  # it would run the first profile whatever the batch
     monkeypatch.setenv("PATH", "/nowhere")
+    assert not has_trtexec(BUILT.tensorrt)
     with pytest.raises(UserError, match="no such program"):
-        run_trtexec(["trtexec"], batch=1)
+        run_trtexec(["trtexec"])
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,13 @@ import torch
 
 from exporter.checking import check
 from exporter.lowering.pipeline import lower
-from exporter.targets import ONNXRUNTIME_FP16, OPENVINO, Target
+from exporter.targets import ONNXRUNTIME_FP16, OPENVINO, TENSORRT_FP16, Target
 from tests.lowering.models import RATES, lowered, pruned_of, star
 from tests.vits import make_vit, random_images
 
 FP32, FP16, BF16 = (getattr(onnx.TensorProto, name) for name in ("FLOAT", "FLOAT16", "BFLOAT16"))
 FLOATS = {FP32, FP16, BF16}
-PRIMITIVE_FP16 = replace(OPENVINO, precision="fp16", passes=(*OPENVINO.passes, "to_fp16"))
-BOTH = pytest.mark.parametrize("target", [ONNXRUNTIME_FP16, PRIMITIVE_FP16], ids=["fused", "primitive"])
+BOTH = pytest.mark.parametrize("target", [ONNXRUNTIME_FP16, TENSORRT_FP16], ids=["fused", "primitive"])
 
 
 def kinds_of(model: onnx.ModelProto) -> dict[str, int]:
@@ -61,12 +60,13 @@ def test_bf16_is_the_same_graph() -> None:
     assert FP16 not in kinds_of(models[1]).values()
 
 
+@BOTH
 @pytest.mark.ort
 @pytest.mark.parametrize("family", ["vit", "registers", "qk norm", "lvvit", "dinov3"])
-def test_it_is_the_reference_to_fp16_tolerance(family: str) -> None:
+def test_it_is_the_reference_to_fp16_tolerance(family: str, target: Target) -> None:
     pruned = star(family, "intra")
-    model = lowered(pruned, ONNXRUNTIME_FP16)
-    report = check(pruned, model, random_images(pruned.vit, 16).numpy(), target=ONNXRUNTIME_FP16)
+    model = lowered(pruned, target)
+    report = check(pruned, model, random_images(pruned.vit, 16).numpy(), target=target)
     assert report.passed, report.checks
     assert report.kept_set_overlap is not None
     assert report.kept_set_overlap > 0.9

@@ -18,7 +18,7 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Preprocessing, Schedule, from_json
 from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import keep_everything
-from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO
+from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, TENSORRT
 from exporter.tensor_names import KEY_PREFIX
 from tests.lowering.models import FAMILIES, biased_vit, dense, exported, lowered, pruned_of, run, star
 from tests.vits import random_images
@@ -112,7 +112,7 @@ def test_the_same_model_gives_the_same_bytes_without_a_path(tmp_path: Path) -> N
 
 
 def test_targets_of_one_opset_share_an_export_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    targets, opsets = (ONNXRUNTIME, OPENVINO, ONNXRUNTIME_FP16, ONNXRUNTIME), list[int]()
+    targets, opsets = (ONNXRUNTIME, TENSORRT, ONNXRUNTIME_FP16, ONNXRUNTIME), list[int]()
 
     def to_onnx(pruned: PrunedViT, opset: int) -> onnx.ModelProto:
         opsets.append(opset)

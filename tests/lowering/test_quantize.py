@@ -1,4 +1,4 @@
-"""INT8 by ONNX Runtime's quantizer: which layers, and what is left in fp32."""
+"""INT8 by ONNX Runtime's quantizer: which layers, and what is left in fp32, or for TensorRT in fp16."""
 
 from collections import Counter
 
@@ -9,26 +9,27 @@ import torch
 
 from exporter.errors import ModelError
 from exporter.runners.choice import on_this_cpu, runner_for, why_not
-from exporter.targets import ONNXRUNTIME_INT8, OPENVINO_INT8, Target
+from exporter.targets import ONNXRUNTIME_INT8, OPENVINO_INT8, TENSORRT_INT8, Target
 from tests.lowering.models import lowered, star
+from tests.lowering.test_half_precision import FLOATS, FP16, FP32, kinds_of
 from tests.vits import random_images
 
 pytestmark = pytest.mark.ort
 
 
-@pytest.mark.parametrize("target", [ONNXRUNTIME_INT8, OPENVINO_INT8], ids=lambda target: target.name)
+@pytest.mark.parametrize("target", [ONNXRUNTIME_INT8, OPENVINO_INT8, TENSORRT_INT8], ids=lambda t: t.name)
 def test_every_linear_layer_of_a_block_is_int8_and_the_numbers_close(target: Target) -> None:
-    if reason := why_not(target):
+    if target is OPENVINO_INT8 and (reason := why_not(target)):
         pytest.skip(reason)
     pruned = star()
     images = random_images(pruned.vit, 16)
     model = lowered(pruned, target, images=images.numpy())
     operators = Counter(node.op_type for node in model.graph.node)
-    product = {"dynamic": "MatMulInteger", "qdq": "QuantizeLinear"}[target.quantization]
-    # ONNX Runtime's form has query, key and value as products of their own. One more embeds the patches.
-    layers = {"onnxruntime": 6, "openvino": 4}[target.runtime]
-    assert operators[product] == layers * pruned.vit.spec.depth + 1
-    assert "Conv" not in operators
+    product = "MatMulInteger" if target.quantization == "dynamic" else "QuantizeLinear"
+    # ONNX Runtime's form has query, key and value apart; TensorRT's keeps the convolution of the patches.
+    layers, embeddings = {"onnxruntime": (6, 1), "openvino": (4, 1), "tensorrt": (4, 0)}[target.runtime]
+    assert operators[product] == layers * pruned.vit.spec.depth + embeddings
+    assert operators["Conv"] == 1 - embeddings
     with torch.inference_mode():
         expected = pruned(images).numpy()
     with runner_for(model.SerializeToString(), target, on_this_cpu(target)) as runner:
@@ -47,6 +48,47 @@ def test_weights_have_a_scale_for_each_column() -> None:
             assert list(zero_point.dims) == [weight.dims[1]]
 
 
-def test_ranges_need_images() -> None:
+@pytest.mark.parametrize("target", [OPENVINO_INT8, TENSORRT_INT8], ids=lambda target: target.name)
+def test_ranges_need_images(target: Target) -> None:
     with pytest.raises(ModelError, match=r"INT8 \| got no images"):
-        lowered(star(), OPENVINO_INT8)
+        lowered(star(), target)
+
+
+def for_tensorrt(family: str = "vit") -> onnx.ModelProto:
+    pruned = star(family)
+    return lowered(pruned, TENSORRT_INT8, images=random_images(pruned.vit, 8).numpy())
+
+
+@pytest.mark.parametrize("family", ["vit", "lvvit"])
+def test_tensorrt_gets_symmetric_pairs_in_standard_operators(family: str) -> None:
+    model = for_tensorrt(family)
+    assert [(each.domain, each.version) for each in model.opset_import if each.domain != ""] == []
+    values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    weights = 0
+    for node in model.graph.node:
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+            scale, zero_point = (values[name] for name in node.input[1:])
+            assert zero_point.dtype == np.int8 and not zero_point.any()
+            if node.input[0] in values:  # a weight: stored in INT8, a scale for each column
+                assert values[node.input[0]].dtype == np.int8
+                assert scale.shape == values[node.input[0]].shape[1:]
+                weights += 1
+            else:
+                assert scale.ndim == 0
+    assert weights == sum(node.op_type == "QuantizeLinear" for node in model.graph.node)
+    assert not [name for name, value in values.items() if value.dtype == np.int32]  # biases stay floats
+
+
+def test_what_tensorrt_does_not_quantize_is_the_half_precision_graph() -> None:
+    model = for_tensorrt()
+    kinds = kinds_of(model)
+    for node in model.graph.node:
+        floats = {kinds[name] for name in (*node.input, *node.output) if kinds.get(name) in FLOATS}
+        assert len(floats) <= 1 or node.op_type == "Cast", node.name
+        if node.op_type in ("LayerNormalization", "TopK"):
+            assert floats <= {FP32}
+        if node.op_type in ("Softmax", "Gelu") and "class_row" not in node.name:
+            assert floats <= {FP16, FP32}
+    pairs = [node for node in model.graph.node if node.op_type == "DequantizeLinear"]
+    assert {kinds[node.output[0]] for node in pairs} == {FP16}
+    assert {kinds[name] for name in ("images", "logits")} == {FP32}

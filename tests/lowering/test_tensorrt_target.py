@@ -10,7 +10,7 @@ import torch
 from exporter.checking import check
 from exporter.errors import ModelError
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.targets import TENSORRT
+from exporter.targets import TENSORRT, TENSORRT_FP16, TENSORRT_INT8, Target
 from exporter.tensor_names import context_name
 from tests.lowering.models import FAMILIES, a_star, lowered, run, star
 from tests.pruning.test_adaptive import varied_images
@@ -36,6 +36,16 @@ def test_onnx_runtime_computes_what_pytorch_does(family: str) -> None:
 def test_parity_of_a_star(flavour: str) -> None:
     pruned = a_star(flavour=flavour)
     report = check(pruned, lowered(pruned, TENSORRT), varied_images(pruned.vit, 16).numpy())
+    assert report.passed, report.checks
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("flavour", TENSORRT.flavours)
+@pytest.mark.parametrize("target", [TENSORRT_FP16, TENSORRT_INT8], ids=lambda target: target.name)
+def test_parity_of_a_star_in_lower_precision(target: Target, flavour: str) -> None:
+    pruned = a_star(flavour=flavour)
+    images = varied_images(pruned.vit, 64).numpy()
+    report = check(pruned, lowered(pruned, target, images=images), images, target=target)
     assert report.passed, report.checks
 
 

@@ -96,3 +96,18 @@ def test_other_modules_are_refused() -> None:
 def test_the_class_row_operator_is_well_formed() -> None:
     query, key = (torch.randn(2, 3, 5, 4, dtype=torch.float64, requires_grad=True) for _ in range(2))
     assert torch.autograd.gradcheck(lambda q, k: class_row(q, k, 0.5), (query, key))
+
+
+@pytest.mark.parametrize("name", ["vit_xsmall_patch16_clip_224", "eva_giant_patch14_clip_224"])
+def test_a_clip_tower_gives_an_embedding_until_it_gets_a_classifier(name: str) -> None:
+    tiny = {key: value for key, value in TINY.items() if key != "num_classes"}
+    assert adapt(timm.create_model(name, **tiny)).embeds
+    assert not adapt(timm.create_model(name, **TINY)).embeds
+    trained = timm.create_model(name, **tiny)
+    nn.init.normal_(trained.get_parameter("head.bias"))
+    assert not adapt(trained).embeds
+
+
+def test_a_tower_that_was_fine_tuned_on_labels_classifies() -> None:
+    model = timm.create_model("vit_base_patch32_clip_224.laion2b_ft_in1k", **{**TINY, "num_classes": 1000})
+    assert not adapt(model).embeds

@@ -8,7 +8,7 @@ from onnx import TensorProto
 
 from exporter.errors import ArtefactError, MissingDependencyError, UserError
 from exporter.runners.base import TensorInfo
-from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner, _told
 from tests.tiny_onnx import KEEP, WEIGHT, linear_classifier, pruned_classifier
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -131,3 +131,12 @@ def test_a_deployment_box_needs_neither_torch_nor_onnx() -> None:
     modules = "exporter.runners.onnxruntime_runner, exporter.parity, exporter.accuracy, exporter.benching"
     check = f"import sys, {modules}; sys.exit(bool({{'torch', 'onnx', 'onnxruntime'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
+
+
+def test_fp32_is_fp32_on_cuda_unless_tf32_is_asked_for() -> None:
+    providers = ("CUDAExecutionProvider", "CPUExecutionProvider")
+    assert _told(providers, tf32=False) == [
+        ("CUDAExecutionProvider", {"use_tf32": "0"}),
+        "CPUExecutionProvider",
+    ]
+    assert _told(providers, tf32=True)[0] == ("CUDAExecutionProvider", {"use_tf32": "1"})

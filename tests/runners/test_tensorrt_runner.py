@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from exporter.engines.manifest import Built, EngineManifest
-from exporter.errors import UserError
+from exporter.engines import loading
+from exporter.engines.loading import LoadedEngine
+from exporter.errors import ArtefactError, UserError
 from exporter.runners import tensorrt_runner
 from exporter.runners.tensorrt_runner import TensorRtRunner
+from tests.engines.fake_cuda import BUILT, manifest
 
-BUILT = Built("11.4.0", "13.0", "580", "GPU", "9.0")
+SHAPES = {"images": (-1, 3, 2, 2), "logits": (-1, 1)}
 
 
 @pytest.mark.skipif(importlib.util.find_spec("tensorrt") is not None, reason="TensorRT is here")
@@ -21,6 +23,10 @@ def test_without_tensorrt() -> None:
     runner = TensorRtRunner(Path("m.engine"), Path("m.onnx"))
     with pytest.raises(UserError, match="pip install tensorrt"):
         runner.__enter__()
+
+
+class PolygraphyException(Exception):  # noqa: N818  (its real name)
+    """What Polygraphy raises, after a line to its own log."""
 
 
 class FakePolygraphy:
@@ -46,37 +52,27 @@ class FakePolygraphy:
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Everything around the engine, replaced; what was made of it."""
-    there: dict[str, Any] = {"any_batch": False}
-    shapes = {"images": (-1, 3, 2, 2), "logits": (-1, 1)}
+    there: dict[str, Any] = {"any_batch": False, "log": SimpleNamespace(last="")}
     engine = SimpleNamespace(
         num_io_tensors=2,
-        get_tensor_name=lambda index: list(shapes)[index],
+        get_tensor_name=lambda index: list(SHAPES)[index],
         get_tensor_mode=lambda name: "IN" if name == "images" else "OUT",
-        get_tensor_shape=shapes.__getitem__,
+        get_tensor_shape=SHAPES.__getitem__,
         get_tensor_dtype=lambda name: "FLOAT",
     )
     trt = SimpleNamespace(
-        __version__="11.4.0",
-        Runtime=lambda log: SimpleNamespace(engine_host_code_allowed=False),
-        TensorIOMode=SimpleNamespace(INPUT="IN", OUTPUT="OUT"),
-        nptype=lambda dtype: np.float32,
+        TensorIOMode=SimpleNamespace(INPUT="IN", OUTPUT="OUT"), nptype=lambda dtype: np.float32
     )
+
+    def load(file: Path, onnx: Path, *, plugin: Path | None, name: str) -> LoadedEngine:
+        return LoadedEngine(name, trt, engine, there["log"], manifest(any_batch=there["any_batch"]))
 
     def runner(engine: Any, name: str) -> FakePolygraphy:
         there["runner"] = FakePolygraphy(engine, name)
         return there["runner"]
 
-    backend = SimpleNamespace(
-        get_trt_logger=lambda: None, EngineFromBytes=lambda content, runtime: lambda: engine, TrtRunner=runner
-    )
-    common = SimpleNamespace(BytesFromPath=lambda path: None)
-    manifest = lambda *_: EngineManifest(  # noqa: E731
-        "", "", "", "", "", False, (1, 8), there["any_batch"], "NONE", False, True, BUILT
-    )
-    monkeypatch.setattr(tensorrt_runner, "import_tensorrt", lambda: trt)
-    monkeypatch.setattr(tensorrt_runner, "_import_polygraphy", lambda: (backend, common))
-    monkeypatch.setattr(tensorrt_runner, "this_machine", lambda version: BUILT)
-    monkeypatch.setattr(tensorrt_runner, "check_manifest", manifest)
+    monkeypatch.setattr(tensorrt_runner, "load_engine", load)
+    monkeypatch.setattr(tensorrt_runner, "_import_polygraphy", lambda: (runner, PolygraphyException))
     return there
 
 
@@ -103,3 +99,65 @@ def test_any_batch_takes_the_next_profile(made: dict[str, Any]) -> None:
         assert made["runner"].profiles == [1]
         with pytest.raises(UserError, match="got 9"):
             runner.run(images(9))
+
+
+def refuse(*arguments: Any, **named: Any) -> None:
+    raise PolygraphyException("Invalid Context. See error log for details.")
+
+
+@pytest.mark.parametrize(
+    ("step", "said", "reason"),
+    [
+        ("activate", "", "Invalid Context"),
+        ("set_profile", "[E] no memory", "no memory"),
+        ("infer", "", "Invalid"),
+    ],
+)
+def test_what_polygraphy_refuses_is_one_line(
+    made: dict[str, Any], monkeypatch: pytest.MonkeyPatch, step: str, said: str, reason: str
+) -> None:
+    made["log"].last = said
+    monkeypatch.setattr(FakePolygraphy, step, refuse)
+    with pytest.raises(UserError, match=reason), TensorRtRunner(Path("m.engine"), Path("m.onnx")) as runner:
+        runner.run(images(8))
+
+
+def test_polygraphy_is_silent_and_its_exception_is_known() -> None:
+    logger = pytest.importorskip("polygraphy.logger").G_LOGGER
+    _, exception = tensorrt_runner._import_polygraphy()
+    with pytest.raises(exception, match="Invalid Engine"):
+        logger.critical("Invalid Engine or Context.")
+
+
+class RefusingRuntime:
+    """TensorRT's, with an engine that it does not take: it says why in the log, and gives None."""
+
+    engine_host_code_allowed = True
+
+    def __init__(self, log: Any) -> None:
+        self.log = log
+
+    def deserialize_cuda_engine(self, plan: bytes) -> None:
+        assert not self.engine_host_code_allowed
+        self.log.log("error", "[E] The engine plan file is not compatible with this version")
+
+
+def test_an_engine_that_does_not_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class ILogger:
+        ERROR, INTERNAL_ERROR = "error", "internal error"
+
+    (tmp_path / "m.engine").write_bytes(b"plan")
+    trt = SimpleNamespace(
+        __version__=BUILT.tensorrt,
+        ILogger=ILogger,
+        Runtime=RefusingRuntime,
+        init_libnvinfer_plugins=lambda log, namespace: True,
+    )
+    monkeypatch.setattr(loading, "import_tensorrt", lambda: trt)
+    monkeypatch.setattr(loading, "this_machine", lambda version: BUILT)
+    monkeypatch.setattr(loading, "check_manifest", lambda *_: manifest())
+    runner = TensorRtRunner(tmp_path / "m.engine", tmp_path / "m.onnx")
+    monkeypatch.setattr(tensorrt_runner, "_import_polygraphy", lambda: (None, PolygraphyException))
+    with pytest.raises(ArtefactError, match=r"plan file is not compatible.*star-export build"):
+        runner.__enter__()
+    assert not runner.active

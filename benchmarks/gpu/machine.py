@@ -1,0 +1,19 @@
+"""The GPU of this machine, for the scripts beside; without one each refuses in one line, with exit code 2."""
+
+import sys
+from collections.abc import Callable
+
+from exporter.engines.machine import this_machine
+from exporter.errors import UserError
+
+__all__ = ["on_a_gpu"]
+
+
+def on_a_gpu(run: Callable[[str], int]) -> int:
+    """Run with a line that describes the GPU; the exit code."""
+    try:
+        found = this_machine("")
+        return run(f"{found.gpu}, SM {found.sm}, driver {found.driver}, CUDA {found.cuda}")
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2

@@ -1,0 +1,47 @@
+"""DeiT on ONNX Runtime's CUDA provider, host to host; lowered once into a folder, and held to the provider."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from deits import deit, dense, prune, schedule
+
+from exporter.lowering.pipeline import lower, save_onnx
+from exporter.measuring import noise
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.runners.base import Runner
+from exporter.runners.choice import PROVIDERS
+from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runners.provider_check import require_provider
+from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16
+from exporter.tensor_names import IMAGES
+
+__all__ = ["MODES", "onnxruntime_runners"]
+
+MODES = ("fp32", "tf32", "fp16")
+CUDA = PROVIDERS["onnxruntime-cuda"]
+
+
+def onnxruntime_runners(
+    model: str, methods: Mapping[str, tuple[str, float]], mode: str, folder: Path
+) -> dict[str, Runner]:
+    """The dense model and a pruned one for each of `methods`, (method, rho) by name.
+
+    Raises:
+        UserError: The provider is not here, or a part of a model runs elsewhere.
+    """
+    paths = {"dense": _lowered(dense(model), mode, folder / f"{model}.dense.{mode}.onnx")}
+    for name, (method, rho) in methods.items():
+        pruned = prune(schedule(model, rho, method=method), model)
+        paths[name] = _lowered(pruned, mode, folder / f"{model}.{method}{rho:g}.{mode}.onnx")
+    feed = {IMAGES: noise(deit(model).spec, "float32", 1)}
+    for path in paths.values():
+        require_provider(path, CUDA, feed)
+    return {
+        name: OnnxRuntimeRunner(path, providers=CUDA, tf32=mode == "tf32") for name, path in paths.items()
+    }
+
+
+def _lowered(network: PrunedViT, mode: str, path: Path) -> Path:
+    if not path.is_file():
+        save_onnx(lower(network, ONNXRUNTIME_FP16 if mode == "fp16" else ONNXRUNTIME), path)
+    return path

@@ -1,0 +1,157 @@
+"""DeiT dense and pruned on a GPU, in turns: PyTorch or ONNX Runtime, every mode. Markdown on stdout.
+
+    PYTHONPATH=.:benchmarks python benchmarks/gpu/table.py pytorch --out build/gpu/pytorch
+
+Leaves a JSON record a model, mode and batch in --out; what is there is not measured again. Weights and images are
+noise: structure alone takes time. A mode that fails is a row that says why. Without a GPU it refuses with code 2.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from deits import MODELS, deit, dense, prune, schedule
+from machine import on_a_gpu
+
+from exporter.benchmark import Comparison, Throughput, compare_speed, throughput
+from exporter.engines.clocks import Clocks, read_clocks
+from exporter.measuring import noise
+from exporter.records import save_json
+from exporter.runners.base import Runner
+from exporter.schedule.macs import mean_macs
+from exporter.tensor_names import IMAGES
+
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+METHODS = {
+    "pytorch": {f"STAR {rho:g}": ("star", rho) for rho in (0.9, 0.7, 0.5)},
+    "onnxruntime": {"STAR 0.7": ("star", 0.7), "a-STAR 0.7": ("a-star", 0.7)},
+}
+# Of the paper's tables 1 and 8: PyTorch fp32 on an A100, batch 128, STAR at rho 0.7.
+PUBLISHED = {"deit_small_patch16_224": 2.04, "deit_base_patch16_224": 1.85}
+COLUMNS = ("model", "mode", "batch", "method", "img/s", "speed-up", "quartiles", "", "MACs", "E", "paper")
+COUNTED_IMAGES = 8
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model, mode and batch: every network's time, the pruned ones against the dense one; or why not."""
+
+    model: str
+    mode: str
+    batch: int
+    machine: str
+    clocks: Clocks
+    times: dict[str, Throughput]
+    comparisons: dict[str, Comparison]
+    error: str = ""
+
+
+def main() -> int:
+    """Measure what is missing and print the table; the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("runtime", choices=METHODS, help="What runs the networks.")
+    parser.add_argument("--models", nargs="*", default=list(MODELS), choices=MODELS, help="Which of them.")
+    parser.add_argument("--batches", type=int, nargs="*", default=list(BATCHES), help="Images a run.")
+    parser.add_argument("--modes", nargs="*", help="Some of them, by name; all by default.")
+    parser.add_argument("--rounds", type=int, default=20, help="Timed rounds.")
+    parser.add_argument("--out", type=Path, default=Path("build/gpu/table"), help="Where the records go.")
+    options = parser.parse_args()
+    return on_a_gpu(lambda machine: _table(options, machine))
+
+
+def _table(options: argparse.Namespace, machine: str) -> int:
+    failed = False
+    print(f"{options.runtime}, {machine}\n\n| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|", flush=True)
+    for model in options.models:
+        for mode in options.modes or _modes(options.runtime):
+            for batch in options.batches:
+                place = options.out / f"{model}.{mode.replace(', ', '-')}.batch{batch}.json"
+                if not place.is_file():
+                    save_json(_measured(options, machine, model, mode, batch), place)
+                row = json.loads(place.read_text(encoding="utf-8"))
+                failed |= bool(row["error"])
+                for cells in _cells(row):
+                    print(f"| {' | '.join(cells)} |", flush=True)
+    return int(failed)
+
+
+def _measured(options: argparse.Namespace, machine: str, model: str, mode: str, batch: int) -> Row:
+    methods = METHODS[options.runtime]
+    feed = {IMAGES: noise(deit(model).spec, "float32", batch)}
+    try:
+        runners = _runners(options, model, mode, batch)
+        times = throughput(runners, feed, batch=batch, rounds=options.rounds, warmup=5)
+    # A mode that cannot be compiled or run is a result, too; the sweep goes on.
+    except Exception as error:
+        why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        print(f"{model}, {mode}, batch {batch}: {why}", file=sys.stderr)
+        return Row(model, mode, batch, machine, read_clocks(), {}, {}, why)
+    clocks, whole = read_clocks(), dense(model).macs.total
+    against = {
+        name: compare_speed(times["dense"], times[name], (whole, _macs(model, *methods[name])))
+        for name in methods
+    }
+    return Row(model, mode, batch, machine, clocks, times, against)
+
+
+def _runners(options: argparse.Namespace, model: str, mode: str, batch: int) -> dict[str, Runner]:
+    """Imported where they are needed: each has a runtime of its own."""
+    methods = METHODS[options.runtime]
+    if options.runtime == "pytorch":
+        from torch_runners import torch_runners  # noqa: PLC0415
+
+        return torch_runners(model, methods, mode, batch)
+    from onnxruntime_runners import onnxruntime_runners  # noqa: PLC0415
+
+    return onnxruntime_runners(model, methods, mode, options.out)
+
+
+def _modes(runtime: str) -> tuple[str, ...]:
+    if runtime == "pytorch":
+        from torch_runners import MODES  # noqa: PLC0415
+    else:
+        from onnxruntime_runners import MODES  # noqa: PLC0415
+    return MODES
+
+
+def _macs(model: str, method: str, rho: float) -> int:
+    """Of an image; under a-STAR, useful ones in the mean over a few images of the same noise."""
+    pruned = prune(schedule(model, rho, method=method), model)
+    if method == "star":
+        return pruned.macs.total
+    images = torch.from_numpy(noise(pruned.vit.spec, "float32", COUNTED_IMAGES)).to(pruned.vit.device)
+    with torch.inference_mode():
+        return mean_macs(pruned.vit.spec, pruned.patches_left(images).numpy()).total
+
+
+def _cells(row: dict[str, object]) -> Iterator[list[str]]:
+    where = [str(row["model"]), str(row["mode"]), str(row["batch"])]
+    if row["error"]:
+        yield [*where, "failed", str(row["error"]), *[""] * (len(COLUMNS) - 5)]
+        return
+    times, comparisons = row["times"], row["comparisons"]
+    assert isinstance(times, dict) and isinstance(comparisons, dict)
+    for name, time in sorted(times.items(), key=lambda item: item[0] != "dense"):
+        rate = f"{time['images_per_s']:.1f}"
+        if name not in comparisons:
+            yield [*where, name, rate, *[""] * (len(COLUMNS) - 5)]
+            continue
+        found = comparisons[name]
+        low, high = found["quartiles"]
+        published = PUBLISHED.get(where[0]) if name == "STAR 0.7" else None
+        yield [
+            *(*where, name, rate, f"{found['speedup']:.3f}", f"{low:.3f} to {high:.3f}", found["verdict"]),
+            *(
+                f"{found['mac_ratio']:.3f}",
+                f"{found['efficiency']:.3f}",
+                f"{published:g}" if published else "",
+            ),
+        ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""DeiT in PyTorch on a GPU, eager or compiled, images already there: only logits travel, and end a run."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from deits import dense, prune, schedule
+from torch import Tensor, nn
+
+from exporter.measuring import noise
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.runners.base import Runner, TensorInfo
+from exporter.runners.torch_runner import TorchRunner
+from exporter.tensor_names import IMAGES, LOGITS
+
+__all__ = ["MODES", "torch_runners"]
+
+DEVICE = "cuda"
+# How it is run, and in which arithmetic.
+MODES = tuple(
+    f"{way}, {precision}" for precision in ("fp32", "tf32", "fp16") for way in ("eager", "compiled")
+)
+
+
+class Resident(nn.Module):
+    """A network with its images; what it is fed is not looked at."""
+
+    def __init__(self, network: Callable[[Tensor], Tensor], images: Tensor, precision: str) -> None:
+        super().__init__()
+        self.network, self.precision = network, precision
+        self.images = nn.Buffer(images)
+
+    def forward(self, feed: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Logits in float32."""
+        del feed
+        # Global, so it is set for every run; PyTorch's own default is fp32 for products, TF32 for convolutions.
+        precision = "tf32" if self.precision == "tf32" else "ieee"
+        torch.backends.cuda.matmul.fp32_precision = precision
+        torch.backends.cudnn.conv.fp32_precision = precision  # type: ignore[attr-defined]
+        with torch.autocast(DEVICE, torch.float16, enabled=self.precision == "fp16"):
+            return {LOGITS: self.network(self.images).float()}
+
+
+def torch_runners(
+    model: str, methods: Mapping[str, tuple[str, float]], mode: str, batch: int
+) -> dict[str, Runner]:
+    """The dense network and a pruned one for each of `methods`, (method, rho) by name."""
+    torch._dynamo.reset()
+    networks: dict[str, PrunedViT] = {"dense": dense(model)}
+    networks |= {name: prune(schedule(model, rho, method=m), model) for name, (m, rho) in methods.items()}
+    return {name: _runner(name, network, mode, batch) for name, network in networks.items()}
+
+
+def _runner(name: str, network: PrunedViT, mode: str, batch: int) -> Runner:
+    way, precision = mode.split(", ")
+    spec = network.vit.spec
+    images = torch.from_numpy(noise(spec, "float32", batch)).to(DEVICE)
+    ready: Callable[[Tensor], Tensor] = network.to(DEVICE).eval()
+    if way == "compiled":
+        ready = torch.compile(ready, dynamic=False)
+    inputs = [TensorInfo(IMAGES, ("batch", *spec.preprocessing.input_size), "float32")]
+    outputs = [TensorInfo(LOGITS, ("batch", spec.num_classes), "float32")]
+    return TorchRunner(Resident(ready, images, precision).eval(), inputs, outputs, name=name)

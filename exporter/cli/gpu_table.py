@@ -1,0 +1,64 @@
+"""The table of `bench` in the GPU's own time, and the columns that it shares with the other one."""
+
+import shlex
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from exporter.benchmark import Comparison
+    from exporter.benchmark.gpu_time import EngineBench, EnginesAtBatch, GpuTime
+
+__all__ = ["against_dense", "break_even_words", "print_gpu_time"]
+
+COLUMNS = ("batch", "model", "img/s", "GPU ms", "p99", "in", "out", "speed-up", "quartiles", "E", "")
+
+
+def print_gpu_time(result: "EngineBench") -> None:
+    """The table, the clocks, and the trtexec commands."""
+    from exporter.cli.output import print_lines, print_table  # noqa: PLC0415
+
+    title = f"GPU time by {result.timer}: compute, and the copies before and behind it, in ms"
+    print_table(title, COLUMNS, [row for each in result.batches for row in _gpu_rows(each)])
+    print_lines(_gpu_lines(result))
+
+
+def against_dense(comparison: "Comparison") -> tuple[str, str, str, str]:
+    """Speed-up, quartiles, E and verdict: the last columns of a pruned model's row."""
+    low, high = comparison.quartiles
+    speed = f"{comparison.speedup:.3f}"
+    return speed, f"{low:.3f} to {high:.3f}", f"{comparison.efficiency:.2f}", comparison.verdict
+
+
+def break_even_words(least: int | None) -> str:
+    """From which batch on pruning pays."""
+    if least is None:
+        return "pruning is not faster at the largest batch measured"
+    return f"pruning is faster from batch {least} on, of those measured"
+
+
+def _gpu_rows(at: "EnginesAtBatch") -> Iterator[tuple[str, ...]]:
+    yield (str(at.batch), "dense", *_gpu_speed(at.times.dense), "", "", "", "")
+    yield ("", "pruned", *_gpu_speed(at.times.pruned), *against_dense(at.comparison))
+
+
+def _gpu_speed(time: "GpuTime") -> tuple[str, ...]:
+    copies = (f"{each:.3f}" for each in (time.copy_in_ms, time.copy_out_ms))
+    compute = time.compute
+    return f"{compute.images_per_s:.1f}", f"{compute.median_ms:.3f}", f"{compute.p99_ms:.3f}", *copies
+
+
+def _gpu_lines(gpu: "EngineBench") -> Iterator[str]:
+    built = gpu.built
+    yield f"{built.gpu} (SM {built.sm}), driver {built.driver}, CUDA {built.cuda}, TensorRT {built.tensorrt}"
+    for at in gpu.batches:
+        now = at.clocks
+        clocks = f"SM {now.sm} of {now.most_sm}, memory {now.memory}, {now.power}, {now.temperature} °C"
+        yield f"clocks behind batch {at.batch}: {clocks}"
+        for role, time in (("dense", at.times.dense), ("pruned", at.times.pruned)):
+            if not time.cuda_graph:
+                yield f"{role} at batch {at.batch}: no CUDA graph could be captured, so kernels ran one by one"
+    yield f"in GPU time, {break_even_words(gpu.break_even_batch)}"
+    yield "the same with trtexec, which builds anew:"
+    for at in gpu.batches:
+        for time in (at.times.dense, at.times.pruned):
+            yield f"  {shlex.join(time.line)}"

@@ -1,0 +1,25 @@
+"""Write the source of the CdfRetain plugin, for a-STAR on TensorRT, and say how it is built.
+
+It comes with the package, so that the box with the GPU needs no checkout. rich is not needed either.
+"""
+
+import argparse
+from pathlib import Path
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="Where the source goes.")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write; 0."""
+    from exporter.engines.plugin_library import build_command, write_source  # noqa: PLC0415
+    from exporter.records import to_json  # noqa: PLC0415
+
+    write_source(arguments.out)
+    command = build_command(arguments.out)
+    print(to_json({"source": str(arguments.out), "command": command}) if arguments.json else command)
+    return 0
