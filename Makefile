@@ -19,7 +19,7 @@ demo: $(VENV)/.installed
 	$(BIN)/star-export compile --recipe engines/demo.toml --out build/demo
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check

@@ -1,7 +1,7 @@
 """Which of the runtimes and precisions that are installed serves a model fastest, within a loss of accuracy."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from exporter.benchmark.batch_sweep import resized
 from exporter.benchmark.timing import Clock, Ratio, ratio_of
 from exporter.calibration.images import ImageFolder
 from exporter.errors import RecipeError
-from exporter.lowering.pipeline import lower
+from exporter.lowering.pipeline import lower_each
 from exporter.progress import Silent, Stages
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.recipe import Recipe, needed
@@ -111,18 +111,15 @@ def choose(recipe: Recipe, max_drop: float | None = None, stages: Stages | None 
 
 
 def lower_all(
-    pair: Pair[PrunedViT], targets: Iterable[Target], input_dtype: str, images: Array | None
+    pair: Pair[PrunedViT], targets: Sequence[Target], input_dtype: str, images: Array | None
 ) -> dict[str, Pair[bytes]]:
     """Both models for each target, as ONNX files in memory; `images` are for the ranges of INT8."""
-    return {
-        target.name: Pair(
-            *(
-                lower(each, target, input_dtype, images).SerializeToString()
-                for each in (pair.dense, pair.pruned)
-            )
-        )
-        for target in targets
-    }
+
+    def files(pruned: PrunedViT) -> list[bytes]:
+        return [model.SerializeToString() for model in lower_each(pruned, targets, input_dtype, images)]
+
+    both = zip(files(pair.dense), files(pair.pruned), strict=True)
+    return {target.name: Pair(*each) for target, each in zip(targets, both, strict=True)}
 
 
 def measure_all(

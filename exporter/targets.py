@@ -76,7 +76,7 @@ ONNXRUNTIME = Target(
     name="onnxruntime-fp32",
     runtime="onnxruntime",
     precision="fp32",
-    flavours=("shrinking", "packed", "padded"),
+    flavours=("packed", "shrinking", "padded"),
     opset=23,  # the first with an Attention operator
     passes=(*_FUSED, "unsorted_top_k", "linear_as_gemm"),
 )

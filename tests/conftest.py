@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from jaxtyping import install_import_hook
 
 install_import_hook(["exporter.models", "exporter.pruning", "exporter.calibration"], "beartype.beartype")
@@ -14,6 +15,10 @@ from tests.vits import make_images, make_vit  # noqa: E402
 
 # Tiny models gain nothing from a second thread, and lose to it on a busy machine.
 torch.set_num_threads(1)
+
+# Tests share the machine with each other: how long one takes says nothing of what it tests.
+settings.register_profile("shared machine", deadline=None)
+settings.load_profile("shared machine")
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """The whole lowering on one page: export, the target's passes in order, metadata, verification."""
 
+import copy
 import logging
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,7 @@ from exporter.lowering.verify import verify
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import Target
 
-__all__ = ["INPUT_DTYPES", "PASSES", "lower", "save_onnx"]
+__all__ = ["INPUT_DTYPES", "PASSES", "lower", "lower_each", "save_onnx"]
 
 logger = logging.getLogger(__name__)
 
@@ -81,13 +83,45 @@ def lower(
         ModelError: The input dtype is unknown, the method is one that cannot be deployed, the model does not fit
             into one file, or INT8 has no images.
     """
-    if input_dtype not in INPUT_DTYPES:
-        raise ModelError("input", repr(input_dtype), " or ".join(INPUT_DTYPES))
-    if pruned.method == "a-star-batch":
-        raise ModelError("method", pruned.method, "star or a-star", "its counts depend on who shares a batch")
-    _check_size(pruned)
+    _check(pruned, input_dtype)
+    return _for_target(to_onnx(pruned, target.opset), pruned, target, input_dtype, images)
+
+
+def lower_each(
+    pruned: PrunedViT,
+    targets: Iterable[Target],
+    input_dtype: str = "float32",
+    images: np.ndarray[Any, Any] | None = None,
+) -> Iterator[onnx.ModelProto]:
+    """What `lower` gives for one target after the other; those of one opset share what torch exports."""
+    _check(pruned, input_dtype)
+    exports: dict[int, onnx.ModelProto] = {}
+    for target in targets:
+        if target.opset not in exports:
+            exports[target.opset] = to_onnx(pruned, target.opset)
+        yield _for_target(copy.deepcopy(exports[target.opset]), pruned, target, input_dtype, images)
+
+
+def save_onnx(model: onnx.ModelProto, path: Path) -> None:
+    """Write one file, weights inside, beside `path` and rename it.
+
+    Raises:
+        OutputError: The place cannot be written.
+    """
+    with written_beside(path) as partial:
+        partial.write_bytes(model.SerializeToString(deterministic=True))
+
+
+def _for_target(
+    exported: onnx.ModelProto,
+    pruned: PrunedViT,
+    target: Target,
+    input_dtype: str,
+    images: np.ndarray[Any, Any] | None,
+) -> onnx.ModelProto:
+    """All that comes after torch's export, whose tensors it takes over."""
     facts = Facts(pruned.vit.spec, pruned.schedule, pruned.flavour)
-    graph = gs.import_onnx(to_onnx(pruned, target.opset))
+    graph = gs.import_onnx(exported)
     names = (*target.passes, "uint8_input") if input_dtype == "uint8" else target.passes
     for name in names:
         changed = PASSES[name](graph, facts)
@@ -110,18 +144,12 @@ def _passed_again(model: onnx.ModelProto, target: Target, facts: Facts) -> onnx.
     return gs.export_onnx(graph.toposort())
 
 
-def save_onnx(model: onnx.ModelProto, path: Path) -> None:
-    """Write one file, weights inside, beside `path` and rename it.
-
-    Raises:
-        OutputError: The place cannot be written.
-    """
-    with written_beside(path) as partial:
-        partial.write_bytes(model.SerializeToString(deterministic=True))
-
-
-def _check_size(pruned: PrunedViT) -> None:
-    """Before the export, which would take minutes to find out; protobuf itself fails with no reason."""
+def _check(pruned: PrunedViT, input_dtype: str) -> None:
+    """Before the export, which would take minutes to find out that one file cannot hold the weights."""
+    if input_dtype not in INPUT_DTYPES:
+        raise ModelError("input", repr(input_dtype), " or ".join(INPUT_DTYPES))
+    if pruned.method == "a-star-batch":
+        raise ModelError("method", pruned.method, "star or a-star", "its counts depend on who shares a batch")
     weights = sum(value.nbytes for value in pruned.state_dict().values())
     if weights > LARGEST_WEIGHTS_BYTES:
         got = f"{weights / 1e9:.1f} GB of weights"

@@ -149,7 +149,7 @@ def test_compiling_a_star_for_a_mean_of_macs(
     flags = (*workplace.model, *SETTINGS, "--images", workplace.images, "--mac-reduction", "0.3")
     done = star_export(
         "compile",
-        *(*flags, "--method", "a-star", "--flavour", "packed"),
+        *(*flags, "--method", "a-star"),
         *("--rounds", "5", "--batch", "4", "--out", tmp_path / "out", "--json"),
     )
     assert done.code == 0, done.err

@@ -14,14 +14,15 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.retain.onnx_function import CDF_RETAIN
 from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
-from exporter.targets import ONNXRUNTIME
+from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, ONNXRUNTIME_INT8, Target
+from tests.lowering.models import FAMILIES, a_star, biased_vit, lowered
 from tests.pruning.test_adaptive import FLAVOURS, make_adaptive, varied_images
-from tests.vits import FAMILIES, make_vit
 
 # What a family adds is in its blocks, which the layouts share: a few kinds of block stand for all in the others.
-CASES = [(family, "shrinking") for family in FAMILIES]
+CASES = [(family, "packed") for family in FAMILIES]
 CASES += [
-    (family, "packed") for family in ("distilled", "registers", "qk norm", "eva02, joined, rotary", "lvvit")
+    (family, "shrinking")
+    for family in ("distilled", "registers", "qk norm", "eva02, joined, rotary", "lvvit")
 ]
 CASES += [(family, "padded") for family in ("distilled", "eva02, joined, rotary", "lvvit")]
 
@@ -29,11 +30,11 @@ CASES += [(family, "padded") for family in ("distilled", "eva02, joined, rotary"
 @pytest.mark.ort
 @pytest.mark.parametrize(("family", "flavour"), CASES)
 def test_onnx_runtime_computes_what_pytorch_does(family: str, flavour: str) -> None:
-    vit = make_vit(family)
-    pruned, images = make_adaptive(vit, flavour), varied_images(vit, 5)
+    pruned = a_star(family, flavour)
+    images = varied_images(pruned.vit, 5)
     with torch.inference_mode():
         expected = pruned(images).numpy()
-    with OnnxRuntimeRunner(lower(pruned, ONNXRUNTIME).SerializeToString(), name="lowered") as runner:
+    with OnnxRuntimeRunner(lowered(pruned).SerializeToString(), name="lowered") as runner:
         for batch in (images, images[:1]):
             logits = runner.run({"images": batch.numpy()})["logits"]
             assert np.abs(logits - expected[: len(batch)]).max() < 1e-4 * expected.std() + 1e-6
@@ -41,18 +42,27 @@ def test_onnx_runtime_computes_what_pytorch_does(family: str, flavour: str) -> N
 
 @pytest.mark.ort
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_parity_with_forced_survivors(tiny_vit: PrunableViT, flavour: str) -> None:
-    pruned = make_adaptive(tiny_vit, flavour)
-    report = check(pruned, lower(pruned, ONNXRUNTIME), varied_images(tiny_vit, 16).numpy())
+def test_parity_with_forced_survivors(flavour: str) -> None:
+    pruned = a_star(flavour=flavour)
+    report = check(pruned, lowered(pruned), varied_images(pruned.vit, 16).numpy())
     assert report.passed, report.checks
     assert len(report.layers) == len(pruned.schedule.pruning_layers)
     assert {each.name for each in report.checks} >= {"tracing_twin_is_shipped", "kept_sets", "forced_logits"}
 
 
 @pytest.mark.ort
-def test_forced_survivors_are_read(tiny_vit: PrunableViT) -> None:
-    pruned, images = make_adaptive(tiny_vit), varied_images(tiny_vit, 3).numpy()
-    model = lower(pruned, ONNXRUNTIME)
+@pytest.mark.parametrize("flavour", FLAVOURS)
+@pytest.mark.parametrize("target", [ONNXRUNTIME_FP16, ONNXRUNTIME_INT8], ids=lambda target: target.name)
+def test_parity_in_fewer_bits(target: Target, flavour: str) -> None:
+    pruned = a_star(flavour=flavour)
+    images = varied_images(pruned.vit, 64).numpy()
+    report = check(pruned, lowered(pruned, target), images, target=target)
+    assert report.passed, report.checks
+
+
+@pytest.mark.ort
+def test_forced_survivors_are_read() -> None:
+    model, images = lowered(a_star()), varied_images(a_star().vit, 3).numpy()
     with OnnxRuntimeRunner(tracing_twin(model).SerializeToString(), name="tracing") as runner:
         traced = runner.run({"images": images})
     logits = traced.pop("logits")
@@ -69,9 +79,9 @@ def retention_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
 
 
 @pytest.mark.parametrize("flavour", ["shrinking", "packed"])
-def test_one_node_a_layer_with_a_body_and_a_name_for_a_plugin(tiny_vit: PrunableViT, flavour: str) -> None:
-    pruned = make_adaptive(tiny_vit, flavour)
-    model = lower(pruned, ONNXRUNTIME)
+def test_one_node_a_layer_with_a_body_and_a_name_for_a_plugin(flavour: str) -> None:
+    pruned = a_star(flavour=flavour)
+    model = lowered(pruned)
     nodes = retention_nodes(model)
     assert [node.op_type for node in nodes] == [CDF_RETAIN] * len(pruned.schedule.pruning_layers)
     attributes = {each.name: onnx.helper.get_attribute_value(each) for each in nodes[1].attribute}
@@ -84,8 +94,8 @@ def test_one_node_a_layer_with_a_body_and_a_name_for_a_plugin(tiny_vit: Prunable
     assert [node.output[0] for node in nodes] == ["keep_01", "keep_02", "keep_04"]
 
 
-def test_the_padded_flavour_is_static_and_standard(tiny_vit: PrunableViT) -> None:
-    model = lower(make_adaptive(tiny_vit, "padded"), ONNXRUNTIME)
+def test_the_padded_flavour_is_static_and_standard() -> None:
+    model = lowered(a_star(flavour="padded"))
     assert not retention_nodes(model)
     assert not model.functions
     assert {each.domain for each in model.opset_import} <= {"", "com.microsoft"}
@@ -93,12 +103,10 @@ def test_the_padded_flavour_is_static_and_standard(tiny_vit: PrunableViT) -> Non
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_the_bytes_are_the_same_twice(tiny_vit: PrunableViT, flavour: str) -> None:
-    one, other = (
-        lower(make_adaptive(tiny_vit, flavour), ONNXRUNTIME).SerializeToString(deterministic=True)
-        for _ in range(2)
-    )
-    assert one == other
+def test_the_bytes_are_the_same_twice(flavour: str) -> None:
+    again = lower(make_adaptive(biased_vit(), flavour), ONNXRUNTIME)
+    shared = lowered(a_star(flavour=flavour))
+    assert again.SerializeToString(deterministic=True) == shared.SerializeToString(deterministic=True)
 
 
 def test_a_count_for_a_batch_is_not_deployed(tiny_vit: PrunableViT) -> None:

@@ -11,7 +11,7 @@ import torch
 from exporter.checking import check
 from exporter.lowering.pipeline import lower
 from exporter.targets import ONNXRUNTIME_FP16, OPENVINO, TENSORRT_FP16, Target
-from tests.lowering.test_fuse_attention import pruned_of
+from tests.lowering.models import RATES, lowered, pruned_of, star
 from tests.vits import make_vit, random_images
 
 FP32, FP16, BF16 = (getattr(onnx.TensorProto, name) for name in ("FLOAT", "FLOAT16", "BFLOAT16"))
@@ -29,7 +29,7 @@ def kinds_of(model: onnx.ModelProto) -> dict[str, int]:
 
 @BOTH
 def test_no_node_mixes_precisions(target: Target) -> None:
-    model = lower(pruned_of(make_vit()), target)
+    model = lowered(star(), target)
     kinds = kinds_of(model)
     for node in model.graph.node:
         floats = {kinds[name] for name in (*node.input, *node.output) if kinds.get(name) in FLOATS}
@@ -38,11 +38,11 @@ def test_no_node_mixes_precisions(target: Target) -> None:
 
 @BOTH
 def test_scores_and_norms_are_fp32_and_matrices_fp16(target: Target) -> None:
-    model = lower(pruned_of(make_vit()), target)
+    model = lowered(star(), target)
     kinds = kinds_of(model)
     by_op = {op: [n for n in model.graph.node if n.op_type == op] for op in ("LayerNormalization", "TopK")}
     assert all(kinds[node.output[0]] == FP32 for node in by_op["LayerNormalization"])
-    assert [kinds[node.input[0]] for node in by_op["TopK"]] == [FP32, onnx.TensorProto.INT64] * 2
+    assert [kinds[node.input[0]] for node in by_op["TopK"]] == [FP32, onnx.TensorProto.INT64] * len(RATES)
     assert {kinds[name] for name in kinds if name.startswith("class_row_") and "/" not in name} == {FP32}
     assert {kinds[name] for name in ("images", "logits")} == {FP32}
     matrices = [t for t in model.graph.initializer if len(t.dims) == 2 and min(t.dims) >= 32]
@@ -51,7 +51,7 @@ def test_scores_and_norms_are_fp32_and_matrices_fp16(target: Target) -> None:
 
 def test_bf16_is_the_same_graph() -> None:
     models = [
-        lower(pruned_of(make_vit()), replace(OPENVINO, passes=(*OPENVINO.passes, f"to_{half}")))
+        lowered(star(), replace(OPENVINO, passes=(*OPENVINO.passes, f"to_{half}")))
         for half in ("fp16", "bf16")
     ]
     fp16, bf16 = (Counter(node.op_type for node in model.graph.node) for model in models)
@@ -64,10 +64,9 @@ def test_bf16_is_the_same_graph() -> None:
 @pytest.mark.ort
 @pytest.mark.parametrize("family", ["vit", "registers", "qk norm", "lvvit", "dinov3"])
 def test_it_is_the_reference_to_fp16_tolerance(family: str, target: Target) -> None:
-    vit = make_vit(family)
-    pruned = pruned_of(vit)
-    model = lower(pruned, target)
-    report = check(pruned, model, random_images(vit, 16).numpy(), target=target)
+    pruned = star(family, "intra")
+    model = lowered(pruned, target)
+    report = check(pruned, model, random_images(pruned.vit, 16).numpy(), target=target)
     assert report.passed, report.checks
     assert report.kept_set_overlap is not None
     assert report.kept_set_overlap > 0.9

@@ -10,54 +10,52 @@ import torch
 
 from exporter.calibration.pixels import normalise
 from exporter.errors import ModelError
-from exporter.lowering.pipeline import lower, save_onnx
-from exporter.models.base import PrunableViT
+from exporter.lowering import pipeline
+from exporter.lowering.pipeline import lower, lower_each, save_onnx
+from exporter.lowering.twins import tracing_twin
 from exporter.models.registry import ModelRequest, describe
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Preprocessing, Schedule, from_json
 from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
-from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
-from exporter.targets import ONNXRUNTIME
+from exporter.schedule.plan import keep_everything
+from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, TENSORRT
 from exporter.tensor_names import KEY_PREFIX
-from tests.vits import FAMILIES, make_vit, random_images
+from tests.lowering.models import FAMILIES, biased_vit, dense, exported, lowered, pruned_of, run, star
+from tests.vits import random_images
 
-RATES = {1: 0.8, 2: 0.7, 4: 0.5}
-
-
-def make_pruned(vit: PrunableViT, scorer: str = "fused") -> PrunedViT:
-    inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
-    return PrunedViT(vit, manual_schedule(vit.spec, RATES, ScheduleSettings(scorer)), inter)
-
-
-def run(model: onnx.ModelProto, images: np.ndarray) -> np.ndarray:
-    with OnnxRuntimeRunner(model.SerializeToString(), name="lowered") as runner:
-        return runner.run({"images": images})["logits"]
+SCORED = [(family, "fused") for family in FAMILIES]
+SCORED += [("vit", scorer) for scorer in ("intra", "inter", "random")]
 
 
 @pytest.mark.ort
 @pytest.mark.parametrize("family", FAMILIES)
 def test_onnx_runtime_computes_what_pytorch_does(family: str) -> None:
-    vit = make_vit(family)
-    for pruned in (make_pruned(vit), PrunedViT(vit, keep_everything(vit.spec))):
-        model = lower(pruned, ONNXRUNTIME)
-        for batch in (1, 3):
-            images = random_images(vit, batch)
-            with torch.inference_mode():
-                expected = pruned(images).numpy()
-            assert np.abs(run(model, images.numpy()) - expected).max() < 1e-4 * expected.std() + 1e-6
+    for pruned in (star(family), dense(family)):
+        with OnnxRuntimeRunner(lowered(pruned).SerializeToString(), name="lowered") as runner:
+            for batch in (1, 3):
+                images = random_images(pruned.vit, batch)
+                with torch.inference_mode():
+                    expected = pruned(images).numpy()
+                logits = runner.run({"images": images.numpy()})["logits"]
+                assert np.abs(logits - expected).max() < 1e-4 * expected.std() + 1e-6
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize("scorer", ["intra", "inter", "random"])
-def test_every_scorer_is_lowered(tiny_vit: PrunableViT, scorer: str) -> None:
-    pruned, images = make_pruned(tiny_vit, scorer), random_images(tiny_vit, 2)
+@pytest.mark.parametrize(("family", "scorer"), SCORED)
+def test_onnx_runtime_decides_as_pytorch_does(family: str, scorer: str) -> None:
+    pruned = star(family, scorer)
+    images = random_images(pruned.vit, 3)
     with torch.inference_mode():
-        expected = pruned(images).numpy()
-    np.testing.assert_allclose(run(lower(pruned, ONNXRUNTIME), images.numpy()), expected, atol=1e-4)
+        trace = pruned.trace(images)
+    results = run(tracing_twin(lowered(pruned)), images.numpy())
+    logits = trace.logits.numpy()
+    assert np.abs(results["logits"] - logits).max() < 1e-4 * logits.std() + 1e-6
+    for layer, kept in trace.kept.items():
+        np.testing.assert_array_equal(results[f"keep_{layer + 1:02d}"], kept.index.numpy())
 
 
-def test_the_graph_prunes_where_the_schedule_does(tiny_vit: PrunableViT) -> None:
-    model = lower(make_pruned(tiny_vit), ONNXRUNTIME)
+def test_the_graph_prunes_where_the_schedule_does() -> None:
+    model = lowered(star())
     operators = Counter(node.op_type for node in model.graph.node)
     assert operators["TopK"] == 2 * 3
     assert {node.domain for node in model.graph.node} == {""}
@@ -67,16 +65,16 @@ def test_the_graph_prunes_where_the_schedule_does(tiny_vit: PrunableViT) -> None
     assert "keep_03" not in names
 
 
-def test_the_dense_graph_scores_nothing(tiny_vit: PrunableViT) -> None:
-    model = lower(PrunedViT(tiny_vit, keep_everything(tiny_vit.spec)), ONNXRUNTIME)
+def test_the_dense_graph_scores_nothing() -> None:
+    model = lowered(dense())
     operators = Counter(node.op_type for node in model.graph.node)
     assert operators["TopK"] == operators["GatherND"] == 0
     assert operators["Softmax"] == 0
-    assert operators["Attention"] == tiny_vit.spec.depth
+    assert operators["Attention"] == dense().vit.spec.depth
 
 
-def test_every_size_but_the_batch_is_static(tiny_vit: PrunableViT) -> None:
-    model = onnx.shape_inference.infer_shapes(lower(make_pruned(tiny_vit), ONNXRUNTIME), data_prop=True)
+def test_every_size_but_the_batch_is_static() -> None:
+    model = onnx.shape_inference.infer_shapes(lowered(star()), data_prop=True)
     for value in (*model.graph.value_info, *model.graph.input, *model.graph.output):
         dynamic = [d.dim_param for d in value.type.tensor_type.shape.dim if not d.HasField("dim_value")]
         # Linear layers see the tokens of all images as one matrix.
@@ -84,38 +82,51 @@ def test_every_size_but_the_batch_is_static(tiny_vit: PrunableViT) -> None:
 
 
 @pytest.mark.ort
-def test_uint8_input_holds_the_normalisation(tiny_vit: PrunableViT) -> None:
-    pruned = make_pruned(tiny_vit)
+def test_uint8_input_holds_the_normalisation() -> None:
+    pruned = star()
     pixels = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
     with torch.inference_mode():
-        expected = pruned(normalise(pixels, tiny_vit.spec.preprocessing)).numpy()
-    model = lower(pruned, ONNXRUNTIME, "uint8")
+        expected = pruned(normalise(pixels, pruned.vit.spec.preprocessing)).numpy()
+    model = lowered(pruned, input_dtype="uint8")
     assert model.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.UINT8
-    np.testing.assert_allclose(run(model, pixels.numpy()), expected, atol=1e-4)
+    np.testing.assert_allclose(run(model, pixels.numpy())["logits"], expected, atol=1e-4)
 
 
-def test_metadata_says_what_the_file_is(tiny_vit: PrunableViT) -> None:
-    pruned = make_pruned(tiny_vit)
-    properties = {p.key: p.value for p in lower(pruned, ONNXRUNTIME).metadata_props}
+def test_metadata_says_what_the_file_is() -> None:
+    pruned = star()
+    properties = {p.key: p.value for p in lowered(pruned).metadata_props}
     assert from_json(Schedule, properties[f"{KEY_PREFIX}schedule"], source="") == pruned.schedule
     preprocessing = from_json(Preprocessing, properties[f"{KEY_PREFIX}preprocessing"], source="")
-    assert preprocessing == tiny_vit.spec.preprocessing
-    assert properties[f"{KEY_PREFIX}weights_sha256"] == tiny_vit.weights_sha256
+    assert preprocessing == pruned.vit.spec.preprocessing
+    assert properties[f"{KEY_PREFIX}weights_sha256"] == pruned.vit.weights_sha256
     assert properties[f"{KEY_PREFIX}method"] == "star"
 
 
 def test_the_same_model_gives_the_same_bytes_without_a_path(tmp_path: Path) -> None:
-    for name in ("a.onnx", "b.onnx"):
-        save_onnx(lower(make_pruned(make_vit()), ONNXRUNTIME), tmp_path / name)
+    save_onnx(lower(pruned_of(biased_vit()), ONNXRUNTIME), tmp_path / "a.onnx")
+    save_onnx(lowered(star()), tmp_path / "b.onnx")
     content = (tmp_path / "a.onnx").read_bytes()
     assert content == (tmp_path / "b.onnx").read_bytes()
     assert b".py" not in content
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.onnx", "b.onnx"]
 
 
-def test_an_unknown_input_is_refused(tiny_vit: PrunableViT) -> None:
+def test_targets_of_one_opset_share_an_export_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    targets, opsets = (ONNXRUNTIME, TENSORRT, ONNXRUNTIME_FP16, ONNXRUNTIME), list[int]()
+
+    def to_onnx(pruned: PrunedViT, opset: int) -> onnx.ModelProto:
+        opsets.append(opset)
+        return exported(pruned, opset)
+
+    monkeypatch.setattr(pipeline, "to_onnx", to_onnx)
+    models = list(lower_each(star(), targets))
+    assert opsets == [23, 20]
+    assert models == [lowered(star(), target) for target in targets]
+
+
+def test_an_unknown_input_is_refused() -> None:
     with pytest.raises(ModelError, match="float32 or uint8"):
-        lower(make_pruned(tiny_vit), ONNXRUNTIME, "float16")
+        lower(star(), ONNXRUNTIME, "float16")
 
 
 def test_a_model_that_one_file_cannot_hold_is_refused_before_the_export() -> None:

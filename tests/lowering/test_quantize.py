@@ -8,12 +8,11 @@ import pytest
 import torch
 
 from exporter.errors import ModelError
-from exporter.lowering.pipeline import lower
 from exporter.runners.choice import on_this_cpu, runner_for, why_not
 from exporter.targets import ONNXRUNTIME_INT8, OPENVINO_INT8, TENSORRT_INT8, Target
-from tests.lowering.test_fuse_attention import pruned_of
+from tests.lowering.models import lowered, star
 from tests.lowering.test_half_precision import FLOATS, FP16, FP32, kinds_of
-from tests.vits import make_vit, random_images
+from tests.vits import random_images
 
 pytestmark = pytest.mark.ort
 
@@ -22,14 +21,14 @@ pytestmark = pytest.mark.ort
 def test_every_linear_layer_of_a_block_is_int8_and_the_numbers_close(target: Target) -> None:
     if target is OPENVINO_INT8 and (reason := why_not(target)):
         pytest.skip(reason)
-    vit = make_vit()
-    pruned, images = pruned_of(vit), random_images(vit, 16)
-    model = lower(pruned, target, images=images.numpy())
+    pruned = star()
+    images = random_images(pruned.vit, 16)
+    model = lowered(pruned, target, images=images.numpy())
     operators = Counter(node.op_type for node in model.graph.node)
     product = "MatMulInteger" if target.quantization == "dynamic" else "QuantizeLinear"
     # ONNX Runtime's form has query, key and value apart; TensorRT's keeps the convolution of the patches.
     layers, embeddings = {"onnxruntime": (6, 1), "openvino": (4, 1), "tensorrt": (4, 0)}[target.runtime]
-    assert operators[product] == layers * vit.spec.depth + embeddings
+    assert operators[product] == layers * pruned.vit.spec.depth + embeddings
     assert operators["Conv"] == 1 - embeddings
     with torch.inference_mode():
         expected = pruned(images).numpy()
@@ -40,8 +39,7 @@ def test_every_linear_layer_of_a_block_is_int8_and_the_numbers_close(target: Tar
 
 
 def test_weights_have_a_scale_for_each_column() -> None:
-    vit = make_vit()
-    model = lower(pruned_of(vit), ONNXRUNTIME_INT8)
+    model = lowered(star(), ONNXRUNTIME_INT8)
     values = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type == "MatMulInteger":
@@ -53,12 +51,12 @@ def test_weights_have_a_scale_for_each_column() -> None:
 @pytest.mark.parametrize("target", [OPENVINO_INT8, TENSORRT_INT8], ids=lambda target: target.name)
 def test_ranges_need_images(target: Target) -> None:
     with pytest.raises(ModelError, match=r"INT8 \| got no images"):
-        lower(pruned_of(make_vit()), target)
+        lowered(star(), target)
 
 
 def for_tensorrt(family: str = "vit") -> onnx.ModelProto:
-    vit = make_vit(family)
-    return lower(pruned_of(vit), TENSORRT_INT8, images=random_images(vit, 8).numpy())
+    pruned = star(family)
+    return lowered(pruned, TENSORRT_INT8, images=random_images(pruned.vit, 8).numpy())
 
 
 @pytest.mark.parametrize("family", ["vit", "lvvit"])

@@ -47,7 +47,7 @@ def selection(patches: int, k: int, prefix: int) -> bytes:
 
 
 @pytest.mark.ort
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_ties_go_to_the_lower_position_and_survivors_ascend(data: st.DataObject) -> None:
     patches = data.draw(st.integers(1, 40))

@@ -1,5 +1,7 @@
 """What is lowered for TensorRT, as far as ONNX Runtime and the graph can tell."""
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx
 import pytest
@@ -7,13 +9,12 @@ import torch
 
 from exporter.checking import check
 from exporter.errors import ModelError
-from exporter.lowering.pipeline import lower
-from exporter.models.base import PrunableViT
+from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import TENSORRT, TENSORRT_FP16, TENSORRT_INT8, Target
 from exporter.tensor_names import context_name
-from tests.lowering.test_pipeline import make_pruned, run
-from tests.pruning.test_adaptive import make_adaptive, varied_images
-from tests.vits import FAMILIES, make_vit, random_images
+from tests.lowering.models import FAMILIES, a_star, lowered, run, star
+from tests.pruning.test_adaptive import varied_images
+from tests.vits import random_images
 
 # Of ONNX's operators, those that onnx-tensorrt's list of supported operators has and that a ViT needs.
 NOT_FOR_TENSORRT = {"Attention", "ScatterND", "Loop", "If", "NonZero", "Compress"}
@@ -22,40 +23,40 @@ NOT_FOR_TENSORRT = {"Attention", "ScatterND", "Loop", "If", "NonZero", "Compress
 @pytest.mark.ort
 @pytest.mark.parametrize("family", FAMILIES)
 def test_onnx_runtime_computes_what_pytorch_does(family: str) -> None:
-    vit = make_vit(family)
-    pruned, images = make_pruned(vit), random_images(vit, 2)
+    pruned = star(family)
+    images = random_images(pruned.vit, 2)
     with torch.inference_mode():
         expected = pruned(images).numpy()
-    got = run(lower(pruned, TENSORRT), images.numpy())
+    got = run(lowered(pruned, TENSORRT), images.numpy())["logits"]
     assert np.abs(got - expected).max() < 1e-4 * expected.std() + 1e-6
 
 
 @pytest.mark.ort
 @pytest.mark.parametrize("flavour", TENSORRT.flavours)
-def test_parity_of_a_star(tiny_vit: PrunableViT, flavour: str) -> None:
-    pruned = make_adaptive(tiny_vit, flavour)
-    report = check(pruned, lower(pruned, TENSORRT), varied_images(tiny_vit, 16).numpy())
+def test_parity_of_a_star(flavour: str) -> None:
+    pruned = a_star(flavour=flavour)
+    report = check(pruned, lowered(pruned, TENSORRT), varied_images(pruned.vit, 16).numpy())
     assert report.passed, report.checks
 
 
 @pytest.mark.ort
 @pytest.mark.parametrize("flavour", TENSORRT.flavours)
 @pytest.mark.parametrize("target", [TENSORRT_FP16, TENSORRT_INT8], ids=lambda target: target.name)
-def test_parity_of_a_star_in_lower_precision(tiny_vit: PrunableViT, target: Target, flavour: str) -> None:
-    pruned, images = make_adaptive(tiny_vit, flavour), varied_images(tiny_vit, 16).numpy()
-    report = check(pruned, lower(pruned, target, images=images), images, target=target)
+def test_parity_of_a_star_in_lower_precision(target: Target, flavour: str) -> None:
+    pruned = a_star(flavour=flavour)
+    images = varied_images(pruned.vit, 64).numpy()
+    report = check(pruned, lowered(pruned, target, images=images), images, target=target)
     assert report.passed, report.checks
 
 
-@pytest.mark.parametrize("make", [make_pruned, lambda vit: make_adaptive(vit, "padded")])
-def test_the_graph_is_what_its_fusions_and_its_parser_want(tiny_vit: PrunableViT, make: object) -> None:
-    assert callable(make)
-    model = lower(make(tiny_vit), TENSORRT)
+@pytest.mark.parametrize("make", [star, lambda: a_star(flavour="padded")], ids=["star", "a-star"])
+def test_the_graph_is_what_its_fusions_and_its_parser_want(make: Callable[[], PrunedViT]) -> None:
+    model = lowered(make(), TENSORRT)
     assert [(each.domain, each.version) for each in model.opset_import] == [("", 20)]
     assert not model.functions
     assert not {node.op_type for node in model.graph.node} & NOT_FOR_TENSORRT
     by_name = {node.name: node for node in model.graph.node}
-    for block in range(1, tiny_vit.spec.depth + 1):
+    for block in range(1, make().vit.spec.depth + 1):
         softmax = by_name[f"{context_name(block)}/softmax"]
         readers = [node.op_type for node in model.graph.node if softmax.output[0] in node.input]
         assert readers == ["MatMul"]

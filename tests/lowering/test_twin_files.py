@@ -6,23 +6,21 @@ import numpy as np
 import onnx
 import pytest
 
-from exporter import api
-from exporter.lowering.pipeline import lower, save_onnx
+from exporter.lowering.pipeline import save_onnx
 from exporter.lowering.twin_files import LEAST_BYTES, save_twins
-from exporter.models.base import PrunableViT
 from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
-from exporter.targets import ONNXRUNTIME
-from tests.pruning.test_adaptive import make_adaptive, varied_images
+from tests.lowering.models import a_star, dense, lowered
+from tests.pruning.test_adaptive import varied_images
 
 
-def shipped(vit: PrunableViT, folder: Path) -> tuple[onnx.ModelProto, Path]:
-    model, path = lower(make_adaptive(vit), ONNXRUNTIME), folder / "m.onnx"
+def shipped(folder: Path) -> tuple[onnx.ModelProto, Path]:
+    model, path = lowered(a_star()), folder / "m.onnx"
     save_onnx(model, path)
     return model, path
 
 
-def test_no_large_tensor_is_written_twice(tiny_vit: PrunableViT, tmp_path: Path) -> None:
-    model, path = shipped(tiny_vit, tmp_path)
+def test_no_large_tensor_is_written_twice(tmp_path: Path) -> None:
+    model, path = shipped(tmp_path)
     content = path.read_bytes()
     weights = {tensor.name: tensor.raw_data for tensor in model.graph.initializer}
     for name in save_twins(model, path).values():
@@ -38,10 +36,10 @@ def test_no_large_tensor_is_written_twice(tiny_vit: PrunableViT, tmp_path: Path)
 
 
 @pytest.mark.ort
-def test_the_tracing_twin_computes_what_is_shipped(tiny_vit: PrunableViT, tmp_path: Path) -> None:
-    model, path = shipped(tiny_vit, tmp_path)
+def test_the_tracing_twin_computes_what_is_shipped(tmp_path: Path) -> None:
+    model, path = shipped(tmp_path)
     names = save_twins(model, path)
-    images = {"images": varied_images(tiny_vit, 3).numpy()}
+    images = {"images": varied_images(a_star().vit, 3).numpy()}
     with OnnxRuntimeRunner(path) as one, OnnxRuntimeRunner(tmp_path / names["tracing"]) as other:
         traced = other.run(images)
         np.testing.assert_array_equal(one.run(images)["logits"], traced.pop("logits"))
@@ -49,7 +47,7 @@ def test_the_tracing_twin_computes_what_is_shipped(tiny_vit: PrunableViT, tmp_pa
         assert {info.name for info in forced.inputs} == {"images", *traced}
 
 
-def test_a_dense_model_has_none(tiny_vit: PrunableViT, tmp_path: Path) -> None:
-    model = lower(api.dense(tiny_vit), ONNXRUNTIME)
+def test_a_dense_model_has_none(tmp_path: Path) -> None:
+    model = lowered(dense())
     save_onnx(model, tmp_path / "d.onnx")
     assert save_twins(model, tmp_path / "d.onnx") == {}

@@ -53,7 +53,7 @@ def test_an_image_is_classified_as_it_is_alone(family: str, flavour: str) -> Non
             torch.testing.assert_close(together.logits[image], alone.logits[0], rtol=1e-5, atol=1e-5)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.integers(0, 15), min_size=1, max_size=6), st.sampled_from(FLAVOURS))
 def test_company_changes_nothing(company: list[int], flavour: str) -> None:
     vit = make_vit()

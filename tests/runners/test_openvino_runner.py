@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 
 from exporter.errors import ArtefactError, MissingDependencyError, UserError
-from exporter.lowering.pipeline import lower
 from exporter.runners import openvino_runner
 from exporter.runners.base import TensorInfo
 from exporter.runners.openvino_runner import OpenVinoRunner
-from tests.lowering.test_fuse_attention import pruned_of
+from tests.lowering.models import lowered, star
 from tests.tiny_onnx import WEIGHT, linear_classifier
-from tests.vits import make_vit, random_images
+from tests.vits import random_images
 
 
 def needs_openvino() -> None:
@@ -43,9 +42,8 @@ def test_it_counts_the_precisions_that_ran() -> None:
     needs_openvino()
     from exporter.targets import OPENVINO, OPENVINO_INT8  # noqa: PLC0415
 
-    vit = make_vit()
     for target, precision, there in ((OPENVINO, "i8", False), (OPENVINO_INT8, "i8", True)):
-        model = lower(pruned_of(vit), target, images=random_images(vit, 8).numpy())
+        model = lowered(star(), target, images=random_images(star().vit, 8).numpy())
         with OpenVinoRunner(model.SerializeToString()) as runner:
             assert (precision in runner.executed_precisions()) == there
 

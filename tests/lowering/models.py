@@ -1,0 +1,106 @@
+"""The models that lowering is tested on: torch exports each of them once an opset, whatever is made of it then."""
+
+from functools import cache
+from unittest.mock import patch
+
+import numpy as np
+import onnx
+from torch import nn
+
+from exporter.lowering import pipeline
+from exporter.lowering.to_onnx import to_onnx
+from exporter.models.base import PrunableViT
+from exporter.models.registry import adapt
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
+from exporter.targets import ONNXRUNTIME, Target
+from tests import vits
+from tests.pruning.test_adaptive import RATES, make_adaptive
+
+__all__ = [
+    "FAMILIES",
+    "RATES",
+    "a_star",
+    "biased_vit",
+    "dense",
+    "exported",
+    "lowered",
+    "pruned_of",
+    "run",
+    "star",
+]
+
+# A DeiT is a ViT by another name: the same modules.
+FAMILIES = tuple(family for family in vits.FAMILIES if family != "deit")
+
+
+def biased_vit(family: str = "vit") -> PrunableViT:
+    """Every bias of the network is seeded too: a pass that loses one changes the logits."""
+    model = vits.make_model(family)
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            nn.init.normal_(parameter, std=0.3)
+    return adapt(model, name="tiny")
+
+
+def pruned_of(vit: PrunableViT, scorer: str = "fused") -> PrunedViT:
+    """STAR of a model of the test's own."""
+    inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
+    settings = ScheduleSettings(scorer, alpha=0.5)  # the default hears little of the image
+    return PrunedViT(vit, manual_schedule(vit.spec, RATES, settings), inter).eval()
+
+
+def star(family: str = "vit", scorer: str = "fused") -> PrunedViT:
+    """A model for all tests to look at, and for none to change."""
+    return _shared(family, "star", scorer)
+
+
+def dense(family: str = "vit") -> PrunedViT:
+    """The same network unpruned."""
+    return _shared(family, "dense", "")
+
+
+def a_star(family: str = "vit", flavour: str = "packed") -> PrunedViT:
+    """The same network under a-STAR."""
+    return _shared(family, "a-star", flavour)
+
+
+def lowered(
+    pruned: PrunedViT,
+    target: Target = ONNXRUNTIME,
+    input_dtype: str = "float32",
+    images: np.ndarray | None = None,
+) -> onnx.ModelProto:
+    """What `lower` makes of a shared model."""
+    with patch.object(pipeline, "to_onnx", exported):
+        return pipeline.lower(pruned, target, input_dtype, images)
+
+
+def exported(pruned: PrunedViT, opset: int) -> onnx.ModelProto:
+    """What torch exported of a shared model: a copy for whoever asks."""
+    return onnx.load_model_from_string(_exported(pruned, opset))
+
+
+def run(model: onnx.ModelProto, images: np.ndarray) -> dict[str, np.ndarray]:
+    """What ONNX Runtime makes of images."""
+    with OnnxRuntimeRunner(model.SerializeToString(), name="lowered") as runner:
+        return runner.run({"images": images})
+
+
+@cache
+def _shared(family: str, method: str, detail: str) -> PrunedViT:
+    vit = _vit(family)
+    if method == "dense":
+        return PrunedViT(vit, keep_everything(vit.spec)).eval()
+    return pruned_of(vit, detail) if method == "star" else make_adaptive(vit, detail)
+
+
+@cache
+def _vit(family: str) -> PrunableViT:
+    return biased_vit(family)
+
+
+@cache
+def _exported(pruned: PrunedViT, opset: int) -> bytes:
+    return to_onnx(pruned, opset).SerializeToString()
