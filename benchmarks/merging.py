@@ -69,6 +69,8 @@ def attention(block: BlockParts, tokens: Tensor, size: Tensor) -> tuple[Tensor, 
 
 def merge(tokens: Tensor, size: Tensor, metric: Tensor, r: int) -> tuple[Tensor, Tensor]:
     """The class token, what of the first set is left, and the second set with what came to it."""
+    if not r:
+        return tokens, size
     metric = F.normalize(metric, dim=-1)
     best, partner = (metric[:, 2::2] @ metric[:, 1::2].transpose(1, 2)).max(dim=-1)
     order = best.topk(best.shape[1]).indices
@@ -77,7 +79,8 @@ def merge(tokens: Tensor, size: Tensor, metric: Tensor, r: int) -> tuple[Tensor,
     first, second = weighted[:, 2::2], weighted[:, 1::2]
     into = F.one_hot(partner.gather(1, gone), second.shape[1]).to(tokens.dtype)
     second = second + into.transpose(1, 2) @ rows(first, gone)
-    joined = torch.cat([weighted[:, :1], rows(first, stay), second], dim=1)
+    left = [rows(first, stay)] if stay.shape[1] else []
+    joined = torch.cat([weighted[:, :1], *left, second], dim=1)
     return joined[..., :-1] / joined[..., -1:], joined[..., -1:]
 
 

@@ -18,7 +18,7 @@ from exporter.errors import ArtefactError, UserError
 from exporter.files import sha256_of, written_beside
 from exporter.progress import Silent, Stages
 from exporter.records import ModelSpec, Schedule, load_json, save_json
-from exporter.targets import TENSORRT, Target
+from exporter.targets import TENSORRT, TENSORRT_8, Target
 from exporter.tensor_names import TWINS, keep_name, twin_path
 
 __all__ = ["BuiltEngine", "build_folder"]
@@ -53,7 +53,7 @@ def build_folder(
     verify_checksums(folder)
     _check_runtime(folder, files.target)
     trt = import_tensorrt()
-    _check_precision(files.target, trt.__version__)
+    _check_version(files.target, trt.__version__)
     here = this_machine(trt.__version__)
     if settings.plugin is not None:
         checked_library(settings.plugin, trt.__version__)
@@ -76,10 +76,11 @@ def _check_runtime(folder: Path, target: Target) -> None:
         raise ArtefactError(str(folder), f"models for {target.name}", expected, hint)
 
 
-def _check_precision(target: Target, version: str) -> None:
-    """8.6 takes precision from flags, not from the graph."""
-    if target.precision != "fp32" and major_version(version) < 9:
-        raise UserError(f"target {target.name}", f"TensorRT {version}", "10 or later", f"or {TENSORRT.name}")
+def _check_version(target: Target, version: str) -> None:
+    """8.6 takes precision from flags, not from the graph, and reads opset 17 at most."""
+    if target != TENSORRT_8 and major_version(version) < 9:
+        hint = f"or star-export compile --target {TENSORRT_8.name}"
+        raise UserError(f"target {target.name}", f"TensorRT {version}", "10 or later", hint)
 
 
 def _twins(pruned: Path, wanted: bool) -> Iterator[Path]:

@@ -70,6 +70,7 @@ def compile_model(
     """
     stages = stages or Silent()
     target_named(recipe.target).flavour(recipe.flavour)
+    target_named(recipe.target).check_method(recipe.method)
     writable_folder(out)
     if recipe.sweep:
         import_module("exporter.report.chart")  # what it needs is missing now, or not after hours of work

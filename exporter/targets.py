@@ -13,6 +13,7 @@ __all__ = [
     "OPENVINO_INT8",
     "TARGETS",
     "TENSORRT",
+    "TENSORRT_8",
     "TENSORRT_FP16",
     "TENSORRT_INT8",
     "Target",
@@ -27,7 +28,8 @@ class Target:
     `flavours` are the forms of a-STAR that the runtime takes, the one that suits it best first: see
     `exporter.pruning.tokens`. `passes` are the graph passes in the order they run; see
     `exporter.lowering.pipeline`. `quantization` is the form of INT8 that comes after them, "" where there is none:
-    see `exporter.lowering.quantize`. `passes_after` are those over the quantized graph.
+    see `exporter.lowering.quantize`. `passes_after` are those over the quantized graph. `methods` are those of a
+    schedule that the runtime can follow.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Target:
     passes: tuple[str, ...]
     quantization: str = ""
     passes_after: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ("star", "a-star")
 
     @property
     def takes_ranges(self) -> bool:
@@ -53,6 +56,11 @@ class Target:
                 f"target {self.name}", f"flavour {wanted!r}", f"one of {', '.join(self.flavours)}"
             )
         return wanted
+
+    def check_method(self, method: str) -> None:
+        """ModelError where the runtime cannot follow schedules of that method."""
+        if method not in self.methods:
+            raise ModelError(f"target {self.name}", f"method {method}", " or ".join(self.methods))
 
     def file_name(self, model: str, method: str) -> str:
         """The file of one model under one method ("dense" for the unpruned one)."""
@@ -91,6 +99,11 @@ TENSORRT = Target(
     flavours=("padded", "shrinking"),
     opset=20,
     passes=_PRIMITIVE,
+)
+
+# The opset that its parser ends with. It has no plugin with sizes that follow the data, and int64 becomes int32.
+TENSORRT_8 = replace(
+    TENSORRT, name="tensorrt8-fp32", opset=18, passes=(*_PRIMITIVE, "opset_17"), methods=("star",)
 )
 
 # From 11 on TensorRT takes precision from the graph alone, as 10 does when its typing is strong.
@@ -150,6 +163,7 @@ TARGETS = {
         OPENVINO_BF16,
         OPENVINO_INT8,
         TENSORRT,
+        TENSORRT_8,
         TENSORRT_FP16,
         TENSORRT_INT8,
     )

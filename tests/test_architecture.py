@@ -30,6 +30,7 @@ ORDER = (
     ("benching", "engine_benching", "checking", "delivery", "folder_check", "building", "serving"),
     ("proof",),
     ("report",),
+    ("planning",),
     ("api", "inspection"),
     ("choosing", "measuring"),
     ("searching",),

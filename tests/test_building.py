@@ -77,13 +77,13 @@ def test_a_folder_for_another_runtime(folder: Path) -> None:
         build_folder(folder, BuildSettings())
 
 
-@pytest.mark.parametrize("precision", ["fp16", "int8"])
-def test_an_old_tensorrt_reads_no_precision_off_a_graph(
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
+def test_an_old_tensorrt_takes_its_own_target_alone(
     folder: Path, monkeypatch: pytest.MonkeyPatch, precision: str
 ) -> None:
     retarget(folder, f"tensorrt-{precision}")
     monkeypatch.setattr(building, "import_tensorrt", lambda: fake_tensorrt("8.6.0"))
-    with pytest.raises(UserError, match=r"got TensorRT 8\.6\.0 \| need 10 or later"):
+    with pytest.raises(UserError, match=r"got TensorRT 8\.6\.0 \| need 10 or later .*tensorrt8-fp32"):
         build_folder(folder, BuildSettings())
 
 

@@ -22,6 +22,7 @@ from exporter.lowering.passes.fuse_attention import fuse_attention
 from exporter.lowering.passes.half_precision import to_bf16, to_fp16
 from exporter.lowering.passes.linear_as_gemm import linear_as_gemm
 from exporter.lowering.passes.name_decisions import name_decisions
+from exporter.lowering.passes.opset_17 import opset_17
 from exporter.lowering.passes.patches_as_linear import patches_as_linear
 from exporter.lowering.passes.select_early import select_early
 from exporter.lowering.passes.shorten_scores import shorten_scores
@@ -59,6 +60,7 @@ PASSES: dict[str, Pass] = {
     "to_fp16": to_fp16,
     "to_bf16": to_bf16,
     "uint8_input": uint8_input,
+    "opset_17": opset_17,
 }
 
 # What protobuf can hold in one message, less room for the graph: a few MB at most.
@@ -83,7 +85,7 @@ def lower(
         ModelError: The input dtype is unknown, the method is one that cannot be deployed, the model does not fit
             into one file, or INT8 has no images.
     """
-    _check(pruned, input_dtype)
+    _check(pruned, target, input_dtype)
     return _for_target(to_onnx(pruned, target.opset), pruned, target, input_dtype, images)
 
 
@@ -94,9 +96,9 @@ def lower_each(
     images: np.ndarray[Any, Any] | None = None,
 ) -> Iterator[onnx.ModelProto]:
     """What `lower` gives for one target after the other; those of one opset share what torch exports."""
-    _check(pruned, input_dtype)
     exports: dict[int, onnx.ModelProto] = {}
     for target in targets:
+        _check(pruned, target, input_dtype)
         if target.opset not in exports:
             exports[target.opset] = to_onnx(pruned, target.opset)
         yield _for_target(copy.deepcopy(exports[target.opset]), pruned, target, input_dtype, images)
@@ -144,12 +146,13 @@ def _passed_again(model: onnx.ModelProto, target: Target, facts: Facts) -> onnx.
     return gs.export_onnx(graph.toposort())
 
 
-def _check(pruned: PrunedViT, input_dtype: str) -> None:
+def _check(pruned: PrunedViT, target: Target, input_dtype: str) -> None:
     """Before the export, which would take minutes to find out that one file cannot hold the weights."""
     if input_dtype not in INPUT_DTYPES:
         raise ModelError("input", repr(input_dtype), " or ".join(INPUT_DTYPES))
     if pruned.method == "a-star-batch":
         raise ModelError("method", pruned.method, "star or a-star", "its counts depend on who shares a batch")
+    target.check_method(pruned.schedule.method)
     weights = sum(value.nbytes for value in pruned.state_dict().values())
     if weights > LARGEST_WEIGHTS_BYTES:
         got = f"{weights / 1e9:.1f} GB of weights"

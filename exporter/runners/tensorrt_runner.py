@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from exporter.engines.library import major_version
 from exporter.engines.loading import LoadedEngine, load_engine
 from exporter.engines.manifest import profile_for
 from exporter.errors import MissingDependencyError, UserError
@@ -66,14 +67,17 @@ class TensorRtRunner(Runner):
     def _run(self, feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
         loaded, batch = self._active(), len(feed[IMAGES])
         profile = profile_for(loaded.manifest, batch, self.name)
-        arrays = {name: np.ascontiguousarray(array) for name, array in feed.items()}
+        narrow = _narrows(loaded)
+        arrays = {name: _as(array, np.int64, np.int32) if narrow else array for name, array in feed.items()}
+        arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         with self._in_one_line(loaded):
             if batch != self._batch:
                 self._polygraphy.set_profile(profile)
                 self._batch = batch
             results = self._polygraphy.infer(arrays, check_inputs=False)
         # The next run writes into the same memory.
-        return {name: np.array(value) for name, value in results.items()}
+        copies = {name: np.array(value) for name, value in results.items()}
+        return {name: _as(value, np.int32, np.int64) if narrow else value for name, value in copies.items()}
 
     def _active(self) -> LoadedEngine:
         if self._loaded is None:
@@ -90,15 +94,29 @@ class TensorRtRunner(Runner):
 
 
 def _infos(loaded: LoadedEngine, mode: str) -> tuple[TensorInfo, ...]:
-    return tuple(_info(loaded.trt, loaded.engine, name) for name in loaded.tensors(mode))
+    return tuple(_info(loaded, name) for name in loaded.tensors(mode))
 
 
-def _info(trt: Any, engine: Any, name: str) -> TensorInfo:
+def _info(loaded: LoadedEngine, name: str) -> TensorInfo:
+    engine = loaded.engine
     sizes: tuple[int | str, ...] = tuple(
         size if size >= 0 else "batch" if axis == 0 else ""
         for axis, size in enumerate(engine.get_tensor_shape(name))
     )
-    return TensorInfo(name, sizes, np.dtype(trt.nptype(engine.get_tensor_dtype(name))).name)
+    dtype = np.dtype(loaded.trt.nptype(engine.get_tensor_dtype(name))).name
+    return TensorInfo(name, sizes, "int64" if dtype == "int32" and _narrows(loaded) else dtype)
+
+
+def _narrows(loaded: LoadedEngine) -> bool:
+    """Whether the engine has int32 where the model has int64: the parser of 8.6 knows no other integers.
+
+    The runner shows the model's own types, so that `check` compares like with like; indices fit either.
+    """
+    return major_version(loaded.manifest.built.tensorrt) < 9
+
+
+def _as(array: np.ndarray[Any, Any], old: type[np.generic], new: type[np.generic]) -> np.ndarray[Any, Any]:
+    return array.astype(new) if array.dtype == old else array
 
 
 def _import_polygraphy() -> tuple[Any, type[Exception]]:

@@ -4,13 +4,17 @@ from collections.abc import Callable
 
 import numpy as np
 import onnx
+import onnx_graphsurgeon as gs
 import pytest
 import torch
 
 from exporter.checking import check
 from exporter.errors import ModelError
+from exporter.lowering.passes.base import Facts
+from exporter.lowering.passes.opset_17 import opset_17
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.targets import TENSORRT, TENSORRT_FP16, TENSORRT_INT8, Target
+from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.targets import TENSORRT, TENSORRT_8, TENSORRT_FP16, TENSORRT_INT8, Target
 from exporter.tensor_names import context_name
 from tests.lowering.models import FAMILIES, a_star, lowered, run, star
 from tests.pruning.test_adaptive import varied_images
@@ -29,6 +33,37 @@ def test_onnx_runtime_computes_what_pytorch_does(family: str) -> None:
         expected = pruned(images).numpy()
     got = run(lowered(pruned, TENSORRT), images.numpy())["logits"]
     assert np.abs(got - expected).max() < 1e-4 * expected.std() + 1e-6
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("family", ["vit", "dinov2, gated mlp", "clip", "lvvit"])
+def test_the_form_for_tensorrt_8(family: str) -> None:
+    """The checker of ONNX knows what an operator of opset 17 was: `lower` ends with it."""
+    pruned = star(family)
+    model = lowered(pruned, TENSORRT_8)
+    assert [(each.domain, each.version) for each in model.opset_import] == [("", 17)]
+    report = check(pruned, model, random_images(pruned.vit, 16).numpy(), target=TENSORRT_8)
+    assert report.passed, report.checks
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelu_of_opset_17(approximate: str) -> None:
+    x, y = (gs.Variable(name, np.float32, [64]) for name in "xy")
+    node = gs.Node("Gelu", "gelu", {"approximate": approximate}, [x], [y])
+    graph = gs.Graph([node], [x], [y], opset=20)
+    assert opset_17(graph, Facts(star().vit.spec, star().schedule)) == 1
+    model = gs.export_onnx(graph.toposort())
+    model.ir_version = 8
+    onnx.checker.check_model(model)
+    values = np.linspace(-6, 6, 64, dtype=np.float32)
+    expected = torch.nn.functional.gelu(torch.from_numpy(values), approximate=approximate).numpy()
+    with OnnxRuntimeRunner(model.SerializeToString(), name="gelu") as runner:
+        np.testing.assert_allclose(runner.run({"x": values})["y"], expected, atol=1e-6)
+
+
+def test_a_star_is_not_for_tensorrt_8() -> None:
+    with pytest.raises(ModelError, match=r"target tensorrt8-fp32 \| got method a-star \| need star"):
+        lowered(a_star(flavour="padded"), TENSORRT_8)
 
 
 @pytest.mark.ort

@@ -1,6 +1,7 @@
 """The runner around an engine. TensorRT itself is stood in for: see docs/verification.md."""
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -52,20 +53,28 @@ class FakePolygraphy:
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Everything around the engine, replaced; what was made of it."""
-    there: dict[str, Any] = {"any_batch": False, "log": SimpleNamespace(last="")}
-    engine = SimpleNamespace(
-        num_io_tensors=2,
+    there: dict[str, Any] = {
+        "any_batch": False,
+        "log": SimpleNamespace(last=""),
+        "version": None,
+        "dtypes": {},
+    }
+
+    class Engine(SimpleNamespace):
+        num_io_tensors = property(lambda _: len(SHAPES))
+
+    engine = Engine(
         get_tensor_name=lambda index: list(SHAPES)[index],
-        get_tensor_mode=lambda name: "IN" if name == "images" else "OUT",
+        get_tensor_mode=lambda name: "OUT" if name == "logits" else "IN",
         get_tensor_shape=SHAPES.__getitem__,
-        get_tensor_dtype=lambda name: "FLOAT",
+        get_tensor_dtype=lambda name: there["dtypes"].get(name, np.float32),
     )
-    trt = SimpleNamespace(
-        TensorIOMode=SimpleNamespace(INPUT="IN", OUTPUT="OUT"), nptype=lambda dtype: np.float32
-    )
+    trt = SimpleNamespace(TensorIOMode=SimpleNamespace(INPUT="IN", OUTPUT="OUT"), nptype=lambda dtype: dtype)
 
     def load(file: Path, onnx: Path, *, plugin: Path | None, name: str) -> LoadedEngine:
-        return LoadedEngine(name, trt, engine, there["log"], manifest(any_batch=there["any_batch"]))
+        built = replace(BUILT, tensorrt=there["version"] or BUILT.tensorrt)
+        told = manifest(any_batch=there["any_batch"], built=built)
+        return LoadedEngine(name, trt, engine, there["log"], told)
 
     def runner(engine: Any, name: str) -> FakePolygraphy:
         there["runner"] = FakePolygraphy(engine, name)
@@ -99,6 +108,28 @@ def test_any_batch_takes_the_next_profile(made: dict[str, Any]) -> None:
         assert made["runner"].profiles == [1]
         with pytest.raises(UserError, match="got 9"):
             runner.run(images(9))
+
+
+def test_the_int32_of_tensorrt_8_is_the_models_int64(
+    made: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SHAPES, "keep_01", (-1, 2))
+    seen: list[np.dtype[Any]] = []
+
+    def infer(
+        self: FakePolygraphy, feed: dict[str, np.ndarray[Any, Any]], check_inputs: bool
+    ) -> dict[str, Any]:
+        seen.append(feed["keep_01"].dtype)
+        return {"logits": feed["keep_01"][:, :1]}
+
+    monkeypatch.setattr(FakePolygraphy, "infer", infer)
+    made["version"], made["dtypes"] = "8.6.0", {"keep_01": np.int32, "logits": np.int32}
+    with TensorRtRunner(Path("m.engine"), Path("m.onnx")) as runner:
+        assert [each.dtype for each in runner.inputs] == ["float32", "int64"]
+        result = runner.run({**images(1), "keep_01": np.array([[3, 5]])})
+    assert seen == [np.int32]
+    assert result["logits"].dtype == np.int64
+    np.testing.assert_array_equal(result["logits"], [[3]])
 
 
 def refuse(*arguments: Any, **named: Any) -> None:
