@@ -17,7 +17,7 @@ from exporter.schedule.macs import dense_macs, mean_macs, pruned_macs
 from exporter.schedule.plan import ScheduleSettings, star_schedule
 from exporter.schedule.solve import rho_for
 
-__all__ = ["measured_macs", "plan", "schedule_settings"]
+__all__ = ["IMAGE_BISECTIONS", "measured_macs", "plan", "schedule_settings"]
 
 # Every one runs the model over the images; rho is then known to 1/4096.
 IMAGE_BISECTIONS = 12

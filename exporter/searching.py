@@ -16,6 +16,7 @@ from exporter.benchmark.batch_sweep import resized
 from exporter.benchmark.points import Point, RhoSweep
 from exporter.errors import RecipeError
 from exporter.measuring import Measure, measure_with, noise, useful_macs
+from exporter.planning import IMAGE_BISECTIONS
 from exporter.progress import Silent, Stages
 from exporter.recipe import Recipe, needed
 from exporter.records import ModelSpec, Schedule
@@ -76,7 +77,7 @@ def search(recipe: Recipe, speedup: float, steps: int = 6, stages: Stages | None
         with stages.stage(f"rho {', '.join(f'{schedule.rho:.4g}' for schedule in schedules)}"):
             return measure(schedules)
 
-    bisections = BISECTIONS if recipe.method == "star" else api.IMAGE_BISECTIONS
+    bisections = BISECTIONS if recipe.method == "star" else IMAGE_BISECTIONS
     return find_rho(plan, cost, shown, speedup, steps, bisections=bisections)
 
 

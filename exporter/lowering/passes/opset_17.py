@@ -1,6 +1,7 @@
 """What later opsets brought, in the words of opset 17: the last one that TensorRT 8.6 reads."""
 
 import math
+from typing import TypeAlias
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -10,6 +11,9 @@ from exporter.lowering.passes.base import Facts, replace
 __all__ = ["opset_17"]
 
 OPSET = 17
+
+# An operator, and what it takes beside the value before it.
+Step: TypeAlias = tuple[str, gs.Tensor | float | None]
 
 
 def opset_17(graph: gs.Graph, facts: Facts) -> int:
@@ -32,7 +36,7 @@ def opset_17(graph: gs.Graph, facts: Facts) -> int:
         else:
             continue
         changed += 1
-    graph.opset = OPSET
+    graph.opset, graph.import_domains = OPSET, None  # None: the one above, and what else the nodes use
     return changed
 
 
@@ -41,23 +45,17 @@ def _expand_gelu(graph: gs.Graph, node: gs.Node) -> None:
     (x,) = node.inputs
     name = node.outputs[0].name
     if node.attrs.get("approximate", "none") == "tanh":
-        steps = [
-            ("Mul", x),
-            ("Mul", x),
-            ("Mul", 0.044715),
-            ("Add", x),
-            ("Mul", math.sqrt(2 / math.pi)),
-            "Tanh",
-        ]
+        cubed: list[Step] = [("Mul", x), ("Mul", x), ("Mul", 0.044715), ("Add", x)]
+        inner = [*cubed, ("Mul", math.sqrt(2 / math.pi)), ("Tanh", None)]
     else:
-        steps = [("Mul", math.sqrt(0.5)), "Erf"]
-    nodes, value = [], x
-    for step in [*steps, ("Add", 1.0), ("Mul", x), ("Mul", 0.5)]:
-        op, *operand = (step,) if isinstance(step, str) else step
+        inner = [("Mul", math.sqrt(0.5)), ("Erf", None)]
+    nodes: list[gs.Node] = []
+    value = x
+    for op, operand in (*inner, ("Add", 1.0), ("Mul", x), ("Mul", 0.5)):
         place = f"{name}/gelu_{len(nodes)}"
-        others = [_operand(each, place) for each in operand]
+        inputs = [value] if operand is None else [value, _operand(operand, place)]
         result = gs.Variable(place, np.float32, x.shape)
-        nodes.append(gs.Node(op, f"{place}/{op.lower()}", {}, [value, *others], [result]))
+        nodes.append(gs.Node(op, f"{place}/{op.lower()}", {}, inputs, [result]))
         value = result
     replace(graph, node, nodes)
 
