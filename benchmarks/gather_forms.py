@@ -1,0 +1,135 @@
+"""The ways to take an image's survivors out of its tokens, timed on each runtime. Markdown on stdout.
+
+    python benchmarks/gather_forms.py --dim 384 --batch 8
+
+Each form starts from rows [batch, k] and ends with [batch, k, dim]; what its index costs is in it. A graph holds
+COPIES of one form, each with rows of its own; times are of one copy.
+"""
+
+import argparse
+from collections.abc import Callable
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from exporter.benchmark import Throughput, throughput
+from exporter.runners.base import Runner
+from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runners.openvino_runner import OpenVinoRunner
+
+COLUMNS = ("runtime", "form", "µs", "quartiles")
+COPIES, TOKENS, KEPT = 24, 197, 138
+
+
+class Taking:
+    """One graph: its tokens, and the nodes that take rows out of them."""
+
+    def __init__(self, dim: int) -> None:
+        self.dim = dim
+        self.tokens = gs.Variable("tokens", np.float32, ["batch", TOKENS, dim])
+        self.places = gs.Variable("places", np.int64, ["batch", 1])
+        self.nodes: list[gs.Node] = []
+        self.constants = 0
+
+    def add(self, op: str, *inputs: gs.Tensor, dtype: type = np.float32, **attributes: int) -> gs.Variable:
+        """What a further node gives."""
+        result = gs.Variable(f"t{len(self.nodes)}", dtype)
+        self.nodes.append(gs.Node(op, result.name, attributes, list(inputs), [result]))
+        return result
+
+    def sizes(self, *values: int) -> gs.Constant:
+        """Integers that a node takes as a tensor."""
+        self.constants += 1
+        return gs.Constant(f"c{self.constants}", np.array(values, dtype=np.int64))
+
+
+def gather_nd(graph: Taking, rows: gs.Variable) -> gs.Variable:
+    """One axis of the batch is shared by tokens and rows."""
+    column = graph.add("Unsqueeze", rows, graph.sizes(-1), dtype=np.int64)
+    return graph.add("GatherND", graph.tokens, column, batch_dims=1)
+
+
+def flat_gather(graph: Taking, rows: gs.Variable) -> gs.Variable:
+    """All images end to end, rows counted from the first."""
+    offset = graph.add("Mul", graph.places, graph.sizes(TOKENS), dtype=np.int64)
+    index = graph.add(
+        "Reshape", graph.add("Add", rows, offset, dtype=np.int64), graph.sizes(-1), dtype=np.int64
+    )
+    matrix = graph.add("Reshape", graph.tokens, graph.sizes(-1, graph.dim))
+    picked = graph.add("Gather", matrix, index, axis=0)
+    return graph.add("Reshape", picked, graph.sizes(-1, KEPT, graph.dim))
+
+
+def gather_elements(graph: Taking, rows: gs.Variable) -> gs.Variable:
+    """An index for every number that is taken."""
+    column = graph.add("Unsqueeze", rows, graph.sizes(-1), dtype=np.int64)
+    index = graph.add("Expand", column, graph.sizes(1, 1, graph.dim), dtype=np.int64)
+    return graph.add("GatherElements", graph.tokens, index, axis=1)
+
+
+FORMS = (gather_nd, flat_gather, gather_elements)
+RUNTIMES: dict[str, Callable[[bytes, int], Runner]] = {
+    "onnxruntime": lambda content, threads: OnnxRuntimeRunner(content, threads=threads),
+    "openvino": lambda content, threads: OpenVinoRunner(content, threads=threads),
+}
+
+
+def graph_of(form: Callable[[Taking, gs.Variable], gs.Variable], dim: int) -> bytes:
+    """COPIES of a form."""
+    graph = Taking(dim)
+    rows = [gs.Variable(f"rows_{index}", np.int64, ["batch", KEPT]) for index in range(COPIES)]
+    taken = [form(graph, each) for each in rows]
+    # One token of each goes out: to copy all of them to the host would take longer than to gather them.
+    taken = [graph.add("Slice", each, *(graph.sizes(n) for n in (0, 1, 1))) for each in taken]
+    for each in taken:
+        each.shape = ["batch", 1, dim]
+    # OpenVINO drops an input that nobody reads, and all forms are to be fed alike.
+    read = graph.add("Concat", graph.places, *rows, dtype=np.int64, axis=1)
+    read.shape = ["batch", 1 + COPIES * KEPT]
+    model = gs.export_onnx(
+        gs.Graph(graph.nodes, [graph.tokens, graph.places, *rows], [*taken, read], opset=18)
+    )
+    model.ir_version = 10
+    content: bytes = model.SerializeToString()
+    return content
+
+
+def main() -> None:
+    """Measure, print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--dim", type=int, default=384, help="Channels of a token.")
+    parser.add_argument("--batch", type=int, default=8, help="Images a run.")
+    parser.add_argument("--rounds", type=int, default=200, help="Timed rounds.")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 is one a physical core.")
+    options = parser.parse_args()
+    print(f"{KEPT} of {TOKENS} tokens of {options.dim} channels, batch {options.batch}\n")
+    print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
+    for runtime, make in RUNTIMES.items():
+        runners = {form.__name__: make(graph_of(form, options.dim), options.threads) for form in FORMS}
+        times = throughput(runners, feed(options), batch=options.batch, rounds=options.rounds, warmup=20)
+        for name, time in times.items():
+            print(f"| {' | '.join((runtime, name, *_shown(time)))} |")
+
+
+def feed(options: argparse.Namespace) -> dict[str, np.ndarray]:
+    """Tokens of noise, and ascending rows that start with the class token."""
+    draw, batch = np.random.default_rng(0), options.batch
+
+    def rows() -> np.ndarray:
+        patches = [np.sort(draw.permutation(TOKENS - 1)[: KEPT - 1]) + 1 for _ in range(batch)]
+        return np.concatenate([np.zeros((batch, 1), np.int64), np.stack(patches)], axis=1)
+
+    return {
+        "tokens": draw.standard_normal((batch, TOKENS, options.dim), dtype=np.float32),
+        "places": np.arange(batch)[:, None],
+        **{f"rows_{index}": rows() for index in range(COPIES)},
+    }
+
+
+def _shown(time: Throughput) -> tuple[str, str]:
+    median, low, high = (each / COPIES * 1e3 for each in (time.median_ms, *time.quartiles_ms))
+    return f"{median:.1f}", f"{low:.1f} to {high:.1f}"
+
+
+if __name__ == "__main__":
+    main()
