@@ -26,7 +26,9 @@ class Hardware:
 
 def environment(threads: int | None = None) -> Hardware:
     """This machine, and the versions of NumPy and of the runtimes that are loaded."""
-    loaded = {name: sys.modules.get(name) for name in ("numpy", "onnxruntime", "openvino", "tensorrt", "torch")}
+    loaded = {
+        name: sys.modules.get(name) for name in ("numpy", "onnxruntime", "openvino", "tensorrt", "torch")
+    }
     versions = {name: str(module.__version__) for name, module in loaded.items() if module}
     cpus = _affinity()
     return Hardware(
