@@ -1,6 +1,5 @@
 """Measure a dense and a pruned ONNX model of ours beside each other: their speed, and what it goes into."""
 
-import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,8 +11,10 @@ import numpy as np
 from exporter.benchmark import Hardware, environment
 from exporter.benchmark.batch_sweep import AtBatch, Contestants, break_even, measure_batches, resized
 from exporter.benchmark.breakdown import breakdown
+from exporter.benchmark.engines import EngineSubject
 from exporter.benchmark.gpu_time import EngineBench
 from exporter.benchmark.settings import BenchSettings
+from exporter.benchmark.sliced import NOT_SLICED, Sliced, sliced_of
 from exporter.benchmark.subjects import Subject, delivered_pair, read_pair
 from exporter.benchmark.timing import Clock
 from exporter.delivery import MODEL, SCHEDULE
@@ -37,8 +38,6 @@ from exporter.targets import ONNXRUNTIME, Target
 from exporter.tensor_names import IMAGES
 
 __all__ = ["Bench", "bench"]
-
-logger = logging.getLogger(__name__)
 
 Array = np.ndarray[Any, Any]
 
@@ -66,14 +65,16 @@ class Bench:
 
 
 @dataclass(frozen=True)
-class Sliced:
-    """The twin of a pruned model that slices, and which nodes of the pruned one it does without."""
+class Ready:
+    """All that is measured: both models on their runtime, the sliced twin, the engines where there are any."""
 
-    model: bytes | None
-    selection: frozenset[str]
-
-
-NOT_SLICED = Sliced(None, frozenset())
+    runtime: str
+    pair: Pair[Subject]
+    images: Array
+    macs: Pair[MacCount]
+    runners: Pair[Runner]
+    sliced: Sliced
+    engines: Pair[EngineSubject] | None
 
 
 def bench(
@@ -103,53 +104,66 @@ def bench(
     """
     stages, runtime = stages or Silent(), runtime or RunSettings(threads=settings.threads)
     with stages.stage("models"):
-        name = runtime_for(target, runtime)
-        on_cpu = name == ONNXRUNTIME_CPU
-        pair, images = _pair(files, name), reference[IMAGES]
-        for path in (files.dense, files.pruned):
-            require_runtime(path, {IMAGES: images[:1]}, target, runtime)
-        macs = Pair(pair.dense.macs(reference), pair.pruned.macs(reference))
-        sliced = _sliced(pair.pruned) if settings.selection_cost and on_cpu else NOT_SLICED
-        engines = engines_of(Pair(pair.dense.path, pair.pruned.path), settings) if name == TENSORRT else None
-    with stages.stage(f"throughput, batches {', '.join(map(str, settings.batches))}") as advance:
-        measured = []
-        runners = Pair(*(runner_for(each.path, target, runtime) for each in (pair.dense, pair.pruned)))
-        contestants = _contestants(runners, sliced, macs, settings)
-        for each in measure_batches(contestants, images, settings, clock):
-            measured.append(each)
-            advance(len(measured), len(settings.batches))
-    breakdowns = []
-    if settings.profile_runs and on_cpu:
-        with stages.stage("profile"):
-            for batch in settings.batches:
-                breakdowns.append(_breakdowns(pair, sliced.selection, resized(images, batch), settings))
+        ready = _ready(files, reference, settings, target, runtime)
+    measured = _throughputs(ready, settings, stages, clock)
+    breakdowns = _breakdowns(ready, settings, stages)
     gpu = None
-    if settings.gpu_time and engines is not None:
+    if settings.gpu_time and ready.engines is not None:
         with stages.stage("GPU time") as advance:
-            gpu = bench_engines(engines, images, macs, settings, plugin=runtime.plugin, advance=advance)
+            gpu = bench_engines(
+                ready.engines, ready.images, ready.macs, settings, plugin=runtime.plugin, advance=advance
+            )
+    pruned = ready.pair.pruned
     return Bench(
-        model=pair.pruned.spec.name,
-        runtime=name,
-        method=pair.pruned.schedule.method,
-        rho=pair.pruned.schedule.rho,
+        model=pruned.spec.name,
+        runtime=ready.runtime,
+        method=pruned.schedule.method,
+        rho=pruned.schedule.rho,
         files=Pair(files.dense.name, files.pruned.name),
-        macs=Pair(macs.dense.total, macs.pruned.total),
-        batches=tuple(measured),
+        macs=Pair(ready.macs.dense.total, ready.macs.pruned.total),
+        batches=measured,
         break_even_batch=break_even(measured),
-        breakdown_ms=tuple(breakdowns),
+        breakdown_ms=breakdowns,
         settings=settings,
         hardware=environment(settings.threads),
         gpu=gpu,
     )
 
 
-def _contestants(
-    runners: Pair[Runner], sliced: Sliced, macs: Pair[MacCount], settings: BenchSettings
-) -> Contestants:
+def _ready(
+    files: Pair[Path],
+    reference: Mapping[str, Array],
+    settings: BenchSettings,
+    target: Target,
+    runtime: RunSettings,
+) -> Ready:
+    name, images = runtime_for(target, runtime), reference[IMAGES]
+    pair = _pair(files, name)
+    for path in (files.dense, files.pruned):
+        require_runtime(path, {IMAGES: images[:1]}, target, runtime)
+    sliced = sliced_of(pair.pruned) if settings.selection_cost and name == ONNXRUNTIME_CPU else NOT_SLICED
+    return Ready(
+        runtime=name,
+        pair=pair,
+        images=images,
+        macs=Pair(pair.dense.macs(reference), pair.pruned.macs(reference)),
+        runners=Pair(*(runner_for(each.path, target, runtime) for each in (pair.dense, pair.pruned))),
+        sliced=sliced,
+        engines=engines_of(Pair(pair.dense.path, pair.pruned.path), settings) if name == TENSORRT else None,
+    )
+
+
+def _throughputs(ready: Ready, settings: BenchSettings, stages: Stages, clock: Clock) -> tuple[AtBatch, ...]:
     plain: Runner | None = None
-    if sliced.model is not None:
-        plain = OnnxRuntimeRunner(sliced.model, name="the sliced model", threads=settings.threads)
-    return Contestants(runners.dense, runners.pruned, plain, macs)
+    if ready.sliced.model is not None:
+        plain = OnnxRuntimeRunner(ready.sliced.model, name="the sliced model", threads=settings.threads)
+    contestants = Contestants(ready.runners.dense, ready.runners.pruned, plain, ready.macs)
+    measured = []
+    with stages.stage(f"throughput, batches {', '.join(map(str, settings.batches))}") as advance:
+        for each in measure_batches(contestants, ready.images, settings, clock):
+            measured.append(each)
+            advance(len(measured), len(settings.batches))
+    return tuple(measured)
 
 
 def _pair(files: Pair[Path], runtime: str) -> Pair[Subject]:
@@ -160,32 +174,18 @@ def _pair(files: Pair[Path], runtime: str) -> Pair[Subject]:
     return delivered_pair(files, load_json(ModelSpec, folder / MODEL), load_json(Schedule, folder / SCHEDULE))
 
 
-def _breakdowns(
-    pair: Pair[Subject], selection: frozenset[str], images: Array, settings: BenchSettings
-) -> Pair[dict[str, float]]:
+def _breakdowns(ready: Ready, settings: BenchSettings, stages: Stages) -> tuple[Pair[dict[str, float]], ...]:
+    """For each batch; none on a runtime whose kernels are not profiled."""
+    if not settings.profile_runs or ready.runtime != ONNXRUNTIME_CPU:
+        return ()
+    with stages.stage("profile"):
+        return tuple(_breakdown(ready, resized(ready.images, batch), settings) for batch in settings.batches)
+
+
+def _breakdown(ready: Ready, images: Array, settings: BenchSettings) -> Pair[dict[str, float]]:
     def kernels(path: Path) -> tuple[Kernel, ...]:
         return profile(path, {IMAGES: images}, runs=settings.profile_runs, threads=settings.threads)
 
-    dense, pruned = kernels(pair.dense.path), kernels(pair.pruned.path)
+    dense, pruned = kernels(ready.pair.dense.path), kernels(ready.pair.pruned.path)
     # The exporter's names are each file's own: those of selection mean nothing in the dense one.
-    return Pair(breakdown(dense), breakdown(pruned, selection))
-
-
-def _sliced(pruned: Subject) -> Sliced:
-    """Changing a graph takes onnx and all that lowering needs: a box without them leaves this part out.
-
-    No slice stands for a-STAR's counts, which follow the images.
-    """
-    if pruned.schedule.adaptive:
-        return NOT_SLICED
-    try:
-        import onnx  # noqa: PLC0415
-
-        from exporter.lowering.passes.base import Facts  # noqa: PLC0415
-        from exporter.lowering.twins import selection_nodes, sliced_twin  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        logger.warning("the selection cost is left out: it needs %s, in star-export[export]", error.name)
-        return NOT_SLICED
-    model = onnx.load(pruned.path)
-    twin = sliced_twin(model, Facts(pruned.spec, pruned.schedule))
-    return Sliced(twin.SerializeToString(), selection_nodes(model, twin))
+    return Pair(breakdown(dense), breakdown(pruned, ready.sliced.selection))

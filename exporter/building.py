@@ -8,11 +8,11 @@ from pathlib import Path
 from exporter.delivery import MODEL, SCHEDULE, read_folder, verify_checksums
 from exporter.engines.audit import Audit, audit, read_layers
 from exporter.engines.builder import Engine, build_engine
-from exporter.engines.library import import_tensorrt, major_version
 from exporter.engines.machine import this_machine
 from exporter.engines.manifest import ENGINES, Built, EngineManifest, engine_path, manifest_path
 from exporter.engines.plugin_library import checked_library
 from exporter.engines.settings import BuildSettings
+from exporter.engines.tensorrt_api import import_tensorrt, major_version
 from exporter.engines.trtexec import build_command
 from exporter.errors import ArtefactError, UserError
 from exporter.files import sha256_of, written_beside

@@ -79,7 +79,7 @@ def check(
     Raises:
         ParityError: There is nothing to compare.
     """
-    name = f"{target.name}: {model.graph.name}"
+    name = f"{target.name}: {model.graph.name} ({pruned.method})"
     prunes = bool(pruned.schedule.pruning_layers)
 
     def runner(proto: onnx.ModelProto, role: str) -> Runner:

@@ -50,7 +50,14 @@ OWNERS = {
     "jinja2": ("report/page.py",),
     "rich": ("cli/output.py", "training/"),
     "timm": ("models/", "calibration/pixels.py", "training/"),
-    "onnx": ("lowering/", "retain/onnx_function.py", "benching.py", "checking.py", "proof.py", "api.py"),
+    "onnx": (
+        "lowering/",
+        "retain/onnx_function.py",
+        "benchmark/sliced.py",
+        "checking.py",
+        "proof.py",
+        "api.py",
+    ),
     "onnx_graphsurgeon": ("lowering/",),
 }
 

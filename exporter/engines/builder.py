@@ -9,14 +9,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from exporter.engines.library import (
+from exporter.engines.settings import BuildSettings
+from exporter.engines.tensorrt_api import (
     error_log,
     flag_bit,
     major_version,
     member,
     needs_strong_typing_flag,
 )
-from exporter.engines.settings import BuildSettings
 from exporter.errors import ArtefactError, UserError
 from exporter.files import written_beside
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exporter.engines.library import error_log, import_tensorrt
 from exporter.engines.machine import this_machine
 from exporter.engines.manifest import EngineManifest, check_manifest
 from exporter.engines.plugin_library import checked_library
+from exporter.engines.tensorrt_api import error_log, import_tensorrt
 from exporter.errors import ArtefactError
 
 __all__ = ["LoadedEngine", "load_engine"]

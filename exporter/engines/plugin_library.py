@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from exporter.bundled import PLUGIN_SOURCE
-from exporter.engines.library import major_version
+from exporter.engines.tensorrt_api import major_version
 from exporter.errors import ArtefactError, OutputError, UserError
 
 __all__ = ["LIBRARY", "build_command", "checked_library", "write_source"]

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from exporter.engines.gpu_timer import RunTimes
-from exporter.engines.library import major_version
 from exporter.engines.manifest import EngineManifest, profile_for
 from exporter.engines.settings import BuildSettings
+from exporter.engines.tensorrt_api import major_version
 from exporter.errors import ArtefactError, UserError
 from exporter.tensor_names import IMAGES, RAW_IMAGES
 

@@ -41,16 +41,21 @@ class Runner(ABC):
     def __init__(self, name: str) -> None:
         self.name = name
         self._times_entered = 0
+        # Set by `_activate`, from what the loaded model declares.
+        self._inputs: tuple[TensorInfo, ...] = ()
+        self._outputs: tuple[TensorInfo, ...] = ()
 
     @property
-    @abstractmethod
     def inputs(self) -> tuple[TensorInfo, ...]:
-        """What `run` takes; known while the runner is active."""
+        """What `run` takes, known while the runner is active; a size that follows the data has no name."""
+        self._require_active("read")
+        return self._inputs
 
     @property
-    @abstractmethod
     def outputs(self) -> tuple[TensorInfo, ...]:
-        """What `run` returns; known while the runner is active."""
+        """What `run` returns, known while the runner is active."""
+        self._require_active("read")
+        return self._outputs
 
     def run(self, feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
         """Every output of the model for one batch.
@@ -62,8 +67,7 @@ class Runner(ABC):
             UserError: A name, dtype, rank or size differs from what the model declares, on either side.
             RuntimeError: The runner is not active.
         """
-        if not self.active:
-            raise RuntimeError(f"{self.name} is not active: run it inside `with`")
+        self._require_active("run")
         sizes: dict[str, int] = {}
         self._check("input", feed, self.inputs, sizes)
         results = self._run(feed)
@@ -99,6 +103,10 @@ class Runner(ABC):
     @abstractmethod
     def _run(self, feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
         """Run a feed that has been checked."""
+
+    def _require_active(self, use: str) -> None:
+        if not self.active:
+            raise RuntimeError(f"{self.name} is not active: {use} it inside `with`")
 
     def _check(self, side: str, arrays: Feed, infos: Iterable[TensorInfo], sizes: dict[str, int]) -> None:
         """Hold `arrays` to `infos`; `sizes` gathers what the dynamic dimensions turned out to be."""

@@ -74,27 +74,15 @@ class OnnxRuntimeRunner(Runner):
         self._profile_prefix, self._tf32 = profile_prefix, tf32
         self._session: Any = None
         self._errors: tuple[type[Exception], ...] = ()
-        self._inputs: tuple[TensorInfo, ...] = ()
-        self._outputs: tuple[TensorInfo, ...] = ()
-
-    @property
-    def inputs(self) -> tuple[TensorInfo, ...]:
-        """As the model declares them."""
-        return self._known(self._inputs)
-
-    @property
-    def outputs(self) -> tuple[TensorInfo, ...]:
-        """As the model declares them."""
-        return self._known(self._outputs)
 
     def metadata(self) -> dict[str, str]:
         """The custom metadata that the model carries."""
-        self._known(())
+        self._require_active("read")
         return dict(self._session.get_modelmeta().custom_metadata_map)
 
     def end_profiling(self) -> Path:
         """Close the profile that `profile_prefix` asked for; the JSON file it is in."""
-        self._known(())
+        self._require_active("read")
         return Path(self._session.end_profiling())
 
     def _activate(self) -> None:
@@ -135,11 +123,6 @@ class OnnxRuntimeRunner(Runner):
             raise ArtefactError(self._source, got, f"one of {', '.join(_DTYPES)}")
         shape = tuple(size if isinstance(size, int) else size or "" for size in tensor.shape)
         return TensorInfo(tensor.name, shape, _DTYPES[tensor.type])
-
-    def _known(self, infos: tuple[TensorInfo, ...]) -> tuple[TensorInfo, ...]:
-        if self._session is None:
-            raise RuntimeError(f"{self.name} is not active: read it inside `with`")
-        return infos
 
 
 def _import_onnxruntime() -> Any:

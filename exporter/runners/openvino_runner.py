@@ -42,22 +42,10 @@ class OpenVinoRunner(Runner):
         self._model, self._precision, self._threads = model, precision, threads
         self._compiled: Any = None
         self._request: Any = None
-        self._inputs: tuple[TensorInfo, ...] = ()
-        self._outputs: tuple[TensorInfo, ...] = ()
-
-    @property
-    def inputs(self) -> tuple[TensorInfo, ...]:
-        """As the model declares them."""
-        return self._known(self._inputs)
-
-    @property
-    def outputs(self) -> tuple[TensorInfo, ...]:
-        """As the model declares them."""
-        return self._known(self._outputs)
 
     def executed_precisions(self) -> dict[str, int]:
         """How many nodes of the compiled graph ran in each precision: what happened, whatever was hinted."""
-        self._known(())
+        self._require_active("read")
         nodes = self._compiled.get_runtime_model().get_ops()
         kinds = (str(node.get_rt_info()["runtimePrecision"].value) for node in nodes)
         return dict(Counter(kind for kind in kinds if kind != "undefined"))
@@ -99,11 +87,6 @@ class OpenVinoRunner(Runner):
         if self._precision not in has:
             got = f"a CPU with {', '.join(has)}"
             raise UserError(f"{self.name}: {self._precision}", got, f"one that computes in {self._precision}")
-
-    def _known(self, infos: tuple[TensorInfo, ...]) -> tuple[TensorInfo, ...]:
-        if self._compiled is None:
-            raise RuntimeError(f"{self.name} is not active: read it inside `with`")
-        return infos
 
 
 def openvino_precisions() -> tuple[str, ...]:

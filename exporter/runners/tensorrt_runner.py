@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from exporter.engines.library import major_version
 from exporter.engines.loading import LoadedEngine, load_engine
 from exporter.engines.manifest import profile_for
+from exporter.engines.tensorrt_api import major_version
 from exporter.errors import MissingDependencyError, UserError
 from exporter.runners.base import Feed, Runner, TensorInfo
 from exporter.tensor_names import IMAGES
@@ -33,23 +33,9 @@ class TensorRtRunner(Runner):
         super().__init__(name or engine.name)
         self._engine, self._onnx, self._plugin = engine, onnx, plugin
         self._batch = 0
-        self._inputs: tuple[TensorInfo, ...] = ()
-        self._outputs: tuple[TensorInfo, ...] = ()
         self._loaded: LoadedEngine | None = None
         self._polygraphy: Any = None
         self._error: type[Exception] = Exception
-
-    @property
-    def inputs(self) -> tuple[TensorInfo, ...]:
-        """As the engine declares them."""
-        self._active()
-        return self._inputs
-
-    @property
-    def outputs(self) -> tuple[TensorInfo, ...]:
-        """As the engine declares them; a size that follows the data has no name."""
-        self._active()
-        return self._outputs
 
     def _activate(self) -> None:
         make, self._error = _import_polygraphy()

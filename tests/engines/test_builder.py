@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from exporter.engines.builder import build_engine
-from exporter.engines.library import import_tensorrt
 from exporter.engines.settings import BuildSettings
+from exporter.engines.tensorrt_api import import_tensorrt
 from exporter.errors import ArtefactError, UserError
 from tests.engines.fake_tensorrt import fake_tensorrt
 
