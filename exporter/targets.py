@@ -74,6 +74,7 @@ _FUSED = (
     "fuse_attention",
     "fold_attention_biases",
     "shorten_scores",
+    "rank_prefix",
     "select_early",
     "spread_masks",
     "expand_attention",
@@ -86,7 +87,7 @@ ONNXRUNTIME = Target(
     precision="fp32",
     flavours=("packed", "shrinking", "padded"),
     opset=23,  # the first with an Attention operator
-    passes=(*_FUSED, "unsorted_top_k", "linear_as_gemm"),
+    passes=(*_FUSED, "sort_once", "linear_as_gemm"),
 )
 
 # Its attention fusion wants MatMul, Softmax, MatMul as they are, and its top-k sorted = 1. An operator of
@@ -128,7 +129,7 @@ ONNXRUNTIME_INT8 = replace(
     name="onnxruntime-int8",
     precision="int8",
     # Not as Gemm: query, key and value then share the quantized tokens.
-    passes=(*_FUSED, "unsorted_top_k", "patches_as_linear", "split_gemm"),
+    passes=(*_FUSED, "sort_once", "patches_as_linear", "split_gemm"),
     quantization="dynamic",
 )
 

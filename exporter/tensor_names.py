@@ -20,6 +20,7 @@ __all__ = [
     "count_name",
     "keep_layers",
     "keep_name",
+    "ranked_name",
     "rows_of",
     "score_name",
     "tokens_name",
@@ -35,7 +36,7 @@ CONTEXT = "context_"
 TWINS = ("tracing", "forced")
 # Images as trtexec reads them, without a header: one file a batch size.
 RAW_IMAGES = "inputs/images.batch{batch}.bin"
-_KEEP = "keep_"
+_KEEP, _RANKED = "keep_", "/tokens"
 
 
 def keep_name(layer: int) -> str:
@@ -48,9 +49,14 @@ def count_name(layer: int) -> str:
     return f"count_{layer:02d}"
 
 
+def ranked_name(layer: int) -> str:
+    """Name of what takes the place of `keep_NN` where prefix tokens are ranked with the patches: kept tokens."""
+    return f"{keep_name(layer)}{_RANKED}"
+
+
 def rows_of(keep: str) -> str:
-    """Name of the token rows, prefix tokens included, that stand for the kept patches `keep`."""
-    return f"{keep}/rows"
+    """Name of the token rows, prefix tokens included, that stand for the kept patches or tokens `keep`."""
+    return f"{keep.removesuffix(_RANKED)}/rows"
 
 
 def score_name(layer: int) -> str:
@@ -74,9 +80,9 @@ def context_name(layer: int) -> str:
 
 
 def keep_layers(names: Iterable[str]) -> tuple[int, ...]:
-    """The 1-based layers, ascending, whose kept patches are among `names`."""
-    numbers = (name.removeprefix(_KEEP) for name in names if name.startswith(_KEEP))
-    return tuple(sorted(int(number) for number in numbers if number.isdigit()))
+    """The 1-based layers, ascending, whose kept patches, or tokens, are among `names`."""
+    numbers = (name.removeprefix(_KEEP).removesuffix(_RANKED) for name in names if name.startswith(_KEEP))
+    return tuple(sorted({int(number) for number in numbers if number.isdigit()}))
 
 
 def twin_path(shipped: Path, role: str) -> Path:

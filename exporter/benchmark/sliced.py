@@ -31,11 +31,10 @@ def sliced_of(pruned: Subject) -> Sliced:
     try:
         import onnx  # noqa: PLC0415
 
-        from exporter.lowering.passes.base import Facts  # noqa: PLC0415
         from exporter.lowering.twins import selection_nodes, sliced_twin  # noqa: PLC0415
     except ModuleNotFoundError as error:
         logger.warning("the selection cost is left out: it needs %s, in star-export[export]", error.name)
         return NOT_SLICED
     model = onnx.load(pruned.path)
-    twin = sliced_twin(model, Facts(pruned.spec, pruned.schedule))
+    twin = sliced_twin(model)
     return Sliced(twin.SerializeToString(), selection_nodes(model, twin))

@@ -5,12 +5,14 @@ import hashlib
 import onnx
 
 import exporter
+from exporter.errors import ArtefactError
+from exporter.lowering.passes.base import Facts
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import to_json
+from exporter.records import ModelSpec, Schedule, from_json, to_json
 from exporter.targets import Target
 from exporter.tensor_names import KEY_PREFIX
 
-__all__ = ["stamp"]
+__all__ = ["facts_of", "stamp"]
 
 
 def stamp(model: onnx.ModelProto, pruned: PrunedViT, target: Target) -> onnx.ModelProto:
@@ -30,3 +32,19 @@ def stamp(model: onnx.ModelProto, pruned: PrunedViT, target: Target) -> onnx.Mod
     model.producer_name, model.producer_version = "star-export", exporter.__version__
     onnx.helper.set_model_props(model, {KEY_PREFIX + key: value for key, value in entries.items()})
     return model
+
+
+def facts_of(model: onnx.ModelProto) -> Facts:
+    """What a lowered model was made of, as its metadata has it.
+
+    Raises:
+        ArtefactError: It has none of ours.
+    """
+    own = {entry.key.removeprefix(KEY_PREFIX): entry.value for entry in model.metadata_props}
+    if not own.keys() >= {"model", "schedule"}:
+        raise ArtefactError(model.graph.name, "a model without our metadata", "one that star-export lowered")
+    return Facts(
+        from_json(ModelSpec, own["model"], source=model.graph.name),
+        from_json(Schedule, own["schedule"], source=model.graph.name),
+        own.get("flavour", Facts.flavour),
+    )

@@ -24,12 +24,13 @@ from exporter.lowering.passes.linear_as_gemm import linear_as_gemm
 from exporter.lowering.passes.name_decisions import name_decisions
 from exporter.lowering.passes.opset_17 import opset_17
 from exporter.lowering.passes.patches_as_linear import patches_as_linear
+from exporter.lowering.passes.rank_prefix import rank_prefix
 from exporter.lowering.passes.select_early import select_early
 from exporter.lowering.passes.shorten_scores import shorten_scores
+from exporter.lowering.passes.sort_once import sort_once
 from exporter.lowering.passes.split_gemm import split_gemm
 from exporter.lowering.passes.spread_masks import spread_masks
 from exporter.lowering.passes.uint8_input import uint8_input
-from exporter.lowering.passes.unsorted_top_k import unsorted_top_k
 from exporter.lowering.quantize import quantized
 from exporter.lowering.retention import with_retention
 from exporter.lowering.to_onnx import to_onnx
@@ -48,10 +49,11 @@ PASSES: dict[str, Pass] = {
     "fuse_attention": fuse_attention,
     "fold_attention_biases": fold_attention_biases,
     "shorten_scores": shorten_scores,
+    "rank_prefix": rank_prefix,
     "select_early": select_early,
     "expand_attention": expand_attention,
     "expand_selection": expand_selection,
-    "unsorted_top_k": unsorted_top_k,
+    "sort_once": sort_once,
     "flat_gathers": flat_gathers,
     "linear_as_gemm": linear_as_gemm,
     "spread_masks": spread_masks,

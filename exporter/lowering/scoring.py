@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import onnx_graphsurgeon as gs
 
 from exporter.lowering.passes.base import Facts
-from exporter.tensor_names import count_name, keep_name
+from exporter.tensor_names import count_name, keep_name, ranked_name
 
 __all__ = ["behind", "scoring_nodes"]
 
@@ -17,7 +17,9 @@ def scoring_nodes(graph: gs.Graph, facts: Facts) -> frozenset[str]:
     """Names of the nodes from the product that makes a class row, itself included, to the survivors."""
     tensors = graph.tensors()
     layers = [layer + 1 for layer in facts.schedule.pruning_layers]
-    decisions = [tensors.get(name(layer)) for layer in layers for name in (keep_name, count_name)]
+    decisions = [
+        tensors.get(name(layer)) for layer in layers for name in (keep_name, ranked_name, count_name)
+    ]
     return frozenset(node.name for node in behind(each for each in decisions if each is not None))
 
 

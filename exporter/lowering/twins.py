@@ -8,8 +8,9 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from exporter.errors import ArtefactError
-from exporter.lowering.passes.base import Facts
+from exporter.lowering.metadata import facts_of
 from exporter.lowering.passes.slice_selection import slice_selection
+from exporter.lowering.ranked_tokens import patches_for_tokens, patches_from_tokens
 from exporter.tensor_names import count_name, keep_layers, keep_name
 
 __all__ = ["forced_twin", "selection_nodes", "sliced_twin", "tracing_twin"]
@@ -21,9 +22,10 @@ def tracing_twin(model: onnx.ModelProto) -> onnx.ModelProto:
     Under a-STAR also `count_NN` [batch] int64: how many of a row are survivors.
 
     Raises:
-        ArtefactError: The model has no such layer.
+        ArtefactError: The model has no such layer, or is none of ours.
     """
-    graph = gs.import_onnx(model)
+    graph = _opened(model)
+    patches_from_tokens(graph, facts_of(model))
     graph.outputs += _decisions(graph)
     return gs.export_onnx(graph)
 
@@ -32,9 +34,10 @@ def forced_twin(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with `keep_NN`, and a-STAR's `count_NN`, as inputs in the place of its own decisions.
 
     Raises:
-        ArtefactError: The model has no pruning layer.
+        ArtefactError: The model has no pruning layer, or is none of ours.
     """
-    graph = gs.import_onnx(model)
+    graph = _opened(model)
+    patches_for_tokens(graph, facts_of(model))
     for decision in _decisions(graph):
         decision.inputs.clear()
         graph.inputs.append(decision)
@@ -42,7 +45,7 @@ def forced_twin(model: onnx.ModelProto) -> onnx.ModelProto:
     return gs.export_onnx(graph)
 
 
-def sliced_twin(model: onnx.ModelProto, facts: Facts) -> onnx.ModelProto:
+def sliced_twin(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with every retention replaced by a plain slice to the same count; nothing scores patches any more.
 
     Its answers mean nothing. Its time is what the token counts cost, without the choice.
@@ -50,9 +53,8 @@ def sliced_twin(model: onnx.ModelProto, facts: Facts) -> onnx.ModelProto:
     Raises:
         ArtefactError: The model has no pruning layer, or one that is not as lowering leaves it.
     """
-    graph = gs.import_onnx(model)
-    _decisions(graph)
-    slice_selection(graph, facts)
+    graph = _opened(model)
+    slice_selection(graph, facts_of(model))
     graph.cleanup().toposort()
     return gs.export_onnx(graph)
 
@@ -63,11 +65,16 @@ def selection_nodes(model: onnx.ModelProto, sliced: onnx.ModelProto) -> frozense
     return frozenset(before - after)
 
 
+def _opened(model: onnx.ModelProto) -> gs.Graph:
+    graph = gs.import_onnx(model)
+    if not keep_layers(graph.tensors()):
+        raise ArtefactError(graph.name, "a model without pruning layers", "one that star-export pruned")
+    return graph
+
+
 def _decisions(graph: gs.Graph) -> list[gs.Variable]:
     tensors = graph.tensors()
     layers = keep_layers(tensors)
-    if not layers:
-        raise ArtefactError(graph.name, "a model without pruning layers", "one that star-export pruned")
     keeps, counts = ([tensors.get(name(layer)) for layer in layers] for name in (keep_name, count_name))
     for keep, count, layer in zip(keeps, counts, layers, strict=True):
         if count is not None:

@@ -8,11 +8,16 @@ import onnx
 import onnx_graphsurgeon as gs
 import pytest
 
+from exporter.checking import check
+from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import ONNXRUNTIME, Target
 from tests.lowering.models import RATES, lowered, run, star
 from tests.vits import random_images
 
-OPTIONAL = ("fold_attention_biases", "shorten_scores", "select_early", "unsorted_top_k", "linear_as_gemm")
+OPTIONAL = (
+    *("fold_attention_biases", "shorten_scores", "rank_prefix", "select_early", "sort_once"),
+    "linear_as_gemm",
+)
 
 
 def without(*passes: str) -> Target:
@@ -55,17 +60,38 @@ def test_without_a_class_row_survivors_are_taken_before_their_projection() -> No
     assert product.inputs[0].inputs[0].inputs[0].op == "GatherND"
 
 
-def test_scores_need_no_weight_and_no_further_axis() -> None:
-    short = Counter(node.op_type for node in lowered(star()).graph.node)
-    plain = Counter(node.op_type for node in lowered(star(), without("shorten_scores")).graph.node)
+def operators_of(*left_out: str, family: str = "vit", pruned: PrunedViT | None = None) -> Counter[str]:
+    model = lowered(pruned or star(family), without(*left_out))
+    return Counter(node.op_type for node in model.graph.node)
+
+
+def test_scores_are_products_without_a_further_axis() -> None:
     layers = len(RATES)
-    assert plain["Mul"] - short["Mul"] == layers
-    assert plain["Unsqueeze"] - short["Unsqueeze"] == layers - 1
-    assert plain["Expand"] - short["Expand"] == 1
+    saved = operators_of("shorten_scores", "rank_prefix")
+    saved.subtract(operators_of("rank_prefix"))
+    assert {name: count for name, count in saved.items() if count} == {
+        "Log": layers,
+        "Add": layers,  # the product takes the place of the weight's
+        "GatherND": layers - 1,
+        "Gather": 1 - layers,
+        "Unsqueeze": layers - 1,
+        "Expand": 1,  # and the shape that it repeats to
+        "Concat": 1,
+    }
 
 
-def test_only_the_last_of_two_top_k_is_sorted() -> None:
-    nodes = [node for node in lowered(star()).graph.node if node.op_type == "TopK"]
+def test_scores_that_a_product_would_lose_stay_logarithms() -> None:
+    far = np.geomspace(1e-30, 1.0, star().vit.spec.num_patches)
+    inter = np.tile(far, (star().vit.spec.depth, 1))
+    pruned = PrunedViT(star().vit, replace(star().schedule, alpha=0.15), inter).eval()
+    assert operators_of(pruned=pruned)["Log"] == len(RATES)
+    images = random_images(pruned.vit, 16).numpy()
+    assert check(pruned, lowered(pruned), images).passed
+
+
+def test_one_top_k_is_enough_behind_one_prefix_token() -> None:
+    assert operators_of()["TopK"] == len(RATES)
+    nodes = [node for node in lowered(star("registers")).graph.node if node.op_type == "TopK"]
     attributes = [{a.name: a.i for a in node.attribute} for node in nodes]
     assert [each["sorted"] for each in attributes] == [0, 1] * len(RATES)
     assert [each["largest"] for each in attributes] == [1, 0] * len(RATES)

@@ -7,7 +7,7 @@ from exporter.lowering.markers import KEEP_TOP_K, TAKE_TOKENS
 from exporter.lowering.passes.base import Facts, insert_before, markers, replace
 from exporter.tensor_names import rows_of
 
-__all__ = ["expand_selection"]
+__all__ = ["behind_prefix", "expand_selection", "prefix_rows"]
 
 
 def expand_selection(graph: gs.Graph, facts: Facts) -> int:
@@ -25,13 +25,14 @@ def expand_selection(graph: gs.Graph, facts: Facts) -> int:
         _expand_keep_top_k(graph, node)
         changed += 1
     rows: dict[str, gs.Variable] = {}
-    prefix_rows: gs.Variable | None = None
+    prefixes: gs.Variable | None = None
     for node in markers(graph, TAKE_TOKENS):
         keep, prefix = node.inputs[1], node.attrs["num_prefix_tokens"]
-        if prefix and prefix_rows is None:
-            prefix_rows = _prefix_rows(graph, node, prefix)
+        if prefix and prefixes is None:
+            prefixes = prefix_rows(graph, node, keep, prefix)
         if keep.name not in rows:
-            rows[keep.name] = _rows(graph, node, prefix_rows, prefix)
+            tokens = behind_prefix(graph, node, keep, prefixes, prefix) if prefixes is not None else keep
+            rows[keep.name] = _column(graph, node, tokens, rows_of(keep.name))
         gather = gs.Node("GatherND", f"{node.outputs[0].name}/gather", {"batch_dims": 1})
         gather.inputs = [node.inputs[0], rows[keep.name]]
         replace(graph, node, [gather])
@@ -52,35 +53,38 @@ def _expand_keep_top_k(graph: gs.Graph, node: gs.Node) -> None:
     by_position.outputs.append(gs.Variable(f"{name}/rank", np.int64))
 
 
-def _prefix_rows(graph: gs.Graph, node: gs.Node, prefix: int) -> gs.Variable:
-    """0, 1, … for the prefix tokens of every image: [batch, prefix]."""
+def prefix_rows(graph: gs.Graph, before: gs.Node, keep: gs.Variable, prefix: int) -> gs.Variable:
+    """0, 1, … for the prefix tokens of every image, as many as `keep` has rows: [batch, prefix]."""
     batch, shape, rows = (gs.Variable(f"prefix/{part}", np.int64) for part in ("batch", "shape", "rows"))
     count = gs.Constant("prefix/count", np.array([prefix]))
     indices = gs.Constant("prefix/indices", np.arange(prefix)[None])
     new = [
-        gs.Node("Shape", "prefix/batch_of", {"start": 0, "end": 1}, [node.inputs[1]], [batch]),
+        gs.Node("Shape", "prefix/batch_of", {"start": 0, "end": 1}, [keep], [batch]),
         gs.Node("Concat", "prefix/shape_of", {"axis": 0}, [batch, count], [shape]),
         gs.Node("Expand", "prefix/repeat", inputs=[indices, shape], outputs=[rows]),
     ]
-    insert_before(graph, node, new)
+    insert_before(graph, before, new)
     return rows
 
 
-def _rows(graph: gs.Graph, node: gs.Node, prefix_rows: gs.Variable | None, prefix: int) -> gs.Variable:
-    """The index of GatherND, [batch, prefix + k, 1]: the prefix tokens, and the patches counted behind them."""
-    keep = node.inputs[1]
+def behind_prefix(
+    graph: gs.Graph, before: gs.Node, keep: gs.Variable, prefixes: gs.Variable, prefix: int
+) -> gs.Variable:
+    """Rows of tokens, [batch, prefix + k]: the prefix tokens, and the kept patches counted behind them."""
     name = rows_of(keep.name)
-    last = gs.Constant(f"{name}/last_axis", np.array([-1]))
-    rows = gs.Variable(name, np.int64)
-    if prefix_rows is None:
-        insert_before(graph, node, [gs.Node("Unsqueeze", f"{name}/column", {}, [keep, last], [rows])])
-        return rows
     shift = gs.Constant(f"{name}/prefix", np.array(prefix))
     shifted, joined = (gs.Variable(f"{name}/{part}", np.int64) for part in ("shifted", "joined"))
     new = [
         gs.Node("Add", f"{name}/shift", inputs=[keep, shift], outputs=[shifted]),
-        gs.Node("Concat", f"{name}/join", {"axis": 1}, [prefix_rows, shifted], [joined]),
-        gs.Node("Unsqueeze", f"{name}/column", inputs=[joined, last], outputs=[rows]),
+        gs.Node("Concat", f"{name}/join", {"axis": 1}, [prefixes, shifted], [joined]),
     ]
-    insert_before(graph, node, new)
-    return rows
+    insert_before(graph, before, new)
+    return joined
+
+
+def _column(graph: gs.Graph, before: gs.Node, rows: gs.Variable, name: str) -> gs.Variable:
+    """The index of GatherND, [batch, rows, 1]."""
+    column = gs.Variable(name, np.int64)
+    last = gs.Constant(f"{name}/last_axis", np.array([-1]))
+    insert_before(graph, before, [gs.Node("Unsqueeze", f"{name}/column", {}, [rows, last], [column])])
+    return column

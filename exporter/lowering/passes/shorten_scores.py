@@ -5,16 +5,21 @@ import onnx_graphsurgeon as gs
 
 from exporter.lowering.markers import KEEP_TOP_K
 from exporter.lowering.passes.base import Facts, markers
+from exporter.pruning.scores import SCORE_FLOOR
 
 __all__ = ["shorten_scores"]
 
+# A product of the smallest score and a weight above this is a normal number, so that none is lost.
+LEAST_WEIGHT = float(np.finfo(np.float32).tiny) / SCORE_FLOOR
+
 
 def shorten_scores(graph: gs.Graph, facts: Facts) -> int:
-    """Rewrite alpha · log(intra) + table into log(intra) + table / alpha, which has the same order.
+    """Rewrite alpha · log(intra) + table into intra · exp(table / alpha), which has the same order.
 
-    1. The table is divided ahead of time, in float64.
+    1. The table is made ahead of time, in float64.
     2. It is looked up by position with Gather, as the exporter's GatherND needs a further axis; where every patch
-       still stands in its place it is added as it is.
+       still stands in its place it is taken as it is.
+    3. Where a product could be too small for float32 it stays a sum, log(intra) + table / alpha.
 
     A score of another make, with a mask in it or without a table, is left as it is.
     """
@@ -35,14 +40,17 @@ def shorten_scores(graph: gs.Graph, facts: Facts) -> int:
 def _shorten(add: gs.Node, weighed: gs.Node, lookup: gs.Node) -> None:
     log, alpha = weighed.inputs
     table = lookup.inputs[0].values.astype(np.float64) / alpha.values
-    divided = gs.Constant(f"{add.outputs[0].name}/table", table.astype(np.float32))
     weighed.inputs.clear()
     add.inputs[0] = log
+    if np.exp(table.min()) >= LEAST_WEIGHT:
+        add.op, table = "Mul", np.exp(table)
+        add.inputs[0] = log.inputs[0].inputs[0]
+    weights = gs.Constant(f"{add.outputs[0].name}/table", table.astype(np.float32))
     if lookup.op == "Expand":
-        add.inputs[1] = divided
+        add.inputs[1] = weights
         return
     lookup.op, lookup.attrs = "Gather", {"axis": 0}
-    lookup.inputs = [divided, lookup.inputs[1].inputs[0].inputs[0]]
+    lookup.inputs = [weights, lookup.inputs[1].inputs[0].inputs[0]]
 
 
 def _is_weighed_log(node: gs.Node) -> bool:
