@@ -21,8 +21,8 @@ import torch
 from deits import MODELS, deit, dense
 
 from exporter.benchmark import Throughput, ratio_of, throughput
+from exporter.compilation.measuring import noise
 from exporter.lowering.pipeline import lower, save_onnx
-from exporter.measuring import noise
 from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.targets import ONNXRUNTIME
 

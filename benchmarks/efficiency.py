@@ -15,10 +15,10 @@ from typing import Any
 
 from deits import MODELS, deit, dense, prune, schedule
 
-from exporter.benching import bench
 from exporter.benchmark.settings import BenchSettings
+from exporter.compilation.measuring import noise
+from exporter.deployment.bench import bench
 from exporter.lowering.pipeline import lower, save_onnx
-from exporter.measuring import noise
 from exporter.records import Pair, save_json
 from exporter.targets import ONNXRUNTIME
 from exporter.tensor_names import IMAGES

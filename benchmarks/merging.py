@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from exporter.benchmark import compare_speed, throughput
+from exporter.compilation.measuring import noise
 from exporter.lowering.passes.base import Facts
 from exporter.lowering.passes.linear_as_gemm import linear_as_gemm
 from exporter.lowering.pipeline import lower
-from exporter.measuring import noise
 from exporter.models.base import BlockParts, PrunableViT
 from exporter.models.block import mlp_half
 from exporter.records import ModelSpec

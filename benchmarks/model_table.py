@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from exporter.checking import check
 from exporter.errors import ModelError
 from exporter.lowering.pipeline import lower
 from exporter.models.catalogue import FAMILIES, Family, verdict_on
 from exporter.models.networks import ModelRequest, create, source_of
 from exporter.models.registry import adapt
+from exporter.parity.check import check
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.macs import dense_macs, pruned_macs

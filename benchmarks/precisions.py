@@ -13,8 +13,8 @@ import numpy as np
 from deits import MODELS, deit, dense, prune, schedule
 
 from exporter.benchmark.timing import Ratio
-from exporter.choosing import Speed, lower_all, measure_all
-from exporter.measuring import noise
+from exporter.compilation.best import Speed, lower_all, measure_all
+from exporter.compilation.measuring import noise
 from exporter.recipe import Recipe
 from exporter.records import Pair
 from exporter.runners.choice import why_not

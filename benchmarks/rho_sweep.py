@@ -11,8 +11,8 @@ from pathlib import Path
 
 from deits import MODELS, deit, dense, prune, schedule
 
+from exporter.compilation.measuring import measure_with, noise
 from exporter.files import written_beside
-from exporter.measuring import measure_with, noise
 from exporter.recipe import Recipe
 from exporter.records import save_json
 from exporter.report.chart import throughput_chart

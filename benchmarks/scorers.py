@@ -15,15 +15,15 @@ from pathlib import Path
 
 import torch
 
-from exporter import api
 from exporter.accuracy import accuracy
 from exporter.batches import batches
 from exporter.calibration.images import ImageFile
 from exporter.calibration.record import load_calibration
+from exporter.compilation import steps
 from exporter.options import from_flags
+from exporter.parity.reference import reference_runner
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.recipe import Recipe, read_recipe
-from exporter.reference import reference_runner
 
 SCORERS = ("fused", "intra", "inter")
 
@@ -40,16 +40,16 @@ def main() -> None:
     if options.threads:
         torch.set_num_threads(options.threads)
     recipe = from_flags(Recipe, argparse.Namespace(), read_recipe(options.recipe))
-    vit, calibration = api.load_model(recipe), load_calibration(options.calibration)
-    files = api.eval_images(recipe, vit.spec).files
-    rows: dict[str, dict[str, float]] = {"dense": {"top1": top1(api.dense(vit), files, recipe.batch)}}
+    vit, calibration = steps.load_model(recipe), load_calibration(options.calibration)
+    files = steps.eval_images(recipe, vit.spec).files
+    rows: dict[str, dict[str, float]] = {"dense": {"top1": top1(steps.dense(vit), files, recipe.batch)}}
     for rho in options.rhos:
         found: dict[str, float] = {}
         for scorer in (*SCORERS, *(f"random {seed}" for seed in range(options.seeds))):
             name, _, seed = scorer.partition(" ")
             asked = replace(recipe, rho=rho, scorer=name, seed=int(seed or recipe.seed))
-            schedule = api.plan(asked, vit.spec, calibration.acs.tolist(), calibration.inter_sha256)
-            pruned = api.prune(vit, schedule, calibration)
+            schedule = steps.plan(asked, vit.spec, calibration.acs.tolist(), calibration.inter_sha256)
+            pruned = steps.prune(vit, schedule, calibration)
             found[scorer] = top1(pruned, files, recipe.batch)
             print(f"rho {rho} {scorer}: {found[scorer]:.4f}", file=sys.stderr)
         random = [value for scorer, value in found.items() if scorer.startswith("random")]

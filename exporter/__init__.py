@@ -9,16 +9,16 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "Recipe": ("exporter.recipe", "Recipe"),
     "UserError": ("exporter.errors", "UserError"),
-    "bench": ("exporter.benching", "bench"),
-    "calibrate": ("exporter.api", "calibrate"),
-    "check": ("exporter.checking", "check"),
-    "compile": ("exporter.compilation", "compile_model"),
-    "export": ("exporter.api", "export"),
+    "bench": ("exporter.deployment.bench", "bench"),
+    "calibrate": ("exporter.compilation.steps", "calibrate"),
+    "check": ("exporter.parity.check", "check"),
+    "compile": ("exporter.compilation.compile", "compile_model"),
+    "export": ("exporter.compilation.steps", "export"),
     "inspect": ("exporter.inspection", "inspect_artefact"),
-    "load_model": ("exporter.api", "load_model"),
-    "plan": ("exporter.api", "plan"),
-    "prune": ("exporter.api", "prune"),
-    "search": ("exporter.searching", "search"),
+    "load_model": ("exporter.compilation.steps", "load_model"),
+    "plan": ("exporter.compilation.steps", "plan"),
+    "prune": ("exporter.compilation.steps", "prune"),
+    "search": ("exporter.compilation.search", "search"),
 }
 
 __all__ = [*_PUBLIC, "__version__"]  # noqa: PLE0604

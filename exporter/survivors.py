@@ -36,7 +36,7 @@ def positions_by_layer(tensors: Mapping[str, Array]) -> dict[int, Array]:
 def patches_left(tensors: Mapping[str, Array], depth: int, num_patches: int) -> Array:
     """Patches that each image has left after each layer, [images, depth] int64."""
     positions = positions_by_layer(tensors)
-    images = len(next(iter(positions.values())))
+    images = len(next(iter(tensors.values())))
     left, columns = np.full(images, num_patches), []
     for layer in range(1, depth + 1):
         left = (positions[layer] != NOBODY).sum(axis=1) if layer in positions else left

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exporter import api
 from exporter.cli import compile as compile_verb
+from exporter.compilation import steps
 from exporter.models.registry import describe
 from exporter.recipe import Recipe
 from exporter.records import ModelSpec
@@ -31,7 +31,7 @@ def resolved(*flags: object) -> Recipe:
 
 @cache
 def spec_of(model: str) -> ModelSpec:
-    return describe(api.model_request(Recipe(model=model))).spec
+    return describe(steps.model_request(Recipe(model=model))).spec
 
 
 def test_the_readme_names_every_recipe() -> None:
@@ -53,7 +53,7 @@ def test_every_point_of_the_paper_resolves(name: str, own: str, others: str, met
     for rho, target in product((own, *others.split()), TARGETS):
         recipe = resolved("--recipe", path, "--rho", rho, "--target", target)
         assert target_named(recipe.target).flavour(recipe.flavour) == "padded"
-        schedule = api.plan(recipe, spec, acs)
+        schedule = steps.plan(recipe, spec, acs)
         assert (schedule.method, schedule.rho, schedule.adaptive) == (method, float(rho), method == "a-star")
         assert schedule.pruning_layers
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from deits import deit, dense, prune, schedule
 
+from exporter.compilation.measuring import noise
 from exporter.lowering.pipeline import lower, save_onnx
-from exporter.measuring import noise
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runners.base import Runner
 from exporter.runners.choice import PROVIDERS

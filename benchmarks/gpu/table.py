@@ -18,8 +18,8 @@ from deits import MODELS, deit, dense, prune, schedule
 from machine import on_a_gpu
 
 from exporter.benchmark import Comparison, Throughput, compare_speed, throughput
+from exporter.compilation.measuring import noise
 from exporter.engines.clocks import Clocks, read_clocks
-from exporter.measuring import noise
 from exporter.records import save_json
 from exporter.runners.base import Runner
 from exporter.schedule.macs import mean_macs

@@ -6,7 +6,7 @@ import torch
 from deits import dense, prune, schedule
 from torch import Tensor, nn
 
-from exporter.measuring import noise
+from exporter.compilation.measuring import noise
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runners.base import Runner, TensorInfo
 from exporter.runners.torch_runner import TorchRunner

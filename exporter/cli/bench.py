@@ -15,10 +15,10 @@ from exporter.errors import RecipeError
 from exporter.options import add_flags, from_flags
 
 if TYPE_CHECKING:
-    from exporter.benching import Bench
     from exporter.benchmark import Throughput
     from exporter.benchmark.batch_sweep import AtBatch
-    from exporter.delivery import Delivered
+    from exporter.deployment.bench import Bench
+    from exporter.deployment.folder import Delivered
 
 __all__ = ["add_arguments", "run"]
 
@@ -43,10 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure; 0, whichever is faster."""
-    from exporter.benching import bench  # noqa: PLC0415
     from exporter.benchmark.settings import BenchSettings  # noqa: PLC0415
     from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
-    from exporter.delivery import read_reference  # noqa: PLC0415
+    from exporter.deployment.bench import bench  # noqa: PLC0415
+    from exporter.deployment.folder import read_reference  # noqa: PLC0415
     from exporter.records import Pair  # noqa: PLC0415
     from exporter.runners.choice import RunSettings  # noqa: PLC0415
 
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _files(arguments: argparse.Namespace) -> "Delivered":
-    from exporter.delivery import REFERENCE, Delivered, read_folder  # noqa: PLC0415
+    from exporter.deployment.folder import REFERENCE, Delivered, read_folder  # noqa: PLC0415
     from exporter.targets import ONNXRUNTIME  # noqa: PLC0415
 
     given = (arguments.dense, arguments.pruned)

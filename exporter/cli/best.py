@@ -14,7 +14,7 @@ from exporter.options import add_flags, from_flags
 from exporter.recipe import Recipe, read_recipe
 
 if TYPE_CHECKING:
-    from exporter.choosing import Best, Choice
+    from exporter.compilation.best import Best, Choice
 
 __all__ = ["add_arguments", "run"]
 
@@ -35,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure; 0 in any case."""
-    from exporter.choosing import choose  # noqa: PLC0415
     from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
+    from exporter.compilation.best import choose  # noqa: PLC0415
 
     base = read_recipe(arguments.recipe) if arguments.recipe else {}
     result = choose(from_flags(Recipe, arguments, base), arguments.max_drop, RichStages())

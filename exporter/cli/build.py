@@ -22,8 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Build; 0."""
-    from exporter.building import build_folder  # noqa: PLC0415
     from exporter.cli.output import RichStages, print_json, print_lines  # noqa: PLC0415
+    from exporter.deployment.build import build_folder  # noqa: PLC0415
     from exporter.engines.audit import explain_audit  # noqa: PLC0415
     from exporter.engines.settings import BuildSettings  # noqa: PLC0415
 

@@ -23,15 +23,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Calibrate; 0."""
-    from exporter import api  # noqa: PLC0415
     from exporter.cli.output import RichStages, print_json, print_table  # noqa: PLC0415
+    from exporter.compilation import steps  # noqa: PLC0415
 
     recipe = from_flags(Recipe, arguments)
     stages = RichStages()
     with stages.stage("model"):
-        vit = api.load_model(recipe)
+        vit = steps.load_model(recipe)
     with stages.stage("calibration") as advance:
-        calibration = api.calibrate(vit, recipe, arguments.out, advance)
+        calibration = steps.calibrate(vit, recipe, arguments.out, advance)
     if arguments.json:
         print_json(
             {"file": str(arguments.out), "acs": calibration.acs.tolist(), "record": calibration.record}

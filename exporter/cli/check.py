@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_folder(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import RichStages, print_json, print_lines  # noqa: PLC0415
-    from exporter.folder_check import check_folder  # noqa: PLC0415
+    from exporter.deployment.check import check_folder  # noqa: PLC0415
     from exporter.parity import explain  # noqa: PLC0415
     from exporter.runners.choice import RunSettings  # noqa: PLC0415
 
@@ -50,19 +50,19 @@ def _check_folder(arguments: argparse.Namespace) -> int:
 
 
 def _check_file(arguments: argparse.Namespace) -> int:
-    from exporter import api  # noqa: PLC0415
     from exporter.batches import first_images  # noqa: PLC0415
     from exporter.calibration.images import list_images, sample  # noqa: PLC0415
-    from exporter.checking import check, load_shipped  # noqa: PLC0415
     from exporter.cli.output import RichStages, print_json, print_lines  # noqa: PLC0415
+    from exporter.compilation import steps  # noqa: PLC0415
     from exporter.parity import explain  # noqa: PLC0415
+    from exporter.parity.check import check, load_shipped  # noqa: PLC0415
 
     recipe = from_flags(Recipe, arguments)
     stages = RichStages()
     shipped = load_shipped(arguments.onnx)
     with stages.stage("model"):
-        vit = api.load_model(recipe)
-        pruned = api.prune(vit, shipped.schedule, api.read_calibration(vit, recipe))
+        vit = steps.load_model(recipe)
+        pruned = steps.prune(vit, shipped.schedule, steps.read_calibration(vit, recipe))
     with stages.stage("parity"):
         folder = list_images(needed(recipe.images, "--images", "a folder of images"))
         files = sample(folder, recipe.check_images, recipe.seed).files

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compile; 0 where both lowered models are their references, else 1."""
     from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
-    from exporter.compilation import compile_model  # noqa: PLC0415
+    from exporter.compilation.compile import compile_model  # noqa: PLC0415
 
     report = compile_model(_recipe(arguments), arguments.out, stages=RichStages())
     if arguments.json:

@@ -28,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Lower; 0."""
-    from exporter import api  # noqa: PLC0415
     from exporter.cli.output import RichStages, print_json, print_lines  # noqa: PLC0415
+    from exporter.compilation import steps  # noqa: PLC0415
     from exporter.lowering.pipeline import save_onnx  # noqa: PLC0415
     from exporter.records import Schedule, load_json  # noqa: PLC0415
     from exporter.targets import target_named  # noqa: PLC0415
@@ -39,15 +39,15 @@ def run(arguments: argparse.Namespace) -> int:
         raise RecipeError("export", "both" if arguments.dense else "neither", "--schedule FILE or --dense")
     stages = RichStages()
     with stages.stage("model"):
-        vit = api.load_model(recipe)
+        vit = steps.load_model(recipe)
     if arguments.dense:
-        pruned = api.dense(vit)
+        pruned = steps.dense(vit)
     else:
         schedule = load_json(Schedule, arguments.schedule)
         flavour = target_named(recipe.target).flavour(recipe.flavour)
-        pruned = api.prune(vit, schedule, api.read_calibration(vit, recipe), flavour)
+        pruned = steps.prune(vit, schedule, steps.read_calibration(vit, recipe), flavour)
     with stages.stage(f"lowering, {pruned.method}"):
-        model = api.export(pruned, recipe)
+        model = steps.export(pruned, recipe)
         save_onnx(model, arguments.out)
     if arguments.json:
         print_json({"file": str(arguments.out), "method": pruned.method, "gmacs": pruned.macs.gmacs})

@@ -29,14 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Plan; 0."""
-    from exporter import api  # noqa: PLC0415
     from exporter.cli.output import print_json, print_table  # noqa: PLC0415
+    from exporter.compilation import steps  # noqa: PLC0415
     from exporter.models.registry import describe  # noqa: PLC0415
     from exporter.records import save_json  # noqa: PLC0415
     from exporter.schedule.macs import dense_macs, pruned_macs  # noqa: PLC0415
 
     recipe = from_flags(Recipe, arguments)
-    spec = describe(api.model_request(recipe)).spec
+    spec = describe(steps.model_request(recipe)).spec
     schedule = _schedule(arguments, recipe, spec)
     dense, pruned = dense_macs(spec), pruned_macs(spec, schedule.keep)
     if arguments.out:
@@ -64,18 +64,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _schedule(arguments: argparse.Namespace, recipe: Recipe, spec: Any) -> Any:
-    from exporter import api  # noqa: PLC0415
+    from exporter.compilation import steps  # noqa: PLC0415
     from exporter.schedule.plan import manual_schedule  # noqa: PLC0415
 
     sources = [arguments.acs is not None, recipe.calibration is not None, arguments.rates is not None]
     if sum(sources) != 1:
         raise RecipeError("plan", f"{sum(sources)} of --acs, --calibration, --rates", "one of them")
     if arguments.rates is not None:
-        return manual_schedule(spec, dict(map(_rate, arguments.rates)), api.schedule_settings(recipe, spec))
+        return manual_schedule(spec, dict(map(_rate, arguments.rates)), steps.schedule_settings(recipe, spec))
     if recipe.calibration is not None:
-        calibration = api.fitting_calibration(recipe.calibration, recipe, spec)
-        return api.plan(recipe, spec, calibration.acs.tolist(), calibration.inter_sha256)
-    return api.plan(recipe, spec, _read_acs(arguments.acs))
+        calibration = steps.fitting_calibration(recipe.calibration, recipe, spec)
+        return steps.plan(recipe, spec, calibration.acs.tolist(), calibration.inter_sha256)
+    return steps.plan(recipe, spec, _read_acs(arguments.acs))
 
 
 def _rate(text: str) -> tuple[int, float]:

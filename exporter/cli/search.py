@@ -16,7 +16,7 @@ from exporter.recipe import Recipe
 
 if TYPE_CHECKING:
     from exporter.benchmark.points import Point
-    from exporter.searching import Search
+    from exporter.compilation.search import Search
 
 __all__ = ["add_arguments", "run"]
 
@@ -36,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Search; 0 where the speed-up is reached, else 1."""
     from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
+    from exporter.compilation.search import search  # noqa: PLC0415
     from exporter.records import save_json  # noqa: PLC0415
-    from exporter.searching import search  # noqa: PLC0415
 
     recipe = from_flags(Recipe, arguments)
     result = search(recipe, arguments.speedup, arguments.steps, RichStages())

@@ -24,7 +24,7 @@ class PlaybackRunner(Runner):
         """Sort out what was recorded.
 
         Args:
-            reference: What `delivery.save_reference` wrote; one row an image in every array.
+            reference: What `deployment.folder.save_reference` wrote; one row an image in every array.
             dense: Whether to answer for the unpruned model.
             name: What errors and reports call it.
 

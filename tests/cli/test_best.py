@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter import choosing
+from exporter.compilation import best
 from exporter.targets import TARGETS
 from tests.cli.conftest import Command, Workplace
 
@@ -46,7 +46,7 @@ def test_what_is_not_installed_is_left_out_with_the_reason(
     star_export: Command, workplace: Workplace, calibration: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        choosing, "why_not", lambda target: "" if target.name == "onnxruntime-fp32" else "no such thing"
+        best, "why_not", lambda target: "" if target.name == "onnxruntime-fp32" else "no such thing"
     )
     done = star_export("best", *flags_of(workplace, calibration))
     assert done.code == 0, done.err

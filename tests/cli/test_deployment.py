@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from exporter.cli.main import main
-from exporter.delivery import save_checksums
+from exporter.deployment.folder import save_checksums
 from tests.cli.conftest import Command, Workplace
 
 QUICK = ("--batches", "1,2", "--rounds", "5", "--warmup", "0", "--profile-runs", "1")

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from exporter import searching
 from exporter.benchmark import Throughput, compare_speed
 from exporter.benchmark.points import Point, RhoSweep
 from exporter.cli.main import main
-from exporter.measuring import Measure
+from exporter.compilation import search
+from exporter.compilation.measuring import Measure
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule, load_json
 from tests.cli.conftest import Command, Workplace
@@ -44,7 +44,7 @@ def flat_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return measure
 
-    monkeypatch.setattr(searching, "measure_with", measure_with)
+    monkeypatch.setattr(search, "measure_with", measure_with)
 
 
 def flags_of(workplace: Workplace, calibration: Path) -> list[object]:
@@ -82,7 +82,7 @@ def test_out_of_reach_is_1_and_leaves_nothing(
     ("flags", "message"),
     [
         (["--speedup", "0.9"], "speedup=0.9"),
-        (["--speedup", "1.5", "--steps", "1"], "steps=1"),
+        (["--speedup", "1.5", "--steps", "1"], "measurements=1"),
         (["--speedup", "1.5", "--rounds", "0"], "--rounds"),
         (["--speedup", "1.5", "--batch", "0"], "batch | got 0"),
         (["--speedup", "much"], "'much'"),

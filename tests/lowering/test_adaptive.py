@@ -5,11 +5,11 @@ import onnx
 import pytest
 import torch
 
-from exporter.checking import check
 from exporter.errors import ModelError
 from exporter.lowering.pipeline import lower
 from exporter.lowering.twins import forced_twin, tracing_twin
 from exporter.models.base import PrunableViT
+from exporter.parity.check import check
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.retain.onnx_function import CDF_RETAIN
 from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner

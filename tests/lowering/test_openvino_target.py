@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from exporter.checking import check
+from exporter.parity.check import check
 from exporter.runners.choice import why_not
 from exporter.targets import OPENVINO
 from tests.lowering.models import a_star, lowered, star

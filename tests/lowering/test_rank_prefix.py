@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from exporter.lowering.passes.rank_prefix import LARGEST
+from exporter.lowering.passes.shorten_scores import LARGEST_WEIGHT
 from exporter.lowering.twins import tracing_twin
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.scores import SCORE_FLOOR
@@ -54,8 +55,8 @@ def test_four_nodes_a_layer_are_saved() -> None:
 
 
 def test_no_patch_outranks_a_prefix_token_that_hears_nothing_of_itself() -> None:
-    """Its own attention is then the floor; the weights of patches are at most 1, and attention is, too."""
-    assert np.float32(SCORE_FLOOR) * LARGEST > 1
+    """Its own attention is then the floor; that of a patch is at most 1."""
+    assert np.float32(SCORE_FLOOR) * LARGEST > LARGEST_WEIGHT
     assert np.log(np.float32(SCORE_FLOOR)) + LARGEST > 0
 
 

@@ -8,10 +8,10 @@ import onnx_graphsurgeon as gs
 import pytest
 import torch
 
-from exporter.checking import check
 from exporter.errors import ModelError
 from exporter.lowering.passes.base import Facts
 from exporter.lowering.passes.opset_17 import opset_17
+from exporter.parity.check import check
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.targets import TENSORRT, TENSORRT_8, TENSORRT_FP16, TENSORRT_INT8, Target

@@ -8,8 +8,8 @@ import timm
 import torch
 from torch import nn
 
-from exporter.api import plan, schedule_settings
 from exporter.calibration.relevance import relevance
+from exporter.compilation.steps import plan, schedule_settings
 from exporter.errors import CheckpointError, ModelError
 from exporter.models.base import PrunableViT
 from exporter.models.block import attention_half

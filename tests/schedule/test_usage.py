@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from exporter.models.base import PrunableViT
+from exporter.parity.reference import reference_runner
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.reference import reference_runner
 from exporter.schedule.macs import dense_macs, executed_macs, mean_macs, pruned_macs
 from exporter.schedule.usage import patch_use
 from exporter.survivors import patches_left

@@ -7,10 +7,11 @@ from exporter.lowering.markers import KEEP_TOP_K
 from exporter.lowering.passes.base import Facts, markers
 from exporter.pruning.scores import SCORE_FLOOR
 
-__all__ = ["shorten_scores"]
+__all__ = ["LARGEST_WEIGHT", "shorten_scores"]
 
-# A product of the smallest score and a weight above this is a normal number, so that none is lost.
-LEAST_WEIGHT = float(np.finfo(np.float32).tiny) / SCORE_FLOOR
+# Between these, a weight times any score from the floor to 1 is a normal number of float32, so that none is lost,
+# and less than what `rank_prefix` lifts a prefix token to.
+LEAST_WEIGHT, LARGEST_WEIGHT = float(np.finfo(np.float32).tiny) / SCORE_FLOOR, 2.0**27
 
 
 def shorten_scores(graph: gs.Graph, facts: Facts) -> int:
@@ -19,7 +20,8 @@ def shorten_scores(graph: gs.Graph, facts: Facts) -> int:
     1. The table is made ahead of time, in float64.
     2. It is looked up by position with Gather, as the exporter's GatherND needs a further axis; where every patch
        still stands in its place it is taken as it is.
-    3. Where a product could be too small for float32 it stays a sum, log(intra) + table / alpha.
+    3. The largest weight is as large as may be: order is all that counts. Where the smallest is then still too
+       small for float32 the score stays a sum, log(intra) + table / alpha.
 
     A score of another make, with a mask in it or without a table, is left as it is.
     """
@@ -42,15 +44,16 @@ def _shorten(add: gs.Node, weighed: gs.Node, lookup: gs.Node) -> None:
     table = lookup.inputs[0].values.astype(np.float64) / alpha.values
     weighed.inputs.clear()
     add.inputs[0] = log
-    if np.exp(table.min()) >= LEAST_WEIGHT:
-        add.op, table = "Mul", np.exp(table)
+    weights = LARGEST_WEIGHT * np.exp(table - table.max())
+    if weights.min() >= LEAST_WEIGHT:
+        add.op, table = "Mul", weights
         add.inputs[0] = log.inputs[0].inputs[0]
-    weights = gs.Constant(f"{add.outputs[0].name}/table", table.astype(np.float32))
+    table = gs.Constant(f"{add.outputs[0].name}/table", table.astype(np.float32))
     if lookup.op == "Expand":
-        add.inputs[1] = weights
+        add.inputs[1] = table
         return
     lookup.op, lookup.attrs = "Gather", {"axis": 0}
-    lookup.inputs = [weights, lookup.inputs[1].inputs[0].inputs[0]]
+    lookup.inputs = [table, lookup.inputs[1].inputs[0].inputs[0]]
 
 
 def _is_weighed_log(node: gs.Node) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporter.delivery import MODEL, read_folder, read_reference, verify_checksums
+from exporter.deployment.folder import MODEL, read_folder, read_reference, verify_checksums
 from exporter.engines.manifest import ENGINES, EngineManifest, engine_path, read_manifest
 from exporter.errors import ArtefactError, RecipeError
 from exporter.files import written_beside

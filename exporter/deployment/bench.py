@@ -17,8 +17,8 @@ from exporter.benchmark.settings import BenchSettings
 from exporter.benchmark.sliced import NOT_SLICED, Sliced, sliced_of
 from exporter.benchmark.subjects import Subject, delivered_pair, read_pair
 from exporter.benchmark.timing import Clock
-from exporter.delivery import MODEL, SCHEDULE
-from exporter.engine_benching import bench_engines, engines_of
+from exporter.deployment.engine_times import bench_engines, engines_of
+from exporter.deployment.folder import MODEL, SCHEDULE
 from exporter.progress import Silent, Stages
 from exporter.records import ModelSpec, Pair, Schedule, load_json
 from exporter.runners.base import Runner

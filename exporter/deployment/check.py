@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporter.delivery import SCHEDULE, read_folder, read_reference, verify_checksums
+from exporter.deployment.folder import SCHEDULE, read_folder, read_reference, verify_checksums
 from exporter.parity import BATCHES, ParityReport, compare, in_batches, tolerance_for, whole_batches
 from exporter.records import Schedule, load_json
 from exporter.runners.choice import TENSORRT, RunSettings, require_runtime, runner_for, runtime_for

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from exporter import api
 from exporter.batches import first_images
 from exporter.benchmark import environment
 from exporter.benchmark.points import RhoSweep
 from exporter.calibration.images import sample
 from exporter.calibration.record import Calibration
-from exporter.delivery import (
+from exporter.compilation import steps
+from exporter.compilation.measuring import measure_with
+from exporter.compilation.proof import Proof, Side, prove
+from exporter.deployment.folder import (
     MODEL,
     REFERENCE,
     SCHEDULE,
@@ -27,14 +29,12 @@ from exporter.delivery import (
 from exporter.files import writable_folder, written_beside
 from exporter.lowering.pipeline import save_onnx
 from exporter.lowering.twin_files import save_twins
-from exporter.measuring import measure_with
 from exporter.models.base import PrunableViT
+from exporter.parity.reference import reference_runner
 from exporter.progress import Silent, Stages
-from exporter.proof import Proof, Side, prove
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.recipe import Recipe
 from exporter.records import Pair, Schedule, save_json
-from exporter.reference import reference_runner
 from exporter.report.page import save_page
 from exporter.report.pictures import strips
 from exporter.report.record import Gmacs, Report
@@ -75,13 +75,13 @@ def compile_model(
     if recipe.sweep:
         import_module("exporter.report.chart")  # what it needs is missing now, or not after hours of work
     with stages.stage("model"):
-        vit = api.load_model(recipe, model)
-        folder = api.eval_images(recipe, vit.spec)
+        vit = steps.load_model(recipe, model)
+        folder = steps.eval_images(recipe, vit.spec)
     with stages.stage("calibration") as advance:
-        calibration = api.calibrate(vit, recipe, out / "calibration.safetensors", advance)
+        calibration = steps.calibrate(vit, recipe, out / "calibration.safetensors", advance)
     schedule = _planned(vit, calibration, recipe, stages)
     flavour = target_named(recipe.target).flavour(recipe.flavour)
-    dense, pruned = api.dense(vit), api.prune(vit, schedule, calibration, flavour)
+    dense, pruned = steps.dense(vit), steps.prune(vit, schedule, calibration, flavour)
     pair = Pair(_lowered(dense, recipe, out, stages), _lowered(pruned, recipe, out, stages))
     drawn = sample(folder, recipe.check_images, recipe.seed)
     images = first_images(drawn.files, vit.spec.preprocessing, recipe.input, recipe.check_images)
@@ -118,15 +118,15 @@ def _deliver(
 def _planned(vit: PrunableViT, calibration: Calibration, recipe: Recipe, stages: Stages) -> Schedule:
     acs, inter_sha256 = calibration.acs.tolist(), calibration.inter_sha256
     if recipe.method == "star" or recipe.mac_reduction is None:
-        return api.plan(recipe, vit.spec, acs, inter_sha256)
+        return steps.plan(recipe, vit.spec, acs, inter_sha256)
     with stages.stage("rho, on calibration images"):
-        return api.plan(recipe, vit.spec, acs, inter_sha256, api.measured_macs(vit, recipe, calibration))
+        return steps.plan(recipe, vit.spec, acs, inter_sha256, steps.measured_macs(vit, recipe, calibration))
 
 
 def _lowered(reference: PrunedViT, recipe: Recipe, out: Path, stages: Stages) -> Side:
     with stages.stage(f"lowering, {reference.method}"):
         target = target_named(recipe.target)
-        model = api.export(reference, recipe)
+        model = steps.export(reference, recipe)
         path = out / target.file_name(reference.vit.spec.name, reference.method)
         save_onnx(model, path)
     return Side(reference, model, path, target)
@@ -136,11 +136,11 @@ def _sweep(pair: Pair[Side], calibration: Calibration, images: Array, recipe: Re
     vit = pair.dense.reference.vit
     acs, inter_sha256 = calibration.acs.tolist(), calibration.inter_sha256
     schedules = [
-        api.plan(replace(recipe, rho=rho, mac_reduction=None), vit.spec, acs, inter_sha256)
+        steps.plan(replace(recipe, rho=rho, mac_reduction=None), vit.spec, acs, inter_sha256)
         for rho in recipe.sweep
     ]
     flavour = pair.pruned.reference.flavour
-    prune = partial(api.prune, vit, calibration=calibration, flavour=flavour)
+    prune = partial(steps.prune, vit, calibration=calibration, flavour=flavour)
     return measure_with(pair.dense.reference, prune, images, recipe)(schedules)
 
 

@@ -11,13 +11,13 @@ from exporter.accuracy import Accuracy, accuracy
 from exporter.batches import batches
 from exporter.benchmark import Comparison, Throughput, compare_speed, throughput
 from exporter.calibration.images import ImageFolder
-from exporter.checking import check
 from exporter.parity import ParityReport
+from exporter.parity.check import check
+from exporter.parity.reference import patches_left_of
 from exporter.progress import Stages
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.recipe import Recipe
 from exporter.records import Pair
-from exporter.reference import patches_left_of
 from exporter.runners.base import Runner
 from exporter.runners.choice import on_this_cpu, runner_for
 from exporter.schedule.usage import PatchUse, patch_use

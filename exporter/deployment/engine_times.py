@@ -9,7 +9,7 @@ from exporter.benchmark.batch_sweep import break_even
 from exporter.benchmark.engines import EngineSubject, built_subject, measure_engines, timer_here
 from exporter.benchmark.gpu_time import EngineBench
 from exporter.benchmark.settings import BenchSettings
-from exporter.delivery import save_raw_images
+from exporter.deployment.folder import save_raw_images
 from exporter.progress import Advance
 from exporter.records import Pair
 from exporter.schedule.macs import MacCount

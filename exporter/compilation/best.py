@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from exporter import api
 from exporter.accuracy import accuracy
 from exporter.batches import batches, first_images
 from exporter.benchmark import Hardware, Throughput, environment, throughput
 from exporter.benchmark.batch_sweep import resized
 from exporter.benchmark.timing import Clock, Ratio, ratio_of
 from exporter.calibration.images import ImageFolder
+from exporter.compilation import steps
 from exporter.errors import RecipeError
 from exporter.lowering.pipeline import lower_each
 from exporter.progress import Silent, Stages
@@ -86,17 +86,17 @@ def choose(recipe: Recipe, max_drop: float | None = None, stages: Stages | None 
     needed(recipe.rounds or None, "--rounds", "at least 5: speeds are measured")
     path = needed(recipe.calibration, "--calibration", "what star-export calibrate left")
     with stages.stage("model"):
-        vit = api.load_model(recipe)
-        calibration = api.fitting_calibration(path, recipe, vit.spec, vit.weights_sha256)
-        schedule = api.plan(recipe, vit.spec, calibration.acs.tolist(), calibration.inter_sha256)
-        pair = Pair(api.dense(vit), api.prune(vit, schedule, calibration))
-        folder = api.eval_images(recipe, vit.spec)
+        vit = steps.load_model(recipe)
+        calibration = steps.fitting_calibration(path, recipe, vit.spec, vit.weights_sha256)
+        schedule = steps.plan(recipe, vit.spec, calibration.acs.tolist(), calibration.inter_sha256)
+        pair = Pair(steps.dense(vit), steps.prune(vit, schedule, calibration))
+        folder = steps.eval_images(recipe, vit.spec)
         if max_drop is not None and not folder.labelled:
             raise RecipeError("max_drop", "images without classes", "one folder of images a class")
     left_out = {name: why_not(target) for name, target in TARGETS.items()}
     targets = [target for name, target in TARGETS.items() if not left_out[name]]
     with stages.stage("lowering"):
-        files = lower_all(pair, targets, recipe.input, api.range_images(recipe, vit.spec))
+        files = lower_all(pair, targets, recipe.input, steps.range_images(recipe, vit.spec))
     with stages.stage("throughput"):
         images = first_images(folder.files, vit.spec.preprocessing, recipe.input, recipe.batch)
         speeds = measure_all(files, images, recipe)

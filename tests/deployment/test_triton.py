@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exporter.delivery import save_checksums
+from exporter.deployment.folder import save_checksums
+from exporter.deployment.triton import ServeSettings, load_command, write_repository
 from exporter.engines.manifest import ENGINES, Built, EngineManifest, engine_path, manifest_path
 from exporter.errors import ArtefactError, RecipeError
 from exporter.inspection import inspect_artefact
 from exporter.records import ModelSpec, save_json
-from exporter.serving import ServeSettings, load_command, write_repository
 from tests.vits import make_vit
 
 MANIFEST = EngineManifest(

@@ -9,15 +9,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from exporter import api
 from exporter.benchmark import compare_speed, throughput
 from exporter.benchmark.batch_sweep import resized
 from exporter.benchmark.points import Point, RhoSweep
 from exporter.benchmark.timing import Clock
+from exporter.compilation import steps
+from exporter.parity.reference import patches_left_of
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.recipe import Recipe
 from exporter.records import ModelSpec, Schedule
-from exporter.reference import patches_left_of
 from exporter.runners.base import Runner
 from exporter.runners.choice import on_this_cpu, runner_for
 from exporter.schedule.macs import mean_macs
@@ -52,7 +52,7 @@ def measure_with(
     target = target_named(recipe.target)
 
     def runner(model: PrunedViT) -> Runner:
-        content = api.export(model, recipe).SerializeToString()
+        content = steps.export(model, recipe).SerializeToString()
         return runner_for(content, target, on_this_cpu(target, recipe.threads), name=model.method)
 
     batch = resized(images, recipe.batch)

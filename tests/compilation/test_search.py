@@ -6,18 +6,18 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from exporter import api
 from exporter.benchmark import Throughput, compare_speed
 from exporter.benchmark.points import Point, RhoSweep
+from exporter.compilation import steps
+from exporter.compilation.measuring import Measure, measure_with, noise
+from exporter.compilation.search import find_rho
 from exporter.errors import RecipeError
-from exporter.measuring import Measure, measure_with, noise
 from exporter.models.base import PrunableViT
 from exporter.models.registry import ModelRequest, describe
 from exporter.recipe import Recipe
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, mean_macs, pruned_macs
 from exporter.schedule.plan import ScheduleSettings, star_schedule
-from exporter.searching import find_rho
 from tests.pruning.test_adaptive import varied_images
 from tests.schedule.published import DEIT_S_ACS
 
@@ -67,7 +67,7 @@ def test_the_target_is_met_closely_and_quickly(target: float, fixed_ms: float) -
 
 def test_under_noise_the_quartile_reaches_the_target_not_the_median_alone() -> None:
     measure, asked = machine(1.0, noise_share=0.02)
-    result = find_rho(plan, cost, measure, 1.5, steps=8)
+    result = find_rho(plan, cost, measure, 1.5, measurements=8)
     assert result.found is not None
     assert result.found.comparison.quartiles[0] >= 1.5
     assert result.found.rho == max(
@@ -98,7 +98,11 @@ def test_candidates_are_lowered_and_run_in_turns(tiny_vit: PrunableViT) -> None:
     recipe = Recipe(batch=2, rounds=5, threads=1, scorer="intra")
     images = noise(tiny_vit.spec, "float32", 3)
     measure = measure_with(
-        api.dense(tiny_vit), lambda schedule: api.prune(tiny_vit, schedule), images, recipe, ticks.__next__
+        steps.dense(tiny_vit),
+        lambda schedule: steps.prune(tiny_vit, schedule),
+        images,
+        recipe,
+        ticks.__next__,
     )
     schedules = [star_schedule(tiny_vit.spec, acs, rho, settings) for rho in (0.8, 0.5)]
     sweep = measure(schedules)
@@ -114,9 +118,9 @@ def test_what_a_star_keeps_of_the_images_is_its_multiply_adds(tiny_vit: Prunable
     acs, settings = [0.1, 0.5, 0.3, 0.9], ScheduleSettings("intra", method="a-star")
     schedule = star_schedule(tiny_vit.spec, acs, 0.8, settings)
     recipe = Recipe(method="a-star", batch=4, rounds=5, threads=1, scorer="intra")
-    pruned, images = api.prune(tiny_vit, schedule), varied_images(tiny_vit, 4)
+    pruned, images = steps.prune(tiny_vit, schedule), varied_images(tiny_vit, 4)
     measure = measure_with(
-        api.dense(tiny_vit), lambda schedule: api.prune(tiny_vit, schedule), images.numpy(), recipe
+        steps.dense(tiny_vit), lambda schedule: steps.prune(tiny_vit, schedule), images.numpy(), recipe
     )
     (point,) = measure([schedule]).points
     assert point.gmacs == mean_macs(tiny_vit.spec, pruned.patches_left(images).numpy()).gmacs

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from exporter import benching
+from exporter.deployment import bench
 from exporter.engines.manifest import engine_path, manifest_path
 from exporter.records import save_json
 from exporter.runners.base import TensorInfo
@@ -42,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     images = TensorInfo("images", ("batch", *spec.preprocessing.input_size), "float32")
-    monkeypatch.setattr(benching, "runner_for", lambda *_: NumpyRunner(lambda feed: {}, (images,), ()))
+    monkeypatch.setattr(bench, "runner_for", lambda *_: NumpyRunner(lambda feed: {}, (images,), ()))
     return place
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from exporter import building
-from exporter.building import build_folder
-from exporter.delivery import save_checksums
+from exporter.deployment import build
+from exporter.deployment.build import build_folder
+from exporter.deployment.folder import save_checksums
 from exporter.engines.manifest import Built, check_manifest
 from exporter.engines.settings import BuildSettings
 from exporter.errors import ArtefactError, UserError
@@ -39,8 +39,8 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "import_tensorrt", lambda: fake_tensorrt(HERE.tensorrt))
-    monkeypatch.setattr(building, "this_machine", lambda version: HERE)
+    monkeypatch.setattr(build, "import_tensorrt", lambda: fake_tensorrt(HERE.tensorrt))
+    monkeypatch.setattr(build, "this_machine", lambda version: HERE)
 
 
 @pytest.mark.usefixtures("machine")
@@ -82,7 +82,7 @@ def test_an_old_tensorrt_takes_its_own_target_alone(
     folder: Path, monkeypatch: pytest.MonkeyPatch, precision: str
 ) -> None:
     retarget(folder, f"tensorrt-{precision}")
-    monkeypatch.setattr(building, "import_tensorrt", lambda: fake_tensorrt("8.6.0"))
+    monkeypatch.setattr(build, "import_tensorrt", lambda: fake_tensorrt("8.6.0"))
     with pytest.raises(UserError, match=r"got TensorRT 8\.6\.0 \| need 10 or later .*tensorrt8-fp32"):
         build_folder(folder, BuildSettings())
 

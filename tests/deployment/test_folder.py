@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exporter.delivery import (
+from exporter.deployment.folder import (
     read_folder,
     read_reference,
     save_checksums,

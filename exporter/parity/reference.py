@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from exporter.calibration.pixels import normalise
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runners.base import TensorInfo
 from exporter.runners.torch_runner import TorchRunner
-from exporter.survivors import patches_left
 from exporter.tensor_names import IMAGES, LOGITS, count_name, keep_name, score_name
 
 __all__ = ["patches_left_of", "reference_runner"]
@@ -39,16 +39,17 @@ def patches_left_of(pruned: PrunedViT, images: Array, input_dtype: str, batch: i
     """Patches that each image has left after each layer, [images, depth].
 
     Args:
-        pruned: Drops patches in some layer.
+        pruned: The pruned ViT.
         images: [images, 3, H, W], as the lowered model takes them.
         input_dtype: "float32" or "uint8".
         batch: Images in a run.
     """
-    spec = pruned.vit.spec
-    with reference_runner(pruned, input_dtype) as runner:
-        groups = [images[start : start + batch] for start in range(0, len(images), batch)]
-        left = [patches_left(runner.run({IMAGES: group}), spec.depth, spec.num_patches) for group in groups]
-    return np.concatenate(left)
+    parts = torch.from_numpy(images).split(batch)
+    with torch.inference_mode():
+        left = [
+            pruned.patches_left(_prepared(pruned, part.to(pruned.vit.device), input_dtype)) for part in parts
+        ]
+    return torch.cat(left).numpy()
 
 
 class _ByName(nn.Module):
@@ -59,16 +60,17 @@ class _ByName(nn.Module):
         self.pruned, self.input_dtype = pruned, input_dtype
 
     def forward(self, feed: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        images = feed[IMAGES]
-        if self.input_dtype == "uint8":
-            images = normalise(images, self.pruned.vit.spec.preprocessing)
-        trace = self.pruned.trace(images)
+        trace = self.pruned.trace(_prepared(self.pruned, feed[IMAGES], self.input_dtype))
         keeps = {keep_name(layer + 1): kept.index for layer, kept in trace.kept.items()}
         counts = {
             count_name(layer + 1): kept.count for layer, kept in trace.kept.items() if kept.count is not None
         }
         scores = {score_name(layer + 1): score.contiguous() for layer, score in trace.score.items()}
         return {LOGITS: trace.logits, **keeps, **counts, **scores}
+
+
+def _prepared(pruned: PrunedViT, images: Tensor, input_dtype: str) -> Tensor:
+    return normalise(images, pruned.vit.spec.preprocessing) if input_dtype == "uint8" else images
 
 
 def _outputs(pruned: PrunedViT) -> Iterator[TensorInfo]:

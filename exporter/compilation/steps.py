@@ -11,11 +11,11 @@ from exporter.calibration.calibrate import calibrate_to
 from exporter.calibration.images import ImageFolder, list_images, sample
 from exporter.calibration.record import Calibration, CalibrationSettings, check_fits, load_calibration
 from exporter.calibration.resize import resized_to
+from exporter.compilation.planning import measured_macs, plan, schedule_settings
 from exporter.errors import ScheduleError
 from exporter.lowering.pipeline import lower
 from exporter.models.base import PrunableViT
 from exporter.models.registry import ModelRequest, adapt, load
-from exporter.planning import measured_macs, plan, schedule_settings
 from exporter.progress import Advance
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.recipe import Recipe, needed

@@ -2,14 +2,12 @@
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-import torch
-
 from exporter.batches import first_images
 from exporter.calibration.images import list_images, sample
 from exporter.calibration.record import Calibration
 from exporter.errors import ScheduleError
 from exporter.models.base import PrunableViT
+from exporter.parity.reference import patches_left_of
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.recipe import Recipe, needed
 from exporter.records import ModelSpec, Schedule
@@ -77,12 +75,10 @@ def measured_macs(vit: PrunableViT, recipe: Recipe, calibration: Calibration) ->
     """What an image of the calibration's costs under a schedule of a-STAR: useful MACs, in the mean."""
     folder = list_images(needed(recipe.images, "--images", "a folder of images"))
     files = sample(folder, recipe.check_images, recipe.seed).files
-    images = torch.from_numpy(first_images(files, vit.spec.preprocessing, "float32", recipe.check_images))
+    images = first_images(files, vit.spec.preprocessing, "float32", recipe.check_images)
 
     def cost(schedule: Schedule) -> float:
         pruned = PrunedViT(vit, schedule, calibration.inter)
-        with torch.inference_mode():
-            left = [pruned.patches_left(part.to(vit.device)).numpy() for part in images.split(recipe.batch)]
-        return mean_macs(vit.spec, np.concatenate(left)).total
+        return mean_macs(vit.spec, patches_left_of(pruned, images, "float32", recipe.batch)).total
 
     return cost

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from exporter import api
 from exporter.batches import first_images
 from exporter.benchmark.batch_sweep import resized
 from exporter.benchmark.points import Point, RhoSweep
+from exporter.compilation import steps
+from exporter.compilation.measuring import Measure, measure_with, noise, useful_macs
+from exporter.compilation.planning import IMAGE_BISECTIONS
 from exporter.errors import RecipeError
-from exporter.measuring import Measure, measure_with, noise, useful_macs
-from exporter.planning import IMAGE_BISECTIONS
 from exporter.progress import Silent, Stages
 from exporter.recipe import Recipe, needed
 from exporter.records import ModelSpec, Schedule
@@ -42,13 +42,13 @@ class Search:
     tried: tuple[Point, ...]
 
 
-def search(recipe: Recipe, speedup: float, steps: int = 6, stages: Stages | None = None) -> Search:
+def search(recipe: Recipe, speedup: float, measurements: int = 6, stages: Stages | None = None) -> Search:
     """Search with the recipe's model, calibration and target: see `find_rho`.
 
     Args:
         recipe: Needs a calibration; its images are taken where it names some, else noise. a-STAR needs images.
         speedup: Dense ÷ pruned time to reach at the recipe's batch, above 1.
-        steps: Measurements at most.
+        measurements: How many at most.
         stages: Shows where the job is.
 
     Raises:
@@ -59,16 +59,18 @@ def search(recipe: Recipe, speedup: float, steps: int = 6, stages: Stages | None
     path = needed(recipe.calibration, "--calibration", "what star-export calibrate left")
     flavour = target_named(recipe.target).flavour(recipe.flavour)
     with stages.stage("model"):
-        vit = api.load_model(recipe)
-        calibration = api.fitting_calibration(path, recipe, vit.spec, vit.weights_sha256)
+        vit = steps.load_model(recipe)
+        calibration = steps.fitting_calibration(path, recipe, vit.spec, vit.weights_sha256)
         images = _images(recipe, vit.spec)
-    prune = partial(api.prune, vit, calibration=calibration, flavour=flavour)
+    prune = partial(steps.prune, vit, calibration=calibration, flavour=flavour)
     with stages.stage("lowering, dense"):
-        measure = measure_with(api.dense(vit), prune, images, recipe)
+        measure = measure_with(steps.dense(vit), prune, images, recipe)
 
     def plan(rho: float) -> Schedule:
         acs = calibration.acs.tolist()
-        return api.plan(replace(recipe, rho=rho, mac_reduction=None), vit.spec, acs, calibration.inter_sha256)
+        return steps.plan(
+            replace(recipe, rho=rho, mac_reduction=None), vit.spec, acs, calibration.inter_sha256
+        )
 
     def cost(schedule: Schedule) -> float:
         return useful_macs(prune(schedule), resized(images, recipe.batch), recipe)
@@ -78,7 +80,7 @@ def search(recipe: Recipe, speedup: float, steps: int = 6, stages: Stages | None
             return measure(schedules)
 
     bisections = BISECTIONS if recipe.method == "star" else IMAGE_BISECTIONS
-    return find_rho(plan, cost, shown, speedup, steps, bisections=bisections)
+    return find_rho(plan, cost, shown, speedup, measurements, bisections=bisections)
 
 
 def find_rho(
@@ -86,7 +88,7 @@ def find_rho(
     cost: Callable[[Schedule], float],
     measure: Measure,
     speedup: float,
-    steps: int = 6,
+    measurements: int = 6,
     *,
     bisections: int = BISECTIONS,
 ) -> Search:
@@ -100,21 +102,23 @@ def find_rho(
         cost: MACs of an image under a schedule; must not fall as rho rises.
         measure: Measures schedules beside the dense model.
         speedup: Dense ÷ pruned time to reach, above 1.
-        steps: Measurements at most, at least 2. The first one is of the least rho: what is in reach at all.
+        measurements: How many at most, at least 2. The first one is of the least rho: what is in reach at all.
         bisections: Calls of `cost` for a candidate; see `rho_for`.
 
     Raises:
-        RecipeError: The speed-up or the number of steps is out of range.
+        RecipeError: The speed-up or the number of measurements is out of range.
     """
-    if not (1.0 < speedup < float("inf") and steps >= 2):
-        raise RecipeError("search", f"speedup={speedup}, steps={steps}", "speedup > 1, steps >= 2")
+    if not (1.0 < speedup < float("inf") and measurements >= 2):
+        raise RecipeError(
+            "search", f"speedup={speedup}, measurements={measurements}", "speedup > 1, measurements >= 2"
+        )
     fast, slow = plan(LEAST_RHO), plan(1.0)
     sweep = measure([fast])
     tried = [sweep.points[0]]
     if _share(tried[0]) > 1.0 / speedup:
         return Search(speedup, sweep.batch, None, None, tuple(tried))
     found, slow_share, seen = tried[0], 1.0, {_form(fast), _form(slow)}
-    while len(tried) < steps and found.comparison.quartiles[0] > speedup * (1.0 + CLOSE_ENOUGH):
+    while len(tried) < measurements and found.comparison.quartiles[0] > speedup * (1.0 + CLOSE_ENOUGH):
         aim = 1.0 / (speedup * (1.0 + CLOSE_ENOUGH / 2))
         along = (aim - _share(found)) / (slow_share - _share(found))
         candidate = rho_for(plan, cost, cost(fast) + along * (cost(slow) - cost(fast)), bisections)
@@ -133,7 +137,7 @@ def find_rho(
 def _images(recipe: Recipe, spec: ModelSpec) -> Array:
     if recipe.method == "star" and recipe.images is None and recipe.eval_images is None:
         return noise(spec, recipe.input, recipe.batch, recipe.seed)
-    files = api.eval_images(recipe, spec).files
+    files = steps.eval_images(recipe, spec).files
     return first_images(files, spec.preprocessing, recipe.input, recipe.batch)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporter.delivery import MODEL, SCHEDULE, read_folder, verify_checksums
+from exporter.deployment.folder import MODEL, SCHEDULE, read_folder, verify_checksums
 from exporter.engines.audit import Audit, audit, read_layers
 from exporter.engines.builder import Engine, build_engine
 from exporter.engines.machine import this_machine

@@ -11,9 +11,9 @@ from google.protobuf.message import DecodeError
 from exporter.errors import ArtefactError
 from exporter.lowering.twins import forced_twin, tracing_twin
 from exporter.parity import BATCHES, ParityReport, compare, in_batches, tolerance_for
+from exporter.parity.reference import reference_runner
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule, from_json
-from exporter.reference import reference_runner
 from exporter.runners.base import Runner
 from exporter.runners.choice import on_this_cpu, runner_for
 from exporter.targets import ONNXRUNTIME, Target, target_named
