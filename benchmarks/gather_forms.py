@@ -2,14 +2,16 @@
 
     python benchmarks/gather_forms.py --dim 384 --batch 8
 
-Each form starts from rows [batch, k] and ends with [batch, k, dim]; what its index costs is in it. A graph holds
-COPIES of one form, each with rows of its own; times are of one copy.
+Each form starts from rows [batch, k] and ends with [batch, k, dim], the last two with positions [batch, k] as well;
+what its index costs is in it. A graph holds COPIES of one form, each with rows of its own; times are of one copy.
 """
 
 import argparse
 from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
+import onnx
 import onnx_graphsurgeon as gs
 
 from exporter.benchmark import Throughput, throughput
@@ -27,6 +29,7 @@ class Taking:
     def __init__(self, dim: int) -> None:
         self.dim = dim
         self.tokens = gs.Variable("tokens", np.float32, ["batch", TOKENS, dim])
+        self.positions = gs.Variable("positions", np.int64, ["batch", TOKENS])
         self.places = gs.Variable("places", np.int64, ["batch", 1])
         self.nodes: list[gs.Node] = []
         self.constants = 0
@@ -43,13 +46,17 @@ class Taking:
         return gs.Constant(f"c{self.constants}", np.array(values, dtype=np.int64))
 
 
-def gather_nd(graph: Taking, rows: gs.Variable) -> gs.Variable:
+# What a form takes: survivors, and where it says so their positions.
+Taken: TypeAlias = tuple[gs.Variable, ...]
+
+
+def gather_nd(graph: Taking, rows: gs.Variable) -> Taken:
     """One axis of the batch is shared by tokens and rows."""
     column = graph.add("Unsqueeze", rows, graph.sizes(-1), dtype=np.int64)
-    return graph.add("GatherND", graph.tokens, column, batch_dims=1)
+    return (graph.add("GatherND", graph.tokens, column, batch_dims=1),)
 
 
-def flat_gather(graph: Taking, rows: gs.Variable) -> gs.Variable:
+def flat_gather(graph: Taking, rows: gs.Variable) -> Taken:
     """All images end to end, rows counted from the first."""
     offset = graph.add("Mul", graph.places, graph.sizes(TOKENS), dtype=np.int64)
     index = graph.add(
@@ -57,38 +64,58 @@ def flat_gather(graph: Taking, rows: gs.Variable) -> gs.Variable:
     )
     matrix = graph.add("Reshape", graph.tokens, graph.sizes(-1, graph.dim))
     picked = graph.add("Gather", matrix, index, axis=0)
-    return graph.add("Reshape", picked, graph.sizes(-1, KEPT, graph.dim))
+    return (graph.add("Reshape", picked, graph.sizes(-1, KEPT, graph.dim)),)
 
 
-def gather_elements(graph: Taking, rows: gs.Variable) -> gs.Variable:
+def gather_elements(graph: Taking, rows: gs.Variable) -> Taken:
     """An index for every number that is taken."""
     column = graph.add("Unsqueeze", rows, graph.sizes(-1), dtype=np.int64)
     index = graph.add("Expand", column, graph.sizes(1, 1, graph.dim), dtype=np.int64)
-    return graph.add("GatherElements", graph.tokens, index, axis=1)
+    return (graph.add("GatherElements", graph.tokens, index, axis=1),)
 
 
-FORMS = (gather_nd, flat_gather, gather_elements)
+def positions_apart(graph: Taking, rows: gs.Variable) -> Taken:
+    """Tokens by GatherND, their positions by a gather of their own."""
+    return (
+        *gather_nd(graph, rows),
+        graph.add("GatherElements", graph.positions, rows, axis=1, dtype=np.int64),
+    )
+
+
+def positions_as_channel(graph: Taking, rows: gs.Variable) -> Taken:
+    """One gather for both: positions are one more channel, exact in float32."""
+    number = graph.add("Cast", graph.positions, to=onnx.TensorProto.FLOAT)
+    wide = graph.add("Concat", graph.tokens, graph.add("Unsqueeze", number, graph.sizes(2)), axis=2)
+    column = graph.add("Unsqueeze", rows, graph.sizes(-1), dtype=np.int64)
+    both = graph.add("GatherND", wide, column, batch_dims=1)
+    ends = [graph.sizes(each) for each in (0, graph.dim, graph.dim + 1, 2)]
+    tokens = graph.add("Slice", both, ends[0], ends[1], ends[3])
+    last = graph.add("Squeeze", graph.add("Slice", both, *ends[1:]), ends[3])
+    return tokens, graph.add("Cast", last, to=onnx.TensorProto.INT64, dtype=np.int64)
+
+
+FORMS = (gather_nd, flat_gather, gather_elements, positions_apart, positions_as_channel)
 RUNTIMES: dict[str, Callable[[bytes, int], Runner]] = {
     "onnxruntime": lambda content, threads: OnnxRuntimeRunner(content, threads=threads),
     "openvino": lambda content, threads: OpenVinoRunner(content, threads=threads),
 }
 
 
-def graph_of(form: Callable[[Taking, gs.Variable], gs.Variable], dim: int) -> bytes:
+def graph_of(form: Callable[[Taking, gs.Variable], Taken], dim: int) -> bytes:
     """COPIES of a form."""
     graph = Taking(dim)
     rows = [gs.Variable(f"rows_{index}", np.int64, ["batch", KEPT]) for index in range(COPIES)]
     taken = [form(graph, each) for each in rows]
     # One token of each goes out: to copy all of them to the host would take longer than to gather them.
-    taken = [graph.add("Slice", each, *(graph.sizes(n) for n in (0, 1, 1))) for each in taken]
-    for each in taken:
+    firsts = [graph.add("Slice", each[0], *(graph.sizes(n) for n in (0, 1, 1))) for each in taken]
+    for each in firsts:
         each.shape = ["batch", 1, dim]
     # OpenVINO drops an input that nobody reads, and all forms are to be fed alike.
-    read = graph.add("Concat", graph.places, *rows, dtype=np.int64, axis=1)
-    read.shape = ["batch", 1 + COPIES * KEPT]
-    model = gs.export_onnx(
-        gs.Graph(graph.nodes, [graph.tokens, graph.places, *rows], [*taken, read], opset=18)
-    )
+    whole = [graph.places, graph.positions, *rows, *(each for _, *positions in taken for each in positions)]
+    read = graph.add("Concat", *whole, dtype=np.int64, axis=1)
+    read.shape = ["batch", "read"]
+    inputs = [graph.tokens, graph.places, graph.positions, *rows]
+    model = gs.export_onnx(gs.Graph(graph.nodes, inputs, [*firsts, read], opset=18))
     model.ir_version = 10
     content: bytes = model.SerializeToString()
     return content
@@ -122,6 +149,7 @@ def feed(options: argparse.Namespace) -> dict[str, np.ndarray]:
     return {
         "tokens": draw.standard_normal((batch, TOKENS, options.dim), dtype=np.float32),
         "places": np.arange(batch)[:, None],
+        "positions": np.tile(np.arange(TOKENS), (batch, 1)),
         **{f"rows_{index}": rows() for index in range(COPIES)},
     }
 

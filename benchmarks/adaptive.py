@@ -1,0 +1,139 @@
+"""a-STAR beside STAR on ONNX Runtime, at equal mean MACs and at equal rho, all in turns. Markdown on stdout.
+
+    python benchmarks/adaptive.py --model deit_small_patch16_224 --batch 8
+
+Random weights look at all patches alike. So queries and keys are scaled by PEAKED, inter-layer scores are
+log-normal, and images are noise of different strength: a-STAR's counts then differ from image to image. Its rho is
+the one at which useful MACs, in the mean of the images of the run, are STAR's.
+"""
+
+import argparse
+
+import numpy as np
+import torch
+from deits import MODELS, deit, dense, schedule
+
+from exporter.benchmark import Throughput, throughput
+from exporter.benchmark.timing import ratio_of
+from exporter.compilation.measuring import noise
+from exporter.compilation.planning import IMAGE_BISECTIONS
+from exporter.lowering.pipeline import lower
+from exporter.models.base import PrunableViT
+from exporter.parity.reference import patches_left_of
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.records import Schedule
+from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.schedule.macs import executed_macs, mean_macs
+from exporter.schedule.solve import rho_for
+from exporter.targets import ONNXRUNTIME
+from exporter.tensor_names import IMAGES
+
+COLUMNS = ("model", "rho", "useful GMACs", "executed GMACs", "ms", "time / STAR's", "quartiles")
+PEAKED, SIGMA, STRENGTHS = 6.0, 1.5, (0.2, 3.0)
+FLAVOURS = ("packed", "shrinking", "padded")
+
+
+def peaked(model: str) -> PrunableViT:
+    """The network with attention that singles patches out."""
+    vit = deit(model)
+    with torch.no_grad():
+        for name, weight in vit.model.named_parameters():
+            if name.endswith("attn.qkv.weight"):
+                weight[: 2 * vit.spec.dim] *= PEAKED
+    return vit
+
+
+def varied(vit: PrunableViT, batch: int) -> np.ndarray:
+    """Images of noise, from faint to strong."""
+    return (
+        noise(vit.spec, "float32", batch)
+        * np.geomspace(*STRENGTHS, batch, dtype=np.float32)[:, None, None, None]
+    )
+
+
+class Pruning:
+    """Models of one network by their schedules, and what images take under each."""
+
+    def __init__(self, vit: PrunableViT, images: np.ndarray) -> None:
+        self.vit, self.images = vit, images
+        shape = (vit.spec.depth, vit.spec.num_patches)
+        self.inter = np.exp(np.random.default_rng(0).normal(0.0, SIGMA, shape))
+
+    def pruned(self, asked: Schedule, flavour: str = "shrinking") -> PrunedViT:
+        """The PyTorch model."""
+        return PrunedViT(self.vit, asked, self.inter, flavour).eval()
+
+    def left(self, asked: Schedule) -> np.ndarray:
+        """Patches that each image has after each layer."""
+        return patches_left_of(self.pruned(asked), self.images, "float32", len(self.images))
+
+    def useful(self, asked: Schedule) -> float:
+        """Multiply-adds of an image in the mean."""
+        return float(mean_macs(self.vit.spec, self.left(asked)).total)
+
+    def executed(self, asked: Schedule, flavour: str) -> float:
+        """The same, padding included."""
+        return executed_macs(self.vit.spec, self.left(asked), flavour, asked.keep)
+
+
+def compared(pruning: Pruning, name: str, rho: float) -> dict[str, tuple[Schedule, str]]:
+    """Schedules and flavours by what the table calls them."""
+    star, alike = schedule(name, rho), schedule(name, rho, method="a-star")
+    equal = rho_for(
+        lambda rho: schedule(name, rho, method="a-star"),
+        pruning.useful,
+        pruning.useful(star),
+        IMAGE_BISECTIONS,
+    )
+    return {
+        "dense": (dense(name).schedule, "shrinking"),
+        "STAR": (star, "shrinking"),
+        **{f"a-STAR, {flavour}, equal mean MACs": (equal, flavour) for flavour in FLAVOURS},
+        **{f"a-STAR, {flavour}, equal rho": (alike, flavour) for flavour in FLAVOURS[:2]},
+    }
+
+
+def main() -> None:
+    """Find rho, lower, measure, print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", default="deit_small_patch16_224", choices=MODELS, help="Which of them.")
+    parser.add_argument("--rho", type=float, default=0.7, help="The least retention rate of STAR.")
+    parser.add_argument("--batch", type=int, default=8, help="Images a run.")
+    parser.add_argument("--rounds", type=int, default=40, help="Timed rounds.")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 is one a physical core.")
+    options = parser.parse_args()
+    vit = peaked(options.model)
+    pruning = Pruning(vit, varied(vit, options.batch))
+    models = {
+        "dense": (dense(options.model).schedule, "shrinking"),
+        **compared(pruning, options.model, options.rho),
+    }
+    runners = {}
+    for name, each in models.items():
+        content = lower(pruning.pruned(*each), ONNXRUNTIME).SerializeToString()
+        runners[name] = OnnxRuntimeRunner(content, threads=options.threads)
+    times = throughput(
+        runners, {IMAGES: pruning.images}, batch=options.batch, rounds=options.rounds, warmup=3
+    )
+    print(f"{options.model}, batch {options.batch}, {options.rounds} rounds\n")
+    print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
+    for name, (asked, flavour) in models.items():
+        macs = (pruning.useful(asked), pruning.executed(asked, flavour))
+        print(_row(name, asked, macs, times[name], times["STAR"]))
+
+
+def _row(name: str, asked: Schedule, macs: tuple[float, float], time: Throughput, star: Throughput) -> str:
+    against = ratio_of(time, star)
+    low, high = against.quartiles
+    cells = (
+        f"{asked.rho:.3f}" if asked.rho else "",
+        *(f"{each / 1e9:.3f}" for each in macs),
+        f"{time.median_ms:.1f}",
+        f"{against.median:.2f}",
+        f"{low:.2f} to {high:.2f}",
+    )
+    return f"| {' | '.join((name, *cells))} |"
+
+
+if __name__ == "__main__":
+    main()
