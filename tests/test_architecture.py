@@ -49,7 +49,8 @@ OWNERS = {
         "retain/onnx_function.py",
         "benchmark/sliced.py",
         "parity/check.py",
-        "compilation/",
+        "compilation/proof.py",
+        "compilation/steps.py",
     ),
     "onnx_graphsurgeon": ("lowering/",),
 }

@@ -1,7 +1,7 @@
 """Survivors as patches, in a graph that chooses among tokens and in any order: what `check` shows and forces.
 
-Such a graph has `keep_NN/tokens` in the place of `keep_NN`, see `exporter.lowering.passes.rank_prefix`: rows of the
-tokens that reach the layer, as they stand there.
+Such a graph has `keep_NN/tokens` in the place of `keep_NN` in all its layers: rows of the tokens that reach the
+layer, as they stand there, see `exporter.lowering.passes.rank_prefix`. Any other graph is left as it is.
 """
 
 from collections.abc import Iterator
@@ -52,11 +52,11 @@ def patches_for_tokens(graph: gs.Graph, facts: Facts) -> None:
 
 
 def _ranked(graph: gs.Graph, facts: Facts) -> Iterator[tuple[int, gs.Variable]]:
-    """The 1-based layers that choose among tokens, and what they choose."""
+    """The 1-based pruning layers and what they choose, where that is tokens."""
     tensors = graph.tensors()
-    for layer in (layer + 1 for layer in facts.schedule.pruning_layers):
-        if ranked_name(layer) in tensors:
-            yield layer, tensors[ranked_name(layer)]
+    layers = [layer + 1 for layer in facts.schedule.pruning_layers]
+    if ranked_name(layers[0]) in tensors:
+        yield from ((layer, tensors[ranked_name(layer)]) for layer in layers)
 
 
 def _smaller(graph: gs.Graph, numbers: gs.Variable, bounds: gs.Variable) -> gs.Variable:

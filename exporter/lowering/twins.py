@@ -1,6 +1,7 @@
 """Variants of a shipped model, made from its own graph: its decisions are judged by them, and what they cost.
 
-The first two are the same file but for the tensors that go in and out, so what they show is what is shipped.
+The first two are the same graph but for what goes in and out, so what they show is what is shipped: survivors as
+patches in ascending position, which a graph that ranks tokens is translated from and to.
 """
 
 import numpy as np

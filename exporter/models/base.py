@@ -88,7 +88,10 @@ class PrunableViT(ABC):
 
     @abstractmethod
     def classify(self, normed: Tensor) -> Tensor:
-        """[batch, tokens, dim] after the final norm to logits [batch, classes], by the model's own head."""
+        """[batch, tokens, dim] after the final norm to logits [batch, classes], by the model's own head.
+
+        Prefix tokens stand first; the order of patches behind them is a runtime's own, and must not matter.
+        """
 
     @property
     def device(self) -> torch.device:

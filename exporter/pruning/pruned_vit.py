@@ -52,8 +52,6 @@ class PrunedViT(nn.Module):
         ScheduleError: The schedule is not this model's, or inter-layer scores are missing or of another shape.
     """
 
-    weighted_log_inter: Tensor | None
-
     def __init__(
         self,
         vit: PrunableViT,
@@ -67,10 +65,11 @@ class PrunedViT(nn.Module):
         self.model = vit.model
         self.alpha = {"fused": schedule.alpha, "intra": 1.0, "inter": 0.0, "random": 0.0}[schedule.scorer]
         self._layers = frozenset(schedule.pruning_layers)
-        table = _inter_table(vit, schedule, inter) if self.alpha < 1.0 and self._layers else None
-        self.register_buffer(
-            "weighted_log_inter", None if table is None else weigh_inter(table, self.alpha).to(vit.device)
-        )
+        if self.alpha < 1.0 and self._layers:
+            weighted = weigh_inter(_inter_table(vit, schedule, inter), self.alpha).to(vit.device)
+            # One buffer a layer: rows of a large table would be cut out of it in every run of an exported model.
+            for layer in schedule.pruning_layers:
+                self.register_buffer(_inter_name(layer), weighted[layer].clone())
 
     @property
     def method(self) -> str:
@@ -122,8 +121,8 @@ class PrunedViT(nn.Module):
         prefix, positions = self.vit.spec.num_prefix_tokens, tokens.positions
         intra = intra_score(class_row, prefix, tokens.live) if self.alpha > 0.0 else None
         inter = None
-        if self.weighted_log_inter is not None:
-            table = self.weighted_log_inter[layer]
+        if self.alpha < 1.0:
+            table = self.get_buffer(_inter_name(layer))
             inter = table.expand(class_row.shape[0], -1) if positions is None else table[positions]
         return log_fused(intra, inter, self.alpha)
 
@@ -147,6 +146,10 @@ class PrunedViT(nn.Module):
         if self.flavour == "packed" and kept.count is not None and isinstance(tokens, Grid):
             return Packed.of(tokens, kept)
         return tokens.keep(kept)
+
+
+def _inter_name(layer: int) -> str:
+    return f"weighted_log_inter_{layer + 1:02d}"
 
 
 def _inter_table(vit: PrunableViT, schedule: Schedule, inter: np.ndarray | None) -> Tensor:

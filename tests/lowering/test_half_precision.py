@@ -63,9 +63,13 @@ def test_bf16_is_the_same_graph() -> None:
 
 @BOTH
 @pytest.mark.ort
-@pytest.mark.parametrize("family", ["vit", "registers", "qk norm", "lvvit", "dinov3"])
-def test_it_is_the_reference_to_fp16_tolerance(family: str, target: Target) -> None:
-    pruned = star(family, "intra")
+@pytest.mark.parametrize(
+    ("family", "scorer"),
+    [(family, "intra") for family in ("vit", "registers", "qk norm", "lvvit", "dinov3")]
+    + [(family, "fused") for family in ("vit", "registers")],
+)
+def test_it_is_the_reference_to_fp16_tolerance(family: str, scorer: str, target: Target) -> None:
+    pruned = star(family, scorer)
     model = lowered(pruned, target)
     report = check(pruned, model, random_images(pruned.vit, 16).numpy(), target=target)
     assert report.passed, report.checks

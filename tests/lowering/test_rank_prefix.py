@@ -4,18 +4,22 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+import onnx_graphsurgeon as gs
 import pytest
 import torch
+from torch import nn
 
 from exporter.lowering.passes.rank_prefix import LARGEST
 from exporter.lowering.passes.shorten_scores import LARGEST_WEIGHT
+from exporter.lowering.pipeline import lower
 from exporter.lowering.twins import tracing_twin
+from exporter.parity.check import check
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.scores import SCORE_FLOOR
 from exporter.targets import ONNXRUNTIME, OPENVINO, Target
 from exporter.tensor_names import keep_name, ranked_name
-from tests.lowering.models import FAMILIES, RATES, lowered, run, star
-from tests.vits import random_images
+from tests.lowering.models import FAMILIES, RATES, biased_vit, lowered, pruned_of, run, star
+from tests.vits import make_vit, random_images
 
 APART = replace(ONNXRUNTIME, passes=tuple(name for name in ONNXRUNTIME.passes if name != "rank_prefix"))
 
@@ -34,6 +38,14 @@ def test_tokens_are_ranked_where_positions_have_no_other_reader(family: str) -> 
 @pytest.mark.parametrize("scorer", ["intra", "inter"])
 def test_other_scores_choose_among_patches(scorer: str) -> None:
     assert {keep_name(layer) for layer in RATES} <= results_of(star(scorer=scorer))
+
+
+def test_tables_of_many_patches_are_weights_too() -> None:
+    """As many as an exporter leaves alone where it folds constants, when all layers lie in one tensor."""
+    pruned = pruned_of(make_vit(img_size=(512, 264)))
+    assert pruned.vit.spec.depth * pruned.vit.spec.num_patches > 8192
+    names = {name for node in lower(pruned, ONNXRUNTIME).graph.node for name in node.output}
+    assert {ranked_name(layer) for layer in RATES} <= names
 
 
 def test_four_nodes_a_layer_are_saved() -> None:
@@ -63,9 +75,35 @@ def test_no_patch_outranks_a_prefix_token_that_hears_nothing_of_itself() -> None
 @pytest.mark.ort
 @pytest.mark.parametrize("target", [ONNXRUNTIME, OPENVINO], ids=lambda target: target.name)
 def test_survivors_are_shown_ascending_whatever_their_order(target: Target) -> None:
+    """Both files run on ONNX Runtime here: what differs is the graph."""
     pruned, images = star(), random_images(star().vit, 3)
     with torch.inference_mode():
         kept = pruned.trace(images).kept
-    shown = run(tracing_twin(lowered(pruned, target)), images.numpy())
-    for layer, each in kept.items():
-        np.testing.assert_array_equal(shown[keep_name(layer + 1)], each.index.numpy())
+    graph = gs.import_onnx(tracing_twin(lowered(pruned, target)))
+    layers = [layer + 1 for layer in kept]
+    graph.outputs += [graph.tensors()[ranked_name(layer)].to_variable(np.int64) for layer in layers]
+    shown = run(gs.export_onnx(graph), images.numpy())
+    for layer, each in zip(layers, kept.values(), strict=True):
+        np.testing.assert_array_equal(shown[keep_name(layer)], each.index.numpy())
+        tokens = shown[ranked_name(layer)]
+        assert (tokens[:, 0] == 0).all()
+        assert (np.diff(tokens, axis=1) > 0).all() == (target is OPENVINO)
+
+
+@pytest.mark.ort
+def test_a_tie_at_the_cut_is_a_flip_of_no_margin() -> None:
+    """A class token that looks at nothing scores all patches alike; importance then has three values."""
+    vit = biased_vit()
+    for name, parameter in vit.model.named_parameters():
+        if "attn.qkv" in name:
+            nn.init.zeros_(parameter[: vit.spec.dim])  # the queries
+    inter = np.random.default_rng(0).integers(1, 4, (vit.spec.depth, vit.spec.num_patches)).astype(float)
+    pruned = PrunedViT(vit, star().schedule, inter).eval()
+    images = random_images(vit, 16)
+    shown = run(tracing_twin(lowered(pruned)), images.numpy())
+    with torch.inference_mode():
+        first, *_ = pruned.trace(images).kept.values()
+    np.testing.assert_array_equal(shown[keep_name(1)], first.index.numpy())
+    report = check(pruned, lowered(pruned), images.numpy())
+    assert sum(layer.flipped_images for layer in report.layers) > 0
+    assert {layer.largest_flip_margin for layer in report.layers} <= {0.0, None}

@@ -1,5 +1,6 @@
 """Twins as files: small, and with the shipped file's own weights."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,19 +9,23 @@ import pytest
 
 from exporter.lowering.pipeline import save_onnx
 from exporter.lowering.twin_files import LEAST_BYTES, save_twins
+from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
-from tests.lowering.models import a_star, dense, lowered
+from tests.lowering.models import a_star, dense, lowered, star
 from tests.pruning.test_adaptive import varied_images
 
+BOTH = pytest.mark.parametrize("make", [star, a_star])
 
-def shipped(folder: Path) -> tuple[onnx.ModelProto, Path]:
-    model, path = lowered(a_star()), folder / "m.onnx"
+
+def shipped(pruned: PrunedViT, folder: Path) -> tuple[onnx.ModelProto, Path]:
+    model, path = lowered(pruned), folder / "m.onnx"
     save_onnx(model, path)
     return model, path
 
 
-def test_no_large_tensor_is_written_twice(tmp_path: Path) -> None:
-    model, path = shipped(tmp_path)
+@BOTH
+def test_no_large_tensor_is_written_twice(make: Callable[[], PrunedViT], tmp_path: Path) -> None:
+    model, path = shipped(make(), tmp_path)
     content = path.read_bytes()
     weights = {tensor.name: tensor.raw_data for tensor in model.graph.initializer}
     for name in save_twins(model, path).values():
@@ -35,11 +40,12 @@ def test_no_large_tensor_is_written_twice(tmp_path: Path) -> None:
         assert all(len(each.raw_data) < LEAST_BYTES for each in twin.graph.initializer)
 
 
+@BOTH
 @pytest.mark.ort
-def test_the_tracing_twin_computes_what_is_shipped(tmp_path: Path) -> None:
-    model, path = shipped(tmp_path)
+def test_the_tracing_twin_computes_what_is_shipped(make: Callable[[], PrunedViT], tmp_path: Path) -> None:
+    model, path = shipped(make(), tmp_path)
     names = save_twins(model, path)
-    images = {"images": varied_images(a_star().vit, 3).numpy()}
+    images = {"images": varied_images(make().vit, 3).numpy()}
     with OnnxRuntimeRunner(path) as one, OnnxRuntimeRunner(tmp_path / names["tracing"]) as other:
         traced = other.run(images)
         np.testing.assert_array_equal(one.run(images)["logits"], traced.pop("logits"))

@@ -12,10 +12,12 @@ from tests.vits import random_images
 
 
 @pytest.mark.ort
-def test_twins_show_and_take_the_survivors() -> None:
-    model, images = lowered(star()), random_images(star().vit, 3)
+@pytest.mark.parametrize("family", ["vit", "distilled", "registers", "lvvit", "eva02, joined, rotary"])
+def test_twins_show_and_take_the_survivors(family: str) -> None:
+    pruned = star(family)
+    model, images = lowered(pruned), random_images(pruned.vit, 3)
     with torch.inference_mode():
-        trace = star().trace(images)
+        trace = pruned.trace(images)
     results = {"shipped": run(model, images.numpy()), "tracing": run(tracing_twin(model), images.numpy())}
     np.testing.assert_array_equal(results["shipped"]["logits"], results["tracing"]["logits"])
     keeps = {f"keep_{layer + 1:02d}": kept.index.numpy() for layer, kept in trace.kept.items()}

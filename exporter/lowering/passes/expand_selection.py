@@ -28,10 +28,11 @@ def expand_selection(graph: gs.Graph, facts: Facts) -> int:
     prefixes: gs.Variable | None = None
     for node in markers(graph, TAKE_TOKENS):
         keep, prefix = node.inputs[1], node.attrs["num_prefix_tokens"]
-        if prefix and prefixes is None:
-            prefixes = prefix_rows(graph, node, keep, prefix)
         if keep.name not in rows:
-            tokens = behind_prefix(graph, node, keep, prefixes, prefix) if prefixes is not None else keep
+            tokens = keep
+            if prefix:
+                prefixes = prefix_rows(graph, node, keep, prefix) if prefixes is None else prefixes
+                tokens = behind_prefix(graph, node, keep, prefixes, prefix)
             rows[keep.name] = _column(graph, node, tokens, rows_of(keep.name))
         gather = gs.Node("GatherND", f"{node.outputs[0].name}/gather", {"batch_dims": 1})
         gather.inputs = [node.inputs[0], rows[keep.name]]

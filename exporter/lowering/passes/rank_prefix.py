@@ -14,6 +14,9 @@ __all__ = ["rank_prefix"]
 
 LARGEST = np.finfo(np.float32).max
 
+# How a score is weighed, and what stands between that and the class row's mean, last to first.
+WEIGHED = {"Mul": ("Clip", "Slice"), "Add": ("Log", "Clip", "Slice")}
+
 
 @dataclass(frozen=True)
 class Ranking:
@@ -38,16 +41,15 @@ def rank_prefix(graph: gs.Graph, facts: Facts) -> int:
     3. A floor holds scores above 0, so that one as high as float32 goes lifts a prefix token over every patch,
        added to a logarithm or multiplied.
 
-    A model that reads survivors or their positions elsewhere, like one with rotary embeddings, stays as it is.
+    All layers or none: a model whose scores are of another make, or that reads survivors or their positions
+    elsewhere, like one with rotary embeddings, stays as it is.
     """
     prefix, layers = facts.spec.num_prefix_tokens, facts.schedule.pruning_layers
     rankings = [each for each in map(_ranking, markers(graph, KEEP_TOP_K)) if each is not None]
-    lookups = {id(each.lookup) for each in rankings}
-    if (
-        not prefix
-        or len(rankings) < len(layers)
-        or not all(_only_takes(each.keep, lookups) for each in rankings)
-    ):
+    lookups = [each.lookup for each in rankings if each.lookup is not None]
+    if not prefix or len(rankings) < len(layers):
+        return 0
+    if not all(_only_takes(each.keep, lookups) for each in rankings):
         return 0
     for layer, ranking in zip(layers, rankings, strict=True):
         _widen(ranking, prefix)
@@ -58,26 +60,29 @@ def rank_prefix(graph: gs.Graph, facts: Facts) -> int:
 def _ranking(keep: gs.Node) -> Ranking | None:
     """What a top-k ranks by, None for a score of another make."""
     weigh = _producer(keep.inputs[0])
-    if weigh is None or weigh.op not in ("Add", "Mul"):
+    if weigh is None or weigh.op not in WEIGHED:
         return None
-    floor = _producer(weigh.inputs[0])
-    if floor is not None and floor.op == "Log":
-        floor = _producer(floor.inputs[0])
-    cut = _producer(floor.inputs[0]) if floor is not None and floor.op == "Clip" else None
-    if cut is None or cut.op != "Slice":
-        return None
+    cut = weigh
+    for op in WEIGHED[weigh.op]:
+        before = _producer(cut.inputs[0])
+        if before is None or before.op != op:
+            return None
+        cut = before
     lookup = _producer(weigh.inputs[1])
     table = weigh.inputs[1] if lookup is None else lookup.inputs[0]
-    known = isinstance(table, gs.Constant) and (lookup is None or lookup.op == "Gather")
-    return Ranking(keep, weigh, cut, lookup) if known else None
+    if not isinstance(table, gs.Constant) or table.values.ndim != 1:
+        return None
+    return Ranking(keep, weigh, cut, lookup) if lookup is None or lookup.op == "Gather" else None
 
 
-def _only_takes(keep: gs.Node, lookups: set[int]) -> bool:
+def _only_takes(keep: gs.Node, lookups: list[gs.Node]) -> bool:
     """Whether survivors and positions made of them are read by nothing but gathers and the lookups of scores."""
     for reader in keep.outputs[0].outputs:
         taken = reader.outputs[0].outputs if reader.op == "GatherElements" else [reader]
-        if not all(each.op in (TAKE_TOKENS, "GatherElements") or id(each) in lookups for each in taken):
-            return False
+        for each in taken:
+            known = each.op in (TAKE_TOKENS, "GatherElements") or any(each is lookup for lookup in lookups)
+            if not known:
+                return False
     return True
 
 
