@@ -2,8 +2,9 @@
 
 import hashlib
 import os
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from exporter.errors import OutputError
@@ -18,6 +19,8 @@ def written_beside(path: Path) -> Iterator[Path]:
     Raises:
         OutputError: The folder cannot be made or written, or the disk is full. Nothing is left behind.
     """
+    if not path.name:
+        raise OutputError(str(path), "a folder", "the name of a file to write")
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -26,7 +29,7 @@ def written_beside(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise _cannot_write(path, error) from None
     finally:
-        if partial.parent.is_dir():
+        with suppress(OSError):
             partial.unlink(missing_ok=True)
 
 
@@ -36,10 +39,12 @@ def writable_folder(path: Path) -> Path:
     Raises:
         OutputError: It cannot be made or written.
     """
-    with written_beside(path / "probe") as partial:
-        partial.touch()
-    (path / "probe").unlink()
-    return path
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            return path
+    except OSError as error:
+        raise _cannot_write(path, error) from None
 
 
 def sha256_of(path: Path) -> str:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -74,7 +75,7 @@ def _reference(path: Path) -> Described:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             shapes = {name: f"{arrays[name].dtype}{list(arrays[name].shape)}" for name in arrays.files}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
         raise ArtefactError(str(path), str(error), "a reference.npz") from None
     return {"kind": "reference", "arrays": shapes}
 

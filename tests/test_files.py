@@ -54,3 +54,10 @@ def test_writable_folder_leaves_it_empty(tmp_path: Path) -> None:
 def test_sha256(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"star" * 500_000)
     assert sha256_of(tmp_path / "file") == hashlib.sha256(b"star" * 500_000).hexdigest()
+
+
+def test_a_folder_is_tried_without_touching_what_is_in_it(tmp_path: Path) -> None:
+    (tmp_path / "probe").write_text("mine")
+    writable_folder(tmp_path)
+    assert [each.name for each in tmp_path.iterdir()] == ["probe"]
+    assert (tmp_path / "probe").read_text() == "mine"

@@ -56,13 +56,17 @@ def _check_file(arguments: argparse.Namespace) -> int:
     from exporter.compilation import steps  # noqa: PLC0415
     from exporter.parity import explain  # noqa: PLC0415
     from exporter.parity.check import check, load_shipped  # noqa: PLC0415
+    from exporter.runners.choice import RunSettings  # noqa: PLC0415
 
-    recipe = from_flags(Recipe, arguments)
+    recipe, asked = from_flags(Recipe, arguments), from_flags(RunSettings, arguments).runtime
+    if asked is not None:
+        raise RecipeError("--runtime", asked, "none with --onnx: a file is checked on what it was made for")
     stages = RichStages()
     shipped = load_shipped(arguments.onnx)
     with stages.stage("model"):
         vit = steps.load_model(recipe)
-        pruned = steps.prune(vit, shipped.schedule, steps.read_calibration(vit, recipe))
+        calibration = steps.read_calibration(vit, recipe)
+        pruned = steps.prune(vit, shipped.schedule, calibration, shipped.flavour)
     with stages.stage("parity"):
         folder = list_images(needed(recipe.images, "--images", "a folder of images"))
         files = sample(folder, recipe.check_images, recipe.seed).files

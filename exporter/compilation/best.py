@@ -83,6 +83,8 @@ def choose(recipe: Recipe, max_drop: float | None = None, stages: Stages | None 
     stages = stages or Silent()
     if recipe.method != "star":
         raise RecipeError("best", recipe.method, "star, which every runtime takes")
+    if max_drop is not None and not max_drop >= 0:
+        raise RecipeError("max_drop", str(max_drop), "points of top-1, 0 or more")
     needed(recipe.rounds or None, "--rounds", "at least 5: speeds are measured")
     path = needed(recipe.calibration, "--calibration", "what star-export calibrate left")
     with stages.stage("model"):

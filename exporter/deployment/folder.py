@@ -64,7 +64,7 @@ def read_folder(folder: Path) -> Delivered:
         raise ArtefactError(str(folder), "no report.json in it" if folder.is_dir() else "no folder", expected)
     try:
         told = json.loads(report.read_text(encoding="utf-8"))
-        dense, pruned = (folder / str(told["files"][role]) for role in ("dense", "pruned"))
+        dense, pruned = (folder / Path(told["files"][role]).name for role in ("dense", "pruned"))
         target = target_named(told["target"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtefactError(
@@ -159,6 +159,8 @@ def verify_checksums(folder: Path) -> dict[str, str]:
         sums = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
     except (OSError, ValueError) as error:
         raise ArtefactError(str(path), str(error), "what star-export compile leaves") from None
+    if not sums:
+        raise ArtefactError(str(path), "an empty list", "what star-export compile leaves")
     for name, expected in sums.items():
         if not (folder / name).is_file():
             raise ArtefactError(str(folder / name), "no such file", f"the one that {CHECKSUMS} lists")

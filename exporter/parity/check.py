@@ -24,12 +24,13 @@ __all__ = ["Shipped", "check", "load_shipped"]
 
 @dataclass(frozen=True)
 class Shipped:
-    """An ONNX model of ours, with the schedule and the target it was made for and the input it takes."""
+    """An ONNX model of ours: what it was made from and for, its input, and how a-STAR's tokens lie in it."""
 
     model: onnx.ModelProto
     schedule: Schedule
     input_dtype: str
     target: Target
+    flavour: str
 
 
 def load_shipped(path: Path) -> Shipped:
@@ -49,7 +50,8 @@ def load_shipped(path: Path) -> Shipped:
     kind = model.graph.input[0].type.tensor_type.elem_type
     input_dtype = "uint8" if kind == onnx.TensorProto.UINT8 else "float32"
     schedule = from_json(Schedule, own["schedule"], source=str(path))
-    return Shipped(model, schedule, input_dtype, target_named(own.get("target", ONNXRUNTIME.name)))
+    target = target_named(own.get("target", ONNXRUNTIME.name))
+    return Shipped(model, schedule, input_dtype, target, own.get("flavour", "shrinking"))
 
 
 Array = np.ndarray[Any, Any]

@@ -77,3 +77,6 @@ def test_checksums(tmp_path: Path) -> None:
     (tmp_path / "SHA256SUMS").write_text("nonsense")
     with pytest.raises(ArtefactError, match="SHA256SUMS"):
         verify_checksums(tmp_path)
+    (tmp_path / "SHA256SUMS").write_text("")
+    with pytest.raises(ArtefactError, match="an empty list"):
+        verify_checksums(tmp_path)

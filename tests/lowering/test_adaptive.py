@@ -1,15 +1,17 @@
 """Lowered a-STAR: three flavours, each the reference in any batch, and each what it says it is."""
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
 import torch
 
 from exporter.errors import ModelError
-from exporter.lowering.pipeline import lower
+from exporter.lowering.pipeline import lower, save_onnx
 from exporter.lowering.twins import forced_twin, tracing_twin
 from exporter.models.base import PrunableViT
-from exporter.parity.check import check
+from exporter.parity.check import check, load_shipped
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.retain.onnx_function import CDF_RETAIN
 from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
@@ -113,3 +115,10 @@ def test_a_count_for_a_batch_is_not_deployed(tiny_vit: PrunableViT) -> None:
     schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, ScheduleSettings("intra", method="a-star-batch"))
     with pytest.raises(ModelError, match="who shares a batch"):
         lower(PrunedViT(tiny_vit, schedule), ONNXRUNTIME)
+
+
+def test_a_file_says_which_flavour_it_is(tmp_path: Path) -> None:
+    """`check` makes its reference by it: padded counts are other tensors than shrinking ones."""
+    for flavour in FLAVOURS:
+        save_onnx(lowered(a_star(flavour=flavour)), tmp_path / "m.onnx")
+        assert load_shipped(tmp_path / "m.onnx").flavour == flavour
