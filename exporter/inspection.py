@@ -4,9 +4,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
-
-import numpy as np
 
 from exporter.errors import ArtefactError
 from exporter.tensor_names import KEY_PREFIX
@@ -72,11 +69,9 @@ def _calibration(path: Path) -> Described:
 
 
 def _reference(path: Path) -> Described:
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            shapes = {name: f"{arrays[name].dtype}{list(arrays[name].shape)}" for name in arrays.files}
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
-        raise ArtefactError(str(path), str(error), "a reference.npz") from None
+    from exporter.deployment.folder import read_reference  # noqa: PLC0415
+
+    shapes = {name: f"{each.dtype}{list(each.shape)}" for name, each in read_reference(path).items()}
     return {"kind": "reference", "arrays": shapes}
 
 

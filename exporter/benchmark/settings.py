@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from exporter.benchmark.timing import LEAST_ROUNDS
+from exporter.benchmark.timing import LEAST_ROUNDS, WARMUP_ROUNDS
 from exporter.errors import RecipeError
 from exporter.options import option
 
@@ -15,7 +15,7 @@ class BenchSettings:
 
     batches: tuple[int, ...] = option((1, 4, 8, 32), "Images a run, one measurement each, e.g. 1,8,32.")
     rounds: int = option(20, "Timed rounds; each runs every model once.")
-    warmup: int = option(3, "Rounds before the clock counts.")
+    warmup: int = option(WARMUP_ROUNDS, "Rounds before the clock counts.")
     threads: int = option(0, "CPU threads of the runtime; 0 is one a physical core.")
     selection_cost: bool = option(True, "Also measure the pruned model with plain slices in place of top-k.")
     gpu_time: bool = option(

@@ -18,6 +18,7 @@ from exporter.runners.base import Feed, Runner
 
 __all__ = [
     "LEAST_ROUNDS",
+    "WARMUP_ROUNDS",
     "Clock",
     "Comparison",
     "Ratio",
@@ -35,6 +36,9 @@ Clock: TypeAlias = Callable[[], float]
 
 # A quartile of fewer rounds is one round's word.
 LEAST_ROUNDS = 5
+
+# The first runs allocate and tune.
+WARMUP_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ def throughput(
     *,
     batch: int,
     rounds: int,
-    warmup: int,
+    warmup: int = WARMUP_ROUNDS,
     clock: Clock = time.perf_counter,
 ) -> dict[str, Throughput]:
     """Time every runner on the same feed, interleaved.
@@ -89,7 +93,7 @@ def throughput(
         feed: What every runner takes; each array has `batch` images.
         batch: Images in the feed.
         rounds: Timed runs of each runner, at least 5.
-        warmup: Runs of each runner before the clock counts: the first ones allocate and tune.
+        warmup: Runs of each runner before the clock counts.
         clock: Seconds, from any start.
 
     Raises:

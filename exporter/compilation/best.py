@@ -27,7 +27,6 @@ from exporter.tensor_names import IMAGES
 
 __all__ = ["Best", "Choice", "Speed", "choose", "lower_all", "measure_all"]
 
-WARMUP_ROUNDS = 3
 
 Array = np.ndarray[Any, Any]
 
@@ -135,9 +134,7 @@ def measure_all(
     }
     named = {f"{name} {role}": runner for (name, role), runner in runners.items()}
     feed = {IMAGES: resized(images, recipe.batch)}
-    times = throughput(
-        named, feed, batch=recipe.batch, rounds=recipe.rounds, warmup=WARMUP_ROUNDS, clock=clock
-    )
+    times = throughput(named, feed, batch=recipe.batch, rounds=recipe.rounds, clock=clock)
     base = times[f"{ONNXRUNTIME.name} dense"]
     speeds = {}
     for name in files:

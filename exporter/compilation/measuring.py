@@ -26,8 +26,6 @@ from exporter.tensor_names import IMAGES
 
 __all__ = ["Measure", "measure_with", "noise", "useful_macs"]
 
-WARMUP_ROUNDS = 3
-
 Array = np.ndarray[Any, Any]
 Measure: TypeAlias = Callable[[Sequence[Schedule]], RhoSweep]
 
@@ -62,7 +60,7 @@ def measure_with(
         models = [prune(schedule) for schedule in schedules]
         runners = {"dense": dense_runner, **{str(i): runner(model) for i, model in enumerate(models)}}
         rounds, size = recipe.rounds, recipe.batch
-        times = throughput(runners, feed, batch=size, rounds=rounds, warmup=WARMUP_ROUNDS, clock=clock)
+        times = throughput(runners, feed, batch=size, rounds=rounds, clock=clock)
         points = []
         for index, model in enumerate(models):
             macs = useful_macs(model, batch, recipe)

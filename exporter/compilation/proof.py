@@ -10,6 +10,7 @@ import onnx
 from exporter.accuracy import Accuracy, accuracy
 from exporter.batches import batches
 from exporter.benchmark import Comparison, Throughput, compare_speed, throughput
+from exporter.benchmark.batch_sweep import resized
 from exporter.calibration.images import ImageFolder
 from exporter.parity import ParityReport
 from exporter.parity.check import check
@@ -25,8 +26,6 @@ from exporter.targets import Target
 from exporter.tensor_names import IMAGES
 
 __all__ = ["Proof", "Side", "prove"]
-
-WARMUP_ROUNDS = 3
 
 Array = np.ndarray[Any, Any]
 
@@ -109,9 +108,9 @@ def _accuracy(side: Side, folder: ImageFolder, recipe: Recipe) -> Accuracy:
 def _speed(
     pair: Pair[Side], images: Array, recipe: Recipe, macs: tuple[float, float]
 ) -> tuple[Pair[Throughput], Comparison]:
-    feed = {IMAGES: np.resize(images, (recipe.batch, *images.shape[1:]))}
+    feed = {IMAGES: resized(images, recipe.batch)}
     runners = {"dense": pair.dense.runner(recipe.threads), "pruned": pair.pruned.runner(recipe.threads)}
-    times = throughput(runners, feed, batch=recipe.batch, rounds=recipe.rounds, warmup=WARMUP_ROUNDS)
+    times = throughput(runners, feed, batch=recipe.batch, rounds=recipe.rounds)
     both = Pair(times["dense"], times["pruned"])
     return both, compare_speed(both.dense, both.pruned, macs)
 

@@ -106,13 +106,6 @@ def bench(
     with stages.stage("models"):
         ready = _ready(files, reference, settings, target, runtime)
     measured = _throughputs(ready, settings, stages, clock)
-    breakdowns = _breakdowns(ready, settings, stages)
-    gpu = None
-    if settings.gpu_time and ready.engines is not None:
-        with stages.stage("GPU time") as advance:
-            gpu = bench_engines(
-                ready.engines, ready.images, ready.macs, settings, plugin=runtime.plugin, advance=advance
-            )
     pruned = ready.pair.pruned
     return Bench(
         model=pruned.spec.name,
@@ -123,10 +116,10 @@ def bench(
         macs=Pair(ready.macs.dense.total, ready.macs.pruned.total),
         batches=measured,
         break_even_batch=break_even(measured),
-        breakdown_ms=breakdowns,
+        breakdown_ms=_breakdowns(ready, settings, stages),
         settings=settings,
         hardware=environment(settings.threads),
-        gpu=gpu,
+        gpu=_gpu_times(ready, settings, runtime.plugin, stages),
     )
 
 
@@ -180,6 +173,17 @@ def _breakdowns(ready: Ready, settings: BenchSettings, stages: Stages) -> tuple[
         return ()
     with stages.stage("profile"):
         return tuple(_breakdown(ready, resized(ready.images, batch), settings) for batch in settings.batches)
+
+
+def _gpu_times(
+    ready: Ready, settings: BenchSettings, plugin: Path | None, stages: Stages
+) -> EngineBench | None:
+    if not settings.gpu_time or ready.engines is None:
+        return None
+    with stages.stage("GPU time") as advance:
+        return bench_engines(
+            ready.engines, ready.images, ready.macs, settings, plugin=plugin, advance=advance
+        )
 
 
 def _breakdown(ready: Ready, images: Array, settings: BenchSettings) -> Pair[dict[str, float]]:

@@ -9,6 +9,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from exporter.benchmark.batch_sweep import resized
 from exporter.errors import ArtefactError
 from exporter.files import sha256_of, written_beside
 from exporter.parity.interface import decision_names, score_names
@@ -64,6 +65,7 @@ def read_folder(folder: Path) -> Delivered:
         raise ArtefactError(str(folder), "no report.json in it" if folder.is_dir() else "no folder", expected)
     try:
         told = json.loads(report.read_text(encoding="utf-8"))
+        # A name alone: what is served lies in the folder, whatever a report says.
         dense, pruned = (folder / Path(told["files"][role]).name for role in ("dense", "pruned"))
         target = target_named(told["target"])
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -143,7 +145,7 @@ def save_raw_images(images: Array, batches: Sequence[int], folder: Path) -> list
     names = [RAW_IMAGES.format(batch=batch) for batch in batches]
     for batch, name in zip(batches, names, strict=True):
         with written_beside(folder / name) as partial:
-            partial.write_bytes(np.resize(images, (batch, *images.shape[1:])).tobytes())
+            partial.write_bytes(resized(images, batch).tobytes())
     return names
 
 

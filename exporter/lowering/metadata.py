@@ -12,7 +12,7 @@ from exporter.records import ModelSpec, Schedule, from_json, to_json
 from exporter.targets import Target
 from exporter.tensor_names import KEY_PREFIX
 
-__all__ = ["facts_of", "stamp"]
+__all__ = ["entries_of", "facts_of", "stamp"]
 
 
 def stamp(model: onnx.ModelProto, pruned: PrunedViT, target: Target) -> onnx.ModelProto:
@@ -34,17 +34,22 @@ def stamp(model: onnx.ModelProto, pruned: PrunedViT, target: Target) -> onnx.Mod
     return model
 
 
-def facts_of(model: onnx.ModelProto) -> Facts:
-    """What a lowered model was made of, as its metadata has it.
+def entries_of(model: onnx.ModelProto) -> dict[str, str]:
+    """What `stamp` wrote, by the names that it used."""
+    return {entry.key.removeprefix(KEY_PREFIX): entry.value for entry in model.metadata_props}
+
+
+def facts_of(model: onnx.ModelProto, source: str = "") -> Facts:
+    """What a lowered model was made of, as its metadata has it; `source` names the model where it is a file.
 
     Raises:
         ArtefactError: It has none of ours.
     """
-    own = {entry.key.removeprefix(KEY_PREFIX): entry.value for entry in model.metadata_props}
+    own, source = entries_of(model), source or model.graph.name
     if not own.keys() >= {"model", "schedule"}:
-        raise ArtefactError(model.graph.name, "a model without our metadata", "one that star-export lowered")
+        raise ArtefactError(source, "a model without our metadata", "an ONNX model that star-export made")
     return Facts(
-        from_json(ModelSpec, own["model"], source=model.graph.name),
-        from_json(Schedule, own["schedule"], source=model.graph.name),
+        from_json(ModelSpec, own["model"], source=source),
+        from_json(Schedule, own["schedule"], source=source),
         own.get("flavour", Facts.flavour),
     )

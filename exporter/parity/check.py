@@ -9,15 +9,15 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from exporter.errors import ArtefactError
+from exporter.lowering.metadata import entries_of, facts_of
 from exporter.lowering.twins import forced_twin, tracing_twin
 from exporter.parity import BATCHES, ParityReport, compare, in_batches, tolerance_for
 from exporter.parity.reference import reference_runner
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import Schedule, from_json
+from exporter.records import Schedule
 from exporter.runners.base import Runner
 from exporter.runners.choice import on_this_cpu, runner_for
 from exporter.targets import ONNXRUNTIME, Target, target_named
-from exporter.tensor_names import KEY_PREFIX
 
 __all__ = ["Shipped", "check", "load_shipped"]
 
@@ -39,19 +39,15 @@ def load_shipped(path: Path) -> Shipped:
     Raises:
         ArtefactError: It is no ONNX model, or none of ours.
     """
-    expected = "an ONNX model that star-export made"
     try:
         model = onnx.load_model_from_string(path.read_bytes())
     except (OSError, DecodeError) as error:
-        raise ArtefactError(str(path), str(error), expected) from None
-    own = {entry.key.removeprefix(KEY_PREFIX): entry.value for entry in model.metadata_props}
-    if "schedule" not in own:
-        raise ArtefactError(str(path), "a model without our metadata", expected)
+        raise ArtefactError(str(path), str(error), "an ONNX model that star-export made") from None
+    facts = facts_of(model, str(path))
+    target = target_named(entries_of(model).get("target", ONNXRUNTIME.name))
     kind = model.graph.input[0].type.tensor_type.elem_type
     input_dtype = "uint8" if kind == onnx.TensorProto.UINT8 else "float32"
-    schedule = from_json(Schedule, own["schedule"], source=str(path))
-    target = target_named(own.get("target", ONNXRUNTIME.name))
-    return Shipped(model, schedule, input_dtype, target, own.get("flavour", "shrinking"))
+    return Shipped(model, facts.schedule, input_dtype, target, facts.flavour)
 
 
 Array = np.ndarray[Any, Any]
