@@ -13,20 +13,20 @@ import numpy as np
 import torch
 from deits import MODELS, deit, dense, schedule
 
-from exporter.benchmark import Throughput, throughput
-from exporter.benchmark.timing import ratio_of
-from exporter.compilation.measuring import noise
-from exporter.compilation.planning import IMAGE_BISECTIONS
+from exporter.evaluation.benchmark import Throughput, throughput
+from exporter.evaluation.benchmark.timing import ratio_of
+from exporter.evaluation.parity.reference import patches_left_of
 from exporter.lowering.pipeline import lower
 from exporter.models.base import PrunableViT
-from exporter.parity.reference import patches_left_of
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
-from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.macs import executed_macs, mean_macs
 from exporter.schedule.solve import rho_for
 from exporter.targets import ONNXRUNTIME
 from exporter.tensor_names import IMAGES
+from exporter.workflows.measuring import noise
+from exporter.workflows.planning import IMAGE_BISECTIONS
 
 COLUMNS = ("model", "rho", "useful GMACs", "executed GMACs", "ms", "time / STAR's", "quartiles")
 PEAKED, SIGMA, STRENGTHS = 6.0, 1.5, (0.2, 3.0)
@@ -59,9 +59,9 @@ class Pruning:
         shape = (vit.spec.depth, vit.spec.num_patches)
         self.inter = np.exp(np.random.default_rng(0).normal(0.0, SIGMA, shape))
 
-    def pruned(self, asked: Schedule, flavour: str = "shrinking") -> PrunedViT:
+    def pruned(self, asked: Schedule, layout: str = "shrinking") -> PrunedViT:
         """The PyTorch model."""
-        return PrunedViT(self.vit, asked, self.inter, flavour).eval()
+        return PrunedViT(self.vit, asked, self.inter, layout).eval()
 
     def left(self, asked: Schedule) -> np.ndarray:
         """Patches that each image has after each layer."""
@@ -71,13 +71,13 @@ class Pruning:
         """Multiply-adds of an image in the mean."""
         return float(mean_macs(self.vit.spec, self.left(asked)).total)
 
-    def executed(self, asked: Schedule, flavour: str) -> float:
+    def executed(self, asked: Schedule, layout: str) -> float:
         """The same, padding included."""
-        return executed_macs(self.vit.spec, self.left(asked), flavour, asked.keep)
+        return executed_macs(self.vit.spec, self.left(asked), layout, asked.keep)
 
 
 def compared(pruning: Pruning, name: str, rho: float) -> dict[str, tuple[Schedule, str]]:
-    """Schedules and flavours by what the table calls them."""
+    """Schedules and layouts by what the table calls them."""
     star, alike = schedule(name, rho), schedule(name, rho, method="a-star")
     equal = rho_for(
         lambda rho: schedule(name, rho, method="a-star"),
@@ -88,8 +88,8 @@ def compared(pruning: Pruning, name: str, rho: float) -> dict[str, tuple[Schedul
     return {
         "dense": (dense(name).schedule, "shrinking"),
         "STAR": (star, "shrinking"),
-        **{f"a-STAR, {flavour}, equal mean MACs": (equal, flavour) for flavour in FLAVOURS},
-        **{f"a-STAR, {flavour}, equal rho": (alike, flavour) for flavour in FLAVOURS[:2]},
+        **{f"a-STAR, {layout}, equal mean MACs": (equal, layout) for layout in FLAVOURS},
+        **{f"a-STAR, {layout}, equal rho": (alike, layout) for layout in FLAVOURS[:2]},
     }
 
 
@@ -117,8 +117,8 @@ def main() -> None:
     )
     print(f"{options.model}, batch {options.batch}, {options.rounds} rounds\n")
     print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
-    for name, (asked, flavour) in models.items():
-        macs = (pruning.useful(asked), pruning.executed(asked, flavour))
+    for name, (asked, layout) in models.items():
+        macs = (pruning.useful(asked), pruning.executed(asked, layout))
         print(_row(name, asked, macs, times[name], times["STAR"]))
 
 

@@ -24,12 +24,12 @@ import torch
 from PIL import Image
 
 from exporter.calibration.calibrate import calibrate
-from exporter.calibration.images import list_images
 from exporter.calibration.importance import acs_of_images
-from exporter.calibration.pixels import LoadedImage, normalise, stream
 from exporter.calibration.record import CalibrationSettings
 from exporter.calibration.relevance import relevance, sweep
 from exporter.calibration.trace import in_dtype, trace
+from exporter.data.images import list_images
+from exporter.data.pixels import LoadedImage, normalise, stream
 from exporter.models.base import PrunableViT
 from exporter.models.registry import adapt
 

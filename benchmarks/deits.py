@@ -33,9 +33,9 @@ def deit(name: str) -> PrunableViT:
     return adapt(timm.create_model(name).eval(), name)
 
 
-def schedule(name: str, rho: float, tile: int = 1, method: str = "star") -> Schedule:
-    """A schedule of the method, with token counts rounded up to a multiple of `tile`."""
-    return star_schedule(deit(name).spec, _ACS[name], rho, ScheduleSettings(tile=tile, method=method))
+def schedule(name: str, rho: float, round_to: int = 1, method: str = "star") -> Schedule:
+    """A schedule of the method, with token counts rounded up to a multiple of `round_to`."""
+    return star_schedule(deit(name).spec, _ACS[name], rho, ScheduleSettings(round_to=round_to, method=method))
 
 
 def prune(asked: Schedule, name: str) -> PrunedViT:

@@ -20,11 +20,11 @@ import onnx
 import torch
 from deits import MODELS, deit, dense
 
-from exporter.benchmark import Throughput, ratio_of, throughput
-from exporter.compilation.measuring import noise
+from exporter.evaluation.benchmark import Throughput, ratio_of, throughput
 from exporter.lowering.pipeline import lower, save_onnx
-from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.targets import ONNXRUNTIME
+from exporter.workflows.measuring import noise
 
 OURS = "ours"
 COLUMNS = ("form", "nodes", "img/s", "median ms", "its time ÷ ours", "quartiles", "largest error")

@@ -15,19 +15,19 @@ from typing import Any
 
 from deits import MODELS, deit, dense, prune, schedule
 
-from exporter.benchmark.settings import BenchSettings
-from exporter.compilation.measuring import noise
-from exporter.deployment.bench import bench
+from exporter.evaluation.benchmark.settings import BenchSettings
 from exporter.lowering.pipeline import lower, save_onnx
 from exporter.records import Pair, save_json
 from exporter.targets import ONNXRUNTIME
 from exporter.tensor_names import IMAGES
+from exporter.workflows.bench import bench
+from exporter.workflows.measuring import noise
 
 COLUMNS = (
     *(
         "model",
         "rho",
-        "tile",
+        "round_to",
         "batch",
         "dense img/s",
         "pruned img/s",
@@ -54,7 +54,9 @@ def main() -> None:
     options = parser.parse_args()
     for model in options.models:
         for batch in options.batches:
-            place = options.folder / f"{model}.rho{options.rho:g}.tile{options.round_to}.batch{batch}.json"
+            place = (
+                options.folder / f"{model}.rho{options.rho:g}.round_to{options.round_to}.batch{batch}.json"
+            )
             if not place.is_file():
                 print(f"measuring {place.stem}", file=sys.stderr)
                 _measure(model, batch, options, place)
@@ -73,7 +75,7 @@ def _exported(model: str, options: argparse.Namespace) -> Pair[Path]:
     """The ONNX files, made where they are missing."""
     files = Pair(
         options.folder / f"{model}.dense.onnx",
-        options.folder / f"{model}.rho{options.rho:g}.tile{options.round_to}.onnx",
+        options.folder / f"{model}.rho{options.rho:g}.round_to{options.round_to}.onnx",
     )
     if not files.dense.is_file():
         save_onnx(lower(dense(model), ONNXRUNTIME), files.dense)
@@ -93,11 +95,11 @@ def _row(place: Path) -> list[str]:
     result = json.loads(place.read_text(encoding="utf-8"))
     (at,) = result["batches"]
     comparison, selection = at["comparison"], at["selection"]
-    tile = place.stem.split(".tile")[1].partition(".")[0]
+    round_to = place.stem.split(".round_to")[1].partition(".")[0]
     return [
-        *(result["model"], f"{result['rho']:g}", tile, str(at["batch"])),
+        *(result["model"], f"{result['rho']:g}", round_to, str(at["batch"])),
         *(f"{at['throughput'][role]['images_per_s']:.1f}" for role in ("dense", "pruned")),
-        *(f"{comparison['speedup']:.3f}", _quartiles(comparison), comparison["verdict"]),
+        *(f"{comparison['speedup']:.3f}", _quartiles(comparison), comparison["outcome"]),
         *(f"{comparison['mac_ratio']:.3f}", f"{comparison['efficiency']:.3f}"),
         *(f"{selection['cost']['median']:.3f}", _quartiles(selection["cost"])),
         *(f"{selection['ceiling']['speedup']:.3f}", f"{selection['ceiling']['efficiency']:.3f}"),

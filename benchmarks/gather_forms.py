@@ -14,10 +14,10 @@ import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
-from exporter.benchmark import Throughput, throughput
-from exporter.runners.base import Runner
-from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
-from exporter.runners.openvino_runner import OpenVinoRunner
+from exporter.evaluation.benchmark import Throughput, throughput
+from exporter.runtimes.base import Runner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.openvino_runner import OpenVinoRunner
 
 COLUMNS = ("runtime", "form", "µs", "quartiles")
 COPIES, TOKENS, KEPT = 24, 197, 138

@@ -17,18 +17,18 @@ from deits import MODELS, deit, dense, prune, schedule
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from exporter.benchmark import compare_speed, throughput
-from exporter.compilation.measuring import noise
+from exporter.evaluation.benchmark import compare_speed, throughput
 from exporter.lowering.passes.base import Facts
 from exporter.lowering.passes.linear_as_gemm import linear_as_gemm
 from exporter.lowering.pipeline import lower
 from exporter.models.base import BlockParts, PrunableViT
 from exporter.models.block import mlp_half
 from exporter.records import ModelSpec
-from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.macs import dense_macs
 from exporter.targets import ONNXRUNTIME
 from exporter.tensor_names import IMAGES, LOGITS
+from exporter.workflows.measuring import noise
 
 COLUMNS = ("model", "GMACs", "img/s", "speed-up", "quartiles", "E", "largest error")
 

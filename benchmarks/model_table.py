@@ -4,7 +4,7 @@
 
 MACs are those of the smallest member as it is. What is run is the same network cut to a few blocks and a small
 input, with random weights: at rates of 1 it has to be the untouched network bit for bit, and pruned and lowered it
-has to pass the parity check on ONNX Runtime, by STAR and by a-STAR in its two flavours that follow the images.
+has to pass the parity check on ONNX Runtime, by STAR and by a-STAR in its two layouts that follow the images.
 """
 
 import argparse
@@ -16,11 +16,11 @@ import torch
 from torch import nn
 
 from exporter.errors import ModelError
+from exporter.evaluation.parity.check_model import check
 from exporter.lowering.pipeline import lower
-from exporter.models.catalogue import FAMILIES, Family, verdict_on
+from exporter.models.catalogue import FAMILIES, Family, support_of
 from exporter.models.networks import ModelRequest, create, source_of
 from exporter.models.registry import adapt
-from exporter.parity.check import check
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.macs import dense_macs, pruned_macs
@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _row(family: Family, threads: int) -> tuple[str, bool]:
     kwargs = dict(family.model_kwargs)
-    spec = verdict_on(ModelRequest(family.member, model_kwargs=kwargs)).spec
+    spec = support_of(ModelRequest(family.member, model_kwargs=kwargs)).spec
     if spec is None:
         raise SystemExit(
             f"{family.member} cannot be pruned any more: star-export models --why {family.member}"
@@ -86,12 +86,12 @@ def _verified(name: str, kwargs: dict[str, Any], pixels: int, threads: int) -> t
     with torch.inference_mode():
         identical = torch.equal(PrunedViT(vit, keep_everything(vit.spec))(images), model(images))
 
-    def agrees(method: str, flavour: str) -> bool:
-        pruned = PrunedViT(vit, _schedule(vit.spec, method), flavour=flavour)
+    def agrees(method: str, layout: str) -> bool:
+        pruned = PrunedViT(vit, _schedule(vit.spec, method), layout=layout)
         return check(pruned, lower(pruned, ONNXRUNTIME), images.numpy(), threads=threads).passed
 
-    flavours = ("shrinking", "packed")
-    return identical, agrees("star", flavours[0]), all(agrees("a-star", flavour) for flavour in flavours)
+    layouts = ("shrinking", "packed")
+    return identical, agrees("star", layouts[0]), all(agrees("a-star", layout) for layout in layouts)
 
 
 def _small(name: str, kwargs: dict[str, Any]) -> nn.Module:

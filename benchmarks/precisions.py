@@ -12,13 +12,13 @@ import sys
 import numpy as np
 from deits import MODELS, deit, dense, prune, schedule
 
-from exporter.benchmark.timing import Ratio
-from exporter.compilation.best import Speed, lower_all, measure_all
-from exporter.compilation.measuring import noise
-from exporter.recipe import Recipe
+from exporter.evaluation.benchmark.timing import Ratio
 from exporter.records import Pair
-from exporter.runners.choice import why_not
+from exporter.runtimes.choice import why_not
 from exporter.targets import TARGETS
+from exporter.workflows.best import Speed, lower_all, measure_all
+from exporter.workflows.measuring import noise
+from exporter.workflows.recipe import Recipe
 
 COLUMNS = (
     "target",

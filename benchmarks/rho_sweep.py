@@ -11,11 +11,11 @@ from pathlib import Path
 
 from deits import MODELS, deit, dense, prune, schedule
 
-from exporter.compilation.measuring import measure_with, noise
+from exporter.evaluation.report.chart import throughput_chart
 from exporter.files import written_beside
-from exporter.recipe import Recipe
 from exporter.records import save_json
-from exporter.report.chart import throughput_chart
+from exporter.workflows.measuring import measure_with, noise
+from exporter.workflows.recipe import Recipe
 
 
 def main() -> None:

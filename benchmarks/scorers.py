@@ -15,15 +15,15 @@ from pathlib import Path
 
 import torch
 
-from exporter.accuracy import accuracy
-from exporter.batches import batches
-from exporter.calibration.images import ImageFile
 from exporter.calibration.record import load_calibration
-from exporter.compilation import steps
-from exporter.options import from_flags
-from exporter.parity.reference import reference_runner
+from exporter.data.batches import batches
+from exporter.data.images import ImageFile
+from exporter.evaluation.accuracy import accuracy
+from exporter.evaluation.parity.reference import reference_runner
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.recipe import Recipe, read_recipe
+from exporter.settings import from_flags
+from exporter.workflows import steps
+from exporter.workflows.recipe import Recipe, read_recipe
 
 SCORERS = ("fused", "intra", "inter")
 

@@ -7,18 +7,18 @@ __version__ = "0.1.0"
 
 # Where each public name lives. They are imported when they are used: `import exporter` needs numpy alone.
 _PUBLIC = {
-    "Recipe": ("exporter.recipe", "Recipe"),
+    "Recipe": ("exporter.workflows.recipe", "Recipe"),
     "UserError": ("exporter.errors", "UserError"),
-    "bench": ("exporter.deployment.bench", "bench"),
-    "calibrate": ("exporter.compilation.steps", "calibrate"),
-    "check": ("exporter.parity.check", "check"),
-    "compile": ("exporter.compilation.compile", "compile_model"),
-    "export": ("exporter.compilation.steps", "export"),
-    "inspect": ("exporter.inspection", "inspect_artefact"),
-    "load_model": ("exporter.compilation.steps", "load_model"),
-    "plan": ("exporter.compilation.steps", "plan"),
-    "prune": ("exporter.compilation.steps", "prune"),
-    "search": ("exporter.compilation.search", "search"),
+    "bench": ("exporter.workflows.bench", "bench"),
+    "calibrate": ("exporter.workflows.steps", "calibrate"),
+    "check": ("exporter.evaluation.parity.check_model", "check"),
+    "compile": ("exporter.workflows.compile", "compile_model"),
+    "export": ("exporter.workflows.steps", "export"),
+    "inspect": ("exporter.workflows.inspect", "inspect_artefact"),
+    "load_model": ("exporter.workflows.steps", "load_model"),
+    "plan": ("exporter.workflows.steps", "plan"),
+    "prune": ("exporter.workflows.steps", "prune"),
+    "search": ("exporter.workflows.search", "search"),
 }
 
 __all__ = [*_PUBLIC, "__version__"]  # noqa: PLE0604

@@ -84,7 +84,7 @@ class Schedule:
     float32 value. `keep[l]` is the count after that layer when every layer keeps k(p, n) of what the one before
     left: what STAR keeps, and the most that a-STAR keeps of any image. `inter_sha256` names the inter-layer scores
     that the schedule was made with, "" where the scorer reads none.
-    `tile` is what token counts were rounded up to a multiple of.
+    `round_to` is what token counts were rounded up to a multiple of.
     """
 
     method: str
@@ -98,7 +98,7 @@ class Schedule:
     acs: tuple[float, ...] | None
     seed: int
     inter_sha256: str = ""
-    tile: int = 1
+    round_to: int = 1
 
     @property
     def adaptive(self) -> bool:
@@ -107,16 +107,17 @@ class Schedule:
 
     @property
     def pruning_layers(self) -> tuple[int, ...]:
-        """0-based layers that drop at least one patch, or under a-STAR may."""
+        """1-based layers that drop at least one patch, or under a-STAR may."""
         if self.method != "star":
-            return tuple(layer for layer, rate in enumerate(self.rates) if rate < 1.0)
+            return tuple(layer for layer, rate in enumerate(self.rates, start=1) if rate < 1.0)
         before = (self.num_patches, *self.keep[:-1])
-        return tuple(layer for layer, (n, k) in enumerate(zip(before, self.keep, strict=True)) if k < n)
+        pairs = zip(before, self.keep, strict=True)
+        return tuple(layer for layer, (n, k) in enumerate(pairs, start=1) if k < n)
 
     @property
     def masses(self) -> dict[int, float]:
         """The share of the mass that each 1-based pruning layer keeps; empty under STAR, which counts patches."""
-        return {layer + 1: self.rates[layer] for layer in self.pruning_layers} if self.adaptive else {}
+        return {layer: self.rates[layer - 1] for layer in self.pruning_layers} if self.adaptive else {}
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ __all__ = [
 class Target:
     """What a lowered file is for, and how it is made.
 
-    `flavours` are the forms of a-STAR that the runtime takes, the one that suits it best first: see
+    `layouts` are the forms of a-STAR that the runtime takes, the one that suits it best first: see
     `exporter.pruning.tokens`. `passes` are the graph passes in the order they run; see
     `exporter.lowering.pipeline`. `quantization` is the form of INT8 that comes after them, "" where there is none:
     see `exporter.lowering.quantize`. `passes_after` are those over the quantized graph. `methods` are those of a
@@ -35,7 +35,7 @@ class Target:
     name: str
     runtime: str
     precision: str
-    flavours: tuple[str, ...]
+    layouts: tuple[str, ...]
     opset: int
     passes: tuple[str, ...]
     quantization: str = ""
@@ -47,14 +47,12 @@ class Target:
         """Whether ranges of activations come from images, as the graph is made."""
         return self.quantization not in ("", "dynamic")
 
-    def flavour(self, wanted: str | None) -> str:
+    def layout(self, wanted: str | None) -> str:
         """The form of a-STAR that is wanted, by default the best; ModelError where the runtime cannot take it."""
         if wanted is None:
-            return self.flavours[0]
-        if wanted not in self.flavours:
-            raise ModelError(
-                f"target {self.name}", f"flavour {wanted!r}", f"one of {', '.join(self.flavours)}"
-            )
+            return self.layouts[0]
+        if wanted not in self.layouts:
+            raise ModelError(f"target {self.name}", f"layout {wanted!r}", f"one of {', '.join(self.layouts)}")
         return wanted
 
     def check_method(self, method: str) -> None:
@@ -85,7 +83,7 @@ ONNXRUNTIME = Target(
     name="onnxruntime-fp32",
     runtime="onnxruntime",
     precision="fp32",
-    flavours=("packed", "shrinking", "padded"),
+    layouts=("packed", "shrinking", "padded"),
     opset=23,  # the first with an Attention operator
     passes=(*_FUSED, "sort_once", "linear_as_gemm"),
 )
@@ -97,7 +95,7 @@ TENSORRT = Target(
     name="tensorrt-fp32",
     runtime="tensorrt",
     precision="fp32",
-    flavours=("padded", "shrinking"),
+    layouts=("padded", "shrinking"),
     opset=20,
     passes=_PRIMITIVE,
 )
@@ -138,7 +136,7 @@ OPENVINO = Target(
     name="openvino-fp32",
     runtime="openvino",
     precision="fp32",
-    flavours=("padded",),
+    layouts=("padded",),
     opset=23,
     passes=(*_FUSED, "flat_gathers"),
 )

@@ -14,7 +14,7 @@ __all__ = [
     "KEY_PREFIX",
     "LOGITS",
     "RAW_IMAGES",
-    "TWINS",
+    "VARIANTS",
     "class_row_name",
     "context_name",
     "count_name",
@@ -24,7 +24,7 @@ __all__ = [
     "rows_of",
     "score_name",
     "tokens_name",
-    "twin_path",
+    "variant_path",
 ]
 
 IMAGES = "images"
@@ -33,7 +33,7 @@ LOGITS = "logits"
 KEY_PREFIX = "star_export."
 CONTEXT = "context_"
 # The variants of a pruned model that `check` needs: one also returns its decisions, one is given them.
-TWINS = ("tracing", "forced")
+VARIANTS = ("tracing", "forced")
 # Images as trtexec reads them, without a header: one file a batch size.
 RAW_IMAGES = "inputs/images.batch{batch}.bin"
 _KEEP, _RANKED = "keep_", "/tokens"
@@ -85,6 +85,6 @@ def keep_layers(names: Iterable[str]) -> tuple[int, ...]:
     return tuple(sorted({int(number) for number in numbers if number.isdigit()}))
 
 
-def twin_path(shipped: Path, role: str) -> Path:
-    """The file of a twin beside the shipped model; `role` is one of TWINS."""
+def variant_path(shipped: Path, role: str) -> Path:
+    """The file of a variant beside the shipped model; `role` is one of VARIANTS."""
     return shipped.with_name(f"{shipped.stem}.{role}{shipped.suffix}")

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from exporter.runners.base import Feed, Runner, TensorInfo
+from exporter.runtimes.base import Feed, Runner, TensorInfo
 
 __all__ = ["NumpyRunner", "TurnedClock", "forever"]
 

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -14,43 +15,48 @@ ROOT = Path(exporter.__file__).parent
 # First to last: a module may import from its own row and from the rows above it.
 ORDER = (
     ("errors",),
-    ("files", "options", "plain_values", "progress", "tensor_names"),
-    ("records", "recipe", "targets", "bundled", "survivors"),
+    ("files", "settings", "plain_values", "tensor_names"),
+    ("records", "targets", "bundled"),
+    ("data",),
+    ("ops",),
     ("models",),
     ("calibration",),
     ("schedule",),
-    ("retain",),
     ("pruning",),
     ("lowering",),
-    ("engines",),
-    ("runners",),
-    ("accuracy", "batches", "benchmark"),
-    ("parity",),
-    ("deployment",),
-    ("report",),
-    ("compilation", "inspection"),
-    ("cli", "training"),
+    ("runtimes",),
+    ("evaluation",),
+    ("training",),
+    ("workflows",),
+    ("cli",),
     ("__main__",),
 )
 RANK = {name: rank for rank, row in enumerate(ORDER) for name in row}
 
+# The same inside the rooms that have rooms of their own.
+INNER_ORDER = {
+    "lowering": (("markers", "metadata"), ("passes",)),
+    "runtimes": (("base",), ("tensorrt",)),
+    "evaluation": (("survivors", "accuracy"), ("benchmark",), ("parity",), ("report",)),
+}
+
 # The files that own each heavy import; elsewhere it is a fault.
 OWNERS = {
-    "onnxruntime": ("runners/onnxruntime_runner.py", "lowering/quantize.py"),
-    "openvino": ("runners/openvino_runner.py",),
-    "cuda": ("engines/cuda.py",),
+    "onnxruntime": ("runtimes/onnxruntime_runner.py", "lowering/quantize.py"),
+    "openvino": ("runtimes/openvino_runner.py",),
+    "cuda": ("runtimes/tensorrt/cuda.py",),
     "onnxscript": ("lowering/markers.py",),
-    "matplotlib": ("report/chart.py",),
-    "jinja2": ("report/page.py",),
+    "matplotlib": ("evaluation/report/chart.py",),
+    "jinja2": ("evaluation/report/page.py",),
     "rich": ("cli/output.py", "training/"),
-    "timm": ("models/", "calibration/pixels.py", "training/"),
+    "timm": ("models/", "data/pixels.py", "training/"),
     "onnx": (
         "lowering/",
-        "retain/onnx_function.py",
-        "benchmark/sliced.py",
-        "parity/check.py",
-        "compilation/proof.py",
-        "compilation/steps.py",
+        "ops/cdf_retain/onnx_function.py",
+        "evaluation/benchmark/sliced.py",
+        "evaluation/parity/check_model.py",
+        "workflows/proof.py",
+        "workflows/steps.py",
     ),
     "onnx_graphsurgeon": ("lowering/",),
 }
@@ -74,6 +80,20 @@ def unit_of(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
+def module_of(name: str) -> str | None:
+    """The module that a dotted name lies in, None where it is not one of ours."""
+    parts = name.split(".")
+    if parts[0] != "exporter":
+        return None
+    for length in (len(parts), len(parts) - 1):
+        place = ROOT.joinpath(*parts[1:length])
+        if place.with_suffix(".py").is_file():
+            return "/".join(parts[1:length])
+        if (place / "__init__.py").is_file():
+            return "/".join((*parts[1:length], "__init__"))
+    raise AssertionError(f"no module holds {name}")
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_run_one_way(path: Path) -> None:
     unit = unit_of(path)
@@ -85,9 +105,35 @@ def test_imports_run_one_way(path: Path) -> None:
             assert RANK[parts[1]] <= RANK[unit], f"{unit} imports {name}"
 
 
+@pytest.mark.parametrize("room", INNER_ORDER)
+def test_imports_run_one_way_inside_a_room(room: str) -> None:
+    rank = {name: index for index, row in enumerate(INNER_ORDER[room]) for name in row}
+    for path in (ROOT / room).rglob("*.py"):
+        inner = path.relative_to(ROOT / room).parts[0].removesuffix(".py")
+        for name in imports_of(path):
+            parts = name.split(".")
+            if inner in rank and parts[:2] == ["exporter", room] and parts[2] in rank:
+                assert rank[parts[2]] <= rank[inner], f"{room}/{inner} imports {name}"
+
+
+def test_no_two_modules_import_each_other_by_any_way() -> None:
+    """Not even through a third one, and not even inside a function."""
+    graph = {}
+    for path in MODULES:
+        own = "/".join(path.relative_to(ROOT).with_suffix("").parts)
+        # `import exporter` is for its version alone; the package imports nothing when it is imported.
+        graph[own] = {module for name in imports_of(path) if (module := module_of(name))} - {"__init__", own}
+    graph["__init__"] = set()
+    list(TopologicalSorter(graph).static_order())
+
+
 def test_every_module_has_its_place() -> None:
     units = {unit_of(path) for path in MODULES} - {"__init__"}
     assert units == set(RANK)
+
+
+def test_the_top_level_is_short() -> None:
+    assert len(list(ROOT.glob("*.py"))) <= 10
 
 
 @pytest.mark.parametrize("library", OWNERS)
@@ -115,7 +161,7 @@ HEAVY = (
 
 
 @pytest.mark.parametrize(
-    "module", ["exporter", "exporter.cli.main", "exporter.runners.base", "exporter.parity"]
+    "module", ["exporter", "exporter.cli.main", "exporter.runtimes.base", "exporter.evaluation.parity"]
 )
 def test_light_imports_need_numpy_alone(module: str) -> None:
     check = f"import sys, {module}; sys.exit(', '.join(set({HEAVY}) & set(sys.modules)) or 0)"

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from exporter.cli import compile as compile_verb
-from exporter.compilation import steps
 from exporter.models.registry import describe
-from exporter.recipe import Recipe
 from exporter.records import ModelSpec
 from exporter.targets import target_named
+from exporter.workflows import steps
+from exporter.workflows.recipe import Recipe
 
 ENGINES = Path(__file__).parent.parent / "engines"
 README = (ENGINES / "README.md").read_text(encoding="utf-8")
@@ -52,7 +52,7 @@ def test_every_point_of_the_paper_resolves(name: str, own: str, others: str, met
     acs = np.linspace(0.1, 0.9, spec.depth).tolist()
     for rho, target in product((own, *others.split()), TARGETS):
         recipe = resolved("--recipe", path, "--rho", rho, "--target", target)
-        assert target_named(recipe.target).flavour(recipe.flavour) == "padded"
+        assert target_named(recipe.target).layout(recipe.layout) == "padded"
         schedule = steps.plan(recipe, spec, acs)
         assert (schedule.method, schedule.rho, schedule.adaptive) == (method, float(rho), method == "a-star")
         assert schedule.pruning_layers

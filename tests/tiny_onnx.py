@@ -1,4 +1,4 @@
-"""ONNX models of a few nodes: a linear classifier, and a pruned one with its two twins.
+"""ONNX models of a few nodes: a linear classifier, and a pruned one with its two variants.
 
 The pruned one takes 4x4 images and calls each pixel a patch. Layer 2 keeps 10 of 16 by channel 0, layer 4
 keeps 6 of those by channel 1, and the mean of what is left goes through a linear classifier.
@@ -32,8 +32,8 @@ def linear_classifier(
     return _model(nodes, constants, [images], [logits], metadata)
 
 
-def pruned_classifier(twin: str = "") -> bytes:
-    """The shipped model, its "tracing" twin or its "forced" twin."""
+def pruned_classifier(variant: str = "") -> bytes:
+    """The shipped model, its "tracing" variant or its "forced" variant."""
     nodes = [
         helper.make_node("Reshape", ["images", "flat"], ["planes"]),
         helper.make_node("Transpose", ["planes"], ["patches_0"], perm=[0, 2, 1]),
@@ -42,7 +42,7 @@ def pruned_classifier(twin: str = "") -> bytes:
     tokens = "patches_0"
     for channel, (layer, count) in enumerate(KEEP.items()):
         constants |= {f"k_{layer}": np.array([count]), f"channel_{layer}": np.array(channel)}
-        if twin != "forced":
+        if variant != "forced":
             nodes += _selection(layer, tokens)
         nodes += [
             helper.make_node("Unsqueeze", [f"keep_{layer:02d}", "axis"], [f"index_{layer}"]),
@@ -59,8 +59,8 @@ def pruned_classifier(twin: str = "") -> bytes:
     ]
     images = helper.make_tensor_value_info("images", TensorProto.FLOAT, _IMAGES)
     logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", WEIGHT.shape[1]])
-    inputs = [images, *keeps] if twin == "forced" else [images]
-    return _model(nodes, constants, inputs, [logits, *keeps] if twin == "tracing" else [logits])
+    inputs = [images, *keeps] if variant == "forced" else [images]
+    return _model(nodes, constants, inputs, [logits, *keeps] if variant == "tracing" else [logits])
 
 
 def _selection(layer: int, tokens: str) -> list[onnx.NodeProto]:

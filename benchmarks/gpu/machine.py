@@ -3,8 +3,8 @@
 import sys
 from collections.abc import Callable
 
-from exporter.engines.machine import this_machine
 from exporter.errors import UserError
+from exporter.runtimes.tensorrt.machine import this_machine
 
 __all__ = ["on_a_gpu"]
 

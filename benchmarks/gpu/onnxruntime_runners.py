@@ -5,15 +5,15 @@ from pathlib import Path
 
 from deits import deit, dense, prune, schedule
 
-from exporter.compilation.measuring import noise
 from exporter.lowering.pipeline import lower, save_onnx
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.runners.base import Runner
-from exporter.runners.choice import PROVIDERS
-from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
-from exporter.runners.provider_check import require_provider
+from exporter.runtimes.base import Runner
+from exporter.runtimes.choice import PROVIDERS
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.provider_check import require_provider
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16
 from exporter.tensor_names import IMAGES
+from exporter.workflows.measuring import noise
 
 __all__ = ["MODES", "onnxruntime_runners"]
 

@@ -17,7 +17,7 @@ RUNTIMES = ("onnxruntime-cuda", "onnxruntime-tensorrt", "tensorrt")
 
 
 def verbs(runtime: str, folder: str) -> list[list[str]]:
-    """The command lines, in order. The twins are built for the same batches, so that `check` finds 1 and 8."""
+    """The command lines, in order. The variants are built for the same batches, so that `check` finds 1 and 8."""
     here = ("--runtime", runtime)
     build = [["build", folder, *BATCHES]] if runtime == "tensorrt" else []
     return [*build, ["check", folder, *here], ["bench", folder, *here, *BATCHES]]

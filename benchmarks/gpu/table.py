@@ -17,13 +17,13 @@ import torch
 from deits import MODELS, deit, dense, prune, schedule
 from machine import on_a_gpu
 
-from exporter.benchmark import Comparison, Throughput, compare_speed, throughput
-from exporter.compilation.measuring import noise
-from exporter.engines.clocks import Clocks, read_clocks
+from exporter.evaluation.benchmark import Comparison, Throughput, compare_speed, throughput
 from exporter.records import save_json
-from exporter.runners.base import Runner
+from exporter.runtimes.base import Runner
+from exporter.runtimes.tensorrt.clocks import Clocks, read_clocks
 from exporter.schedule.macs import mean_macs
 from exporter.tensor_names import IMAGES
+from exporter.workflows.measuring import noise
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 METHODS = {
@@ -144,7 +144,7 @@ def _cells(row: dict[str, object]) -> Iterator[list[str]]:
         low, high = found["quartiles"]
         published = PUBLISHED.get(where[0]) if name == "STAR 0.7" else None
         yield [
-            *(*where, name, rate, f"{found['speedup']:.3f}", f"{low:.3f} to {high:.3f}", found["verdict"]),
+            *(*where, name, rate, f"{found['speedup']:.3f}", f"{low:.3f} to {high:.3f}", found["outcome"]),
             *(
                 f"{found['mac_ratio']:.3f}",
                 f"{found['efficiency']:.3f}",

@@ -6,11 +6,11 @@ import torch
 from deits import dense, prune, schedule
 from torch import Tensor, nn
 
-from exporter.compilation.measuring import noise
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.runners.base import Runner, TensorInfo
-from exporter.runners.torch_runner import TorchRunner
+from exporter.runtimes.base import Runner, TensorInfo
+from exporter.runtimes.torch_runner import TorchRunner
 from exporter.tensor_names import IMAGES, LOGITS
+from exporter.workflows.measuring import noise
 
 __all__ = ["MODES", "torch_runners"]
 

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import torch
 
-from exporter.calibration.images import ImageFolder, dataset_sha256
+from exporter.calibration.draw import PlannedImage, count_rounds, plan
 from exporter.calibration.importance import ImageScores, acs_of_images, scores_of_image
-from exporter.calibration.pixels import LoadedImage, SkippedImage, normalise, stream
-from exporter.calibration.plan import PlannedImage, count_rounds, plan
 from exporter.calibration.record import (
     Calibration,
     CalibrationRecord,
@@ -19,6 +17,8 @@ from exporter.calibration.record import (
 )
 from exporter.calibration.sums import Sums, load_sums, save_sums
 from exporter.calibration.trace import in_dtype
+from exporter.data.images import ImageFolder, dataset_sha256
+from exporter.data.pixels import LoadedImage, SkippedImage, normalise, stream
 from exporter.errors import CalibrationError, ImageError
 from exporter.files import writable_folder
 from exporter.models.base import PrunableViT

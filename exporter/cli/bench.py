@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING
 
 from exporter.cli.gpu_table import against_dense, break_even_words, print_gpu_time
 from exporter.errors import RecipeError
-from exporter.options import add_flags, from_flags
+from exporter.settings import add_flags, from_flags
 
 if TYPE_CHECKING:
-    from exporter.benchmark import Throughput
-    from exporter.benchmark.batch_sweep import AtBatch
-    from exporter.deployment.bench import Bench
-    from exporter.deployment.folder import Delivered
+    from exporter.evaluation.benchmark import Throughput
+    from exporter.evaluation.benchmark.batch_sweep import AtBatch
+    from exporter.workflows.bench import Bench
+    from exporter.workflows.export_folder import Delivered
 
 __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    from exporter.benchmark.settings import BenchSettings  # noqa: PLC0415
-    from exporter.runners.choice import RunSettings  # noqa: PLC0415
+    from exporter.evaluation.benchmark.settings import BenchSettings  # noqa: PLC0415
+    from exporter.runtimes.choice import RunSettings  # noqa: PLC0415
 
     parser.add_argument("folder", type=Path, nargs="?", help="What `compile --out` left.")
     parser.add_argument("--dense", type=Path, metavar="FILE", help="The dense model, in place of a folder.")
@@ -43,12 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure; 0, whichever is faster."""
-    from exporter.benchmark.settings import BenchSettings  # noqa: PLC0415
     from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
-    from exporter.deployment.bench import bench  # noqa: PLC0415
-    from exporter.deployment.folder import read_reference  # noqa: PLC0415
+    from exporter.evaluation.benchmark.settings import BenchSettings  # noqa: PLC0415
     from exporter.records import Pair  # noqa: PLC0415
-    from exporter.runners.choice import RunSettings  # noqa: PLC0415
+    from exporter.runtimes.choice import RunSettings  # noqa: PLC0415
+    from exporter.workflows.bench import bench  # noqa: PLC0415
+    from exporter.workflows.export_folder import read_reference  # noqa: PLC0415
 
     settings = from_flags(BenchSettings, arguments)
     files = _files(arguments)
@@ -64,8 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _files(arguments: argparse.Namespace) -> "Delivered":
-    from exporter.deployment.folder import REFERENCE, Delivered, read_folder  # noqa: PLC0415
     from exporter.targets import ONNXRUNTIME  # noqa: PLC0415
+    from exporter.workflows.export_folder import REFERENCE, Delivered, read_folder  # noqa: PLC0415
 
     given = (arguments.dense, arguments.pruned)
     if arguments.folder is not None and given == (None, None):

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.cli.flags import IMAGES, MODEL, SCHEDULE
-from exporter.options import add_flags, from_flags
-from exporter.recipe import Recipe, read_recipe
+from exporter.settings import add_flags, from_flags
+from exporter.workflows.recipe import Recipe, read_recipe
 
 if TYPE_CHECKING:
-    from exporter.compilation.best import Best, Choice
+    from exporter.workflows.best import Best, Choice
 
 __all__ = ["add_arguments", "run"]
 
@@ -29,14 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--recipe", type=Path, metavar="FILE", help="A TOML file with any of these settings.")
     schedule = tuple(name for name in SCHEDULE if name != "method")
-    measured = ("input", "batch", "rounds", "threads", "eval_images", "max_eval_images")
+    measured = ("input_kind", "batch", "rounds", "threads", "eval_images", "max_eval_images")
     add_flags(parser, Recipe, (*MODEL, "calibration", "interpolate", *schedule, *measured, *IMAGES))
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure; 0 in any case."""
     from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
-    from exporter.compilation.best import choose  # noqa: PLC0415
+    from exporter.workflows.best import choose  # noqa: PLC0415
 
     base = read_recipe(arguments.recipe) if arguments.recipe else {}
     result = choose(from_flags(Recipe, arguments, base), arguments.max_drop, RichStages())

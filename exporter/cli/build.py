@@ -7,14 +7,14 @@ import argparse
 import shlex
 from pathlib import Path
 
-from exporter.options import add_flags, from_flags
+from exporter.settings import add_flags, from_flags
 
 __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    from exporter.engines.settings import BuildSettings  # noqa: PLC0415
+    from exporter.runtimes.tensorrt.settings import BuildSettings  # noqa: PLC0415
 
     parser.add_argument("folder", type=Path, help="What `compile --out` left.")
     add_flags(parser, BuildSettings)
@@ -23,9 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Build; 0."""
     from exporter.cli.output import RichStages, print_json, print_lines  # noqa: PLC0415
-    from exporter.deployment.build import build_folder  # noqa: PLC0415
-    from exporter.engines.audit import explain_audit  # noqa: PLC0415
-    from exporter.engines.settings import BuildSettings  # noqa: PLC0415
+    from exporter.runtimes.tensorrt.audit import explain_audit  # noqa: PLC0415
+    from exporter.runtimes.tensorrt.settings import BuildSettings  # noqa: PLC0415
+    from exporter.workflows.build import build_folder  # noqa: PLC0415
 
     built = build_folder(arguments.folder, from_flags(BuildSettings, arguments), RichStages())
     if arguments.json:

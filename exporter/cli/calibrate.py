@@ -7,8 +7,8 @@ import argparse
 from pathlib import Path
 
 from exporter.cli.flags import CALIBRATION, IMAGES, MODEL
-from exporter.options import add_flags, from_flags
-from exporter.recipe import Recipe
+from exporter.settings import add_flags, from_flags
+from exporter.workflows.recipe import Recipe
 
 __all__ = ["add_arguments", "run"]
 
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Calibrate; 0."""
     from exporter.cli.output import RichStages, print_json, print_table  # noqa: PLC0415
-    from exporter.compilation import steps  # noqa: PLC0415
+    from exporter.workflows import steps  # noqa: PLC0415
 
     recipe = from_flags(Recipe, arguments)
     stages = RichStages()

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from exporter.cli.flags import IMAGES, MODEL
 from exporter.errors import RecipeError
-from exporter.options import add_flags, from_flags
-from exporter.recipe import Recipe, needed
+from exporter.settings import add_flags, from_flags
+from exporter.workflows.recipe import Recipe, needed
 
 __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    from exporter.runners.choice import RunSettings  # noqa: PLC0415
+    from exporter.runtimes.choice import RunSettings  # noqa: PLC0415
 
     parser.add_argument("folder", type=Path, nargs="?", help="What `compile --out` left, to check as it is.")
     add_flags(parser, RunSettings, ("runtime", "plugin"))
@@ -35,9 +35,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_folder(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import RichStages, print_json, print_lines  # noqa: PLC0415
-    from exporter.deployment.check import check_folder  # noqa: PLC0415
-    from exporter.parity import explain  # noqa: PLC0415
-    from exporter.runners.choice import RunSettings  # noqa: PLC0415
+    from exporter.evaluation.parity import explain  # noqa: PLC0415
+    from exporter.runtimes.choice import RunSettings  # noqa: PLC0415
+    from exporter.workflows.check_folder import check_folder  # noqa: PLC0415
 
     settings = from_flags(RunSettings, arguments)
     with RichStages().stage("parity with PyTorch's answers"):
@@ -50,13 +50,13 @@ def _check_folder(arguments: argparse.Namespace) -> int:
 
 
 def _check_file(arguments: argparse.Namespace) -> int:
-    from exporter.batches import first_images  # noqa: PLC0415
-    from exporter.calibration.images import list_images, sample  # noqa: PLC0415
     from exporter.cli.output import RichStages, print_json, print_lines  # noqa: PLC0415
-    from exporter.compilation import steps  # noqa: PLC0415
-    from exporter.parity import explain  # noqa: PLC0415
-    from exporter.parity.check import check, load_shipped  # noqa: PLC0415
-    from exporter.runners.choice import RunSettings  # noqa: PLC0415
+    from exporter.data.batches import first_images  # noqa: PLC0415
+    from exporter.data.images import list_images, sample  # noqa: PLC0415
+    from exporter.evaluation.parity import explain  # noqa: PLC0415
+    from exporter.evaluation.parity.check_model import check, load_shipped  # noqa: PLC0415
+    from exporter.runtimes.choice import RunSettings  # noqa: PLC0415
+    from exporter.workflows import steps  # noqa: PLC0415
 
     recipe, asked = from_flags(Recipe, arguments), from_flags(RunSettings, arguments).runtime
     if asked is not None:
@@ -66,16 +66,16 @@ def _check_file(arguments: argparse.Namespace) -> int:
     with stages.stage("model"):
         vit = steps.load_model(recipe)
         calibration = steps.read_calibration(vit, recipe)
-        pruned = steps.prune(vit, shipped.schedule, calibration, shipped.flavour)
+        pruned = steps.prune(vit, shipped.schedule, calibration, shipped.layout)
     with stages.stage("parity"):
         folder = list_images(needed(recipe.images, "--images", "a folder of images"))
         files = sample(folder, recipe.check_images, recipe.seed).files
-        images = first_images(files, vit.spec.preprocessing, shipped.input_dtype, recipe.check_images)
+        images = first_images(files, vit.spec.preprocessing, shipped.input_kind, recipe.check_images)
         report = check(
             pruned,
             shipped.model,
             images,
-            input_dtype=shipped.input_dtype,
+            input_kind=shipped.input_kind,
             threads=recipe.threads,
             target=shipped.target,
         )

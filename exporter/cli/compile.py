@@ -8,11 +8,11 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.options import add_flags, from_flags
-from exporter.recipe import Recipe, read_recipe
+from exporter.settings import add_flags, from_flags
+from exporter.workflows.recipe import Recipe, read_recipe
 
 if TYPE_CHECKING:
-    from exporter.report.record import Report
+    from exporter.evaluation.report.record import Report
 
 __all__ = ["add_arguments", "run"]
 
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compile; 0 where both lowered models are their references, else 1."""
     from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
-    from exporter.compilation.compile import compile_model  # noqa: PLC0415
+    from exporter.workflows.compile import compile_model  # noqa: PLC0415
 
     report = compile_model(_recipe(arguments), arguments.out, stages=RichStages())
     if arguments.json:
@@ -50,7 +50,7 @@ def _recipe(arguments: argparse.Namespace) -> Recipe:
 
 def _print(report: "Report", out: Path) -> None:
     from exporter.cli.output import print_lines, print_table  # noqa: PLC0415
-    from exporter.parity import explain  # noqa: PLC0415
+    from exporter.evaluation.parity import explain  # noqa: PLC0415
 
     rows = [("GMACs", f"{report.gmacs.dense:.3f}", f"{report.gmacs.pruned:.3f}")]
     if report.accuracy:
@@ -68,17 +68,17 @@ def _print(report: "Report", out: Path) -> None:
             (each.layer, each.least, f"{each.median:g}", f"{each.p95:g}", each.most, each.star)
             for each in report.use.layers
         ]
-        print_table(f"patches that {report.use.images} images keep, {report.use.flavour}", columns, use)
+        print_table(f"patches that {report.use.images} images keep, {report.use.layout}", columns, use)
     lines = [explain(report.dense_parity)[0], explain(report.parity)[0]]
     if report.comparison:
         low, high = report.comparison.quartiles
         lines.append(
-            f"{report.comparison.verdict}: {report.comparison.speedup:.2f} × (quartiles {low:.2f} to {high:.2f}), "
+            f"{report.comparison.outcome}: {report.comparison.speedup:.2f} × (quartiles {low:.2f} to {high:.2f}), "
             f"E = {report.comparison.efficiency:.2f} of what the MACs promise"
         )
     for point in report.sweep.points if report.sweep else ():
         lines.append(
             f"rho {point.rho:.4g}: {point.gmacs:.3f} GMACs, {point.throughput.images_per_s:.1f} images/s, "
-            f"{point.comparison.verdict}, {point.comparison.speedup:.2f} ×"
+            f"{point.comparison.outcome}, {point.comparison.speedup:.2f} ×"
         )
     print_lines([*lines, f"the whole report: {out / 'report.html'}"])

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from exporter.cli.flags import MODEL
 from exporter.errors import RecipeError
-from exporter.options import add_flags, from_flags
-from exporter.recipe import Recipe
+from exporter.settings import add_flags, from_flags
+from exporter.workflows.recipe import Recipe
 
 __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    lowered = ("target", "flavour", "input")
+    lowered = ("target", "layout", "input_kind")
     ranges = ("images", "max_images", "seed")  # what INT8 takes the ranges of activations from
     add_flags(parser, Recipe, (*MODEL, "calibration", "interpolate", *lowered, *ranges))
     parser.add_argument("--schedule", type=Path, metavar="FILE", help="What `plan` left.")
@@ -29,10 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Lower; 0."""
     from exporter.cli.output import RichStages, print_json, print_lines  # noqa: PLC0415
-    from exporter.compilation import steps  # noqa: PLC0415
     from exporter.lowering.pipeline import save_onnx  # noqa: PLC0415
     from exporter.records import Schedule, load_json  # noqa: PLC0415
     from exporter.targets import target_named  # noqa: PLC0415
+    from exporter.workflows import steps  # noqa: PLC0415
 
     recipe = from_flags(Recipe, arguments)
     if arguments.dense == (arguments.schedule is not None):
@@ -44,8 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
         pruned = steps.dense(vit)
     else:
         schedule = load_json(Schedule, arguments.schedule)
-        flavour = target_named(recipe.target).flavour(recipe.flavour)
-        pruned = steps.prune(vit, schedule, steps.read_calibration(vit, recipe), flavour)
+        layout = target_named(recipe.target).layout(recipe.layout)
+        pruned = steps.prune(vit, schedule, steps.read_calibration(vit, recipe), layout)
     with stages.stage(f"lowering, {pruned.method}"):
         model = steps.export(pruned, recipe)
         save_onnx(model, arguments.out)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from exporter.benchmark import Comparison
-    from exporter.benchmark.gpu_time import EngineBench, EnginesAtBatch, GpuTime
+    from exporter.evaluation.benchmark import Comparison
+    from exporter.evaluation.benchmark.gpu_time import EngineBench, EnginesAtBatch, GpuTime
 
 __all__ = ["against_dense", "break_even_words", "print_gpu_time"]
 
@@ -23,10 +23,10 @@ def print_gpu_time(result: "EngineBench") -> None:
 
 
 def against_dense(comparison: "Comparison") -> tuple[str, str, str, str]:
-    """Speed-up, quartiles, E and verdict: the last columns of a pruned model's row."""
+    """Speed-up, quartiles, E and outcome: the last columns of a pruned model's row."""
     low, high = comparison.quartiles
     speed = f"{comparison.speedup:.3f}"
-    return speed, f"{low:.3f} to {high:.3f}", f"{comparison.efficiency:.2f}", comparison.verdict
+    return speed, f"{low:.3f} to {high:.3f}", f"{comparison.efficiency:.2f}", comparison.outcome
 
 
 def break_even_words(least: int | None) -> str:

@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Inspect; 0."""
-    from exporter.inspection import inspect_artefact  # noqa: PLC0415
+    from exporter.workflows.inspect import inspect_artefact  # noqa: PLC0415
 
     described = inspect_artefact(arguments.artefact)
     if arguments.json:

@@ -45,7 +45,7 @@ VERBS = (
     inspect,
 )
 
-# What the export box has and the deployment box need not have.
+# What the export machine has and the deployment machine need not have.
 EXPORT_LIBRARIES = (
     "torch",
     "timm",

@@ -7,8 +7,8 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from exporter.options import add_flags, from_flags
-from exporter.recipe import Recipe
+from exporter.settings import add_flags, from_flags
+from exporter.workflows.recipe import Recipe
 
 __all__ = ["add_arguments", "run"]
 
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """List; 0."""
     from exporter.cli.output import print_json, print_lines  # noqa: PLC0415
-    from exporter.models.catalogue import survey, verdict_on  # noqa: PLC0415
+    from exporter.models.catalogue import support_of, survey  # noqa: PLC0415
     from exporter.models.registry import ModelRequest  # noqa: PLC0415
 
     if arguments.why is not None:
@@ -33,26 +33,26 @@ def run(arguments: argparse.Namespace) -> int:
         request = ModelRequest(
             arguments.why, num_classes=recipe.num_classes, model_kwargs=recipe.model_kwargs
         )
-        verdict = verdict_on(request)
+        answer = support_of(request)
         if arguments.json:
-            print_json({"accepted": verdict.spec is not None, **vars(verdict)})
+            print_json({"accepted": answer.spec is not None, **vars(answer)})
         else:
-            print_lines([f"{verdict.name}: {_in_words(verdict)}"])
+            print_lines([f"{answer.name}: {_in_words(answer)}"])
         return 0
-    verdicts = list(survey())
+    answers = list(survey())
     if arguments.json:
-        accepted = {each.name: {"own_head": each.own_head} for each in verdicts if each.spec}
-        refused = {each.name: each.reason for each in verdicts if not each.spec}
+        accepted = {each.name: {"own_head": each.own_head} for each in answers if each.spec}
+        refused = {each.name: each.reason for each in answers if not each.spec}
         print_json({"accepted": accepted, "refused": refused})
     else:
-        print_lines(_lines(verdicts, refused=arguments.refused))
+        print_lines(_lines(answers, refused=arguments.refused))
     return 0
 
 
-def _lines(verdicts: list[Any], *, refused: bool) -> Iterator[str]:
+def _lines(answers: list[Any], *, refused: bool) -> Iterator[str]:
     """One line a model: names can be copied, and searched for."""
-    shown = [each for each in verdicts if (each.spec is None) == refused]
-    yield f"{len(shown)} models that {'cannot' if refused else 'can'} be pruned, of {len(verdicts)}"
+    shown = [each for each in answers if (each.spec is None) == refused]
+    yield f"{len(shown)} models that {'cannot' if refused else 'can'} be pruned, of {len(answers)}"
     width = max(len(each.name) for each in shown)
     for each in shown:
         if each.spec is None:
@@ -65,9 +65,9 @@ def _lines(verdicts: list[Any], *, refused: bool) -> Iterator[str]:
         yield f"{each.name:{width}}  {pixels:>9} pixels  {patches:>7} patches{head}"
 
 
-def _in_words(verdict: Any) -> str:
-    spec = verdict.spec
+def _in_words(answer: Any) -> str:
+    spec = answer.spec
     if spec is None:
-        return f"cannot be pruned: {verdict.reason}"
-    head = "" if verdict.own_head else "; it has no classifier of its own: give --num-classes or a checkpoint"
+        return f"cannot be pruned: {answer.reason}"
+    head = "" if answer.own_head else "; it has no classifier of its own: give --num-classes or a checkpoint"
     return f"can be pruned: {spec.depth} blocks, {spec.num_patches} patches, {spec.dim} channels{head}"

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from exporter.progress import Advance
 from exporter.records import to_json
+from exporter.workflows.progress import Advance
 
 __all__ = ["RichStages", "print_json", "print_lines", "print_table"]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from exporter.cli.flags import MODEL, SCHEDULE
 from exporter.errors import ArtefactError, RecipeError
-from exporter.options import add_flags, from_flags
-from exporter.recipe import Recipe
+from exporter.settings import add_flags, from_flags
+from exporter.workflows.recipe import Recipe
 
 __all__ = ["add_arguments", "run"]
 
@@ -30,10 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Plan; 0."""
     from exporter.cli.output import print_json, print_table  # noqa: PLC0415
-    from exporter.compilation import steps  # noqa: PLC0415
     from exporter.models.registry import describe  # noqa: PLC0415
     from exporter.records import save_json  # noqa: PLC0415
     from exporter.schedule.macs import dense_macs, pruned_macs  # noqa: PLC0415
+    from exporter.workflows import steps  # noqa: PLC0415
 
     recipe = from_flags(Recipe, arguments)
     spec = describe(steps.model_request(recipe)).spec
@@ -64,8 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _schedule(arguments: argparse.Namespace, recipe: Recipe, spec: Any) -> Any:
-    from exporter.compilation import steps  # noqa: PLC0415
     from exporter.schedule.plan import manual_schedule  # noqa: PLC0415
+    from exporter.workflows import steps  # noqa: PLC0415
 
     sources = [arguments.acs is not None, recipe.calibration is not None, arguments.rates is not None]
     if sum(sources) != 1:

@@ -1,6 +1,6 @@
 """Write the source of the CdfRetain plugin, for a-STAR on TensorRT, and say how it is built.
 
-It comes with the package, so that the box with the GPU needs no checkout. rich is not needed either.
+It comes with the package, so that the machine with the GPU needs no checkout. rich is not needed either.
 """
 
 import argparse
@@ -16,8 +16,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write; 0."""
-    from exporter.engines.plugin_library import build_command, write_source  # noqa: PLC0415
     from exporter.records import to_json  # noqa: PLC0415
+    from exporter.runtimes.tensorrt.plugin_library import build_command, write_source  # noqa: PLC0415
 
     write_source(arguments.out)
     command = build_command(arguments.out)

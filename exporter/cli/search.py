@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.cli.flags import IMAGES, MODEL, SCHEDULE
-from exporter.options import add_flags, from_flags
-from exporter.recipe import Recipe
+from exporter.settings import add_flags, from_flags
+from exporter.workflows.recipe import Recipe
 
 if TYPE_CHECKING:
-    from exporter.benchmark.points import Point
-    from exporter.compilation.search import Search
+    from exporter.evaluation.benchmark.points import Point
+    from exporter.workflows.search import Search
 
 __all__ = ["add_arguments", "run"]
 
@@ -29,15 +29,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, default=6, metavar="N", help="Measurements at most. Default: 6.")
     parser.add_argument("--out", type=Path, metavar="FILE", help="Where the schedule goes, as JSON.")
     schedule = tuple(name for name in SCHEDULE if name not in ("rho", "mac_reduction"))
-    measured = ("target", "flavour", "input", "batch", "rounds", "threads")
+    measured = ("target", "layout", "input_kind", "batch", "rounds", "threads")
     add_flags(parser, Recipe, (*MODEL, "calibration", "interpolate", *schedule, *measured, *IMAGES))
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Search; 0 where the speed-up is reached, else 1."""
     from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
-    from exporter.compilation.search import search  # noqa: PLC0415
     from exporter.records import save_json  # noqa: PLC0415
+    from exporter.workflows.search import search  # noqa: PLC0415
 
     recipe = from_flags(Recipe, arguments)
     result = search(recipe, arguments.speedup, arguments.steps, RichStages())

@@ -3,14 +3,14 @@
 import argparse
 from pathlib import Path
 
-from exporter.options import add_flags, from_flags
+from exporter.settings import add_flags, from_flags
 
 __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    from exporter.deployment.triton import ServeSettings  # noqa: PLC0415
+    from exporter.workflows.triton import ServeSettings  # noqa: PLC0415
 
     parser.add_argument("folder", type=Path, help="What `compile --out` left.")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="The model repository.")
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write; 0."""
     from exporter.cli.output import print_json, print_lines  # noqa: PLC0415
-    from exporter.deployment.triton import ServeSettings, load_command, write_repository  # noqa: PLC0415
+    from exporter.workflows.triton import ServeSettings, load_command, write_repository  # noqa: PLC0415
 
     places = write_repository(arguments.folder, arguments.out, from_flags(ServeSettings, arguments))
     command = load_command(arguments.out)

@@ -12,10 +12,7 @@ from onnx.defs import OpSchema
 from onnxscript import opset18, values
 
 # These register the operators that TRANSLATIONS names.
-import exporter.models.class_row
-import exporter.pruning.select
-import exporter.retain.torch_op  # noqa: F401
-from exporter.retain.onnx_function import CDF_RETAIN, CDF_RETAIN_PADDED, DOMAIN, PLUGIN_ATTRIBUTES
+from exporter.ops.cdf_retain.onnx_function import CDF_RETAIN, CDF_RETAIN_PADDED, DOMAIN, PLUGIN_ATTRIBUTES
 
 __all__ = [
     "ATTENTION",

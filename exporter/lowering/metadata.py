@@ -27,7 +27,7 @@ def stamp(model: onnx.ModelProto, pruned: PrunedViT, target: Target) -> onnx.Mod
         "schedule_sha256": hashlib.sha256(schedule.encode()).hexdigest(),
         "preprocessing": to_json(pruned.vit.spec.preprocessing),
         "target": target.name,
-        **({"flavour": pruned.flavour} if pruned.schedule.adaptive else {}),
+        **({"layout": pruned.layout} if pruned.schedule.adaptive else {}),
     }
     model.producer_name, model.producer_version = "star-export", exporter.__version__
     onnx.helper.set_model_props(model, {KEY_PREFIX + key: value for key, value in entries.items()})
@@ -51,5 +51,5 @@ def facts_of(model: onnx.ModelProto, source: str = "") -> Facts:
     return Facts(
         from_json(ModelSpec, own["model"], source=source),
         from_json(Schedule, own["schedule"], source=source),
-        own.get("flavour", Facts.flavour),
+        own.get("layout", Facts.layout),
     )

@@ -38,11 +38,11 @@ from exporter.lowering.verify import verify
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import Target
 
-__all__ = ["INPUT_DTYPES", "PASSES", "lower", "lower_each", "save_onnx"]
+__all__ = ["INPUT_KINDS", "PASSES", "lower", "lower_each", "save_onnx"]
 
 logger = logging.getLogger(__name__)
 
-INPUT_DTYPES = ("float32", "uint8")
+INPUT_KINDS = ("float32", "uint8")
 
 PASSES: dict[str, Pass] = {
     "name_decisions": name_decisions,
@@ -72,7 +72,7 @@ LARGEST_WEIGHTS_BYTES = 2**31 - 2**24
 def lower(
     pruned: PrunedViT,
     target: Target,
-    input_dtype: str = "float32",
+    input_kind: str = "float32",
     images: np.ndarray[Any, Any] | None = None,
 ) -> onnx.ModelProto:
     """A pruned (or, with rates of 1, the dense) ViT as the ONNX model of one target.
@@ -80,30 +80,30 @@ def lower(
     Args:
         pruned: The PyTorch reference.
         target: Decides the opset and the passes.
-        input_dtype: "float32" takes preprocessed images, "uint8" the pixels before normalisation.
+        input_kind: "float32" takes preprocessed images, "uint8" the pixels before normalisation.
         images: [n, 3, H, W] as the model takes them, for a target in INT8: ranges of activations are taken here.
 
     Raises:
         ModelError: The input dtype is unknown, the method is one that cannot be deployed, the model does not fit
             into one file, or INT8 has no images.
     """
-    _check(pruned, target, input_dtype)
-    return _for_target(to_onnx(pruned, target.opset), pruned, target, input_dtype, images)
+    _check(pruned, target, input_kind)
+    return _for_target(to_onnx(pruned, target.opset), pruned, target, input_kind, images)
 
 
 def lower_each(
     pruned: PrunedViT,
     targets: Iterable[Target],
-    input_dtype: str = "float32",
+    input_kind: str = "float32",
     images: np.ndarray[Any, Any] | None = None,
 ) -> Iterator[onnx.ModelProto]:
     """What `lower` gives for one target after the other; those of one opset share what torch exports."""
     exports: dict[int, onnx.ModelProto] = {}
     for target in targets:
-        _check(pruned, target, input_dtype)
+        _check(pruned, target, input_kind)
         if target.opset not in exports:
             exports[target.opset] = to_onnx(pruned, target.opset)
-        yield _for_target(copy.deepcopy(exports[target.opset]), pruned, target, input_dtype, images)
+        yield _for_target(copy.deepcopy(exports[target.opset]), pruned, target, input_kind, images)
 
 
 def save_onnx(model: onnx.ModelProto, path: Path) -> None:
@@ -120,13 +120,13 @@ def _for_target(
     exported: onnx.ModelProto,
     pruned: PrunedViT,
     target: Target,
-    input_dtype: str,
+    input_kind: str,
     images: np.ndarray[Any, Any] | None,
 ) -> onnx.ModelProto:
     """All that comes after torch's export, whose tensors it takes over."""
-    facts = Facts(pruned.vit.spec, pruned.schedule, pruned.flavour)
+    facts = Facts(pruned.vit.spec, pruned.schedule, pruned.layout)
     graph = gs.import_onnx(exported)
-    names = (*target.passes, "uint8_input") if input_dtype == "uint8" else target.passes
+    names = (*target.passes, "uint8_input") if input_kind == "uint8" else target.passes
     for name in names:
         changed = PASSES[name](graph, facts)
         graph.cleanup().toposort()
@@ -141,17 +141,17 @@ def _for_target(
 
 
 def _passed_again(model: onnx.ModelProto, target: Target, facts: Facts) -> onnx.ModelProto:
-    """Nothing is cleaned up here: the count of a last layer is read by the twins alone, and would go."""
+    """Nothing is cleaned up here: the count of a last layer is read by the variants alone, and would go."""
     graph = gs.import_onnx(model)
     for name in target.passes_after:
         logger.debug("%s: %d places", name, PASSES[name](graph, facts))
     return gs.export_onnx(graph.toposort())
 
 
-def _check(pruned: PrunedViT, target: Target, input_dtype: str) -> None:
+def _check(pruned: PrunedViT, target: Target, input_kind: str) -> None:
     """Before the export, which would take minutes to find out that one file cannot hold the weights."""
-    if input_dtype not in INPUT_DTYPES:
-        raise ModelError("input", repr(input_dtype), " or ".join(INPUT_DTYPES))
+    if input_kind not in INPUT_KINDS:
+        raise ModelError("input", repr(input_kind), " or ".join(INPUT_KINDS))
     if pruned.method == "a-star-batch":
         raise ModelError("method", pruned.method, "star or a-star", "its counts depend on who shares a batch")
     target.check_method(pruned.schedule.method)

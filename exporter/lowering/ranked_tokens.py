@@ -54,7 +54,7 @@ def patches_for_tokens(graph: gs.Graph, facts: Facts) -> None:
 def _ranked(graph: gs.Graph, facts: Facts) -> Iterator[tuple[int, gs.Variable]]:
     """The 1-based pruning layers and what they choose, where that is tokens."""
     tensors = graph.tensors()
-    layers = [layer + 1 for layer in facts.schedule.pruning_layers]
+    layers = facts.schedule.pruning_layers
     if ranked_name(layers[0]) in tensors:
         yield from ((layer, tensors[ranked_name(layer)]) for layer in layers)
 

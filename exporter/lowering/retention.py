@@ -3,7 +3,7 @@
 import onnx
 from onnx import inliner
 
-from exporter.retain.onnx_function import (
+from exporter.ops.cdf_retain.onnx_function import (
     CDF_RETAIN,
     CDF_RETAIN_PADDED,
     DOMAIN,

@@ -16,9 +16,10 @@ ENDS = {"MatMul", "Gemm", "Attention", "Shape", "Size"}
 def scoring_nodes(graph: gs.Graph, facts: Facts) -> frozenset[str]:
     """Names of the nodes from the product that makes a class row, itself included, to the survivors."""
     tensors = graph.tensors()
-    layers = [layer + 1 for layer in facts.schedule.pruning_layers]
     decisions = [
-        tensors.get(name(layer)) for layer in layers for name in (keep_name, ranked_name, count_name)
+        tensors.get(name(layer))
+        for layer in facts.schedule.pruning_layers
+        for name in (keep_name, ranked_name, count_name)
     ]
     return frozenset(node.name for node in behind(each for each in decisions if each is not None))
 

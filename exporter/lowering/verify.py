@@ -48,11 +48,11 @@ def _expected(facts: Facts) -> dict[str, list[Shape]]:
         tokens = None if before is None else spec.num_prefix_tokens + before
         by_head: Shape = ["batch", spec.num_heads, tokens, spec.dim // spec.num_heads]
         shapes[context_name(layer)] = [by_head, ["batch", tokens, spec.dim]]
-        if layer - 1 in schedule.pruning_layers:
+        if layer in schedule.pruning_layers:
             before = None if facts.follows_image else after
             left: Shape = ["batch", None if before is None else spec.num_prefix_tokens + before, spec.dim]
             shapes[context_name(layer)].append(left)
-            if facts.flavour != "packed" or not schedule.adaptive:
+            if facts.layout != "packed" or not schedule.adaptive:
                 shapes[tokens_name(layer)] = [left]
                 shapes[rows_of(keep_name(layer))] = [[*left[:2], 1]]
     return shapes

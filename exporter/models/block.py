@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from exporter.models.base import BlockParts
-from exporter.models.class_row import class_row
+from exporter.ops.class_row import class_row
 
 __all__ = ["add_attention", "attend", "attention_half", "heads", "mlp_half", "project", "whole_block"]
 

@@ -14,7 +14,7 @@ from exporter.models.networks import UNKNOWN
 from exporter.models.registry import ModelRequest, describe
 from exporter.records import ModelSpec
 
-__all__ = ["FAMILIES", "Family", "Verdict", "survey", "verdict_on"]
+__all__ = ["FAMILIES", "Family", "Support", "support_of", "survey"]
 
 # timm's modules whose networks have an adapter, and those that people would look for beside them.
 MODULES = (
@@ -30,7 +30,7 @@ EXAMPLE_CLASSES = 1000
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Support:
     """Whether a model can be pruned. `reason` says why not; `spec` is its shape where it can.
 
     `own_head` is False where the name comes without a classifier: `--num-classes` gives it one, a checkpoint its
@@ -86,33 +86,33 @@ FAMILIES = (
 )
 
 
-def verdict_on(request: ModelRequest) -> Verdict:
+def support_of(request: ModelRequest) -> Support:
     """Whether a model can be pruned; one without a classifier is looked at with one of `EXAMPLE_CLASSES`.
 
     Raises:
         ModelError: Nobody knows the name.
     """
     try:
-        return Verdict(request.name, describe(request).spec)
+        return Support(request.name, describe(request).spec)
     except ModelError as error:
         if error.subject == UNKNOWN:
             raise
         if error.got.startswith(NO_CLASSIFIER) and request.num_classes is None:
-            return replace(verdict_on(replace(request, num_classes=EXAMPLE_CLASSES)), own_head=False)
-        return Verdict(request.name, None, error.got)
+            return replace(support_of(replace(request, num_classes=EXAMPLE_CLASSES)), own_head=False)
+        return Support(request.name, None, error.got)
 
 
-def survey() -> Iterator[Verdict]:
+def survey() -> Iterator[Support]:
     """Every name of the families that have an adapter, and of those beside them.
 
     A model is looked at by its first block, which is much faster, unless it cannot be cut that short: the depth of
     these specs is therefore no fact.
     """
-    yield verdict_on(ModelRequest(bundled.DIGITS_VIT.name))
+    yield support_of(ModelRequest(bundled.DIGITS_VIT.name))
     for name in (*LVVITS, *(each for module in MODULES for each in timm.list_models(module=module))):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # timm's, on names that it is about to change
-            verdict = verdict_on(ModelRequest(name, model_kwargs={"depth": 1}))
-            if "one entry per block" in verdict.reason:
-                verdict = verdict_on(ModelRequest(name))
-        yield verdict
+            answer = support_of(ModelRequest(name, model_kwargs={"depth": 1}))
+            if "one entry per block" in answer.reason:
+                answer = support_of(ModelRequest(name))
+        yield answer

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from exporter.errors import ScheduleError
 from exporter.models.base import PrunableViT
+from exporter.ops.cdf_retain.batch_scope import batch_count
+from exporter.ops.cdf_retain.torch_op import cdf_retain, cdf_retain_padded
+from exporter.ops.selection import keep_top_k
 from exporter.pruning.scores import intra_score, log_fused, weigh_inter
-from exporter.pruning.select import keep_top_k
-from exporter.pruning.tokens import Grid, Kept, Packed, Tokens
+from exporter.pruning.tokens import Decision, Grid, Packed, Tokens
 from exporter.records import Schedule
-from exporter.retain.batch_scope import batch_count
-from exporter.retain.torch_op import cdf_retain, cdf_retain_padded
 from exporter.schedule.macs import MacCount, pruned_macs
 from exporter.schedule.plan import check_fits
 
@@ -24,14 +24,10 @@ __all__ = ["PrunedViT", "Trace"]
 
 @dataclass(frozen=True)
 class Trace:
-    """What a pruned forward pass decided, by 0-based layer.
-
-    `kept[l].index` [batch, k] are indices, ascending, within the patches that reached layer l; `score[l]`
-    [batch, n] is the log fused score they were chosen by.
-    """
+    """What a pruned forward pass decided, by 1-based layer; `score[l]` [batch, n] are log fused scores."""
 
     logits: Tensor
-    kept: dict[int, Kept]
+    decisions: dict[int, Decision]
     score: dict[int, Tensor]
 
 
@@ -45,7 +41,7 @@ class PrunedViT(nn.Module):
         vit: The trained ViT; its modules are used, not copied.
         schedule: How many patches each layer keeps, and by which score.
         inter: Inter-layer importance [layers, patches]; needed by the scorers "fused" and "inter".
-        flavour: How tokens lie where images keep different numbers of them: in a grid as wide as the batch needs
+        layout: How tokens lie where images keep different numbers of them: in a grid as wide as the batch needs
             ("shrinking"), in one as wide as any batch may need ("padded"), or end to end ("packed").
 
     Raises:
@@ -57,11 +53,11 @@ class PrunedViT(nn.Module):
         vit: PrunableViT,
         schedule: Schedule,
         inter: np.ndarray | None = None,
-        flavour: str = "shrinking",
+        layout: str = "shrinking",
     ) -> None:
         super().__init__()
         check_fits(schedule, vit.spec)
-        self.vit, self.schedule, self.flavour = vit, schedule, flavour
+        self.vit, self.schedule, self.layout = vit, schedule, layout
         self.model = vit.model
         self.alpha = {"fused": schedule.alpha, "intra": 1.0, "inter": 0.0, "random": 0.0}[schedule.scorer]
         self._layers = frozenset(schedule.pruning_layers)
@@ -69,7 +65,7 @@ class PrunedViT(nn.Module):
             weighted = weigh_inter(_inter_table(vit, schedule, inter), self.alpha).to(vit.device)
             # One buffer a layer: rows of a large table would be cut out of it in every run of an exported model.
             for layer in schedule.pruning_layers:
-                self.register_buffer(_inter_name(layer), weighted[layer].clone())
+                self.register_buffer(_inter_name(layer), weighted[layer - 1].clone())
 
     @property
     def method(self) -> str:
@@ -89,32 +85,33 @@ class PrunedViT(nn.Module):
         """Patches that each image has left after each layer."""
         left = torch.full((len(images),), self.schedule.num_patches, dtype=torch.int64)
         trace, columns = self.trace(images), []
-        for layer in range(self.vit.spec.depth):
-            if layer in trace.kept:
-                kept = trace.kept[layer]
-                left = torch.full_like(left, kept.index.shape[1]) if kept.count is None else kept.count.cpu()
+        for layer in range(1, self.vit.spec.depth + 1):
+            if layer in trace.decisions:
+                made = trace.decisions[layer]
+                left = torch.full_like(left, made.index.shape[1]) if made.count is None else made.count.cpu()
             columns.append(left)
         return torch.stack(columns, dim=1)
 
-    def trace(self, images: Float[Tensor, "b c h w"], forced: Mapping[int, Kept] | None = None) -> Trace:
+    def trace(self, images: Float[Tensor, "b c h w"], forced: Mapping[int, Decision] | None = None) -> Trace:
         """Logits and decisions.
 
         Args:
             images: Preprocessed images.
-            forced: Survivors by layer, in place of the model's own decisions.
+            forced: Decisions by layer, in place of the model's own.
         """
         tokens: Tokens = Grid(self.vit.embed(images), self.vit.spec.num_prefix_tokens)
-        kept: dict[int, Kept] = {}
+        decisions: dict[int, Decision] = {}
         score: dict[int, Tensor] = {}
-        for layer, block in enumerate(self.vit.blocks):
+        for layer, block in enumerate(self.vit.blocks, start=1):
             if layer not in self._layers:
                 tokens = tokens.through(block)
                 continue
             tokens, class_row = tokens.attention(block)
             score[layer] = self._score(layer, class_row, tokens)
-            kept[layer] = self._retain(layer, score[layer], tokens.count) if forced is None else forced[layer]
-            tokens = self._keep(tokens, kept[layer]).mlp(block)
-        return Trace(tokens.logits(self.vit), kept, score)
+            decision = self._decide(layer, score[layer], tokens.count) if forced is None else forced[layer]
+            decisions[layer] = decision
+            tokens = self._reduce(tokens, decision).mlp(block)
+        return Trace(tokens.logits(self.vit), decisions, score)
 
     def _score(self, layer: int, class_row: Tensor, tokens: Tokens) -> Tensor:
         """Log fused score [batch, n] of the patches that are there."""
@@ -126,30 +123,30 @@ class PrunedViT(nn.Module):
             inter = table.expand(class_row.shape[0], -1) if positions is None else table[positions]
         return log_fused(intra, inter, self.alpha)
 
-    def _retain(self, layer: int, score: Tensor, count: Tensor | None) -> Kept:
+    def _decide(self, layer: int, score: Tensor, count: Tensor | None) -> Decision:
         """STAR's top k, or a-STAR's share of the mass: of each image's own `count` patches, or of the batch's."""
-        most = self.schedule.keep[layer]
-        mass, likely = self.schedule.rates[layer], score.exp()
+        most = self.schedule.keep[layer - 1]
+        mass, likely = self.schedule.rates[layer - 1], score.exp()
         if self.schedule.method == "a-star-batch":
-            return Kept(keep_top_k(score, batch_count(likely, mass)))
+            return Decision(keep_top_k(score, batch_count(likely, mass)))
         if not self.schedule.adaptive:
-            return Kept(keep_top_k(score, most))
+            return Decision(keep_top_k(score, most))
         if count is None:
             count = torch.full_like(score[:, 0], score.shape[1], dtype=torch.int64)
-        if self.flavour == "padded":
+        if self.layout == "padded":
             index, kept_count = cdf_retain_padded(likely, count, mass, most)
-            return Kept(index, kept_count)
+            return Decision(index, kept_count)
         index, kept_count, _ = cdf_retain(likely, count, mass)
-        return Kept(index, kept_count)
+        return Decision(index, kept_count)
 
-    def _keep(self, tokens: Tokens, kept: Kept) -> Tokens:
-        if self.flavour == "packed" and kept.count is not None and isinstance(tokens, Grid):
-            return Packed.of(tokens, kept)
-        return tokens.keep(kept)
+    def _reduce(self, tokens: Tokens, decision: Decision) -> Tokens:
+        if self.layout == "packed" and decision.count is not None and isinstance(tokens, Grid):
+            return Packed.of(tokens, decision)
+        return tokens.reduce(decision)
 
 
 def _inter_name(layer: int) -> str:
-    return f"weighted_log_inter_{layer + 1:02d}"
+    return f"weighted_log_inter_{layer:02d}"
 
 
 def _inter_table(vit: PrunableViT, schedule: Schedule, inter: np.ndarray | None) -> Tensor:

@@ -15,13 +15,13 @@ from typing_extensions import override
 
 from exporter.models.base import BlockParts, PrunableViT
 from exporter.models.block import add_attention, attend, attention_half, mlp_half, project, whole_block
-from exporter.pruning.select import take_rows, take_tokens
+from exporter.ops.selection import take_rows, take_tokens
 
-__all__ = ["Grid", "Kept", "Packed", "Tokens"]
+__all__ = ["Decision", "Grid", "Packed", "Tokens"]
 
 
 @dataclass(frozen=True)
-class Kept:
+class Decision:
     """The survivors of one layer: `index` [b, k], ascending, among the patches that reached it.
 
     `count` [b] says how many of each row are survivors, the rest being padding; None: all of them.
@@ -51,7 +51,7 @@ class Tokens(ABC):
         """A block's attention half, and the class token's attention logits beside it."""
 
     @abstractmethod
-    def keep(self, kept: Kept) -> "Tokens":
+    def reduce(self, decision: Decision) -> "Tokens":
         """The prefix tokens and the survivors."""
 
     @abstractmethod
@@ -85,11 +85,11 @@ class Grid(Tokens):
         return replace(self, values=values), row
 
     @override
-    def keep(self, kept: Kept) -> "Grid":
-        positions = kept.index if self.positions is None else self.positions.gather(1, kept.index)
-        values = take_tokens(self.values, kept.index, self.prefix)
+    def reduce(self, decision: Decision) -> "Grid":
+        positions = decision.index if self.positions is None else self.positions.gather(1, decision.index)
+        values = take_tokens(self.values, decision.index, self.prefix)
         return replace(
-            self, values=values, positions=positions, count=kept.count, live=_live(kept, self.prefix)
+            self, values=values, positions=positions, count=decision.count, live=_live(decision, self.prefix)
         )
 
     @override
@@ -122,12 +122,12 @@ class Packed(Tokens):
     places: Int[Tensor, " total"]
 
     @classmethod
-    def of(cls, grid: Grid, kept: Kept) -> "Packed":
+    def of(cls, grid: Grid, decision: Decision) -> "Packed":
         """The survivors of an even grid."""
         batch, width = grid.values.shape[:2]
         slots = torch.arange(batch * width, device=grid.values.device).reshape(batch, width)
         positions = torch.arange(width - grid.prefix, device=slots.device).expand(batch, -1)
-        return _packed(grid.values.flatten(0, 1), grid.prefix, slots, positions, kept)
+        return _packed(grid.values.flatten(0, 1), grid.prefix, slots, positions, decision)
 
     @override
     def through(self, block: BlockParts) -> "Packed":
@@ -141,8 +141,8 @@ class Packed(Tokens):
         return replace(self, values=add_attention(block, self.values, context)), row
 
     @override
-    def keep(self, kept: Kept) -> "Packed":
-        return _packed(self.values, self.prefix, self.slots, self.positions, kept)
+    def reduce(self, decision: Decision) -> "Packed":
+        return _packed(self.values, self.prefix, self.slots, self.positions, decision)
 
     @override
     def mlp(self, block: BlockParts) -> "Packed":
@@ -153,30 +153,30 @@ class Packed(Tokens):
         return vit.classify(take_rows(vit.norm(self.values), self.slots))
 
 
-def _packed(values: Tensor, prefix: int, slots: Tensor, positions: Tensor, kept: Kept) -> Packed:
+def _packed(values: Tensor, prefix: int, slots: Tensor, positions: Tensor, decision: Decision) -> Packed:
     """Pack the survivors: `slots` and `positions` are those of the layout that they were kept in."""
-    assert kept.count is not None
-    live = _live(kept, prefix)
+    assert decision.count is not None
+    live = _live(decision, prefix)
     assert live is not None
-    taken = torch.cat([slots[:, :prefix], slots[:, prefix:].gather(1, kept.index)], dim=1)
+    taken = torch.cat([slots[:, :prefix], slots[:, prefix:].gather(1, decision.index)], dim=1)
     places = live.flatten().nonzero().squeeze(1)
-    tokens = (kept.count + prefix).unsqueeze(1)
+    tokens = (decision.count + prefix).unsqueeze(1)
     # Padding is the image's own last survivor again, which a maximum over patches may meet.
     within = torch.minimum(torch.arange(taken.shape[1], device=slots.device), tokens - 1)
     after = tokens.cumsum(0) - tokens + within
     return Packed(
         values.index_select(0, taken.flatten().index_select(0, places)),
         prefix,
-        positions.gather(1, kept.index),
-        kept.count,
+        positions.gather(1, decision.index),
+        decision.count,
         live,
         after,
         places,
     )
 
 
-def _live(kept: Kept, prefix: int) -> Tensor | None:
-    if kept.count is None:
+def _live(decision: Decision, prefix: int) -> Tensor | None:
+    if decision.count is None:
         return None
-    places = torch.arange(prefix + kept.index.shape[1], device=kept.index.device)
-    return places < (kept.count + prefix).unsqueeze(1)
+    places = torch.arange(prefix + decision.index.shape[1], device=decision.index.device)
+    return places < (decision.count + prefix).unsqueeze(1)

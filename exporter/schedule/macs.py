@@ -66,17 +66,17 @@ def mean_macs(spec: ModelSpec, left: Array) -> MacCount:
     return MacCount(round(network / len(counts)), round(scoring / len(counts)))
 
 
-def executed_macs(spec: ModelSpec, left: Array, flavour: str, most: Sequence[int]) -> float:
+def executed_macs(spec: ModelSpec, left: Array, layout: str, most: Sequence[int]) -> float:
     """Mean MACs of an image where a batch is computed together, padding included.
 
     Args:
         spec: The model's shape.
         left: Patches that each image has after each layer, [batch, depth].
-        flavour: "shrinking" pads every image to the batch's largest, "padded" to `most`; "packed" pads attention
+        layout: "shrinking" pads every image to the batch's largest, "padded" to `most`; "packed" pads attention
             alone to the batch's largest.
         most: Patches after each layer that no image exceeds.
     """
     widest = left.max(axis=0).tolist()
-    if flavour == "packed":
+    if layout == "packed":
         return float(np.mean([pruned_macs(spec, counts, widest).total for counts in left.tolist()]))
-    return float(pruned_macs(spec, most if flavour == "padded" else widest).total)
+    return float(pruned_macs(spec, most if layout == "padded" else widest).total)

@@ -26,27 +26,29 @@ class ScheduleSettings:
     """How patches are scored, how rates follow from ACS, and whether a rate is of patches or of their mass.
 
     `alpha` is the weight of the intra-layer score in "fused" (STAR: 0.15 for DeiT, 0.3 for LV-ViT).
-    `seed` orders the patches of the "random" baseline. Token counts are rounded up to a multiple of `tile`.
+    `seed` orders the patches of the "random" baseline. Token counts are rounded up to a multiple of `round_to`.
     """
 
     scorer: str = "fused"
     alpha: float = 0.15
     anchors: str = "minmax"
     seed: int = 0
-    tile: int = 1
+    round_to: int = 1
     method: str = "star"
 
     def __post_init__(self) -> None:
         """Raise ScheduleError for a method or scorer that does not exist, or a number out of range."""
         if self.method not in METHODS:
             raise ScheduleError("method", repr(self.method), f"one of {', '.join(METHODS)}")
-        if self.method != "star" and self.tile != 1:
-            raise ScheduleError("tile", f"{self.tile} for {self.method}", "1", "its counts follow the image")
+        if self.method != "star" and self.round_to != 1:
+            raise ScheduleError(
+                "round_to", f"{self.round_to} for {self.method}", "1", "its counts follow the image"
+            )
         if self.scorer not in SCORERS:
             raise ScheduleError("scorer", repr(self.scorer), f"one of {', '.join(SCORERS)}")
         if not 0.0 <= self.alpha <= 1.0:
             raise ScheduleError("alpha", str(self.alpha), "a value in [0, 1]")
-        _check_tile(self.tile)
+        _check_round_to(self.round_to)
 
 
 def star_schedule(
@@ -95,8 +97,8 @@ def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
     for layer, rate in enumerate(schedule.rates, start=1):
         if not 0.0 < rate <= 1.0:
             raise ScheduleError(f"schedule, layer {layer}", f"rate {rate}", "a rate in (0, 1]")
-    _check_tile(schedule.tile)
-    right = counts(schedule.rates, spec.num_patches, schedule.tile, spec.num_prefix_tokens)
+    _check_round_to(schedule.round_to)
+    right = counts(schedule.rates, spec.num_patches, schedule.round_to, spec.num_prefix_tokens)
     for layer, (came, expected) in enumerate(zip(schedule.keep, right, strict=True), start=1):
         if came != expected:
             raise ScheduleError(
@@ -122,15 +124,15 @@ def _schedule(
         rho=rho,
         anchors=settings.anchors,
         rates=rates,
-        keep=counts(rates, spec.num_patches, settings.tile, spec.num_prefix_tokens),
+        keep=counts(rates, spec.num_patches, settings.round_to, spec.num_prefix_tokens),
         num_patches=spec.num_patches,
         acs=acs,
         seed=settings.seed,
         inter_sha256=inter_sha256 if settings.scorer in ("fused", "inter") else "",
-        tile=settings.tile,
+        round_to=settings.round_to,
     )
 
 
-def _check_tile(tile: int) -> None:
-    if tile < 1:
-        raise ScheduleError("multiple of token counts", str(tile), "at least 1")
+def _check_round_to(round_to: int) -> None:
+    if round_to < 1:
+        raise ScheduleError("multiple of token counts", str(round_to), "at least 1")

@@ -9,33 +9,25 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from exporter.errors import ScheduleError
+from exporter.ops.keep_count import keep_count
 
-__all__ = ["ANCHORS", "counts", "keep_count", "manual_rates", "rates_from_acs"]
+__all__ = ["ANCHORS", "counts", "manual_rates", "rates_from_acs"]
 
 ANCHORS = ("minmax", "endpoints")
 
-# A product p·n that is a whole number but for float32 rounding must not be rounded up past it.
-ROUNDING_GUARD = np.float32(1e-4)
-
-
-def keep_count(rate: float, patches: int) -> int:
-    """k(p, n) = clamp(ceil(p·n − 1e-4), 1, n) in float32: the patches that a layer keeps of n."""
-    product = np.float32(rate) * np.float32(patches) - ROUNDING_GUARD
-    return min(max(math.ceil(product), 1), patches)
-
 
 def counts(
-    rates: Sequence[float], num_patches: int, tile: int = 1, num_prefix_tokens: int = 0
+    rates: Sequence[float], num_patches: int, round_to: int = 1, num_prefix_tokens: int = 0
 ) -> tuple[int, ...]:
     """Patches left after each layer, each rate taken of the current count.
 
-    Where a layer prunes, its tokens (patches and prefix tokens) are rounded up to a multiple of `tile`, but never
-    to more than it had.
+    Where a layer prunes, its tokens (patches and prefix tokens) are rounded up to a multiple of `round_to`, but
+    never to more than it had.
     """
     left, kept = num_patches, []
     for rate in rates:
         tokens = num_prefix_tokens + keep_count(rate, left)
-        left = min(left, tokens + -tokens % tile - num_prefix_tokens)
+        left = min(left, tokens + -tokens % round_to - num_prefix_tokens)
         kept.append(left)
     return tuple(kept)
 

@@ -35,27 +35,27 @@ class PatchUse:
 
     images: int
     batch: int
-    flavour: str
+    layout: str
     layers: tuple[LayerUse, ...]
     useful_macs: int
     scoring_macs: int
     executed_macs: float
 
 
-def patch_use(spec: ModelSpec, schedule: Schedule, left: Array, flavour: str, batch: int) -> PatchUse:
+def patch_use(spec: ModelSpec, schedule: Schedule, left: Array, layout: str, batch: int) -> PatchUse:
     """The use of patches where `left` [images, depth] are those that each image has after each layer."""
     layers = tuple(
         LayerUse(
-            layer=layer + 1,
-            least=int(left[:, layer].min()),
-            median=float(np.median(left[:, layer])),
-            p95=float(np.percentile(left[:, layer], 95)),
-            most=int(left[:, layer].max()),
-            star=schedule.keep[layer],
+            layer=layer,
+            least=int(left[:, layer - 1].min()),
+            median=float(np.median(left[:, layer - 1])),
+            p95=float(np.percentile(left[:, layer - 1], 95)),
+            most=int(left[:, layer - 1].max()),
+            star=schedule.keep[layer - 1],
         )
         for layer in schedule.pruning_layers
     )
     groups = [left[start : start + batch] for start in range(0, len(left), batch)]
-    executed = sum(executed_macs(spec, group, flavour, schedule.keep) * len(group) for group in groups)
+    executed = sum(executed_macs(spec, group, layout, schedule.keep) * len(group) for group in groups)
     useful = mean_macs(spec, left)
-    return PatchUse(len(left), batch, flavour, layers, useful.total, useful.scoring, executed / len(left))
+    return PatchUse(len(left), batch, layout, layers, useful.total, useful.scoring, executed / len(left))

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from exporter.errors import UserError
-from exporter.options import add_flags, from_flags
+from exporter.settings import add_flags, from_flags
 from exporter.training.settings import TrainSettings
 
 __all__ = ["main"]

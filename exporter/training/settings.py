@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from exporter.errors import RecipeError
-from exporter.options import option
+from exporter.settings import option
 
 __all__ = ["TrainSettings"]
 

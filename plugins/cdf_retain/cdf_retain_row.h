@@ -2,7 +2,7 @@
 #define STAR_CDF_RETAIN_ROW_H
 
 //! CdfRetain within one row. Host and device share this code, so that tests on a CPU run what a GPU runs.
-//! The numbered rules are those of the operator's definition, exporter/retain/judge.py.
+//! The numbered rules are those of the operator's definition, exporter/ops/cdf_retain/reference.py.
 
 #include <cfloat>
 #include <cmath>
@@ -40,7 +40,7 @@ struct Standing
     int32_t unitsBefore;
 };
 
-// Each result is rounded once, to nearest, as the judge's are: on a device a product and the sum that follows would
+// Each result is rounded once, to nearest, as the reference implementation's are: on a device a product and the sum that follows would
 // else be fused. On a host, -ffp-contract=off says the same.
 STAR_HOST_DEVICE inline float multiply(float a, float b)
 {

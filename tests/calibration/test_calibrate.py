@@ -8,12 +8,12 @@ import torch
 
 from exporter.calibration import calibrate as module
 from exporter.calibration.calibrate import calibrate, calibrate_to
-from exporter.calibration.images import ImageFolder, dataset_sha256, list_images
+from exporter.calibration.draw import plan
 from exporter.calibration.importance import scores_of_image
-from exporter.calibration.pixels import LoadedImage, normalise, stream
-from exporter.calibration.plan import plan
 from exporter.calibration.record import CalibrationSettings, load_calibration
 from exporter.calibration.trace import in_dtype
+from exporter.data.images import ImageFolder, dataset_sha256, list_images
+from exporter.data.pixels import LoadedImage, normalise, stream
 from exporter.errors import CalibrationError, ImageError, OutputError
 from exporter.models.base import PrunableViT
 from tests.calibration.samples import pictures, tiny_vit

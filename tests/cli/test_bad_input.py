@@ -162,7 +162,7 @@ def test_export_wants_a_schedule_or_dense(star_export: Command, workplace: Workp
         (["compile", "--wings", "2", "--out", "x"], "--wings"),
         (["compile", "--rho", "high", "--out", "x"], "'high'"),
         (["compile", "--method", "ab-star", "--out", "x"], "'ab-star'"),
-        (["compile", "--flavour", "folded", "--out", "x"], "'folded'"),
+        (["compile", "--layout", "folded", "--out", "x"], "'folded'"),
         (["best", "--max-drop", "-1"], "0 or more"),
         (["check", "--onnx", "x.onnx", "--runtime", "openvino"], "checked on what it was made for"),
         (["plan", "--model", "deit_tiny_patch16_224", "--rates", "4=0.7", "--out", "."], "name of a file"),

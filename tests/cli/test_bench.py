@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 import pytest
 
-from exporter.benchmark.breakdown import CLASSES
 from exporter.cli.main import main
+from exporter.evaluation.benchmark.breakdown import CLASSES
 from tests.cli.conftest import Command, Workplace
 from tests.tiny_onnx import linear_classifier
 
@@ -45,7 +45,7 @@ def test_json_has_every_number(star_export: Command, folder: Path) -> None:
     for each in result["batches"]:
         assert each["throughput"]["dense"]["images_per_s"] > 0
         assert len(each["throughput"]["pruned"]["rounds_ms"]) == 5
-        assert each["comparison"]["verdict"] in ("faster", "slower", "undecided")
+        assert each["comparison"]["outcome"] in ("faster", "slower", "undecided")
         assert each["comparison"]["mac_ratio"] == pytest.approx(
             result["macs"]["dense"] / result["macs"]["pruned"]
         )

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.compilation import best
 from exporter.targets import TARGETS
+from exporter.workflows import best
 from tests.cli.conftest import Command, Workplace
 
 

@@ -1,4 +1,4 @@
-"""The box that serves: `check`, `bench` and `inspect` of a folder, with neither PyTorch nor onnx there."""
+"""The deployment machine: `check`, `bench` and `inspect` of a folder, with neither PyTorch nor onnx there."""
 
 import json
 import shutil
@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from exporter.cli.main import main
-from exporter.deployment.folder import save_checksums
+from exporter.workflows.export_folder import save_checksums
 from tests.cli.conftest import Command, Workplace
 
 QUICK = ("--batches", "1,2", "--rounds", "5", "--warmup", "0", "--profile-runs", "1")
 
-# As on that box: importing any of these fails.
+# As on that machine: importing any of these fails.
 MISSING = (
     "torch",
     "timm",
@@ -47,24 +47,24 @@ def compiled(workplace: Workplace, out: Path, *more: str) -> Path:
     return out
 
 
-def on_the_box(*arguments: object) -> subprocess.CompletedProcess[str]:
+def on_the_machine(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", BOX, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.ort
 def test_the_folder_is_checked_measured_and_inspected(folder: Path) -> None:
-    checked = on_the_box("check", folder, "--json")
+    checked = on_the_machine("check", folder, "--json")
     assert checked.returncode == 0, checked.stderr
-    verdict = json.loads(checked.stdout)
-    assert verdict["passed"]
-    assert verdict["pruned"]["layers"]
-    assert {each["name"] for each in verdict["pruned"]["checks"]} >= {"kept_sets", "forced_logits"}
+    outcome = json.loads(checked.stdout)
+    assert outcome["passed"]
+    assert outcome["pruned"]["layers"]
+    assert {each["name"] for each in outcome["pruned"]["checks"]} >= {"kept_sets", "forced_logits"}
     for arguments in (("bench", folder, *QUICK, "--json"), ("inspect", folder)):
-        done = on_the_box(*arguments)
+        done = on_the_machine(*arguments)
         assert done.returncode == 0, done.stderr
     pruned = json.loads((folder / "report.json").read_text())["files"]["pruned"]
-    assert "ONNX model" in on_the_box("inspect", folder / pruned).stdout
+    assert "ONNX model" in on_the_machine("inspect", folder / pruned).stdout
 
 
 @pytest.mark.ort

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from exporter.benchmark import Throughput, compare_speed
-from exporter.benchmark.points import Point, RhoSweep
 from exporter.cli.main import main
-from exporter.compilation import search
-from exporter.compilation.measuring import Measure
+from exporter.evaluation.benchmark import Throughput, compare_speed
+from exporter.evaluation.benchmark.points import Point, RhoSweep
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule, load_json
+from exporter.workflows import search
+from exporter.workflows.measuring import Measure
 from tests.cli.conftest import Command, Workplace
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from exporter.tensor_names import TWINS, twin_path
+from exporter.tensor_names import VARIANTS, variant_path
 from tests.cli.conftest import Command, Workplace
 from tests.schedule.published import DEIT_B_ACS, DEIT_B_COUNTS_AT_07
 
@@ -64,8 +64,8 @@ def test_the_verbs_one_after_the_other(star_export: Command, workplace: Workplac
     arguments = (*workplace.model, "--schedule", schedule, "--calibration", calibration, "--out", pruned)
     assert star_export("export", *arguments, "--json").json["method"] == "star"
     check = (*workplace.model, "--calibration", calibration, "--images", workplace.images, "--onnx", pruned)
-    verdict = star_export("check", *check, "--json")
-    assert (verdict.code, verdict.json["passed"], verdict.json["images"]) == (0, True, 12)
+    outcome = star_export("check", *check, "--json")
+    assert (outcome.code, outcome.json["passed"], outcome.json["images"]) == (0, True, 12)
     assert "PASSED" in star_export("check", *check).out
     for artefact, kind in ((calibration, "calibration"), (schedule, "schedule"), (pruned, "ONNX model")):
         assert star_export("inspect", artefact, "--json").json["kind"] == kind
@@ -82,14 +82,14 @@ def test_check_fails_with_1_when_the_model_is_another(
     other = 1.001 * onnx.numpy_helper.to_array(head)
     head.CopyFrom(onnx.numpy_helper.from_array(other.astype(np.float32), head.name))
     onnx.save(model, dense)
-    verdict = star_export("check", *workplace.model, "--images", workplace.images, "--onnx", dense, "--json")
-    assert (verdict.code, verdict.json["passed"]) == (1, False)
+    outcome = star_export("check", *workplace.model, "--images", workplace.images, "--onnx", dense, "--json")
+    assert (outcome.code, outcome.json["passed"]) == (1, False)
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize("input_dtype", ["float32", "uint8"])
+@pytest.mark.parametrize("input_kind", ["float32", "uint8"])
 def test_compile_leaves_a_folder_that_proves_itself(
-    star_export: Command, workplace: Workplace, tmp_path: Path, input_dtype: str
+    star_export: Command, workplace: Workplace, tmp_path: Path, input_kind: str
 ) -> None:
     flags = (
         *workplace.model,
@@ -99,7 +99,7 @@ def test_compile_leaves_a_folder_that_proves_itself(
         "--rho",
         "0.5",
         "--input",
-        input_dtype,
+        input_kind,
     )
     done = star_export(
         "compile", *flags, "--rounds", "5", "--batch", "2", "--out", tmp_path / "out", "--json"
@@ -124,17 +124,17 @@ def test_compile_leaves_a_folder_that_proves_itself(
     )
     assert {"torch", "timm", "onnx", "onnxruntime"} <= set(report["versions"])
     files = {path.name for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    twins = [twin_path(Path(report["files"]["pruned"]), role).name for role in TWINS]
+    variants = [variant_path(Path(report["files"]["pruned"]), role).name for role in VARIANTS]
     assert files == {
         *("calibration.safetensors", "schedule.json", "model.json", "reference.npz", "recipe.json"),
-        *("SHA256SUMS", "report.json", "report.html", *report["files"].values(), *twins),
+        *("SHA256SUMS", "report.json", "report.html", *report["files"].values(), *variants),
         *("images.batch1.bin", "images.batch2.bin"),
     }
     for line in (tmp_path / "out/SHA256SUMS").read_text().splitlines():
         digest, name = line.split("  ")
         assert hashlib.sha256((tmp_path / "out" / name).read_bytes()).hexdigest() == digest
     with np.load(tmp_path / "out/reference.npz") as reference:
-        assert reference["images"].dtype == input_dtype
+        assert reference["images"].dtype == input_kind
         assert reference["logits"].shape == (12, 2)
     page = (tmp_path / "out/report.html").read_text()
     assert "data:image/png;base64," in page
@@ -156,7 +156,7 @@ def test_compiling_a_star_for_a_mean_of_macs(
     report = done.json
     assert report["parity"]["passed"]
     use, gmacs = report["use"], report["gmacs"]
-    assert (use["flavour"], use["batch"], use["images"]) == ("packed", 4, 12)
+    assert (use["layout"], use["batch"], use["images"]) == ("packed", 4, 12)
     assert use["useful_macs"] / 1e9 == pytest.approx(gmacs["pruned"])
     assert use["useful_macs"] <= use["executed_macs"] < gmacs["dense"] * 1e9
     assert gmacs["pruned"] == pytest.approx(0.7 * gmacs["dense"], rel=0.05)
@@ -165,7 +165,7 @@ def test_compiling_a_star_for_a_mean_of_macs(
     page = (tmp_path / "out/report.html").read_text()
     assert "Patches that images keep" in page
     described = star_export("inspect", tmp_path / "out" / report["files"]["pruned"], "--json").json
-    assert (described["method"], described["flavour"]) == ("a-star", "packed")
+    assert (described["method"], described["layout"]) == ("a-star", "packed")
     bench = star_export("bench", tmp_path / "out", "--batches", "2", "--rounds", "5", "--json").json
     assert bench["macs"]["pruned"] == use["useful_macs"]
     assert bench["batches"][0]["selection"] is None

@@ -12,7 +12,7 @@ from exporter.lowering.to_onnx import to_onnx
 from exporter.models.base import PrunableViT
 from exporter.models.registry import adapt
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
 from exporter.targets import ONNXRUNTIME, Target
 from tests import vits
@@ -61,20 +61,20 @@ def dense(family: str = "vit") -> PrunedViT:
     return _shared(family, "dense", "")
 
 
-def a_star(family: str = "vit", flavour: str = "packed") -> PrunedViT:
+def a_star(family: str = "vit", layout: str = "packed") -> PrunedViT:
     """The same network under a-STAR."""
-    return _shared(family, "a-star", flavour)
+    return _shared(family, "a-star", layout)
 
 
 def lowered(
     pruned: PrunedViT,
     target: Target = ONNXRUNTIME,
-    input_dtype: str = "float32",
+    input_kind: str = "float32",
     images: np.ndarray | None = None,
 ) -> onnx.ModelProto:
     """What `lower` makes of a shared model."""
     with patch.object(pipeline, "to_onnx", exported):
-        return pipeline.lower(pruned, target, input_dtype, images)
+        return pipeline.lower(pruned, target, input_kind, images)
 
 
 def exported(pruned: PrunedViT, opset: int) -> onnx.ModelProto:

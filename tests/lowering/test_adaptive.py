@@ -1,4 +1,4 @@
-"""Lowered a-STAR: three flavours, each the reference in any batch, and each what it says it is."""
+"""Lowered a-STAR: three layouts, each the reference in any batch, and each what it says it is."""
 
 from pathlib import Path
 
@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from exporter.errors import ModelError
+from exporter.evaluation.parity.check_model import check, load_shipped
 from exporter.lowering.pipeline import lower, save_onnx
-from exporter.lowering.twins import forced_twin, tracing_twin
+from exporter.lowering.variants import forced_variant, tracing_variant
 from exporter.models.base import PrunableViT
-from exporter.parity.check import check, load_shipped
+from exporter.ops.cdf_retain.onnx_function import CDF_RETAIN
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.retain.onnx_function import CDF_RETAIN
-from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, ONNXRUNTIME_INT8, Target
 from tests.lowering.models import FAMILIES, a_star, biased_vit, lowered
@@ -30,9 +30,9 @@ CASES += [(family, "padded") for family in ("distilled", "eva02, joined, rotary"
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize(("family", "flavour"), CASES)
-def test_onnx_runtime_computes_what_pytorch_does(family: str, flavour: str) -> None:
-    pruned = a_star(family, flavour)
+@pytest.mark.parametrize(("family", "layout"), CASES)
+def test_onnx_runtime_computes_what_pytorch_does(family: str, layout: str) -> None:
+    pruned = a_star(family, layout)
     images = varied_images(pruned.vit, 5)
     with torch.inference_mode():
         expected = pruned(images).numpy()
@@ -43,20 +43,20 @@ def test_onnx_runtime_computes_what_pytorch_does(family: str, flavour: str) -> N
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize("flavour", FLAVOURS)
-def test_parity_with_forced_survivors(flavour: str) -> None:
-    pruned = a_star(flavour=flavour)
+@pytest.mark.parametrize("layout", FLAVOURS)
+def test_parity_with_forced_survivors(layout: str) -> None:
+    pruned = a_star(layout=layout)
     report = check(pruned, lowered(pruned), varied_images(pruned.vit, 16).numpy())
     assert report.passed, report.checks
     assert len(report.layers) == len(pruned.schedule.pruning_layers)
-    assert {each.name for each in report.checks} >= {"tracing_twin_is_shipped", "kept_sets", "forced_logits"}
+    assert {each.name for each in report.checks} >= {"tracing_is_shipped", "kept_sets", "forced_logits"}
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize("flavour", FLAVOURS)
+@pytest.mark.parametrize("layout", FLAVOURS)
 @pytest.mark.parametrize("target", [ONNXRUNTIME_FP16, ONNXRUNTIME_INT8], ids=lambda target: target.name)
-def test_parity_in_fewer_bits(target: Target, flavour: str) -> None:
-    pruned = a_star(flavour=flavour)
+def test_parity_in_fewer_bits(target: Target, layout: str) -> None:
+    pruned = a_star(layout=layout)
     images = varied_images(pruned.vit, 64).numpy()
     report = check(pruned, lowered(pruned, target), images, target=target)
     assert report.passed, report.checks
@@ -65,13 +65,13 @@ def test_parity_in_fewer_bits(target: Target, flavour: str) -> None:
 @pytest.mark.ort
 def test_forced_survivors_are_read() -> None:
     model, images = lowered(a_star()), varied_images(a_star().vit, 3).numpy()
-    with OnnxRuntimeRunner(tracing_twin(model).SerializeToString(), name="tracing") as runner:
+    with OnnxRuntimeRunner(tracing_variant(model).SerializeToString(), name="tracing") as runner:
         traced = runner.run({"images": images})
     logits = traced.pop("logits")
     fewer = {
         name: np.ones_like(value) if name.startswith("count") else value for name, value in traced.items()
     }
-    with OnnxRuntimeRunner(forced_twin(model).SerializeToString(), name="forced") as runner:
+    with OnnxRuntimeRunner(forced_variant(model).SerializeToString(), name="forced") as runner:
         assert np.abs(runner.run({"images": images, **traced})["logits"] - logits).max() < 1e-5
         assert np.abs(runner.run({"images": images, **fewer})["logits"] - logits).max() > 1e-3
 
@@ -80,9 +80,9 @@ def retention_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
     return [node for node in model.graph.node if node.domain == "star"]
 
 
-@pytest.mark.parametrize("flavour", ["shrinking", "packed"])
-def test_one_node_a_layer_with_a_body_and_a_name_for_a_plugin(flavour: str) -> None:
-    pruned = a_star(flavour=flavour)
+@pytest.mark.parametrize("layout", ["shrinking", "packed"])
+def test_one_node_a_layer_with_a_body_and_a_name_for_a_plugin(layout: str) -> None:
+    pruned = a_star(layout=layout)
     model = lowered(pruned)
     nodes = retention_nodes(model)
     assert [node.op_type for node in nodes] == [CDF_RETAIN] * len(pruned.schedule.pruning_layers)
@@ -96,18 +96,18 @@ def test_one_node_a_layer_with_a_body_and_a_name_for_a_plugin(flavour: str) -> N
     assert [node.output[0] for node in nodes] == ["keep_01", "keep_02", "keep_04"]
 
 
-def test_the_padded_flavour_is_static_and_standard() -> None:
-    model = lowered(a_star(flavour="padded"))
+def test_the_padded_layout_is_static_and_standard() -> None:
+    model = lowered(a_star(layout="padded"))
     assert not retention_nodes(model)
     assert not model.functions
     assert {each.domain for each in model.opset_import} <= {"", "com.microsoft"}
     assert not {node.op_type for node in model.graph.node} & {"NonZero", "Compress", "Loop", "If"}
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS)
-def test_the_bytes_are_the_same_twice(flavour: str) -> None:
-    again = lower(make_adaptive(biased_vit(), flavour), ONNXRUNTIME)
-    shared = lowered(a_star(flavour=flavour))
+@pytest.mark.parametrize("layout", FLAVOURS)
+def test_the_bytes_are_the_same_twice(layout: str) -> None:
+    again = lower(make_adaptive(biased_vit(), layout), ONNXRUNTIME)
+    shared = lowered(a_star(layout=layout))
     assert again.SerializeToString(deterministic=True) == shared.SerializeToString(deterministic=True)
 
 
@@ -117,8 +117,8 @@ def test_a_count_for_a_batch_is_not_deployed(tiny_vit: PrunableViT) -> None:
         lower(PrunedViT(tiny_vit, schedule), ONNXRUNTIME)
 
 
-def test_a_file_says_which_flavour_it_is(tmp_path: Path) -> None:
+def test_a_file_says_which_layout_it_is(tmp_path: Path) -> None:
     """`check` makes its reference by it: padded counts are other tensors than shrinking ones."""
-    for flavour in FLAVOURS:
-        save_onnx(lowered(a_star(flavour=flavour)), tmp_path / "m.onnx")
-        assert load_shipped(tmp_path / "m.onnx").flavour == flavour
+    for layout in FLAVOURS:
+        save_onnx(lowered(a_star(layout=layout)), tmp_path / "m.onnx")
+        assert load_shipped(tmp_path / "m.onnx").layout == layout

@@ -8,8 +8,8 @@ import onnx
 import pytest
 import torch
 
+from exporter.evaluation.parity.check_model import check
 from exporter.lowering.pipeline import lower
-from exporter.parity.check import check
 from exporter.targets import ONNXRUNTIME_FP16, OPENVINO, TENSORRT_FP16, Target
 from tests.lowering.models import RATES, lowered, pruned_of, star
 from tests.vits import make_vit, random_images

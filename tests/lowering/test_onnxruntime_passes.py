@@ -8,7 +8,7 @@ import onnx
 import onnx_graphsurgeon as gs
 import pytest
 
-from exporter.parity.check import check
+from exporter.evaluation.parity.check_model import check
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import ONNXRUNTIME, Target
 from tests.lowering.models import RATES, lowered, run, star

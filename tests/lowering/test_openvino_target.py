@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from exporter.parity.check import check
-from exporter.runners.choice import why_not
+from exporter.evaluation.parity.check_model import check
+from exporter.runtimes.choice import why_not
 from exporter.targets import OPENVINO
 from tests.lowering.models import a_star, lowered, star
 from tests.vits import random_images
@@ -22,7 +22,7 @@ def openvino() -> None:
 @pytest.mark.parametrize("method", ["star", "a-star"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_openvino_computes_what_pytorch_does(family: str, method: str) -> None:
-    """Under a-STAR it drops the last count from the forced twin's inputs, where no head looks at patches."""
+    """Under a-STAR it drops the last count from the forced variant's inputs, where no head looks at patches."""
     pruned = star(family) if method == "star" else a_star(family, "padded")
     images = random_images(pruned.vit, 16).numpy()
     report = check(pruned, lowered(pruned, OPENVINO), images, target=OPENVINO, threads=1)

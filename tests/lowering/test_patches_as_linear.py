@@ -6,7 +6,7 @@ import pytest
 
 from exporter.lowering.passes.base import Facts
 from exporter.lowering.passes.patches_as_linear import patches_as_linear
-from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import keep_everything
 from tests.vits import make_vit
 

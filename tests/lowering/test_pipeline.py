@@ -8,15 +8,15 @@ import onnx
 import pytest
 import torch
 
-from exporter.calibration.pixels import normalise
+from exporter.data.pixels import normalise
 from exporter.errors import ModelError
 from exporter.lowering import pipeline
 from exporter.lowering.pipeline import lower, lower_each, save_onnx
-from exporter.lowering.twins import tracing_twin
+from exporter.lowering.variants import tracing_variant
 from exporter.models.registry import ModelRequest, describe
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Preprocessing, Schedule, from_json
-from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import keep_everything
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, TENSORRT
 from exporter.tensor_names import KEY_PREFIX
@@ -47,11 +47,11 @@ def test_onnx_runtime_decides_as_pytorch_does(family: str, scorer: str) -> None:
     images = random_images(pruned.vit, 3)
     with torch.inference_mode():
         trace = pruned.trace(images)
-    results = run(tracing_twin(lowered(pruned)), images.numpy())
+    results = run(tracing_variant(lowered(pruned)), images.numpy())
     logits = trace.logits.numpy()
     assert np.abs(results["logits"] - logits).max() < 1e-4 * logits.std() + 1e-6
-    for layer, kept in trace.kept.items():
-        np.testing.assert_array_equal(results[f"keep_{layer + 1:02d}"], kept.index.numpy())
+    for layer, kept in trace.decisions.items():
+        np.testing.assert_array_equal(results[f"keep_{layer:02d}"], kept.index.numpy())
 
 
 def test_the_graph_prunes_where_the_schedule_does() -> None:
@@ -87,7 +87,7 @@ def test_uint8_input_holds_the_normalisation() -> None:
     pixels = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
     with torch.inference_mode():
         expected = pruned(normalise(pixels, pruned.vit.spec.preprocessing)).numpy()
-    model = lowered(pruned, input_dtype="uint8")
+    model = lowered(pruned, input_kind="uint8")
     assert model.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.UINT8
     np.testing.assert_allclose(run(model, pixels.numpy())["logits"], expected, atol=1e-4)
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
+from exporter.evaluation.parity.check_model import check
 from exporter.lowering.passes.rank_prefix import LARGEST
 from exporter.lowering.passes.shorten_scores import LARGEST_WEIGHT
 from exporter.lowering.pipeline import lower
-from exporter.lowering.twins import tracing_twin
-from exporter.parity.check import check
+from exporter.lowering.variants import tracing_variant
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.scores import SCORE_FLOOR
 from exporter.targets import ONNXRUNTIME, OPENVINO, Target
@@ -78,9 +78,9 @@ def test_survivors_are_shown_ascending_whatever_their_order(target: Target) -> N
     """Both files run on ONNX Runtime here: what differs is the graph."""
     pruned, images = star(), random_images(star().vit, 3)
     with torch.inference_mode():
-        kept = pruned.trace(images).kept
-    graph = gs.import_onnx(tracing_twin(lowered(pruned, target)))
-    layers = [layer + 1 for layer in kept]
+        kept = pruned.trace(images).decisions
+    graph = gs.import_onnx(tracing_variant(lowered(pruned, target)))
+    layers = list(kept)
     graph.outputs += [graph.tensors()[ranked_name(layer)].to_variable(np.int64) for layer in layers]
     shown = run(gs.export_onnx(graph), images.numpy())
     for layer, each in zip(layers, kept.values(), strict=True):
@@ -100,9 +100,9 @@ def test_a_tie_at_the_cut_is_a_flip_of_no_margin() -> None:
     inter = np.random.default_rng(0).integers(1, 4, (vit.spec.depth, vit.spec.num_patches)).astype(float)
     pruned = PrunedViT(vit, star().schedule, inter).eval()
     images = random_images(vit, 16)
-    shown = run(tracing_twin(lowered(pruned)), images.numpy())
+    shown = run(tracing_variant(lowered(pruned)), images.numpy())
     with torch.inference_mode():
-        first, *_ = pruned.trace(images).kept.values()
+        first, *_ = pruned.trace(images).decisions.values()
     np.testing.assert_array_equal(shown[keep_name(1)], first.index.numpy())
     report = check(pruned, lowered(pruned), images.numpy())
     assert sum(layer.flipped_images for layer in report.layers) > 0

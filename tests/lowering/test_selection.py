@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from exporter.lowering.markers import DOMAIN, KEEP_TOP_K, TAKE_TOKENS
 from exporter.lowering.passes.base import Facts
 from exporter.lowering.passes.expand_selection import expand_selection
-from exporter.pruning.select import keep_top_k, take_tokens
-from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.ops.selection import keep_top_k, take_tokens
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import keep_everything
 from tests.vits import make_vit
 

@@ -1,4 +1,4 @@
-"""The sliced twin: the same counts, the first patches, and nothing left that chooses."""
+"""The sliced variant: the same counts, the first patches, and nothing left that chooses."""
 
 from collections import Counter
 
@@ -11,15 +11,15 @@ import torch
 from exporter.errors import ArtefactError
 from exporter.lowering.passes.base import Facts
 from exporter.lowering.passes.slice_selection import slice_selection
-from exporter.lowering.twins import selection_nodes, sliced_twin
+from exporter.lowering.variants import selection_nodes, sliced_variant
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.pruning.tokens import Kept
+from exporter.pruning.tokens import Decision
 from tests.lowering.models import RATES, dense, lowered, run, star
 from tests.vits import random_images
 
 
 def sliced(pruned: PrunedViT) -> onnx.ModelProto:
-    return sliced_twin(lowered(pruned))
+    return sliced_variant(lowered(pruned))
 
 
 @pytest.mark.ort
@@ -28,7 +28,7 @@ def test_it_computes_what_forcing_the_first_patches_does(family: str) -> None:
     pruned = star(family)
     images = random_images(pruned.vit, 3)
     keep = {
-        layer: Kept(torch.arange(pruned.schedule.keep[layer]).expand(3, -1))
+        layer: Decision(torch.arange(pruned.schedule.keep[layer]).expand(3, -1))
         for layer in pruned.schedule.pruning_layers
     }
     with torch.inference_mode():
@@ -38,9 +38,9 @@ def test_it_computes_what_forcing_the_first_patches_does(family: str) -> None:
 
 
 def test_nothing_scores_or_chooses() -> None:
-    twin = sliced(star())
-    onnx.checker.check_model(twin)
-    operators = Counter(node.op_type for node in twin.graph.node)
+    variant = sliced(star())
+    onnx.checker.check_model(variant)
+    operators = Counter(node.op_type for node in variant.graph.node)
     extra = operators - Counter(node.op_type for node in lowered(dense()).graph.node)
     # The residual and the queries of each pruning layer are taken by themselves.
     assert extra == {"Slice": 2 * len(RATES)}

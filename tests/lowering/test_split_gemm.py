@@ -7,7 +7,7 @@ import pytest
 
 from exporter.lowering.passes.base import Facts
 from exporter.lowering.passes.split_gemm import split_gemm
-from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import keep_everything
 from tests.vits import make_vit
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from exporter.errors import ModelError
+from exporter.evaluation.parity.check_model import check
 from exporter.lowering.passes.base import Facts
 from exporter.lowering.passes.opset_17 import opset_17
-from exporter.parity.check import check
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.runners.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.targets import TENSORRT, TENSORRT_8, TENSORRT_FP16, TENSORRT_INT8, Target
 from exporter.tensor_names import context_name
 from tests.lowering.models import FAMILIES, a_star, lowered, run, star
@@ -63,28 +63,28 @@ def test_gelu_of_opset_17(approximate: str) -> None:
 
 def test_a_star_is_not_for_tensorrt_8() -> None:
     with pytest.raises(ModelError, match=r"target tensorrt8-fp32 \| got method a-star \| need star"):
-        lowered(a_star(flavour="padded"), TENSORRT_8)
+        lowered(a_star(layout="padded"), TENSORRT_8)
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize("flavour", TENSORRT.flavours)
-def test_parity_of_a_star(flavour: str) -> None:
-    pruned = a_star(flavour=flavour)
+@pytest.mark.parametrize("layout", TENSORRT.layouts)
+def test_parity_of_a_star(layout: str) -> None:
+    pruned = a_star(layout=layout)
     report = check(pruned, lowered(pruned, TENSORRT), varied_images(pruned.vit, 16).numpy())
     assert report.passed, report.checks
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize("flavour", TENSORRT.flavours)
+@pytest.mark.parametrize("layout", TENSORRT.layouts)
 @pytest.mark.parametrize("target", [TENSORRT_FP16, TENSORRT_INT8], ids=lambda target: target.name)
-def test_parity_of_a_star_in_lower_precision(target: Target, flavour: str) -> None:
-    pruned = a_star(flavour=flavour)
+def test_parity_of_a_star_in_lower_precision(target: Target, layout: str) -> None:
+    pruned = a_star(layout=layout)
     images = varied_images(pruned.vit, 64).numpy()
     report = check(pruned, lowered(pruned, target, images=images), images, target=target)
     assert report.passed, report.checks
 
 
-@pytest.mark.parametrize("make", [star, lambda: a_star(flavour="padded")], ids=["star", "a-star"])
+@pytest.mark.parametrize("make", [star, lambda: a_star(layout="padded")], ids=["star", "a-star"])
 def test_the_graph_is_what_its_fusions_and_its_parser_want(make: Callable[[], PrunedViT]) -> None:
     model = lowered(make(), TENSORRT)
     assert [(each.domain, each.version) for each in model.opset_import] == [("", 20)]
@@ -102,6 +102,6 @@ def test_the_graph_is_what_its_fusions_and_its_parser_want(make: Callable[[], Pr
 
 
 def test_packed_is_not_for_tensorrt() -> None:
-    assert TENSORRT.flavour(None) == "padded"
+    assert TENSORRT.layout(None) == "padded"
     with pytest.raises(ModelError, match="padded, shrinking"):
-        TENSORRT.flavour("packed")
+        TENSORRT.layout("packed")

@@ -8,7 +8,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from exporter.errors import ModelError
-from exporter.models.catalogue import FAMILIES, Family, survey, verdict_on
+from exporter.models.catalogue import FAMILIES, Family, support_of, survey
 from exporter.models.lvvit_adapter import LVVITS
 from exporter.models.registry import ModelRequest, describe
 from exporter.pruning.pruned_vit import PrunedViT
@@ -28,10 +28,10 @@ def needs(name: str) -> None:
 def test_the_closed_form_counts_what_the_smallest_member_runs(family: Family) -> None:
     """On the meta device, where shapes and operators are real and numbers are not."""
     needs(family.member)
-    verdict = verdict_on(ModelRequest(family.member, model_kwargs=dict(family.model_kwargs)))
-    assert verdict.spec is not None, verdict.reason
+    answer = support_of(ModelRequest(family.member, model_kwargs=dict(family.model_kwargs)))
+    assert answer.spec is not None, answer.reason
     request = ModelRequest(
-        family.member, num_classes=verdict.spec.num_classes, model_kwargs=dict(family.model_kwargs)
+        family.member, num_classes=answer.spec.num_classes, model_kwargs=dict(family.model_kwargs)
     )
     vit = describe(request)
     depth = vit.spec.depth
@@ -46,10 +46,10 @@ def test_the_closed_form_counts_what_the_smallest_member_runs(family: Family) ->
 
 @pytest.mark.slow
 def test_no_accepted_name_is_lost() -> None:
-    verdicts = {verdict.name: verdict for verdict in survey()}
-    lost = {n: v.reason for n, v in verdicts.items() if n in ACCEPTED and v.spec is None}
+    answers = {answer.name: answer for answer in survey()}
+    lost = {n: v.reason for n, v in answers.items() if n in ACCEPTED and v.spec is None}
     assert lost == {}
-    assert {family.member for family in FAMILIES if not family.model_kwargs} <= verdicts.keys()
+    assert {family.member for family in FAMILIES if not family.model_kwargs} <= answers.keys()
 
 
 @pytest.mark.parametrize(
@@ -67,19 +67,19 @@ def test_no_accepted_name_is_lost() -> None:
 )
 def test_a_refusal_says_why(name: str, reason: str) -> None:
     needs(name)
-    verdict = verdict_on(ModelRequest(name))
-    assert verdict.spec is None
-    assert reason in verdict.reason
+    answer = support_of(ModelRequest(name))
+    assert answer.spec is None
+    assert reason in answer.reason
 
 
 def test_a_name_without_a_classifier_is_accepted_with_one() -> None:
-    verdict = verdict_on(ModelRequest("vit_small_patch14_dinov2", model_kwargs={"depth": 1}))
-    assert verdict.spec is not None
-    assert not verdict.own_head
+    answer = support_of(ModelRequest("vit_small_patch14_dinov2", model_kwargs={"depth": 1}))
+    assert answer.spec is not None
+    assert not answer.own_head
     with pytest.raises(ModelError, match="give --num-classes"):
         describe(ModelRequest("vit_small_patch14_dinov2", model_kwargs={"depth": 1}))
 
 
-def test_an_unknown_name_is_no_verdict() -> None:
+def test_an_unknown_name_has_no_answer() -> None:
     with pytest.raises(ModelError, match="lvvit_s"):
-        verdict_on(ModelRequest("lvvit_xs"))
+        support_of(ModelRequest("lvvit_xs"))

@@ -9,16 +9,16 @@ import torch
 from torch import nn
 
 from exporter.calibration.relevance import relevance
-from exporter.compilation.steps import plan, schedule_settings
 from exporter.errors import CheckpointError, ModelError
 from exporter.models.base import PrunableViT
 from exporter.models.block import attention_half
 from exporter.models.lvvit import LvVit
 from exporter.models.registry import ModelRequest, adapt, describe, load
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.recipe import Recipe
 from exporter.schedule.macs import dense_macs, pruned_macs
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.workflows.recipe import Recipe
+from exporter.workflows.steps import plan, schedule_settings
 from tests.vits import make_model, make_vit, random_images
 
 

@@ -9,8 +9,8 @@ from torch import nn
 
 from exporter.errors import ModelError
 from exporter.models.block import attention_half, mlp_half, whole_block
-from exporter.models.class_row import class_row
 from exporter.models.registry import adapt
+from exporter.ops.class_row import class_row
 from tests.vits import FAMILIES, TINY, make_model, make_vit, random_images
 
 

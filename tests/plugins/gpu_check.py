@@ -1,7 +1,7 @@
 """All that only a GPU can tell about CdfRetain, in one command: `python -m tests.plugins.gpu_check`.
 
-The kernel, and the plugin's enqueue() where TENSORRT_INCLUDE_DIR is set, against the judge on the rows of the CPU
-test; compute-sanitizer's memcheck, racecheck and initcheck; the time of a call in a CUDA graph.
+The kernel, and the plugin's enqueue() where TENSORRT_INCLUDE_DIR is set, against the reference on the rows of the
+CPU test; compute-sanitizer's memcheck, racecheck and initcheck; the time of a call in a CUDA graph.
 Needs numpy, CMake and nvcc; without CMake it takes the programs that it finds in the build folder.
 Exits with 0 if all is well, 1 if not, 2 if there is no GPU or nothing to run.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from exporter.retain.judge import Retained
+from exporter.ops.cdf_retain.reference import Retained
 from tests.plugins.implementations import mismatches
 from tests.plugins.rows import Case, cases
 
@@ -44,11 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if plugin.is_file():
         commands["enqueue"] = [plugin, options.build / "libcdf_retain_plugin.so"]
     with tempfile.TemporaryDirectory() as folder:
-        verdicts = [compare(name, command, Path(folder)) for name, command in commands.items()]
+        results = [compare(name, command, Path(folder)) for name, command in commands.items()]
         if not options.no_sanitizer:
-            verdicts += [sanitize(tool, kernel, Path(folder)) for tool in SANITIZERS]
+            results += [sanitize(tool, kernel, Path(folder)) for tool in SANITIZERS]
         measure(kernel, Path(folder))
-    return 0 if all(verdicts) else 1
+    return 0 if all(results) else 1
 
 
 def has_gpu() -> bool:
@@ -68,7 +68,7 @@ def build(folder: Path) -> None:
 
 
 def compare(name: str, command: Sequence[Path], folder: Path) -> bool:
-    """Whether an implementation retains what the judge does, on every row."""
+    """Whether an implementation retains what the reference does, on every row."""
     asked, results = folder / "cases", folder / "results"
     write_cases(asked, cases())
     subprocess.run([*command, asked, results], check=True)
@@ -76,7 +76,7 @@ def compare(name: str, command: Sequence[Path], folder: Path) -> bool:
     for case, result in zip(cases(), read_results(results, cases()), strict=True):
         rows += len(case.score)
         wrong += mismatches(case, result)
-    _say(f"{name}: {rows} rows, {wrong} of them not the judge's")
+    _say(f"{name}: {rows} rows, {wrong} of them not the reference's")
     return rows > 0 and wrong == 0
 
 
@@ -103,7 +103,7 @@ def sanitize(tool: str, kernel: Path, folder: Path) -> bool:
 
 
 def measure(kernel: Path, folder: Path) -> None:
-    """Say what a call costs for 128 images of 196 patches. A goal, not a verdict."""
+    """Say what a call costs for 128 images of 196 patches. A goal, not a result."""
     score = np.random.default_rng(0).pareto(1.5, (128, 196)).astype(np.float32)
     write_cases(folder / "timed", [Case(score, np.full(128, 196), float(np.float32(0.7)))])
     done = subprocess.run([kernel, folder / "timed"], check=True, capture_output=True, text=True)

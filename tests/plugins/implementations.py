@@ -1,11 +1,11 @@
-"""Other implementations of CdfRetain in the judge's form, and the comparison with it."""
+"""Other implementations of CdfRetain in the reference's form, and the comparison with it."""
 
 import ctypes
 from pathlib import Path
 
 import numpy as np
 
-from exporter.retain.judge import Retained, cdf_retain
+from exporter.ops.cdf_retain.reference import Retained, cdf_retain
 from tests.plugins.rows import Case
 
 __all__ = ["HostLibrary", "mismatches"]
@@ -34,11 +34,13 @@ class HostLibrary:
 
 
 def mismatches(case: Case, result: Retained) -> int:
-    """Rows in which a result is not the judge's; all of them where the widths differ."""
-    judge = cdf_retain(case.score, case.valid_count, case.mass)
-    if judge.width != result.width:
+    """Rows in which a result is not the reference's; all of them where the widths differ."""
+    reference = cdf_retain(case.score, case.valid_count, case.mass)
+    if reference.width != result.width:
         return len(case.score)
-    wrong = (judge.keep_index != result.keep_index).any(axis=1) | (judge.keep_count != result.keep_count)
+    wrong = (reference.keep_index != result.keep_index).any(axis=1) | (
+        reference.keep_count != result.keep_count
+    )
     return int(wrong.sum())
 
 

@@ -1,4 +1,4 @@
-"""The row logic that the kernel runs, compiled for the CPU, against the judge."""
+"""The row logic that the kernel runs, compiled for the CPU, against the reference."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from tests.plugins.implementations import HostLibrary, mismatches
 from tests.plugins.rows import Case, cases
 
 
-def test_every_row_is_the_judges(host_library: HostLibrary) -> None:
+def test_every_row_equals_the_reference(host_library: HostLibrary) -> None:
     rows = wrong = 0
     for case in cases():
         result = host_library(case)

@@ -1,4 +1,4 @@
-"""The kernels' own source, run on the CPU thread by thread, against the judge: barriers, warps, indices and all.
+"""The kernels' own source, run on the CPU thread by thread, against the reference: barriers, warps, indices.
 
 What this cannot show: the GPU's arithmetic and races within a warp. `gpu_check.py` does, on a GPU.
 """
@@ -36,7 +36,7 @@ def kernel_on_cpu(tmp_path_factory: pytest.TempPathFactory) -> HostLibrary:
     return HostLibrary(library)
 
 
-def test_every_row_is_the_judges(kernel_on_cpu: HostLibrary) -> None:
+def test_every_row_equals_the_reference(kernel_on_cpu: HostLibrary) -> None:
     rows = wrong = 0
     for case in islice(cases(), 0, None, 17):
         result = kernel_on_cpu(case)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.engines.plugin_library import checked_library
 from exporter.errors import ArtefactError
+from exporter.runtimes.tensorrt.plugin_library import checked_library
 from tests.plugins.conftest import configure
 
 Answers = dict[str, list[str]]

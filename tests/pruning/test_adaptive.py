@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.models.base import PrunableViT
+from exporter.ops.cdf_retain.reference import cdf_retain
 from exporter.pruning.pruned_vit import PrunedViT, Trace
-from exporter.pruning.tokens import Grid, Kept
-from exporter.retain.judge import cdf_retain
+from exporter.pruning.tokens import Decision, Grid
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
 from tests.vits import FAMILIES, make_vit, random_images
 
@@ -19,16 +19,16 @@ RATES = {1: 0.8, 2: 0.7, 4: 0.5}
 FLAVOURS = ("shrinking", "packed", "padded")
 
 
-def make_adaptive(vit: PrunableViT, flavour: str = "shrinking", scorer: str = "fused") -> PrunedViT:
+def make_adaptive(vit: PrunableViT, layout: str = "shrinking", scorer: str = "fused") -> PrunedViT:
     inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
     schedule = manual_schedule(vit.spec, RATES, ScheduleSettings(scorer, alpha=0.5, method="a-star"))
-    return PrunedViT(vit, schedule, inter, flavour).eval()
+    return PrunedViT(vit, schedule, inter, layout).eval()
 
 
 def kept_by(trace: Trace, image: int) -> list[list[int]]:
     """The survivors of one image, layer by layer."""
     survivors = []
-    for kept in trace.kept.values():
+    for kept in trace.decisions.values():
         assert kept.count is not None
         survivors.append(kept.index[image, : int(kept.count[image])].tolist())
     return survivors
@@ -41,10 +41,10 @@ def varied_images(vit: PrunableViT, count: int, seed: int = 1) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("flavour", FLAVOURS)
-def test_an_image_is_classified_as_it_is_alone(family: str, flavour: str) -> None:
+@pytest.mark.parametrize("layout", FLAVOURS)
+def test_an_image_is_classified_as_it_is_alone(family: str, layout: str) -> None:
     vit = make_vit(family)
-    pruned, images = make_adaptive(vit, flavour), varied_images(vit, 4)
+    pruned, images = make_adaptive(vit, layout), varied_images(vit, 4)
     with torch.inference_mode():
         together = pruned.trace(images)
         for image in range(len(images)):
@@ -55,9 +55,9 @@ def test_an_image_is_classified_as_it_is_alone(family: str, flavour: str) -> Non
 
 @settings(max_examples=25)
 @given(st.lists(st.integers(0, 15), min_size=1, max_size=6), st.sampled_from(FLAVOURS))
-def test_company_changes_nothing(company: list[int], flavour: str) -> None:
+def test_company_changes_nothing(company: list[int], layout: str) -> None:
     vit = make_vit()
-    pruned, images = make_adaptive(vit, flavour), varied_images(vit, 16)
+    pruned, images = make_adaptive(vit, layout), varied_images(vit, 16)
     with torch.inference_mode():
         alone = [pruned.trace(images[image : image + 1]) for image in company]
         together = pruned.trace(images[company])
@@ -69,7 +69,7 @@ def test_company_changes_nothing(company: list[int], flavour: str) -> None:
 def test_the_layouts_agree_and_the_numbers_follow_the_image(tiny_vit: PrunableViT) -> None:
     images = varied_images(tiny_vit, 6)
     with torch.inference_mode():
-        traces = [make_adaptive(tiny_vit, flavour).trace(images) for flavour in FLAVOURS]
+        traces = [make_adaptive(tiny_vit, layout).trace(images) for layout in FLAVOURS]
     for trace in traces[1:]:
         torch.testing.assert_close(trace.logits, traces[0].logits, rtol=1e-5, atol=1e-5)
         for image in range(6):
@@ -78,13 +78,13 @@ def test_the_layouts_agree_and_the_numbers_follow_the_image(tiny_vit: PrunableVi
     assert len(counts) > 1
 
 
-def test_keeps_what_the_judge_keeps(tiny_vit: PrunableViT) -> None:
+def test_keeps_what_the_reference_keeps(tiny_vit: PrunableViT) -> None:
     pruned, images = make_adaptive(tiny_vit), varied_images(tiny_vit, 5)
     with torch.inference_mode():
         trace = pruned.trace(images)
     valid = np.full(5, tiny_vit.spec.num_patches)
-    for layer, kept in trace.kept.items():
-        expected = cdf_retain(trace.score[layer].exp().numpy(), valid, pruned.schedule.rates[layer])
+    for layer, kept in trace.decisions.items():
+        expected = cdf_retain(trace.score[layer].exp().numpy(), valid, pruned.schedule.rates[layer - 1])
         np.testing.assert_array_equal(kept.index.numpy(), expected.keep_index)
         assert kept.count is not None
         np.testing.assert_array_equal(kept.count.numpy(), expected.keep_count)
@@ -95,25 +95,25 @@ def test_never_more_than_star_keeps(tiny_vit: PrunableViT) -> None:
     pruned = make_adaptive(tiny_vit)
     with torch.inference_mode():
         trace = pruned.trace(varied_images(tiny_vit, 8))
-    for layer, kept in trace.kept.items():
+    for layer, kept in trace.decisions.items():
         assert kept.count is not None
-        assert int(kept.count.max()) <= pruned.schedule.keep[layer]
+        assert int(kept.count.max()) <= pruned.schedule.keep[layer - 1]
 
 
-@pytest.mark.parametrize("flavour", ["shrinking", "padded"])
-def test_padding_is_never_read(tiny_vit: PrunableViT, flavour: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("layout", ["shrinking", "padded"])
+def test_padding_is_never_read(tiny_vit: PrunableViT, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Padding full of large numbers changes nothing; packed tokens have none."""
-    pruned, images = make_adaptive(tiny_vit, flavour), varied_images(tiny_vit, 4)
+    pruned, images = make_adaptive(tiny_vit, layout), varied_images(tiny_vit, 4)
     with torch.inference_mode():
         expected = pruned(images)
-    keep = Grid.keep
+    reduce = Grid.reduce
 
-    def soil(self: Grid, kept: Kept) -> Grid:
-        clean = keep(self, kept)
+    def soil(self: Grid, kept: Decision) -> Grid:
+        clean = reduce(self, kept)
         assert clean.live is not None
         return replace(clean, values=torch.where(clean.live.unsqueeze(-1), clean.values, 1e3))
 
-    monkeypatch.setattr(Grid, "keep", soil)
+    monkeypatch.setattr(Grid, "reduce", soil)
     with torch.inference_mode():
         torch.testing.assert_close(pruned(images), expected, rtol=1e-5, atol=1e-5)
 
@@ -145,11 +145,11 @@ def test_one_count_for_a_batch_depends_on_the_company(tiny_vit: PrunableViT) -> 
     assert together[5].tolist() != alone[0].tolist()
 
 
-def test_star_lies_in_a_grid_whatever_the_flavour(tiny_vit: PrunableViT) -> None:
+def test_star_lies_in_a_grid_whatever_the_layout(tiny_vit: PrunableViT) -> None:
     schedule = manual_schedule(tiny_vit.spec, RATES, ScheduleSettings("intra"))
     images = random_images(tiny_vit, 2)
     with torch.inference_mode():
         one, other = (
-            PrunedViT(tiny_vit, schedule, flavour=flavour)(images) for flavour in ("shrinking", "packed")
+            PrunedViT(tiny_vit, schedule, layout=layout)(images) for layout in ("shrinking", "packed")
         )
     assert torch.equal(one, other)

@@ -10,7 +10,7 @@ from exporter.errors import ScheduleError
 from exporter.models.base import PrunableViT
 from exporter.models.block import attention_half, mlp_half
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.pruning.tokens import Kept
+from exporter.pruning.tokens import Decision
 from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
 from tests.vits import FAMILIES, make_model, make_vit, random_images
 
@@ -43,7 +43,7 @@ def test_each_image_is_pruned_as_a_plain_loop_prunes_it(family: str, scorer: str
             logits, kept = plain_loop(vit, schedule.keep, images[image : image + 1], scorer, inter)
             torch.testing.assert_close(trace.logits[image], logits, rtol=1e-4, atol=1e-4)
             positions = np.arange(vit.spec.num_patches)
-            for layer, survivors in trace.kept.items():
+            for layer, survivors in trace.decisions.items():
                 positions = positions[survivors.index[image].numpy()]
                 assert set(positions.tolist()) == kept[layer]
 
@@ -67,7 +67,7 @@ def plain_loop(
             best = sorted(np.argsort(-score, kind="stable")[: keep[layer]].tolist())
             tokens = torch.cat([tokens[:, :prefix], tokens[:, [prefix + i for i in best]]], dim=1)
             positions = [positions[i] for i in best]
-            kept[layer] = set(positions)
+            kept[layer + 1] = set(positions)
         tokens = mlp_half(block, tokens)
     return vit.classify(vit.norm(tokens))[0], kept
 
@@ -77,9 +77,10 @@ def test_forced_survivors_take_the_place_of_decisions(tiny_vit: PrunableViT) -> 
     pruned, images = PrunedViT(tiny_vit, schedule), random_images(tiny_vit, 2)
     with torch.inference_mode():
         own = pruned.trace(images)
-        assert torch.equal(pruned.trace(images, own.kept).logits, own.logits)
+        assert torch.equal(pruned.trace(images, own.decisions).logits, own.logits)
         first = {
-            layer: Kept(torch.arange(kept.index.shape[1]).expand(2, -1)) for layer, kept in own.kept.items()
+            layer: Decision(torch.arange(kept.index.shape[1]).expand(2, -1))
+            for layer, kept in own.decisions.items()
         }
         assert not torch.allclose(pruned.trace(images, first).logits, own.logits)
 
@@ -113,5 +114,5 @@ def test_random_differs_by_seed_alone(tiny_vit: PrunableViT) -> None:
     for seed in (0, 0, 1):
         schedule = manual_schedule(tiny_vit.spec, RATES, ScheduleSettings("random", seed=seed))
         with torch.inference_mode():
-            kept.append(PrunedViT(tiny_vit, schedule).trace(images).kept[0].index.tolist())
+            kept.append(PrunedViT(tiny_vit, schedule).trace(images).decisions[1].index.tolist())
     assert kept[0] == kept[1] != kept[2]

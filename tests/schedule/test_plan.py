@@ -21,7 +21,7 @@ def test_star_schedule_holds_what_it_was_made_from(tiny_vit: PrunableViT) -> Non
     schedule = star_schedule(tiny_vit.spec, ACS, 0.5, ScheduleSettings(), "abc")
     assert schedule.keep == (16, 12, 11, 6)
     assert (schedule.rho, schedule.acs, schedule.inter_sha256) == (0.5, tuple(ACS), "abc")
-    assert schedule.pruning_layers == (1, 2, 3)
+    assert schedule.pruning_layers == (2, 3, 4)
 
 
 def test_only_scorers_that_read_inter_name_it(tiny_vit: PrunableViT) -> None:
@@ -43,7 +43,7 @@ def test_the_number_of_acs_values_must_be_the_depth(tiny_vit: PrunableViT) -> No
         ({"alpha": 1.2}, "alpha"),
         ({"alpha": -0.1}, "alpha"),
         ({"scorer": "best"}, "fused"),
-        ({"tile": 0}, "multiple"),
+        ({"round_to": 0}, "multiple"),
     ],
 )
 def test_settings_out_of_range(settings: dict[str, object], message: str) -> None:
@@ -52,9 +52,9 @@ def test_settings_out_of_range(settings: dict[str, object], message: str) -> Non
 
 
 def test_rounded_counts_fit_and_say_so(tiny_vit: PrunableViT) -> None:
-    schedule = star_schedule(tiny_vit.spec, ACS, 0.5, ScheduleSettings(tile=4))
+    schedule = star_schedule(tiny_vit.spec, ACS, 0.5, ScheduleSettings(round_to=4))
     assert schedule.keep == (16, 15, 15, 11)  # with the class token, multiples of 4
-    assert schedule.tile == 4
+    assert schedule.round_to == 4
     check_fits(schedule, tiny_vit.spec)
 
 
@@ -65,8 +65,8 @@ def test_check_fits_names_the_layer(tiny_vit: PrunableViT) -> None:
         (replace(good, rates=(1.0, 0.0, 1.0, 1.0)), "layer 2"),
         (replace(good, keep=(16, 8, 9, 8)), "layer 3"),
         (replace(good, num_patches=17), "17 patches"),
-        (replace(good, tile=4), r"8 patches \| need 11"),
-        (replace(good, tile=0), "multiple of token counts"),
+        (replace(good, round_to=4), r"8 patches \| need 11"),
+        (replace(good, round_to=0), "multiple of token counts"),
         (replace(good, rates=good.rates[:3], keep=good.keep[:3]), "3 layers"),
     ):
         with pytest.raises(ScheduleError, match=message):

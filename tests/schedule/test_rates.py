@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.errors import ScheduleError
-from exporter.schedule.rates import counts, keep_count, manual_rates, rates_from_acs
+from exporter.ops.keep_count import keep_count
+from exporter.schedule.rates import counts, manual_rates, rates_from_acs
 from tests.schedule.published import DEIT_B_ACS, DEIT_B_COUNTS_AT_07, DEIT_B_RATES_AT_075
 
 ACS = st.lists(st.floats(-1.0, 1.0), min_size=2, max_size=16)
@@ -123,21 +124,21 @@ def test_manual_rates_name_the_layer(rates: dict[int, float], message: str) -> N
 @given(
     rates=st.lists(st.floats(0.05, 1.0), min_size=1, max_size=12),
     patches=st.integers(1, 300),
-    tile=st.integers(1, 32),
+    round_to=st.integers(1, 32),
     prefix=st.integers(0, 5),
 )
 def test_rounded_counts_are_multiples_or_what_was_there(
-    rates: list[float], patches: int, tile: int, prefix: int
+    rates: list[float], patches: int, round_to: int, prefix: int
 ) -> None:
     before = patches
-    for rate, after in zip(rates, counts(rates, patches, tile, prefix), strict=True):
+    for rate, after in zip(rates, counts(rates, patches, round_to, prefix), strict=True):
         least = keep_count(rate, before)
         assert least <= after <= before
-        assert after == before or ((after + prefix) % tile == 0 and after < least + tile)
+        assert after == before or ((after + prefix) % round_to == 0 and after < least + round_to)
         before = after
 
 
-def test_a_tile_of_one_changes_nothing() -> None:
+def test_rounding_to_one_changes_nothing() -> None:
     rates = [1.0, 0.7, 0.9, 0.33]
     assert counts(rates, 196, 1, 2) == counts(rates, 196)
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from exporter.evaluation.parity.reference import reference_runner
+from exporter.evaluation.survivors import patches_left
 from exporter.models.base import PrunableViT
-from exporter.parity.reference import reference_runner
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.macs import dense_macs, executed_macs, mean_macs, pruned_macs
 from exporter.schedule.usage import patch_use
-from exporter.survivors import patches_left
 from tests.pruning.test_adaptive import FLAVOURS, kept_by, make_adaptive, varied_images
 
 
@@ -46,20 +46,20 @@ def test_use_over_images(tiny_vit: PrunableViT) -> None:
     assert mean_macs(tiny_vit.spec, left).total == use.useful_macs
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS)
-def test_executed_macs_count_padding(tiny_vit: PrunableViT, flavour: str) -> None:
+@pytest.mark.parametrize("layout", FLAVOURS)
+def test_executed_macs_count_padding(tiny_vit: PrunableViT, layout: str) -> None:
     spec = tiny_vit.spec
     left = np.array([[12, 12, 8, 8], [10, 10, 3, 3]])
     most = (13, 13, 9, 9)
     useful = np.mean([pruned_macs(spec, counts).total for counts in left.tolist()])
-    executed = executed_macs(spec, left, flavour, most)
+    executed = executed_macs(spec, left, layout, most)
     expected = {
         "shrinking": pruned_macs(spec, (12, 12, 8, 8)).total,
         "padded": pruned_macs(spec, most).total,
     }
     assert useful < executed < dense_macs(spec).total
-    if flavour in expected:
-        assert executed == expected[flavour]
+    if layout in expected:
+        assert executed == expected[layout]
     else:
         assert executed < expected["shrinking"]
 
@@ -67,6 +67,6 @@ def test_executed_macs_count_padding(tiny_vit: PrunableViT, flavour: str) -> Non
 def test_alone_nothing_is_padded(tiny_vit: PrunableViT) -> None:
     pruned = make_adaptive(tiny_vit)
     left = counted(pruned, varied_images(tiny_vit, 4))
-    for flavour in ("shrinking", "packed"):
-        use = patch_use(tiny_vit.spec, pruned.schedule, left, flavour, batch=1)
+    for layout in ("shrinking", "packed"):
+        use = patch_use(tiny_vit.spec, pruned.schedule, left, layout, batch=1)
         assert use.executed_macs == pytest.approx(use.useful_macs, abs=1)

@@ -6,8 +6,8 @@ import dataclasses
 import pytest
 
 from exporter.errors import RecipeError
-from exporter.options import add_flags, from_flags
 from exporter.records import from_json, to_json
+from exporter.settings import add_flags, from_flags
 from exporter.training.settings import TrainSettings
 
 

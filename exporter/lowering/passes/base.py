@@ -19,12 +19,12 @@ class Facts:
 
     spec: ModelSpec
     schedule: Schedule
-    flavour: str = "shrinking"
+    layout: str = "shrinking"
 
     @property
     def follows_image(self) -> bool:
         """Whether token counts are known by the data alone."""
-        return self.schedule.adaptive and self.flavour != "padded"
+        return self.schedule.adaptive and self.layout != "padded"
 
 
 Pass: TypeAlias = Callable[[gs.Graph, Facts], int]

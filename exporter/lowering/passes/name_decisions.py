@@ -22,9 +22,9 @@ def name_decisions(graph: gs.Graph, facts: Facts) -> int:
     """`keep_NN`, `tokens_NN` and `class_row_NN` in pruning layers, `context_NN` in every layer; NN from 1.
 
     Under a-STAR also `count_NN`. Packed tokens have no `tokens_NN`: no node takes them out of a grid.
-    The twins of `check` and the verification after export find layers by these names.
+    The variants of `check` and the verification after export find layers by these names.
     """
-    pruning = [layer + 1 for layer in facts.schedule.pruning_layers]
+    pruning = facts.schedule.pruning_layers
     # A scorer without an intra-layer score reads no class row, and the exporter drops what nobody reads.
     scored = pruning if any(markers(graph, CLASS_ROW)) else ()
     taken = pruning if any(markers(graph, TAKE_TOKENS)) else ()
@@ -33,7 +33,7 @@ def name_decisions(graph: gs.Graph, facts: Facts) -> int:
         **{kind: kept for kind in RETENTIONS if any(markers(graph, kind))},
         TAKE_TOKENS: [(tokens_name(layer),) for layer in taken],
         CLASS_ROW: [(class_row_name(layer),) for layer in scored],
-        ATTENTION: [(context_name(layer + 1),) for layer in range(facts.spec.depth)],
+        ATTENTION: [(context_name(layer),) for layer in range(1, facts.spec.depth + 1)],
     }
     for kind, wanted in names.items():
         for node, outputs in zip(markers(graph, kind), wanted, strict=True):

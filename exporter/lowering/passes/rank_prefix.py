@@ -53,7 +53,7 @@ def rank_prefix(graph: gs.Graph, facts: Facts) -> int:
         return 0
     for layer, ranking in zip(layers, rankings, strict=True):
         _widen(ranking, prefix)
-        ranking.keep.outputs[0].name = ranked_name(layer + 1)
+        ranking.keep.outputs[0].name = ranked_name(layer)
     return len(layers)
 
 

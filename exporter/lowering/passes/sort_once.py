@@ -20,7 +20,7 @@ def sort_once(graph: gs.Graph, facts: Facts) -> int:
     Under 2, which of two equal scores at the cut survives is open from the second pruning layer on.
     """
     single = facts.spec.num_prefix_tokens == 1
-    ranked = {ranked_name(layer + 1) for layer in facts.schedule.pruning_layers if single}
+    ranked = {ranked_name(layer) for layer in facts.schedule.pruning_layers if single}
     pairs = [(node, node.outputs[1].outputs[0]) for node in graph.nodes if _is_sorted_again(node)]
     for choosing, sorting in pairs:
         survivors = sorting.outputs[0]

@@ -2,7 +2,7 @@
 #define STAR_CASE_FILE_H
 
 //! Cases of CdfRetain, and their results, as two flat files of little-endian numbers: tests/plugins/gpu_check.py
-//! writes the one and compares the other with the judge.
+//! writes the one and compares the other with the reference implementation.
 
 #include <cstdint>
 #include <fstream>

@@ -1,0 +1,1 @@
+"""Image files as the batches that a model takes."""

@@ -1,0 +1,49 @@
+"""Image files as the batches that a lowered model takes."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+
+from exporter.data.images import ImageFile
+from exporter.data.pixels import LoadedImage, normalise, stream
+from exporter.errors import ImageError
+from exporter.records import Preprocessing
+
+__all__ = ["batches", "first_images"]
+
+Array = np.ndarray[Any, Any]
+
+
+def batches(
+    files: Sequence[ImageFile], preprocessing: Preprocessing, input_kind: str, size: int
+) -> Iterator[tuple[Array, Array]]:
+    """Images [n, 3, H, W] and their classes [n] int64, -1 where a class is not known; n is at most `size`.
+
+    Args:
+        files: In this order; images that cannot be read are left out, with a warning.
+        preprocessing: The model's own.
+        input_kind: "uint8" gives pixels, "float32" what the model makes of them.
+        size: Images in a batch.
+    """
+    loaded = (item for item in stream(files, preprocessing) if isinstance(item, LoadedImage))
+    while group := list(islice(loaded, size)):
+        pixels = torch.stack([item.pixels for item in group])
+        images = pixels if input_kind == "uint8" else normalise(pixels, preprocessing)
+        labels = [-1 if item.file.label is None else item.file.label for item in group]
+        yield images.numpy(), np.array(labels, dtype=np.int64)
+
+
+def first_images(
+    files: Sequence[ImageFile], preprocessing: Preprocessing, input_kind: str, count: int
+) -> Array:
+    """The first `count` images that can be read, [n, 3, H, W].
+
+    Raises:
+        ImageError: Not one can be read.
+    """
+    for images, _ in batches(files, preprocessing, input_kind, count):
+        return images
+    raise ImageError("images", "none that can be read", "at least one")

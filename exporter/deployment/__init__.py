@@ -1,1 +1,0 @@
-"""The export folder, and what is done with it where it serves: engines, checks, measurements, Triton."""

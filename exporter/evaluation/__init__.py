@@ -1,0 +1,1 @@
+"""What models do, measured: parity, accuracy, speed, and the report of all three."""

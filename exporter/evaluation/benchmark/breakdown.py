@@ -1,0 +1,47 @@
+"""What a model's time goes into, by class of operator."""
+
+from collections.abc import Collection, Iterable
+
+from exporter.runtimes.onnxruntime_profile import Kernel
+from exporter.tensor_names import CONTEXT
+
+__all__ = ["CLASSES", "breakdown"]
+
+CLASSES = ("linear", "attention", "norm", "activation", "selection", "layout", "other")
+
+# By the names that ONNX and ONNX Runtime's fusions give; what is in no row is "other", the residual sums above all.
+_OPERATORS = {
+    "linear": "MatMul Gemm FusedMatMul FusedGemm Conv FusedConv NhwcFusedConv",
+    "attention": "Attention MultiHeadAttention GroupQueryAttention PackedMultiHeadAttention Softmax",
+    "norm": "LayerNormalization SkipLayerNormalization SimplifiedLayerNormalization RMSNormalization",
+    "activation": "Gelu FastGelu BiasGelu QuickGelu Erf Sigmoid Tanh Swish Relu",
+    "selection": "TopK GatherND GatherElements",
+    "layout": "Transpose Reshape Concat Split Slice Gather Squeeze Unsqueeze Expand Cast Identity Shape Tile "
+    "ReorderInput ReorderOutput Flatten",
+}
+_CLASS_OF = {operator: name for name, operators in _OPERATORS.items() for operator in operators.split()}
+
+
+def breakdown(kernels: Iterable[Kernel], selection: Collection[str] = ()) -> dict[str, float]:
+    """Milliseconds of a run in each class, in the order of CLASSES.
+
+    Args:
+        kernels: What ran.
+        selection: Nodes of the model that are there to choose and to move patches, whatever their operator.
+            A fusion keeps a node's name and adds to it behind a slash.
+    """
+    time_ms = dict.fromkeys(CLASSES, 0.0)
+    for kernel in kernels:
+        time_ms[_class_of(kernel, selection)] += kernel.time_ms
+    return time_ms
+
+
+def _class_of(kernel: Kernel, selection: Collection[str]) -> str:
+    parts = kernel.name.split("/")
+    stems = ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
+    if any(stem in selection for stem in stems):
+        return "selection"
+    # Attention that was not fused is a few nodes named after its output; splitting the heads is not attention.
+    if parts[0].startswith(CONTEXT) and kernel.operator in {"Mul", "MatMul", "FusedMatMul", "Softmax"}:
+        return "attention"
+    return _CLASS_OF.get(kernel.operator, "other")

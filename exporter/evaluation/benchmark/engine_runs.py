@@ -1,0 +1,156 @@
+"""Engines in the GPU's own time, dense and pruned in turns: by trtexec where it is, else by CUDA's events.
+
+Beside the time from host to host, in which every runtime is measured: what the GPU computes, and what the copies
+to it and back take, apart.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from exporter.evaluation.benchmark.batch_sweep import resized
+from exporter.evaluation.benchmark.gpu_time import EnginesAtBatch, gpu_time
+from exporter.evaluation.benchmark.settings import BenchSettings
+from exporter.evaluation.benchmark.timing import LEAST_ROUNDS, compare_speed, in_turns
+from exporter.records import Pair
+from exporter.runtimes.tensorrt.clocks import read_clocks
+from exporter.runtimes.tensorrt.cuda import Cuda
+from exporter.runtimes.tensorrt.gpu_timer import GpuTimer, RunTimes
+from exporter.runtimes.tensorrt.loading import LoadedEngine, load_engine
+from exporter.runtimes.tensorrt.manifest import (
+    ENGINES,
+    EngineManifest,
+    build_settings,
+    engine_path,
+    profile_for,
+    read_manifest,
+)
+from exporter.runtimes.tensorrt.trtexec import build_command, has_trtexec, load_command, run_trtexec
+from exporter.schedule.macs import MacCount
+from exporter.tensor_names import IMAGES
+
+__all__ = ["EngineSubject", "built_subject", "measure_engines", "timer_here"]
+
+TRTEXEC, EVENTS = "trtexec", "CUDA events"
+# Runs of one engine before it is the other's turn; of trtexec, which loads it anew every time, a second.
+RUNS_A_TURN = 10
+A_TURN_OF_TRTEXEC = ("--warmUp=200", "--duration=1")
+
+Array = np.ndarray[Any, Any]
+Turn: TypeAlias = Callable[[], RunTimes]
+
+
+@dataclass(frozen=True)
+class EngineSubject:
+    """An engine of a folder, the ONNX file it is of, and its manifest."""
+
+    onnx: Path
+    engine: Path
+    manifest: EngineManifest
+
+
+def built_subject(onnx: Path, batches: Sequence[int]) -> EngineSubject:
+    """The engine that `build` left of a file.
+
+    Raises:
+        ArtefactError: It is not there.
+        UserError: It was not built for one of the batches.
+    """
+    engine = engine_path(onnx.parent / ENGINES, onnx)
+    manifest = read_manifest(engine)
+    for batch in batches:
+        profile_for(manifest, batch, engine.name)
+    return EngineSubject(onnx, engine, manifest)
+
+
+def timer_here(tensorrt: str) -> str:
+    """Who can measure on this machine.
+
+    Raises:
+        MissingDependencyError: Neither trtexec nor cuda-bindings is here.
+    """
+    if has_trtexec(tensorrt):
+        return TRTEXEC
+    Cuda()
+    return EVENTS
+
+
+def measure_engines(
+    subjects: Pair[EngineSubject],
+    images: Array,
+    macs: Pair[MacCount],
+    settings: BenchSettings,
+    *,
+    timer: str,
+    plugin: Path | None = None,
+) -> Iterator[EnginesAtBatch]:
+    """Measure both at each batch.
+
+    Args:
+        subjects: The engines; trtexec reads the raw images of their folder.
+        images: [n, 3, H, W], as the models take them; repeated or cut to each batch.
+        macs: Multiply-adds of an image.
+        settings: Batches, rounds, warm-up; trtexec has five rounds of its own.
+        timer: Of `timer_here`.
+        plugin: The CdfRetain library, where an engine does not carry it.
+
+    Raises:
+        UserError: An engine does not load or run.
+    """
+    named = {"dense": subjects.dense, "pruned": subjects.pruned}
+    loaded = {} if timer == TRTEXEC else {name: _load(each, plugin) for name, each in named.items()}
+    for batch in settings.batches:
+        if timer == TRTEXEC:
+            turns, rounds = _trtexec_turns(named, images, batch, plugin), (LEAST_ROUNDS, 0)
+        else:
+            turns, rounds = _event_turns(loaded, images, batch), (settings.rounds, settings.warmup)
+        taken: dict[str, list[RunTimes]] = {name: [] for name in named}
+        with turns as turn:
+            for name, counts in in_turns(named, *rounds):
+                times = turn[name]()
+                if counts:
+                    taken[name].append(times)
+        clocks = read_clocks()
+        pair = Pair(
+            *(gpu_time(taken[n], batch, _line(each, images, batch, plugin)) for n, each in named.items())
+        )
+        comparison = compare_speed(
+            pair.dense.compute, pair.pruned.compute, (macs.dense.total, macs.pruned.total)
+        )
+        yield EnginesAtBatch(batch, pair, comparison, clocks)
+
+
+def _load(subject: EngineSubject, plugin: Path | None) -> LoadedEngine:
+    return load_engine(subject.engine, subject.onnx, plugin=plugin)
+
+
+@contextmanager
+def _trtexec_turns(
+    named: Mapping[str, EngineSubject], images: Array, batch: int, plugin: Path | None
+) -> Iterator[Mapping[str, Turn]]:
+    def turn(each: EngineSubject) -> Turn:
+        words = load_command(each.engine, each.manifest, images.shape[1:], batch, plugin)
+        return partial(run_trtexec, words, *A_TURN_OF_TRTEXEC)
+
+    yield {name: turn(each) for name, each in named.items()}
+
+
+@contextmanager
+def _event_turns(
+    loaded: Mapping[str, LoadedEngine], images: Array, batch: int
+) -> Iterator[Mapping[str, Turn]]:
+    feed, cuda = {IMAGES: resized(images, batch)}, Cuda()
+    timers = {name: GpuTimer(each, feed, batch, cuda) for name, each in loaded.items()}
+    with timers["dense"], timers["pruned"]:
+        yield {name: partial(timer.turn, RUNS_A_TURN) for name, timer in timers.items()}
+
+
+def _line(subject: EngineSubject, images: Array, batch: int, plugin: Path | None) -> tuple[str, ...]:
+    settings = build_settings(subject.manifest, plugin)
+    version = subject.manifest.built.tensorrt
+    return tuple(build_command(subject.onnx, images.shape[1:], batch, settings, tensorrt=version))

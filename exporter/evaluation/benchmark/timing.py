@@ -1,0 +1,182 @@
+"""How fast several runners are, measured beside each other in one run.
+
+A machine's speed drifts while it is measured. Every round therefore runs every model once, and a speed-up is the
+median of the rounds' own ratios, with the quartiles that say how sure it is. The order is drawn anew every round: a
+model that runs after itself finds its weights in the cache, and in a fixed order that is always the same one.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from exporter.errors import UserError
+from exporter.runtimes.base import Feed, Runner
+
+__all__ = [
+    "LEAST_ROUNDS",
+    "WARMUP_ROUNDS",
+    "Clock",
+    "Comparison",
+    "Ratio",
+    "Throughput",
+    "compare_speed",
+    "in_turns",
+    "ratio_of",
+    "summary",
+    "throughput",
+]
+
+Array = np.ndarray[Any, Any]
+# Seconds, from any start.
+Clock: TypeAlias = Callable[[], float]
+
+# A quartile of fewer rounds is one round's word.
+LEAST_ROUNDS = 5
+
+# The first runs allocate and tune.
+WARMUP_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """One model's time for a batch, from host to host unless said otherwise; images_per_s is the median's."""
+
+    batch: int
+    images_per_s: float
+    median_ms: float
+    p99_ms: float
+    quartiles_ms: tuple[float, float]
+    rounds_ms: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One runner's time over another's, round by round: the median and the quartiles of the rounds' own ratios."""
+
+    median: float
+    quartiles: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A dense model over a pruned one, round by round.
+
+    `speedup` is the median of dense ÷ pruned time. The outcome is "undecided" where the quartiles straddle 1,
+    else "faster" or "slower". `efficiency` is speedup ÷ `mac_ratio`: 1 where every multiply-add saved is time
+    saved. Both are None without MACs.
+    """
+
+    speedup: float
+    quartiles: tuple[float, float]
+    outcome: str
+    mac_ratio: float | None
+    efficiency: float | None
+
+
+def throughput(
+    runners: Mapping[str, Runner],
+    feed: Feed,
+    *,
+    batch: int,
+    rounds: int,
+    warmup: int = WARMUP_ROUNDS,
+    clock: Clock = time.perf_counter,
+) -> dict[str, Throughput]:
+    """Time every runner on the same feed, interleaved.
+
+    Args:
+        runners: By the name that the result has.
+        feed: What every runner takes; each array has `batch` images.
+        batch: Images in the feed.
+        rounds: Timed runs of each runner, at least 5.
+        warmup: Runs of each runner before the clock counts.
+        clock: Seconds, from any start.
+
+    Raises:
+        UserError: There is no runner, a count is too low, or the feed has another batch.
+    """
+    _check(runners, feed, batch, rounds, warmup)
+    seconds: dict[str, list[float]] = {name: [] for name in runners}
+    with ExitStack() as stack:
+        for runner in runners.values():
+            stack.enter_context(runner)
+        for name, counts in in_turns(runners, rounds, warmup):
+            start = clock()
+            runners[name].run(feed)
+            elapsed_s = clock() - start
+            if counts:
+                seconds[name].append(elapsed_s)
+    return {name: summary(batch, np.array(times_s) * 1e3) for name, times_s in seconds.items()}
+
+
+def in_turns(names: Collection[str], rounds: int, warmup: int) -> Iterator[tuple[str, bool]]:
+    """Whose turn it is, in an order that is drawn anew every round, and whether the round counts."""
+    draw = np.random.default_rng(0)
+    for round_ in range(-warmup, rounds):
+        for name in draw.permutation(list(names)).tolist():
+            yield name, round_ >= 0
+
+
+def compare_speed(
+    dense: Throughput, pruned: Throughput, macs: tuple[float, float] | None = None
+) -> Comparison:
+    """How much faster the pruned model is, from one call of `throughput`.
+
+    Args:
+        dense: The unpruned model.
+        pruned: The pruned model, measured in the same rounds.
+        macs: Multiply-adds of the dense and of the pruned model, per image.
+
+    Raises:
+        UserError: The two were not measured in the same rounds on the same batch.
+    """
+    measured = ratio_of(dense, pruned)
+    low, high = measured.quartiles
+    outcome = "faster" if low > 1 else "slower" if high < 1 else "undecided"
+    mac_ratio = macs[0] / macs[1] if macs else None
+    efficiency = measured.median / mac_ratio if mac_ratio else None
+    return Comparison(measured.median, measured.quartiles, outcome, mac_ratio, efficiency)
+
+
+def ratio_of(base: Throughput, other: Throughput) -> Ratio:
+    """The time of `base` over that of `other`, from one call of `throughput`.
+
+    Raises:
+        UserError: The two were not measured in the same rounds on the same batch.
+    """
+    if (base.batch, len(base.rounds_ms)) != (other.batch, len(other.rounds_ms)):
+        got = f"batch {other.batch} in {len(other.rounds_ms)} rounds"
+        expected = f"batch {base.batch} in {len(base.rounds_ms)} rounds, as the other"
+        raise UserError("two models to compare", got, expected)
+    low, median, high = np.percentile(np.divide(base.rounds_ms, other.rounds_ms), [25, 50, 75]).tolist()
+    return Ratio(median, (low, high))
+
+
+def summary(batch: int, times_ms: Array, rounds_ms: Array | None = None) -> Throughput:
+    """Times in numbers.
+
+    Args:
+        batch: Images a run.
+        times_ms: Every run's.
+        rounds_ms: One a round, where a round is more than a run.
+    """
+    low, median, high = np.percentile(times_ms, [25, 50, 75]).tolist()
+    # A time that was measured, not one between two: the tail is what a service must promise.
+    p99 = float(np.percentile(times_ms, 99, method="higher"))
+    rounds = tuple((times_ms if rounds_ms is None else rounds_ms).tolist())
+    return Throughput(batch, batch / median * 1e3, median, p99, (low, high), rounds)
+
+
+def _check(runners: Mapping[str, Runner], feed: Feed, batch: int, rounds: int, warmup: int) -> None:
+    if not runners:
+        raise UserError("runners", "none", "at least one")
+    if batch < 1 or rounds < LEAST_ROUNDS or warmup < 0:
+        got = f"batch={batch}, rounds={rounds}, warmup={warmup}"
+        raise UserError("benchmark", got, f"batch >= 1, rounds >= {LEAST_ROUNDS}, warmup >= 0")
+    for name, array in feed.items():
+        if array.shape[:1] != (batch,):
+            raise UserError(f"input {name}", str(list(array.shape)), f"{batch} images")

@@ -1,0 +1,19 @@
+"""Whether a shipped model is its PyTorch reference: arithmetic and decisions, judged apart."""
+
+from exporter.evaluation.parity.comparison import BATCHES, compare, in_batches, whole_batches
+from exporter.evaluation.parity.report import Check, LayerParity, ParityReport, explain
+from exporter.evaluation.parity.tolerance import TOLERANCES, Tolerance, tolerance_for
+
+__all__ = [
+    "BATCHES",
+    "TOLERANCES",
+    "Check",
+    "LayerParity",
+    "ParityReport",
+    "Tolerance",
+    "compare",
+    "explain",
+    "in_batches",
+    "tolerance_for",
+    "whole_batches",
+]

@@ -1,0 +1,131 @@
+"""Whether the models of a comparison take and return the same tensors.
+
+What makes a comparison impossible is an error. What merely differs (an output more, another dtype or another
+static size) is a fault in the report, and the rest is still measured.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from exporter.errors import ParityError
+from exporter.runtimes.base import Runner, TensorInfo
+from exporter.tensor_names import IMAGES, LOGITS, count_name, keep_layers, keep_name, score_name
+
+__all__ = [
+    "Models",
+    "decision_names",
+    "forced_names",
+    "interface_faults",
+    "pruning_layers",
+    "score_names",
+]
+
+
+@dataclass(frozen=True)
+class Models:
+    """A reference, the model that is deployed, and its two variants where it prunes."""
+
+    reference: Runner
+    shipped: Runner
+    tracing: Runner | None = None
+    forced: Runner | None = None
+
+    @property
+    def present(self) -> tuple[Runner, ...]:
+        """Those that there are."""
+        models = (self.reference, self.shipped, self.tracing, self.forced)
+        return tuple(model for model in models if model is not None)
+
+
+def pruning_layers(reference: Runner) -> tuple[int, ...]:
+    """The 1-based layers whose kept patches the reference returns; none for a dense model.
+
+    Raises:
+        ParityError: It takes or returns something else than a reference does.
+    """
+    outputs = _by_name(reference.outputs)
+    layers = keep_layers(outputs)
+    _check_names(reference, "inputs", _by_name(reference.inputs), [IMAGES])
+    expected = [LOGITS, *decision_names(reference), *score_names(reference)]
+    _check_names(reference, "outputs", outputs, expected)
+    return layers
+
+
+def decision_names(reference: Runner) -> list[str]:
+    """`keep_NN` of every pruning layer, and where images keep different numbers of patches `count_NN`."""
+    outputs = [info.name for info in reference.outputs]
+    layers = keep_layers(outputs)
+    counts = [count_name(layer) for layer in layers]
+    return [keep_name(layer) for layer in layers] + (counts if set(counts) & set(outputs) else [])
+
+
+def forced_names(forced: Runner, decisions: Sequence[str]) -> list[str]:
+    """The decisions that a forced variant takes: a runtime may drop an input that nobody reads."""
+    taken = {info.name for info in forced.inputs}
+    layers = {keep_name(layer) for layer in keep_layers(decisions)}
+    return [name for name in decisions if name in taken or name in layers]
+
+
+def score_names(reference: Runner) -> list[str]:
+    """`score_NN` of every pruning layer."""
+    return [score_name(layer) for layer in keep_layers(info.name for info in reference.outputs)]
+
+
+def interface_faults(models: Models) -> list[str]:
+    """What the models declare otherwise than the reference does, in words.
+
+    Raises:
+        ParityError: The models cannot be run on one feed, or have no logits or kept patches in common.
+    """
+    reference = models.reference
+    layers = pruning_layers(reference)
+    for role, variant in (("tracing", models.tracing), ("forced", models.forced)):
+        if (variant is not None) != bool(layers):
+            got = f"{'a' if variant else 'no'} variant for {len(layers)} pruning layers of {reference.name}"
+            raise ParityError(f"{role} variant", got, "one for a pruned model, none for a dense one")
+    expected = _by_name((*reference.inputs, *reference.outputs))
+    decisions = decision_names(reference)
+    faults = _faults(models.shipped, [IMAGES], [LOGITS], expected)
+    if models.tracing is not None and models.forced is not None:
+        faults += _faults(models.tracing, [IMAGES], [LOGITS, *decisions], expected)
+        faults += _faults(
+            models.forced, [IMAGES, *forced_names(models.forced, decisions)], [LOGITS], expected
+        )
+    return faults
+
+
+def _faults(
+    model: Runner, inputs: Sequence[str], outputs: Sequence[str], expected: Mapping[str, TensorInfo]
+) -> list[str]:
+    takes, returns = _by_name(model.inputs), _by_name(model.outputs)
+    _check_names(model, "inputs", takes, inputs)
+    for name, info in takes.items():
+        if info.dtype != expected[name].dtype or not _compatible(info, expected[name]):
+            raise ParityError(f"{model.name}: input", str(info), str(expected[name]))
+    _check_names(model, "outputs", {name: returns[name] for name in returns if name in outputs}, outputs)
+    if not _compatible(returns[LOGITS], expected[LOGITS]):
+        raise ParityError(f"{model.name}: output", str(returns[LOGITS]), str(expected[LOGITS]))
+    faults = [f"{model.name} also returns {name}" for name in returns if name not in outputs]
+    for name in outputs:
+        info, other = returns[name], expected[name]
+        if info.dtype != other.dtype or not _compatible(info, other):
+            faults.append(f"{model.name} returns {info}, the reference {other}")
+    return faults
+
+
+def _by_name(infos: Iterable[TensorInfo]) -> dict[str, TensorInfo]:
+    return {info.name: info for info in infos}
+
+
+def _check_names(model: Runner, side: str, infos: Mapping[str, TensorInfo], names: Sequence[str]) -> None:
+    if set(infos) != set(names):
+        raise ParityError(f"{model.name}: {side}", ", ".join(infos) or "none", ", ".join(names))
+
+
+def _compatible(a: TensorInfo, b: TensorInfo) -> bool:
+    """Dynamic dimensions fit every size."""
+    if len(a.shape) != len(b.shape):
+        return False
+    return all(
+        x == y or isinstance(x, str) or isinstance(y, str) for x, y in zip(a.shape, b.shape, strict=True)
+    )

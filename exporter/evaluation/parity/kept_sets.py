@@ -1,0 +1,144 @@
+"""Which patches two runs of a batch kept, layer by layer, and how near to the cut they differ."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from exporter.errors import ParityError
+from exporter.evaluation.survivors import NOBODY, survivors_of, take
+from exporter.ops.cdf_retain.reference import mass_before
+from exporter.tensor_names import keep_name, score_name
+
+__all__ = ["LayerResult", "compare_layers"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class LayerResult:
+    """One layer of one batch; every array has one entry an image.
+
+    `patches` reach the layer and `kept` are left by the reference. `margin` is NaN but where `flipped`: the layer
+    is the first in which the image's sets differ. `malformed` marks indices that are not ascending, distinct and
+    in range, or under STAR are another number of them.
+    """
+
+    layer: int
+    patches: Array
+    kept: Array
+    overlap: Array
+    differs: Array
+    flipped: Array
+    margin: Array
+    malformed: Array
+
+
+def compare_layers(
+    layers: Sequence[int],
+    reference: Mapping[str, Array],
+    tested: Mapping[str, Array],
+    masses: Mapping[int, float],
+) -> list[LayerResult]:
+    """Compare the survivors of every pruning layer of one batch.
+
+    Args:
+        layers: The pruning layers, ascending and 1-based.
+        reference: `keep_NN` and `score_NN` of each layer, under a-STAR also `count_NN`.
+        tested: `keep_NN` of each layer, under a-STAR also `count_NN`.
+        masses: The share of the mass that each layer keeps under a-STAR; empty under STAR.
+
+    Raises:
+        ParityError: The reference's own survivors are not the best by its own scores, or the other's are none.
+    """
+    results: list[LayerResult] = []
+    images, patches = reference[score_name(layers[0])].shape
+    ours = theirs = np.broadcast_to(np.arange(patches), (images, patches))
+    same_so_far = np.ones(images, bool)
+    for layer in layers:
+        score, live = reference[score_name(layer)], ours != NOBODY
+        keep, other = survivors_of(reference, layer), tested[keep_name(layer)]
+        _check_reference(layer, keep, score, live)
+        if len(other) != images or other.shape[1] == 0:
+            raise ParityError(
+                keep_name(layer), str(list(other.shape)), f"some patches for each of {images} images"
+            )
+        other = survivors_of(tested, layer)
+        malformed = _malformed(other, (theirs != NOBODY).sum(1))
+        if not masses:
+            malformed |= other.shape[1] != keep.shape[1]
+        # In the first layer that differs, both sides still count within the same patches.
+        flips = _marked(keep, score.shape[1]) ^ _marked(other, score.shape[1])
+        ours, theirs = take(ours, keep), take(theirs, other)
+        overlap = _overlap(_marked(ours, patches), _marked(theirs, patches))
+        differs = overlap < 1
+        flipped = differs & same_so_far
+        margin = _margin(score, live, keep, flips, masses.get(layer))
+        counts = live.sum(1), (keep != NOBODY).sum(1)
+        flip = np.where(flipped, margin, np.nan)
+        results.append(LayerResult(layer, *counts, overlap, differs, flipped, flip, malformed))
+        same_so_far &= ~differs
+    return results
+
+
+def _marked(index: Array, size: int) -> Array:
+    """[images, size]; what is out of range counts as the nearest that is in it."""
+    marked = np.zeros((len(index), size + 1), bool)
+    np.put_along_axis(marked, np.where(index == NOBODY, size, index.clip(0, size - 1)), True, axis=1)
+    return marked[:, :size]
+
+
+def _malformed(index: Array, patches: Array) -> Array:
+    """Anything but ascending, distinct numbers below an image's own `patches`, at least one, and then NOBODY."""
+    there = index != NOBODY
+    steps = np.diff(np.hstack([np.full((len(index), 1), -1), index]), axis=1)
+    wrong = there & ((steps <= 0) | (index < 0) | (index >= patches[:, None]))
+    gaps = ~there[:, :-1] & there[:, 1:]
+    return wrong.any(1) | gaps.any(1) | ~there.any(1)
+
+
+def _overlap(a: Array, b: Array) -> Array:
+    share: Array = (a & b).sum(1) / (a | b).sum(1)
+    return share
+
+
+def _margin(score: Array, live: Array, keep: Array, flips: Array, mass: float | None) -> Array:
+    """How far from the cut the farthest flipped patch lies.
+
+    Under STAR, its distance to the midpoint of the k-th and the (k+1)-th log fused score. Under a-STAR, the
+    distance of the mass before it to the mass to reach, as a share; or the former, if less: two patches that tie
+    in score may change places across the cut.
+    """
+    values = _finite(score)
+    kept = _marked(keep, score.shape[1])
+    worst_kept = np.where(kept, values, np.inf).min(1)
+    # A layer that keeps everything has no patch below the cut: its last one stands for both.
+    best_dropped = np.where(kept | ~live, -np.inf, values).max(1)
+    best_dropped = np.where(np.isneginf(best_dropped), worst_kept, best_dropped)
+    middle = (worst_kept + best_dropped) / 2
+    distance = np.abs(values - middle[:, None])
+    if mass is not None:
+        before = mass_before(np.exp(score), live.sum(1))
+        distance = np.minimum(distance, np.abs(before - np.float32(mass)))
+    margin: Array = np.where(flips, distance, 0.0).max(1)
+    return margin
+
+
+def _finite(score: Array) -> Array:
+    """Scores in float64; the log of a zero score becomes the lowest float32, so that distances stay finite."""
+    return np.maximum(score.astype(np.float64), np.finfo(np.float32).min)
+
+
+def _check_reference(layer: int, keep: Array, score: Array, live: Array) -> None:
+    """A margin means something only where the reference kept its own best patches."""
+    subject = f"reference: {keep_name(layer)}"
+    if score.shape != live.shape:
+        raise ParityError(subject, f"{score.shape[1]} scores", f"one for each of {live.shape[1]} patches")
+    if not (score[live] < np.inf).all():
+        raise ParityError(subject, f"NaN or +inf in {score_name(layer)}", "scores that can be ranked")
+    if _malformed(keep, live.sum(1)).any():
+        raise ParityError(subject, "indices out of order or range", f"ascending ones below {live.shape[1]}")
+    kept = _marked(keep, live.shape[1])
+    if (np.where(kept, score, np.inf).min(1) < np.where(kept | ~live, -np.inf, score).max(1)).any():
+        raise ParityError(subject, "a patch kept before a better one", f"the best by {score_name(layer)}")

@@ -1,0 +1,86 @@
+"""The PyTorch reference behind the `Runner` interface, under the tensor names of the lowered model."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from exporter.data.pixels import normalise
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.runtimes.base import TensorInfo
+from exporter.runtimes.torch_runner import TorchRunner
+from exporter.tensor_names import IMAGES, LOGITS, count_name, keep_name, score_name
+
+__all__ = ["patches_left_of", "reference_runner"]
+
+Array = np.ndarray[Any, Any]
+
+
+def reference_runner(pruned: PrunedViT, input_kind: str = "float32") -> TorchRunner:
+    """A runner that returns `logits` and, for each pruning layer, `keep_NN`, `score_NN` and a-STAR's `count_NN`.
+
+    Args:
+        pruned: The pruned (or, with rates of 1, the dense) ViT.
+        input_kind: "float32" takes preprocessed images, "uint8" the pixels before normalisation.
+    """
+    shape = ("batch", *pruned.vit.spec.preprocessing.input_size)
+    return TorchRunner(
+        _ByName(pruned.eval(), input_kind).eval(),
+        inputs=[TensorInfo(IMAGES, shape, input_kind)],
+        outputs=list(_outputs(pruned)),
+        name="PyTorch",
+        device=str(pruned.vit.device),
+    )
+
+
+def patches_left_of(pruned: PrunedViT, images: Array, input_kind: str, batch: int) -> Array:
+    """Patches that each image has left after each layer, [images, depth].
+
+    Args:
+        pruned: The pruned ViT.
+        images: [images, 3, H, W], as the lowered model takes them.
+        input_kind: "float32" or "uint8".
+        batch: Images in a run.
+    """
+    parts = torch.from_numpy(images).split(batch)
+    with torch.inference_mode():
+        left = [
+            pruned.patches_left(_prepared(pruned, part.to(pruned.vit.device), input_kind)) for part in parts
+        ]
+    return torch.cat(left).numpy()
+
+
+class _ByName(nn.Module):
+    """From tensors by name to tensors by name."""
+
+    def __init__(self, pruned: PrunedViT, input_kind: str) -> None:
+        super().__init__()
+        self.pruned, self.input_kind = pruned, input_kind
+
+    def forward(self, feed: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        trace = self.pruned.trace(_prepared(self.pruned, feed[IMAGES], self.input_kind))
+        keeps = {keep_name(layer): each.index for layer, each in trace.decisions.items()}
+        counts = {
+            count_name(layer): each.count for layer, each in trace.decisions.items() if each.count is not None
+        }
+        scores = {score_name(layer): score.contiguous() for layer, score in trace.score.items()}
+        return {LOGITS: trace.logits, **keeps, **counts, **scores}
+
+
+def _prepared(pruned: PrunedViT, images: Tensor, input_kind: str) -> Tensor:
+    return normalise(images, pruned.vit.spec.preprocessing) if input_kind == "uint8" else images
+
+
+def _outputs(pruned: PrunedViT) -> Iterator[TensorInfo]:
+    schedule = pruned.schedule
+    before = (schedule.num_patches, *schedule.keep[:-1])
+    yield TensorInfo(LOGITS, ("batch", pruned.vit.spec.num_classes), "float32")
+    for layer in schedule.pruning_layers:
+        # Sizes that follow the images have no name: they are equal to nothing else.
+        kept, scored = ("", "") if schedule.adaptive else (schedule.keep[layer - 1], before[layer - 1])
+        yield TensorInfo(keep_name(layer), ("batch", kept), "int64")
+        yield TensorInfo(score_name(layer), ("batch", scored), "float32")
+        if schedule.adaptive:
+            yield TensorInfo(count_name(layer), ("batch",), "int64")

@@ -1,0 +1,114 @@
+"""What a comparison leaves behind: every number it measured, every check it made, and one result."""
+
+from dataclasses import dataclass
+
+from exporter.evaluation.parity.tolerance import Tolerance
+
+__all__ = ["Check", "LayerParity", "ParityReport", "explain"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One named question; it holds where `measured` `relation` `allowed`, and fails where nothing was measured."""
+
+    name: str
+    measured: float | None
+    relation: str
+    allowed: float
+    passed: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class LayerParity:
+    """One pruning layer, 1-based: which patches, of those that reach it, each side kept.
+
+    `patches` and `kept` are the reference's, in the mean over images.
+    `kept_set_overlap` is the mean over all images of |A∩B|/|A∪B|, on positions in the image. `differing_images`
+    kept another set here; `flipped_images` did so here first, and their largest margin is given.
+    """
+
+    layer: int
+    patches: float
+    kept: float
+    kept_set_overlap: float
+    differing_images: int
+    flipped_images: int
+    largest_flip_margin: float | None
+
+
+@dataclass(frozen=True)
+class ParityReport:
+    """Whether a shipped model is its reference; true where every check passed.
+
+    Arithmetic error: `max_abs_logit_diff` is over the images that keep the same patches on both sides,
+    `max_abs_logit_diff_forced` over all images with the reference's patches forced on the shipped model.
+    Decision error: the kept sets, and how far from the cut (`margin`, in log fused score; under a-STAR a share of
+    the mass) an image's first different patches lie. `logit_diff_needed_per_std` is the tolerance that would have
+    been enough. None stands where there was nothing to measure: no pruning, no flip, or no image without one.
+    """
+
+    reference: str
+    shipped: str
+    images: int
+    finite_images: int
+    tolerance: Tolerance
+    logit_std: float
+    max_abs_logit_diff_allowed: float
+    max_abs_logit_diff: float | None
+    max_abs_logit_diff_forced: float | None
+    max_abs_logit_diff_tracing: float | None
+    logit_diff_needed_per_std: float | None
+    kept_set_overlap: float | None
+    flipped_images: int
+    largest_flip_margin: float | None
+    first_differing_layer: int | None
+    layers: tuple[LayerParity, ...]
+    top1_agreement: float | None
+    top5_agreement: float | None
+    top1_agreement_all: float | None
+    top5_agreement_all: float | None
+    checks: tuple[Check, ...]
+    passed: bool
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+
+def explain(report: ParityReport) -> list[str]:
+    """The report in lines for people: the result, the two kinds of error apart, then every check."""
+    result = "PASSED" if report.passed else "FAILED"
+    lines = [
+        f"{result}: {report.shipped} against {report.reference}, {report.images} images",
+        f"arithmetic: max |Δlogit| {_number(report.max_abs_logit_diff)} without a flip"
+        f"{_forced(report)}, logit std {report.logit_std:.3g}, {_number(report.logit_diff_needed_per_std)} std "
+        f"would have been enough",
+    ]
+    if report.layers:
+        lines.append(f"decisions: {_decisions(report)}")
+    lines += [_line(check) for check in report.checks]
+    return lines
+
+
+def _forced(report: ParityReport) -> str:
+    return f", {_number(report.max_abs_logit_diff_forced)} with forced indices" if report.layers else ""
+
+
+def _decisions(report: ParityReport) -> str:
+    overlap = f"kept-set overlap {report.kept_set_overlap:.6f}"
+    if report.first_differing_layer is None:
+        return f"{overlap}, every image keeps the same patches in every layer"
+    return (
+        f"{overlap}, {report.flipped_images} of {report.images} images flip, the first at layer "
+        f"{report.first_differing_layer}, largest margin {_number(report.largest_flip_margin)}"
+    )
+
+
+def _line(check: Check) -> str:
+    mark = "pass" if check.passed else "FAIL"
+    detail = f" ({check.detail})" if check.detail else ""
+    return f"{mark} {check.name}: {_number(check.measured)} {check.relation} {check.allowed:.3g}{detail}"
+
+
+def _number(value: float | None) -> str:
+    return "nothing measured" if value is None else f"{value:.3g}"

@@ -1,0 +1,85 @@
+"""Throughput against multiply-adds, drawn: what pruning saves, and what of it arrives."""
+
+import base64
+from io import BytesIO
+from typing import Any
+
+import matplotlib.style
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from exporter.evaluation.benchmark.points import Point, RhoSweep
+
+__all__ = ["png_address", "throughput_chart"]
+
+DENSE_COLOUR, PRUNED_COLOUR, PROMISE_COLOUR = "#1c2330", "#2f6fb5", "#9aa5b8"
+
+
+def throughput_chart(sweep: RhoSweep, model: str) -> bytes:
+    """A PNG: images a second over GMACs an image, a bar from quartile to quartile, and the curve of efficiency 1.
+
+    The same sweep gives the same bytes on one version of matplotlib; the settings of the user's are not read.
+    """
+    with matplotlib.style.context("default"):
+        figure = Figure(figsize=(7.2, 4.4), dpi=150, layout="constrained")
+        axes = figure.subplots()
+        _draw_promise(axes, sweep)
+        _draw_measured(axes, sweep)
+        axes.set_title(f"{model}, batch {sweep.batch}", loc="left", fontsize=11)
+        axes.set_xlabel("GMACs an image, scoring included")
+        axes.set_ylabel("images a second")
+        axes.set_ylim(bottom=0)
+        axes.grid(color="#e6e9ef", linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, fontsize=9)
+        content = BytesIO()
+        # matplotlib would write its version into the file.
+        figure.savefig(content, format="png", metadata={"Software": None})
+    return content.getvalue()
+
+
+def png_address(content: bytes) -> str:
+    """A PNG as the address of an image within a page."""
+    return "data:image/png;base64," + base64.b64encode(content).decode("ascii")
+
+
+def _draw_promise(axes: Axes, sweep: RhoSweep) -> None:
+    """Where every multiply-add saved would be time saved."""
+    least = min([point.gmacs for point in sweep.points], default=sweep.dense_gmacs)
+    gmacs = np.linspace(least, sweep.dense_gmacs, 100)
+    promised = sweep.dense.images_per_s * sweep.dense_gmacs / gmacs
+    axes.plot(
+        gmacs, promised, "--", color=PROMISE_COLOUR, linewidth=1.2, label="what the MACs promise, E = 1"
+    )
+
+
+def _draw_measured(axes: Axes, sweep: RhoSweep) -> None:
+    points = sorted(sweep.points, key=lambda point: point.gmacs)
+    x = [point.gmacs for point in points]
+    y = [point.throughput.images_per_s for point in points]
+    bars = np.array([_bar(point) for point in points]).reshape(-1, 2).T
+    style: dict[str, Any] = {"color": PRUNED_COLOUR, "marker": "o", "markersize": 4.5, "linewidth": 1.4}
+    axes.errorbar(x, y, yerr=bars, label="pruned, by rho", capsize=2.5, **style)
+    for point in points:
+        axes.annotate(
+            f"{point.rho:.4g}" if point.rho is not None else "rates",
+            (point.gmacs, point.throughput.images_per_s),
+            textcoords="offset points",
+            xytext=(-5, -4),
+            ha="right",
+            va="top",
+            fontsize=8,
+            color=PRUNED_COLOUR,
+        )
+    axes.plot(
+        sweep.dense_gmacs, sweep.dense.images_per_s, "s", color=DENSE_COLOUR, markersize=6, label="dense"
+    )
+
+
+def _bar(point: Point) -> tuple[float, float]:
+    """Below and above the median, in images a second: the slow quartile is below."""
+    fast_ms, slow_ms = point.throughput.quartiles_ms
+    median, batch = point.throughput.images_per_s, point.throughput.batch
+    return max(median - batch / slow_ms * 1e3, 0.0), max(batch / fast_ms * 1e3 - median, 0.0)

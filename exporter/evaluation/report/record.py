@@ -1,0 +1,61 @@
+"""The record that a compilation leaves, `report.json`."""
+
+from dataclasses import dataclass
+
+from exporter.evaluation.accuracy import Accuracy
+from exporter.evaluation.benchmark import Comparison, Hardware, Throughput
+from exporter.evaluation.benchmark.points import RhoSweep
+from exporter.evaluation.parity import ParityReport
+from exporter.records import Pair, Schedule
+from exporter.schedule.usage import PatchUse
+
+__all__ = ["Gmacs", "Report"]
+
+
+@dataclass(frozen=True)
+class Gmacs:
+    """10⁹ multiply-adds an image; `pruned` holds `scoring`."""
+
+    dense: float
+    pruned: float
+    scoring: float
+
+    @property
+    def saved(self) -> float:
+        """Share of the dense model's multiply-adds that pruning saves."""
+        return 1.0 - self.pruned / self.dense
+
+
+@dataclass(frozen=True)
+class Report:
+    """A compilation. `accuracy` is None without labels, times and `sweep` are None where none were measured.
+
+    `gmacs` of an a-STAR model are useful ones in the mean over images; `use` is how many patches they kept, None
+    under STAR.
+
+    `passed` says whether both lowered models are their PyTorch references; `speedup` and `efficiency` are those of
+    `comparison`, at `batch` images a run.
+    """
+
+    model: str
+    method: str
+    rho: float | None
+    target: str
+    files: dict[str, str]
+    schedule: Schedule
+    gmacs: Gmacs
+    parity: ParityReport
+    dense_parity: ParityReport
+    accuracy: Pair[Accuracy] | None
+    throughput: Pair[Throughput] | None
+    comparison: Comparison | None
+    use: PatchUse | None
+    passed: bool
+    speedup: float | None
+    efficiency: float | None
+    batch: int
+    calibration_images: int
+    skipped_images: int
+    versions: dict[str, str]
+    hardware: Hardware
+    sweep: RhoSweep | None = None

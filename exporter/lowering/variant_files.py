@@ -1,0 +1,66 @@
+"""The instrumented variants of a shipped model as files beside it; their weights are the shipped file's.
+
+ONNX lets an initializer lie at an offset of another file. A variant names places in the shipped model, so that no
+weight is written twice, no variant can have weights of its own, and every runtime that opens ONNX files opens it.
+"""
+
+from pathlib import Path
+from typing import TypeAlias
+
+import onnx
+
+from exporter.lowering.pipeline import save_onnx
+from exporter.lowering.variants import forced_variant, tracing_variant
+from exporter.tensor_names import VARIANTS, keep_layers, variant_path
+
+__all__ = ["save_variants"]
+
+# Where a tensor lies in a file: offset and length in bytes.
+Place: TypeAlias = tuple[int, int]
+
+# Smaller tensors stay in the variant: among them are shapes, which runtimes read before they open other files.
+LEAST_BYTES = 1024
+
+
+def save_variants(model: onnx.ModelProto, path: Path) -> dict[str, str]:
+    """Write both variants of the model that lies at `path`; their file names by role, none for a dense model.
+
+    Raises:
+        OutputError: The place cannot be written.
+    """
+    if not keep_layers(name for node in model.graph.node for name in node.output):
+        return {}
+    places = _places(model, path.read_bytes())
+    names = {}
+    for role, make in zip(VARIANTS, (tracing_variant, forced_variant), strict=True):
+        variant = make(model)
+        del variant.metadata_props[:]
+        variant.metadata_props.extend(model.metadata_props)
+        for tensor in variant.graph.initializer:
+            _point(tensor, path.name, places)
+        save_onnx(variant, variant_path(path, role))
+        names[role] = variant_path(path, role).name
+    return names
+
+
+def _places(model: onnx.ModelProto, content: bytes) -> dict[str, tuple[Place, bytes]]:
+    """Where the file holds the bytes of each large initializer; they stand in the model's order."""
+    found, start = {}, 0
+    for tensor in model.graph.initializer:
+        size = len(tensor.raw_data)
+        if size >= LEAST_BYTES:
+            start = content.index(tensor.raw_data, start)
+            found[tensor.name] = (start, size), tensor.raw_data
+            start += size
+    return found
+
+
+def _point(tensor: onnx.TensorProto, file: str, places: dict[str, tuple[Place, bytes]]) -> None:
+    """Replace a tensor's bytes by where the shipped file holds the same ones."""
+    place, raw = places.get(tensor.name, ((0, 0), b""))
+    if not raw or raw != tensor.raw_data:
+        return
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", file), ("offset", str(place[0])), ("length", str(place[1]))):
+        tensor.external_data.add(key=key, value=value)

@@ -1,0 +1,84 @@
+"""Variants of a shipped model, made from its own graph: its decisions are judged by them, and what they cost.
+
+The first two are the same graph but for what goes in and out, so what they show is what is shipped: survivors as
+patches in ascending position, which a graph that ranks tokens is translated from and to.
+"""
+
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+
+from exporter.errors import ArtefactError
+from exporter.lowering.metadata import facts_of
+from exporter.lowering.passes.slice_selection import slice_selection
+from exporter.lowering.ranked_tokens import patches_for_tokens, patches_from_tokens
+from exporter.tensor_names import count_name, keep_layers, keep_name
+
+__all__ = ["forced_variant", "selection_nodes", "sliced_variant", "tracing_variant"]
+
+
+def tracing_variant(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the survivors of each pruning layer, `keep_NN` [batch, k] int64, as further outputs.
+
+    Under a-STAR also `count_NN` [batch] int64: how many of a row are survivors.
+
+    Raises:
+        ArtefactError: The model has no such layer, or is none of ours.
+    """
+    graph = _opened(model)
+    patches_from_tokens(graph, facts_of(model))
+    graph.outputs += _decisions(graph)
+    return gs.export_onnx(graph)
+
+
+def forced_variant(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with `keep_NN`, and a-STAR's `count_NN`, as inputs in the place of its own decisions.
+
+    Raises:
+        ArtefactError: The model has no pruning layer, or is none of ours.
+    """
+    graph = _opened(model)
+    patches_for_tokens(graph, facts_of(model))
+    for decision in _decisions(graph):
+        decision.inputs.clear()
+        graph.inputs.append(decision)
+    graph.cleanup().toposort()
+    return gs.export_onnx(graph)
+
+
+def sliced_variant(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with every retention replaced by a plain slice to the same count; nothing scores patches any more.
+
+    Its answers mean nothing. Its time is what the token counts cost, without the choice.
+
+    Raises:
+        ArtefactError: The model has no pruning layer, or one that is not as lowering leaves it.
+    """
+    graph = _opened(model)
+    slice_selection(graph, facts_of(model))
+    graph.cleanup().toposort()
+    return gs.export_onnx(graph)
+
+
+def selection_nodes(model: onnx.ModelProto, sliced: onnx.ModelProto) -> frozenset[str]:
+    """Names of the nodes that choose and move patches: those that the sliced variant does without."""
+    before, after = ({node.name for node in each.graph.node} for each in (model, sliced))
+    return frozenset(before - after)
+
+
+def _opened(model: onnx.ModelProto) -> gs.Graph:
+    graph = gs.import_onnx(model)
+    if not keep_layers(graph.tensors()):
+        raise ArtefactError(graph.name, "a model without pruning layers", "one that star-export pruned")
+    return graph
+
+
+def _decisions(graph: gs.Graph) -> list[gs.Variable]:
+    tensors = graph.tensors()
+    layers = keep_layers(tensors)
+    keeps, counts = ([tensors.get(name(layer)) for layer in layers] for name in (keep_name, count_name))
+    for keep, count, layer in zip(keeps, counts, layers, strict=True):
+        if count is not None:
+            keep.to_variable(np.int64, ["batch", f"kept_{layer:02d}"])
+            count.to_variable(np.int64, ["batch"])
+    return keeps + [count for count in counts if count is not None]

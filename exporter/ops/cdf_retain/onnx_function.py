@@ -1,0 +1,120 @@
+"""CdfRetain as an ONNX local function: a runtime without a kernel for it runs this body of standard operators.
+
+The node itself, domain `star`, carries the names under which TensorRT looks for a plugin in its place.
+"""
+
+import numpy as np
+import onnx
+from onnx import parser
+
+from exporter.ops.cdf_retain.reference import EXACT_SUM
+from exporter.ops.keep_count import ROUNDING_GUARD
+
+__all__ = [
+    "CDF_RETAIN",
+    "CDF_RETAIN_PADDED",
+    "DOMAIN",
+    "PLUGIN_ATTRIBUTES",
+    "cdf_retain_function",
+    "cdf_retain_padded_function",
+]
+
+DOMAIN, CDF_RETAIN, CDF_RETAIN_PADDED = "star", "CdfRetain", "CdfRetainPadded"
+
+PLUGIN_ATTRIBUTES = {"plugin_version": "1", "plugin_namespace": "star"}
+
+# Numbers of float32 that a text must not round: the largest and the least normal one.
+LARGEST, LEAST = (repr(float(x)) for x in (np.finfo(np.float32).max, np.finfo(np.float32).tiny))
+
+TAKES = "(score, valid_count) =>"
+
+# A mass of 1 lifts the threshold above every sum: 2²⁵ · ⌊mass⌋ + 1. Any other leaves the 1, which a sum of units
+# that is not 0 never falls below, and with which a row of zeros keeps all that rule 5 of the reference allows.
+BODY = f"""
+   zero = Constant <value_float: float = 0.0> ()
+   one = Constant <value_float: float = 1.0> ()
+   largest_float = Constant <value_float: float = {LARGEST}> ()
+   least_float = Constant <value_float: float = {LEAST}> ()
+   exact_sum = Constant <value_float: float = {float(EXACT_SUM)}> ()
+   beyond = Constant <value_float: float = {float(2 * EXACT_SUM)}> ()
+   guard = Constant <value_float: float = {float(ROUNDING_GUARD)!r}> ()
+   first = Constant <value_ints: ints = [0]> ()
+   second = Constant <value_ints: ints = [1]> ()
+   no_axes = Constant <value_ints: ints = [-1]> ()
+   start = Constant <value_int: int = 0> ()
+   step = Constant <value_int: int = 1> ()
+   axis = Constant <value_int: int = 1> ()
+
+   patches = Shape <start: int = 1, end: int = 2> (score)
+   stop = Squeeze (patches)
+   numbers = Range (start, stop, step)
+   slots = Cast <to: int = 1> (numbers)
+   valid_float = Cast <to: int = 1> (valid_count)
+   valid = Unsqueeze (valid_float, second)
+
+   is_live = Less (slots, valid)
+   is_positive = Greater (score, zero)
+   counts = And (is_live, is_positive)
+   finite = Min (score, largest_float)
+   usable = Where (counts, finite, zero)
+   ranked, order = TopK <axis: int = 1> (usable, patches)
+
+   unit_share = Div (exact_sum, valid)
+   unit = Floor (unit_share)
+   top = Slice (ranked, first, second, second)
+   divisor = Max (top, least_float)
+   share = Div (ranked, divisor)
+   scaled = Mul (share, unit)
+   units = Floor (scaled)
+   reached = CumSum (units, axis)
+   before = Sub (reached, units)
+   total = ReduceSum (units, second)
+
+   whole = Floor (mass)
+   lift = Mul (whole, beyond)
+   floor = Add (lift, one)
+   target = Mul (mass, total)
+   threshold = Max (target, floor)
+   within = Less (before, threshold)
+   product = Mul (mass, valid)
+   guarded = Sub (product, guard)
+   most = Max (guarded, one)
+   allowed = Less (slots, most)
+   kept = And (within, allowed)
+
+   kept_number = Cast <to: int = 7> (kept)
+   keep_count = ReduceSum <keepdims: int = 0> (kept_number, second)
+   survivors = Where (kept, order, patches)
+"""
+
+ENDING = """
+   width = ReduceMax <keepdims: int = 0> (keep_count)
+   size = Reshape (width, no_axes)
+   ascending, rank = TopK <axis: int = 1, largest: int = 0> (survivors, size)
+   keep_index = Mod (ascending, patches)
+"""
+
+PADDED_ENDING = """
+   size = Constant <value_ints: ints = @width> ()
+   ascending, rank = TopK <axis: int = 1, largest: int = 0> (survivors, size)
+   keep_index = Mod (ascending, patches)
+"""
+
+
+def cdf_retain_function(opset: int) -> onnx.FunctionProto:
+    """The function of the operator's name, for a model of this opset (20 or later)."""
+    return _function(f"{CDF_RETAIN} <mass> {TAKES} (keep_index, keep_count, width)", ENDING, opset)
+
+
+def cdf_retain_padded_function(opset: int) -> onnx.FunctionProto:
+    """The same with a width of its own, a list of one number, that no count exceeds."""
+    return _function(
+        f"{CDF_RETAIN_PADDED} <mass, width> {TAKES} (keep_index, keep_count)", PADDED_ENDING, opset
+    )
+
+
+def _function(signature: str, ending: str, opset: int) -> onnx.FunctionProto:
+    mass = "mass = Constant <value_float: float = @mass> ()"
+    return parser.parse_function(
+        f'<opset_import: ["": {opset}], domain: "{DOMAIN}"> {signature} {{ {mass} {BODY} {ending} }}'
+    )

@@ -1,0 +1,163 @@
+"""ONNX Runtime behind the `Runner` interface, on the execution providers that were asked for."""
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from exporter.errors import ArtefactError, MissingDependencyError, UserError
+from exporter.runtimes.base import Feed, Runner, TensorInfo
+
+__all__ = ["OnnxRuntimeRunner"]
+
+_CPU = "CPUExecutionProvider"
+
+# What brings a provider that a build of ONNX Runtime lacks.
+_PACKAGES = {
+    "CUDAExecutionProvider": "pip install 'star-export[onnxruntime-gpu]', CUDA and cuDNN",
+    "TensorrtExecutionProvider": "pip install 'star-export[onnxruntime-gpu]', CUDA and TensorRT",
+    "OpenVINOExecutionProvider": "pip install onnxruntime-openvino",
+}
+
+_DTYPES = {
+    "tensor(float)": "float32",
+    "tensor(float16)": "float16",
+    "tensor(double)": "float64",
+    "tensor(uint8)": "uint8",
+    "tensor(int8)": "int8",
+    "tensor(int32)": "int32",
+    "tensor(int64)": "int64",
+    "tensor(bool)": "bool",
+}
+
+# ONNX Runtime's exceptions share no base class but Exception.
+_ERRORS = (
+    "EPFail",
+    "Fail",
+    "InvalidArgument",
+    "InvalidGraph",
+    "InvalidProtobuf",
+    "NoSuchFile",
+    "NotImplemented",
+    "RuntimeException",
+)
+
+
+class OnnxRuntimeRunner(Runner):
+    """An ONNX model, from a file or from memory; the session lives as long as the `with`."""
+
+    def __init__(
+        self,
+        model: Path | bytes,
+        *,
+        name: str = "",
+        providers: Sequence[str] = (_CPU,),
+        threads: int = 0,
+        tf32: bool = False,
+        profile_prefix: Path | None = None,
+    ) -> None:
+        """Name the model; it is read when the runner is entered.
+
+        Args:
+            model: A file, or the bytes of one that keeps its weights inside.
+            name: What errors and reports call it; the file's name where it is empty.
+            providers: Execution providers by ONNX Runtime's names, the preferred one first.
+            threads: CPU threads within an operator; 0 leaves it to ONNX Runtime, one a physical core.
+            tf32: Let CUDA compute fp32 products in TF32, which has 10 bits of mantissa.
+            profile_prefix: Where the session keeps a profile, which costs time; see `end_profiling`.
+        """
+        self._source = str(model) if isinstance(model, Path) else name or "an ONNX model in memory"
+        super().__init__(name or (model.name if isinstance(model, Path) else "onnxruntime"))
+        self._model, self._providers, self._threads = model, tuple(providers), threads
+        self._profile_prefix, self._tf32 = profile_prefix, tf32
+        self._session: Any = None
+        self._errors: tuple[type[Exception], ...] = ()
+
+    def metadata(self) -> dict[str, str]:
+        """The custom metadata that the model carries."""
+        self._require_active("read")
+        return dict(self._session.get_modelmeta().custom_metadata_map)
+
+    def end_profiling(self) -> Path:
+        """Close the profile that `profile_prefix` asked for; the JSON file it is in."""
+        self._require_active("read")
+        return Path(self._session.end_profiling())
+
+    def _activate(self) -> None:
+        runtime = _import_onnxruntime()
+        state = runtime.capi.onnxruntime_pybind11_state
+        self._errors = tuple(getattr(state, error) for error in _ERRORS)
+        _check_available(self._providers, runtime.get_available_providers())
+        model = str(self._model) if isinstance(self._model, Path) else self._model
+        options = _options(runtime, self._threads)
+        if self._profile_prefix is not None:
+            options.enable_profiling, options.profile_file_prefix = True, str(self._profile_prefix)
+        try:
+            # Without fallback: a provider that fails must not become another one between two runs.
+            session = runtime.InferenceSession(
+                model, options, providers=_told(self._providers, self._tf32), enable_fallback=0
+            )
+        except self._errors as error:
+            raise ArtefactError(self._source, _reason(error), "an ONNX model that loads") from None
+        # A provider whose libraries do not load is dropped by ONNX Runtime with no more than a log line.
+        _check_available(self._providers, session.get_providers())
+        self._inputs = tuple(self._info(tensor) for tensor in session.get_inputs())
+        self._outputs = tuple(self._info(tensor) for tensor in session.get_outputs())
+        self._session = session
+
+    def _deactivate(self) -> None:
+        self._session = None
+
+    def _run(self, feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
+        names = [info.name for info in self._outputs]
+        try:
+            return dict(zip(names, self._session.run(names, dict(feed)), strict=True))
+        except self._errors as error:
+            raise ArtefactError(self._source, _reason(error), "a model that takes these inputs") from None
+
+    def _info(self, tensor: Any) -> TensorInfo:
+        if tensor.type not in _DTYPES:
+            got = f"{tensor.name} of type {tensor.type}"
+            raise ArtefactError(self._source, got, f"one of {', '.join(_DTYPES)}")
+        shape = tuple(size if isinstance(size, int) else size or "" for size in tensor.shape)
+        return TensorInfo(tensor.name, shape, _DTYPES[tensor.type])
+
+
+def _import_onnxruntime() -> Any:
+    try:
+        return importlib.import_module("onnxruntime")
+    except ImportError:
+        raise MissingDependencyError("onnxruntime", "onnxruntime") from None
+
+
+def _options(runtime: Any, threads: int) -> Any:
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
+    options.use_deterministic_compute = True
+    options.log_severity_level = 3  # errors; what they say is in the exception
+    # Threads that spin after a run would take their time from the next runner of an interleaved benchmark.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    return options
+
+
+def _told(providers: Sequence[str], tf32: bool) -> list[str | tuple[str, dict[str, str]]]:
+    """The providers with their options: CUDA's has TF32 on, and fp32 means fp32 unless it is asked for."""
+    options = {"CUDAExecutionProvider": {"use_tf32": str(int(tf32))}}
+    return [(each, options[each]) if each in options else each for each in providers]
+
+
+def _check_available(asked: Sequence[str], available: Sequence[str]) -> None:
+    for provider in asked:
+        if provider not in available:
+            got = f"ONNX Runtime with {', '.join(available)}"
+            raise UserError(provider, got, "a build and drivers that have it", _PACKAGES.get(provider, ""))
+
+
+def _reason(error: Exception) -> str:
+    """ONNX Runtime's own words in one line, without the two codes before them."""
+    text = " ".join(str(error).split())
+    return text.split(" : ", maxsplit=2)[-1]

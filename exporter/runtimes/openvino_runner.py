@@ -1,0 +1,121 @@
+"""OpenVINO behind the `Runner` interface, on the CPU, in the precision that was asked for or not at all."""
+
+import importlib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from exporter.errors import ArtefactError, MissingDependencyError, UserError
+from exporter.runtimes.base import Feed, Runner, TensorInfo
+
+__all__ = ["PRECISIONS", "OpenVinoRunner", "openvino_precisions"]
+
+_DEVICE = "CPU"
+
+# The precision of what the file leaves in fp32, by OpenVINO's own name; INT8 is in the file.
+PRECISIONS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}
+
+
+class OpenVinoRunner(Runner):
+    """An ONNX model, from a file or from memory; compiled as long as the `with` lasts.
+
+    OpenVINO takes a precision for a hint and computes in another one where a CPU lacks it. This runner refuses.
+    """
+
+    def __init__(
+        self, model: Path | bytes, *, name: str = "", precision: str = "fp32", threads: int = 0
+    ) -> None:
+        """Name the model; it is read when the runner is entered.
+
+        Args:
+            model: A file, or the bytes of one that keeps its weights inside.
+            name: What errors and reports call it; the file's name where it is empty.
+            precision: One of PRECISIONS, for what the file has in fp32.
+            threads: CPU threads; 0 leaves it to OpenVINO, one a physical core.
+        """
+        self._source = str(model) if isinstance(model, Path) else name or "an ONNX model in memory"
+        super().__init__(name or (model.name if isinstance(model, Path) else "openvino"))
+        if precision not in PRECISIONS:
+            raise UserError(f"{self.name}: precision", repr(precision), f"one of {', '.join(PRECISIONS)}")
+        self._model, self._precision, self._threads = model, precision, threads
+        self._compiled: Any = None
+        self._request: Any = None
+
+    def executed_precisions(self) -> dict[str, int]:
+        """How many nodes of the compiled graph ran in each precision: what happened, whatever was hinted."""
+        self._require_active("read")
+        nodes = self._compiled.get_runtime_model().get_ops()
+        kinds = (str(node.get_rt_info()["runtimePrecision"].value) for node in nodes)
+        return dict(Counter(kind for kind in kinds if kind != "undefined"))
+
+    def _activate(self) -> None:
+        openvino = _import_openvino()
+        self._check_precision()
+        core = openvino.Core()
+        try:
+            model = core.read_model(self._model)
+            self._compiled = core.compile_model(model, _DEVICE, self._options())
+        except RuntimeError as error:
+            raise ArtefactError(self._source, _reason(error), "an ONNX model that OpenVINO takes") from None
+        self._request = self._compiled.create_infer_request()
+        self._inputs = tuple(_info(port) for port in self._compiled.inputs)
+        self._outputs = tuple(_info(port) for port in self._compiled.outputs)
+
+    def _deactivate(self) -> None:
+        self._compiled = self._request = None
+
+    def _run(self, feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
+        try:
+            results = self._request.infer(dict(feed), share_inputs=True)
+        except RuntimeError as error:
+            raise ArtefactError(self._source, _reason(error), "a model that takes these inputs") from None
+        return {info.name: results[info.name] for info in self._outputs}
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "INFERENCE_PRECISION_HINT": PRECISIONS[self._precision],
+            "EXECUTION_MODE_HINT": "PERFORMANCE",
+            "PERFORMANCE_HINT": "LATENCY",  # one request at a time, on all threads
+            "NUM_STREAMS": 1,
+            **({"INFERENCE_NUM_THREADS": self._threads} if self._threads else {}),
+        }
+
+    def _check_precision(self) -> None:
+        has = openvino_precisions()
+        if self._precision not in has:
+            got = f"a CPU with {', '.join(has)}"
+            raise UserError(f"{self.name}: {self._precision}", got, f"one that computes in {self._precision}")
+
+
+def openvino_precisions() -> tuple[str, ...]:
+    """What this CPU computes in, as far as OpenVINO uses it.
+
+    Raises:
+        MissingDependencyError: OpenVINO is not installed.
+    """
+    has = _import_openvino().Core().get_property(_DEVICE, "OPTIMIZATION_CAPABILITIES")
+    return tuple(name for name in (*PRECISIONS, "int8") if name.upper() in has)
+
+
+def _import_openvino() -> Any:
+    try:
+        return importlib.import_module("openvino")
+    except ImportError:
+        raise MissingDependencyError("openvino", "openvino") from None
+
+
+def _info(port: Any) -> TensorInfo:
+    """A dynamic size has no name in OpenVINO: the first one is the batch, as lowering has it."""
+    shape = tuple(
+        ("batch" if axis == 0 else "") if size.is_dynamic else size.get_length()
+        for axis, size in enumerate(port.get_partial_shape())
+    )
+    return TensorInfo(port.get_any_name(), shape, np.dtype(port.get_element_type().to_dtype()).name)
+
+
+def _reason(error: Exception) -> str:
+    """The last words of OpenVINO's trace of checks, in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

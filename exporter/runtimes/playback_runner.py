@@ -1,0 +1,90 @@
+"""PyTorch's recorded answers (`reference.npz`) behind the `Runner` interface: for machines without PyTorch."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from exporter.errors import ParityError
+from exporter.runtimes.base import Feed, Runner, TensorInfo
+from exporter.tensor_names import IMAGES, LOGITS, count_name, keep_layers, keep_name, score_name
+
+__all__ = ["DENSE_LOGITS", "PlaybackRunner"]
+
+DENSE_LOGITS = f"dense_{LOGITS}"
+
+Array = np.ndarray[Any, Any]
+
+
+class PlaybackRunner(Runner):
+    """Answers for the images it has seen, in any order and any batch."""
+
+    def __init__(self, reference: Mapping[str, Array], *, dense: bool = False, name: str = "PyTorch") -> None:
+        """Sort out what was recorded.
+
+        Args:
+            reference: What `deployment.folder.save_reference` wrote; one row an image in every array.
+            dense: Whether to answer for the unpruned model.
+            name: What errors and reports call it.
+
+        Raises:
+            ParityError: An answer is missing, or is not there for every image.
+        """
+        super().__init__(name)
+        self._answers = _answers(reference, dense)
+        self._images = _info(IMAGES, reference[IMAGES], adaptive=False)
+        adaptive = any(
+            answer == count_name(layer) for answer in self._answers for layer in keep_layers(reference)
+        )
+        self._outputs = tuple(_info(name, array, adaptive) for name, array in self._answers.items())
+        self._rows = {_key(image): row for row, image in enumerate(reference[IMAGES])}
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """The images, as the models take them."""
+        return (self._images,)
+
+    @property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """What was recorded of them; sizes that follow the images have no name."""
+        return self._outputs
+
+    def _activate(self) -> None:
+        """Everything is in memory already."""
+
+    def _deactivate(self) -> None:
+        """The arrays belong to the caller."""
+
+    def _run(self, feed: Feed) -> dict[str, Array]:
+        rows = [self._rows.get(_key(image), -1) for image in feed[IMAGES]]
+        if min(rows) < 0:
+            raise ParityError(f"{self.name}: {IMAGES}", "one that was not recorded", "those of the reference")
+        return {name: array[rows] for name, array in self._answers.items()}
+
+
+def _answers(reference: Mapping[str, Array], dense: bool) -> dict[str, Array]:
+    if dense:
+        wanted = {LOGITS: DENSE_LOGITS}
+    else:
+        layers = keep_layers(reference)
+        needed = [LOGITS, *(name(layer) for layer in layers for name in (keep_name, score_name))]
+        counts = [count_name(layer) for layer in layers if count_name(layer) in reference]
+        wanted = {name: name for name in (*needed, *counts)}
+    images = len(reference[IMAGES])
+    for name in wanted.values():
+        rows = len(reference[name]) if name in reference else 0
+        if rows != images:
+            got = f"{name} of {rows} images"
+            raise ParityError("the reference", got, f"of all {images}", "compile the folder anew")
+    return {name: reference[source] for name, source in wanted.items()}
+
+
+def _info(name: str, array: Array, adaptive: bool) -> TensorInfo:
+    free = adaptive and name != LOGITS
+    sizes: tuple[int | str, ...] = tuple("" if free else size for size in array.shape[1:])
+    return TensorInfo(name, ("batch", *sizes), str(array.dtype))
+
+
+def _key(image: Array) -> bytes:
+    return hashlib.sha256(np.ascontiguousarray(image).tobytes()).digest()

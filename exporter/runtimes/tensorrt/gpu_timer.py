@@ -1,0 +1,177 @@
+"""An engine timed on the GPU itself: events around the replays of a CUDA graph, copies and compute apart."""
+
+import ctypes
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from exporter.errors import UserError
+from exporter.runtimes.tensorrt.cuda import Cuda
+from exporter.runtimes.tensorrt.loading import LoadedEngine
+from exporter.runtimes.tensorrt.manifest import profile_for
+
+__all__ = ["GpuTimer", "RunTimes"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class RunTimes:
+    """Runs of one engine, in milliseconds each: images to the GPU, compute, answers to the host.
+
+    `cuda_graph` says whether the kernels were launched as one graph.
+    """
+
+    copy_in_ms: tuple[float, ...]
+    compute_ms: tuple[float, ...]
+    copy_out_ms: tuple[float, ...]
+    cuda_graph: bool
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """A tensor's two places, the host's not pageable, and its bytes."""
+
+    host: Any
+    device: Any
+    size: int
+
+
+class GpuTimer:
+    """An engine at one batch with its memory and its graph, between `with` and its end."""
+
+    def __init__(self, loaded: LoadedEngine, feed: Mapping[str, Array], batch: int, cuda: Cuda) -> None:
+        """Nothing is allocated yet.
+
+        Args:
+            loaded: The engine.
+            feed: One array for each of its inputs.
+            batch: Images in the feed.
+            cuda: CUDA's runtime.
+        """
+        self._loaded, self._feed, self._batch, self._cuda = loaded, feed, batch, cuda
+        self._stack = ExitStack()
+        self._stream: Any = None
+        self._context: Any = None
+        self._graph: Any = None
+        self._in: tuple[_Copy, ...] = ()
+        self._out: tuple[_Copy, ...] = ()
+
+    def __enter__(self) -> "GpuTimer":
+        with ExitStack() as stack:
+            self._stack = stack
+            self._stream = self._made("cudaStreamCreate", "cudaStreamDestroy")
+            self._context = self._ready_context()
+            self._in = tuple(self._input(name) for name in self._loaded.tensors("INPUT"))
+            self._out = tuple(self._output(name) for name in self._loaded.tensors("OUTPUT"))
+            self._copy(self._in, "cudaMemcpyHostToDevice")
+            # What a first run sets up must not be part of the graph.
+            self._need(self._enqueue(), "a first run")
+            self._wait()
+            self._graph = self._captured()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+        self._context = self._graph = None
+
+    def turn(self, runs: int) -> RunTimes:
+        """Some runs, all queued at once: the GPU never waits for Python, but where there is no graph."""
+        cuda, marks = self._cuda, []
+        with ExitStack() as stack:
+            for _ in range(runs):
+                events = [cuda.call("cudaEventCreate") for _ in range(4)]
+                for event in events:
+                    stack.callback(cuda.call, "cudaEventDestroy", event)
+                marks.append(events)
+            for before, copied, ran, done in marks:
+                self._mark(before)
+                self._copy(self._in, "cudaMemcpyHostToDevice")
+                self._mark(copied)
+                self._launch()
+                self._mark(ran)
+                self._copy(self._out, "cudaMemcpyDeviceToHost")
+                self._mark(done)
+            self._wait()
+            copied_in, computed, copied_out = (
+                tuple(float(cuda.call("cudaEventElapsedTime", each[part], each[part + 1])) for each in marks)
+                for part in range(3)
+            )
+            return RunTimes(copied_in, computed, copied_out, self._graph is not None)
+
+    def _ready_context(self) -> Any:
+        context = self._loaded.engine.create_execution_context()
+        self._need(context is not None, "a context")
+        profile = profile_for(self._loaded.manifest, self._batch, self._loaded.name)
+        self._need(context.set_optimization_profile_async(profile, int(self._stream)), f"profile {profile}")
+        self._wait()
+        return context
+
+    def _input(self, name: str) -> _Copy:
+        array = np.ascontiguousarray(self._feed[name])
+        self._need(self._context.set_input_shape(name, array.shape), f"{name} of {list(array.shape)}")
+        place = self._place(name, array.nbytes)
+        ctypes.memmove(int(place.host), array.ctypes.data, array.nbytes)
+        return place
+
+    def _output(self, name: str) -> _Copy:
+        """As large as it can be: a size may follow the images."""
+        return self._place(name, self._context.get_max_output_size(name))
+
+    def _place(self, name: str, size: int) -> _Copy:
+        host = self._made("cudaMallocHost", "cudaFreeHost", size)
+        device = self._made("cudaMalloc", "cudaFree", size)
+        self._need(self._context.set_tensor_address(name, int(device)), f"a place for {name}")
+        return _Copy(host, device, size)
+
+    def _captured(self) -> Any:
+        """The run as a graph; None where the engine waits for the GPU on its way: sizes may follow the images."""
+        cuda, mode = self._cuda, self._cuda.runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
+        cuda.call("cudaStreamBeginCapture", self._stream, mode)
+        queued = self._enqueue()
+        status, graph = cuda.runtime.cudaStreamEndCapture(self._stream)
+        if not queued or status != cuda.runtime.cudaError_t.cudaSuccess:
+            cuda.succeeds("cudaGetLastError")  # which forgets it
+            return None
+        try:
+            return self._made("cudaGraphInstantiate", "cudaGraphExecDestroy", graph, 0)
+        finally:
+            cuda.call("cudaGraphDestroy", graph)
+
+    def _launch(self) -> None:
+        if self._graph is None:
+            self._need(self._enqueue(), "a run")
+        else:
+            self._cuda.call("cudaGraphLaunch", self._graph, self._stream)
+
+    def _enqueue(self) -> bool:
+        return bool(self._context.execute_async_v3(int(self._stream)))
+
+    def _copy(self, copies: tuple[_Copy, ...], direction: str) -> None:
+        kind = getattr(self._cuda.runtime.cudaMemcpyKind, direction)
+        for each in copies:
+            ends = (each.device, each.host) if direction.endswith("Device") else (each.host, each.device)
+            self._cuda.call("cudaMemcpyAsync", *ends, each.size, kind, self._stream)
+
+    def _mark(self, event: Any) -> None:
+        self._cuda.call("cudaEventRecord", event, self._stream)
+
+    def _wait(self) -> None:
+        self._cuda.call("cudaStreamSynchronize", self._stream)
+
+    def _made(self, make: str, free: str, *arguments: Any) -> Any:
+        """What a call makes, freed at the end."""
+        made = self._cuda.call(make, *arguments)
+        self._stack.callback(self._cuda.call, free, made)
+        return made
+
+    def _need(self, done: object, what: str) -> None:
+        if not done:
+            raise UserError(self._loaded.name, self._loaded.log.last or f"not {what}", f"{what} on the GPU")

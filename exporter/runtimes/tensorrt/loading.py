@@ -1,0 +1,63 @@
+"""An engine from its file into TensorRT, after everything that can be asked of it was asked."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from exporter.errors import ArtefactError
+from exporter.runtimes.tensorrt.machine import this_machine
+from exporter.runtimes.tensorrt.manifest import EngineManifest, check_manifest
+from exporter.runtimes.tensorrt.plugin_library import checked_library
+from exporter.runtimes.tensorrt.tensorrt_api import error_log, import_tensorrt
+
+__all__ = ["LoadedEngine", "load_engine"]
+
+
+@dataclass(frozen=True)
+class LoadedEngine:
+    """TensorRT's module, its engine, the log that its errors go to, and what the engine was built for."""
+
+    name: str
+    trt: Any
+    engine: Any
+    log: Any
+    manifest: EngineManifest
+
+    def tensors(self, mode: str) -> tuple[str, ...]:
+        """The names of its inputs ("INPUT") or outputs ("OUTPUT"), in their order."""
+        names = [self.engine.get_tensor_name(index) for index in range(self.engine.num_io_tensors)]
+        wanted = getattr(self.trt.TensorIOMode, mode)
+        return tuple(name for name in names if self.engine.get_tensor_mode(name) == wanted)
+
+
+def load_engine(engine: Path, onnx: Path, *, plugin: Path | None = None, name: str = "") -> LoadedEngine:
+    """Load an engine that `build` left.
+
+    Args:
+        engine: The engine, its manifest beside it.
+        onnx: The file it was built of.
+        plugin: The CdfRetain library, for an engine that needs it and does not carry it.
+        name: What errors call it; the file's name where it is empty.
+
+    Raises:
+        ArtefactError: It is of another model, machine or TensorRT, or TensorRT does not load it; in its words.
+        UserError: TensorRT or a GPU is missing.
+    """
+    trt, name = import_tensorrt(), name or engine.name
+    library = None if plugin is None else checked_library(plugin, trt.__version__)
+    manifest = check_manifest(engine, onnx, this_machine(trt.__version__), library)
+    log = error_log(trt)
+    trt.init_libnvinfer_plugins(log, "")
+    if manifest.plugin_sha256 and not manifest.plugin_serialised:
+        if library is None:
+            raise ArtefactError(name, "no plugin", "the CdfRetain library", "--plugin FILE")
+        trt.get_plugin_registry().load_library(str(library))
+    runtime = trt.Runtime(log)
+    # An engine that carries a plugin or a runtime carries code; its checksum is the manifest's.
+    runtime.engine_host_code_allowed = manifest.plugin_serialised or manifest.version_compatible
+    loaded = runtime.deserialize_cuda_engine(engine.read_bytes())
+    if loaded is None:
+        raise ArtefactError(
+            str(engine), log.last or "no reason", "an engine that TensorRT loads", "star-export build"
+        )
+    return LoadedEngine(name, trt, loaded, log, manifest)

@@ -1,0 +1,56 @@
+"""This machine as an engine sees it: the GPU, its driver, CUDA, TensorRT."""
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+from exporter.errors import UserError
+from exporter.runtimes.tensorrt.manifest import Built
+
+__all__ = ["this_machine"]
+
+# Of the CUDA driver interface, which is stable: cuda.h.
+_MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
+_NAME_BYTES = 256
+_NO_GPU = "a GPU with NVIDIA's driver"
+
+
+def this_machine(tensorrt: str, device: int = 0) -> Built:
+    """Ask the CUDA driver, which needs no library of CUDA's own.
+
+    TensorRT is not asked: without a GPU its first object ends the process.
+
+    Args:
+        tensorrt: The version of TensorRT that is loaded.
+        device: The GPU's number.
+
+    Raises:
+        UserError: There is no driver or no GPU.
+    """
+    cuda = _driver()
+    handle, version, name = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(_NAME_BYTES)
+    if cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(handle), device):
+        raise UserError("GPU", f"a driver without GPU {device}", _NO_GPU)
+    cuda.cuDeviceGetName(name, _NAME_BYTES, handle)
+    cuda.cuDriverGetVersion(ctypes.byref(version))
+    parts = [ctypes.c_int(), ctypes.c_int()]
+    for part, attribute in zip(parts, (_MAJOR, _MINOR), strict=True):
+        cuda.cuDeviceGetAttribute(ctypes.byref(part), attribute, handle)
+    major, minor = (part.value for part in parts)
+    cuda_version = f"{version.value // 1000}.{version.value % 1000 // 10}"
+    return Built(tensorrt, cuda_version, _driver_version(), name.value.decode(), f"{major}.{minor}")
+
+
+def _driver() -> Any:
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        raise UserError("GPU", "no libcuda.so.1", _NO_GPU) from None
+
+
+def _driver_version() -> str:
+    """What NVIDIA's kernel module says of itself."""
+    try:
+        return Path("/sys/module/nvidia/version").read_text(encoding="utf-8").strip()
+    except OSError:
+        return "unknown"

@@ -1,0 +1,69 @@
+"""The CdfRetain plugin: its source for whoever builds it, and the library, checked or refused in one line."""
+
+import ctypes
+import shutil
+from pathlib import Path
+
+from exporter.bundled import PLUGIN_SOURCE
+from exporter.errors import ArtefactError, OutputError, UserError
+from exporter.runtimes.tensorrt.tensorrt_api import major_version
+
+__all__ = ["LIBRARY", "build_command", "checked_library", "write_source"]
+
+LIBRARY = "libcdf_retain_plugin.so"
+
+# TensorRT's two, by which it loads the library, and ours, which says whose headers it was built with.
+_ENTRIES = ("getCreators", "setLoggerFinder")
+_MAJOR = "cdfRetainTensorRtMajor"
+
+_HINT = "star-export plugin --out DIR writes its source, and says how to build it"
+
+
+def write_source(place: Path) -> None:
+    """Copy the plugin's source into a folder, over what is in it.
+
+    Raises:
+        OutputError: The place cannot be written.
+    """
+    try:
+        shutil.copytree(PLUGIN_SOURCE, place, dirs_exist_ok=True)
+    except (OSError, shutil.Error) as error:
+        raise OutputError(str(place), str(error), "a folder that can be written") from None
+
+
+def build_command(source: Path) -> str:
+    """How the library is built; it is then `build/libcdf_retain_plugin.so` in that folder."""
+    headers = "TENSORRT_INCLUDE_DIR=/path/to/TensorRT/include"
+    return f"{headers} cmake -S {source} -B {source}/build && cmake --build {source}/build --parallel"
+
+
+def checked_library(path: Path, tensorrt: str) -> Path:
+    """A plugin library that this TensorRT can take.
+
+    Args:
+        path: The library.
+        tensorrt: The version of TensorRT, e.g. "10.16.1.11".
+
+    Raises:
+        ArtefactError: It is missing, is none, or was built for another major version.
+        UserError: This TensorRT knows no such plugins.
+    """
+    major = major_version(tensorrt)
+    if major < 10:
+        raise UserError(
+            "the CdfRetain plugin", f"TensorRT {tensorrt}", "10 or later", "take the padded layout"
+        )
+    if not path.is_file():
+        raise ArtefactError(str(path), "no such file", "the built CdfRetain library", _HINT)
+    try:
+        library = ctypes.CDLL(str(path.resolve()))
+    except OSError as error:
+        raise ArtefactError(str(path), str(error), "a library that loads", _HINT) from None
+    if not all(hasattr(library, entry) for entry in (*_ENTRIES, _MAJOR)):
+        raise ArtefactError(str(path), "a library without our entry points", "the CdfRetain library", _HINT)
+    built = getattr(library, _MAJOR)
+    built.restype = ctypes.c_int32
+    if built() != major:
+        got = f"one built with the headers of TensorRT {built()}"
+        raise ArtefactError(str(path), got, f"those of {major}, which is here", _HINT)
+    return path

@@ -1,0 +1,177 @@
+"""Which of the runtimes and precisions that are installed serves a model fastest, within a loss of accuracy."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from exporter.data.batches import batches, first_images
+from exporter.data.images import ImageFolder
+from exporter.errors import RecipeError
+from exporter.evaluation.accuracy import accuracy
+from exporter.evaluation.benchmark import Hardware, Throughput, environment, throughput
+from exporter.evaluation.benchmark.batch_sweep import resized
+from exporter.evaluation.benchmark.timing import Clock, Ratio, ratio_of
+from exporter.lowering.pipeline import lower_each
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.records import Pair
+from exporter.runtimes.base import Runner
+from exporter.runtimes.choice import on_this_cpu, runner_for, why_not
+from exporter.targets import ONNXRUNTIME, TARGETS, Target
+from exporter.tensor_names import IMAGES
+from exporter.workflows import steps
+from exporter.workflows.progress import Silent, Stages
+from exporter.workflows.recipe import Recipe, needed
+
+__all__ = ["Best", "Choice", "Speed", "choose", "lower_all", "measure_all"]
+
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Both models of one target. `speedup` is over its own dense one, `total_gain` over dense fp32 ONNX Runtime."""
+
+    throughput: Pair[Throughput]
+    speedup: Ratio
+    total_gain: Ratio
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A target: `left_out` says why it was not measured, "" where it was.
+
+    `top1` is the pruned model's, and `drop` how many points that is below the fp32 one's on ONNX Runtime: what the
+    precision costs, not what pruning does. Both are None where accuracy was not asked for.
+    """
+
+    target: str
+    left_out: str
+    speed: Speed | None
+    top1: float | None
+    drop: float | None
+
+
+@dataclass(frozen=True)
+class Best:
+    """Every target, the fastest one first; `best` is the first whose drop is allowed."""
+
+    model: str
+    rho: float | None
+    batch: int
+    max_drop: float | None
+    best: str
+    choices: tuple[Choice, ...]
+    hardware: Hardware
+
+
+def choose(recipe: Recipe, max_drop: float | None = None, stages: Stages | None = None) -> Best:
+    """Lower the recipe's model for every target that runs here, and measure all of them in one run.
+
+    Args:
+        recipe: Needs a calibration and images; `target` is not read.
+        max_drop: Points of top-1 that a precision may cost; None where accuracy does not matter.
+        stages: Shows where the job is.
+
+    Raises:
+        UserError: Something in the recipe cannot be done.
+    """
+    stages = stages or Silent()
+    if recipe.method != "star":
+        raise RecipeError("best", recipe.method, "star, which every runtime takes")
+    if max_drop is not None and not max_drop >= 0:
+        raise RecipeError("max_drop", str(max_drop), "points of top-1, 0 or more")
+    needed(recipe.rounds or None, "--rounds", "at least 5: speeds are measured")
+    path = needed(recipe.calibration, "--calibration", "what star-export calibrate left")
+    with stages.stage("model"):
+        vit = steps.load_model(recipe)
+        calibration = steps.fitting_calibration(path, recipe, vit.spec, vit.weights_sha256)
+        schedule = steps.plan(recipe, vit.spec, calibration.acs.tolist(), calibration.inter_sha256)
+        pair = Pair(steps.dense(vit), steps.prune(vit, schedule, calibration))
+        folder = steps.eval_images(recipe, vit.spec)
+        if max_drop is not None and not folder.labelled:
+            raise RecipeError("max_drop", "images without classes", "one folder of images a class")
+    left_out = {name: why_not(target) for name, target in TARGETS.items()}
+    targets = [target for name, target in TARGETS.items() if not left_out[name]]
+    with stages.stage("lowering"):
+        files = lower_all(pair, targets, recipe.input_kind, steps.range_images(recipe, vit.spec))
+    with stages.stage("throughput"):
+        images = first_images(folder.files, vit.spec.preprocessing, recipe.input_kind, recipe.batch)
+        speeds = measure_all(files, images, recipe)
+    top1: dict[str, float] = {}
+    if max_drop is not None:
+        with stages.stage("accuracy"):
+            top1 = _accuracies(files, folder, pair.pruned, recipe)
+    choices = sorted((_choice(name, left_out, speeds, top1) for name in TARGETS), key=_order)
+    best = next(each.target for each in choices if each.speed and _allowed(each.drop, max_drop))
+    hardware = environment(recipe.threads)
+    return Best(vit.spec.name, schedule.rho, recipe.batch, max_drop, best, tuple(choices), hardware)
+
+
+def lower_all(
+    pair: Pair[PrunedViT], targets: Sequence[Target], input_kind: str, images: Array | None
+) -> dict[str, Pair[bytes]]:
+    """Both models for each target, as ONNX files in memory; `images` are for the ranges of INT8."""
+
+    def files(pruned: PrunedViT) -> list[bytes]:
+        return [model.SerializeToString() for model in lower_each(pruned, targets, input_kind, images)]
+
+    both = zip(files(pair.dense), files(pair.pruned), strict=True)
+    return {target.name: Pair(*each) for target, each in zip(targets, both, strict=True)}
+
+
+def measure_all(
+    files: Mapping[str, Pair[bytes]], images: Array, recipe: Recipe, clock: Clock = time.perf_counter
+) -> dict[str, Speed]:
+    """Every model of every target, fp32 ONNX Runtime among them, in turns in one run."""
+    runners = {
+        (name, role): _runner(name, getattr(pair, role), recipe)
+        for name, pair in files.items()
+        for role in ("dense", "pruned")
+    }
+    named = {f"{name} {role}": runner for (name, role), runner in runners.items()}
+    feed = {IMAGES: resized(images, recipe.batch)}
+    times = throughput(named, feed, batch=recipe.batch, rounds=recipe.rounds, clock=clock)
+    base = times[f"{ONNXRUNTIME.name} dense"]
+    speeds = {}
+    for name in files:
+        both = Pair(times[f"{name} dense"], times[f"{name} pruned"])
+        speeds[name] = Speed(both, ratio_of(both.dense, both.pruned), ratio_of(base, both.pruned))
+    return speeds
+
+
+def _accuracies(
+    files: Mapping[str, Pair[bytes]], folder: ImageFolder, pruned: PrunedViT, recipe: Recipe
+) -> dict[str, float]:
+    preprocessing = pruned.vit.spec.preprocessing
+    shares = {}
+    for name, pair in files.items():
+        groups = batches(folder.files, preprocessing, recipe.input_kind, recipe.batch)
+        shares[name] = accuracy(_runner(name, pair.pruned, recipe), groups).top1
+    return shares
+
+
+def _runner(name: str, model: bytes, recipe: Recipe) -> Runner:
+    target = TARGETS[name]
+    return runner_for(model, target, on_this_cpu(target, recipe.threads), name=name)
+
+
+def _choice(
+    name: str, left_out: Mapping[str, str], speeds: Mapping[str, Speed], top1: Mapping[str, float]
+) -> Choice:
+    share = top1.get(name)
+    drop = None if share is None else 100.0 * (top1[ONNXRUNTIME.name] - share)
+    return Choice(name, left_out[name], speeds.get(name), share, drop)
+
+
+def _allowed(drop: float | None, max_drop: float | None) -> bool:
+    """Points are differences of shares of whole images: the last bit is no loss."""
+    return drop is None or max_drop is None or drop <= max_drop + 1e-9
+
+
+def _order(choice: Choice) -> float:
+    """Time of the pruned model; what was left out stands last."""
+    return choice.speed.throughput.pruned.median_ms if choice.speed else float("inf")

@@ -1,0 +1,120 @@
+"""Build the engines of an export folder, each with its manifest and its audit beside it."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from exporter.errors import ArtefactError, UserError
+from exporter.files import sha256_of, written_beside
+from exporter.records import ModelSpec, Schedule, load_json, save_json
+from exporter.runtimes.tensorrt.audit import Audit, audit, read_layers
+from exporter.runtimes.tensorrt.builder import Engine, build_engine
+from exporter.runtimes.tensorrt.machine import this_machine
+from exporter.runtimes.tensorrt.manifest import ENGINES, Built, EngineManifest, engine_path, manifest_path
+from exporter.runtimes.tensorrt.plugin_library import checked_library
+from exporter.runtimes.tensorrt.settings import BuildSettings
+from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt, major_version
+from exporter.runtimes.tensorrt.trtexec import build_command
+from exporter.targets import TENSORRT, TENSORRT_8, Target
+from exporter.tensor_names import VARIANTS, keep_name, variant_path
+from exporter.workflows.export_folder import MODEL, SCHEDULE, read_folder, verify_checksums
+from exporter.workflows.progress import Silent, Stages
+
+__all__ = ["BuiltEngine", "build_folder"]
+
+
+@dataclass(frozen=True)
+class BuiltEngine:
+    """One engine of a folder; `trtexec` has the command that builds and times the like, for each batch."""
+
+    file: str
+    manifest: EngineManifest
+    audit: Audit
+    trtexec: tuple[tuple[str, ...], ...]
+
+
+def build_folder(
+    folder: Path, settings: BuildSettings, stages: Stages | None = None
+) -> tuple[BuiltEngine, ...]:
+    """Build the dense and the pruned model, and the variants that `check` reads.
+
+    Args:
+        folder: What `compile` left.
+        settings: Batches, memory, compatibility, plugin.
+        stages: Shows where the job is.
+
+    Raises:
+        ArtefactError: The folder is not the one that was sent, is for another runtime, or TensorRT refuses a model.
+        UserError: TensorRT or a GPU is missing, or the version lacks what was asked for.
+    """
+    stages = stages or Silent()
+    files = read_folder(folder)
+    verify_checksums(folder)
+    _check_runtime(folder, files.target)
+    trt = import_tensorrt()
+    _check_version(files.target, trt.__version__)
+    here = this_machine(trt.__version__)
+    if settings.plugin is not None:
+        checked_library(settings.plugin, trt.__version__)
+    spec, schedule = load_json(ModelSpec, folder / MODEL), load_json(Schedule, folder / SCHEDULE)
+    cache = settings.timing_cache or folder / ENGINES / f"timing.{here.tensorrt}.sm{here.sm}.cache"
+    variants = settings.variants and bool(schedule.pruning_layers)
+    # What a-STAR keeps of an image is at most what STAR keeps: the forced variant takes it as an input.
+    widths = {keep_name(layer): schedule.keep[layer - 1] for layer in schedule.pruning_layers}
+    built = []
+    for onnx in (files.dense, files.pruned, *_variants(files.pruned, variants)):
+        with stages.stage(f"engine, {onnx.stem}"):
+            engine = build_engine(trt, onnx, settings, cache, widths)
+            built.append(_save(engine, onnx, settings, here, spec))
+    return tuple(built)
+
+
+def _check_runtime(folder: Path, target: Target) -> None:
+    if target.runtime != TENSORRT.runtime:
+        expected, hint = "models for TensorRT", f"star-export compile --target {TENSORRT.name}"
+        raise ArtefactError(str(folder), f"models for {target.name}", expected, hint)
+
+
+def _check_version(target: Target, version: str) -> None:
+    """8.6 takes precision from flags, not from the graph, and reads opset 17 at most."""
+    if target != TENSORRT_8 and major_version(version) < 9:
+        hint = f"or star-export compile --target {TENSORRT_8.name}"
+        raise UserError(f"target {target.name}", f"TensorRT {version}", "10 or later", hint)
+
+
+def _variants(pruned: Path, wanted: bool) -> Iterator[Path]:
+    return (variant_path(pruned, role) for role in VARIANTS if wanted)
+
+
+def _save(engine: Engine, onnx: Path, settings: BuildSettings, here: Built, spec: ModelSpec) -> BuiltEngine:
+    path = engine_path(onnx.parent / ENGINES, onnx)
+    with written_beside(path) as partial:
+        partial.write_bytes(engine.plan)
+    manifest = EngineManifest(
+        engine_sha256=sha256_of(path),
+        onnx=onnx.name,
+        onnx_sha256=sha256_of(onnx),
+        schedule_sha256=sha256_of(onnx.parent / SCHEDULE),
+        plugin_sha256="" if settings.plugin is None else sha256_of(settings.plugin),
+        plugin_serialised=settings.plugin is not None and settings.serialise_plugin,
+        batches=settings.batches,
+        any_batch=settings.any_batch,
+        workspace_mib=settings.workspace_mib,
+        tf32=settings.tf32,
+        hardware=settings.hardware_level,
+        version_compatible=settings.version_compatible,
+        strongly_typed=engine.strongly_typed,
+        built=here,
+    )
+    layers = path.with_suffix(".layers.json")
+    with written_beside(layers) as partial:
+        partial.write_text(json.dumps(json.loads(engine.layers), indent=1), encoding="utf-8")
+    # Last: an engine without a manifest is refused, one with another's is not thought to be whole.
+    save_json(manifest, manifest_path(path))
+    image = spec.preprocessing.input_size
+    lines = tuple(
+        tuple(build_command(onnx, image, batch, settings, tensorrt=here.tensorrt))
+        for batch in settings.batches
+    )
+    return BuiltEngine(path.name, manifest, audit(read_layers(engine.layers), spec.depth), lines)

@@ -1,0 +1,174 @@
+"""The export folder: what crosses from the export machine to the deployment machine."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from exporter.errors import ArtefactError
+from exporter.evaluation.benchmark.batch_sweep import resized
+from exporter.evaluation.parity.interface import decision_names, score_names
+from exporter.files import sha256_of, written_beside
+from exporter.records import save_json
+from exporter.runtimes.base import Runner
+from exporter.runtimes.playback_runner import DENSE_LOGITS
+from exporter.targets import Target, target_named
+from exporter.tensor_names import IMAGES, LOGITS, RAW_IMAGES
+from exporter.workflows.recipe import Recipe
+
+__all__ = [
+    "CHECKSUMS",
+    "MODEL",
+    "REFERENCE",
+    "SCHEDULE",
+    "Delivered",
+    "read_folder",
+    "read_reference",
+    "save_checksums",
+    "save_raw_images",
+    "save_recipe",
+    "save_reference",
+    "verify_checksums",
+]
+
+CHECKSUMS = "SHA256SUMS"
+REFERENCE = "reference.npz"
+SCHEDULE = "schedule.json"
+MODEL = "model.json"
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """What an export folder holds for whoever runs its models, and what they were made for."""
+
+    dense: Path
+    pruned: Path
+    reference: Path
+    target: Target
+
+
+def read_folder(folder: Path) -> Delivered:
+    """Find the models of an export folder; they are not opened.
+
+    Raises:
+        ArtefactError: It is no folder that `compile` left.
+    """
+    expected = "an export folder, which star-export compile leaves"
+    report = folder / "report.json"
+    if not report.is_file():
+        raise ArtefactError(str(folder), "no report.json in it" if folder.is_dir() else "no folder", expected)
+    try:
+        told = json.loads(report.read_text(encoding="utf-8"))
+        # A name alone: what is served lies in the folder, whatever a report says.
+        dense, pruned = (folder / Path(told["files"][role]).name for role in ("dense", "pruned"))
+        target = target_named(told["target"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtefactError(
+            str(report), f"{type(error).__name__} {error}", "the report of a compilation"
+        ) from None
+    return Delivered(dense, pruned, folder / REFERENCE, target)
+
+
+def read_reference(path: Path) -> dict[str, Array]:
+    """A `reference.npz`: real `images` [n, 3, H, W] as the models take them, and what PyTorch makes of them.
+
+    Raises:
+        ArtefactError: There is no such file, or it holds no images.
+    """
+    expected = f"a {REFERENCE}, which star-export compile leaves"
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            reference = {name: arrays[name] for name in arrays.files}
+            images = reference[IMAGES]
+    except (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile) as error:
+        raise ArtefactError(str(path), f"{type(error).__name__}: {error}", expected) from None
+    if images.ndim != 4 or not len(images):
+        raise ArtefactError(str(path), f"images of shape {list(images.shape)}", expected)
+    return reference
+
+
+def save_reference(reference: Runner, dense: Runner, images: Array, path: Path) -> dict[str, Array]:
+    """Real images with what PyTorch makes of them, as `reference.npz`; gives the arrays back.
+
+    `images` as the model takes them, `logits`, `keep_NN` and `score_NN` of the pruned model, a-STAR's `count_NN`,
+    and the `dense_logits` of the other. With the scores, margins can be judged where there is no PyTorch.
+
+    Raises:
+        OutputError: The place cannot be written.
+    """
+    with reference, dense:
+        results = reference.run({IMAGES: images})
+        arrays = {
+            IMAGES: images,
+            LOGITS: results[LOGITS],
+            DENSE_LOGITS: dense.run({IMAGES: images})[LOGITS],
+            **{name: results[name] for name in (*decision_names(reference), *score_names(reference))},
+        }
+    with written_beside(path) as partial, partial.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+    return arrays
+
+
+def save_recipe(recipe: Recipe, path: Path) -> None:
+    """The recipe as JSON, with every default in it.
+
+    Raises:
+        OutputError: The place cannot be written.
+    """
+    values = {name: str(v) if isinstance(v, Path) else v for name, v in vars(recipe).items()}
+    save_json(values, path)
+
+
+def save_checksums(folder: Path, names: list[str]) -> None:
+    """`SHA256SUMS` over the named files, in the form that `sha256sum --check` reads.
+
+    Raises:
+        OutputError: The place cannot be written.
+    """
+    lines = [f"{sha256_of(folder / name)}  {name}\n" for name in sorted(names)]
+    with written_beside(folder / CHECKSUMS) as partial:
+        partial.write_text("".join(lines), encoding="utf-8")
+
+
+def save_raw_images(images: Array, batches: Sequence[int], folder: Path) -> list[str]:
+    """The images as raw bytes for each batch size, repeated where there are too few; the names of the files.
+
+    Raises:
+        OutputError: The place cannot be written.
+    """
+    names = [RAW_IMAGES.format(batch=batch) for batch in batches]
+    for batch, name in zip(batches, names, strict=True):
+        with written_beside(folder / name) as partial:
+            partial.write_bytes(resized(images, batch).tobytes())
+    return names
+
+
+def verify_checksums(folder: Path) -> dict[str, str]:
+    """Hold every file to `SHA256SUMS`; the digests by name.
+
+    Raises:
+        ArtefactError: There is no such list, or a file is missing or another one.
+    """
+    path = folder / CHECKSUMS
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        sums = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
+    except (OSError, ValueError) as error:
+        raise ArtefactError(str(path), str(error), "what star-export compile leaves") from None
+    if not sums:
+        raise ArtefactError(str(path), "an empty list", "what star-export compile leaves")
+    for name, expected in sums.items():
+        if not (folder / name).is_file():
+            raise ArtefactError(str(folder / name), "no such file", f"the one that {CHECKSUMS} lists")
+        got = sha256_of(folder / name)
+        if got != expected:
+            raise ArtefactError(
+                str(folder / name), f"sha256 {got[:12]}…", f"{expected[:12]}… of {CHECKSUMS}", "copy it again"
+            )
+    return sums

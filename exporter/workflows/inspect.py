@@ -1,0 +1,104 @@
+"""What any artefact of ours is, and what it says of itself."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from exporter.errors import ArtefactError
+from exporter.tensor_names import KEY_PREFIX
+
+__all__ = ["inspect_artefact"]
+
+Described = dict[str, Any]
+
+
+def inspect_artefact(path: Path) -> Described:
+    """A summary with the keys `kind` and `path`, and what belongs to that kind.
+
+    Raises:
+        ArtefactError: There is no such file, or it is none of ours.
+    """
+    place = path / "report.json" if path.is_dir() else path
+    if not place.is_file():
+        raise ArtefactError(str(place), "no such file", "an artefact of star-export, or an export folder")
+    readers: dict[str, Callable[[Path], Described]] = {
+        ".onnx": _onnx,
+        ".safetensors": _calibration,
+        ".npz": _reference,
+        ".json": _json,
+        ".engine": _engine,
+    }
+    if place.suffix not in readers:
+        raise ArtefactError(
+            str(place), f"a {place.suffix or 'nameless'} file", f"one of {', '.join(readers)}"
+        )
+    return {"path": str(place), **readers[place.suffix](place)}
+
+
+def _onnx(path: Path) -> Described:
+    from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner  # noqa: PLC0415
+
+    with OnnxRuntimeRunner(path) as runner:
+        metadata = runner.metadata()
+        tensors = {
+            "inputs": [str(each) for each in runner.inputs],
+            "outputs": [str(each) for each in runner.outputs],
+        }
+    own = {
+        key.removeprefix(KEY_PREFIX): value for key, value in metadata.items() if key.startswith(KEY_PREFIX)
+    }
+    if not own:
+        raise ArtefactError(str(path), "an ONNX model without our metadata", "one that star-export made")
+    parsed = {key: json.loads(value) if value.startswith("{") else value for key, value in own.items()}
+    return {"kind": "ONNX model", **tensors, **parsed, "size_bytes": path.stat().st_size}
+
+
+def _calibration(path: Path) -> Described:
+    from exporter.calibration.record import load_calibration  # noqa: PLC0415
+    from exporter.records import to_json  # noqa: PLC0415
+
+    calibration = load_calibration(path)
+    record = json.loads(to_json(calibration.record))
+    return {
+        "kind": "calibration",
+        "acs": calibration.acs.tolist(),
+        "has_relevance": calibration.inter is not None,
+        **record,
+    }
+
+
+def _reference(path: Path) -> Described:
+    from exporter.workflows.export_folder import read_reference  # noqa: PLC0415
+
+    shapes = {name: f"{each.dtype}{list(each.shape)}" for name, each in read_reference(path).items()}
+    return {"kind": "reference", "arrays": shapes}
+
+
+def _engine(path: Path) -> Described:
+    """What the manifest beside it says: the plan itself can be read where it was built alone."""
+    from exporter.records import to_json  # noqa: PLC0415
+    from exporter.runtimes.tensorrt.manifest import read_manifest  # noqa: PLC0415
+
+    return {"kind": "engine", **json.loads(to_json(read_manifest(path))), "size_bytes": path.stat().st_size}
+
+
+def _json(path: Path) -> Described:
+    from exporter.records import Schedule, load_json  # noqa: PLC0415
+
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ArtefactError(str(path), str(error), "a schedule, a recipe or a report") from None
+    if not isinstance(content, dict):
+        raise ArtefactError(str(path), f"a JSON {type(content).__name__}", "a schedule, a recipe or a report")
+    if "rates" in content:
+        load_json(Schedule, path)
+        return {"kind": "schedule", **content}
+    if "engine_sha256" in content:
+        return {"kind": "engine manifest", **content}
+    if "parity" in content:
+        return {"kind": "report", **content}
+    if "max_eval_images" in content:
+        return {"kind": "recipe", **content}
+    raise ArtefactError(str(path), f"keys {', '.join(list(content)[:4])}", "a schedule, a recipe or a report")

@@ -1,0 +1,87 @@
+"""How fast schedules run beside the dense model: each is lowered, and all are timed in turns in one run.
+
+Nobody asks here what a model answers: that is the compilation's part.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from exporter.evaluation.benchmark import compare_speed, throughput
+from exporter.evaluation.benchmark.batch_sweep import resized
+from exporter.evaluation.benchmark.points import Point, RhoSweep
+from exporter.evaluation.benchmark.timing import Clock
+from exporter.evaluation.parity.reference import patches_left_of
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.records import ModelSpec, Schedule
+from exporter.runtimes.base import Runner
+from exporter.runtimes.choice import on_this_cpu, runner_for
+from exporter.schedule.macs import mean_macs
+from exporter.targets import target_named
+from exporter.tensor_names import IMAGES
+from exporter.workflows import steps
+from exporter.workflows.recipe import Recipe
+
+__all__ = ["Measure", "measure_with", "noise", "useful_macs"]
+
+Array = np.ndarray[Any, Any]
+Measure: TypeAlias = Callable[[Sequence[Schedule]], RhoSweep]
+
+
+def measure_with(
+    dense: PrunedViT,
+    prune: Callable[[Schedule], PrunedViT],
+    images: Array,
+    recipe: Recipe,
+    clock: Clock = time.perf_counter,
+) -> Measure:
+    """A function that lowers schedules and measures them, all in one run with the dense model.
+
+    Args:
+        dense: Lowered once.
+        prune: Makes the PyTorch model of a schedule.
+        images: [n, 3, H, W], as the lowered models take them; repeated or cut to the batch. For a-STAR real ones:
+            what it keeps follows them.
+        recipe: Says for which target, at which batch, on how many threads, for how many rounds.
+        clock: Seconds, from any start.
+    """
+    target = target_named(recipe.target)
+
+    def runner(model: PrunedViT) -> Runner:
+        content = steps.export(model, recipe).SerializeToString()
+        return runner_for(content, target, on_this_cpu(target, recipe.threads), name=model.method)
+
+    batch = resized(images, recipe.batch)
+    dense_runner, feed = runner(dense), {IMAGES: batch}
+
+    def measure(schedules: Sequence[Schedule]) -> RhoSweep:
+        models = [prune(schedule) for schedule in schedules]
+        runners = {"dense": dense_runner, **{str(i): runner(model) for i, model in enumerate(models)}}
+        rounds, size = recipe.rounds, recipe.batch
+        times = throughput(runners, feed, batch=size, rounds=rounds, clock=clock)
+        points = []
+        for index, model in enumerate(models):
+            macs = useful_macs(model, batch, recipe)
+            comparison = compare_speed(times["dense"], times[str(index)], (float(dense.macs.total), macs))
+            points.append(Point(model.schedule.rho, macs / 1e9, times[str(index)], comparison))
+        return RhoSweep(size, dense.macs.gmacs, times["dense"], tuple(points))
+
+    return measure
+
+
+def useful_macs(model: PrunedViT, images: Array, recipe: Recipe) -> float:
+    """Multiply-adds of an image: the schedule's, or under a-STAR the mean of what these images keep."""
+    if model.method != "a-star":
+        return float(model.macs.total)
+    left = patches_left_of(model, images, recipe.input_kind, recipe.batch)
+    return float(mean_macs(model.vit.spec, left).total)
+
+
+def noise(spec: ModelSpec, input_kind: str, batch: int, seed: int = 0) -> Array:
+    """Images of noise, as a lowered model takes them: no node's work depends on what they show."""
+    generator, shape = np.random.default_rng(seed), (batch, *spec.preprocessing.input_size)
+    if input_kind == "uint8":
+        return generator.integers(0, 256, shape, dtype=np.uint8)
+    return generator.standard_normal(shape, dtype=np.float32)

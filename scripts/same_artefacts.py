@@ -1,0 +1,213 @@
+"""Shows that a change of the code changed no artefact: record what one checkout makes, record another's, compare.
+
+    python scripts/same_artefacts.py record --images build/digits/train --out build/before
+    python scripts/same_artefacts.py record --images build/digits/train --out build/after
+    python scripts/same_artefacts.py compare build/before build/after
+
+`record` goes through the command line alone, so that it works on any checkout: the bundled model and a DeiT-Tiny
+with seeded weights, every target, dense, STAR and a-STAR. `compare` asks three things. Graphs must be equal but for
+the names of nodes and values. Their logits on ONNX Runtime, and every number of a calibration, must be equal bit
+for bit. Metadata that differs is listed, since a key or a field may have been renamed. Exits with 1 where a graph,
+a number or a schedule's count differs.
+"""
+
+import argparse
+import hashlib
+import io
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+import timm
+import torch
+from onnx import numpy_helper
+from safetensors.numpy import load_file
+from safetensors.torch import save_file
+
+Graph: TypeAlias = onnx.GraphProto
+Attributes: TypeAlias = Sequence[tuple[str, str]]
+
+DEIT = "deit_tiny_patch16_224"
+METHODS = ("star", "a-star")
+RHO = "0.7"
+# Every target is recorded in its own layout of a-STAR's tokens; these in another one, too.
+MORE_LAYOUTS = {"onnxruntime-fp32": ("shrinking", "padded"), "tensorrt-fp32": ("shrinking",)}
+
+
+def record(images: Path, out: Path) -> None:
+    """Make every artefact below `out`."""
+    out.mkdir(parents=True, exist_ok=True)
+    from exporter.targets import TARGETS  # noqa: PLC0415  (`compare` needs none of it)
+
+    for name, flags, calibration in (
+        ("digits_vit", ["--model", "digits_vit"], ["--max-images", "24"]),
+        ("deit_tiny", _seeded_deit(out), ["--max-images", "3", "--gamma", "2"]),
+    ):
+        folder = out / name
+        where = folder / "calibration.safetensors"
+        _star_export("calibrate", *flags, "--images", images, *calibration, "--out", where)
+        for method in METHODS:
+            schedule = folder / f"{method}.json"
+            plan = ["--calibration", where, "--method", method, "--rho", RHO, "--out", schedule]
+            _star_export("plan", *flags, *plan)
+        for target in TARGETS.values():
+            common = [*flags, "--target", target.name, "--images", images, "--max-images", "16"]
+            _star_export("export", *common, "--dense", "--out", folder / f"dense.{target.name}.onnx")
+            for method in METHODS:
+                if method not in [str(each) for each in target.methods]:
+                    continue
+                made = ["--schedule", folder / f"{method}.json", "--calibration", where]
+                _star_export("export", *common, *made, "--out", folder / f"{method}.{target.name}.onnx")
+            for layout in MORE_LAYOUTS.get(target.name, ()):
+                made = ["--schedule", folder / "a-star.json", "--calibration", where, "--layout", layout]
+                _star_export("export", *common, *made, "--out", folder / f"{layout}.{target.name}.onnx")
+
+
+def compare(before: Path, after: Path) -> int:
+    """Print what differs; 1 where a graph, a number or a count does."""
+    files = sorted(path.relative_to(before) for path in before.rglob("*.*") if path.is_file())
+    missing = [str(name) for name in files if not (after / name).is_file()]
+    faults = [f"{name}: not there" for name in missing]
+    notes: Counter[str] = Counter()
+    checks = {".onnx": _compare_models, ".safetensors": _compare_arrays, ".json": _compare_schedules}
+    for name in files:
+        if str(name) not in missing:
+            found, noted = checks[name.suffix](before / name, after / name)
+            faults += [f"{name}: {fault}" for fault in found]
+            notes.update(noted)
+    for note, count in sorted(notes.items()):
+        print(f"metadata, {count} files: {note}")
+    print("\n".join(faults) or f"{len(files)} artefacts: the same graphs, logits, calibrations and counts")
+    return 1 if faults or not files else 0
+
+
+def graph_digest(graph: Graph) -> Counter[str]:
+    """A digest of every node, made of its operator, its attributes and the digests of what it reads.
+
+    Inputs and outputs of the graph keep their names, which are a contract.
+    """
+    digests = {each.name: _digest("input", each.SerializeToString().hex()) for each in graph.input}
+    digests |= {each.name: _constant(each) for each in graph.initializer}
+    found: Counter[str] = Counter()
+    for node in graph.node:
+        reads = [digests[name] if name else "" for name in node.input]
+        own = _digest(node.domain, node.op_type, *reads, *map(str, _attributes(node)))
+        found[own] += 1
+        digests |= {name: _digest(own, str(place)) for place, name in enumerate(node.output) if name}
+    found.update(f"output {each.name} {digests[each.name]}" for each in graph.output)
+    return found
+
+
+def _compare_models(before: Path, after: Path) -> tuple[list[str], list[str]]:
+    models = [onnx.load(path) for path in (before, after)]
+    graphs = [graph_digest(model.graph) for model in models]
+    faults = []
+    if graphs[0] != graphs[1]:
+        changed = [sum((one - other).values()) for one, other in (graphs, graphs[::-1])]
+        faults.append(f"{changed[0]} nodes gone, {changed[1]} new")
+    opsets = [sorted((each.domain, each.version) for each in model.opset_import) for model in models]
+    functions = [sorted(_function(each) for each in model.functions) for model in models]
+    faults += [f"another {what}" for what, (a, b) in (("opset", opsets), ("function", functions)) if a != b]
+    told = [{each.key: each.value for each in model.metadata_props} for model in models]
+    if not faults and "tensorrt" not in before.name:
+        faults += _compare_logits(*models)
+    return faults, [*_changed_keys(*told)]
+
+
+def _compare_logits(*models: onnx.ModelProto) -> list[str]:
+    """Both on ONNX Runtime, on one batch of noise."""
+    import onnxruntime  # noqa: PLC0415
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    results = []
+    for model in models:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+        shape = [3, *session.get_inputs()[0].shape[1:]]
+        images = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        results.append(session.run(None, {session.get_inputs()[0].name: images}))
+    same = all(a.tobytes() == b.tobytes() for a, b in zip(*results, strict=True))
+    return [] if same else ["other logits"]
+
+
+def _compare_arrays(before: Path, after: Path) -> tuple[list[str], list[str]]:
+    old, new = load_file(before), load_file(after)
+    same = old.keys() == new.keys() and all(old[name].tobytes() == new[name].tobytes() for name in old)
+    return ([] if same else ["other numbers"]), []
+
+
+def _compare_schedules(before: Path, after: Path) -> tuple[list[str], list[str]]:
+    old, new = (json.loads(path.read_text(encoding="utf-8")) for path in (before, after))
+    faults = [f"another {key}" for key in ("rates", "keep", "acs", "rho", "alpha") if old[key] != new[key]]
+    return faults, [*_changed_keys(old, new)]
+
+
+def _changed_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterable[str]:
+    for key in sorted(before.keys() | after.keys()):
+        if before.get(key) != after.get(key):
+            yield f"{key} {'gone' if key not in after else 'new' if key not in before else 'changed'}"
+
+
+def _attributes(node: onnx.NodeProto) -> Attributes:
+    return sorted((each.name, each.SerializeToString().hex()) for each in node.attribute)
+
+
+def _function(function: onnx.FunctionProto) -> str:
+    return hashlib.sha256(function.SerializeToString(deterministic=True)).hexdigest()
+
+
+def _constant(tensor: onnx.TensorProto) -> str:
+    array = numpy_helper.to_array(tensor)
+    return _digest(str(tensor.data_type), str(array.shape), hashlib.sha256(array.tobytes()).hexdigest())
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _seeded_deit(folder: Path) -> list[str]:
+    """The flags of a DeiT-Tiny whose weights follow from a seed."""
+    torch.manual_seed(0)
+    model = timm.create_model(DEIT, num_classes=10)
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            torch.nn.init.normal_(parameter, std=0.08)
+    weights = folder.parent / "deit_tiny.weights.safetensors"
+    save_file(model.state_dict(), weights)
+    return ["--model", DEIT, "--checkpoint", str(weights)]
+
+
+def _star_export(*words: object) -> None:
+    from exporter.cli.main import main as star_export  # noqa: PLC0415
+
+    with redirect_stdout(io.StringIO()) as said:
+        code = star_export([str(word) for word in words])
+    if code:
+        sys.exit(f"star-export {' '.join(map(str, words))}: exit code {code} {said.getvalue()}")
+
+
+def main() -> int:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    recorder = verbs.add_parser("record", help="Make every artefact.")
+    recorder.add_argument("--images", type=Path, required=True, help="A folder of images.")
+    recorder.add_argument("--out", type=Path, required=True, help="Where the artefacts go.")
+    comparer = verbs.add_parser("compare", help="Compare two recordings.")
+    comparer.add_argument("before", type=Path)
+    comparer.add_argument("after", type=Path)
+    given = parser.parse_args()
+    if given.verb == "compare":
+        return compare(given.before, given.after)
+    record(given.images, given.out)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

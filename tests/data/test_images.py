@@ -1,0 +1,131 @@
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.data.images import ImageFile, dataset_sha256, draw, list_images, sample
+from exporter.errors import ImageError
+from tests.calibration.samples import pictures
+
+
+def touch(root: Path, *names: str) -> Path:
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode())
+    return root
+
+
+def names(root: Path) -> list[str]:
+    return [file.path.relative_to(root).as_posix() for file in list_images(root).files]
+
+
+def test_a_flat_folder_is_sorted_and_has_no_labels(tmp_path: Path) -> None:
+    touch(tmp_path, "b.PNG", "a.jpeg", "c.txt", ".hidden.png", ".cache/d.png")
+    assert names(tmp_path) == ["a.jpeg", "b.PNG"]
+    assert not list_images(tmp_path, num_classes=2).labelled
+
+
+def test_class_folders_are_sorted_and_searched_to_the_bottom(tmp_path: Path) -> None:
+    touch(tmp_path, "dog/1.png", "cat/deep/2.png", "cat/1.png")
+    images = list_images(tmp_path, num_classes=2)
+    assert names(tmp_path) == ["cat/1.png", "cat/deep/2.png", "dog/1.png"]
+    assert [file.label for file in images.files] == [0, 0, 1]
+    assert images.labelled
+
+
+def test_labels_do_not_count_when_the_folders_are_not_the_models_classes(tmp_path: Path) -> None:
+    touch(tmp_path, "dog/1.png", "cat/1.png")
+    assert not list_images(tmp_path, num_classes=1000).labelled
+    assert not list_images(tmp_path).labelled
+
+
+def test_an_empty_class_folder_keeps_its_place(tmp_path: Path) -> None:
+    touch(tmp_path, "c/1.png", "a/1.png")
+    (tmp_path / "b").mkdir()
+    assert [file.label for file in list_images(tmp_path, num_classes=3).files] == [0, 2]
+
+
+def test_a_class_map_gives_the_labels(tmp_path: Path) -> None:
+    touch(tmp_path / "images", "dog/1.png", "cat/1.png")
+    class_map = tmp_path / "map.json"
+    class_map.write_text(json.dumps({"cat": 281, "dog": 207, "fox": 3}))
+    images = list_images(tmp_path / "images", num_classes=1000, class_map=class_map)
+    assert [file.label for file in images.files] == [281, 207]
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("{", "no JSON"),
+        ("[1]", "a JSON list"),
+        ('{"cat": "1"}', "'1' for 'cat'"),
+        ('{"cat": true}', "True for 'cat'"),
+        ('{"cat": 9}', "9 for 'cat'"),
+        ('{"cat": -1}', "-1 for 'cat'"),
+        ('{"fox": 1}', "no class for folder 'cat'"),
+    ],
+)
+def test_a_bad_class_map_is_one_line(tmp_path: Path, text: str, part: str) -> None:
+    touch(tmp_path / "images", "cat/1.png")
+    (tmp_path / "map.json").write_text(text)
+    with pytest.raises(ImageError) as error:
+        list_images(tmp_path / "images", num_classes=9, class_map=tmp_path / "map.json")
+    assert part in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_class_map_and_an_image_outside_the_folders_are_errors(tmp_path: Path) -> None:
+    touch(tmp_path, "1.png")
+    with pytest.raises(ImageError, match="No such file"):
+        list_images(tmp_path, class_map=tmp_path / "none.json")
+    (tmp_path / "map.json").write_text("{}")
+    with pytest.raises(ImageError, match=r"1.png outside the class folders"):
+        list_images(tmp_path, class_map=tmp_path / "map.json")
+
+
+def test_no_folder_and_no_image_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match="no such folder"):
+        list_images(tmp_path / "none")
+    with pytest.raises(ImageError, match="no image"):
+        list_images(tmp_path)
+
+
+def test_links_to_folders_are_followed_but_not_in_circles(tmp_path: Path) -> None:
+    touch(tmp_path / "elsewhere", "1.png")
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "cat").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "back").symlink_to(tmp_path / "images")
+    assert names(tmp_path / "images") == ["cat/1.png"]
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.text(max_size=5))
+def test_a_draw_is_ascending_distinct_and_of_the_size_asked_for(total: int, count: int, seed: str) -> None:
+    drawn = draw(total, count, seed)
+    assert sorted(set(drawn)) == drawn
+    assert min(total, count) == len(drawn)
+    assert set(drawn) <= set(range(total))
+
+
+def test_a_draw_stays_the_same_for_ever() -> None:
+    assert draw(100, 5, "0") == [16, 31, 46, 87, 92]
+
+
+def test_a_sample_keeps_the_order_and_depends_on_the_seed(tmp_path: Path) -> None:
+    images = list_images(pictures(tmp_path, 30))
+    some = sample(images, 10, seed=1)
+    assert [file for file in images.files if file in some.files] == list(some.files)
+    assert some == sample(images, 10, seed=1)
+    assert some != sample(images, 10, seed=2)
+    assert images == sample(images, 99, seed=1) == sample(images, None, seed=1)
+
+
+def test_the_hash_is_over_the_bytes_in_order(tmp_path: Path) -> None:
+    files = list_images(touch(tmp_path, "a.png", "b.png")).files
+    assert hashlib.sha256(b"a.pngb.png").hexdigest() == dataset_sha256(files)
+    gone = ImageFile(tmp_path / "gone.png", None)
+    assert dataset_sha256(files) == dataset_sha256([*files, gone])
+    assert dataset_sha256(files) != dataset_sha256(files[::-1])

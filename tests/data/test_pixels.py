@@ -1,0 +1,170 @@
+import logging
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from timm.data import create_transform
+
+from exporter.data.images import ImageFile
+from exporter.data.pixels import (
+    LoadedImage,
+    SkippedImage,
+    load_image,
+    make_transform,
+    normalise,
+    stream,
+    to_rgb,
+)
+from exporter.errors import ImageError
+from exporter.records import Preprocessing
+from tests.calibration.samples import bomb, picture, pictures
+
+IMAGENET = Preprocessing((3, 32, 32), "bicubic", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 0.9, "center")
+MODELS = [
+    IMAGENET,
+    Preprocessing((3, 24, 40), "bilinear", (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), 1.0, "squash"),
+    Preprocessing((3, 32, 32), "lanczos", (0.1, 0.2, 0.3), (0.9, 0.3, 0.7), 0.8, "border"),
+]
+
+
+def loaded(path: Path) -> np.ndarray:
+    item = load_image(ImageFile(path, None), make_transform(IMAGENET))
+    assert isinstance(item, LoadedImage), item
+    return item.pixels.numpy()
+
+
+def reason(path: Path) -> str:
+    item = load_image(ImageFile(path, None), make_transform(IMAGENET))
+    assert isinstance(item, SkippedImage)
+    assert "\n" not in item.reason
+    return item.reason
+
+
+@pytest.mark.parametrize("preprocessing", MODELS, ids=lambda p: p.crop_mode)
+@given(width=st.integers(8, 90), height=st.integers(8, 90), seed=st.integers(0, 99))
+def test_pixels_and_input_are_bit_for_bit_timms(
+    preprocessing: Preprocessing, width: int, height: int, seed: int
+) -> None:
+    pixels = np.random.RandomState(seed).randint(0, 256, (height, width, 3)).astype(np.uint8)
+    image = Image.fromarray(pixels)
+    theirs = create_transform(
+        preprocessing.input_size,
+        interpolation=preprocessing.interpolation,
+        mean=preprocessing.mean,
+        std=preprocessing.std,
+        crop_pct=preprocessing.crop_pct,
+        crop_mode=preprocessing.crop_mode,
+    )(image)
+    ours = make_transform(preprocessing)(image)
+    assert ours.dtype == torch.uint8
+    assert tuple(ours.shape) == preprocessing.input_size
+    assert torch.equal(normalise(ours, preprocessing), theirs)
+    assert torch.equal(normalise(torch.stack([ours, ours]), preprocessing)[1], theirs)
+
+
+def test_every_pixel_value_is_normalised_as_timm_does() -> None:
+    grey = Image.fromarray(np.arange(256, dtype=np.uint8).reshape(16, 16)).convert("RGB")
+    same_size = Preprocessing((3, 16, 16), "bicubic", IMAGENET.mean, IMAGENET.std, 1.0, "center")
+    theirs = create_transform((3, 16, 16), mean=IMAGENET.mean, std=IMAGENET.std, crop_pct=1.0)(grey)
+    assert torch.equal(normalise(make_transform(same_size)(grey), same_size), theirs)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "PA", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV"])
+def test_every_mode_becomes_rgb(mode: str) -> None:
+    grey = Image.fromarray(np.full((6, 6), 255, dtype=np.uint8))
+    rgb = to_rgb(grey.convert("P").convert("PA") if mode == "PA" else grey.convert("RGB").convert(mode))
+    assert rgb.mode == "RGB"
+    assert rgb.getpixel((3, 3)) == (255, 255, 255)
+
+
+@pytest.mark.parametrize("dtype", ["<u2", ">u2", "<i4"])
+def test_16_bit_grey_is_scaled_and_not_clipped(tmp_path: Path, dtype: str) -> None:
+    values = np.array([[0, 257, 128 * 257, 65535]]).repeat(4, 0)
+    mode = {"<u2": "I;16", ">u2": "I;16B", "<i4": "I"}[dtype]
+    image = Image.frombytes(mode, (4, 4), values.astype(dtype).tobytes())
+    assert np.asarray(to_rgb(image))[0, :, 0].tolist() == [0, 1, 128, 255]
+
+
+def test_a_16_bit_png_keeps_its_brightness(tmp_path: Path) -> None:
+    Image.fromarray(np.full((40, 40), 30000, dtype=np.uint16)).save(tmp_path / "grey.png")
+    assert {117} == set(loaded(tmp_path / "grey.png").flatten().tolist())
+
+
+def test_a_palette_with_transparency_is_read_without_a_warning(tmp_path: Path) -> None:
+    image = Image.fromarray(np.full((40, 40), 1, dtype=np.uint8)).convert("P")
+    image.putpalette([0, 0, 0, 10, 20, 30] + [0] * 762)
+    image.save(tmp_path / "palette.png", transparency=bytes([255, 0]))
+    assert loaded(tmp_path / "palette.png")[:, 16, 16].tolist() == [10, 20, 30]
+
+
+def test_alpha_is_dropped_as_training_loaders_do(tmp_path: Path) -> None:
+    Image.new("RGBA", (40, 40), (200, 100, 50, 0)).save(tmp_path / "clear.png")
+    assert loaded(tmp_path / "clear.png")[:, 16, 16].tolist() == [200, 100, 50]
+
+
+def test_a_bomb_is_not_decoded(tmp_path: Path) -> None:
+    assert "20000" in reason(bomb(tmp_path / "huge.png", 20_000, 20_000)) or "exceeds" in reason(
+        tmp_path / "huge.png"
+    )
+    large = bomb(tmp_path / "large.png", 10_000, 10_000)
+    assert "100000000" in reason(large)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert "10000x10000 pixels" in reason(large)
+
+
+def test_a_strip_is_not_blown_up(tmp_path: Path) -> None:
+    assert "101 times" not in reason(picture(tmp_path / "strip.png", size=(2020, 2)))
+    assert "over 100 times" in reason(tmp_path / "strip.png")
+
+
+def test_broken_images_are_skipped_counted_and_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pictures(tmp_path, 4)
+    (tmp_path / "001.png").write_bytes((tmp_path / "001.png").read_bytes()[:200])
+    (tmp_path / "002.png").write_text("no image")
+    files = [ImageFile(tmp_path / f"{index:03}.png", index) for index in range(5)]
+    with caplog.at_level(logging.WARNING):
+        items = list(stream(files, IMAGENET, ahead=1))
+    kinds = [type(item).__name__ for item in items]
+    assert kinds == ["LoadedImage", "SkippedImage", "SkippedImage", "LoadedImage", "SkippedImage"]
+    assert [item.file.label for item in items if isinstance(item, LoadedImage)] == [0, 3]
+    assert len(caplog.messages) == 3
+    for name, message in zip(("001.png", "002.png", "004.png"), caplog.messages, strict=True):
+        assert name in message and "\n" not in message
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_order_is_kept_and_a_stream_can_be_left_early(tmp_path: Path, workers: int) -> None:
+    pictures(tmp_path, 12)
+    files = [ImageFile(tmp_path / f"{index:03}.png", index) for index in range(12)]
+    items = list(stream(files, IMAGENET, workers=workers))
+    assert files == [item.file for item in items if isinstance(item, LoadedImage)]
+    running = stream(iter(files), IMAGENET, ahead=2, workers=workers)
+    next(running)
+    running.close()
+
+
+def test_a_stream_decodes_only_a_few_ahead(tmp_path: Path) -> None:
+    taken = []
+
+    def files() -> "object":
+        for index in range(50):
+            taken.append(index)
+            yield ImageFile(tmp_path / "none.png", index)
+
+    running = stream(files(), IMAGENET, ahead=3)  # type: ignore[arg-type]
+    next(running)
+    assert len(taken) <= 4
+    running.close()
+
+
+def test_preprocessing_that_timm_does_not_know_is_one_line() -> None:
+    with pytest.raises(ImageError, match="preprocessing"):
+        make_transform(Preprocessing((3, 8, 8), "none such", (0.5,) * 3, (0.5,) * 3, 1.0, "center"))

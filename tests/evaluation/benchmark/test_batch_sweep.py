@@ -1,0 +1,91 @@
+"""Several batch sizes on a clock that the test turns."""
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from exporter.errors import RecipeError
+from exporter.evaluation.benchmark.batch_sweep import (
+    AtBatch,
+    Contestants,
+    break_even,
+    measure_batches,
+    resized,
+)
+from exporter.evaluation.benchmark.settings import BenchSettings
+from exporter.records import Pair
+from exporter.schedule.macs import MacCount
+from tests.fakes import TurnedClock
+
+MACS = Pair(MacCount(4000, 0), MacCount(1900, 100))
+IMAGES = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def measure(**times_s: dict[int, list[float]]) -> list[AtBatch]:
+    """Times of each model in five rounds at each batch, one warm-up round before them."""
+    clock = TurnedClock()
+
+    def schedule(by_batch: dict[int, list[float]]) -> Iterator[float]:
+        return itertools.chain.from_iterable([99.0, *rounds] for rounds in by_batch.values())
+
+    runners = {name: clock.runner(name, schedule(by_batch)) for name, by_batch in times_s.items()}
+    settings = BenchSettings(batches=tuple(times_s["dense"]), rounds=5, warmup=1)
+    models = Contestants(runners["dense"], runners["pruned"], runners.get("sliced"), MACS)
+    results = list(measure_batches(models, IMAGES, settings, clock))
+    assert all((runner.activations, runner.deactivations) == (1, 1) for runner in runners.values())
+    return results
+
+
+def test_speed_up_efficiency_and_selection_cost() -> None:
+    (result,) = measure(dense={4: [0.4] * 5}, pruned={4: [0.25] * 5}, sliced={4: [0.2] * 5})
+    assert result.batch == 4
+    assert result.throughput.dense.images_per_s == pytest.approx(10)
+    assert result.comparison.speedup == pytest.approx(1.6)
+    assert result.comparison.efficiency == pytest.approx(0.8)  # a MAC ratio of 2
+    assert result.selection is not None
+    assert result.selection.cost.median == pytest.approx(1.25)
+    assert result.selection.ceiling.speedup == pytest.approx(2.0)
+    assert result.selection.ceiling.efficiency == pytest.approx(2.0 / (4000 / 1900))
+
+
+def test_without_the_sliced_model_there_is_no_selection_cost() -> None:
+    (result,) = measure(dense={1: [0.4] * 5}, pruned={1: [0.2] * 5})
+    assert result.selection is None
+
+
+@pytest.mark.parametrize(
+    ("pruned", "expected"),
+    [
+        ({1: 0.2, 4: 0.5, 8: 0.9}, 4),  # slower at 1 (dense takes 0.1), faster from 4 on
+        ({1: 0.05, 4: 0.2, 8: 0.4}, 1),
+        ({1: 0.05, 4: 0.2, 8: 1.5}, None),  # faster, but not any more at the largest batch
+        ({1: 0.05, 4: 0.6, 8: 0.4}, 8),
+    ],
+)
+def test_break_even_is_the_batch_from_which_on_it_pays(
+    pruned: dict[int, float], expected: int | None
+) -> None:
+    dense = {1: [0.1] * 5, 4: [0.6] * 5, 8: [1.2] * 5}
+    results = measure(dense=dense, pruned={batch: [time] * 5 for batch, time in pruned.items()})
+    assert break_even(results) == expected
+    assert break_even(results[::-1]) == expected
+
+
+def test_a_gain_within_the_noise_does_not_break_even() -> None:
+    results = measure(dense={1: [1.0] * 5}, pruned={1: [0.5, 0.8, 0.9, 1.1, 1.2]})
+    assert (results[0].comparison.outcome, break_even(results)) == ("undecided", None)
+
+
+def test_images_are_repeated_or_cut_to_the_batch() -> None:
+    np.testing.assert_array_equal(resized(IMAGES, 3), [[0, 1, 2], [3, 4, 5], [0, 1, 2]])
+    np.testing.assert_array_equal(resized(IMAGES, 1), [[0, 1, 2]])
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"batches": ()}, {"batches": (4, 0)}, {"rounds": 4}, {"warmup": -1}, {"threads": -1}]
+)
+def test_settings_that_measure_nothing(wrong: dict[str, object]) -> None:
+    with pytest.raises(RecipeError):
+        BenchSettings(**wrong)  # type: ignore[arg-type]

@@ -1,0 +1,121 @@
+"""Engines in GPU time: by a trtexec that stands in for NVIDIA's, and by CUDA's events on a clock."""
+
+import itertools
+import json
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from exporter.errors import MissingDependencyError, UserError
+from exporter.evaluation.benchmark import engine_runs as engines
+from exporter.evaluation.benchmark.engine_runs import (
+    EVENTS,
+    RUNS_A_TURN,
+    TRTEXEC,
+    built_subject,
+    measure_engines,
+    timer_here,
+)
+from exporter.evaluation.benchmark.gpu_time import EnginesAtBatch
+from exporter.evaluation.benchmark.settings import BenchSettings
+from exporter.records import Pair, save_json, to_json
+from exporter.runtimes.tensorrt.loading import LoadedEngine
+from exporter.runtimes.tensorrt.manifest import engine_path, manifest_path
+from exporter.schedule.macs import MacCount
+from tests.runtimes.tensorrt.fake_cuda import FakeCuda, FakeEngine, loaded_engine, manifest
+
+MACS = Pair(MacCount(4000, 0), MacCount(1900, 100))
+IMAGES = np.zeros((2, 3, 4, 4), np.float32)
+SETTINGS = BenchSettings(batches=(1, 8), rounds=5, warmup=1)
+
+# Notes how it was called, and exports two runs: the dense engine computes 4 ms, the pruned one 2.
+PROGRAM = """\
+#!{python}
+import json, sys
+flags = dict(word.removeprefix("--").partition("=")[::2] for word in sys.argv[1:])
+assert flags["duration"] == "1" and "includeDataTransfers" in flags
+compute = 4.0 if "dense" in flags["loadEngine"] else 2.0
+runs = [{{"h2dMs": 1.0, "computeMs": compute + more, "d2hMs": 0.5}} for more in (0.0, 0.2)]
+with open(flags["exportTimes"], "w") as file:
+    json.dump(runs, file)
+with open({called!r}, "a") as file:
+    file.write(json.dumps([flags["loadEngine"], flags["useProfile"], flags["shapes"]]) + "\\n")
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Pair[Path]:
+    pair = Pair(*(tmp_path / f"vit.{role}.onnx" for role in ("dense", "pruned")))
+    for onnx in (pair.dense, pair.pruned):
+        engine = engine_path(tmp_path / "engines", onnx)
+        engine.parent.mkdir(exist_ok=True)
+        engine.write_bytes(b"plan")
+        save_json(manifest(tf32=True), manifest_path(engine))
+    return pair
+
+
+def measured(files: Pair[Path], timer: str) -> list[EnginesAtBatch]:
+    pair = Pair(*(built_subject(path, SETTINGS.batches) for path in (files.dense, files.pruned)))
+    return list(measure_engines(pair, IMAGES, MACS, SETTINGS, timer=timer))
+
+
+def test_by_trtexec(files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called = tmp_path / "called"
+    program = tmp_path / "bin/trtexec"
+    program.parent.mkdir()
+    program.write_text(PROGRAM.format(python=sys.executable, called=str(called)))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    assert timer_here("11.4.0") == TRTEXEC
+    first, second = measured(files, TRTEXEC)
+    assert (first.batch, second.batch) == (1, 8)
+    dense, pruned = second.times.dense, second.times.pruned
+    assert (dense.compute.median_ms, pruned.compute.median_ms) == pytest.approx((4.1, 2.1))
+    assert (dense.latency.median_ms, dense.copy_in_ms, dense.copy_out_ms) == pytest.approx((5.6, 1.0, 0.5))
+    assert pruned.compute.images_per_s == pytest.approx(8 / 2.1e-3)
+    assert second.comparison.speedup == pytest.approx(4.1 / 2.1)
+    assert second.comparison.efficiency == pytest.approx(4.1 / 2.1 / 2)
+    assert "--noTF32" not in dense.line  # as the manifest has it
+    assert f"--onnx={files.dense}" in dense.line
+    assert "unknown" in to_json(second.clocks)
+    calls = [json.loads(line) for line in called.read_text().splitlines()]
+    roles = [Path(engine).name.split(".")[1] for engine, *_ in calls]
+    assert [set(roles[turn : turn + 2]) for turn in range(0, 20, 2)] == [{"dense", "pruned"}] * 10
+    assert {(profile, shape) for _, profile, shape in calls[10:]} == {("1", "images:8x3x4x4")}
+
+
+def test_by_events(files: Pair[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeCuda().installed(monkeypatch)
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert timer_here("11.4.0") == EVENTS
+    times = {"dense": itertools.repeat(4.0), "pruned": itertools.repeat(2.0)}
+
+    def load(engine: Path, onnx: Path, plugin: Path | None) -> LoadedEngine:
+        role: Iterable[float] = times[engine.name.split(".")[1]]
+        return loaded_engine(FakeEngine(fake, role, waits="pruned" in engine.name))
+
+    monkeypatch.setattr(engines, "load_engine", load)
+    first, second = measured(files, EVENTS)
+    assert (first.comparison.speedup, second.comparison.speedup) == pytest.approx((2.0, 2.0))
+    dense, pruned = second.times.dense, second.times.pruned
+    assert (dense.cuda_graph, pruned.cuda_graph) == (True, False)
+    assert (pruned.latency.median_ms, pruned.copy_in_ms, pruned.copy_out_ms) == (3.5, 1.0, 0.5)
+    assert len(dense.compute.rounds_ms) == 5
+    assert fake.launches == 2 * (5 + 1) * RUNS_A_TURN
+    assert fake.alive == []
+
+
+def test_nothing_to_measure_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(MissingDependencyError, match="cuda-bindings"):
+        timer_here("11.4.0")
+
+
+def test_a_batch_without_a_profile_is_refused_at_once(files: Pair[Path]) -> None:
+    with pytest.raises(UserError, match=r"batch \| got 4 \| need one of 1, 8 \| build --batches 4"):
+        built_subject(files.dense, (1, 4))

@@ -1,0 +1,31 @@
+"""Where a number was measured."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from exporter.evaluation.benchmark import environment, hardware
+from exporter.records import from_json, to_json
+
+
+def test_the_environment_names_what_is_loaded_and_loads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    here = environment(threads=2)
+    assert "torch" not in here.versions
+    assert here.versions["numpy"] == np.__version__
+    assert (here.threads, here.usable_cpus >= 1, bool(here.cpu_model)) == (2, True, True)
+    assert len(here.cpus) in (0, here.usable_cpus)
+    assert from_json(type(here), to_json(here), source="here") == here
+
+
+def test_the_cpu_model_is_found_or_falls_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n")
+    assert hardware._cpu_model(cpuinfo) == "Some CPU @ 2 GHz"
+    monkeypatch.setattr("platform.processor", lambda: "")
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    cpuinfo.write_text("processor\t: 0\n")
+    assert hardware._cpu_model(cpuinfo) == "aarch64"
+    assert hardware._cpu_model(tmp_path / "none") == "aarch64"

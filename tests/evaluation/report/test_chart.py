@@ -1,0 +1,50 @@
+"""The picture of a sweep: what it shows, and the same bytes each time."""
+
+from io import BytesIO
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from PIL import Image
+
+from exporter.evaluation.benchmark import Throughput, compare_speed
+from exporter.evaluation.benchmark.points import Point, RhoSweep
+from exporter.evaluation.report.chart import png_address, throughput_chart
+
+
+def times(ms: float) -> Throughput:
+    rounds = tuple(ms * factor for factor in (0.9, 0.95, 1.0, 1.05, 1.1))
+    return Throughput(8, 8e3 / ms, ms, 1.1 * ms, (0.95 * ms, 1.05 * ms), rounds)
+
+
+def sweep() -> RhoSweep:
+    dense = times(100.0)
+    points = [
+        Point(rho, gmacs, times(ms), compare_speed(dense, times(ms), (4.6, gmacs)))
+        for rho, gmacs, ms in ((0.9, 3.6, 85.0), (0.7, 2.3, 60.0), (0.5, 1.6, 45.0))
+    ]
+    return RhoSweep(8, 4.6, dense, tuple(points))
+
+
+def test_it_is_a_picture_with_the_colours_of_both_models() -> None:
+    picture = np.asarray(Image.open(BytesIO(throughput_chart(sweep(), "deit"))).convert("RGB"))
+    assert picture.shape[0] > 400 and picture.shape[1] > 800
+    for colour in ((0x1C, 0x23, 0x30), (0x2F, 0x6F, 0xB5)):
+        assert (picture == colour).all(axis=-1).sum() > 50
+
+
+def test_the_same_sweep_gives_the_same_bytes_whatever_the_users_settings() -> None:
+    before = throughput_chart(sweep(), "deit")
+    with mpl.rc_context({"axes.facecolor": "red", "font.size": 30}):
+        assert throughput_chart(sweep(), "deit") == before
+    assert b"matplotlib" not in before.lower()
+
+
+def test_a_sweep_of_nothing_and_of_one_is_drawn() -> None:
+    whole = sweep()
+    for points in ((), whole.points[:1]):
+        assert throughput_chart(RhoSweep(8, 4.6, whole.dense, points), "deit")
+
+
+def test_the_address_holds_the_picture(tmp_path: Path) -> None:
+    assert png_address(b"abc") == "data:image/png;base64,YWJj"

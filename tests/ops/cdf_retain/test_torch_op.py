@@ -1,0 +1,38 @@
+"""The PyTorch operator against the reference, and what an exporter asks of it."""
+
+import numpy as np
+import pytest
+import torch
+
+from exporter.ops.cdf_retain.reference import cdf_retain as reference
+from exporter.ops.cdf_retain.torch_op import cdf_retain
+from tests.ops.cdf_retain.rows import KINDS, score_rows, valid_counts
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("patches", [1, 2, 9, 196, 577])
+def test_keeps_what_the_reference_keeps(kind: str, patches: int) -> None:
+    score = score_rows(kind, 200, patches)
+    for mass in (0.1, 0.5, float(np.float32(0.7)), 0.95, 1.0):
+        for valid in valid_counts(len(score), patches):
+            expected = reference(score, valid, mass)
+            got = cdf_retain(torch.from_numpy(score), torch.from_numpy(valid), mass)
+            for ours, theirs in zip(got, expected, strict=True):
+                np.testing.assert_array_equal(ours.numpy(), theirs)
+
+
+def test_its_width_is_a_size_that_export_knows_nothing_of() -> None:
+    class Keep(torch.nn.Module):
+        def forward(self, score: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
+            index, count, _ = cdf_retain(score, valid, 0.5)
+            return score.gather(1, index).sum(1) + count
+
+    score = torch.rand(3, 8)
+    valid = torch.full((3,), 8)
+    program = torch.export.export(Keep(), (score, valid), dynamic_shapes=({0: torch.export.Dim("b")},) * 2)
+    other, fewer = torch.rand(2, 8), torch.tensor([8, 3])
+    torch.testing.assert_close(program.module()(other, fewer), Keep()(other, fewer))
+
+
+def test_the_operator_is_sound() -> None:
+    torch.library.opcheck(torch.ops.star.cdf_retain, (torch.rand(3, 8), torch.tensor([8, 3, 1]), 0.5))

@@ -1,0 +1,44 @@
+"""Top-k with its tie rule, and the gather that follows it."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.library import opcheck
+
+from exporter.ops.selection import keep_top_k, take_tokens
+
+# Few different values, so that ties are the rule.
+ROWS = st.lists(st.integers(0, 4), min_size=1, max_size=24)
+
+
+@given(row=ROWS, data=st.data())
+def test_the_best_are_kept_ties_to_the_lower_position(row: list[int], data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, len(row)))
+    kept = keep_top_k(torch.tensor([row], dtype=torch.float32), k)[0].tolist()
+    expected = sorted(sorted(range(len(row)), key=lambda i: (-row[i], i))[:k])
+    assert kept == expected
+
+
+@pytest.mark.parametrize("prefix", [0, 1, 3])
+def test_take_keeps_the_prefix_and_gathers_patches(prefix: int) -> None:
+    tokens = torch.randn(2, prefix + 5, 4)
+    keep = torch.tensor([[0, 3], [1, 4]])
+    taken = take_tokens(tokens, keep, prefix)
+    for image in range(2):
+        expected = torch.cat([tokens[image, :prefix], tokens[image, prefix + keep[image]]])
+        assert torch.equal(taken[image], expected)
+
+
+def test_gradients_reach_the_survivors_alone() -> None:
+    tokens = torch.randn(1, 4, 2, requires_grad=True)
+    take_tokens(tokens, torch.tensor([[1]]), 1).sum().backward()
+    assert tokens.grad is not None
+    assert tokens.grad[0].sum(-1).tolist() == [2.0, 0.0, 2.0, 0.0]
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # opcheck's own
+def test_the_operators_are_well_formed() -> None:
+    opcheck(torch.ops.star.keep_top_k.default, (torch.randn(2, 6), 3))
+    tokens = torch.randn(2, 6, 4, requires_grad=True)
+    opcheck(torch.ops.star.take_tokens.default, (tokens, torch.tensor([[0, 2], [1, 3]]), 1))

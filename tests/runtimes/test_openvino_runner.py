@@ -1,0 +1,74 @@
+import sys
+
+import numpy as np
+import pytest
+
+from exporter.errors import ArtefactError, MissingDependencyError, UserError
+from exporter.runtimes import openvino_runner
+from exporter.runtimes.base import TensorInfo
+from exporter.runtimes.openvino_runner import OpenVinoRunner
+from tests.lowering.models import lowered, star
+from tests.tiny_onnx import WEIGHT, linear_classifier
+from tests.vits import random_images
+
+
+def needs_openvino() -> None:
+    pytest.importorskip("openvino", reason="needs OpenVINO: pip install 'star-export[openvino]'")
+
+
+def images(batch: int = 2) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((batch, 3, 4, 4)).astype(np.float32)
+
+
+@pytest.mark.parametrize("batch", [1, 5])
+def test_it_runs_a_file_and_says_what_it_takes(batch: int) -> None:
+    needs_openvino()
+    with OpenVinoRunner(linear_classifier(), threads=1) as runner:
+        assert runner.inputs == (TensorInfo("images", ("batch", 3, 4, 4), "float32"),)
+        logits = runner.run({"images": images(batch)})["logits"]
+    np.testing.assert_allclose(logits, images(batch).mean((2, 3)) @ WEIGHT, rtol=1e-4, atol=1e-5)
+
+
+def test_results_of_two_runs_are_two_arrays() -> None:
+    needs_openvino()
+    with OpenVinoRunner(linear_classifier()) as runner:
+        first = runner.run({"images": images()})["logits"]
+        copy = first.copy()
+        runner.run({"images": images() + 1})
+    np.testing.assert_array_equal(first, copy)
+
+
+def test_it_counts_the_precisions_that_ran() -> None:
+    needs_openvino()
+    from exporter.targets import OPENVINO, OPENVINO_INT8  # noqa: PLC0415
+
+    for target, precision, there in ((OPENVINO, "i8", False), (OPENVINO_INT8, "i8", True)):
+        model = lowered(star(), target, images=random_images(star().vit, 8).numpy())
+        with OpenVinoRunner(model.SerializeToString()) as runner:
+            assert (precision in runner.executed_precisions()) == there
+
+
+def test_a_precision_that_the_cpu_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openvino_runner, "openvino_precisions", lambda: ("fp32", "int8"))
+    wanted = OpenVinoRunner(linear_classifier(), precision="bf16")
+    with pytest.raises(UserError, match=r"bf16 \| got a CPU with fp32, int8"), wanted:
+        pass
+    assert not wanted.active
+
+
+def test_an_unknown_precision_is_refused() -> None:
+    with pytest.raises(UserError, match="one of fp32, bf16, fp16"):
+        OpenVinoRunner(linear_classifier(), precision="fp8")
+
+
+def test_what_is_no_model_is_one_line() -> None:
+    needs_openvino()
+    with pytest.raises(ArtefactError) as caught, OpenVinoRunner(b"not a model"):
+        pass
+    assert "\n" not in str(caught.value)
+
+
+def test_without_openvino_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(MissingDependencyError, match=r"star-export\[openvino\]"), OpenVinoRunner(b""):
+        pass

@@ -1,0 +1,81 @@
+"""`bench --runtime tensorrt` of a folder: both tables, with a trtexec and engines that are stood in for."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from exporter.records import save_json
+from exporter.runtimes.base import TensorInfo
+from exporter.runtimes.tensorrt.manifest import engine_path, manifest_path
+from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.workflows import bench
+from tests.cli.conftest import Command, star_export  # noqa: F401
+from tests.evaluation.benchmark.test_engine_runs import PROGRAM
+from tests.fakes import NumpyRunner
+from tests.runtimes.tensorrt.fake_cuda import manifest
+from tests.vits import make_vit
+
+QUICK = ("--runtime", "tensorrt", "--batches", "1,8", "--rounds", "5", "--warmup", "0")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    spec, place = make_vit().spec, tmp_path / "folder"
+    files = {role: f"vit.{role}.tensorrt-fp32.onnx" for role in ("dense", "pruned")}
+    for name in files.values():
+        engine = engine_path(place / "engines", place / name)
+        engine.parent.mkdir(parents=True, exist_ok=True)
+        engine.write_bytes(b"plan")
+        save_json(manifest(), manifest_path(engine))
+    (place / "report.json").write_text(json.dumps({"files": files, "target": "tensorrt-fp32"}))
+    save_json(spec, place / "model.json")
+    save_json(manual_schedule(spec, {2: 0.5}, ScheduleSettings("intra")), place / "schedule.json")
+    np.savez(place / "reference.npz", images=np.zeros((2, *spec.preprocessing.input_size), np.float32))
+    program = tmp_path / "bin/trtexec"
+    program.parent.mkdir()
+    program.write_text(PROGRAM.format(python=sys.executable, called=str(tmp_path / "called")))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    images = TensorInfo("images", ("batch", *spec.preprocessing.input_size), "float32")
+    monkeypatch.setattr(bench, "runner_for", lambda *_: NumpyRunner(lambda feed: {}, (images,), ()))
+    return place
+
+
+def test_json(folder: Path, star_export: Command) -> None:  # noqa: F811
+    done = star_export("bench", folder, *QUICK, "--json")
+    assert done.code == 0, done.err
+    gpu: dict[str, Any] = done.json["gpu"]
+    assert (gpu["timer"], gpu["built"]["gpu"], gpu["break_even_batch"]) == ("trtexec", "GPU", 1)
+    assert [each["batch"] for each in gpu["batches"]] == [1, 8]
+    assert gpu["batches"][1]["times"]["dense"]["compute"]["median_ms"] == pytest.approx(4.1)
+    assert gpu["batches"][1]["comparison"]["efficiency"] > 0
+    assert len(done.json["batches"]) == 2
+    for batch in (1, 8):  # what the lines read
+        assert (folder / f"inputs/images.batch{batch}.bin").stat().st_size % batch == 0
+
+
+def test_table(folder: Path, star_export: Command) -> None:  # noqa: F811
+    done = star_export("bench", folder, *QUICK)
+    assert done.code == 0, done.err
+    for text in (
+        "GPU time by trtexec",
+        "clocks behind batch 8: SM ",
+        "in GPU time, pruning is faster from batch 1 on",
+        f"  trtexec --onnx={folder}/vit.pruned.tensorrt-fp32.onnx --minShapes=images:8x3x",
+    ):
+        assert text in done.out
+
+
+def test_without_the_gpu_s_own_time(folder: Path, star_export: Command) -> None:  # noqa: F811
+    assert star_export("bench", folder, *QUICK, "--no-gpu-time", "--json").json["gpu"] is None
+
+
+def test_an_engine_without_the_batch(folder: Path, star_export: Command) -> None:  # noqa: F811
+    done = star_export("bench", folder, *QUICK[:2], "--batches", "1,4")
+    assert done.code == 2
+    assert "build --batches 4" in done.error
