@@ -25,12 +25,13 @@ from exporter.schedule.macs import executed_macs, mean_macs
 from exporter.schedule.solve import rho_for
 from exporter.targets import ONNXRUNTIME
 from exporter.tensor_names import IMAGES
+from exporter.vocabulary import Method
 from exporter.workflows.measuring import noise
 from exporter.workflows.planning import IMAGE_BISECTIONS
 
 COLUMNS = ("model", "rho", "useful GMACs", "executed GMACs", "ms", "time / STAR's", "quartiles")
 PEAKED, SIGMA, STRENGTHS = 6.0, 1.5, (0.2, 3.0)
-FLAVOURS = ("packed", "shrinking", "padded")
+LAYOUTS = ("packed", "shrinking", "padded")
 
 
 def peaked(model: str) -> PrunableViT:
@@ -78,9 +79,9 @@ class Pruning:
 
 def compared(pruning: Pruning, name: str, rho: float) -> dict[str, tuple[Schedule, str]]:
     """Schedules and layouts by what the table calls them."""
-    star, alike = schedule(name, rho), schedule(name, rho, method="a-star")
+    star, alike = schedule(name, rho), schedule(name, rho, method=Method.A_STAR)
     equal = rho_for(
-        lambda rho: schedule(name, rho, method="a-star"),
+        lambda rho: schedule(name, rho, method=Method.A_STAR),
         pruning.useful,
         pruning.useful(star),
         IMAGE_BISECTIONS,
@@ -88,8 +89,8 @@ def compared(pruning: Pruning, name: str, rho: float) -> dict[str, tuple[Schedul
     return {
         "dense": (dense(name).schedule, "shrinking"),
         "STAR": (star, "shrinking"),
-        **{f"a-STAR, {layout}, equal mean MACs": (equal, layout) for layout in FLAVOURS},
-        **{f"a-STAR, {layout}, equal rho": (alike, layout) for layout in FLAVOURS[:2]},
+        **{f"a-STAR, {layout}, equal mean MACs": (equal, layout) for layout in LAYOUTS},
+        **{f"a-STAR, {layout}, equal rho": (alike, layout) for layout in LAYOUTS[:2]},
     }
 
 

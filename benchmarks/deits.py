@@ -11,6 +11,7 @@ from exporter.models.registry import adapt
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.schedule.plan import ScheduleSettings, keep_everything, star_schedule
+from exporter.vocabulary import Method
 
 __all__ = ["MODELS", "deit", "dense", "prune", "schedule"]
 
@@ -33,7 +34,7 @@ def deit(name: str) -> PrunableViT:
     return adapt(timm.create_model(name).eval(), name)
 
 
-def schedule(name: str, rho: float, round_to: int = 1, method: str = "star") -> Schedule:
+def schedule(name: str, rho: float, round_to: int = 1, method: Method = Method.STAR) -> Schedule:
     """A schedule of the method, with token counts rounded up to a multiple of `round_to`."""
     return star_schedule(deit(name).spec, _ACS[name], rho, ScheduleSettings(round_to=round_to, method=method))
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from deits import MODELS, deit, dense, prune, schedule
 
+from exporter.artefact import read_pair
 from exporter.evaluation.benchmark.settings import BenchSettings
 from exporter.lowering.pipeline import lower, save_onnx
 from exporter.records import Pair, save_json
@@ -68,7 +69,7 @@ def main() -> None:
 def _measure(model: str, batch: int, options: argparse.Namespace, place: Path) -> None:
     files = _exported(model, options)
     settings = BenchSettings(batches=(batch,), rounds=options.rounds, threads=options.threads, profile_runs=0)
-    save_json(bench(files, {IMAGES: noise(deit(model).spec, "float32", batch)}, settings), place)
+    save_json(bench(read_pair(files), {IMAGES: noise(deit(model).spec, "float32", batch)}, settings), place)
 
 
 def _exported(model: str, options: argparse.Namespace) -> Pair[Path]:

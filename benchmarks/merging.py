@@ -17,8 +17,8 @@ from deits import MODELS, deit, dense, prune, schedule
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from exporter.artefact import Artefact
 from exporter.evaluation.benchmark import compare_speed, throughput
-from exporter.lowering.passes.base import Facts
 from exporter.lowering.passes.linear_as_gemm import linear_as_gemm
 from exporter.lowering.pipeline import lower
 from exporter.models.base import BlockParts, PrunableViT
@@ -119,7 +119,7 @@ def lowered(model: Merging) -> bytes:
     )
     assert program is not None
     graph = gs.import_onnx(program.model_proto)
-    linear_as_gemm(graph, Facts(spec, dense(spec.name).schedule))
+    linear_as_gemm(graph, Artefact(spec, dense(spec.name).schedule, ONNXRUNTIME))
     content: bytes = gs.export_onnx(graph.cleanup().toposort()).SerializeToString()
     return content
 

@@ -26,6 +26,7 @@ from exporter.records import ModelSpec, Schedule
 from exporter.schedule.macs import dense_macs, pruned_macs
 from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
 from exporter.targets import ONNXRUNTIME
+from exporter.vocabulary import Method
 
 __all__ = ["main"]
 
@@ -86,12 +87,16 @@ def _verified(name: str, kwargs: dict[str, Any], pixels: int, threads: int) -> t
     with torch.inference_mode():
         identical = torch.equal(PrunedViT(vit, keep_everything(vit.spec))(images), model(images))
 
-    def agrees(method: str, layout: str) -> bool:
+    def agrees(method: Method, layout: str) -> bool:
         pruned = PrunedViT(vit, _schedule(vit.spec, method), layout=layout)
         return check(pruned, lower(pruned, ONNXRUNTIME), images.numpy(), threads=threads).passed
 
     layouts = ("shrinking", "packed")
-    return identical, agrees("star", layouts[0]), all(agrees("a-star", layout) for layout in layouts)
+    return (
+        identical,
+        agrees(Method.STAR, layouts[0]),
+        all(agrees(Method.A_STAR, layout) for layout in layouts),
+    )
 
 
 def _small(name: str, kwargs: dict[str, Any]) -> nn.Module:
@@ -106,7 +111,7 @@ def _pixels(spec: ModelSpec) -> int:
     return 4 * spec.preprocessing.input_size[1] // spec.grid[0]
 
 
-def _schedule(spec: ModelSpec, method: str = "star") -> Schedule:
+def _schedule(spec: ModelSpec, method: Method = Method.STAR) -> Schedule:
     layers = [spec.depth * quarter // 4 + 1 for quarter in (1, 2, 3)]
     settings = ScheduleSettings("intra", method=method)
     return manual_schedule(spec, dict(zip(layers, RATES, strict=True)), settings)

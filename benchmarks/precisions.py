@@ -16,6 +16,7 @@ from exporter.evaluation.benchmark.timing import Ratio
 from exporter.records import Pair
 from exporter.runtimes.choice import why_not
 from exporter.targets import TARGETS
+from exporter.vocabulary import InputKind
 from exporter.workflows.best import Speed, lower_all, measure_all
 from exporter.workflows.measuring import noise
 from exporter.workflows.recipe import Recipe
@@ -46,7 +47,7 @@ def main() -> None:
     targets = [TARGETS[name] for name in dict.fromkeys(names) if not _left_out(name)]
     pair = Pair(dense(options.model), prune(schedule(options.model, options.rho), options.model))
     images = noise(deit(options.model).spec, "float32", options.batch)
-    files = lower_all(pair, targets, "float32", np.concatenate([images] * 2))
+    files = lower_all(pair, targets, InputKind.FLOAT32, np.concatenate([images] * 2))
     recipe = Recipe(batch=options.batch, rounds=options.rounds, threads=options.threads)
     speeds = measure_all(files, images, recipe)
     print(f"{options.model}, rho {options.rho:g}, batch {options.batch}, {options.rounds} rounds\n")

@@ -3,6 +3,7 @@
 import dataclasses
 import types
 import typing
+from enum import Enum
 from typing import Any
 
 __all__ = ["build", "plain"]
@@ -39,6 +40,8 @@ def build(kind: Any, value: Any) -> Any:  # noqa: PLR0911  (one return a kind)
         return tuple(build(k, v) for k, v in zip(kinds, value, strict=True))
     if origin is dict:
         return {key: build(arguments[1], item) for key, item in value.items()}
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(value)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if kind is not Any and (not isinstance(value, kind) or (kind is not bool and isinstance(value, bool))):

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 from exporter.errors import ArtefactError
 from exporter.files import written_beside
 from exporter.plain_values import build, plain
+from exporter.vocabulary import Method
 
 __all__ = [
     "ModelSpec",
@@ -87,7 +88,7 @@ class Schedule:
     `round_to` is what token counts were rounded up to a multiple of.
     """
 
-    method: str
+    method: Method
     scorer: str
     alpha: float
     rho: float | None
@@ -103,12 +104,12 @@ class Schedule:
     @property
     def adaptive(self) -> bool:
         """Whether the number of patches follows the image."""
-        return self.method == "a-star"
+        return self.method == Method.A_STAR
 
     @property
     def pruning_layers(self) -> tuple[int, ...]:
         """1-based layers that drop at least one patch, or under a-STAR may."""
-        if self.method != "star":
+        if self.method != Method.STAR:
             return tuple(layer for layer, rate in enumerate(self.rates, start=1) if rate < 1.0)
         before = (self.num_patches, *self.keep[:-1])
         pairs = zip(before, self.keep, strict=True)

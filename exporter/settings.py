@@ -7,6 +7,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
+from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -89,6 +90,8 @@ def from_table(settings: type, table: Mapping[str, Any], source: str) -> dict[st
             raise RecipeError(f"{source}: {key}", "an unknown key", f"one of {', '.join(hints)}")
         kind = _without_none(hints[key])
         plain = typing.get_origin(kind) or kind
+        if isinstance(kind, type) and issubclass(kind, Enum) and value in tuple(kind):
+            value = kind(value)  # noqa: PLW2901
         if (
             plain in (float, Path)
             and isinstance(value, int if plain is float else str)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from exporter.errors import ModelError
+from exporter.vocabulary import Layout, Method, Precision
 
 __all__ = [
     "ONNXRUNTIME",
@@ -34,28 +35,29 @@ class Target:
 
     name: str
     runtime: str
-    precision: str
-    layouts: tuple[str, ...]
+    precision: Precision
+    layouts: tuple[Layout, ...]
     opset: int
     passes: tuple[str, ...]
     quantization: str = ""
     passes_after: tuple[str, ...] = ()
-    methods: tuple[str, ...] = ("star", "a-star")
+    methods: tuple[Method, ...] = (Method.STAR, Method.A_STAR)
 
     @property
     def takes_ranges(self) -> bool:
         """Whether ranges of activations come from images, as the graph is made."""
         return self.quantization not in ("", "dynamic")
 
-    def layout(self, wanted: str | None) -> str:
+    def layout(self, wanted: Layout | str | None) -> Layout:
         """The form of a-STAR that is wanted, by default the best; ModelError where the runtime cannot take it."""
         if wanted is None:
             return self.layouts[0]
+        wanted = Layout.named(wanted)
         if wanted not in self.layouts:
-            raise ModelError(f"target {self.name}", f"layout {wanted!r}", f"one of {', '.join(self.layouts)}")
+            raise ModelError(f"target {self.name}", f"layout {wanted}", f"one of {', '.join(self.layouts)}")
         return wanted
 
-    def check_method(self, method: str) -> None:
+    def check_method(self, method: Method) -> None:
         """ModelError where the runtime cannot follow schedules of that method."""
         if method not in self.methods:
             raise ModelError(f"target {self.name}", f"method {method}", " or ".join(self.methods))
@@ -82,8 +84,8 @@ _FUSED = (
 ONNXRUNTIME = Target(
     name="onnxruntime-fp32",
     runtime="onnxruntime",
-    precision="fp32",
-    layouts=("packed", "shrinking", "padded"),
+    precision=Precision.FP32,
+    layouts=(Layout.PACKED, Layout.SHRINKING, Layout.PADDED),
     opset=23,  # the first with an Attention operator
     passes=(*_FUSED, "sort_once", "linear_as_gemm"),
 )
@@ -94,38 +96,40 @@ ONNXRUNTIME = Target(
 TENSORRT = Target(
     name="tensorrt-fp32",
     runtime="tensorrt",
-    precision="fp32",
-    layouts=("padded", "shrinking"),
+    precision=Precision.FP32,
+    layouts=(Layout.PADDED, Layout.SHRINKING),
     opset=20,
     passes=_PRIMITIVE,
 )
 
 # The opset that its parser ends with. It has no plugin with sizes that follow the data, and int64 becomes int32.
 TENSORRT_8 = replace(
-    TENSORRT, name="tensorrt8-fp32", opset=18, passes=(*_PRIMITIVE, "opset_17"), methods=("star",)
+    TENSORRT, name="tensorrt8-fp32", opset=18, passes=(*_PRIMITIVE, "opset_17"), methods=(Method.STAR,)
 )
 
 # From 11 on TensorRT takes precision from the graph alone, as 10 does when its typing is strong.
-TENSORRT_FP16 = replace(TENSORRT, name="tensorrt-fp16", precision="fp16", passes=(*_PRIMITIVE, "to_fp16"))
+TENSORRT_FP16 = replace(
+    TENSORRT, name="tensorrt-fp16", precision=Precision.FP16, passes=(*_PRIMITIVE, "to_fp16")
+)
 
 # What is not INT8 is fp16: attention is fused in half precision alone, and GELU and sums are bound by memory.
 TENSORRT_INT8 = replace(
     TENSORRT,
     name="tensorrt-int8",
-    precision="int8",
+    precision=Precision.INT8,
     passes=(*_PRIMITIVE, "split_gemm"),
     quantization="symmetric",
     passes_after=("to_fp16",),
 )
 
 ONNXRUNTIME_FP16 = replace(
-    ONNXRUNTIME, name="onnxruntime-fp16", precision="fp16", passes=(*ONNXRUNTIME.passes, "to_fp16")
+    ONNXRUNTIME, name="onnxruntime-fp16", precision=Precision.FP16, passes=(*ONNXRUNTIME.passes, "to_fp16")
 )
 
 ONNXRUNTIME_INT8 = replace(
     ONNXRUNTIME,
     name="onnxruntime-int8",
-    precision="int8",
+    precision=Precision.INT8,
     # Not as Gemm: query, key and value then share the quantized tokens.
     passes=(*_FUSED, "sort_once", "patches_as_linear", "split_gemm"),
     quantization="dynamic",
@@ -135,19 +139,19 @@ ONNXRUNTIME_INT8 = replace(
 OPENVINO = Target(
     name="openvino-fp32",
     runtime="openvino",
-    precision="fp32",
-    layouts=("padded",),
+    precision=Precision.FP32,
+    layouts=(Layout.PADDED,),
     opset=23,
     passes=(*_FUSED, "flat_gathers"),
 )
 
 # The file is the fp32 one: OpenVINO rounds as it loads, on CPUs that compute in bf16.
-OPENVINO_BF16 = replace(OPENVINO, name="openvino-bf16", precision="bf16")
+OPENVINO_BF16 = replace(OPENVINO, name="openvino-bf16", precision=Precision.BF16)
 
 OPENVINO_INT8 = replace(
     OPENVINO,
     name="openvino-int8",
-    precision="int8",
+    precision=Precision.INT8,
     passes=(*OPENVINO.passes, "patches_as_linear", "split_gemm"),
     quantization="qdq",
 )

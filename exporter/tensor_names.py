@@ -11,7 +11,6 @@ from pathlib import Path
 __all__ = [
     "CONTEXT",
     "IMAGES",
-    "KEY_PREFIX",
     "LOGITS",
     "RAW_IMAGES",
     "VARIANTS",
@@ -29,8 +28,6 @@ __all__ = [
 
 IMAGES = "images"
 LOGITS = "logits"
-# What our keys in a model's metadata begin with.
-KEY_PREFIX = "star_export."
 CONTEXT = "context_"
 # The variants of a pruned model that `check` needs: one also returns its decisions, one is given them.
 VARIANTS = ("tracing", "forced")

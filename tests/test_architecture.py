@@ -15,8 +15,9 @@ ROOT = Path(exporter.__file__).parent
 # First to last: a module may import from its own row and from the rows above it.
 ORDER = (
     ("errors",),
-    ("files", "settings", "plain_values", "tensor_names"),
+    ("files", "settings", "plain_values", "tensor_names", "vocabulary"),
     ("records", "targets", "bundled"),
+    ("artefact",),
     ("data",),
     ("ops",),
     ("models",),

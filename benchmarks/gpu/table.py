@@ -23,12 +23,13 @@ from exporter.runtimes.base import Runner
 from exporter.runtimes.tensorrt.clocks import Clocks, read_clocks
 from exporter.schedule.macs import mean_macs
 from exporter.tensor_names import IMAGES
+from exporter.vocabulary import Method
 from exporter.workflows.measuring import noise
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 METHODS = {
     "pytorch": {f"STAR {rho:g}": ("star", rho) for rho in (0.9, 0.7, 0.5)},
-    "onnxruntime": {"STAR 0.7": ("star", 0.7), "a-STAR 0.7": ("a-star", 0.7)},
+    "onnxruntime": {"STAR 0.7": (Method.STAR, 0.7), "a-STAR 0.7": (Method.A_STAR, 0.7)},
 }
 # Of the paper's tables 1 and 8: PyTorch fp32 on an A100, batch 128, STAR at rho 0.7.
 PUBLISHED = {"deit_small_patch16_224": 2.04, "deit_base_patch16_224": 1.85}
@@ -118,10 +119,10 @@ def _modes(runtime: str) -> tuple[str, ...]:
     return MODES
 
 
-def _macs(model: str, method: str, rho: float) -> int:
+def _macs(model: str, method: Method, rho: float) -> int:
     """Of an image; under a-STAR, useful ones in the mean over a few images of the same noise."""
     pruned = prune(schedule(model, rho, method=method), model)
-    if method == "star":
+    if method == Method.STAR:
         return pruned.macs.total
     images = torch.from_numpy(noise(pruned.vit.spec, "float32", COUNTED_IMAGES)).to(pruned.vit.device)
     with torch.inference_mode():

@@ -6,7 +6,6 @@ faster only where the quartiles of the rounds' own ratios say so.
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,10 +14,11 @@ from exporter.errors import RecipeError
 from exporter.settings import add_flags, from_flags
 
 if TYPE_CHECKING:
+    from exporter.artefact import LoweredFile
     from exporter.evaluation.benchmark import Throughput
     from exporter.evaluation.benchmark.batch_sweep import AtBatch
+    from exporter.records import Pair
     from exporter.workflows.bench import Bench
-    from exporter.workflows.export_folder import Delivered
 
 __all__ = ["add_arguments", "run"]
 
@@ -45,17 +45,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure; 0, whichever is faster."""
     from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
     from exporter.evaluation.benchmark.settings import BenchSettings  # noqa: PLC0415
-    from exporter.records import Pair  # noqa: PLC0415
     from exporter.runtimes.choice import RunSettings  # noqa: PLC0415
     from exporter.workflows.bench import bench  # noqa: PLC0415
     from exporter.workflows.export_folder import read_reference  # noqa: PLC0415
 
     settings = from_flags(BenchSettings, arguments)
-    files = _files(arguments)
-    reference = read_reference(files.reference)
     runtime = from_flags(RunSettings, arguments)
-    pair, stages = Pair(files.dense, files.pruned), RichStages()
-    result = bench(pair, reference, settings, stages, target=files.target, runtime=runtime)
+    models, reference = _models(arguments)
+    result = bench(models, read_reference(reference), settings, RichStages(), runtime=runtime)
     if arguments.json:
         print_json(result)
     else:
@@ -63,17 +60,19 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _files(arguments: argparse.Namespace) -> "Delivered":
-    from exporter.targets import ONNXRUNTIME  # noqa: PLC0415
-    from exporter.workflows.export_folder import REFERENCE, Delivered, read_folder  # noqa: PLC0415
+def _models(arguments: argparse.Namespace) -> "tuple[Pair[LoweredFile], Path]":
+    """The two files, and where their reference is."""
+    from exporter.artefact import read_pair  # noqa: PLC0415
+    from exporter.records import Pair  # noqa: PLC0415
+    from exporter.workflows.export_folder import REFERENCE, read_folder  # noqa: PLC0415
 
     given = (arguments.dense, arguments.pruned)
     if arguments.folder is not None and given == (None, None):
-        files = read_folder(arguments.folder)
-        return replace(files, reference=arguments.reference or files.reference)
+        found = read_folder(arguments.folder)
+        return found.models, arguments.reference or found.reference
     if arguments.folder is None and None not in given:
         beside = arguments.pruned.parent / REFERENCE
-        return Delivered(arguments.dense, arguments.pruned, arguments.reference or beside, ONNXRUNTIME)
+        return read_pair(Pair(arguments.dense, arguments.pruned)), arguments.reference or beside
     got = "a folder and files" if arguments.folder else "neither, or half of it"
     raise RecipeError("bench", got, "an export folder, or --dense FILE --pruned FILE")
 

@@ -54,7 +54,8 @@ def _check_file(arguments: argparse.Namespace) -> int:
     from exporter.data.batches import first_images  # noqa: PLC0415
     from exporter.data.images import list_images, sample  # noqa: PLC0415
     from exporter.evaluation.parity import explain  # noqa: PLC0415
-    from exporter.evaluation.parity.check_model import check, load_shipped  # noqa: PLC0415
+    from exporter.evaluation.parity.check_model import check, load_onnx  # noqa: PLC0415
+    from exporter.lowering.metadata import artefact_of  # noqa: PLC0415
     from exporter.runtimes.choice import RunSettings  # noqa: PLC0415
     from exporter.workflows import steps  # noqa: PLC0415
 
@@ -62,23 +63,17 @@ def _check_file(arguments: argparse.Namespace) -> int:
     if asked is not None:
         raise RecipeError("--runtime", asked, "none with --onnx: a file is checked on what it was made for")
     stages = RichStages()
-    shipped = load_shipped(arguments.onnx)
+    model = load_onnx(arguments.onnx)
+    artefact = artefact_of(model, str(arguments.onnx))
     with stages.stage("model"):
         vit = steps.load_model(recipe)
         calibration = steps.read_calibration(vit, recipe)
-        pruned = steps.prune(vit, shipped.schedule, calibration, shipped.layout)
+        pruned = steps.prune(vit, artefact.schedule, calibration, artefact.layout)
     with stages.stage("parity"):
         folder = list_images(needed(recipe.images, "--images", "a folder of images"))
         files = sample(folder, recipe.check_images, recipe.seed).files
-        images = first_images(files, vit.spec.preprocessing, shipped.input_kind, recipe.check_images)
-        report = check(
-            pruned,
-            shipped.model,
-            images,
-            input_kind=shipped.input_kind,
-            threads=recipe.threads,
-            target=shipped.target,
-        )
+        images = first_images(files, vit.spec.preprocessing, artefact.input_kind, recipe.check_images)
+        report = check(pruned, model, images, threads=recipe.threads)
     if arguments.json:
         print_json(report)
     else:

@@ -1,55 +1,24 @@
-"""What a model file says of itself: where it comes from, and how its images are to be prepared."""
-
-import hashlib
+"""What a lowered model is of, in its ONNX metadata; `exporter.artefact` has the words."""
 
 import onnx
 
 import exporter
-from exporter.errors import ArtefactError
-from exporter.lowering.passes.base import Facts
-from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import ModelSpec, Schedule, from_json, to_json
-from exporter.targets import Target
-from exporter.tensor_names import KEY_PREFIX
+from exporter.artefact import Artefact, from_metadata, to_metadata
 
-__all__ = ["entries_of", "facts_of", "stamp"]
+__all__ = ["artefact_of", "stamp"]
 
 
-def stamp(model: onnx.ModelProto, pruned: PrunedViT, target: Target) -> onnx.ModelProto:
-    """Write provenance and preprocessing into the model's metadata; no time, no path."""
-    schedule = to_json(pruned.schedule)
-    entries = {
-        "version": exporter.__version__,
-        "model": to_json(pruned.vit.spec),
-        "weights_sha256": pruned.vit.weights_sha256,
-        "method": pruned.method,
-        "schedule": schedule,
-        "schedule_sha256": hashlib.sha256(schedule.encode()).hexdigest(),
-        "preprocessing": to_json(pruned.vit.spec.preprocessing),
-        "target": target.name,
-        **({"layout": pruned.layout} if pruned.schedule.adaptive else {}),
-    }
+def stamp(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
+    """Write what the model is of into its metadata."""
     model.producer_name, model.producer_version = "star-export", exporter.__version__
-    onnx.helper.set_model_props(model, {KEY_PREFIX + key: value for key, value in entries.items()})
+    onnx.helper.set_model_props(model, to_metadata(artefact))
     return model
 
 
-def entries_of(model: onnx.ModelProto) -> dict[str, str]:
-    """What `stamp` wrote, by the names that it used."""
-    return {entry.key.removeprefix(KEY_PREFIX): entry.value for entry in model.metadata_props}
-
-
-def facts_of(model: onnx.ModelProto, source: str = "") -> Facts:
-    """What a lowered model was made of, as its metadata has it; `source` names the model where it is a file.
+def artefact_of(model: onnx.ModelProto, source: str = "") -> Artefact:
+    """What a model's metadata says of it; `source` is what errors call it.
 
     Raises:
-        ArtefactError: It has none of ours.
+        ArtefactError: It is none of ours.
     """
-    own, source = entries_of(model), source or model.graph.name
-    if not own.keys() >= {"model", "schedule"}:
-        raise ArtefactError(source, "a model without our metadata", "an ONNX model that star-export made")
-    return Facts(
-        from_json(ModelSpec, own["model"], source=source),
-        from_json(Schedule, own["schedule"], source=source),
-        own.get("layout", Facts.layout),
-    )
+    return from_metadata({each.key: each.value for each in model.metadata_props}, source or model.graph.name)

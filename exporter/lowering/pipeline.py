@@ -10,10 +10,11 @@ import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
+from exporter.artefact import Artefact
 from exporter.errors import ModelError
 from exporter.files import written_beside
 from exporter.lowering.metadata import stamp
-from exporter.lowering.passes.base import Facts, Pass
+from exporter.lowering.passes.base import Pass
 from exporter.lowering.passes.expand_attention import expand_attention
 from exporter.lowering.passes.expand_selection import expand_selection
 from exporter.lowering.passes.flat_gathers import flat_gathers
@@ -37,12 +38,11 @@ from exporter.lowering.to_onnx import to_onnx
 from exporter.lowering.verify import verify
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import Target
+from exporter.vocabulary import InputKind, Method
 
-__all__ = ["INPUT_KINDS", "PASSES", "lower", "lower_each", "save_onnx"]
+__all__ = ["PASSES", "lower", "lower_each", "save_onnx"]
 
 logger = logging.getLogger(__name__)
-
-INPUT_KINDS = ("float32", "uint8")
 
 PASSES: dict[str, Pass] = {
     "name_decisions": name_decisions,
@@ -72,7 +72,7 @@ LARGEST_WEIGHTS_BYTES = 2**31 - 2**24
 def lower(
     pruned: PrunedViT,
     target: Target,
-    input_kind: str = "float32",
+    input_kind: InputKind = InputKind.FLOAT32,
     images: np.ndarray[Any, Any] | None = None,
 ) -> onnx.ModelProto:
     """A pruned (or, with rates of 1, the dense) ViT as the ONNX model of one target.
@@ -80,30 +80,30 @@ def lower(
     Args:
         pruned: The PyTorch reference.
         target: Decides the opset and the passes.
-        input_kind: "float32" takes preprocessed images, "uint8" the pixels before normalisation.
+        input_kind: Preprocessed images, or the pixels before normalisation.
         images: [n, 3, H, W] as the model takes them, for a target in INT8: ranges of activations are taken here.
 
     Raises:
-        ModelError: The input dtype is unknown, the method is one that cannot be deployed, the model does not fit
-            into one file, or INT8 has no images.
+        ModelError: The method or the layout is one that the target cannot take, the model does not fit into one
+            file, or INT8 has no images.
     """
-    _check(pruned, target, input_kind)
-    return _for_target(to_onnx(pruned, target.opset), pruned, target, input_kind, images)
+    artefact = _artefact(pruned, target, input_kind)
+    return _for_target(to_onnx(pruned, target.opset), artefact, images)
 
 
 def lower_each(
     pruned: PrunedViT,
     targets: Iterable[Target],
-    input_kind: str = "float32",
+    input_kind: InputKind = InputKind.FLOAT32,
     images: np.ndarray[Any, Any] | None = None,
 ) -> Iterator[onnx.ModelProto]:
     """What `lower` gives for one target after the other; those of one opset share what torch exports."""
     exports: dict[int, onnx.ModelProto] = {}
     for target in targets:
-        _check(pruned, target, input_kind)
+        artefact = _artefact(pruned, target, input_kind)
         if target.opset not in exports:
             exports[target.opset] = to_onnx(pruned, target.opset)
-        yield _for_target(copy.deepcopy(exports[target.opset]), pruned, target, input_kind, images)
+        yield _for_target(copy.deepcopy(exports[target.opset]), artefact, images)
 
 
 def save_onnx(model: onnx.ModelProto, path: Path) -> None:
@@ -117,45 +117,51 @@ def save_onnx(model: onnx.ModelProto, path: Path) -> None:
 
 
 def _for_target(
-    exported: onnx.ModelProto,
-    pruned: PrunedViT,
-    target: Target,
-    input_kind: str,
-    images: np.ndarray[Any, Any] | None,
+    exported: onnx.ModelProto, artefact: Artefact, images: np.ndarray[Any, Any] | None
 ) -> onnx.ModelProto:
     """All that comes after torch's export, whose tensors it takes over."""
-    facts = Facts(pruned.vit.spec, pruned.schedule, pruned.layout)
+    target = artefact.target
     graph = gs.import_onnx(exported)
-    names = (*target.passes, "uint8_input") if input_kind == "uint8" else target.passes
+    names = (*target.passes, "uint8_input") if artefact.input_kind == InputKind.UINT8 else target.passes
     for name in names:
-        changed = PASSES[name](graph, facts)
+        changed = PASSES[name](graph, artefact)
         graph.cleanup().toposort()
         logger.debug("%s: %d places", name, changed)
-    graph.name = facts.spec.name
+    graph.name = artefact.spec.name
     model = with_retention(gs.export_onnx(graph), target.opset)
     if target.quantization:
-        model = quantized(model, facts, target.quantization, images)
+        model = quantized(model, artefact, target.quantization, images)
     if target.passes_after:
-        model = _passed_again(model, target, facts)
-    return verify(stamp(model, pruned, target), facts)
+        model = _passed_again(model, artefact)
+    return verify(stamp(model, artefact), artefact)
 
 
-def _passed_again(model: onnx.ModelProto, target: Target, facts: Facts) -> onnx.ModelProto:
+def _passed_again(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
     """Nothing is cleaned up here: the count of a last layer is read by the variants alone, and would go."""
     graph = gs.import_onnx(model)
-    for name in target.passes_after:
-        logger.debug("%s: %d places", name, PASSES[name](graph, facts))
+    for name in artefact.target.passes_after:
+        logger.debug("%s: %d places", name, PASSES[name](graph, artefact))
     return gs.export_onnx(graph.toposort())
 
 
-def _check(pruned: PrunedViT, target: Target, input_kind: str) -> None:
-    """Before the export, which would take minutes to find out that one file cannot hold the weights."""
-    if input_kind not in INPUT_KINDS:
-        raise ModelError("input", repr(input_kind), " or ".join(INPUT_KINDS))
-    if pruned.method == "a-star-batch":
-        raise ModelError("method", pruned.method, "star or a-star", "its counts depend on who shares a batch")
+def _artefact(pruned: PrunedViT, target: Target, input_kind: str) -> Artefact:
+    """What will be made, checked before the export: that would take minutes to find out what cannot be."""
+    artefact = Artefact(
+        pruned.vit.spec,
+        pruned.schedule,
+        target,
+        pruned.layout,
+        InputKind.named(input_kind),
+        pruned.vit.weights_sha256,
+    )
+    if artefact.prunes and pruned.schedule.method == Method.A_STAR_BATCH:
+        got = str(pruned.schedule.method)
+        raise ModelError("method", got, "star or a-star", "its counts depend on who shares a batch")
     target.check_method(pruned.schedule.method)
+    if pruned.schedule.adaptive:
+        target.layout(pruned.layout)
     weights = sum(value.nbytes for value in pruned.state_dict().values())
     if weights > LARGEST_WEIGHTS_BYTES:
         got = f"{weights / 1e9:.1f} GB of weights"
         raise ModelError(pruned.vit.spec.name, got, "less than 2 GB, what one ONNX file can hold")
+    return artefact

@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
+from exporter.artefact import Artefact
 from exporter.errors import MissingDependencyError, ModelError
-from exporter.lowering.passes.base import Facts
 from exporter.lowering.scoring import behind, scoring_nodes
 from exporter.tensor_names import IMAGES
 
@@ -34,12 +34,12 @@ _PREPARED = ("onnx.quant.pre_process", "onnxruntime.quant")
 Array = np.ndarray[Any, Any]
 
 
-def quantized(model: onnx.ModelProto, facts: Facts, form: str, images: Array | None) -> onnx.ModelProto:
+def quantized(model: onnx.ModelProto, artefact: Artefact, form: str, images: Array | None) -> onnx.ModelProto:
     """The model with INT8 linear layers.
 
     Args:
         model: A lowered model in fp32, its linear layers as MatMul with a constant.
-        facts: Say which layers choose patches.
+        artefact: Say which layers choose patches.
         form: One of QUANTIZATIONS.
         images: [n, 3, H, W] as the model takes them, to take ranges from; not for "dynamic".
 
@@ -48,7 +48,7 @@ def quantized(model: onnx.ModelProto, facts: Facts, form: str, images: Array | N
         MissingDependencyError: ONNX Runtime is not installed.
     """
     graph = gs.import_onnx(model)
-    nodes = sorted(_linear(graph, scoring_nodes(graph, facts)))
+    nodes = sorted(_linear(graph, scoring_nodes(graph, artefact)))
     prepared = onnx.shape_inference.infer_shapes(model)
     onnx.helper.set_model_props(prepared, dict([_PREPARED]))
     with tempfile.TemporaryDirectory() as folder:

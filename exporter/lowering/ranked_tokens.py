@@ -10,23 +10,23 @@ import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
-from exporter.lowering.passes.base import Facts
+from exporter.artefact import Artefact
 from exporter.lowering.passes.expand_selection import behind_prefix, prefix_rows
 from exporter.tensor_names import keep_name, ranked_name
 
 __all__ = ["patches_for_tokens", "patches_from_tokens"]
 
 
-def patches_from_tokens(graph: gs.Graph, facts: Facts) -> None:
+def patches_from_tokens(graph: gs.Graph, artefact: Artefact) -> None:
     """Add `keep_NN` [batch, k]: ascending, counted within the patches that reached the layer.
 
     Where the patches of an image stand is followed from layer to layer, so that it is known how many of those that
     reached a layer stand before each survivor.
     """
-    prefix = facts.spec.num_prefix_tokens
+    prefix = artefact.spec.num_prefix_tokens
     before: gs.Variable | None = None
-    for layer, ranked in _ranked(graph, facts):
-        count = facts.schedule.keep[layer - 1]
+    for layer, ranked in _ranked(graph, artefact):
+        count = artefact.schedule.keep[layer - 1]
         where = ranked if before is None else _op(graph, "GatherElements", before, ranked, axis=1)
         rank = _op(graph, "TopK", where, [prefix + count], axis=1, largest=0)
         if before is not None:
@@ -37,24 +37,24 @@ def patches_from_tokens(graph: gs.Graph, facts: Facts) -> None:
     graph.toposort()
 
 
-def patches_for_tokens(graph: gs.Graph, facts: Facts) -> None:
+def patches_for_tokens(graph: gs.Graph, artefact: Artefact) -> None:
     """Add `keep_NN`, which no node gives, and let all that read the layer's own choice read the tokens it means."""
     prefixes: gs.Variable | None = None
-    for layer, ranked in _ranked(graph, facts):
+    for layer, ranked in _ranked(graph, artefact):
         readers = list(ranked.outputs)
-        keep = gs.Variable(keep_name(layer), np.int64, ["batch", facts.schedule.keep[layer - 1]])
+        keep = gs.Variable(keep_name(layer), np.int64, ["batch", artefact.schedule.keep[layer - 1]])
         if prefixes is None:
-            prefixes = prefix_rows(graph, readers[0], keep, facts.spec.num_prefix_tokens)
-        tokens = behind_prefix(graph, readers[0], keep, prefixes, facts.spec.num_prefix_tokens)
+            prefixes = prefix_rows(graph, readers[0], keep, artefact.spec.num_prefix_tokens)
+        tokens = behind_prefix(graph, readers[0], keep, prefixes, artefact.spec.num_prefix_tokens)
         for reader in readers:
             reader.inputs = [tokens if each is ranked else each for each in reader.inputs]
     graph.toposort()
 
 
-def _ranked(graph: gs.Graph, facts: Facts) -> Iterator[tuple[int, gs.Variable]]:
+def _ranked(graph: gs.Graph, artefact: Artefact) -> Iterator[tuple[int, gs.Variable]]:
     """The 1-based pruning layers and what they choose, where that is tokens."""
     tensors = graph.tensors()
-    layers = facts.schedule.pruning_layers
+    layers = artefact.schedule.pruning_layers
     if ranked_name(layers[0]) in tensors:
         yield from ((layer, tensors[ranked_name(layer)]) for layer in layers)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import onnx_graphsurgeon as gs
 
-from exporter.lowering.passes.base import Facts
+from exporter.artefact import Artefact
 from exporter.tensor_names import count_name, keep_name, ranked_name
 
 __all__ = ["behind", "scoring_nodes"]
@@ -13,12 +13,12 @@ __all__ = ["behind", "scoring_nodes"]
 ENDS = {"MatMul", "Gemm", "Attention", "Shape", "Size"}
 
 
-def scoring_nodes(graph: gs.Graph, facts: Facts) -> frozenset[str]:
+def scoring_nodes(graph: gs.Graph, artefact: Artefact) -> frozenset[str]:
     """Names of the nodes from the product that makes a class row, itself included, to the survivors."""
     tensors = graph.tensors()
     decisions = [
         tensors.get(name(layer))
-        for layer in facts.schedule.pruning_layers
+        for layer in artefact.schedule.pruning_layers
         for name in (keep_name, ranked_name, count_name)
     ]
     return frozenset(node.name for node in behind(each for each in decisions if each is not None))

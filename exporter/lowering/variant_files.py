@@ -22,15 +22,17 @@ Place: TypeAlias = tuple[int, int]
 LEAST_BYTES = 1024
 
 
-def save_variants(model: onnx.ModelProto, path: Path) -> dict[str, str]:
+def save_variants(path: Path) -> dict[str, str]:
     """Write both variants of the model that lies at `path`; their file names by role, none for a dense model.
 
     Raises:
         OutputError: The place cannot be written.
     """
+    content = path.read_bytes()
+    model = onnx.load_model_from_string(content)
     if not keep_layers(name for node in model.graph.node for name in node.output):
         return {}
-    places = _places(model, path.read_bytes())
+    places = _places(model, content)
     names = {}
     for role, make in zip(VARIANTS, (tracing_variant, forced_variant), strict=True):
         variant = make(model)

@@ -9,7 +9,7 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from exporter.errors import ArtefactError
-from exporter.lowering.metadata import facts_of
+from exporter.lowering.metadata import artefact_of
 from exporter.lowering.passes.slice_selection import slice_selection
 from exporter.lowering.ranked_tokens import patches_for_tokens, patches_from_tokens
 from exporter.tensor_names import count_name, keep_layers, keep_name
@@ -26,7 +26,7 @@ def tracing_variant(model: onnx.ModelProto) -> onnx.ModelProto:
         ArtefactError: The model has no such layer, or is none of ours.
     """
     graph = _opened(model)
-    patches_from_tokens(graph, facts_of(model))
+    patches_from_tokens(graph, artefact_of(model))
     graph.outputs += _decisions(graph)
     return gs.export_onnx(graph)
 
@@ -38,7 +38,7 @@ def forced_variant(model: onnx.ModelProto) -> onnx.ModelProto:
         ArtefactError: The model has no pruning layer, or is none of ours.
     """
     graph = _opened(model)
-    patches_for_tokens(graph, facts_of(model))
+    patches_for_tokens(graph, artefact_of(model))
     for decision in _decisions(graph):
         decision.inputs.clear()
         graph.inputs.append(decision)
@@ -55,7 +55,7 @@ def sliced_variant(model: onnx.ModelProto) -> onnx.ModelProto:
         ArtefactError: The model has no pruning layer, or one that is not as lowering leaves it.
     """
     graph = _opened(model)
-    slice_selection(graph, facts_of(model))
+    slice_selection(graph, artefact_of(model))
     graph.cleanup().toposort()
     return gs.export_onnx(graph)
 

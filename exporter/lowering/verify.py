@@ -5,7 +5,7 @@ from typing import TypeAlias
 import onnx
 from onnx import shape_inference
 
-from exporter.lowering.passes.base import Facts
+from exporter.artefact import Artefact
 from exporter.tensor_names import IMAGES, LOGITS, context_name, keep_name, rows_of, tokens_name
 
 __all__ = ["verify"]
@@ -14,7 +14,7 @@ __all__ = ["verify"]
 Shape: TypeAlias = list[int | str | None]
 
 
-def verify(model: onnx.ModelProto, facts: Facts) -> onnx.ModelProto:
+def verify(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
     """Check names, the dynamic batch and the token count of every block; gives the model back.
 
     Counts are static; where they follow the image, the file must not hold one that was baked in.
@@ -28,17 +28,17 @@ def verify(model: onnx.ModelProto, facts: Facts) -> onnx.ModelProto:
     }
     wrong = [
         f"{name} is {shapes.get(name)}, not {' or '.join(map(str, allowed))}"
-        for name, allowed in _expected(facts).items()
+        for name, allowed in _expected(artefact).items()
         if not any(_fits(shapes.get(name), each) for each in allowed)
     ]
     if wrong:
-        raise RuntimeError(f"lowering of {facts.spec.name}: {'; '.join(wrong)}")
+        raise RuntimeError(f"lowering of {artefact.spec.name}: {'; '.join(wrong)}")
     return model
 
 
-def _expected(facts: Facts) -> dict[str, list[Shape]]:
+def _expected(artefact: Artefact) -> dict[str, list[Shape]]:
     """The shapes that each tensor may have; a fused attention gives heads side by side, of survivors."""
-    spec, schedule = facts.spec, facts.schedule
+    spec, schedule = artefact.spec, artefact.schedule
     shapes: dict[str, list[Shape]] = {
         IMAGES: [["batch", *spec.preprocessing.input_size]],
         LOGITS: [["batch", spec.num_classes]],
@@ -49,10 +49,10 @@ def _expected(facts: Facts) -> dict[str, list[Shape]]:
         by_head: Shape = ["batch", spec.num_heads, tokens, spec.dim // spec.num_heads]
         shapes[context_name(layer)] = [by_head, ["batch", tokens, spec.dim]]
         if layer in schedule.pruning_layers:
-            before = None if facts.follows_image else after
+            before = None if artefact.follows_image else after
             left: Shape = ["batch", None if before is None else spec.num_prefix_tokens + before, spec.dim]
             shapes[context_name(layer)].append(left)
-            if facts.layout != "packed" or not schedule.adaptive:
+            if artefact.layout != "packed" or not schedule.adaptive:
                 shapes[tokens_name(layer)] = [left]
                 shapes[rows_of(keep_name(layer))] = [[*left[:2], 1]]
     return shapes

@@ -18,6 +18,7 @@ from exporter.pruning.tokens import Decision, Grid, Packed, Tokens
 from exporter.records import Schedule
 from exporter.schedule.macs import MacCount, pruned_macs
 from exporter.schedule.plan import check_fits
+from exporter.vocabulary import Layout, Method
 
 __all__ = ["PrunedViT", "Trace"]
 
@@ -45,6 +46,7 @@ class PrunedViT(nn.Module):
             ("shrinking"), in one as wide as any batch may need ("padded"), or end to end ("packed").
 
     Raises:
+        RecipeError: There is no such layout.
         ScheduleError: The schedule is not this model's, or inter-layer scores are missing or of another shape.
     """
 
@@ -53,11 +55,11 @@ class PrunedViT(nn.Module):
         vit: PrunableViT,
         schedule: Schedule,
         inter: np.ndarray | None = None,
-        layout: str = "shrinking",
+        layout: Layout | str = Layout.SHRINKING,
     ) -> None:
         super().__init__()
         check_fits(schedule, vit.spec)
-        self.vit, self.schedule, self.layout = vit, schedule, layout
+        self.vit, self.schedule, self.layout = vit, schedule, Layout.named(layout)
         self.model = vit.model
         self.alpha = {"fused": schedule.alpha, "intra": 1.0, "inter": 0.0, "random": 0.0}[schedule.scorer]
         self._layers = frozenset(schedule.pruning_layers)
@@ -127,20 +129,20 @@ class PrunedViT(nn.Module):
         """STAR's top k, or a-STAR's share of the mass: of each image's own `count` patches, or of the batch's."""
         most = self.schedule.keep[layer - 1]
         mass, likely = self.schedule.rates[layer - 1], score.exp()
-        if self.schedule.method == "a-star-batch":
+        if self.schedule.method == Method.A_STAR_BATCH:
             return Decision(keep_top_k(score, batch_count(likely, mass)))
         if not self.schedule.adaptive:
             return Decision(keep_top_k(score, most))
         if count is None:
             count = torch.full_like(score[:, 0], score.shape[1], dtype=torch.int64)
-        if self.layout == "padded":
+        if self.layout == Layout.PADDED:
             index, kept_count = cdf_retain_padded(likely, count, mass, most)
             return Decision(index, kept_count)
         index, kept_count, _ = cdf_retain(likely, count, mass)
         return Decision(index, kept_count)
 
     def _reduce(self, tokens: Tokens, decision: Decision) -> Tokens:
-        if self.layout == "packed" and decision.count is not None and isinstance(tokens, Grid):
+        if self.layout == Layout.PACKED and decision.count is not None and isinstance(tokens, Grid):
             return Packed.of(tokens, decision)
         return tokens.reduce(decision)
 

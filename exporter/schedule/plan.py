@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from exporter.errors import ScheduleError
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.rates import counts, manual_rates, rates_from_acs
+from exporter.vocabulary import Method
 
 __all__ = [
-    "METHODS",
     "SCORERS",
     "ScheduleSettings",
     "check_fits",
@@ -17,7 +17,6 @@ __all__ = [
     "star_schedule",
 ]
 
-METHODS = ("star", "a-star", "a-star-batch")
 SCORERS = ("fused", "intra", "inter", "random")
 
 
@@ -34,13 +33,12 @@ class ScheduleSettings:
     anchors: str = "minmax"
     seed: int = 0
     round_to: int = 1
-    method: str = "star"
+    method: Method = Method.STAR
 
     def __post_init__(self) -> None:
         """Raise ScheduleError for a method or scorer that does not exist, or a number out of range."""
-        if self.method not in METHODS:
-            raise ScheduleError("method", repr(self.method), f"one of {', '.join(METHODS)}")
-        if self.method != "star" and self.round_to != 1:
+        object.__setattr__(self, "method", Method.named(self.method))
+        if self.method != Method.STAR and self.round_to != 1:
             raise ScheduleError(
                 "round_to", f"{self.round_to} for {self.method}", "1", "its counts follow the image"
             )

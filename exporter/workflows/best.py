@@ -21,6 +21,7 @@ from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import on_this_cpu, runner_for, why_not
 from exporter.targets import ONNXRUNTIME, TARGETS, Target
 from exporter.tensor_names import IMAGES
+from exporter.vocabulary import InputKind
 from exporter.workflows import steps
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipe import Recipe, needed
@@ -112,7 +113,7 @@ def choose(recipe: Recipe, max_drop: float | None = None, stages: Stages | None 
 
 
 def lower_all(
-    pair: Pair[PrunedViT], targets: Sequence[Target], input_kind: str, images: Array | None
+    pair: Pair[PrunedViT], targets: Sequence[Target], input_kind: InputKind, images: Array | None
 ) -> dict[str, Pair[bytes]]:
     """Both models for each target, as ONNX files in memory; `images` are for the ranges of INT8."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from exporter.errors import ArtefactError, UserError
 from exporter.files import sha256_of, written_beside
-from exporter.records import ModelSpec, Schedule, load_json, save_json
+from exporter.records import ModelSpec, save_json
 from exporter.runtimes.tensorrt.audit import Audit, audit, read_layers
 from exporter.runtimes.tensorrt.builder import Engine, build_engine
 from exporter.runtimes.tensorrt.machine import this_machine
@@ -18,7 +18,7 @@ from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt, major_versi
 from exporter.runtimes.tensorrt.trtexec import build_command
 from exporter.targets import TENSORRT, TENSORRT_8, Target
 from exporter.tensor_names import VARIANTS, keep_name, variant_path
-from exporter.workflows.export_folder import MODEL, SCHEDULE, read_folder, verify_checksums
+from exporter.workflows.export_folder import SCHEDULE, read_folder
 from exporter.workflows.progress import Silent, Stages
 
 __all__ = ["BuiltEngine", "build_folder"]
@@ -49,21 +49,22 @@ def build_folder(
         UserError: TensorRT or a GPU is missing, or the version lacks what was asked for.
     """
     stages = stages or Silent()
-    files = read_folder(folder)
-    verify_checksums(folder)
-    _check_runtime(folder, files.target)
+    found = read_folder(folder)
+    _check_runtime(folder, found.target)
     trt = import_tensorrt()
-    _check_version(files.target, trt.__version__)
+    _check_version(found.target, trt.__version__)
     here = this_machine(trt.__version__)
     if settings.plugin is not None:
         checked_library(settings.plugin, trt.__version__)
-    spec, schedule = load_json(ModelSpec, folder / MODEL), load_json(Schedule, folder / SCHEDULE)
+    dense, pruned = found.models.dense.path, found.models.pruned.path
+    artefact = found.models.pruned.artefact
+    spec, schedule = artefact.spec, artefact.schedule
     cache = settings.timing_cache or folder / ENGINES / f"timing.{here.tensorrt}.sm{here.sm}.cache"
-    variants = settings.variants and bool(schedule.pruning_layers)
+    variants = settings.variants and artefact.prunes
     # What a-STAR keeps of an image is at most what STAR keeps: the forced variant takes it as an input.
     widths = {keep_name(layer): schedule.keep[layer - 1] for layer in schedule.pruning_layers}
     built = []
-    for onnx in (files.dense, files.pruned, *_variants(files.pruned, variants)):
+    for onnx in (dense, pruned, *_variants(pruned, variants)):
         with stages.stage(f"engine, {onnx.stem}"):
             engine = build_engine(trt, onnx, settings, cache, widths)
             built.append(_save(engine, onnx, settings, here, spec))

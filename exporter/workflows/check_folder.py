@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from exporter.artefact import LoweredFile
 from exporter.evaluation.parity import (
     BATCHES,
     ParityReport,
@@ -11,11 +12,10 @@ from exporter.evaluation.parity import (
     tolerance_for,
     whole_batches,
 )
-from exporter.records import Schedule, load_json
 from exporter.runtimes.choice import TENSORRT, RunSettings, require_runtime, runner_for, runtime_for
 from exporter.runtimes.playback_runner import PlaybackRunner
 from exporter.tensor_names import IMAGES, VARIANTS, variant_path
-from exporter.workflows.export_folder import SCHEDULE, read_folder, read_reference, verify_checksums
+from exporter.workflows.export_folder import read_folder, read_reference
 
 __all__ = ["FolderCheck", "check_folder"]
 
@@ -48,16 +48,17 @@ def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
         ArtefactError: The folder is none, or not the one that was sent.
         MissingDependencyError: The runtime is not installed.
     """
-    files = read_folder(folder)
-    verify_checksums(folder)
-    reference, schedule = read_reference(files.reference), load_json(Schedule, folder / SCHEDULE)
-    target, images, runtime = files.target, reference[IMAGES], runtime_for(files.target, settings)
-    for path in (files.dense, files.pruned):
-        require_runtime(path, {IMAGES: images[:1]}, target, settings)
+    found = read_folder(folder)
+    reference, target = read_reference(found.reference), found.target
+    images, runtime = reference[IMAGES], runtime_for(target, settings)
+    for model in (found.models.dense, found.models.pruned):
+        require_runtime(model.path, {IMAGES: images[:1]}, target, settings)
 
-    def result(playback: PlaybackRunner, path: Path, variants: bool) -> ParityReport:
+    def result(playback: PlaybackRunner, model: LoweredFile) -> ParityReport:
+        path, artefact = model.path, model.artefact
         tracing, forced = (
-            runner_for(variant_path(path, role), target, settings) if variants else None for role in VARIANTS
+            runner_for(variant_path(path, role), target, settings) if artefact.prunes else None
+            for role in VARIANTS
         )
         return compare(
             playback,
@@ -67,11 +68,11 @@ def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
             # An engine takes the batches that it was built for.
             batches=whole_batches(images, *BATCHES) if runtime == TENSORRT else in_batches(images, BATCHES),
             tolerance=tolerance_for("fp32", target.precision),
-            masses=schedule.masses if variants else {},
+            masses=artefact.schedule.masses,
         )
 
     return FolderCheck(
         runtime,
-        dense=result(PlaybackRunner(reference, dense=True), files.dense, variants=False),
-        pruned=result(PlaybackRunner(reference), files.pruned, variants=bool(schedule.pruning_layers)),
+        dense=result(PlaybackRunner(reference, dense=True), found.models.dense),
+        pruned=result(PlaybackRunner(reference), found.models.pruned),
     )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from exporter.artefact import LoweredFile, read_pair
 from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
 from exporter.data.images import sample
@@ -31,6 +32,7 @@ from exporter.workflows import steps
 from exporter.workflows.export_folder import (
     MODEL,
     REFERENCE,
+    REPORT,
     SCHEDULE,
     save_checksums,
     save_raw_images,
@@ -39,7 +41,7 @@ from exporter.workflows.export_folder import (
 )
 from exporter.workflows.measuring import measure_with
 from exporter.workflows.progress import Silent, Stages
-from exporter.workflows.proof import Proof, Side, prove
+from exporter.workflows.proof import Proof, prove
 from exporter.workflows.recipe import Recipe
 
 __all__ = ["compile_model"]
@@ -69,8 +71,9 @@ def compile_model(
         UserError: Something in the recipe cannot be done.
     """
     stages = stages or Silent()
-    target_named(recipe.target).layout(recipe.layout)
-    target_named(recipe.target).check_method(recipe.method)
+    target = target_named(recipe.target)
+    layout = target.layout(recipe.layout)
+    target.check_method(recipe.method)
     writable_folder(out)
     if recipe.sweep:
         import_module(
@@ -82,37 +85,37 @@ def compile_model(
     with stages.stage("calibration") as advance:
         calibration = steps.calibrate(vit, recipe, out / "calibration.safetensors", advance)
     schedule = _planned(vit, calibration, recipe, stages)
-    layout = target_named(recipe.target).layout(recipe.layout)
     dense, pruned = steps.dense(vit), steps.prune(vit, schedule, calibration, layout)
-    pair = Pair(_lowered(dense, recipe, out, stages), _lowered(pruned, recipe, out, stages))
+    references = Pair(dense, pruned)
+    models = read_pair(Pair(*(_lowered(each, recipe, out, stages) for each in (dense, pruned))))
     drawn = sample(folder, recipe.check_images, recipe.seed)
     images = first_images(drawn.files, vit.spec.preprocessing, recipe.input_kind, recipe.check_images)
-    proof = prove(pair, folder, images, recipe, stages)
+    proof = prove(references, models, folder=folder, images=images, recipe=recipe, stages=stages)
     sweep = None
     if recipe.sweep:
         with stages.stage(f"sweep over rho {', '.join(map(str, recipe.sweep))}"):
-            sweep = _sweep(pair, calibration, images, recipe)
-    report = _report(pair, proof, calibration, sweep, recipe)
+            sweep = _sweep(references, calibration, images, recipe)
+    report = _report(references, models, proof=proof, calibration=calibration, sweep=sweep, recipe=recipe)
     with stages.stage("report"):
-        reference, names = _deliver(pair, images, recipe, out)
-        save_json(report, out / "report.json")
+        reference, names = _deliver(references, models, images, recipe, out)
+        save_json(report, out / REPORT)
         chart = _save_chart(sweep, vit.spec.name, out / CHART) if sweep else ""
         save_page(report, strips(reference, vit.spec, recipe.input_kind), out / "report.html", chart)
-        save_checksums(out, [*report.files.values(), *names])
+        save_checksums(out, [*report.files.values(), REPORT, *names])
     return report
 
 
 def _deliver(
-    pair: Pair[Side], images: Array, recipe: Recipe, out: Path
+    references: Pair[PrunedViT], models: Pair[LoweredFile], images: Array, recipe: Recipe, out: Path
 ) -> tuple[dict[str, Array], list[str]]:
     """What the deployment machine needs beside the two models: the reference's arrays, and the files written."""
-    dense, pruned = pair.dense.reference, pair.pruned.reference
-    references = [reference_runner(each, recipe.input_kind) for each in (pruned, dense)]
-    reference = save_reference(references[0], references[1], images, out / REFERENCE)
+    pruned = references.pruned
+    runner, dense = (reference_runner(each, recipe.input_kind) for each in (pruned, references.dense))
+    reference = save_reference(runner, dense, images, out / REFERENCE)
     save_json(pruned.schedule, out / SCHEDULE)
     save_json(pruned.vit.spec, out / MODEL)
     save_recipe(recipe, out / RECIPE)
-    variants = save_variants(pair.pruned.model, pair.pruned.path)
+    variants = save_variants(models.pruned.path)
     raw = save_raw_images(images, sorted({1, recipe.batch}), out)
     return reference, [REFERENCE, SCHEDULE, MODEL, RECIPE, *variants.values(), *raw]
 
@@ -125,25 +128,23 @@ def _planned(vit: PrunableViT, calibration: Calibration, recipe: Recipe, stages:
         return steps.plan(recipe, vit.spec, acs, inter_sha256, steps.measured_macs(vit, recipe, calibration))
 
 
-def _lowered(reference: PrunedViT, recipe: Recipe, out: Path, stages: Stages) -> Side:
+def _lowered(reference: PrunedViT, recipe: Recipe, out: Path, stages: Stages) -> Path:
     with stages.stage(f"lowering, {reference.method}"):
-        target = target_named(recipe.target)
-        model = steps.export(reference, recipe)
-        path = out / target.file_name(reference.vit.spec.name, reference.method)
-        save_onnx(model, path)
-    return Side(reference, model, path, target)
+        path = out / target_named(recipe.target).file_name(reference.vit.spec.name, reference.method)
+        save_onnx(steps.export(reference, recipe), path)
+    return path
 
 
-def _sweep(pair: Pair[Side], calibration: Calibration, images: Array, recipe: Recipe) -> RhoSweep:
-    vit = pair.dense.reference.vit
+def _sweep(references: Pair[PrunedViT], calibration: Calibration, images: Array, recipe: Recipe) -> RhoSweep:
+    vit = references.dense.vit
     acs, inter_sha256 = calibration.acs.tolist(), calibration.inter_sha256
     schedules = [
         steps.plan(replace(recipe, rho=rho, mac_reduction=None), vit.spec, acs, inter_sha256)
         for rho in recipe.sweep
     ]
-    layout = pair.pruned.reference.layout
+    layout = references.pruned.layout
     prune = partial(steps.prune, vit, calibration=calibration, layout=layout)
-    return measure_with(pair.dense.reference, prune, images, recipe)(schedules)
+    return measure_with(references.dense, prune, images, recipe)(schedules)
 
 
 def _save_chart(sweep: RhoSweep, model: str, path: Path) -> str:
@@ -157,9 +158,15 @@ def _save_chart(sweep: RhoSweep, model: str, path: Path) -> str:
 
 
 def _report(
-    pair: Pair[Side], proof: Proof, calibration: Calibration, sweep: RhoSweep | None, recipe: Recipe
+    references: Pair[PrunedViT],
+    models: Pair[LoweredFile],
+    *,
+    proof: Proof,
+    calibration: Calibration,
+    sweep: RhoSweep | None,
+    recipe: Recipe,
 ) -> Report:
-    pruned, use = pair.pruned.reference, proof.use
+    pruned, use = references.pruned, proof.use
     comparison = proof.comparison
     macs = pruned.macs if use is None else MacCount(use.useful_macs - use.scoring_macs, use.scoring_macs)
     return Report(
@@ -167,9 +174,9 @@ def _report(
         method=pruned.schedule.method,
         rho=pruned.schedule.rho,
         target=recipe.target,
-        files={"dense": pair.dense.path.name, "pruned": pair.pruned.path.name},
+        files={"dense": models.dense.path.name, "pruned": models.pruned.path.name},
         schedule=pruned.schedule,
-        gmacs=Gmacs(pair.dense.reference.macs.gmacs, macs.gmacs, macs.scoring / 1e9),
+        gmacs=Gmacs(references.dense.macs.gmacs, macs.gmacs, macs.scoring / 1e9),
         **vars(proof),
         passed=proof.passed,
         speedup=comparison.speedup if comparison else None,

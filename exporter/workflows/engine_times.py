@@ -7,8 +7,8 @@ import numpy as np
 
 from exporter.evaluation.benchmark.batch_sweep import break_even
 from exporter.evaluation.benchmark.engine_runs import (
-    EngineSubject,
-    built_subject,
+    EngineFile,
+    engine_file,
     measure_engines,
     timer_here,
 )
@@ -25,21 +25,21 @@ __all__ = ["bench_engines", "engines_of"]
 Array = np.ndarray[Any, Any]
 
 
-def engines_of(files: Pair[Path], settings: BenchSettings) -> Pair[EngineSubject]:
+def engines_of(files: Pair[Path], settings: BenchSettings) -> Pair[EngineFile]:
     """The engines of two files; what cannot be measured to the end is refused before anything is measured.
 
     Raises:
         ArtefactError: An engine is not there.
         UserError: It was not built for one of the batches, or nothing here can measure GPU time.
     """
-    engines = Pair(*(built_subject(path, settings.batches) for path in (files.dense, files.pruned)))
+    engines = Pair(*(engine_file(path, settings.batches) for path in (files.dense, files.pruned)))
     if settings.gpu_time:
         timer_here(engines.pruned.manifest.built.tensorrt)
     return engines
 
 
 def bench_engines(
-    engines: Pair[EngineSubject],
+    engines: Pair[EngineFile],
     images: Array,
     macs: Pair[MacCount],
     settings: BenchSettings,

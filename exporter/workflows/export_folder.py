@@ -9,14 +9,15 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from exporter.artefact import LoweredFile, read_pair
 from exporter.errors import ArtefactError
 from exporter.evaluation.benchmark.batch_sweep import resized
 from exporter.evaluation.parity.interface import decision_names, score_names
 from exporter.files import sha256_of, written_beside
-from exporter.records import save_json
+from exporter.records import Pair, save_json
 from exporter.runtimes.base import Runner
 from exporter.runtimes.playback_runner import DENSE_LOGITS
-from exporter.targets import Target, target_named
+from exporter.targets import Target
 from exporter.tensor_names import IMAGES, LOGITS, RAW_IMAGES
 from exporter.workflows.recipe import Recipe
 
@@ -24,8 +25,9 @@ __all__ = [
     "CHECKSUMS",
     "MODEL",
     "REFERENCE",
+    "REPORT",
     "SCHEDULE",
-    "Delivered",
+    "ExportFolder",
     "read_folder",
     "read_reference",
     "save_checksums",
@@ -37,6 +39,7 @@ __all__ = [
 
 CHECKSUMS = "SHA256SUMS"
 REFERENCE = "reference.npz"
+REPORT = "report.json"
 SCHEDULE = "schedule.json"
 MODEL = "model.json"
 
@@ -44,35 +47,42 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Delivered:
-    """What an export folder holds for whoever runs its models, and what they were made for."""
+class ExportFolder:
+    """What an export folder holds for whoever runs its models."""
 
-    dense: Path
-    pruned: Path
+    place: Path
+    models: Pair[LoweredFile]
     reference: Path
-    target: Target
+
+    @property
+    def target(self) -> Target:
+        """What both models were made for."""
+        return self.models.pruned.artefact.target
 
 
-def read_folder(folder: Path) -> Delivered:
-    """Find the models of an export folder; they are not opened.
+def read_folder(folder: Path) -> ExportFolder:
+    """Verify every file of an export folder, and find its models; what they are, their own metadata says.
 
     Raises:
-        ArtefactError: It is no folder that `compile` left.
+        ArtefactError: It is no folder that `compile` left, a file is missing or another one, or of another model.
     """
     expected = "an export folder, which star-export compile leaves"
-    report = folder / "report.json"
+    report = folder / REPORT
     if not report.is_file():
-        raise ArtefactError(str(folder), "no report.json in it" if folder.is_dir() else "no folder", expected)
+        raise ArtefactError(str(folder), f"no {REPORT} in it" if folder.is_dir() else "no folder", expected)
+    sums = verify_checksums(folder)
     try:
-        told = json.loads(report.read_text(encoding="utf-8"))
+        told = json.loads(report.read_text(encoding="utf-8"))["files"]
         # A name alone: what is served lies in the folder, whatever a report says.
-        dense, pruned = (folder / Path(told["files"][role]).name for role in ("dense", "pruned"))
-        target = target_named(told["target"])
+        files = Pair(*(folder / Path(told[role]).name for role in ("dense", "pruned")))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtefactError(
             str(report), f"{type(error).__name__} {error}", "the report of a compilation"
         ) from None
-    return Delivered(dense, pruned, folder / REFERENCE, target)
+    for name in (REPORT, REFERENCE, files.dense.name, files.pruned.name):
+        if name not in sums:
+            raise ArtefactError(str(folder / CHECKSUMS), f"no line for {name}", expected)
+    return ExportFolder(folder, read_pair(files), folder / REFERENCE)
 
 
 def read_reference(path: Path) -> dict[str, Array]:
@@ -163,6 +173,8 @@ def verify_checksums(folder: Path) -> dict[str, str]:
         raise ArtefactError(str(path), str(error), "what star-export compile leaves") from None
     if not sums:
         raise ArtefactError(str(path), "an empty list", "what star-export compile leaves")
+    if any(Path(name).is_absolute() or ".." in Path(name).parts for name in sums):
+        raise ArtefactError(str(path), "a file outside the folder", "files of the folder alone")
     for name, expected in sums.items():
         if not (folder / name).is_file():
             raise ArtefactError(str(folder / name), "no such file", f"the one that {CHECKSUMS} lists")

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from exporter.artefact import KEY_PREFIX, read_lowered, read_metadata
 from exporter.errors import ArtefactError
-from exporter.tensor_names import KEY_PREFIX
 
 __all__ = ["inspect_artefact"]
 
@@ -39,17 +39,13 @@ def inspect_artefact(path: Path) -> Described:
 def _onnx(path: Path) -> Described:
     from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner  # noqa: PLC0415
 
+    read_lowered(path)
     with OnnxRuntimeRunner(path) as runner:
-        metadata = runner.metadata()
         tensors = {
             "inputs": [str(each) for each in runner.inputs],
             "outputs": [str(each) for each in runner.outputs],
         }
-    own = {
-        key.removeprefix(KEY_PREFIX): value for key, value in metadata.items() if key.startswith(KEY_PREFIX)
-    }
-    if not own:
-        raise ArtefactError(str(path), "an ONNX model without our metadata", "one that star-export made")
+    own = {key.removeprefix(KEY_PREFIX): value for key, value in read_metadata(path).items()}
     parsed = {key: json.loads(value) if value.startswith("{") else value for key, value in own.items()}
     return {"kind": "ONNX model", **tensors, **parsed, "size_bytes": path.stat().st_size}
 

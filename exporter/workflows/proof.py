@@ -1,47 +1,31 @@
 """What a compilation proves of its two models: parity, accuracy and speed."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 
+from exporter.artefact import LoweredFile
 from exporter.data.batches import batches
 from exporter.data.images import ImageFolder
 from exporter.evaluation.accuracy import Accuracy, accuracy
 from exporter.evaluation.benchmark import Comparison, Throughput, compare_speed, throughput
 from exporter.evaluation.benchmark.batch_sweep import resized
 from exporter.evaluation.parity import ParityReport
-from exporter.evaluation.parity.check_model import check
+from exporter.evaluation.parity.check_model import check, load_onnx
 from exporter.evaluation.parity.reference import patches_left_of
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import on_this_cpu, runner_for
 from exporter.schedule.usage import PatchUse, patch_use
-from exporter.targets import Target
 from exporter.tensor_names import IMAGES
 from exporter.workflows.progress import Stages
 from exporter.workflows.recipe import Recipe
 
-__all__ = ["Proof", "Side", "prove"]
+__all__ = ["Proof", "prove"]
 
 Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class Side:
-    """The dense or the pruned model: its reference, what it was lowered to, and where that lies."""
-
-    reference: PrunedViT
-    model: onnx.ModelProto
-    path: Path
-    target: Target
-
-    def runner(self, threads: int) -> Runner:
-        """The file on its target's runtime."""
-        return runner_for(self.path, self.target, on_this_cpu(self.target, threads))
 
 
 @dataclass(frozen=True)
@@ -64,60 +48,74 @@ class Proof:
         return self.parity.passed and self.dense_parity.passed
 
 
-def prove(pair: Pair[Side], folder: ImageFolder, images: Array, recipe: Recipe, stages: Stages) -> Proof:
+def prove(
+    references: Pair[PrunedViT],
+    models: Pair[LoweredFile],
+    *,
+    folder: ImageFolder,
+    images: Array,
+    recipe: Recipe,
+    stages: Stages,
+) -> Proof:
     """Compare both models with their references, then with each other.
 
     Args:
-        pair: Both models.
+        references: Both models in PyTorch.
+        models: What they were lowered to.
         folder: Images for accuracy; it is measured where each has a label.
         images: [n, 3, H, W] for parity and speed, as the models take them.
         recipe: Says on how many threads, in which batches, for how many rounds.
         stages: Shows where the job is.
     """
     with stages.stage("parity, dense"):
-        dense_parity = _parity(pair.dense, images, recipe)
+        dense_parity = _parity(references.dense, models.dense, images, recipe)
     with stages.stage("parity, pruned"):
-        parity = _parity(pair.pruned, images, recipe)
+        parity = _parity(references.pruned, models.pruned, images, recipe)
     use = None
-    if pair.pruned.reference.schedule.adaptive:
+    if references.pruned.schedule.adaptive:
         with stages.stage("patches left"):
-            use = _use(pair.pruned.reference, images, recipe)
+            use = _use(references.pruned, images, recipe)
     accuracies = None
     if folder.labelled:
         with stages.stage("accuracy"):
-            accuracies = Pair(*(_accuracy(side, folder, recipe) for side in (pair.dense, pair.pruned)))
+            accuracies = Pair(*(_accuracy(each, folder, recipe) for each in (models.dense, models.pruned)))
     times, comparison = None, None
     if recipe.rounds:
         with stages.stage("throughput"):
-            times, comparison = _speed(pair, images, recipe, _macs(pair, use))
+            times, comparison = _speed(models, images, recipe, _macs(references, use))
     return Proof(parity, dense_parity, accuracies, times, comparison, use)
 
 
-def _parity(side: Side, images: Array, recipe: Recipe) -> ParityReport:
-    dtype, threads = recipe.input_kind, recipe.threads
-    return check(side.reference, side.model, images, input_kind=dtype, threads=threads, target=side.target)
+def _parity(reference: PrunedViT, model: LoweredFile, images: Array, recipe: Recipe) -> ParityReport:
+    return check(reference, load_onnx(model.path), images, threads=recipe.threads)
 
 
-def _accuracy(side: Side, folder: ImageFolder, recipe: Recipe) -> Accuracy:
-    preprocessing = side.reference.vit.spec.preprocessing
+def _accuracy(model: LoweredFile, folder: ImageFolder, recipe: Recipe) -> Accuracy:
+    preprocessing, input_kind = model.artefact.spec.preprocessing, model.artefact.input_kind
     return accuracy(
-        side.runner(recipe.threads), batches(folder.files, preprocessing, recipe.input_kind, recipe.batch)
+        _runner(model, recipe.threads), batches(folder.files, preprocessing, input_kind, recipe.batch)
     )
 
 
 def _speed(
-    pair: Pair[Side], images: Array, recipe: Recipe, macs: tuple[float, float]
+    models: Pair[LoweredFile], images: Array, recipe: Recipe, macs: tuple[float, float]
 ) -> tuple[Pair[Throughput], Comparison]:
     feed = {IMAGES: resized(images, recipe.batch)}
-    runners = {"dense": pair.dense.runner(recipe.threads), "pruned": pair.pruned.runner(recipe.threads)}
+    runners = {role: _runner(getattr(models, role), recipe.threads) for role in ("dense", "pruned")}
     times = throughput(runners, feed, batch=recipe.batch, rounds=recipe.rounds)
     both = Pair(times["dense"], times["pruned"])
     return both, compare_speed(both.dense, both.pruned, macs)
 
 
-def _macs(pair: Pair[Side], use: PatchUse | None) -> tuple[float, float]:
+def _runner(model: LoweredFile, threads: int) -> Runner:
+    """The file on its target's runtime."""
+    target = model.artefact.target
+    return runner_for(model.path, target, on_this_cpu(target, threads))
+
+
+def _macs(references: Pair[PrunedViT], use: PatchUse | None) -> tuple[float, float]:
     """Useful multiply-adds of an image of each model."""
-    dense, pruned = (side.reference.macs.total for side in (pair.dense, pair.pruned))
+    dense, pruned = (each.macs.total for each in (references.dense, references.pruned))
     return float(dense), float(pruned if use is None else use.useful_macs)
 
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from exporter.errors import RecipeError
 from exporter.settings import from_table, option
+from exporter.vocabulary import InputKind, Layout, Method
 
 __all__ = ["Recipe", "needed", "read_recipe"]
 
@@ -52,10 +53,10 @@ class Recipe:
     protocol: str = option("all", "all: every image once. paper: ten random batches.", ("all", "paper"))
     relevance_dtype: str = option("float64", "Precision of the relevance.", ("float64", "float32"))
 
-    method: str = option(
-        "star",
+    method: Method = option(
+        Method.STAR,
         "star keeps a share of the patches, a-star a share of their scores' mass, image by image.",
-        ("star", "a-star"),
+        (Method.STAR, Method.A_STAR),
     )
     rho: float | None = option(None, "The least retention rate, in (0, 1].")
     mac_reduction: float | None = option(
@@ -70,13 +71,13 @@ class Recipe:
     round_to: int = option(1, "Token counts are rounded up to a multiple of this.")
 
     target: str = option("onnxruntime-fp32", "The runtime and precision to lower for.")
-    layout: str | None = option(
+    layout: Layout | None = option(
         None,
         "How a-star's tokens lie in a batch; the target's best by default.",
-        ("shrinking", "packed", "padded"),
+        tuple(Layout),
     )
-    input_kind: str = option(
-        "float32", "uint8 builds the normalisation into the graph.", ("float32", "uint8")
+    input_kind: InputKind = option(
+        InputKind.FLOAT32, "uint8 builds the normalisation into the graph.", tuple(InputKind)
     )
     batch: int = option(8, "Images per run in the throughput comparison.")
     rounds: int = option(20, "Rounds of the throughput comparison; 0 leaves it out.")

@@ -8,14 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from exporter.artefact import Artefact
 from exporter.errors import ArtefactError, RecipeError
 from exporter.files import written_beside
-from exporter.records import ModelSpec, load_json, to_json
+from exporter.records import to_json
 from exporter.runtimes.tensorrt.manifest import ENGINES, EngineManifest, engine_path, read_manifest
 from exporter.settings import option
 from exporter.targets import Target
 from exporter.tensor_names import IMAGES, LOGITS
-from exporter.workflows.export_folder import MODEL, read_folder, read_reference, verify_checksums
+from exporter.vocabulary import InputKind
+from exporter.workflows.export_folder import read_folder
 
 __all__ = ["ServeSettings", "config_text", "load_command", "write_repository"]
 
@@ -25,7 +27,11 @@ BACKENDS = {
     "openvino": ("model.onnx", "KIND_CPU"),
     "tensorrt": ("model.plan", "KIND_GPU"),
 }
-TYPES = {"float32": "TYPE_FP32", "uint8": "TYPE_UINT8"}
+TAKES = {
+    InputKind.FLOAT32: "# float32: normalised.",
+    InputKind.UINT8: "# uint8: pixels after resizing and cropping.",
+}
+TYPES = {InputKind.FLOAT32: "TYPE_FP32", InputKind.UINT8: "TYPE_UINT8"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,13 +69,11 @@ def write_repository(folder: Path, out: Path, settings: ServeSettings) -> tuple[
             has no engine that takes any batch.
         OutputError: The place cannot be written.
     """
-    files = read_folder(folder)
-    verify_checksums(folder)
-    spec = load_json(ModelSpec, folder / MODEL)
-    dtype = str(read_reference(files.reference)[IMAGES].dtype)
-    backend = _backend(folder, files.target, settings)
+    found = read_folder(folder)
+    artefact = found.models.pruned.artefact
+    backend = _backend(folder, found.target, settings)
     places = []
-    for onnx in (files.dense, files.pruned):
+    for onnx in (found.models.dense.path, found.models.pruned.path):
         place, file = out / onnx.stem.replace(".", "_"), BACKENDS[backend][0]
         source, manifest = onnx, None
         if backend == "tensorrt":
@@ -79,7 +83,7 @@ def write_repository(folder: Path, out: Path, settings: ServeSettings) -> tuple[
         with written_beside(place / "1" / file) as partial:
             shutil.copyfile(source, partial)
         with written_beside(place / "config.pbtxt") as partial:
-            text = config_text(place.name, spec, dtype, settings, backend=backend, manifest=manifest)
+            text = config_text(place.name, artefact, settings, backend=backend, manifest=manifest)
             partial.write_text(text, encoding="utf-8")
         places.append(place)
     return tuple(places)
@@ -105,8 +109,7 @@ def _check_engine(engine: Path, manifest: EngineManifest) -> None:
 
 def config_text(
     name: str,
-    spec: ModelSpec,
-    dtype: str,
+    artefact: Artefact,
     settings: ServeSettings,
     *,
     backend: str,
@@ -114,6 +117,7 @@ def config_text(
 ) -> str:
     """One config.pbtxt. An engine runs the batches it was built for, and those are what Triton prefers."""
     file, kind = BACKENDS[backend]
+    spec, input_kind = artefact.spec, artefact.input_kind
     batches: Sequence[int] = manifest.batches if manifest else ()
     largest = min(settings.max_batch, max(batches)) if batches else settings.max_batch
     preferred = [batch for batch in batches if 1 < batch <= largest] or [largest]
@@ -122,13 +126,13 @@ def config_text(
     profiles = "".join(f', "{index}"' for index in range(len(batches)))[2:]
     lines = [
         f"# What the model takes: {to_json(spec.preprocessing)}",
-        "# uint8: pixels after resizing and cropping." if dtype == "uint8" else "# float32: normalised.",
+        TAKES[input_kind],
         f'name: "{name}"',
         f'backend: "{backend}"',
         f'default_model_filename: "{file}"',
         *(['platform: "tensorrt_plan"'] if manifest else []),
         f"max_batch_size: {largest}",
-        f'input [ {{ name: "{IMAGES}" data_type: {TYPES[dtype]} dims: [ {dims} ] }} ]',
+        f'input [ {{ name: "{IMAGES}" data_type: {TYPES[input_kind]} dims: [ {dims} ] }} ]',
         f'output [ {{ name: "{LOGITS}" data_type: TYPE_FP32 dims: [ {spec.num_classes} ] }} ]',
         f"instance_group [ {{ kind: {kind} count: {settings.instances}"
         + (f" profile: [ {profiles} ]" if profiles else "")

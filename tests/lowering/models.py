@@ -15,6 +15,7 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
 from exporter.targets import ONNXRUNTIME, Target
+from exporter.vocabulary import InputKind
 from tests import vits
 from tests.pruning.test_adaptive import RATES, make_adaptive
 
@@ -69,7 +70,7 @@ def a_star(family: str = "vit", layout: str = "packed") -> PrunedViT:
 def lowered(
     pruned: PrunedViT,
     target: Target = ONNXRUNTIME,
-    input_kind: str = "float32",
+    input_kind: InputKind = InputKind.FLOAT32,
     images: np.ndarray | None = None,
 ) -> onnx.ModelProto:
     """What `lower` makes of a shared model."""

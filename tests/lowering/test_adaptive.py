@@ -7,8 +7,9 @@ import onnx
 import pytest
 import torch
 
+from exporter.artefact import read_lowered
 from exporter.errors import ModelError
-from exporter.evaluation.parity.check_model import check, load_shipped
+from exporter.evaluation.parity.check_model import check
 from exporter.lowering.pipeline import lower, save_onnx
 from exporter.lowering.variants import forced_variant, tracing_variant
 from exporter.models.base import PrunableViT
@@ -17,8 +18,9 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, ONNXRUNTIME_INT8, Target
+from exporter.vocabulary import Method
 from tests.lowering.models import FAMILIES, a_star, biased_vit, lowered
-from tests.pruning.test_adaptive import FLAVOURS, make_adaptive, varied_images
+from tests.pruning.test_adaptive import LAYOUTS, make_adaptive, varied_images
 
 # What a family adds is in its blocks, which the layouts share: a few kinds of block stand for all in the others.
 CASES = [(family, "packed") for family in FAMILIES]
@@ -43,7 +45,7 @@ def test_onnx_runtime_computes_what_pytorch_does(family: str, layout: str) -> No
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize("layout", FLAVOURS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_parity_with_forced_survivors(layout: str) -> None:
     pruned = a_star(layout=layout)
     report = check(pruned, lowered(pruned), varied_images(pruned.vit, 16).numpy())
@@ -53,12 +55,12 @@ def test_parity_with_forced_survivors(layout: str) -> None:
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize("layout", FLAVOURS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("target", [ONNXRUNTIME_FP16, ONNXRUNTIME_INT8], ids=lambda target: target.name)
 def test_parity_in_fewer_bits(target: Target, layout: str) -> None:
     pruned = a_star(layout=layout)
     images = varied_images(pruned.vit, 64).numpy()
-    report = check(pruned, lowered(pruned, target), images, target=target)
+    report = check(pruned, lowered(pruned, target), images)
     assert report.passed, report.checks
 
 
@@ -104,7 +106,7 @@ def test_the_padded_layout_is_static_and_standard() -> None:
     assert not {node.op_type for node in model.graph.node} & {"NonZero", "Compress", "Loop", "If"}
 
 
-@pytest.mark.parametrize("layout", FLAVOURS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_bytes_are_the_same_twice(layout: str) -> None:
     again = lower(make_adaptive(biased_vit(), layout), ONNXRUNTIME)
     shared = lowered(a_star(layout=layout))
@@ -112,13 +114,13 @@ def test_the_bytes_are_the_same_twice(layout: str) -> None:
 
 
 def test_a_count_for_a_batch_is_not_deployed(tiny_vit: PrunableViT) -> None:
-    schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, ScheduleSettings("intra", method="a-star-batch"))
+    schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, ScheduleSettings("intra", method=Method.A_STAR_BATCH))
     with pytest.raises(ModelError, match="who shares a batch"):
         lower(PrunedViT(tiny_vit, schedule), ONNXRUNTIME)
 
 
 def test_a_file_says_which_layout_it_is(tmp_path: Path) -> None:
     """`check` makes its reference by it: padded counts are other tensors than shrinking ones."""
-    for layout in FLAVOURS:
+    for layout in LAYOUTS:
         save_onnx(lowered(a_star(layout=layout)), tmp_path / "m.onnx")
-        assert load_shipped(tmp_path / "m.onnx").layout == layout
+        assert read_lowered(tmp_path / "m.onnx").artefact.layout == layout

@@ -4,10 +4,11 @@ import numpy as np
 import onnx_graphsurgeon as gs
 import pytest
 
-from exporter.lowering.passes.base import Facts
+from exporter.artefact import Artefact
 from exporter.lowering.passes.flat_gathers import flat_gathers
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import keep_everything
+from exporter.targets import ONNXRUNTIME
 from tests.vits import make_vit
 
 RNG = np.random.default_rng(0)
@@ -39,7 +40,7 @@ def run(graph: gs.Graph, batch: int) -> dict[str, np.ndarray]:
 
 def apply(graph: gs.Graph) -> int:
     spec = make_vit().spec
-    changed = flat_gathers(graph, Facts(spec, keep_everything(spec)))
+    changed = flat_gathers(graph, Artefact(spec, keep_everything(spec), ONNXRUNTIME))
     graph.cleanup().toposort()
     return changed
 

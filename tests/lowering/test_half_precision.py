@@ -71,7 +71,7 @@ def test_bf16_is_the_same_graph() -> None:
 def test_it_is_the_reference_to_fp16_tolerance(family: str, scorer: str, target: Target) -> None:
     pruned = star(family, scorer)
     model = lowered(pruned, target)
-    report = check(pruned, model, random_images(pruned.vit, 16).numpy(), target=target)
+    report = check(pruned, model, random_images(pruned.vit, 16).numpy())
     assert report.passed, report.checks
     assert report.kept_set_overlap is not None
     assert report.kept_set_overlap > 0.9

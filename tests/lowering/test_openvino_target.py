@@ -25,7 +25,7 @@ def test_openvino_computes_what_pytorch_does(family: str, method: str) -> None:
     """Under a-STAR it drops the last count from the forced variant's inputs, where no head looks at patches."""
     pruned = star(family) if method == "star" else a_star(family, "padded")
     images = random_images(pruned.vit, 16).numpy()
-    report = check(pruned, lowered(pruned, OPENVINO), images, target=OPENVINO, threads=1)
+    report = check(pruned, lowered(pruned, OPENVINO), images, threads=1)
     assert report.passed, report.checks
     assert report.layers
 

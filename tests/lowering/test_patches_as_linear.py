@@ -4,10 +4,11 @@ import numpy as np
 import onnx_graphsurgeon as gs
 import pytest
 
-from exporter.lowering.passes.base import Facts
+from exporter.artefact import Artefact
 from exporter.lowering.passes.patches_as_linear import patches_as_linear
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import keep_everything
+from exporter.targets import ONNXRUNTIME
 from tests.vits import make_vit
 
 RNG = np.random.default_rng(0)
@@ -40,7 +41,7 @@ def run(graph: gs.Graph, images: np.ndarray) -> np.ndarray:
 
 def apply(graph: gs.Graph) -> int:
     spec = make_vit().spec
-    changed = patches_as_linear(graph, Facts(spec, keep_everything(spec)))
+    changed = patches_as_linear(graph, Artefact(spec, keep_everything(spec), ONNXRUNTIME))
     graph.cleanup().toposort()
     return changed
 

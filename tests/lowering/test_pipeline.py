@@ -8,19 +8,20 @@ import onnx
 import pytest
 import torch
 
+from exporter.artefact import Artefact
 from exporter.data.pixels import normalise
-from exporter.errors import ModelError
+from exporter.errors import ModelError, RecipeError
 from exporter.lowering import pipeline
+from exporter.lowering.metadata import artefact_of
 from exporter.lowering.pipeline import lower, lower_each, save_onnx
 from exporter.lowering.variants import tracing_variant
 from exporter.models.registry import ModelRequest, describe
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import Preprocessing, Schedule, from_json
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import keep_everything
-from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, TENSORRT
-from exporter.tensor_names import KEY_PREFIX
-from tests.lowering.models import FAMILIES, biased_vit, dense, exported, lowered, pruned_of, run, star
+from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT
+from exporter.vocabulary import InputKind
+from tests.lowering.models import FAMILIES, a_star, biased_vit, dense, exported, lowered, pruned_of, run, star
 from tests.vits import random_images
 
 SCORED = [(family, "fused") for family in FAMILIES]
@@ -87,19 +88,17 @@ def test_uint8_input_holds_the_normalisation() -> None:
     pixels = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
     with torch.inference_mode():
         expected = pruned(normalise(pixels, pruned.vit.spec.preprocessing)).numpy()
-    model = lowered(pruned, input_kind="uint8")
+    model = lowered(pruned, input_kind=InputKind.UINT8)
     assert model.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.UINT8
     np.testing.assert_allclose(run(model, pixels.numpy())["logits"], expected, atol=1e-4)
 
 
 def test_metadata_says_what_the_file_is() -> None:
     pruned = star()
-    properties = {p.key: p.value for p in lowered(pruned).metadata_props}
-    assert from_json(Schedule, properties[f"{KEY_PREFIX}schedule"], source="") == pruned.schedule
-    preprocessing = from_json(Preprocessing, properties[f"{KEY_PREFIX}preprocessing"], source="")
-    assert preprocessing == pruned.vit.spec.preprocessing
-    assert properties[f"{KEY_PREFIX}weights_sha256"] == pruned.vit.weights_sha256
-    assert properties[f"{KEY_PREFIX}method"] == "star"
+    artefact = artefact_of(lowered(pruned, TENSORRT))
+    expected = Artefact(pruned.vit.spec, pruned.schedule, TENSORRT, weights_sha256=pruned.vit.weights_sha256)
+    assert artefact == expected
+    assert artefact.method == "star"
 
 
 def test_the_same_model_gives_the_same_bytes_without_a_path(tmp_path: Path) -> None:
@@ -125,8 +124,13 @@ def test_targets_of_one_opset_share_an_export_and_nothing_else(monkeypatch: pyte
 
 
 def test_an_unknown_input_is_refused() -> None:
-    with pytest.raises(ModelError, match="float32 or uint8"):
-        lower(star(), ONNXRUNTIME, "float16")
+    with pytest.raises(RecipeError, match=r"input kind \| got 'float16' \| need one of float32, uint8"):
+        lower(star(), ONNXRUNTIME, "float16")  # type: ignore[arg-type]
+
+
+def test_a_layout_that_the_target_cannot_take_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"got layout packed \| need one of padded"):
+        lower(a_star(layout="packed"), OPENVINO)
 
 
 def test_a_model_that_one_file_cannot_hold_is_refused_before_the_export() -> None:

@@ -8,16 +8,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exporter.artefact import Artefact
 from exporter.lowering.markers import DOMAIN, KEEP_TOP_K, TAKE_TOKENS
-from exporter.lowering.passes.base import Facts
 from exporter.lowering.passes.expand_selection import expand_selection
 from exporter.ops.selection import keep_top_k, take_tokens
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import keep_everything
+from exporter.targets import ONNXRUNTIME
 from tests.vits import make_vit
 
 SPEC = make_vit().spec
-FACTS = Facts(SPEC, keep_everything(SPEC))
+FACTS = Artefact(SPEC, keep_everything(SPEC), ONNXRUNTIME)
 
 
 def selection(patches: int, k: int, prefix: int) -> bytes:

@@ -8,12 +8,13 @@ import onnx_graphsurgeon as gs
 import pytest
 import torch
 
+from exporter.artefact import Artefact
 from exporter.errors import ArtefactError
-from exporter.lowering.passes.base import Facts
 from exporter.lowering.passes.slice_selection import slice_selection
 from exporter.lowering.variants import selection_nodes, sliced_variant
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.tokens import Decision
+from exporter.targets import ONNXRUNTIME
 from tests.lowering.models import RATES, dense, lowered, run, star
 from tests.vits import random_images
 
@@ -66,4 +67,4 @@ def test_rows_that_something_else_reads_are_refused() -> None:
     rows = graph.tensors()["keep_01/rows"]
     graph.nodes.append(gs.Node("Add", "twice", inputs=[rows, rows], outputs=[gs.Variable("x", np.int64)]))
     with pytest.raises(ArtefactError, match="keep_01"):
-        slice_selection(graph, Facts(star().vit.spec, star().schedule))
+        slice_selection(graph, Artefact(star().vit.spec, star().schedule, ONNXRUNTIME))

@@ -5,10 +5,11 @@ import onnx
 import onnx_graphsurgeon as gs
 import pytest
 
-from exporter.lowering.passes.base import Facts
+from exporter.artefact import Artefact
 from exporter.lowering.passes.split_gemm import split_gemm
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import keep_everything
+from exporter.targets import ONNXRUNTIME
 from tests.vits import make_vit
 
 RNG = np.random.default_rng(0)
@@ -38,7 +39,7 @@ def test_the_numbers_stay(bias: bool, attributes: dict[str, float]) -> None:
     spec = make_vit().spec
     graph, x = gemm(bias, **attributes), RNG.standard_normal((3, 4)).astype(np.float32)
     expected = run(graph, x)
-    assert split_gemm(graph, Facts(spec, keep_everything(spec))) == 1
+    assert split_gemm(graph, Artefact(spec, keep_everything(spec), ONNXRUNTIME)) == 1
     assert [node.op for node in graph.cleanup().toposort().nodes] == ["MatMul", "Add"][: 1 + bias]
     np.testing.assert_allclose(run(graph, x), expected, rtol=1e-5, atol=1e-5)
 
@@ -46,4 +47,4 @@ def test_the_numbers_stay(bias: bool, attributes: dict[str, float]) -> None:
 def test_a_gemm_of_two_activations_is_left_alone() -> None:
     spec = make_vit().spec
     graph = gemm(bias=False, transA=1)
-    assert split_gemm(graph, Facts(spec, keep_everything(spec))) == 0
+    assert split_gemm(graph, Artefact(spec, keep_everything(spec), ONNXRUNTIME)) == 0

@@ -8,13 +8,13 @@ import onnx_graphsurgeon as gs
 import pytest
 import torch
 
+from exporter.artefact import Artefact
 from exporter.errors import ModelError
 from exporter.evaluation.parity.check_model import check
-from exporter.lowering.passes.base import Facts
 from exporter.lowering.passes.opset_17 import opset_17
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
-from exporter.targets import TENSORRT, TENSORRT_8, TENSORRT_FP16, TENSORRT_INT8, Target
+from exporter.targets import ONNXRUNTIME, TENSORRT, TENSORRT_8, TENSORRT_FP16, TENSORRT_INT8, Target
 from exporter.tensor_names import context_name
 from tests.lowering.models import FAMILIES, a_star, lowered, run, star
 from tests.pruning.test_adaptive import varied_images
@@ -42,7 +42,7 @@ def test_the_form_for_tensorrt_8(family: str) -> None:
     pruned = star(family)
     model = lowered(pruned, TENSORRT_8)
     assert [(each.domain, each.version) for each in model.opset_import] == [("", 17)]
-    report = check(pruned, model, random_images(pruned.vit, 16).numpy(), target=TENSORRT_8)
+    report = check(pruned, model, random_images(pruned.vit, 16).numpy())
     assert report.passed, report.checks
 
 
@@ -51,7 +51,7 @@ def test_gelu_of_opset_17(approximate: str) -> None:
     x, y = (gs.Variable(name, np.float32, [64]) for name in "xy")
     node = gs.Node("Gelu", "gelu", {"approximate": approximate}, [x], [y])
     graph = gs.Graph([node], [x], [y], opset=20)
-    assert opset_17(graph, Facts(star().vit.spec, star().schedule)) == 1
+    assert opset_17(graph, Artefact(star().vit.spec, star().schedule, ONNXRUNTIME)) == 1
     model = gs.export_onnx(graph.toposort())
     model.ir_version = 8
     onnx.checker.check_model(model)
@@ -80,7 +80,7 @@ def test_parity_of_a_star(layout: str) -> None:
 def test_parity_of_a_star_in_lower_precision(target: Target, layout: str) -> None:
     pruned = a_star(layout=layout)
     images = varied_images(pruned.vit, 64).numpy()
-    report = check(pruned, lowered(pruned, target, images=images), images, target=target)
+    report = check(pruned, lowered(pruned, target, images=images), images)
     assert report.passed, report.checks
 
 

@@ -13,15 +13,16 @@ from exporter.ops.cdf_retain.reference import cdf_retain
 from exporter.pruning.pruned_vit import PrunedViT, Trace
 from exporter.pruning.tokens import Decision, Grid
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.vocabulary import Method
 from tests.vits import FAMILIES, make_vit, random_images
 
 RATES = {1: 0.8, 2: 0.7, 4: 0.5}
-FLAVOURS = ("shrinking", "packed", "padded")
+LAYOUTS = ("shrinking", "packed", "padded")
 
 
 def make_adaptive(vit: PrunableViT, layout: str = "shrinking", scorer: str = "fused") -> PrunedViT:
     inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
-    schedule = manual_schedule(vit.spec, RATES, ScheduleSettings(scorer, alpha=0.5, method="a-star"))
+    schedule = manual_schedule(vit.spec, RATES, ScheduleSettings(scorer, alpha=0.5, method=Method.A_STAR))
     return PrunedViT(vit, schedule, inter, layout).eval()
 
 
@@ -41,7 +42,7 @@ def varied_images(vit: PrunableViT, count: int, seed: int = 1) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("layout", FLAVOURS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_an_image_is_classified_as_it_is_alone(family: str, layout: str) -> None:
     vit = make_vit(family)
     pruned, images = make_adaptive(vit, layout), varied_images(vit, 4)
@@ -54,7 +55,7 @@ def test_an_image_is_classified_as_it_is_alone(family: str, layout: str) -> None
 
 
 @settings(max_examples=25)
-@given(st.lists(st.integers(0, 15), min_size=1, max_size=6), st.sampled_from(FLAVOURS))
+@given(st.lists(st.integers(0, 15), min_size=1, max_size=6), st.sampled_from(LAYOUTS))
 def test_company_changes_nothing(company: list[int], layout: str) -> None:
     vit = make_vit()
     pruned, images = make_adaptive(vit, layout), varied_images(vit, 16)
@@ -69,7 +70,7 @@ def test_company_changes_nothing(company: list[int], layout: str) -> None:
 def test_the_layouts_agree_and_the_numbers_follow_the_image(tiny_vit: PrunableViT) -> None:
     images = varied_images(tiny_vit, 6)
     with torch.inference_mode():
-        traces = [make_adaptive(tiny_vit, layout).trace(images) for layout in FLAVOURS]
+        traces = [make_adaptive(tiny_vit, layout).trace(images) for layout in LAYOUTS]
     for trace in traces[1:]:
         torch.testing.assert_close(trace.logits, traces[0].logits, rtol=1e-5, atol=1e-5)
         for image in range(6):
@@ -129,14 +130,14 @@ def test_every_scorer(tiny_vit: PrunableViT, scorer: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_mass_of_one_is_the_untouched_model_bit_for_bit(family: str) -> None:
     vit = make_vit(family)
-    schedule = manual_schedule(vit.spec, {1: 1.0}, ScheduleSettings("intra", method="a-star"))
+    schedule = manual_schedule(vit.spec, {1: 1.0}, ScheduleSettings("intra", method=Method.A_STAR))
     images = random_images(vit, 2)
     with torch.inference_mode():
         assert torch.equal(PrunedViT(vit, schedule).eval()(images), vit.model(images))
 
 
 def test_one_count_for_a_batch_depends_on_the_company(tiny_vit: PrunableViT) -> None:
-    schedule = manual_schedule(tiny_vit.spec, RATES, ScheduleSettings("intra", method="a-star-batch"))
+    schedule = manual_schedule(tiny_vit.spec, RATES, ScheduleSettings("intra", method=Method.A_STAR_BATCH))
     pruned, images = PrunedViT(tiny_vit, schedule).eval(), varied_images(tiny_vit, 6)
     with torch.inference_mode():
         alone = pruned.patches_left(images[5:])

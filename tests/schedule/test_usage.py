@@ -10,7 +10,7 @@ from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.macs import dense_macs, executed_macs, mean_macs, pruned_macs
 from exporter.schedule.usage import patch_use
-from tests.pruning.test_adaptive import FLAVOURS, kept_by, make_adaptive, varied_images
+from tests.pruning.test_adaptive import LAYOUTS, kept_by, make_adaptive, varied_images
 
 
 def counted(pruned: PrunedViT, images: torch.Tensor) -> np.ndarray:
@@ -46,7 +46,7 @@ def test_use_over_images(tiny_vit: PrunableViT) -> None:
     assert mean_macs(tiny_vit.spec, left).total == use.useful_macs
 
 
-@pytest.mark.parametrize("layout", FLAVOURS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_executed_macs_count_padding(tiny_vit: PrunableViT, layout: str) -> None:
     spec = tiny_vit.spec
     left = np.array([[12, 12, 8, 8], [10, 10, 3, 3]])

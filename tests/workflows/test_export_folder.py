@@ -6,7 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from exporter.artefact import Artefact, to_metadata
 from exporter.errors import ArtefactError
+from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
 from exporter.targets import OPENVINO_BF16
 from exporter.workflows.export_folder import (
     read_folder,
@@ -15,24 +17,65 @@ from exporter.workflows.export_folder import (
     save_raw_images,
     verify_checksums,
 )
+from tests.tiny_onnx import linear_classifier
+from tests.vits import make_vit
+
+FILES = ("report.json", "reference.npz", "d.onnx", "p.onnx")
+
+
+def write_folder(place: Path, told: dict[str, str] | None = None) -> np.ndarray:
+    """An export folder of two models that say what they are, and do nothing."""
+    spec = make_vit().spec
+    schedules = {
+        "d.onnx": keep_everything(spec),
+        "p.onnx": manual_schedule(spec, {2: 0.5}, ScheduleSettings("intra")),
+    }
+    for name, schedule in schedules.items():
+        artefact = Artefact(spec, schedule, OPENVINO_BF16, weights_sha256="abc")
+        (place / name).write_bytes(linear_classifier(metadata=to_metadata(artefact)))
+    report = {"files": {"dense": "d.onnx", "pruned": "p.onnx"}, **(told or {})}
+    (place / "report.json").write_text(json.dumps(report))
+    images = np.zeros((2, 3, 4, 4), np.float32)
+    np.savez(place / "reference.npz", images=images)
+    save_checksums(place, list(FILES))
+    return images
 
 
 def test_the_models_and_the_images_of_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "report.json").write_text(
-        json.dumps({"files": {"dense": "d.onnx", "pruned": "p.onnx"}, "target": "openvino-bf16"})
-    )
-    images = np.zeros((2, 3, 4, 4), np.float32)
-    np.savez(tmp_path / "reference.npz", images=images)
+    images = write_folder(tmp_path)
     found = read_folder(tmp_path)
-    assert (found.dense, found.pruned) == (tmp_path / "d.onnx", tmp_path / "p.onnx")
+    assert (found.models.dense.path, found.models.pruned.path) == (tmp_path / "d.onnx", tmp_path / "p.onnx")
     np.testing.assert_array_equal(read_reference(found.reference)["images"], images)
     assert found.target == OPENVINO_BF16
+
+
+def test_what_a_report_says_of_the_target_is_not_asked(tmp_path: Path) -> None:
+    """A tolerance follows from the target: it is the file's own metadata that names it."""
+    write_folder(tmp_path, {"target": "onnxruntime-int8"})
+    assert read_folder(tmp_path).target == OPENVINO_BF16
+
+
+def test_every_file_that_is_read_has_a_checksum(tmp_path: Path) -> None:
+    write_folder(tmp_path)
+    for name in FILES:
+        save_checksums(tmp_path, [each for each in FILES if each != name])
+        with pytest.raises(ArtefactError, match=f"no line for {name}"):
+            read_folder(tmp_path)
+
+
+def test_a_checksum_of_a_file_elsewhere_is_refused(tmp_path: Path) -> None:
+    write_folder(tmp_path)
+    sums = tmp_path / "SHA256SUMS"
+    sums.write_text(f"{sums.read_text()}{'0' * 64}  ../passwd\n")
+    with pytest.raises(ArtefactError, match="outside the folder"):
+        read_folder(tmp_path)
 
 
 @pytest.mark.parametrize("report", [None, "{", "[]", "{}", '{"files": {"dense": "d.onnx"}}', '{"files": 3}'])
 def test_a_folder_that_is_none_of_ours(tmp_path: Path, report: str | None) -> None:
     if report is not None:
         (tmp_path / "report.json").write_text(report)
+        save_checksums(tmp_path, ["report.json"])
     with pytest.raises(ArtefactError, match="need"):
         read_folder(tmp_path)
     with pytest.raises(ArtefactError, match="no folder"):

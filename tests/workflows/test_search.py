@@ -14,6 +14,7 @@ from exporter.models.registry import ModelRequest, describe
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, mean_macs, pruned_macs
 from exporter.schedule.plan import ScheduleSettings, star_schedule
+from exporter.vocabulary import Method
 from exporter.workflows import steps
 from exporter.workflows.measuring import Measure, measure_with, noise
 from exporter.workflows.recipe import Recipe
@@ -115,9 +116,9 @@ def test_candidates_are_lowered_and_run_in_turns(tiny_vit: PrunableViT) -> None:
 
 @pytest.mark.ort
 def test_what_a_star_keeps_of_the_images_is_its_multiply_adds(tiny_vit: PrunableViT) -> None:
-    acs, settings = [0.1, 0.5, 0.3, 0.9], ScheduleSettings("intra", method="a-star")
+    acs, settings = [0.1, 0.5, 0.3, 0.9], ScheduleSettings("intra", method=Method.A_STAR)
     schedule = star_schedule(tiny_vit.spec, acs, 0.8, settings)
-    recipe = Recipe(method="a-star", batch=4, rounds=5, threads=1, scorer="intra")
+    recipe = Recipe(method=Method.A_STAR, batch=4, rounds=5, threads=1, scorer="intra")
     pruned, images = steps.prune(tiny_vit, schedule), varied_images(tiny_vit, 4)
     measure = measure_with(
         steps.dense(tiny_vit), lambda schedule: steps.prune(tiny_vit, schedule), images.numpy(), recipe

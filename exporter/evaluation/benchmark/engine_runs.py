@@ -34,7 +34,7 @@ from exporter.runtimes.tensorrt.trtexec import build_command, has_trtexec, load_
 from exporter.schedule.macs import MacCount
 from exporter.tensor_names import IMAGES
 
-__all__ = ["EngineSubject", "built_subject", "measure_engines", "timer_here"]
+__all__ = ["EngineFile", "engine_file", "measure_engines", "timer_here"]
 
 TRTEXEC, EVENTS = "trtexec", "CUDA events"
 # Runs of one engine before it is the other's turn; of trtexec, which loads it anew every time, a second.
@@ -46,15 +46,15 @@ Turn: TypeAlias = Callable[[], RunTimes]
 
 
 @dataclass(frozen=True)
-class EngineSubject:
+class EngineFile:
     """An engine of a folder, the ONNX file it is of, and its manifest."""
 
     onnx: Path
-    engine: Path
+    path: Path
     manifest: EngineManifest
 
 
-def built_subject(onnx: Path, batches: Sequence[int]) -> EngineSubject:
+def engine_file(onnx: Path, batches: Sequence[int]) -> EngineFile:
     """The engine that `build` left of a file.
 
     Raises:
@@ -65,7 +65,7 @@ def built_subject(onnx: Path, batches: Sequence[int]) -> EngineSubject:
     manifest = read_manifest(engine)
     for batch in batches:
         profile_for(manifest, batch, engine.name)
-    return EngineSubject(onnx, engine, manifest)
+    return EngineFile(onnx, engine, manifest)
 
 
 def timer_here(tensorrt: str) -> str:
@@ -81,7 +81,7 @@ def timer_here(tensorrt: str) -> str:
 
 
 def measure_engines(
-    subjects: Pair[EngineSubject],
+    engines: Pair[EngineFile],
     images: Array,
     macs: Pair[MacCount],
     settings: BenchSettings,
@@ -92,7 +92,7 @@ def measure_engines(
     """Measure both at each batch.
 
     Args:
-        subjects: The engines; trtexec reads the raw images of their folder.
+        engines: Of the dense and the pruned model; trtexec reads the raw images of their folder.
         images: [n, 3, H, W], as the models take them; repeated or cut to each batch.
         macs: Multiply-adds of an image.
         settings: Batches, rounds, warm-up; trtexec has five rounds of its own.
@@ -102,7 +102,7 @@ def measure_engines(
     Raises:
         UserError: An engine does not load or run.
     """
-    named = {"dense": subjects.dense, "pruned": subjects.pruned}
+    named = {"dense": engines.dense, "pruned": engines.pruned}
     loaded = {} if timer == TRTEXEC else {name: _load(each, plugin) for name, each in named.items()}
     for batch in settings.batches:
         if timer == TRTEXEC:
@@ -125,16 +125,16 @@ def measure_engines(
         yield EnginesAtBatch(batch, pair, comparison, clocks)
 
 
-def _load(subject: EngineSubject, plugin: Path | None) -> LoadedEngine:
-    return load_engine(subject.engine, subject.onnx, plugin=plugin)
+def _load(engine: EngineFile, plugin: Path | None) -> LoadedEngine:
+    return load_engine(engine.path, engine.onnx, plugin=plugin)
 
 
 @contextmanager
 def _trtexec_turns(
-    named: Mapping[str, EngineSubject], images: Array, batch: int, plugin: Path | None
+    named: Mapping[str, EngineFile], images: Array, batch: int, plugin: Path | None
 ) -> Iterator[Mapping[str, Turn]]:
-    def turn(each: EngineSubject) -> Turn:
-        words = load_command(each.engine, each.manifest, images.shape[1:], batch, plugin)
+    def turn(each: EngineFile) -> Turn:
+        words = load_command(each.path, each.manifest, images.shape[1:], batch, plugin)
         return partial(run_trtexec, words, *A_TURN_OF_TRTEXEC)
 
     yield {name: turn(each) for name, each in named.items()}
@@ -150,7 +150,7 @@ def _event_turns(
         yield {name: partial(timer.turn, RUNS_A_TURN) for name, timer in timers.items()}
 
 
-def _line(subject: EngineSubject, images: Array, batch: int, plugin: Path | None) -> tuple[str, ...]:
-    settings = build_settings(subject.manifest, plugin)
-    version = subject.manifest.built.tensorrt
-    return tuple(build_command(subject.onnx, images.shape[1:], batch, settings, tensorrt=version))
+def _line(engine: EngineFile, images: Array, batch: int, plugin: Path | None) -> tuple[str, ...]:
+    settings = build_settings(engine.manifest, plugin)
+    version = engine.manifest.built.tensorrt
+    return tuple(build_command(engine.onnx, images.shape[1:], batch, settings, tensorrt=version))

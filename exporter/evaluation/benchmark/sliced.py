@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass
 
-from exporter.evaluation.benchmark.subjects import Subject
+from exporter.artefact import LoweredFile
 
 __all__ = ["NOT_SLICED", "Sliced", "sliced_of"]
 
@@ -21,12 +21,12 @@ class Sliced:
 NOT_SLICED = Sliced(None, frozenset())
 
 
-def sliced_of(pruned: Subject) -> Sliced:
+def sliced_of(pruned: LoweredFile) -> Sliced:
     """Changing a graph takes onnx and all that lowering needs: a machine without them leaves this part out.
 
     No slice stands for a-STAR's counts, which follow the images.
     """
-    if pruned.schedule.adaptive:
+    if pruned.artefact.schedule.adaptive:
         return NOT_SLICED
     try:
         import onnx  # noqa: PLC0415

@@ -7,27 +7,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from exporter.artefact import Artefact
 from exporter.lowering.markers import DOMAIN
-from exporter.records import ModelSpec, Schedule
 
-__all__ = ["Facts", "Linear", "Pass", "as_linear", "insert_before", "markers", "replace"]
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What a pass may know beside the graph."""
-
-    spec: ModelSpec
-    schedule: Schedule
-    layout: str = "shrinking"
-
-    @property
-    def follows_image(self) -> bool:
-        """Whether token counts are known by the data alone."""
-        return self.schedule.adaptive and self.layout != "padded"
+__all__ = ["Linear", "Pass", "as_linear", "insert_before", "markers", "replace"]
 
 
-Pass: TypeAlias = Callable[[gs.Graph, Facts], int]
+Pass: TypeAlias = Callable[[gs.Graph, Artefact], int]
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,16 @@
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from exporter.artefact import Artefact
 from exporter.lowering.markers import ATTENTION, CLASS_ROW
-from exporter.lowering.passes.base import Facts, markers, replace
+from exporter.lowering.passes.base import markers, replace
 
 __all__ = ["expand_attention"]
 
 
-def expand_attention(graph: gs.Graph, facts: Facts) -> int:
+def expand_attention(graph: gs.Graph, artefact: Artefact) -> int:
     """Both markers, on tensors of shape [batch, heads, tokens, head_dim]."""
-    del facts
+    del artefact
     attentions, rows = list(markers(graph, ATTENTION)), list(markers(graph, CLASS_ROW))
     for node in attentions:
         _expand_attention(graph, node)

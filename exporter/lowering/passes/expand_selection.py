@@ -3,14 +3,15 @@
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from exporter.artefact import Artefact
 from exporter.lowering.markers import KEEP_TOP_K, TAKE_TOKENS
-from exporter.lowering.passes.base import Facts, insert_before, markers, replace
+from exporter.lowering.passes.base import insert_before, markers, replace
 from exporter.tensor_names import rows_of
 
 __all__ = ["behind_prefix", "expand_selection", "prefix_rows"]
 
 
-def expand_selection(graph: gs.Graph, facts: Facts) -> int:
+def expand_selection(graph: gs.Graph, artefact: Artefact) -> int:
     """KeepTopK as two TopK nodes, TakeTokens as GatherND with batch_dims = 1.
 
     1. ONNX gives equal scores to the lower index, which is the tie rule.
@@ -19,7 +20,7 @@ def expand_selection(graph: gs.Graph, facts: Facts) -> int:
     4. The prefix tokens stand in the index, as rows of their own: to cut them off and to put them back would copy
        all tokens twice. All that takes the same patches shares one index.
     """
-    del facts
+    del artefact
     changed = 0
     for node in markers(graph, KEEP_TOP_K):
         _expand_keep_top_k(graph, node)

@@ -3,19 +3,20 @@
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from exporter.lowering.passes.base import Facts, insert_before, replace
+from exporter.artefact import Artefact
+from exporter.lowering.passes.base import insert_before, replace
 from exporter.tensor_names import IMAGES
 
 __all__ = ["flat_gathers"]
 
 
-def flat_gathers(graph: gs.Graph, facts: Facts) -> int:
+def flat_gathers(graph: gs.Graph, artefact: Artefact) -> int:
     """GatherND with batch_dims = 1 becomes Reshape, Gather along the first axis, Reshape.
 
     An image's rows are counted from the first of the batch: its place in the batch times the tokens of an image is
     added to the index, once for all that takes the same rows. Where tokens are not counted it stays GatherND.
     """
-    del facts
+    del artefact
     gathers = [node for node in graph.nodes if node.op == "GatherND" and node.attrs.get("batch_dims") == 1]
     gathers = [
         node for node in gathers if all(_is_counted(each) for each in (node.inputs[0], node.outputs[0]))

@@ -3,12 +3,13 @@
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from exporter.lowering.passes.base import Facts, as_linear
+from exporter.artefact import Artefact
+from exporter.lowering.passes.base import as_linear
 
 __all__ = ["fold_attention_biases"]
 
 
-def fold_attention_biases(graph: gs.Graph, facts: Facts) -> int:
+def fold_attention_biases(graph: gs.Graph, artefact: Artefact) -> int:
     """Drop the bias of the keys, and move that of the values into the projection behind the attention.
 
     1. The key's bias adds the same number, query · bias, to every logit of a softmax row: the row stays what it is,
@@ -17,7 +18,7 @@ def fold_attention_biases(graph: gs.Graph, facts: Facts) -> int:
        through the projection like any token: bias · W + b. It is computed in float64.
     3. Where the projection is not behind the attention at once (a norm between them), the values keep their bias.
     """
-    del facts
+    del artefact
     return sum(
         _drop_key_bias(node) + _move_value_bias(node) for node in graph.nodes if node.op == "Attention"
     )

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from exporter.artefact import Artefact
 from exporter.lowering.markers import ATTENTION, CLASS_ROW
-from exporter.lowering.passes.base import Facts, Linear, as_linear, insert_before, markers, replace
+from exporter.lowering.passes.base import Linear, as_linear, insert_before, markers, replace
 
 __all__ = ["fuse_attention"]
 
@@ -29,7 +30,7 @@ class Packed:
     value: gs.Variable
 
 
-def fuse_attention(graph: gs.Graph, facts: Facts) -> int:
+def fuse_attention(graph: gs.Graph, artefact: Artefact) -> int:
     """Fuse every attention whose heads come straight from one packed projection.
 
     1. With a norm on query or key the heads are needed as they are: those blocks are left to a later pass.
@@ -46,8 +47,8 @@ def fuse_attention(graph: gs.Graph, facts: Facts) -> int:
             continue
         row = rows.get(node.inputs[0].name)
         if row is not None:
-            _fuse_class_row(graph, row, packed, facts.spec.num_heads)
-        _fuse(graph, node, merge, packed, facts.spec.num_heads)
+            _fuse_class_row(graph, row, packed, artefact.spec.num_heads)
+        _fuse(graph, node, merge, packed, artefact.spec.num_heads)
         changed += 1
     return changed
 

@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
+from exporter.artefact import Artefact
 from exporter.lowering.markers import DOMAIN
-from exporter.lowering.passes.base import Facts
 from exporter.lowering.scoring import scoring_nodes
 
 __all__ = ["to_bf16", "to_fp16"]
@@ -21,14 +21,14 @@ IN_FP32 = {"LayerNormalization", "RMSNormalization", "ConstantOfShape", "Range",
 FP32 = np.dtype(np.float32)
 
 
-def to_fp16(graph: gs.Graph, facts: Facts) -> int:
+def to_fp16(graph: gs.Graph, artefact: Artefact) -> int:
     """Everything in fp16 but LayerNorm, the class row, the scores and what is chosen by them: see `_Halver`."""
-    return _Halver(graph, facts, np.dtype(np.float16)).run()
+    return _Halver(graph, artefact, np.dtype(np.float16)).run()
 
 
-def to_bf16(graph: gs.Graph, facts: Facts) -> int:
+def to_bf16(graph: gs.Graph, artefact: Artefact) -> int:
     """The same in bf16, whose range is fp32's."""
-    return _Halver(graph, facts, np.dtype(ml_dtypes.bfloat16)).run()
+    return _Halver(graph, artefact, np.dtype(ml_dtypes.bfloat16)).run()
 
 
 class _Halver:
@@ -40,9 +40,9 @@ class _Halver:
     3. Weights are stored in the precision of the node that reads them. One that nodes of both read is stored twice.
     """
 
-    def __init__(self, graph: gs.Graph, facts: Facts, half: np.dtype) -> None:
+    def __init__(self, graph: gs.Graph, artefact: Artefact, half: np.dtype) -> None:
         self._graph, self._half = graph, half
-        self._scoring = scoring_nodes(graph, facts)
+        self._scoring = scoring_nodes(graph, artefact)
         self._turned: dict[tuple[str, np.dtype], gs.Tensor] = {}
 
     def run(self) -> int:

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from exporter.lowering.passes.base import Facts, Linear, as_linear, replace
+from exporter.artefact import Artefact
+from exporter.lowering.passes.base import Linear, as_linear, replace
 
 __all__ = ["linear_as_gemm"]
 
@@ -13,13 +14,13 @@ __all__ = ["linear_as_gemm"]
 ELEMENTWISE = ("Gelu", "Sigmoid", "Relu", "Erf", "Tanh")
 
 
-def linear_as_gemm(graph: gs.Graph, facts: Facts) -> int:
+def linear_as_gemm(graph: gs.Graph, artefact: Artefact) -> int:
     """MatMul and Add on [batch, tokens, in] become Reshape, Gemm and Reshape; the reshapes move nothing.
 
     1. Gemm takes matrices alone. Between the two layers of an MLP the tokens stay one.
     2. The way back is by a constant shape, so a layer whose number of tokens is not known is left as it is.
     """
-    del facts
+    del artefact
     changed = 0
     for node in list(graph.nodes):
         linear = as_linear(node.outputs[0]) if node.op == "Add" and node.outputs else None

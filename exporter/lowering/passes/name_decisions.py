@@ -2,6 +2,7 @@
 
 import onnx_graphsurgeon as gs
 
+from exporter.artefact import Artefact
 from exporter.lowering.markers import (
     ATTENTION,
     CDF_RETAIN,
@@ -10,7 +11,7 @@ from exporter.lowering.markers import (
     KEEP_TOP_K,
     TAKE_TOKENS,
 )
-from exporter.lowering.passes.base import Facts, markers
+from exporter.lowering.passes.base import markers
 from exporter.tensor_names import class_row_name, context_name, count_name, keep_name, tokens_name
 
 __all__ = ["name_decisions"]
@@ -18,13 +19,13 @@ __all__ = ["name_decisions"]
 RETENTIONS = (KEEP_TOP_K, CDF_RETAIN, CDF_RETAIN_PADDED)
 
 
-def name_decisions(graph: gs.Graph, facts: Facts) -> int:
+def name_decisions(graph: gs.Graph, artefact: Artefact) -> int:
     """`keep_NN`, `tokens_NN` and `class_row_NN` in pruning layers, `context_NN` in every layer; NN from 1.
 
     Under a-STAR also `count_NN`. Packed tokens have no `tokens_NN`: no node takes them out of a grid.
     The variants of `check` and the verification after export find layers by these names.
     """
-    pruning = facts.schedule.pruning_layers
+    pruning = artefact.schedule.pruning_layers
     # A scorer without an intra-layer score reads no class row, and the exporter drops what nobody reads.
     scored = pruning if any(markers(graph, CLASS_ROW)) else ()
     taken = pruning if any(markers(graph, TAKE_TOKENS)) else ()
@@ -33,7 +34,7 @@ def name_decisions(graph: gs.Graph, facts: Facts) -> int:
         **{kind: kept for kind in RETENTIONS if any(markers(graph, kind))},
         TAKE_TOKENS: [(tokens_name(layer),) for layer in taken],
         CLASS_ROW: [(class_row_name(layer),) for layer in scored],
-        ATTENTION: [(context_name(layer),) for layer in range(1, facts.spec.depth + 1)],
+        ATTENTION: [(context_name(layer),) for layer in range(1, artefact.spec.depth + 1)],
     }
     for kind, wanted in names.items():
         for node, outputs in zip(markers(graph, kind), wanted, strict=True):

@@ -6,7 +6,8 @@ from typing import TypeAlias
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from exporter.lowering.passes.base import Facts, replace
+from exporter.artefact import Artefact
+from exporter.lowering.passes.base import replace
 
 __all__ = ["opset_17"]
 
@@ -16,14 +17,14 @@ OPSET = 17
 Step: TypeAlias = tuple[str, gs.Tensor | float | None]
 
 
-def opset_17(graph: gs.Graph, facts: Facts) -> int:
+def opset_17(graph: gs.Graph, artefact: Artefact) -> int:
     """Declare opset 17 and rewrite the nodes that were written otherwise then.
 
     1. Reductions (18) take their axes as an input; then they were an attribute.
     2. Split (18) may be told the number of its outputs; then their sizes, or nothing for equal ones.
     3. Gelu (20) was no operator.
     """
-    del facts
+    del artefact
     changed = 0
     for node in list(graph.nodes):
         if node.op in ("ReduceMean", "ReduceMax", "ReduceMin") and len(node.inputs) > 1:

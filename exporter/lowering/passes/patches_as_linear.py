@@ -3,18 +3,19 @@
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from exporter.lowering.passes.base import Facts, replace
+from exporter.artefact import Artefact
+from exporter.lowering.passes.base import replace
 
 __all__ = ["patches_as_linear"]
 
 
-def patches_as_linear(graph: gs.Graph, facts: Facts) -> int:
+def patches_as_linear(graph: gs.Graph, artefact: Artefact) -> int:
     """Conv whose kernel is its stride, then Reshape and Transpose to tokens: cut, one product, one sum.
 
     1. Patches do not overlap, so to cut the images into them copies each pixel once.
     2. Convolutions before the last one, or with padding, are another embedding; they are left alone.
     """
-    del facts
+    del artefact
     changed = 0
     for node in [node for node in graph.nodes if node.op == "Conv"]:
         tokens = _tokens_of(node)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from exporter.artefact import Artefact
 from exporter.lowering.markers import KEEP_TOP_K, TAKE_TOKENS
-from exporter.lowering.passes.base import Facts, markers
+from exporter.lowering.passes.base import markers
 from exporter.tensor_names import ranked_name
 
 __all__ = ["rank_prefix"]
@@ -32,7 +33,7 @@ class Ranking:
     lookup: gs.Node | None
 
 
-def rank_prefix(graph: gs.Graph, facts: Facts) -> int:
+def rank_prefix(graph: gs.Graph, artefact: Artefact) -> int:
     """Score all tokens, the prefix tokens higher than any patch can be, and keep as many more.
 
     1. What chooses then gives `keep_NN/tokens`, rows of tokens: no node has to cut the prefix off the scores, to
@@ -44,7 +45,7 @@ def rank_prefix(graph: gs.Graph, facts: Facts) -> int:
     All layers or none: a model whose scores are of another make, or that reads survivors or their positions
     elsewhere, like one with rotary embeddings, stays as it is.
     """
-    prefix, layers = facts.spec.num_prefix_tokens, facts.schedule.pruning_layers
+    prefix, layers = artefact.spec.num_prefix_tokens, artefact.schedule.pruning_layers
     rankings = [each for each in map(_ranking, markers(graph, KEEP_TOP_K)) if each is not None]
     lookups = [each.lookup for each in rankings if each.lookup is not None]
     if not prefix or len(rankings) < len(layers):

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from exporter.artefact import Artefact
 from exporter.lowering.markers import DOMAIN, TAKE_TOKENS
-from exporter.lowering.passes.base import Facts, insert_before, markers
+from exporter.lowering.passes.base import insert_before, markers
 
 __all__ = ["select_early"]
 
@@ -37,7 +38,7 @@ class Taking:
         return [tensor.shape[0], self.count, *tensor.shape[2:]]
 
 
-def select_early(graph: gs.Graph, facts: Facts) -> int:
+def select_early(graph: gs.Graph, artefact: Artefact) -> int:
     """Move each TakeTokens up through the residual sum, the projection and the attention, to its queries.
 
     1. All of these compute each row from the same row of their input, so to take rows before or after is the same.
@@ -46,7 +47,7 @@ def select_early(graph: gs.Graph, facts: Facts) -> int:
     3. A tensor that something else reads whole, like the residual or the query that the class row begins with,
        is where the way up ends: the marker goes there. Where it cannot move at all it stays.
     """
-    del facts
+    del artefact
     changed = 0
     for node in list(markers(graph, TAKE_TOKENS)):
         tokens, keep = node.inputs

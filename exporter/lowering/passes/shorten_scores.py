@@ -3,8 +3,9 @@
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from exporter.artefact import Artefact
 from exporter.lowering.markers import KEEP_TOP_K
-from exporter.lowering.passes.base import Facts, markers
+from exporter.lowering.passes.base import markers
 from exporter.pruning.scores import SCORE_FLOOR
 
 __all__ = ["LARGEST_WEIGHT", "shorten_scores"]
@@ -14,7 +15,7 @@ __all__ = ["LARGEST_WEIGHT", "shorten_scores"]
 LEAST_WEIGHT, LARGEST_WEIGHT = float(np.finfo(np.float32).tiny) / SCORE_FLOOR, 2.0**27
 
 
-def shorten_scores(graph: gs.Graph, facts: Facts) -> int:
+def shorten_scores(graph: gs.Graph, artefact: Artefact) -> int:
     """Rewrite alpha · log(intra) + table into intra · exp(table / alpha), which has the same order.
 
     1. The table is made ahead of time, in float64.
@@ -25,7 +26,7 @@ def shorten_scores(graph: gs.Graph, facts: Facts) -> int:
 
     A score of another make, with a mask in it or without a table, is left as it is.
     """
-    del facts
+    del artefact
     lookups = {node.outputs[0].name: node for node in graph.nodes if _is_lookup(node)}
     changed = 0
     for node in markers(graph, KEEP_TOP_K):

@@ -3,14 +3,14 @@
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from exporter.artefact import Artefact
 from exporter.errors import ArtefactError
-from exporter.lowering.passes.base import Facts
 from exporter.tensor_names import keep_layers, keep_name, rows_of
 
 __all__ = ["slice_selection"]
 
 
-def slice_selection(graph: gs.Graph, facts: Facts) -> int:
+def slice_selection(graph: gs.Graph, artefact: Artefact) -> int:
     """Every gather of a layer's survivors becomes one Slice, prefix tokens and the first patches.
 
     What chose the patches is then read by nobody, and goes with the next cleanup. It works on a model as it was
@@ -31,7 +31,7 @@ def slice_selection(graph: gs.Graph, facts: Facts) -> int:
             gs.Constant(f"{name}/{part}", np.array([value], dtype=np.int64))
             for part, value in (
                 ("from", 0),
-                ("to", facts.spec.num_prefix_tokens + facts.schedule.keep[layer - 1]),
+                ("to", artefact.spec.num_prefix_tokens + artefact.schedule.keep[layer - 1]),
                 ("along", 1),
             )
         ]

@@ -2,13 +2,13 @@
 
 import onnx_graphsurgeon as gs
 
-from exporter.lowering.passes.base import Facts
+from exporter.artefact import Artefact
 from exporter.tensor_names import ranked_name
 
 __all__ = ["sort_once"]
 
 
-def sort_once(graph: gs.Graph, facts: Facts) -> int:
+def sort_once(graph: gs.Graph, artefact: Artefact) -> int:
     """Where one TopK sorts the indices of another, whose values nobody reads, one of them sorts in vain.
 
     1. `sorted` = 0 for the first: ONNX Runtime then selects in linear time, by value and then by index, so that the
@@ -19,8 +19,8 @@ def sort_once(graph: gs.Graph, facts: Facts) -> int:
 
     Under 2, which of two equal scores at the cut survives is open from the second pruning layer on.
     """
-    single = facts.spec.num_prefix_tokens == 1
-    ranked = {ranked_name(layer) for layer in facts.schedule.pruning_layers if single}
+    single = artefact.spec.num_prefix_tokens == 1
+    ranked = {ranked_name(layer) for layer in artefact.schedule.pruning_layers if single}
     pairs = [(node, node.outputs[1].outputs[0]) for node in graph.nodes if _is_sorted_again(node)]
     for choosing, sorting in pairs:
         survivors = sorting.outputs[0]

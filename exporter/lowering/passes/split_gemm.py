@@ -3,14 +3,15 @@
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from exporter.lowering.passes.base import Facts, replace
+from exporter.artefact import Artefact
+from exporter.lowering.passes.base import replace
 
 __all__ = ["split_gemm"]
 
 
-def split_gemm(graph: gs.Graph, facts: Facts) -> int:
+def split_gemm(graph: gs.Graph, artefact: Artefact) -> int:
     """Every Gemm of activations with a constant matrix; factors other than 1 go into the constants."""
-    del facts
+    del artefact
     changed = 0
     for node in [node for node in graph.nodes if node.op == "Gemm"]:
         activations, matrix, *bias = node.inputs

@@ -3,17 +3,18 @@
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from exporter.lowering.passes.base import Facts, insert_before
+from exporter.artefact import Artefact
+from exporter.lowering.passes.base import insert_before
 
 __all__ = ["spread_masks"]
 
 
-def spread_masks(graph: gs.Graph, facts: Facts) -> int:
+def spread_masks(graph: gs.Graph, artefact: Artefact) -> int:
     """A mask [batch, 1, 1, keys] of an Attention node becomes [batch, 1, queries, keys].
 
     It runs when the queries are settled: those of dropped patches may be gone.
     """
-    del facts
+    del artefact
     changed = 0
     masked = [each for each in graph.nodes if each.op == "Attention" and len(each.inputs) > 3]
     for node in [each for each in masked if not each.domain]:  # markers are expanded to what broadcasts

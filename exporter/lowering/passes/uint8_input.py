@@ -3,16 +3,16 @@
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from exporter.lowering.passes.base import Facts
+from exporter.artefact import Artefact
 
 __all__ = ["uint8_input"]
 
 
-def uint8_input(graph: gs.Graph, facts: Facts) -> int:
+def uint8_input(graph: gs.Graph, artefact: Artefact) -> int:
     """`images` becomes uint8 [batch, 3, H, W]; pixels / 255, − mean, / std follow, in PyTorch's order."""
     (images,) = graph.inputs
     readers = list(images.outputs)
-    preprocessing = facts.spec.preprocessing
+    preprocessing = artefact.spec.preprocessing
     pixels = gs.Variable(images.name, np.uint8, images.shape)
     images.name, images.inputs = "images/normalised", []
     steps = [

@@ -16,7 +16,7 @@ from exporter.evaluation.benchmark.engine_runs import (
     EVENTS,
     RUNS_A_TURN,
     TRTEXEC,
-    built_subject,
+    engine_file,
     measure_engines,
     timer_here,
 )
@@ -59,7 +59,7 @@ def files(tmp_path: Path) -> Pair[Path]:
 
 
 def measured(files: Pair[Path], timer: str) -> list[EnginesAtBatch]:
-    pair = Pair(*(built_subject(path, SETTINGS.batches) for path in (files.dense, files.pruned)))
+    pair = Pair(*(engine_file(path, SETTINGS.batches) for path in (files.dense, files.pruned)))
     return list(measure_engines(pair, IMAGES, MACS, SETTINGS, timer=timer))
 
 
@@ -118,4 +118,4 @@ def test_nothing_to_measure_with(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_batch_without_a_profile_is_refused_at_once(files: Pair[Path]) -> None:
     with pytest.raises(UserError, match=r"batch \| got 4 \| need one of 1, 8 \| build --batches 4"):
-        built_subject(files.dense, (1, 4))
+        engine_file(files.dense, (1, 4))

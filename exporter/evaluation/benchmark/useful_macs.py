@@ -1,0 +1,30 @@
+"""Multiply-adds of a lowered model, from what its file says and what PyTorch kept of real images."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from exporter.artefact import LoweredFile
+from exporter.errors import ArtefactError
+from exporter.evaluation.survivors import patches_left
+from exporter.schedule.macs import MacCount, mean_macs, pruned_macs
+from exporter.tensor_names import count_name
+
+__all__ = ["useful_macs"]
+
+Array = np.ndarray[Any, Any]
+
+
+def useful_macs(model: LoweredFile, reference: Mapping[str, Array]) -> MacCount:
+    """Multiply-adds of one image; under a-STAR, useful ones in the mean over a reference's images.
+
+    Raises:
+        ArtefactError: The reference does not say what a-STAR's layers keep.
+    """
+    spec, schedule = model.artefact.spec, model.artefact.schedule
+    if not schedule.adaptive:
+        return pruned_macs(spec, schedule.keep)
+    if not reference.keys() >= {count_name(layer) for layer in schedule.pruning_layers}:
+        raise ArtefactError("the reference", "no survivors of a-STAR", f"those of {model.path.name}")
+    return mean_macs(spec, patches_left(reference, spec.depth, spec.num_patches))

@@ -1,0 +1,73 @@
+"""The closed vocabularies: words that flags, recipes, files and the API share, each checked where it enters.
+
+Open ones, which a project may add to, are rows: `exporter.targets`, `exporter.schedule.scorers`.
+"""
+
+from enum import Enum
+from typing import TypeVar
+
+from exporter.errors import RecipeError
+
+__all__ = ["InputKind", "Layout", "Method", "Precision", "Word"]
+
+WordT = TypeVar("WordT", bound="Word")
+
+
+class Word(str, Enum):
+    """A member is the string itself: in JSON, in file names, in messages."""
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    def __format__(self, how: str) -> str:
+        return format(str(self.value), how)
+
+    @classmethod
+    def named(cls: type[WordT], word: str) -> WordT:
+        """The member that is spelled so.
+
+        Raises:
+            RecipeError: There is none; those that there are are named.
+        """
+        try:
+            return cls(word)
+        except ValueError:
+            known = ", ".join(cls)
+            subject = "".join(f" {c.lower()}" if c.isupper() else c for c in cls.__name__).strip()
+            raise RecipeError(subject, repr(word), f"one of {known}") from None
+
+
+class Method(Word):
+    """How many patches a layer keeps.
+
+    STAR: a share of them. a-STAR: the fewest that hold a share of their scores' mass, image by image. The batch
+    form takes one count for a whole batch, as the authors' code does; it runs in PyTorch alone.
+    """
+
+    STAR = "star"
+    A_STAR = "a-star"
+    A_STAR_BATCH = "a-star-batch"
+
+
+class Layout(Word):
+    """How the tokens of a batch lie in memory where images keep different numbers of them: see `pruning.tokens`."""
+
+    SHRINKING = "shrinking"
+    PACKED = "packed"
+    PADDED = "padded"
+
+
+class InputKind(Word):
+    """What a lowered model takes: normalised images, or pixels."""
+
+    FLOAT32 = "float32"
+    UINT8 = "uint8"
+
+
+class Precision(Word):
+    """What a target's linear layers are computed in."""
+
+    FP32 = "fp32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    INT8 = "int8"
