@@ -13,6 +13,7 @@ from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.runtimes.provider_check import require_provider
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16
 from exporter.tensor_names import IMAGES
+from exporter.vocabulary import Method
 from exporter.workflows.measuring import noise
 
 __all__ = ["MODES", "onnxruntime_runners"]
@@ -22,7 +23,7 @@ CUDA = PROVIDERS["onnxruntime-cuda"]
 
 
 def onnxruntime_runners(
-    model: str, methods: Mapping[str, tuple[str, float]], mode: str, folder: Path
+    model: str, methods: Mapping[str, tuple[Method, float]], mode: str, folder: Path
 ) -> dict[str, Runner]:
     """The dense model and a pruned one for each of `methods`, (method, rho) by name.
 

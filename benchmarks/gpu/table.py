@@ -28,7 +28,7 @@ from exporter.workflows.measuring import noise
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 METHODS = {
-    "pytorch": {f"STAR {rho:g}": ("star", rho) for rho in (0.9, 0.7, 0.5)},
+    "pytorch": {f"STAR {rho:g}": (Method.STAR, rho) for rho in (0.9, 0.7, 0.5)},
     "onnxruntime": {"STAR 0.7": (Method.STAR, 0.7), "a-STAR 0.7": (Method.A_STAR, 0.7)},
 }
 # Of the paper's tables 1 and 8: PyTorch fp32 on an A100, batch 128, STAR at rho 0.7.

@@ -10,6 +10,7 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.base import Runner, TensorInfo
 from exporter.runtimes.torch_runner import TorchRunner
 from exporter.tensor_names import IMAGES, LOGITS
+from exporter.vocabulary import Method
 from exporter.workflows.measuring import noise
 
 __all__ = ["MODES", "torch_runners"]
@@ -41,7 +42,7 @@ class Resident(nn.Module):
 
 
 def torch_runners(
-    model: str, methods: Mapping[str, tuple[str, float]], mode: str, batch: int
+    model: str, methods: Mapping[str, tuple[Method, float]], mode: str, batch: int
 ) -> dict[str, Runner]:
     """The dense network and a pruned one for each of `methods`, (method, rho) by name."""
     torch._dynamo.reset()
