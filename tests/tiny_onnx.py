@@ -32,10 +32,13 @@ def linear_classifier(
     return _model(nodes, constants, [images], [logits], metadata)
 
 
-def pruned_classifier(variant: str = "") -> bytes:
+def pruned_classifier(
+    variant: str = "", dtype: int = TensorProto.FLOAT, metadata: dict[str, str] | None = None
+) -> bytes:
     """The shipped model, its "tracing" variant or its "forced" variant."""
     nodes = [
-        helper.make_node("Reshape", ["images", "flat"], ["planes"]),
+        helper.make_node("Cast", ["images"], ["pixels"], to=TensorProto.FLOAT),
+        helper.make_node("Reshape", ["pixels", "flat"], ["planes"]),
         helper.make_node("Transpose", ["planes"], ["patches_0"], perm=[0, 2, 1]),
     ]
     constants = {"flat": np.array([0, 3, -1]), "axis": np.array([2]), "weight": WEIGHT, "one": np.array([1])}
@@ -57,10 +60,11 @@ def pruned_classifier(variant: str = "") -> bytes:
         helper.make_tensor_value_info(f"keep_{layer:02d}", TensorProto.INT64, ["batch", count])
         for layer, count in KEEP.items()
     ]
-    images = helper.make_tensor_value_info("images", TensorProto.FLOAT, _IMAGES)
+    images = helper.make_tensor_value_info("images", dtype, _IMAGES)
     logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", WEIGHT.shape[1]])
     inputs = [images, *keeps] if variant == "forced" else [images]
-    return _model(nodes, constants, inputs, [logits, *keeps] if variant == "tracing" else [logits])
+    outputs = [logits, *keeps] if variant == "tracing" else [logits]
+    return _model(nodes, constants, inputs, outputs, metadata)
 
 
 def _selection(layer: int, tokens: str) -> list[onnx.NodeProto]:

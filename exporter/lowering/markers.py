@@ -12,6 +12,9 @@ from onnx.defs import OpSchema
 from onnxscript import opset18, values
 
 # These register the operators that TRANSLATIONS names.
+import exporter.ops.cdf_retain.torch_op
+import exporter.ops.class_row
+import exporter.ops.selection  # noqa: F401
 from exporter.ops.cdf_retain.onnx_function import CDF_RETAIN, CDF_RETAIN_PADDED, DOMAIN, PLUGIN_ATTRIBUTES
 
 __all__ = [

@@ -12,6 +12,7 @@ import pytest
 from exporter.cli.main import main
 from exporter.evaluation.benchmark.breakdown import CLASSES
 from tests.cli.conftest import Command, Workplace
+from tests.folders import save_all_checksums
 from tests.tiny_onnx import linear_classifier
 
 QUICK = ["--batches", "1,2", "--rounds", "5", "--warmup", "0", "--profile-runs", "1"]
@@ -134,6 +135,7 @@ def test_a_model_that_is_missing_or_broken(
     path.unlink()
     if content is not None:
         path.write_bytes(content)
+        save_all_checksums(copied)
     done = star_export("bench", copied, *QUICK)
     assert done.code == 2
     assert path.name in done.error
@@ -165,6 +167,7 @@ def test_a_dense_model_with_other_weights(star_export: Command, copied: Path) ->
     model = onnx.load(path)
     next(entry for entry in model.metadata_props if entry.key.endswith("weights_sha256")).value = "0" * 64
     onnx.save(model, path)
+    save_all_checksums(copied)
     done = star_export("bench", copied)
     assert done.code == 2
     assert "other weights or shapes" in done.error
@@ -173,6 +176,7 @@ def test_a_dense_model_with_other_weights(star_export: Command, copied: Path) ->
 @pytest.mark.ort
 def test_images_of_another_size(star_export: Command, copied: Path) -> None:
     np.savez(copied / "reference.npz", images=np.zeros((1, 3, 16, 16), np.float32))
+    save_all_checksums(copied)
     done = star_export("bench", copied, *QUICK)
     assert done.code == 2
     assert "input images" in done.error

@@ -29,7 +29,7 @@ def test_it_computes_what_forcing_the_first_patches_does(family: str) -> None:
     pruned = star(family)
     images = random_images(pruned.vit, 3)
     keep = {
-        layer: Decision(torch.arange(pruned.schedule.keep[layer]).expand(3, -1))
+        layer: Decision(torch.arange(pruned.schedule.keep[layer - 1]).expand(3, -1))
         for layer in pruned.schedule.pruning_layers
     }
     with torch.inference_mode():

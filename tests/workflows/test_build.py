@@ -7,34 +7,23 @@ from pathlib import Path
 import pytest
 
 from exporter.errors import ArtefactError, UserError
-from exporter.records import save_json
 from exporter.runtimes.tensorrt.manifest import Built, check_manifest
 from exporter.runtimes.tensorrt.settings import BuildSettings
-from exporter.schedule.plan import ScheduleSettings, manual_schedule
-from exporter.tensor_names import VARIANTS, variant_path
+from exporter.targets import OPENVINO_INT8, TENSORRT, TENSORRT_FP16, TENSORRT_INT8, Target
+from exporter.tensor_names import VARIANTS
 from exporter.workflows import build
 from exporter.workflows.build import build_folder
-from exporter.workflows.export_folder import save_checksums
 from tests.cli.conftest import Command, star_export  # noqa: F401
+from tests.folders import write_folder
 from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
-from tests.vits import make_vit
 
 HERE = Built("11.4.0.106", "13.0", "580.65", "NVIDIA A100-SXM4-80GB", "8.0")
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    spec, place = make_vit().spec, tmp_path / "folder"
-    place.mkdir()
-    files = {role: f"vit.{role}.tensorrt-fp32.onnx" for role in ("dense", "pruned")}
-    variants = [variant_path(Path(files["pruned"]), role).name for role in VARIANTS]
-    for name in (*files.values(), *variants):
-        (place / name).write_bytes(name.encode())
-    (place / "report.json").write_text(json.dumps({"files": files, "target": "tensorrt-fp32"}))
-    save_json(spec, place / "model.json")
-    save_json(manual_schedule(spec, {2: 0.5}, ScheduleSettings("intra")), place / "schedule.json")
-    save_checksums(place, [*files.values(), *variants, "model.json", "schedule.json"])
-    return place
+    write_folder(tmp_path / "folder", TENSORRT)
+    return tmp_path / "folder"
 
 
 @pytest.fixture
@@ -48,8 +37,8 @@ def test_both_models_and_both_variants(folder: Path) -> None:
     built = build_folder(folder, BuildSettings(batches=(1, 8)))
     assert [each.file.split(".")[1:-1] for each in built] == [
         ["dense", "tensorrt-fp32"],
-        ["pruned", "tensorrt-fp32"],
-        *(["pruned", "tensorrt-fp32", role] for role in VARIANTS),
+        ["star", "tensorrt-fp32"],
+        *(["star", "tensorrt-fp32", role] for role in VARIANTS),
     ]
     for each in built:
         engine = folder / "engines" / each.file
@@ -65,26 +54,21 @@ def test_the_variants_can_be_left_out(folder: Path) -> None:
     assert len(build_folder(folder, BuildSettings(variants=False))) == 2
 
 
-def retarget(folder: Path, target: str) -> None:
-    report = json.loads((folder / "report.json").read_text())
-    (folder / "report.json").write_text(json.dumps({**report, "target": target}))
-
-
 @pytest.mark.usefixtures("machine")
-def test_a_folder_for_another_runtime(folder: Path) -> None:
-    retarget(folder, "openvino-int8")
+def test_a_folder_for_another_runtime(tmp_path: Path) -> None:
+    write_folder(tmp_path / "folder", OPENVINO_INT8)
     with pytest.raises(ArtefactError, match=r"got models for openvino-int8 .* --target tensorrt-fp32"):
-        build_folder(folder, BuildSettings())
+        build_folder(tmp_path / "folder", BuildSettings())
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
+@pytest.mark.parametrize("target", [TENSORRT, TENSORRT_FP16, TENSORRT_INT8], ids=lambda target: target.name)
 def test_an_old_tensorrt_takes_its_own_target_alone(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, precision: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Target
 ) -> None:
-    retarget(folder, f"tensorrt-{precision}")
+    write_folder(tmp_path / "folder", target)
     monkeypatch.setattr(build, "import_tensorrt", lambda: fake_tensorrt("8.6.0"))
     with pytest.raises(UserError, match=r"got TensorRT 8\.6\.0 \| need 10 or later .*tensorrt8-fp32"):
-        build_folder(folder, BuildSettings())
+        build_folder(tmp_path / "folder", BuildSettings())
 
 
 @pytest.mark.usefixtures("machine")

@@ -1,47 +1,34 @@
 """`bench --runtime tensorrt` of a folder: both tables, with a trtexec and engines that are stood in for."""
 
-import json
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from exporter.records import save_json
 from exporter.runtimes.base import TensorInfo
-from exporter.runtimes.tensorrt.manifest import engine_path, manifest_path
-from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.targets import TENSORRT
 from exporter.workflows import bench
 from tests.cli.conftest import Command, star_export  # noqa: F401
 from tests.evaluation.benchmark.test_engine_runs import PROGRAM
 from tests.fakes import NumpyRunner
+from tests.folders import write_engines, write_folder
 from tests.runtimes.tensorrt.fake_cuda import manifest
-from tests.vits import make_vit
 
 QUICK = ("--runtime", "tensorrt", "--batches", "1,8", "--rounds", "5", "--warmup", "0")
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    spec, place = make_vit().spec, tmp_path / "folder"
-    files = {role: f"vit.{role}.tensorrt-fp32.onnx" for role in ("dense", "pruned")}
-    for name in files.values():
-        engine = engine_path(place / "engines", place / name)
-        engine.parent.mkdir(parents=True, exist_ok=True)
-        engine.write_bytes(b"plan")
-        save_json(manifest(), manifest_path(engine))
-    (place / "report.json").write_text(json.dumps({"files": files, "target": "tensorrt-fp32"}))
-    save_json(spec, place / "model.json")
-    save_json(manual_schedule(spec, {2: 0.5}, ScheduleSettings("intra")), place / "schedule.json")
-    np.savez(place / "reference.npz", images=np.zeros((2, *spec.preprocessing.input_size), np.float32))
+    place = tmp_path / "folder"
+    write_engines(write_folder(place, TENSORRT), manifest())
     program = tmp_path / "bin/trtexec"
     program.parent.mkdir()
     program.write_text(PROGRAM.format(python=sys.executable, called=str(tmp_path / "called")))
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    images = TensorInfo("images", ("batch", *spec.preprocessing.input_size), "float32")
+    images = TensorInfo("images", ("batch", 3, 4, 4), "float32")
     monkeypatch.setattr(bench, "runner_for", lambda *_: NumpyRunner(lambda feed: {}, (images,), ()))
     return place
 
@@ -66,7 +53,7 @@ def test_table(folder: Path, star_export: Command) -> None:  # noqa: F811
         "GPU time by trtexec",
         "clocks behind batch 8: SM ",
         "in GPU time, pruning is faster from batch 1 on",
-        f"  trtexec --onnx={folder}/vit.pruned.tensorrt-fp32.onnx --minShapes=images:8x3x",
+        f"  trtexec --onnx={folder}/vit.star.tensorrt-fp32.onnx --minShapes=images:8x3x4x4",
     ):
         assert text in done.out
 

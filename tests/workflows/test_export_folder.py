@@ -1,14 +1,11 @@
 """The export folder as whoever serves from it reads it."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from exporter.artefact import Artefact, to_metadata
 from exporter.errors import ArtefactError
-from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
 from exporter.targets import OPENVINO_BF16
 from exporter.workflows.export_folder import (
     read_folder,
@@ -17,48 +14,39 @@ from exporter.workflows.export_folder import (
     save_raw_images,
     verify_checksums,
 )
-from tests.tiny_onnx import linear_classifier
-from tests.vits import make_vit
-
-FILES = ("report.json", "reference.npz", "d.onnx", "p.onnx")
-
-
-def write_folder(place: Path, told: dict[str, str] | None = None) -> np.ndarray:
-    """An export folder of two models that say what they are, and do nothing."""
-    spec = make_vit().spec
-    schedules = {
-        "d.onnx": keep_everything(spec),
-        "p.onnx": manual_schedule(spec, {2: 0.5}, ScheduleSettings("intra")),
-    }
-    for name, schedule in schedules.items():
-        artefact = Artefact(spec, schedule, OPENVINO_BF16, weights_sha256="abc")
-        (place / name).write_bytes(linear_classifier(metadata=to_metadata(artefact)))
-    report = {"files": {"dense": "d.onnx", "pruned": "p.onnx"}, **(told or {})}
-    (place / "report.json").write_text(json.dumps(report))
-    images = np.zeros((2, 3, 4, 4), np.float32)
-    np.savez(place / "reference.npz", images=images)
-    save_checksums(place, list(FILES))
-    return images
+from tests.folders import artefacts, write_folder
 
 
 def test_the_models_and_the_images_of_a_folder(tmp_path: Path) -> None:
-    images = write_folder(tmp_path)
+    files = write_folder(tmp_path, OPENVINO_BF16)
     found = read_folder(tmp_path)
-    assert (found.models.dense.path, found.models.pruned.path) == (tmp_path / "d.onnx", tmp_path / "p.onnx")
-    np.testing.assert_array_equal(read_reference(found.reference)["images"], images)
+    assert (found.models.dense.path, found.models.pruned.path) == (files.dense, files.pruned)
+    assert found.reference == tmp_path / "reference.npz"
+    made = artefacts(OPENVINO_BF16)
+    assert (found.models.dense.artefact, found.models.pruned.artefact) == (made.dense, made.pruned)
     assert found.target == OPENVINO_BF16
+
+
+def test_a_reference_is_read_as_it_was_saved(tmp_path: Path) -> None:
+    arrays = {"images": np.ones((2, 3, 4, 4), np.float32), "logits": np.zeros((2, 7), np.float32)}
+    np.savez(tmp_path / "reference.npz", **arrays)  # type: ignore[arg-type]
+    read = read_reference(tmp_path / "reference.npz")
+    assert read.keys() == arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(read[name], array)
 
 
 def test_what_a_report_says_of_the_target_is_not_asked(tmp_path: Path) -> None:
     """A tolerance follows from the target: it is the file's own metadata that names it."""
-    write_folder(tmp_path, {"target": "onnxruntime-int8"})
+    write_folder(tmp_path, OPENVINO_BF16, told={"target": "onnxruntime-int8"})
     assert read_folder(tmp_path).target == OPENVINO_BF16
 
 
 def test_every_file_that_is_read_has_a_checksum(tmp_path: Path) -> None:
-    write_folder(tmp_path)
-    for name in FILES:
-        save_checksums(tmp_path, [each for each in FILES if each != name])
+    models = write_folder(tmp_path)
+    files = ("report.json", "reference.npz", models.dense.name, models.pruned.name)
+    for name in files:
+        save_checksums(tmp_path, [each for each in files if each != name])
         with pytest.raises(ArtefactError, match=f"no line for {name}"):
             read_folder(tmp_path)
 

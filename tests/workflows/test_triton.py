@@ -1,62 +1,34 @@
 """What Triton is told. No Triton has read it: see docs/verification.md."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from exporter.errors import ArtefactError, RecipeError
-from exporter.records import ModelSpec, save_json
-from exporter.runtimes.tensorrt.manifest import ENGINES, Built, EngineManifest, engine_path, manifest_path
-from exporter.workflows.export_folder import save_checksums
+from exporter.runtimes.tensorrt.manifest import ENGINES, manifest_path
+from exporter.targets import OPENVINO, TENSORRT
+from exporter.vocabulary import InputKind
 from exporter.workflows.inspect import inspect_artefact
 from exporter.workflows.triton import ServeSettings, load_command, write_repository
-from tests.vits import make_vit
+from tests.folders import write_engines, write_folder
+from tests.runtimes.tensorrt.fake_cuda import manifest
 
-MANIFEST = EngineManifest(
-    engine_sha256="",
-    onnx="",
-    onnx_sha256="",
-    schedule_sha256="",
-    plugin_sha256="",
-    plugin_serialised=False,
-    batches=(1, 8, 32),
-    any_batch=True,
-    workspace_mib=0,
-    tf32=False,
-    hardware="NONE",
-    version_compatible=False,
-    strongly_typed=True,
-    built=Built("", "", "", "", ""),
-)
+MANIFEST = manifest(batches=(1, 8, 32), any_batch=True)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    spec: ModelSpec = make_vit().spec
-    place = tmp_path / "folder"
-    place.mkdir()
-    names = {role: f"vit.{role}.onnxruntime-fp32.onnx" for role in ("dense", "pruned")}
-    for name in names.values():
-        (place / name).write_bytes(name.encode())
-    (place / "report.json").write_text(json.dumps({"files": names, "target": "onnxruntime-fp32"}))
-    np.savez(place / "reference.npz", images=np.zeros((1, *spec.preprocessing.input_size), np.float32))
-    save_json(spec, place / "model.json")
-    save_checksums(place, [*names.values(), "reference.npz", "model.json"])
-    return place
-
-
-def retarget(folder: Path, target: str) -> None:
-    report = json.loads((folder / "report.json").read_text())
-    (folder / "report.json").write_text(json.dumps({**report, "target": target}))
+    write_folder(tmp_path / "folder")
+    return tmp_path / "folder"
 
 
 def test_a_repository_for_onnx_runtime(folder: Path, tmp_path: Path) -> None:
     dense, pruned = write_repository(folder, tmp_path / "models", ServeSettings(max_batch=16))
-    assert pruned.name == "vit_pruned_onnxruntime-fp32"
-    assert (pruned / "1/model.onnx").read_bytes() == b"vit.pruned.onnxruntime-fp32.onnx"
+    assert pruned.name == "vit_star_onnxruntime-fp32"
+    for place, method in ((dense, "dense"), (pruned, "star")):
+        source = folder / f"vit.{method}.onnxruntime-fp32.onnx"
+        assert (place / "1/model.onnx").read_bytes() == source.read_bytes()
     text = (dense / "config.pbtxt").read_text()
     for line in (
         'name: "vit_dense_onnxruntime-fp32"',
@@ -64,21 +36,28 @@ def test_a_repository_for_onnx_runtime(folder: Path, tmp_path: Path) -> None:
         'default_model_filename: "model.onnx"',
         "max_batch_size: 16",
         "instance_group [ { kind: KIND_AUTO count: 1 } ]",
-        'input [ { name: "images" data_type: TYPE_FP32 dims: [ 3, 32, 32 ] } ]',
-        'output [ { name: "logits" data_type: TYPE_FP32 dims: [ 7 ] } ]',
+        'input [ { name: "images" data_type: TYPE_FP32 dims: [ 3, 4, 4 ] } ]',
+        'output [ { name: "logits" data_type: TYPE_FP32 dims: [ 8 ] } ]',
     ):
         assert line in text.splitlines()
     assert '"interpolation"' in text.splitlines()[0]
     assert load_command(tmp_path) == f"tritonserver --model-repository={tmp_path}"
 
 
-def test_what_was_made_for_openvino_is_served_by_it(folder: Path, tmp_path: Path) -> None:
-    retarget(folder, "openvino-fp32")
-    place = write_repository(folder, tmp_path / "models", ServeSettings(instances=2))[1]
+def test_pixels_are_served_as_bytes(tmp_path: Path) -> None:
+    write_folder(tmp_path / "folder", input_kind=InputKind.UINT8)
+    place = write_repository(tmp_path / "folder", tmp_path / "models", ServeSettings())[1]
+    text = (place / "config.pbtxt").read_text()
+    assert 'input [ { name: "images" data_type: TYPE_UINT8 dims: [ 3, 4, 4 ] } ]' in text
+
+
+def test_what_was_made_for_openvino_is_served_by_it(tmp_path: Path) -> None:
+    files = write_folder(tmp_path / "folder", OPENVINO)
+    place = write_repository(tmp_path / "folder", tmp_path / "models", ServeSettings(instances=2))[1]
     text = (place / "config.pbtxt").read_text().splitlines()
     assert {'backend: "openvino"', 'default_model_filename: "model.onnx"'} <= set(text)
     assert "instance_group [ { kind: KIND_CPU count: 2 } ]" in text
-    assert (place / "1/model.onnx").read_bytes() == b"vit.pruned.onnxruntime-fp32.onnx"
+    assert (place / "1/model.onnx").read_bytes() == files.pruned.read_bytes()
 
 
 def test_a_folder_for_another_runtime(folder: Path, tmp_path: Path) -> None:
@@ -88,26 +67,19 @@ def test_a_folder_for_another_runtime(folder: Path, tmp_path: Path) -> None:
         ):
             write_repository(folder, tmp_path / "models", ServeSettings(backend=backend))
     assert not (tmp_path / "models").exists()
-    retarget(folder, "openvino-fp32")
-    (dense, _) = write_repository(folder, tmp_path / "models", ServeSettings(backend="onnxruntime"))
+    write_folder(tmp_path / "other", OPENVINO)
+    (dense, _) = write_repository(
+        tmp_path / "other", tmp_path / "models", ServeSettings(backend="onnxruntime")
+    )
     assert 'backend: "onnxruntime"' in (dense / "config.pbtxt").read_text()
 
 
-def with_engines(folder: Path, manifest: EngineManifest) -> None:
-    retarget(folder, "tensorrt-fp32")
-    for name in json.loads((folder / "report.json").read_text())["files"].values():
-        engine = engine_path(folder / ENGINES, Path(name))
-        engine.parent.mkdir(exist_ok=True)
-        engine.write_bytes(b"plan")
-        save_json(manifest, manifest_path(engine))
-
-
-def test_engines_bring_their_profiles(folder: Path, tmp_path: Path) -> None:
-    settings = ServeSettings(max_batch=64)
-    retarget(folder, "tensorrt-fp32")
+def test_engines_bring_their_profiles(tmp_path: Path) -> None:
+    settings, folder = ServeSettings(max_batch=64), tmp_path / "folder"
+    files = write_folder(folder, TENSORRT)
     with pytest.raises(ArtefactError, match="star-export build FOLDER"):
         write_repository(folder, tmp_path / "models", settings)
-    with_engines(folder, MANIFEST)
+    write_engines(files, MANIFEST)
     place = write_repository(folder, tmp_path / "models", settings)[1]
     text = (place / "config.pbtxt").read_text()
     assert (place / "1/model.plan").read_bytes() == b"plan"
@@ -115,18 +87,20 @@ def test_engines_bring_their_profiles(folder: Path, tmp_path: Path) -> None:
         assert part in text
 
 
-def test_an_engine_of_some_batches_cannot_batch_dynamically(folder: Path, tmp_path: Path) -> None:
-    with_engines(folder, replace(MANIFEST, any_batch=False))
+def test_an_engine_of_some_batches_cannot_batch_dynamically(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    files = write_folder(folder, TENSORRT)
+    write_engines(files, replace(MANIFEST, any_batch=False))
     with pytest.raises(ArtefactError, match="build --any-batch"):
         write_repository(folder, tmp_path / "models", ServeSettings())
-    with_engines(folder, replace(MANIFEST, plugin_sha256="0" * 64))
+    write_engines(files, replace(MANIFEST, plugin_sha256="0" * 64))
     with pytest.raises(ArtefactError, match="padded"):
         write_repository(folder, tmp_path / "models", ServeSettings())
 
 
-def test_inspect_reads_an_engine_by_its_manifest(folder: Path) -> None:
-    with_engines(folder, MANIFEST)
-    (engine, _) = sorted((folder / ENGINES).glob("*.engine"))
+def test_inspect_reads_an_engine_by_its_manifest(tmp_path: Path) -> None:
+    write_engines(write_folder(tmp_path / "folder", TENSORRT), MANIFEST)
+    (engine, _) = sorted((tmp_path / "folder" / ENGINES).glob("*.engine"))
     for path, kind in ((engine, "engine"), (manifest_path(engine), "engine manifest")):
         described = inspect_artefact(path)
         assert (described["kind"], described["batches"]) == (kind, [1, 8, 32])

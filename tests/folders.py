@@ -1,0 +1,106 @@
+"""Small export folders that are whole: two models that say what they are, their answers, and the checksums.
+
+The pruned model is that of `tests.tiny_onnx`, the dense one the same without its choices: ONNX Runtime runs both,
+and `check` finds nothing to say against them.
+"""
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from onnx import TensorProto
+
+from exporter.artefact import Artefact, to_metadata
+from exporter.records import ModelSpec, Pair, save_json
+from exporter.runtimes.tensorrt.manifest import ENGINES, EngineManifest, engine_path, manifest_path
+from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
+from exporter.targets import ONNXRUNTIME, Target
+from exporter.tensor_names import VARIANTS, variant_path
+from exporter.vocabulary import InputKind, Layout, Method
+from exporter.workflows.export_folder import save_checksums
+from tests.evaluation.parity.models import images as scored_images
+from tests.evaluation.parity.models import pruned_family
+from tests.tiny_onnx import KEEP, SIDE, WEIGHT, linear_classifier, pruned_classifier
+from tests.vits import make_vit
+
+__all__ = ["artefacts", "save_all_checksums", "write_engines", "write_folder"]
+
+TYPES = {InputKind.FLOAT32: TensorProto.FLOAT, InputKind.UINT8: TensorProto.UINT8}
+
+
+def artefacts(
+    target: Target = ONNXRUNTIME,
+    *,
+    method: Method = Method.STAR,
+    input_kind: InputKind = InputKind.FLOAT32,
+) -> Pair[Artefact]:
+    """What the two models of a folder are of."""
+    spec = _spec()
+    before = (spec.num_patches, *KEEP.values())
+    rates = {layer: count / n for (layer, count), n in zip(KEEP.items(), before, strict=False)}
+    pruning = manual_schedule(spec, rates, ScheduleSettings("intra", method=method))
+    layout = Layout.PADDED if method == Method.A_STAR else Layout.SHRINKING
+    return Pair(
+        *(
+            Artefact(spec, schedule, target, layout, input_kind, weights_sha256="abc")
+            for schedule in (keep_everything(spec), pruning)
+        )
+    )
+
+
+def write_folder(
+    place: Path,
+    target: Target = ONNXRUNTIME,
+    *,
+    method: Method = Method.STAR,
+    input_kind: InputKind = InputKind.FLOAT32,
+    told: dict[str, str] | None = None,
+) -> Pair[Path]:
+    """Write what `compile` would leave; `told` is what the report says beside the names of the files."""
+    place.mkdir(exist_ok=True)
+    made = artefacts(target, method=method, input_kind=input_kind)
+    files = Pair(*(place / target.file_name("vit", each.method) for each in (made.dense, made.pruned)))
+    files.dense.write_bytes(linear_classifier(dtype=TYPES[input_kind], metadata=to_metadata(made.dense)))
+    metadata = to_metadata(made.pruned)
+    files.pruned.write_bytes(pruned_classifier("", TYPES[input_kind], metadata))
+    for role in VARIANTS:
+        variant_path(files.pruned, role).write_bytes(pruned_classifier(role, TYPES[input_kind], metadata))
+    named = {role: path.name for role, path in vars(files).items()}
+    save_json({"files": named, **(told or {})}, place / "report.json")
+    save_json(made.pruned.spec, place / "model.json")
+    save_json(made.pruned.schedule, place / "schedule.json")
+    np.savez(place / "reference.npz", **_reference(method, input_kind))  # type: ignore[arg-type]
+    save_all_checksums(place)
+    return files
+
+
+def save_all_checksums(place: Path) -> None:
+    """What a test changed was so from the start."""
+    save_checksums(
+        place, [path.name for path in place.iterdir() if path.name != "SHA256SUMS" and path.is_file()]
+    )
+
+
+def write_engines(files: Pair[Path], manifest: EngineManifest) -> None:
+    """Engines that are none, with a manifest: what `build` adds."""
+    for onnx in vars(files).values():
+        engine = engine_path(onnx.parent / ENGINES, onnx)
+        engine.parent.mkdir(exist_ok=True)
+        engine.write_bytes(b"plan")
+        save_json(manifest, manifest_path(engine))
+
+
+@cache
+def _spec() -> ModelSpec:
+    """Of a model with as many layers, patches and classes as the graph has."""
+    return make_vit(img_size=SIDE, patch_size=1, num_classes=WEIGHT.shape[1]).spec
+
+
+def _reference(method: Method, input_kind: InputKind) -> dict[str, np.ndarray]:
+    images = scored_images(4)
+    if input_kind == InputKind.UINT8:
+        images = np.clip(images * 40 + 60, 0, 255).astype(np.uint8)
+    answers = pruned_family().reference.function({"images": images.astype(np.float32)})
+    counts = {f"count_{layer:02d}": np.full(len(images), count) for layer, count in KEEP.items()}
+    dense = images.astype(np.float32).mean(axis=(2, 3)) @ WEIGHT
+    return {"images": images, **answers, "dense_logits": dense, **(counts if method == Method.A_STAR else {})}
