@@ -101,7 +101,7 @@ TENSORRT = Target(
     passes=_PRIMITIVE,
 )
 
-# Opset 18 is the parser's last. TensorRT 8 has no plugins with data-dependent shapes, and turns int64 into int32.
+# The parser of TensorRT 8.6 ends at opset 17. It has no plugins with data-dependent shapes; int64 becomes int32.
 TENSORRT_8 = replace(
     TENSORRT, name="tensorrt8-fp32", opset=18, passes=(*_PRIMITIVE, "opset_17"), methods=(Method.STAR,)
 )

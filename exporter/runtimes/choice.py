@@ -115,7 +115,7 @@ def require_runtime(model: Path, feed: Feed, target: Target, settings: RunSettin
 def why_not(target: Target) -> str:
     """Return why this machine cannot run models lowered for `target`; "" if it can."""
     if target.runtime == TENSORRT:
-        return "its engines are built and measured where the GPU is: star-export build, star-export bench"
+        return "its engines are built and measured on the GPU machine: star-export build, star-export bench"
     if target.runtime != OPENVINO:
         return ""
     try:

@@ -115,7 +115,7 @@ class OnnxRuntimeRunner(Runner):
         try:
             return dict(zip(names, self._session.run(names, dict(feed)), strict=True))
         except self._errors as error:
-            raise ArtefactError(self._source, _reason(error), "a model that takes these inputs") from None
+            raise ArtefactError(self._source, _reason(error), "a model that accepts these inputs") from None
 
     def _info(self, tensor: Any) -> TensorInfo:
         if tensor.type not in _DTYPES:
@@ -154,7 +154,7 @@ def _check_available(asked: Sequence[str], available: Sequence[str]) -> None:
     for provider in asked:
         if provider not in available:
             got = f"ONNX Runtime with {', '.join(available)}"
-            raise UserError(provider, got, "a build and drivers that have it", _PACKAGES.get(provider, ""))
+            raise UserError(provider, got, "a build and drivers that support it", _PACKAGES.get(provider, ""))
 
 
 def _reason(error: Exception) -> str:

@@ -58,7 +58,7 @@ class OpenVinoRunner(Runner):
             model = core.read_model(self._model)
             self._compiled = core.compile_model(model, _DEVICE, self._options())
         except RuntimeError as error:
-            raise ArtefactError(self._source, _reason(error), "an ONNX model that OpenVINO takes") from None
+            raise ArtefactError(self._source, _reason(error), "an ONNX model that OpenVINO loads") from None
         self._request = self._compiled.create_infer_request()
         self._inputs = tuple(_info(port) for port in self._compiled.inputs)
         self._outputs = tuple(_info(port) for port in self._compiled.outputs)
@@ -70,7 +70,7 @@ class OpenVinoRunner(Runner):
         try:
             results = self._request.infer(dict(feed), share_inputs=True)
         except RuntimeError as error:
-            raise ArtefactError(self._source, _reason(error), "a model that takes these inputs") from None
+            raise ArtefactError(self._source, _reason(error), "a model that accepts these inputs") from None
         return {info.name: results[info.name] for info in self._outputs}
 
     def _options(self) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def read_layers(text: str) -> tuple[Layer, ...]:
     except (ValueError, KeyError, TypeError) as error:
         raise ArtefactError("layer information", f"{type(error).__name__}: {error}", *expected) from None
     if not found or not all(isinstance(each, dict) for each in found):
-        raise ArtefactError("layer information", "names alone" if found else "no layers", *expected)
+        raise ArtefactError("layer information", "names only" if found else "no layers", *expected)
     return tuple(_layer(each) for each in found)
 
 

@@ -70,7 +70,7 @@ def build_engine(
     timings = _timings(config, cache)
     plan = builder.build_serialized_network(network, config)
     if plan is None:
-        raise ArtefactError(str(onnx), log.last or "no reason", "a model that TensorRT builds")
+        raise ArtefactError(str(onnx), log.last or "no reason", "a model that TensorRT can build")
     _keep_timings(timings, cache)
     content = bytes(plan)
     return Engine(content, _inspect(trt, log, content), strongly or major_version(trt.__version__) > 10)
@@ -81,7 +81,7 @@ def _parse(trt: Any, network: Any, log: Any, onnx: Path) -> None:
     # Parse the file, not its bytes: the parser then finds initializers in other files of the folder.
     if not parser.parse_from_file(str(onnx)):
         reasons = "; ".join(parser.get_error(index).desc() for index in range(parser.num_errors))
-        raise ArtefactError(str(onnx), reasons or log.last, "a model that TensorRT's parser takes")
+        raise ArtefactError(str(onnx), reasons or log.last, "a model that TensorRT's parser accepts")
 
 
 def _configure(trt: Any, config: Any, settings: BuildSettings) -> None:
@@ -109,7 +109,7 @@ def _profile(builder: Any, network: Any, batches: tuple[int, int], widths: Mappi
         tensor = network.get_input(index)
         sizes = tuple(tensor.shape)[1:]
         if any(size < 0 for size in sizes) and tensor.name not in widths:
-            got, expected = f"{tensor.name} of sizes {list(sizes)}", "sizes that are known but for the batch"
+            got, expected = f"{tensor.name} of sizes {list(sizes)}", "static sizes except for the batch"
             raise UserError("engine", got, expected, "--layout padded has them")
         least = (batches[0], *(1 if size < 0 else size for size in sizes))
         most = (batches[1], *(widths[tensor.name] if size < 0 else size for size in sizes))

@@ -30,7 +30,7 @@ class Cuda:
         """
         status, *values = getattr(self.runtime, name)(*arguments)
         if status != self.runtime.cudaError_t.cudaSuccess:
-            raise UserError(name, self._words(status), "a call that CUDA takes")
+            raise UserError(name, self._words(status), "a call that succeeds")
         return values[0] if values else None
 
     def succeeds(self, name: str, *arguments: Any) -> bool:

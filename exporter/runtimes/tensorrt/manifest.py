@@ -86,7 +86,7 @@ def read_manifest(engine: Path) -> EngineManifest:
         raise ArtefactError(str(engine), "no such file", "an engine", "star-export build FOLDER makes it")
     path = manifest_path(engine)
     if not path.is_file():
-        raise ArtefactError(str(path), "no such file", "the manifest that star-export build leaves")
+        raise ArtefactError(str(path), "no such file", "the manifest that star-export build writes")
     return load_json(EngineManifest, path)
 
 

@@ -16,7 +16,7 @@ LIBRARY = "libcdf_retain_plugin.so"
 _ENTRIES = ("getCreators", "setLoggerFinder")
 _MAJOR = "cdfRetainTensorRtMajor"
 
-_HINT = "star-export plugin --out DIR writes its source, and says how to build it"
+_HINT = "star-export plugin --out DIR writes its source and prints the build command"
 
 
 def write_source(place: Path) -> None:
@@ -51,7 +51,7 @@ def checked_library(path: Path, tensorrt: str) -> Path:
     major = major_version(tensorrt)
     if major < 10:
         raise UserError(
-            "the CdfRetain plugin", f"TensorRT {tensorrt}", "10 or later", "take the padded layout"
+            "the CdfRetain plugin", f"TensorRT {tensorrt}", "10 or later", "use the padded layout"
         )
     if not path.is_file():
         raise ArtefactError(str(path), "no such file", "the built CdfRetain library", _HINT)
@@ -60,7 +60,7 @@ def checked_library(path: Path, tensorrt: str) -> Path:
     except OSError as error:
         raise ArtefactError(str(path), str(error), "a library that loads", _HINT) from None
     if not all(hasattr(library, entry) for entry in (*_ENTRIES, _MAJOR)):
-        raise ArtefactError(str(path), "a library without our entry points", "the CdfRetain library", _HINT)
+        raise ArtefactError(str(path), "a library without its entry points", "the CdfRetain library", _HINT)
     built = getattr(library, _MAJOR)
     built.restype = ctypes.c_int32
     if built() != major:

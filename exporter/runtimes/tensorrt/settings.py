@@ -31,7 +31,9 @@ class BuildSettings:
     )
     plugin: Path | None = option(None, "The built CdfRetain library, for a model that needs it.")
     serialise_plugin: bool = option(True, "Store the library in the engine, which then runs without it.")
-    variants: bool = option(True, "Also build the variants for `check --runtime tensorrt`: tracing and forced.")
+    variants: bool = option(
+        True, "Also build the tracing and forced variants, for `check --runtime tensorrt`."
+    )
 
     def __post_init__(self) -> None:
         """Raise RecipeError for an invalid value."""
