@@ -51,7 +51,7 @@ class RunSettings:
         "Runtime of the models; by default their target's. tensorrt uses the engines that `build` wrote.",
         RUNTIMES,
     )
-    threads: int = option(0, "CPU threads of the runtime; 0 is one a physical core.")
+    threads: int = option(0, "CPU threads of the runtime; 0 is one per physical core.")
     plugin: Path | None = option(None, "The built CdfRetain library, for an engine that does not contain it.")
 
     def __post_init__(self) -> None:

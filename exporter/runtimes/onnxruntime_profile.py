@@ -42,7 +42,7 @@ def profile(
         feed: The inputs of every run.
         runs: Runs to measure.
         warmup: Runs before them, not measured.
-        threads: CPU threads within an operator; 0 is one a physical core.
+        threads: CPU threads within an operator; 0 is one per physical core.
         providers: Execution providers, the preferred one first.
     """
     with tempfile.TemporaryDirectory() as folder:
