@@ -1,10 +1,10 @@
-"""a-STAR beside STAR on ONNX Runtime, at equal mean MACs and at equal rho, all in turns. Markdown on stdout.
+"""Compare a-STAR with STAR on ONNX Runtime, at equal mean MACs and at equal rho, interleaved. Markdown on stdout.
 
     python benchmarks/adaptive.py --model deit_small_patch16_224 --batch 8
 
-Random weights look at all patches alike. So queries and keys are scaled by PEAKED, inter-layer scores are
-log-normal, and images are noise of different strength: a-STAR's counts then differ from image to image. Its rho is
-the one at which useful MACs, in the mean of the images of the run, are STAR's.
+Random weights attend to all patches equally. Queries and keys are therefore scaled by PEAKED, inter-layer scores
+are log-normal, and images are noise of different strength, so that a-STAR's counts differ between images. Its rho
+at equal MACs is solved so that the mean useful MACs of the run's images equal STAR's.
 """
 
 import argparse
@@ -35,7 +35,7 @@ LAYOUTS = ("packed", "shrinking", "padded")
 
 
 def peaked(model: str) -> PrunableViT:
-    """The network with attention that singles patches out."""
+    """Return the network with queries and keys scaled by PEAKED, so that attention is uneven."""
     vit = deit(model)
     with torch.no_grad():
         for name, weight in vit.model.named_parameters():
@@ -45,7 +45,7 @@ def peaked(model: str) -> PrunableViT:
 
 
 def varied(vit: PrunableViT, batch: int) -> np.ndarray:
-    """Images of noise, from faint to strong."""
+    """Return `batch` noise images of increasing strength."""
     return (
         noise(vit.spec, "float32", batch)
         * np.geomspace(*STRENGTHS, batch, dtype=np.float32)[:, None, None, None]
@@ -53,7 +53,7 @@ def varied(vit: PrunableViT, batch: int) -> np.ndarray:
 
 
 class Pruning:
-    """Models of one network by their schedules, and what images take under each."""
+    """Pruned models of one network, and their MACs on given images."""
 
     def __init__(self, vit: PrunableViT, images: np.ndarray) -> None:
         self.vit, self.images = vit, images
@@ -61,24 +61,24 @@ class Pruning:
         self.inter = np.exp(np.random.default_rng(0).normal(0.0, SIGMA, shape))
 
     def pruned(self, asked: Schedule, layout: str = "shrinking") -> PrunedViT:
-        """The PyTorch model."""
+        """Return the pruned PyTorch model."""
         return PrunedViT(self.vit, asked, self.inter, layout).eval()
 
     def left(self, asked: Schedule) -> np.ndarray:
-        """Patches that each image has after each layer."""
+        """Return the number of patches of each image after each layer, [images, depth]."""
         return patches_left_of(self.pruned(asked), self.images, "float32", len(self.images))
 
     def useful(self, asked: Schedule) -> float:
-        """Multiply-adds of an image in the mean."""
+        """Return the mean useful multiply-adds per image."""
         return float(mean_macs(self.vit.spec, self.left(asked)).total)
 
     def executed(self, asked: Schedule, layout: str) -> float:
-        """The same, padding included."""
+        """Return the mean executed multiply-adds per image, padding included."""
         return executed_macs(self.vit.spec, self.left(asked), layout, asked.keep)
 
 
 def compared(pruning: Pruning, name: str, rho: float) -> dict[str, tuple[Schedule, str]]:
-    """Schedules and layouts by what the table calls them."""
+    """Return schedules and layouts by their names in the table."""
     star, alike = schedule(name, rho), schedule(name, rho, method=Method.A_STAR)
     equal = rho_for(
         lambda rho: schedule(name, rho, method=Method.A_STAR),
@@ -97,11 +97,11 @@ def compared(pruning: Pruning, name: str, rho: float) -> dict[str, tuple[Schedul
 def main() -> None:
     """Find rho, lower, measure, print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model", default="deit_small_patch16_224", choices=MODELS, help="Which of them.")
-    parser.add_argument("--rho", type=float, default=0.7, help="The least retention rate of STAR.")
-    parser.add_argument("--batch", type=int, default=8, help="Images a run.")
+    parser.add_argument("--model", default="deit_small_patch16_224", choices=MODELS, help="DeiT to measure.")
+    parser.add_argument("--rho", type=float, default=0.7, help="The lowest retention rate of STAR.")
+    parser.add_argument("--batch", type=int, default=8, help="Images per run.")
     parser.add_argument("--rounds", type=int, default=40, help="Timed rounds.")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 is one a physical core.")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 is one per physical core.")
     options = parser.parse_args()
     vit = peaked(options.model)
     pruning = Pruning(vit, varied(vit, options.batch))

@@ -1,10 +1,10 @@
-"""What calibration costs, against a plain forward pass of the same model: JSON on stdout.
+"""Measure the cost of calibration in forward passes of the same model. JSON on stdout.
 
     python benchmarks/calibration_cost.py --model deit_small_patch16_224
 
-Both sides of a ratio take turns in one process, so that a busy machine slows both; a ratio is the median of its
-rounds. Weights are random: cost does not depend on them, while the error of float32 does, and is larger than on
-a trained model's.
+Both sides of a ratio are timed interleaved in one process, so that a busy machine slows both; a ratio is the
+median over rounds. Weights are random: the cost does not depend on them, but the error of float32 does, and it
+is larger than with trained weights.
 """
 
 import argparse
@@ -41,8 +41,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--model", default="deit_small_patch16_224", help="A timm name; weights are random.")
     parser.add_argument("--classes", type=int, default=6, help="Classes explained for each image.")
-    parser.add_argument("--rounds", type=int, default=7, help="Rounds of every comparison.")
-    parser.add_argument("--images", type=int, default=32, help="Images of the comparison of ACS alone.")
+    parser.add_argument("--rounds", type=int, default=7, help="Timed rounds of each comparison.")
+    parser.add_argument("--images", type=int, default=32, help="Images for the comparison of ACS alone.")
     parser.add_argument("--threads", type=int, default=0, help="Threads of PyTorch; 0 leaves its default.")
     options = parser.parse_args(arguments)
     if options.threads:
@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _relevance(vit: PrunableViT, images: torch.Tensor, options: argparse.Namespace) -> dict[str, float]:
-    """A whole image (forward pass, sweep for its classes) in forward passes of the same dtype, per class."""
+    """Measure the relevance of an image (forward pass and sweep) in forward passes of the same dtype, per class."""
     classes = torch.arange(options.classes)[None]
 
     def forward() -> None:
@@ -81,7 +81,7 @@ def _relevance(vit: PrunableViT, images: torch.Tensor, options: argparse.Namespa
 
 
 def _float32_error(vit: PrunableViT, classes: int) -> list[float]:
-    """Largest error of float32 over classes and two images, relative to the norm of each layer's scores."""
+    """Return each layer's largest float32 error over classes and two images, relative to the norm of its scores."""
     images = torch.randn(2, *vit.spec.preprocessing.input_size)
     top = vit.model(images).topk(classes).indices
     double = relevance(vit, images, top)
@@ -91,7 +91,7 @@ def _float32_error(vit: PrunableViT, classes: int) -> list[float]:
 
 
 def _acs(vit: PrunableViT, options: argparse.Namespace) -> dict[str, float]:
-    """ACS alone against the plain model over the same files; and the two passes without any decoding."""
+    """Compare ACS alone with the plain model on the same files, and both passes without image decoding."""
     with tempfile.TemporaryDirectory() as folder:
         random = np.random.RandomState(0)
         for index in range(options.images):
@@ -121,7 +121,7 @@ def _acs(vit: PrunableViT, options: argparse.Namespace) -> dict[str, float]:
 def _take_turns(
     base: Callable[[], object], other: Callable[[], object], rounds: int
 ) -> tuple[list[float], list[float]]:
-    """Each round's ratio of the second time to the first, and the second times in seconds."""
+    """Return the ratio of `other`'s time to `base`'s for each round, and `other`'s times in seconds."""
     ratios, seconds = [], []
     for index in range(rounds + 1):
         times = []
@@ -136,7 +136,7 @@ def _take_turns(
 
 
 def _peak_bytes() -> int:
-    """The most memory that the process has had; Linux counts in KiB, macOS in bytes."""
+    """Return the peak memory of the process in bytes; Linux reports KiB, macOS bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 

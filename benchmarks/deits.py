@@ -1,4 +1,4 @@
-"""DeiT with random weights and published schedules: speed follows from the structure alone."""
+"""DeiT models with random weights and schedules from published ACS; speed depends on the structure alone."""
 
 from functools import cache
 
@@ -15,8 +15,8 @@ from exporter.vocabulary import Method
 
 __all__ = ["MODELS", "deit", "dense", "prune", "schedule"]
 
-# The authors' average cosine similarities, placed between the least and the largest. DeiT-T's are not published:
-# it has DeiT-S's.
+# The authors' average cosine similarities, scaled to [0, 1] between the smallest and the largest. DeiT-T's are not
+# published; DeiT-S's are used.
 _DEIT_S = (0.222, 0.513, 0.295, 0.391, 0.237, 0.0, 0.776, 0.891, 0.740, 0.913, 1.0, 0.971)
 _DEIT_B = (0.007, 0.591, 0.492, 0.374, 0.453, 0.0, 0.186, 0.792, 1.0, 0.473, 0.832, 0.661)
 _ACS = {
@@ -29,23 +29,23 @@ MODELS = tuple(_ACS)
 
 @cache
 def deit(name: str) -> PrunableViT:
-    """The network of that name with seeded weights."""
+    """Create the network of that name with seeded weights."""
     torch.manual_seed(0)
     return adapt(timm.create_model(name).eval(), name)
 
 
 def schedule(name: str, rho: float, round_to: int = 1, method: Method = Method.STAR) -> Schedule:
-    """A schedule of the method, with token counts rounded up to a multiple of `round_to`."""
+    """Plan a schedule of the method, with token counts rounded up to a multiple of `round_to`."""
     return star_schedule(deit(name).spec, _ACS[name], rho, ScheduleSettings(round_to=round_to, method=method))
 
 
 def prune(asked: Schedule, name: str) -> PrunedViT:
-    """The pruned network; its inter-layer scores are noise."""
+    """Create the pruned network; its inter-layer scores are noise."""
     vit = deit(name)
     inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
     return PrunedViT(vit, asked, inter)
 
 
 def dense(name: str) -> PrunedViT:
-    """The network that keeps everything."""
+    """Create the network that keeps all patches."""
     return PrunedViT(deit(name), keep_everything(deit(name).spec))

@@ -1,10 +1,10 @@
-"""The dense model in every known ONNX form, in turns: is pruning compared with a fast one? Markdown on stdout.
+"""Time the dense model from several ONNX exporters, interleaved, to check the dense baseline. Markdown on stdout.
 
     python benchmarks/dense_forms.py --model deit_small_patch16_224 --batch 8
 
-Forms: PyTorch's exporters as they are, ONNX Runtime's transformer optimizer over it, onnxslim over it (pip install
-onnxslim; left out where it is missing), ours. The files stay in --folder and are used again; remove it after a
-change. A form whose error is large is another model, and its time means nothing.
+Forms: PyTorch's exporters; these plus ONNX Runtime's transformer optimizer; these plus onnxslim (pip install
+onnxslim; left out if missing); star-export ("ours"). Files in --folder are reused: remove the folder after a
+change. A form with a large error computes another function, so its time is meaningless.
 """
 
 import argparse
@@ -32,14 +32,14 @@ COLUMNS = ("form", "nodes", "img/s", "median ms", "its time ÷ ours", "quartiles
 
 @dataclass(frozen=True)
 class Form:
-    """A way to make the file, from nothing or from the file of another form."""
+    """A way to create the ONNX file, from the model or from another form's file."""
 
     name: str
     make: Callable[[str, Path], None]
 
 
 def torch_export(model: str, path: Path, opset: int) -> None:
-    """PyTorch's own exporter, the batch dynamic, nothing after it."""
+    """Export with PyTorch's exporter and a dynamic batch, without further passes."""
     vit = deit(model)
     example = (torch.zeros(2, *vit.spec.preprocessing.input_size),)
     program = torch.onnx.export(
@@ -57,7 +57,7 @@ def torch_export(model: str, path: Path, opset: int) -> None:
 
 
 def torchscript_export(model: str, path: Path) -> None:
-    """PyTorch's former exporter, which ONNX Runtime's optimizer was written for."""
+    """Export with PyTorch's former exporter, for which ONNX Runtime's optimizer was written."""
     vit = deit(model)
     example = (torch.zeros(2, *vit.spec.preprocessing.input_size),)
     torch.onnx.export(
@@ -73,7 +73,7 @@ def torchscript_export(model: str, path: Path) -> None:
 
 
 def ort_transformers(model: str, path: Path, source: str) -> None:
-    """ONNX Runtime's offline optimizer for transformers."""
+    """Apply ONNX Runtime's offline optimizer for transformers."""
     optimizer = importlib.import_module("onnxruntime.transformers.optimizer")
     spec = deit(model).spec
     optimized = optimizer.optimize_model(
@@ -83,14 +83,14 @@ def ort_transformers(model: str, path: Path, source: str) -> None:
 
 
 def onnxslim(model: str, path: Path, source: str) -> None:
-    """Onnxslim's passes."""
+    """Apply onnxslim's passes."""
     del model
     slim = importlib.import_module("onnxslim").slim
     save_onnx(slim(onnx.load(path.with_name(f"{source}.onnx"))), path)
 
 
 def ours(model: str, path: Path) -> None:
-    """What `star-export export --dense` makes."""
+    """Lower the dense model as `star-export export --dense` does."""
     save_onnx(lower(dense(model), ONNXRUNTIME), path)
 
 
@@ -110,13 +110,13 @@ FORMS = (
 
 
 def main() -> None:
-    """Make what is missing, measure all in turns, print the table."""
+    """Create the missing files, measure all forms interleaved, print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model", default="deit_small_patch16_224", choices=MODELS, help="Which of them.")
-    parser.add_argument("--batch", type=int, default=8, help="Images a run.")
+    parser.add_argument("--model", default="deit_small_patch16_224", choices=MODELS, help="DeiT to measure.")
+    parser.add_argument("--batch", type=int, default=8, help="Images per run.")
     parser.add_argument("--rounds", type=int, default=20, help="Timed rounds.")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 is one a physical core.")
-    parser.add_argument("--folder", type=Path, default=Path("build/dense_forms"), help="Where the files go.")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 is one per physical core.")
+    parser.add_argument("--folder", type=Path, default=Path("build/dense_forms"), help="Output folder.")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     folder = options.folder / options.model
@@ -133,7 +133,7 @@ def main() -> None:
 
 
 def _made(form: Form, model: str, path: Path) -> bool:
-    """Whether the file is there, or could be made; why not is said on stderr."""
+    """Create the file if it is missing and return whether it exists; print the reason for a failure to stderr."""
     if path.is_file():
         return True
     try:
@@ -145,7 +145,7 @@ def _made(form: Form, model: str, path: Path) -> bool:
 
 
 def _error(runner: OnnxRuntimeRunner, model: str, feed: dict[str, np.ndarray]) -> float:
-    """The largest difference from PyTorch's logits, in their standard deviations."""
+    """Return the largest difference from PyTorch's logits, in standard deviations of the logits."""
     with torch.inference_mode(), runner:
         expected = deit(model).model(torch.from_numpy(feed["images"])).numpy()
         return float(np.abs(runner.run(feed)["logits"] - expected).max() / expected.std())

@@ -1,10 +1,10 @@
-"""How much of what the MACs promise arrives: DeiT-T, -S and -B at several batches. Markdown on stdout.
+"""Measure speed-up and efficiency of pruned DeiT-T, -S and -B at several batch sizes. Markdown on stdout.
 
     python benchmarks/efficiency.py --models deit_small_patch16_224 --batches 8
 
-Leaves a JSON record a model and batch in --folder, and the ONNX files that it measured. What is there is not
-measured again, so that a run can be cut into pieces, one model and one batch each; remove the folder after a change
-of the lowering. The table shows all that the folder has.
+Writes a JSON record for each model and batch size to --folder, and the ONNX files. Existing records are not
+measured again, so a run can be split by model and batch size. Remove the folder after a change of the lowering.
+The table shows all records in the folder.
 """
 
 import argparse
@@ -43,15 +43,15 @@ COLUMNS = (
 
 
 def main() -> None:
-    """Measure what is missing and print the table."""
+    """Measure the missing records and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--models", nargs="*", default=list(MODELS), choices=MODELS, help="Which of them.")
-    parser.add_argument("--batches", type=int, nargs="*", default=[1, 4, 8, 32], help="Images a run.")
-    parser.add_argument("--rho", type=float, default=0.7, help="The least retention rate.")
+    parser.add_argument("--models", nargs="*", default=list(MODELS), choices=MODELS, help="DeiTs to measure.")
+    parser.add_argument("--batches", type=int, nargs="*", default=[1, 4, 8, 32], help="Batch sizes.")
+    parser.add_argument("--rho", type=float, default=0.7, help="The lowest retention rate.")
     parser.add_argument("--round-to", type=int, default=1, help="Token counts as a multiple of this.")
     parser.add_argument("--rounds", type=int, default=20, help="Timed rounds.")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 is one a physical core.")
-    parser.add_argument("--folder", type=Path, default=Path("build/efficiency"), help="Where it all goes.")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 is one per physical core.")
+    parser.add_argument("--folder", type=Path, default=Path("build/efficiency"), help="Folder for all files.")
     options = parser.parse_args()
     for model in options.models:
         for batch in options.batches:
@@ -73,7 +73,7 @@ def _measure(model: str, batch: int, options: argparse.Namespace, place: Path) -
 
 
 def _exported(model: str, options: argparse.Namespace) -> Pair[Path]:
-    """The ONNX files, made where they are missing."""
+    """Return the paths of the ONNX files, after creating missing ones."""
     files = Pair(
         options.folder / f"{model}.dense.onnx",
         options.folder / f"{model}.rho{options.rho:g}.round_to{options.round_to}.onnx",
@@ -87,7 +87,7 @@ def _exported(model: str, options: argparse.Namespace) -> Pair[Path]:
 
 
 def _order(place: Path) -> tuple[int, str, int]:
-    """Small models first, small batches first."""
+    """Return the sort key: small models first, then small batches."""
     head, _, batch = place.stem.rpartition(".batch")
     return MODELS.index(head.split(".", maxsplit=1)[0]), head, int(batch)
 

@@ -1,9 +1,9 @@
-"""The ways to take an image's survivors out of its tokens, timed on each runtime. Markdown on stdout.
+"""Time several ways to gather the surviving tokens of an image, on each runtime. Markdown on stdout.
 
     python benchmarks/gather_forms.py --dim 384 --batch 8
 
-Each form starts from rows [batch, k] and ends with [batch, k, dim], the last two with positions [batch, k] as well;
-what its index costs is in it. A graph holds COPIES of one form, each with rows of its own; times are of one copy.
+Each form maps rows [batch, k] to tokens [batch, k, dim], the last two forms also to positions [batch, k]. Times
+include the index computation. A graph has COPIES of one form, each with its own rows; times are per copy.
 """
 
 import argparse
@@ -24,7 +24,7 @@ COPIES, TOKENS, KEPT = 24, 197, 138
 
 
 class Taking:
-    """One graph: its tokens, and the nodes that take rows out of them."""
+    """A graph under construction: its input tokens, and the nodes that gather rows from them."""
 
     def __init__(self, dim: int) -> None:
         self.dim = dim
@@ -35,29 +35,29 @@ class Taking:
         self.constants = 0
 
     def add(self, op: str, *inputs: gs.Tensor, dtype: type = np.float32, **attributes: int) -> gs.Variable:
-        """What a further node gives."""
+        """Append a node and return its output."""
         result = gs.Variable(f"t{len(self.nodes)}", dtype)
         self.nodes.append(gs.Node(op, result.name, attributes, list(inputs), [result]))
         return result
 
     def sizes(self, *values: int) -> gs.Constant:
-        """Integers that a node takes as a tensor."""
+        """Create a constant int64 tensor."""
         self.constants += 1
         return gs.Constant(f"c{self.constants}", np.array(values, dtype=np.int64))
 
 
-# What a form takes: survivors, and where it says so their positions.
+# The outputs of a form: survivors, and for some forms their positions.
 Taken: TypeAlias = tuple[gs.Variable, ...]
 
 
 def gather_nd(graph: Taking, rows: gs.Variable) -> Taken:
-    """One axis of the batch is shared by tokens and rows."""
+    """Gather with GatherND; tokens and rows share the batch axis."""
     column = graph.add("Unsqueeze", rows, graph.sizes(-1), dtype=np.int64)
     return (graph.add("GatherND", graph.tokens, column, batch_dims=1),)
 
 
 def flat_gather(graph: Taking, rows: gs.Variable) -> Taken:
-    """All images end to end, rows counted from the first."""
+    """Gather from all images flattened to one matrix, with row indices offset by image."""
     offset = graph.add("Mul", graph.places, graph.sizes(TOKENS), dtype=np.int64)
     index = graph.add(
         "Reshape", graph.add("Add", rows, offset, dtype=np.int64), graph.sizes(-1), dtype=np.int64
@@ -68,14 +68,14 @@ def flat_gather(graph: Taking, rows: gs.Variable) -> Taken:
 
 
 def gather_elements(graph: Taking, rows: gs.Variable) -> Taken:
-    """An index for every number that is taken."""
+    """Gather with GatherElements, with one index for every element."""
     column = graph.add("Unsqueeze", rows, graph.sizes(-1), dtype=np.int64)
     index = graph.add("Expand", column, graph.sizes(1, 1, graph.dim), dtype=np.int64)
     return (graph.add("GatherElements", graph.tokens, index, axis=1),)
 
 
 def positions_apart(graph: Taking, rows: gs.Variable) -> Taken:
-    """Tokens by GatherND, their positions by a gather of their own."""
+    """Gather tokens with GatherND, and positions with a separate GatherElements."""
     return (
         *gather_nd(graph, rows),
         graph.add("GatherElements", graph.positions, rows, axis=1, dtype=np.int64),
@@ -83,7 +83,7 @@ def positions_apart(graph: Taking, rows: gs.Variable) -> Taken:
 
 
 def positions_as_channel(graph: Taking, rows: gs.Variable) -> Taken:
-    """One gather for both: positions are one more channel, exact in float32."""
+    """Gather tokens and positions together: positions are one more channel, exact in float32."""
     number = graph.add("Cast", graph.positions, to=onnx.TensorProto.FLOAT)
     wide = graph.add("Concat", graph.tokens, graph.add("Unsqueeze", number, graph.sizes(2)), axis=2)
     column = graph.add("Unsqueeze", rows, graph.sizes(-1), dtype=np.int64)
@@ -102,15 +102,15 @@ RUNTIMES: dict[str, Callable[[bytes, int], Runner]] = {
 
 
 def graph_of(form: Callable[[Taking, gs.Variable], Taken], dim: int) -> bytes:
-    """COPIES of a form."""
+    """Build the ONNX model with COPIES of a form."""
     graph = Taking(dim)
     rows = [gs.Variable(f"rows_{index}", np.int64, ["batch", KEPT]) for index in range(COPIES)]
     taken = [form(graph, each) for each in rows]
-    # One token of each goes out: to copy all of them to the host would take longer than to gather them.
+    # Output one token of each copy: copying all tokens to the host would take longer than gathering them.
     firsts = [graph.add("Slice", each[0], *(graph.sizes(n) for n in (0, 1, 1))) for each in taken]
     for each in firsts:
         each.shape = ["batch", 1, dim]
-    # OpenVINO drops an input that nobody reads, and all forms are to be fed alike.
+    # OpenVINO drops unused inputs; reading all of them lets every form have the same inputs.
     whole = [graph.places, graph.positions, *rows, *(each for _, *positions in taken for each in positions)]
     read = graph.add("Concat", *whole, dtype=np.int64, axis=1)
     read.shape = ["batch", "read"]
@@ -125,9 +125,9 @@ def main() -> None:
     """Measure, print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--dim", type=int, default=384, help="Channels of a token.")
-    parser.add_argument("--batch", type=int, default=8, help="Images a run.")
+    parser.add_argument("--batch", type=int, default=8, help="Images per run.")
     parser.add_argument("--rounds", type=int, default=200, help="Timed rounds.")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 is one a physical core.")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 is one per physical core.")
     options = parser.parse_args()
     print(f"{KEPT} of {TOKENS} tokens of {options.dim} channels, batch {options.batch}\n")
     print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
@@ -139,7 +139,7 @@ def main() -> None:
 
 
 def feed(options: argparse.Namespace) -> dict[str, np.ndarray]:
-    """Tokens of noise, and ascending rows that start with the class token."""
+    """Return noise tokens, and ascending rows that start with the class token."""
     draw, batch = np.random.default_rng(0), options.batch
 
     def rows() -> np.ndarray:

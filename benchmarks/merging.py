@@ -1,10 +1,10 @@
-"""STAR beside token merging (ToMe, ICLR 2023) at the MACs of the pruned model, in turns. Markdown on stdout.
+"""Compare STAR with token merging (ToMe, ICLR 2023) at equal MACs, interleaved. Markdown on stdout.
 
     python benchmarks/merging.py --model deit_small_patch16_224 --batch 8
 
-Merging after every attention: tokens are dealt into two sets in turn, the class token aside; the r tokens of the
-first that are most like one of the second, by the cosine of their mean keys, are added into it, weighted by what
-each stands for; attention knows the weights. Both models are over our own dense one, and get its graph passes.
+ToMe merges after every attention: all tokens but the class token are split alternately into two sets. The r
+tokens of the first set most similar to one of the second (cosine of mean keys) are averaged into it, weighted by
+token size. Attention adds log size to the logits. Both models share star-export's dense baseline and graph passes.
 """
 
 import argparse
@@ -34,14 +34,14 @@ COLUMNS = ("model", "GMACs", "img/s", "speed-up", "quartiles", "E", "largest err
 
 
 class Merging(nn.Module):
-    """A DeiT that merges `r` tokens in every block, as many as there are in the last ones."""
+    """A DeiT that merges `r` tokens in every block, or as many as possible in the last blocks."""
 
     def __init__(self, vit: PrunableViT, r: int) -> None:
         super().__init__()
         self.vit, self.r, self.model = vit, r, vit.model
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits [batch, classes] of images [batch, 3, H, W]."""
+        """Return logits [batch, classes] of images [batch, 3, H, W]."""
         tokens = self.vit.embed(images)
         size = torch.ones_like(tokens[..., :1])
         for block in self.vit.blocks:
@@ -52,12 +52,12 @@ class Merging(nn.Module):
 
 
 def merged(tokens: int, r: int) -> int:
-    """How many of so many tokens can go: half of the patches at most."""
+    """Return how many of `tokens` to merge: `r`, but at most half of the patches."""
     return min(r, (tokens - 1) // 2)
 
 
 def attention(block: BlockParts, tokens: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
-    """Attention and its sum with log size on every logit, and the mean key of each token [b, t, head_dim]."""
+    """Return attention plus residual, with log size added to the logits, and the mean keys [b, t, head_dim]."""
     normed, qkv = block.norm1(tokens), block.qkv
     thirds = zip(qkv.get_parameter("weight").chunk(3), qkv.get_parameter("bias").chunk(3), strict=True)
     query, key, value = (F.linear(normed, weight, bias) for weight, bias in thirds)
@@ -68,7 +68,7 @@ def attention(block: BlockParts, tokens: Tensor, size: Tensor) -> tuple[Tensor, 
 
 
 def merge(tokens: Tensor, size: Tensor, metric: Tensor, r: int) -> tuple[Tensor, Tensor]:
-    """The class token, what of the first set is left, and the second set with what came to it."""
+    """Return the class token, the unmerged tokens of the first set and the merged second set; and their sizes."""
     if not r:
         return tokens, size
     metric = F.normalize(metric, dim=-1)
@@ -85,14 +85,14 @@ def merge(tokens: Tensor, size: Tensor, metric: Tensor, r: int) -> tuple[Tensor,
 
 
 def rows(values: Tensor, index: Tensor) -> Tensor:
-    """[b, n, d] and [b, k] to [b, k, d] by whole rows, which a Gather copies fastest."""
+    """Select rows [b, k] of values [b, n, d] as [b, k, d], through one flat index: the fastest form of Gather."""
     offsets = torch.arange(values.shape[0], device=index.device).unsqueeze(1) * values.shape[1]
     picked = values.flatten(0, 1).index_select(0, (index + offsets).flatten())
     return picked.reshape(-1, index.shape[1], values.shape[2])
 
 
 def merging_macs(spec: ModelSpec, r: int) -> float:
-    """Multiply-adds of one image, similarities and sums included."""
+    """Return the multiply-adds per image, similarities and sums included."""
     macs = float(spec.embed_macs + spec.head_macs)
     tokens = spec.num_prefix_tokens + spec.num_patches
     for _ in range(spec.depth):
@@ -105,7 +105,7 @@ def merging_macs(spec: ModelSpec, r: int) -> float:
 
 
 def lowered(model: Merging) -> bytes:
-    """As ONNX of opset 23, linear layers as ours are."""
+    """Export to ONNX of opset 23, with linear layers as Gemm, as star-export has them."""
     spec = model.vit.spec
     program = torch.onnx.export(
         model.eval(),
@@ -127,11 +127,11 @@ def lowered(model: Merging) -> bytes:
 def main() -> None:
     """Lower, measure, print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model", default="deit_small_patch16_224", choices=MODELS, help="Which of them.")
-    parser.add_argument("--rho", type=float, default=0.7, help="The least retention rate.")
-    parser.add_argument("--batch", type=int, default=8, help="Images a run.")
+    parser.add_argument("--model", default="deit_small_patch16_224", choices=MODELS, help="DeiT to measure.")
+    parser.add_argument("--rho", type=float, default=0.7, help="The lowest retention rate.")
+    parser.add_argument("--batch", type=int, default=8, help="Images per run.")
     parser.add_argument("--rounds", type=int, default=40, help="Timed rounds.")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 is one a physical core.")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 is one per physical core.")
     options = parser.parse_args()
     vit, pruned = deit(options.model), prune(schedule(options.model, options.rho), options.model)
     spec = vit.spec
@@ -156,7 +156,7 @@ def main() -> None:
 
 
 def _error(runner: OnnxRuntimeRunner, reference: nn.Module, feed: dict[str, np.ndarray]) -> float:
-    """The largest difference from PyTorch's logits, in their standard deviations."""
+    """Return the largest difference from PyTorch's logits, in standard deviations of the logits."""
     with torch.inference_mode(), runner:
         expected = reference(torch.from_numpy(feed[IMAGES])).numpy()
         return float(np.abs(runner.run(feed)[LOGITS] - expected).max() / expected.std())

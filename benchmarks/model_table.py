@@ -1,10 +1,10 @@
-"""Verify one member of every family that can be pruned: a Markdown table on stdout, for docs/models.md.
+"""Verify one member of every family that can be pruned. Markdown on stdout, for docs/models.md.
 
     python benchmarks/model_table.py
 
-MACs are those of the smallest member as it is. What is run is the same network cut to a few blocks and a small
-input, with random weights: at rates of 1 it has to be the untouched network bit for bit, and pruned and lowered it
-has to pass the parity check on ONNX Runtime, by STAR and by a-STAR in its two layouts that follow the images.
+MACs are those of the smallest member. The network that runs is the same one with fewer blocks, a smaller input and
+random weights. At rates of 1 it must equal the original network bit for bit. Pruned and lowered, it must pass the
+parity check on ONNX Runtime, with STAR, and with a-STAR in the layouts "shrinking" and "packed".
 """
 
 import argparse
@@ -36,9 +36,9 @@ IMAGES = 8
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure and print; 1 when a family fails."""
+    """Verify each family and print its row; return 1 if one fails."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--only", default="", help="Families whose title holds this.")
+    parser.add_argument("--only", default="", help="Only families whose title contains this.")
     parser.add_argument("--threads", type=int, default=1, help="Threads of PyTorch and ONNX Runtime.")
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
@@ -102,12 +102,12 @@ def _verified(name: str, kwargs: dict[str, Any], pixels: int, threads: int) -> t
 def _small(name: str, kwargs: dict[str, Any]) -> nn.Module:
     try:
         return create(source_of(ModelRequest(name, model_kwargs={**kwargs, **SMALL})))
-    except ModelError:  # its blocks are listed one by one, so it cannot be cut short
+    except ModelError:  # the family lists its blocks one by one, so `depth` cannot be changed
         return create(source_of(ModelRequest(name, num_classes=10, model_kwargs=kwargs)))
 
 
 def _pixels(spec: ModelSpec) -> int:
-    """Four patches a side."""
+    """Return the input size with four patches per side."""
     return 4 * spec.preprocessing.input_size[1] // spec.grid[0]
 
 
@@ -118,7 +118,7 @@ def _schedule(spec: ModelSpec, method: Method = Method.STAR) -> Schedule:
 
 
 def _spread(model: nn.Module) -> None:
-    """Weights that keep the size of what passes through, so that patches and classes differ."""
+    """Initialise weights so that activations keep their scale, and patches and classes differ."""
     for name, parameter in model.named_parameters():
         if "gamma" in name:
             nn.init.constant_(parameter, 0.5)

@@ -1,8 +1,8 @@
-"""Every runtime and precision on DeiT, dense and pruned, in turns in one run. Markdown on stdout.
+"""Time every runtime and precision on DeiT, dense and pruned, interleaved in one run. Markdown on stdout.
 
     python benchmarks/precisions.py --model deit_small_patch16_224 --batch 8 --threads 2
 
-Weights and calibration images are noise: structure alone takes time. For accuracy see `star-export best`.
+Weights and calibration images are noise: time depends on the structure alone. For accuracy see `star-export best`.
 """
 
 import argparse
@@ -35,14 +35,14 @@ COLUMNS = (
 def main() -> None:
     """Lower, measure, print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model", default="deit_small_patch16_224", choices=MODELS, help="Which of them.")
-    parser.add_argument("--rho", type=float, default=0.7, help="The least retention rate.")
-    parser.add_argument("--batch", type=int, default=8, help="Images a run.")
+    parser.add_argument("--model", default="deit_small_patch16_224", choices=MODELS, help="DeiT to measure.")
+    parser.add_argument("--rho", type=float, default=0.7, help="The lowest retention rate.")
+    parser.add_argument("--batch", type=int, default=8, help="Images per run.")
     parser.add_argument("--rounds", type=int, default=15, help="Timed rounds.")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 is one a physical core.")
-    parser.add_argument("--targets", nargs="*", choices=TARGETS, help="Which of them; all that run here.")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 is one per physical core.")
+    parser.add_argument("--targets", nargs="*", choices=TARGETS, help="By default all that run here.")
     options = parser.parse_args()
-    logging.disable(logging.WARNING)  # the quantizer's
+    logging.disable(logging.WARNING)  # silences the quantizer
     names = ["onnxruntime-fp32", *(options.targets or TARGETS)]
     targets = [TARGETS[name] for name in dict.fromkeys(names) if not _left_out(name)]
     pair = Pair(dense(options.model), prune(schedule(options.model, options.rho), options.model))

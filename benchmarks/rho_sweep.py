@@ -1,8 +1,8 @@
-"""Throughput against MACs over rho for a DeiT with random weights: a PNG, and its numbers as JSON.
+"""Chart throughput against MACs over rho for a DeiT with random weights. Writes a PNG, and the numbers as JSON.
 
     python benchmarks/rho_sweep.py --model deit_small_patch16_224 --batch 8 --out build/sweep
 
-Of a trained model, `star-export compile --sweep 0.9,0.7,0.5` draws the same into its report.
+For a trained model, the report of `star-export compile --sweep 0.9,0.7,0.5` has the same chart.
 """
 
 import argparse
@@ -19,15 +19,15 @@ from exporter.workflows.recipe import Recipe
 
 
 def main() -> None:
-    """Measure all in one run and draw."""
+    """Measure all rho in one run, write the chart and the JSON, print the points."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model", default="deit_small_patch16_224", choices=MODELS, help="Which of them.")
-    parser.add_argument("--rhos", type=float, nargs="+", default=[0.9, 0.8, 0.7, 0.6, 0.5], help="Which rho.")
+    parser.add_argument("--model", default="deit_small_patch16_224", choices=MODELS, help="DeiT to measure.")
+    parser.add_argument("--rhos", type=float, nargs="+", default=[0.9, 0.8, 0.7, 0.6, 0.5], help="The rhos.")
     parser.add_argument("--round-to", type=int, default=1, help="Token counts as a multiple of this.")
-    parser.add_argument("--batch", type=int, default=8, help="Images a run.")
+    parser.add_argument("--batch", type=int, default=8, help="Images per run.")
     parser.add_argument("--rounds", type=int, default=20, help="Timed rounds.")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 is one a physical core.")
-    parser.add_argument("--out", type=Path, default=Path("build/sweep"), help="The path without its ending.")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 is one per physical core.")
+    parser.add_argument("--out", type=Path, default=Path("build/sweep"), help="Output path without suffix.")
     options = parser.parse_args()
     recipe = Recipe(batch=options.batch, rounds=options.rounds, threads=options.threads)
     images = noise(deit(options.model).spec, "float32", options.batch)

@@ -1,9 +1,9 @@
-"""Top-1 of one model under every scorer at the same patch counts: JSON on stdout.
+"""Measure top-1 of one model under every scorer at the same patch counts. JSON on stdout.
 
     python benchmarks/scorers.py --recipe engines/demo.toml --calibration build/demo/calibration.safetensors
 
-The counts follow from the calibration's ACS and rho alone, so that scorers differ in which patches they keep, not
-in how many. "random" is the mean of several seeds.
+Patch counts depend only on rho and the calibration's ACS, so scorers differ in which patches they keep, not in how
+many. "random" is the mean over several seeds.
 """
 
 import argparse
@@ -31,9 +31,9 @@ SCORERS = ("fused", "intra", "inter")
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--recipe", type=Path, required=True, help="Names the model and the images.")
-    parser.add_argument("--calibration", type=Path, required=True, help="Of that model.")
-    parser.add_argument("--rhos", type=float, nargs="+", default=[0.7], help="Least retention rates.")
+    parser.add_argument("--recipe", type=Path, required=True, help="Recipe with model and images.")
+    parser.add_argument("--calibration", type=Path, required=True, help="Its calibration.")
+    parser.add_argument("--rhos", type=float, nargs="+", default=[0.7], help="Lowest retention rates.")
     parser.add_argument("--seeds", type=int, default=5, help="Seeds of the random scorer.")
     parser.add_argument("--threads", type=int, default=0, help="Threads of PyTorch; 0 leaves its default.")
     options = parser.parse_args()
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def top1(pruned: PrunedViT, files: tuple[ImageFile, ...], batch: int) -> float:
-    """Share of the images that get their class."""
+    """Return the share of images that are classified correctly."""
     runner = reference_runner(pruned)
     return accuracy(runner, batches(files, pruned.vit.spec.preprocessing, "float32", batch)).top1
 

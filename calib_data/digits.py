@@ -1,11 +1,11 @@
-"""Writes scikit-learn's handwritten digits as two image folders, one folder a class.
+"""Write scikit-learn's handwritten digits as two image folders with one subfolder per class.
 
     python calib_data/digits.py --out build/digits
 
-gives `train/<class>/<index>.png` and `held_out/<class>/<index>.png`, the index being scikit-learn's own.
-The 8x8 digits fill their frame, which leaves nothing to prune; so each stands on a black 16x16 canvas, near
-the middle, as the object of a photo does. `manifest.json` beside this file says what the pixels must be, and
-nothing is written that does not match it.
+writes `train/<class>/<index>.png` and `held_out/<class>/<index>.png`; the index is scikit-learn's.
+The 8x8 digits fill their frame, so there would be nothing to prune. Each is therefore placed on a black 16x16
+canvas, near the middle, like the object of a photo. `manifest.json` beside this file has checksums of the pixels;
+the script writes nothing that does not match them.
 """
 
 import argparse
@@ -34,7 +34,7 @@ MARGIN = 3  # pixels that stay black along each side of the canvas
 
 
 class Digits(NamedTuple):
-    """One half of the images, ordered by class and then by index: the order of their paths."""
+    """One half of the images, ordered by class and then by index, like their paths."""
 
     pixels: NDArray[np.uint8]  # [images, 16, 16]
     labels: NDArray[np.int64]
@@ -42,9 +42,9 @@ class Digits(NamedTuple):
 
 
 def load_split() -> dict[str, Digits]:
-    """Halve the images class by class; an odd class gives its extra image to training.
+    """Split each class into halves at random; the extra image of an odd class goes to training.
 
-    The generator is numpy's frozen one, so that every version draws the same halves.
+    `RandomState` is frozen, so every NumPy version draws the same halves.
     """
     try:
         from sklearn.datasets import load_digits  # noqa: PLC0415  (only this function needs it)
@@ -74,7 +74,7 @@ def _on_canvas(digits: NDArray[np.uint8], random: np.random.RandomState) -> NDAr
 
 
 def describe(digits: Digits) -> dict[str, Any]:
-    """What the manifest says of one half: counts by class, and a digest of all pixels in order."""
+    """Return the manifest entry of one half: counts by class, and a SHA-256 of all pixels in order."""
     classes, counts = np.unique(digits.labels, return_counts=True)
     return {
         "images": len(digits.labels),
@@ -87,7 +87,7 @@ def check(found: dict[str, Digits], manifest: Path) -> None:
     """Compare both halves with the manifest.
 
     Raises:
-        ArtefactError: The manifest cannot be read, or describes other pixels.
+        ArtefactError: The manifest cannot be read, or does not match the pixels.
     """
     try:
         stated = json.loads(manifest.read_text(encoding="utf-8"))["splits"]
@@ -98,8 +98,8 @@ def check(found: dict[str, Digits], manifest: Path) -> None:
             raise ArtefactError(
                 f"{name} half of the digits",
                 f"{came['images']} images, sha256 {came['pixels_sha256'][:12]}",
-                f"what {manifest} states",
-                "another scikit-learn may hold other pixels",
+                f"those of {manifest}",
+                "another version of scikit-learn may have other pixels",
             )
 
 
@@ -126,19 +126,19 @@ def _is_complete(out: Path, manifest: Path) -> bool:
 
 
 def write_digits(out: Path, manifest: Path = MANIFEST) -> bool:
-    """Write both halves under `out`; the folder appears whole or not at all.
+    """Write both halves under `out`, atomically.
 
     Returns:
-        Whether anything was written: a complete folder is left as it is.
+        Whether anything was written: a complete folder is not changed.
 
     Raises:
-        ArtefactError: The pixels are not the manifest's.
-        OutputError: `out` holds something else, or cannot be written.
+        ArtefactError: The pixels do not match the manifest.
+        OutputError: `out` contains something else, or cannot be written.
     """
     if _is_complete(out, manifest):
         return False
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise OutputError(str(out), "a place that holds something else", "a new folder", "delete it first")
+        raise OutputError(str(out), "a path that holds something else", "a new folder", "delete it first")
     halves = load_split()
     check(halves, manifest)
     beside = out.with_name(f"{out.name}.{os.getpid()}.partial")
@@ -159,7 +159,7 @@ def write_digits(out: Path, manifest: Path = MANIFEST) -> bool:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Read the command line; give back the exit code."""
+    """Read the command line, write the folders, and return the exit code."""
     parser = argparse.ArgumentParser(prog="digits.py", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="Folder to write, e.g. build/digits.")
     out: Path = parser.parse_args(argv).out
@@ -168,7 +168,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         sys.stderr.write(f"digits.py: error: {error}\n")
         return 2
-    sys.stderr.write(f"{out}: {'written' if written else 'complete already'}\n")
+    sys.stderr.write(f"{out}: {'written' if written else 'already complete'}\n")
     return 0
 
 

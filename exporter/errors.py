@@ -1,7 +1,7 @@
-"""Every error that a user can cause: one line, exit code 2, no stack trace.
+"""Errors that a user can cause. The command line prints them as one line and exits with 2.
 
-The line has four parts in this order: what it is about, what came, what was expected, what to do.
-Anything else that is raised is a bug and keeps its trace.
+The line has four parts in this order: the subject, the value found, the value expected, a hint.
+Any other exception is a bug and keeps its stack trace.
 """
 
 __all__ = [
@@ -20,13 +20,13 @@ __all__ = [
 
 
 class UserError(Exception):
-    """The base: the command line prints it as one line and exits with 2.
+    """Base class of all errors that a user can cause.
 
     Args:
-        subject: What the error is about, e.g. "rho" or the path of a file.
-        got: What came.
-        expected: What was expected instead.
-        hint: What to do, where that is not plain from what was expected.
+        subject: The setting or file that the error is about, e.g. "rho" or a path.
+        got: The value found.
+        expected: The value expected instead.
+        hint: How to fix it, if `expected` does not make that clear.
     """
 
     def __init__(self, subject: str, got: str, expected: str, hint: str = "") -> None:
@@ -41,11 +41,11 @@ class ModelError(UserError):
 
 
 class CheckpointError(UserError):
-    """A checkpoint that is not weights, or whose keys or shapes are another model's."""
+    """A checkpoint without weights, or with keys or shapes of another model."""
 
 
 class ImageError(UserError):
-    """A folder of images that holds too few, or none."""
+    """A folder with too few images, or none."""
 
 
 class CalibrationError(UserError):
@@ -53,15 +53,15 @@ class CalibrationError(UserError):
 
 
 class ScheduleError(UserError):
-    """A retention rate, rho, alpha or ACS outside its range; names the layer where there is one."""
+    """A retention rate, rho, alpha or ACS outside its range. Names the layer if there is one."""
 
 
 class ArtefactError(UserError):
-    """A file of ours that is broken, of another kind, or made for another model."""
+    """An artefact that is broken, of the wrong kind, or made for another model."""
 
 
 class OutputError(UserError):
-    """A place that cannot be written."""
+    """A path that cannot be written."""
 
 
 class ParityError(UserError):
@@ -73,7 +73,7 @@ class RecipeError(UserError):
 
 
 class MissingDependencyError(UserError):
-    """A library that this step needs and that is not installed."""
+    """A required library that is not installed."""
 
     def __init__(self, library: str, extra: str) -> None:
         super().__init__(library, "no such library", "it installed", f"pip install 'star-export[{extra}]'")

@@ -1,4 +1,4 @@
-"""Artefacts appear whole or not at all: written beside their place, then renamed."""
+"""Write artefacts atomically: to a temporary file in the same folder, then by a rename."""
 
 import hashlib
 import os
@@ -14,10 +14,10 @@ __all__ = ["sha256_of", "writable_folder", "written_beside"]
 
 @contextmanager
 def written_beside(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place when the body ends without an error.
+    """Yield a temporary path beside `path`, and rename it to `path` if the body raises no error.
 
     Raises:
-        OutputError: The folder cannot be made or written, or the disk is full. Nothing is left behind.
+        OutputError: The folder cannot be created or written, or the disk is full. The temporary file is removed.
     """
     if not path.name:
         raise OutputError(str(path), "a folder", "the name of a file to write")
@@ -34,10 +34,10 @@ def written_beside(path: Path) -> Iterator[Path]:
 
 
 def writable_folder(path: Path) -> Path:
-    """Make the folder and try it, so that a long job does not fail at its end.
+    """Create the folder and write a test file, so that a long job does not fail at its end.
 
     Raises:
-        OutputError: It cannot be made or written.
+        OutputError: The folder cannot be created or written.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ def writable_folder(path: Path) -> Path:
 
 
 def sha256_of(path: Path) -> str:
-    """Hex digest of a file's bytes."""
+    """Return the SHA-256 of a file as hexadecimal text."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):
@@ -57,6 +57,4 @@ def sha256_of(path: Path) -> str:
 
 
 def _cannot_write(path: Path, error: OSError) -> OutputError:
-    return OutputError(
-        str(path), error.strerror or str(error), "a place that can be written, with room on it"
-    )
+    return OutputError(str(path), error.strerror or str(error), "a writable path with free space")

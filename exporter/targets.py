@@ -1,4 +1,4 @@
-"""The runtimes a model is lowered for: one frozen row each."""
+"""The deployment targets: one frozen record for each runtime and precision."""
 
 from dataclasses import dataclass, replace
 
@@ -24,13 +24,12 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Target:
-    """What a lowered file is for, and how it is made.
+    """A runtime and precision, and how a model is lowered for them.
 
-    `layouts` are the forms of a-STAR that the runtime takes, the one that suits it best first: see
-    `exporter.pruning.tokens`. `passes` are the graph passes in the order they run; see
-    `exporter.lowering.pipeline`. `quantization` is the form of INT8 that comes after them, "" where there is none:
-    see `exporter.lowering.quantize`. `passes_after` are those over the quantized graph. `methods` are those of a
-    schedule that the runtime can follow.
+    `layouts` are the a-STAR layouts that the runtime supports, the best one first (`exporter.pruning.tokens`).
+    `passes` are the graph passes in execution order (`exporter.lowering.pipeline`). `quantization` is the INT8
+    scheme applied after them, "" for none (`exporter.lowering.quantize`). `passes_after` run on the quantized
+    graph. `methods` are the pruning methods that the runtime supports.
     """
 
     name: str
@@ -45,11 +44,11 @@ class Target:
 
     @property
     def takes_ranges(self) -> bool:
-        """Whether ranges of activations come from images, as the graph is made."""
+        """Whether quantization needs activation ranges, measured on images during lowering."""
         return self.quantization not in ("", "dynamic")
 
     def layout(self, wanted: Layout | str | None) -> Layout:
-        """The form of a-STAR that is wanted, by default the best; ModelError where the runtime cannot take it."""
+        """Return the wanted a-STAR layout, by default the best; ModelError if the runtime does not support it."""
         if wanted is None:
             return self.layouts[0]
         wanted = Layout.named(wanted)
@@ -58,16 +57,16 @@ class Target:
         return wanted
 
     def check_method(self, method: Method) -> None:
-        """ModelError where the runtime cannot follow schedules of that method."""
+        """Raise ModelError if the runtime does not support the method."""
         if method not in self.methods:
             raise ModelError(f"target {self.name}", f"method {method}", " or ".join(self.methods))
 
     def file_name(self, model: str, method: str) -> str:
-        """The file of one model under one method ("dense" for the unpruned one)."""
+        """Return the file name of a model pruned by `method` ("dense" for the unpruned model)."""
         return f"{model}.{method}.{self.name}.onnx"
 
 
-# Attention as MatMul, Softmax, MatMul for a runtime to recognise; or as one node, and all that this allows.
+# _PRIMITIVE: attention as MatMul, Softmax, MatMul, for the runtime to fuse. _FUSED: as one node, with more passes.
 _PRIMITIVE = ("name_decisions", "expand_attention", "expand_selection")
 _FUSED = (
     "name_decisions",
@@ -90,9 +89,9 @@ ONNXRUNTIME = Target(
     passes=(*_FUSED, "sort_once", "linear_as_gemm"),
 )
 
-# Its attention fusion wants MatMul, Softmax, MatMul as they are, and its top-k sorted = 1. An operator of
-# opset 23, Attention, came to its parser late and unevenly. Padded a-STAR needs neither a plugin nor sizes that
-# follow the data.
+# TensorRT's attention fusion needs the pattern MatMul, Softmax, MatMul, and its top-k needs sorted = 1. Its
+# parser supports the Attention operator of opset 23 late and only in part. Padded a-STAR needs no plugin and no
+# data-dependent shapes.
 TENSORRT = Target(
     name="tensorrt-fp32",
     runtime="tensorrt",
@@ -102,17 +101,17 @@ TENSORRT = Target(
     passes=_PRIMITIVE,
 )
 
-# The opset that its parser ends with. It has no plugin with sizes that follow the data, and int64 becomes int32.
+# The parser of TensorRT 8.6 ends at opset 17. It has no plugins with data-dependent shapes; int64 becomes int32.
 TENSORRT_8 = replace(
     TENSORRT, name="tensorrt8-fp32", opset=18, passes=(*_PRIMITIVE, "opset_17"), methods=(Method.STAR,)
 )
 
-# From 11 on TensorRT takes precision from the graph alone, as 10 does when its typing is strong.
+# TensorRT 11 takes precision from the graph alone, as TensorRT 10 does with strong typing.
 TENSORRT_FP16 = replace(
     TENSORRT, name="tensorrt-fp16", precision=Precision.FP16, passes=(*_PRIMITIVE, "to_fp16")
 )
 
-# What is not INT8 is fp16: attention is fused in half precision alone, and GELU and sums are bound by memory.
+# The rest of the graph is fp16: attention is fused in half precision only, and GELU and sums are memory-bound.
 TENSORRT_INT8 = replace(
     TENSORRT,
     name="tensorrt-int8",
@@ -130,12 +129,12 @@ ONNXRUNTIME_INT8 = replace(
     ONNXRUNTIME,
     name="onnxruntime-int8",
     precision=Precision.INT8,
-    # Not as Gemm: query, key and value then share the quantized tokens.
+    # Linear layers are MatMul, not Gemm, so that query, key and value share the quantized tokens.
     passes=(*_FUSED, "sort_once", "patches_as_linear", "split_gemm"),
     quantization="dynamic",
 )
 
-# OpenVINO takes the attention node apart and finds it again. Its GatherND is slow, and its top-k wants sorted = 1.
+# OpenVINO decomposes the attention node and fuses it again. Its GatherND is slow, and its top-k needs sorted = 1.
 OPENVINO = Target(
     name="openvino-fp32",
     runtime="openvino",
@@ -145,7 +144,7 @@ OPENVINO = Target(
     passes=(*_FUSED, "flat_gathers"),
 )
 
-# The file is the fp32 one: OpenVINO rounds as it loads, on CPUs that compute in bf16.
+# The file is the fp32 one: OpenVINO converts to bf16 at load time, on CPUs with bf16 instructions.
 OPENVINO_BF16 = replace(OPENVINO, name="openvino-bf16", precision=Precision.BF16)
 
 OPENVINO_INT8 = replace(
@@ -174,7 +173,7 @@ TARGETS = {
 
 
 def target_named(name: str) -> Target:
-    """The row of that name, or ModelError with the names there are."""
+    """Return the target of that name; ModelError lists the known names."""
     if name not in TARGETS:
         raise ModelError("target", repr(name), f"one of {', '.join(TARGETS)}")
     return TARGETS[name]

@@ -1,8 +1,8 @@
-"""The names that lowering writes into a model and that every runner is asked for: tensors, metadata.
+"""Names of tensors in a lowered model and of the files beside it, shared by lowering and all runners.
 
-A pruning layer is named by its 1-based number with two digits: `keep_03` holds the patches that layer 3
-keeps, ascending, counted within the patches that reached it; `score_03` their log fused scores. Where images
-keep different numbers of patches, `count_03` is how many of each row of `keep_03` are survivors.
+A tensor of a pruning layer carries the layer's 1-based number with two digits. `keep_03` holds the patches that
+layer 3 keeps, ascending, as indices into its input patches. `score_03` holds the log fused scores of its input
+patches. Under a-STAR, `count_03` is the number of valid entries in each row of `keep_03`.
 """
 
 from collections.abc import Iterable
@@ -29,59 +29,59 @@ __all__ = [
 IMAGES = "images"
 LOGITS = "logits"
 CONTEXT = "context_"
-# The variants of a pruned model that `check` needs: one also returns its decisions, one is given them.
+# The instrumented variants of a pruned model, for `check`: one also outputs its decisions, one takes them as input.
 VARIANTS = ("tracing", "forced")
-# Images as trtexec reads them, without a header: one file a batch size.
+# Raw images for trtexec, without a header, one file for each batch size.
 RAW_IMAGES = "inputs/images.batch{batch}.bin"
 _KEEP, _RANKED = "keep_", "/tokens"
 
 
 def keep_name(layer: int) -> str:
-    """Name of the kept patches of a 1-based layer."""
+    """Return the name of a layer's kept patches; layers count from 1 here and below."""
     return f"{_KEEP}{layer:02d}"
 
 
 def count_name(layer: int) -> str:
-    """Name of the number of patches that each image keeps in a 1-based layer."""
+    """Return the name of the number of patches that each image keeps in a layer."""
     return f"count_{layer:02d}"
 
 
 def ranked_name(layer: int) -> str:
-    """Name of what takes the place of `keep_NN` where prefix tokens are ranked with the patches: kept tokens."""
+    """Return the name of a layer's kept tokens, used instead of `keep_NN` if prefix tokens are ranked too."""
     return f"{keep_name(layer)}{_RANKED}"
 
 
 def rows_of(keep: str) -> str:
-    """Name of the token rows, prefix tokens included, that stand for the kept patches or tokens `keep`."""
+    """Return the name of the token rows, prefix tokens included, of the kept patches or tokens `keep`."""
     return f"{keep.removesuffix(_RANKED)}/rows"
 
 
 def score_name(layer: int) -> str:
-    """Name of the scores of the patches that reach a 1-based layer."""
+    """Return the name of the scores of a layer's input patches."""
     return f"score_{layer:02d}"
 
 
 def tokens_name(layer: int) -> str:
-    """Name of the tokens that a 1-based layer hands to its MLP, pruned."""
+    """Return the name of the pruned tokens that enter a layer's MLP."""
     return f"tokens_{layer:02d}"
 
 
 def class_row_name(layer: int) -> str:
-    """Name of the class token's attention logits in a 1-based layer, head by head."""
+    """Return the name of the class token's attention logits in a layer, per head."""
     return f"class_row_{layer:02d}"
 
 
 def context_name(layer: int) -> str:
-    """Name of what the attention of a 1-based layer gives, head by head."""
+    """Return the name of a layer's attention output, per head."""
     return f"{CONTEXT}{layer:02d}"
 
 
 def keep_layers(names: Iterable[str]) -> tuple[int, ...]:
-    """The 1-based layers, ascending, whose kept patches, or tokens, are among `names`."""
+    """Return the layers, ascending, whose kept patches or tokens are among `names`."""
     numbers = (name.removeprefix(_KEEP).removesuffix(_RANKED) for name in names if name.startswith(_KEEP))
     return tuple(sorted({int(number) for number in numbers if number.isdigit()}))
 
 
 def variant_path(shipped: Path, role: str) -> Path:
-    """The file of a variant beside the shipped model; `role` is one of VARIANTS."""
+    """Return the path of a variant beside the shipped model; `role` is one of VARIANTS."""
     return shipped.with_name(f"{shipped.stem}.{role}{shipped.suffix}")

@@ -1,8 +1,8 @@
-"""Everything that waits for a GPU, in order, one command; what a step prints goes into a folder.
+"""Run all checks and benchmarks that need a GPU, in order, and save the output of each step to a folder.
 
     python benchmarks/gpu/all.py --folder build/deit --out build/gpu
 
-A step that fails does not keep the next ones back. Ends with a summary; exit code 1 if one failed, 2 without a GPU.
+After a failed step the next ones still run. Prints a summary; exit code 1 if a step failed, 2 without a GPU.
 """
 
 import argparse
@@ -19,7 +19,7 @@ HERE = "benchmarks/gpu"
 
 
 def steps(folder: Path | None, out: Path) -> dict[str, list[str]]:
-    """The commands by name; those on an export folder where there is one."""
+    """Return the commands by name; those on an export folder only if `folder` is given."""
     table = f"{HERE}/table.py"
     commands = {
         "plugin-kernel": ["-m", "tests.plugins.gpu_check"],
@@ -33,13 +33,13 @@ def steps(folder: Path | None, out: Path) -> dict[str, list[str]]:
 
 
 def main() -> int:
-    """Run them; the exit code."""
+    """Run all steps and return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
-        "--folder", type=Path, help="What `star-export compile --out` left, for the steps that need it."
+        "--folder", type=Path, help="The folder of `star-export compile --out`, for the steps on it."
     )
     parser.add_argument(
-        "--out", type=Path, default=Path(os.environ.get("OUT", "build/gpu")), help="Where all goes."
+        "--out", type=Path, default=Path(os.environ.get("OUT", "build/gpu")), help="Folder for all output."
     )
     options = parser.parse_args()
     folder = None if options.folder is None else options.folder.resolve()
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def run(commands: dict[str, list[str]], out: Path, machine: str) -> int:
-    """Each in a process of its own; 1 if one failed."""
+    """Run each command in its own process, and write summary.txt; return 1 if one failed."""
     out.mkdir(parents=True, exist_ok=True)
     summary = [machine]
     paths = [str(ROOT), str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")]

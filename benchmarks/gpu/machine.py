@@ -1,4 +1,4 @@
-"""The GPU of this machine, for the scripts beside; without one each refuses in one line, with exit code 2."""
+"""Find this machine's GPU for the scripts in this folder; without one they print one line and exit with 2."""
 
 import sys
 from collections.abc import Callable
@@ -10,7 +10,7 @@ __all__ = ["on_a_gpu"]
 
 
 def on_a_gpu(run: Callable[[str], int]) -> int:
-    """Run with a line that describes the GPU; the exit code."""
+    """Call `run` with a line that describes the GPU, and return the exit code."""
     try:
         found = this_machine("")
         return run(f"{found.gpu}, SM {found.sm}, driver {found.driver}, CUDA {found.cuda}")

@@ -1,4 +1,4 @@
-"""DeiT on ONNX Runtime's CUDA provider, host to host; lowered once into a folder, and held to the provider."""
+"""DeiT on ONNX Runtime's CUDA provider, timed host to host. Files are lowered once; the provider is checked."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,10 +25,10 @@ CUDA = PROVIDERS["onnxruntime-cuda"]
 def onnxruntime_runners(
     model: str, methods: Mapping[str, tuple[Method, float]], mode: str, folder: Path
 ) -> dict[str, Runner]:
-    """The dense model and a pruned one for each of `methods`, (method, rho) by name.
+    """Create runners of the dense model and of a pruned one for each of `methods`, (method, rho) by name.
 
     Raises:
-        UserError: The provider is not here, or a part of a model runs elsewhere.
+        UserError: The CUDA provider is missing, or another provider runs a part of a model.
     """
     paths = {"dense": _lowered(dense(model), mode, folder / f"{model}.dense.{mode}.onnx")}
     for name, (method, rho) in methods.items():

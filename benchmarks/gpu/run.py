@@ -1,8 +1,8 @@
-"""What is to be run on a machine with a GPU, on an export folder, one command a runtime.
+"""Check and measure an export folder with one runtime on a GPU.
 
 python benchmarks/gpu/run.py tensorrt build/deit
 
-It checks against PyTorch's answers, then measures; for TensorRT it builds and audits the engines first.
+Compares the models with PyTorch's answers, then measures them; for TensorRT it first builds and audits the engines.
 """
 
 import argparse
@@ -17,14 +17,14 @@ RUNTIMES = ("onnxruntime-cuda", "onnxruntime-tensorrt", "tensorrt")
 
 
 def verbs(runtime: str, folder: str) -> list[list[str]]:
-    """The command lines, in order. The variants are built for the same batches, so that `check` finds 1 and 8."""
+    """Return the command lines in order. The variants get the same batch sizes; `check` needs 1 and 8."""
     here = ("--runtime", runtime)
     build = [["build", folder, *BATCHES]] if runtime == "tensorrt" else []
     return [*build, ["check", folder, *here], ["bench", folder, *here, *BATCHES]]
 
 
 def run(machine: str, runtime: str, folder: str) -> int:
-    """Run until a verb fails; its exit code."""
+    """Run the verbs until one fails, and return its exit code, else 0."""
     print(machine)
     for verb in verbs(runtime, folder):
         print(f"$ star-export {' '.join(verb)}", flush=True)
@@ -37,6 +37,6 @@ def run(machine: str, runtime: str, folder: str) -> int:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runtime", choices=RUNTIMES)
-    parser.add_argument("folder", help="What `star-export compile --out` left.")
+    parser.add_argument("folder", help="The folder of `star-export compile --out`.")
     arguments = parser.parse_args()
     sys.exit(on_a_gpu(lambda machine: run(machine, arguments.runtime, arguments.folder)))

@@ -1,9 +1,9 @@
-"""DeiT dense and pruned on a GPU, in turns: PyTorch or ONNX Runtime, every mode. Markdown on stdout.
+"""Time dense and pruned DeiT on a GPU, interleaved, in every mode of PyTorch or ONNX Runtime. Markdown on stdout.
 
     PYTHONPATH=.:benchmarks python benchmarks/gpu/table.py pytorch --out build/gpu/pytorch
 
-Leaves a JSON record a model, mode and batch in --out; what is there is not measured again. Weights and images are
-noise: structure alone takes time. A mode that fails is a row that says why. Without a GPU it refuses with code 2.
+Writes a JSON record for each model, mode and batch to --out; existing ones are not measured again. Weights and
+images are noise: time depends on the structure alone. A failed mode is a row with its error. No GPU: exit code 2.
 """
 
 import argparse
@@ -31,7 +31,7 @@ METHODS = {
     "pytorch": {f"STAR {rho:g}": (Method.STAR, rho) for rho in (0.9, 0.7, 0.5)},
     "onnxruntime": {"STAR 0.7": (Method.STAR, 0.7), "a-STAR 0.7": (Method.A_STAR, 0.7)},
 }
-# Of the paper's tables 1 and 8: PyTorch fp32 on an A100, batch 128, STAR at rho 0.7.
+# Speed-ups in the paper's tables 1 and 8: PyTorch fp32 on an A100, batch 128, STAR at rho 0.7.
 PUBLISHED = {"deit_small_patch16_224": 2.04, "deit_base_patch16_224": 1.85}
 COLUMNS = ("model", "mode", "batch", "method", "img/s", "speed-up", "quartiles", "", "MACs", "E", "paper")
 COUNTED_IMAGES = 8
@@ -39,7 +39,7 @@ COUNTED_IMAGES = 8
 
 @dataclass(frozen=True)
 class Row:
-    """One model, mode and batch: every network's time, the pruned ones against the dense one; or why not."""
+    """The result of one model, mode and batch: each network's times and its comparison with dense, or an error."""
 
     model: str
     mode: str
@@ -52,14 +52,14 @@ class Row:
 
 
 def main() -> int:
-    """Measure what is missing and print the table; the exit code."""
+    """Measure the missing rows, print the table, and return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("runtime", choices=METHODS, help="What runs the networks.")
-    parser.add_argument("--models", nargs="*", default=list(MODELS), choices=MODELS, help="Which of them.")
-    parser.add_argument("--batches", type=int, nargs="*", default=list(BATCHES), help="Images a run.")
-    parser.add_argument("--modes", nargs="*", help="Some of them, by name; all by default.")
+    parser.add_argument("runtime", choices=METHODS, help="The runtime.")
+    parser.add_argument("--models", nargs="*", default=list(MODELS), choices=MODELS, help="DeiTs to measure.")
+    parser.add_argument("--batches", type=int, nargs="*", default=list(BATCHES), help="Batch sizes.")
+    parser.add_argument("--modes", nargs="*", help="Modes by name; all by default.")
     parser.add_argument("--rounds", type=int, default=20, help="Timed rounds.")
-    parser.add_argument("--out", type=Path, default=Path("build/gpu/table"), help="Where the records go.")
+    parser.add_argument("--out", type=Path, default=Path("build/gpu/table"), help="Folder for the records.")
     options = parser.parse_args()
     return on_a_gpu(lambda machine: _table(options, machine))
 
@@ -86,7 +86,7 @@ def _measured(options: argparse.Namespace, machine: str, model: str, mode: str, 
     try:
         runners = _runners(options, model, mode, batch)
         times = throughput(runners, feed, batch=batch, rounds=options.rounds, warmup=5)
-    # A mode that cannot be compiled or run is a result, too; the sweep goes on.
+    # A mode that cannot be compiled or run becomes a row with its error; the sweep continues.
     except Exception as error:
         why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         print(f"{model}, {mode}, batch {batch}: {why}", file=sys.stderr)
@@ -100,7 +100,7 @@ def _measured(options: argparse.Namespace, machine: str, model: str, mode: str, 
 
 
 def _runners(options: argparse.Namespace, model: str, mode: str, batch: int) -> dict[str, Runner]:
-    """Imported where they are needed: each has a runtime of its own."""
+    """Create the runners. Imports are local, because each module needs its own runtime."""
     methods = METHODS[options.runtime]
     if options.runtime == "pytorch":
         from torch_runners import torch_runners  # noqa: PLC0415
@@ -120,7 +120,7 @@ def _modes(runtime: str) -> tuple[str, ...]:
 
 
 def _macs(model: str, method: Method, rho: float) -> int:
-    """Of an image; under a-STAR, useful ones in the mean over a few images of the same noise."""
+    """Return the MACs per image; under a-STAR, the mean useful MACs over COUNTED_IMAGES noise images."""
     pruned = prune(schedule(model, rho, method=method), model)
     if method == Method.STAR:
         return pruned.macs.total

@@ -1,4 +1,4 @@
-"""DeiT in PyTorch on a GPU, eager or compiled, images already there: only logits travel, and end a run."""
+"""DeiT in PyTorch on a GPU, eager or compiled. Images are on the GPU; a run ends with the copy of the logits."""
 
 from collections.abc import Callable, Mapping
 
@@ -16,14 +16,14 @@ from exporter.workflows.measuring import noise
 __all__ = ["MODES", "torch_runners"]
 
 DEVICE = "cuda"
-# How it is run, and in which arithmetic.
+# Execution mode and precision.
 MODES = tuple(
     f"{way}, {precision}" for precision in ("fp32", "tf32", "fp16") for way in ("eager", "compiled")
 )
 
 
 class Resident(nn.Module):
-    """A network with its images; what it is fed is not looked at."""
+    """A network with its images on the device; it ignores the feed."""
 
     def __init__(self, network: Callable[[Tensor], Tensor], images: Tensor, precision: str) -> None:
         super().__init__()
@@ -31,9 +31,9 @@ class Resident(nn.Module):
         self.images = nn.Buffer(images)
 
     def forward(self, feed: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Logits in float32."""
+        """Return the logits of the stored images in float32."""
         del feed
-        # Global, so it is set for every run; PyTorch's own default is fp32 for products, TF32 for convolutions.
+        # These settings are global, so set them for every run. PyTorch's default: fp32 products, TF32 convolutions.
         precision = "tf32" if self.precision == "tf32" else "ieee"
         torch.backends.cuda.matmul.fp32_precision = precision
         torch.backends.cudnn.conv.fp32_precision = precision  # type: ignore[attr-defined]
@@ -44,7 +44,7 @@ class Resident(nn.Module):
 def torch_runners(
     model: str, methods: Mapping[str, tuple[Method, float]], mode: str, batch: int
 ) -> dict[str, Runner]:
-    """The dense network and a pruned one for each of `methods`, (method, rho) by name."""
+    """Create runners of the dense network and of a pruned one for each of `methods`, (method, rho) by name."""
     torch._dynamo.reset()
     networks: dict[str, PrunedViT] = {"dense": dense(model)}
     networks |= {name: prune(schedule(model, rho, method=m), model) for name, (m, rho) in methods.items()}

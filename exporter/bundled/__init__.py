@@ -1,4 +1,4 @@
-"""What comes with the package: a small DeiT-shaped ViT for handwritten digits, and the source of the plugin."""
+"""Files bundled with the package: a small DeiT-shaped ViT for handwritten digits, and the plugin's source."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,15 +7,15 @@ from types import MappingProxyType
 
 __all__ = ["DIGITS_VIT", "PLUGIN_SOURCE", "BundledModel"]
 
-# A link to plugins/cdf_retain in a checkout, the files themselves in the wheel.
+# A symbolic link to plugins/cdf_retain in a checkout; the files themselves in the wheel.
 PLUGIN_SOURCE = Path(__file__).with_name("cdf_retain")
 
 
 @dataclass(frozen=True)
 class BundledModel:
-    """A timm architecture, how it differs from its default, and where its weights are.
+    """A timm architecture, its arguments, and the paths of its weights and training record.
 
-    `preprocessing` overrides timm's config by timm's own keys.
+    `preprocessing` overrides entries of timm's config, under timm's keys.
     """
 
     name: str

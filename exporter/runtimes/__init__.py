@@ -1,1 +1,1 @@
-"""One way to run a model, whatever runtime it is in; each file here owns the import of its runtime."""
+"""One interface to all runtimes. Each file here is the only one that imports its runtime."""

@@ -1,7 +1,7 @@
-"""What every runtime offers: arrays by name in, arrays by name out, checked on both sides.
+"""The interface of all runtimes: arrays by name in, arrays by name out, both checked.
 
-A new runtime writes `_activate`, `_deactivate` and `_run`; the checks stand in the public `run`, so that
-no runtime can forget them. A wrong feed costs one line, not a stack trace from inside a runtime.
+A new runtime implements `_activate`, `_deactivate` and `_run`. The public `run` makes the checks for every
+runtime. A wrong feed raises a one-line error, not a stack trace from inside the runtime.
 """
 
 from abc import ABC, abstractmethod
@@ -22,9 +22,9 @@ Feed = Mapping[str, np.ndarray[Any, Any]]
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """An input or an output: a string in `shape` is a dynamic dimension, `dtype` is NumPy's name.
+    """Name, shape and NumPy dtype of an input or output. A string in `shape` is a dynamic dimension.
 
-    Dimensions of one name are equal in every tensor of a model; "" is a dimension that nothing is known of.
+    Dimensions of one name have the same size in every tensor of a model; "" is an unknown dimension.
     """
 
     name: str
@@ -36,35 +36,35 @@ class TensorInfo:
 
 
 class Runner(ABC):
-    """A model in a runtime, ready between `with` and its end; a runner may be entered more than once."""
+    """A model in a runtime, loaded while its `with` block runs. `with` blocks may be nested or repeated."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._times_entered = 0
-        # Set by `_activate`, from what the loaded model declares.
+        # Set by `_activate`, from the loaded model.
         self._inputs: tuple[TensorInfo, ...] = ()
         self._outputs: tuple[TensorInfo, ...] = ()
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
-        """What `run` takes, known while the runner is active; a size that follows the data has no name."""
+        """The inputs of `run`, known while the runner is active. A data-dependent size has no name."""
         self._require_active("read")
         return self._inputs
 
     @property
     def outputs(self) -> tuple[TensorInfo, ...]:
-        """What `run` returns, known while the runner is active."""
+        """The outputs of `run`, known while the runner is active."""
         self._require_active("read")
         return self._outputs
 
     def run(self, feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
-        """Every output of the model for one batch.
+        """Run one batch and return every output of the model by name.
 
         Args:
             feed: One array for each input, of its dtype and shape; nothing is converted.
 
         Raises:
-            UserError: A name, dtype, rank or size differs from what the model declares, on either side.
+            UserError: A name, dtype, rank or size of an input or output differs from the model's declaration.
             RuntimeError: The runner is not active.
         """
         self._require_active("run")
@@ -98,18 +98,18 @@ class Runner(ABC):
 
     @abstractmethod
     def _deactivate(self) -> None:
-        """Free what `_activate` took."""
+        """Free the resources that `_activate` allocated."""
 
     @abstractmethod
     def _run(self, feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
-        """Run a feed that has been checked."""
+        """Run a feed that `run` has checked."""
 
     def _require_active(self, use: str) -> None:
         if not self.active:
             raise RuntimeError(f"{self.name} is not active: {use} it inside `with`")
 
     def _check(self, side: str, arrays: Feed, infos: Iterable[TensorInfo], sizes: dict[str, int]) -> None:
-        """Hold `arrays` to `infos`; `sizes` gathers what the dynamic dimensions turned out to be."""
+        """Compare `arrays` with `infos`, and record the sizes of dynamic dimensions in `sizes`."""
         declared = {info.name: info for info in infos}
         if set(arrays) != set(declared):
             subject = f"{self.name}: {side} names"

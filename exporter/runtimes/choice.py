@@ -1,4 +1,4 @@
-"""Which runtime a lowered model runs on: what it was made for, or what the flag `--runtime` says."""
+"""Choose the runtime of a lowered model: its target's, or the one that `--runtime` names."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,7 @@ ONNXRUNTIME_CPU = "onnxruntime"
 OPENVINO = "openvino"
 TENSORRT = "tensorrt"
 
-# ONNX Runtime's execution providers by the runtime that a user names; the CPU stands behind each for shapes alone.
+# ONNX Runtime's execution providers by runtime name. After a GPU provider, the CPU may run shape operators only.
 PROVIDERS = {
     ONNXRUNTIME_CPU: ("CPUExecutionProvider",),
     "onnxruntime-cuda": ("CUDAExecutionProvider", "CPUExecutionProvider"),
@@ -44,18 +44,18 @@ RUNTIMES = (*PROVIDERS, OPENVINO, TENSORRT)
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """The runtime that serves, and what it needs to know."""
+    """The runtime to use, and its settings."""
 
     runtime: str | None = option(
         None,
-        "What runs the models; by default what they were made for. tensorrt takes the engines that `build` left.",
+        "Runtime of the models; by default their target's. tensorrt uses the engines that `build` wrote.",
         RUNTIMES,
     )
-    threads: int = option(0, "CPU threads of the runtime; 0 is one a physical core.")
-    plugin: Path | None = option(None, "The built CdfRetain library, where an engine does not carry it.")
+    threads: int = option(0, "CPU threads of the runtime; 0 is one per physical core.")
+    plugin: Path | None = option(None, "The built CdfRetain library, for an engine that does not contain it.")
 
     def __post_init__(self) -> None:
-        """Raise RecipeError for a value that nothing runs on."""
+        """Raise RecipeError for an invalid value."""
         if self.runtime not in (None, *RUNTIMES):
             raise RecipeError("runtime", str(self.runtime), f"one of {', '.join(RUNTIMES)}")
         if self.threads < 0:
@@ -63,30 +63,30 @@ class RunSettings:
 
 
 def runtime_for(target: Target, settings: RunSettings) -> str:
-    """The name of the runtime that a model made for `target` will run on."""
+    """Return the name of the runtime for a model made for `target`."""
     return settings.runtime or target.runtime
 
 
 def on_this_cpu(target: Target, threads: int = 0) -> RunSettings:
-    """Where a file is checked before it leaves: its own runtime, and for a TensorRT file ONNX Runtime.
+    """Return the settings to check a file on the export machine: its own runtime, or ONNX Runtime for TensorRT.
 
-    Such a file is made of standard operators, and is no engine yet.
+    A file for TensorRT has only standard operators, and no engine yet.
     """
     stand_in = ONNXRUNTIME_CPU if target.runtime == TENSORRT else None
     return RunSettings(runtime=stand_in, threads=threads)
 
 
 def runner_for(model: Path | bytes, target: Target, settings: RunSettings, *, name: str = "") -> Runner:
-    """A runner of a lowered model, or of the engine that was built of it.
+    """Create a runner for a lowered model, or for the engine built from it.
 
     Args:
-        model: An ONNX file, or the bytes of one. An engine lies in `engines` beside its file.
-        target: What the model was made for.
+        model: An ONNX file, or its bytes. Its engine is in the folder `engines` beside the file.
+        target: The target that the model was made for.
         settings: The runtime.
-        name: What errors and reports call it; the file's name where it is empty.
+        name: Name in errors and reports; by default the file's name.
 
     Raises:
-        UserError: An engine is asked for of a model that is no file.
+        UserError: An engine is requested for a model in memory.
     """
     runtime = runtime_for(target, settings)
     if runtime == TENSORRT:
@@ -94,7 +94,7 @@ def runner_for(model: Path | bytes, target: Target, settings: RunSettings, *, na
             raise UserError(name or "engine", "a model in memory", "a file that star-export build has built")
         return TensorRtRunner(engine_path(model.parent / ENGINES, model), model, plugin=settings.plugin)
     if runtime == OPENVINO:
-        # INT8 is in the file, and the rest of such a file is fp32.
+        # An INT8 file contains its INT8 nodes; the rest of the file is fp32.
         precision = target.precision if target.runtime == OPENVINO else "fp32"
         precision = precision if precision in PRECISIONS else "fp32"
         return OpenVinoRunner(model, name=name, precision=precision, threads=settings.threads)
@@ -102,10 +102,10 @@ def runner_for(model: Path | bytes, target: Target, settings: RunSettings, *, na
 
 
 def require_runtime(model: Path, feed: Feed, target: Target, settings: RunSettings) -> None:
-    """Make sure that what was asked for is what runs: ONNX Runtime moves to the CPU without a word.
+    """Check that a model runs on the requested provider, because ONNX Runtime falls back to the CPU silently.
 
     Raises:
-        UserError: A part of the model runs elsewhere.
+        UserError: A part of the model runs on another provider.
     """
     providers = PROVIDERS.get(runtime_for(target, settings), ())
     if providers:
@@ -113,9 +113,9 @@ def require_runtime(model: Path, feed: Feed, target: Target, settings: RunSettin
 
 
 def why_not(target: Target) -> str:
-    """Why this machine cannot run what is lowered for `target`; "" where it can."""
+    """Return why this machine cannot run models lowered for `target`; "" if it can."""
     if target.runtime == TENSORRT:
-        return "its engines are built and measured where the GPU is: star-export build, star-export bench"
+        return "its engines are built and measured on the GPU machine: star-export build, star-export bench"
     if target.runtime != OPENVINO:
         return ""
     try:

@@ -1,4 +1,4 @@
-"""What ONNX Runtime's time goes into, kernel by kernel, from its own profile."""
+"""Measure the time of each kernel with ONNX Runtime's profiler."""
 
 import json
 import tempfile
@@ -18,7 +18,7 @@ _SUFFIX = "_kernel_time"
 
 @dataclass(frozen=True)
 class Kernel:
-    """One node of the optimised graph: its mean time in a run, and the execution provider that ran it."""
+    """One node of the optimised graph: its mean time per run, and the execution provider that ran it."""
 
     name: str
     operator: str
@@ -35,14 +35,14 @@ def profile(
     threads: int = 0,
     providers: Sequence[str] = ("CPUExecutionProvider",),
 ) -> tuple[Kernel, ...]:
-    """Run a model in a session of its own that keeps a profile, which costs time itself.
+    """Run a model in a new session with profiling on, which itself takes time.
 
     Args:
-        model: A file, or the bytes of one.
-        feed: What every run takes.
-        runs: Runs that count.
-        warmup: Runs before them.
-        threads: CPU threads within an operator; 0 is one a physical core.
+        model: A file, or its bytes.
+        feed: The inputs of every run.
+        runs: Runs to measure.
+        warmup: Runs before them, not measured.
+        threads: CPU threads within an operator; 0 is one per physical core.
         providers: Execution providers, the preferred one first.
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -56,7 +56,7 @@ def profile(
 
 
 def kernels_of(trace: Iterable[dict[str, Any]], warmup: int) -> tuple[Kernel, ...]:
-    """The kernels of a profile in the order they first ran, without those of the first `warmup` runs.
+    """Return the kernels of a profile in the order of their first run, without the first `warmup` runs.
 
     Args:
         trace: The profile's events; times in microseconds.

@@ -1,4 +1,4 @@
-"""ONNX Runtime behind the `Runner` interface, on the execution providers that were asked for."""
+"""`Runner` for ONNX Runtime, on the requested execution providers."""
 
 import importlib
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ __all__ = ["OnnxRuntimeRunner"]
 
 _CPU = "CPUExecutionProvider"
 
-# What brings a provider that a build of ONNX Runtime lacks.
+# How to install a missing provider.
 _PACKAGES = {
     "CUDAExecutionProvider": "pip install 'star-export[onnxruntime-gpu]', CUDA and cuDNN",
     "TensorrtExecutionProvider": "pip install 'star-export[onnxruntime-gpu]', CUDA and TensorRT",
@@ -46,7 +46,7 @@ _ERRORS = (
 
 
 class OnnxRuntimeRunner(Runner):
-    """An ONNX model, from a file or from memory; the session lives as long as the `with`."""
+    """An ONNX model, from a file or from memory. The session exists while the runner is entered."""
 
     def __init__(
         self,
@@ -58,15 +58,15 @@ class OnnxRuntimeRunner(Runner):
         tf32: bool = False,
         profile_prefix: Path | None = None,
     ) -> None:
-        """Name the model; it is read when the runner is entered.
+        """Store the settings; the model is read when the runner is entered.
 
         Args:
-            model: A file, or the bytes of one that keeps its weights inside.
-            name: What errors and reports call it; the file's name where it is empty.
+            model: A file, or the bytes of one that contains its weights.
+            name: Name in errors and reports; by default the file's name.
             providers: Execution providers by ONNX Runtime's names, the preferred one first.
-            threads: CPU threads within an operator; 0 leaves it to ONNX Runtime, one a physical core.
+            threads: CPU threads within an operator; 0 is ONNX Runtime's default, one per physical core.
             tf32: Let CUDA compute fp32 products in TF32, which has 10 bits of mantissa.
-            profile_prefix: Where the session keeps a profile, which costs time; see `end_profiling`.
+            profile_prefix: Path prefix of a profile, which costs time to write; see `end_profiling`.
         """
         self._source = str(model) if isinstance(model, Path) else name or "an ONNX model in memory"
         super().__init__(name or (model.name if isinstance(model, Path) else "onnxruntime"))
@@ -76,12 +76,12 @@ class OnnxRuntimeRunner(Runner):
         self._errors: tuple[type[Exception], ...] = ()
 
     def metadata(self) -> dict[str, str]:
-        """The custom metadata that the model carries."""
+        """Return the model's custom metadata."""
         self._require_active("read")
         return dict(self._session.get_modelmeta().custom_metadata_map)
 
     def end_profiling(self) -> Path:
-        """Close the profile that `profile_prefix` asked for; the JSON file it is in."""
+        """Close the profile that `profile_prefix` requested, and return the path of its JSON file."""
         self._require_active("read")
         return Path(self._session.end_profiling())
 
@@ -95,13 +95,13 @@ class OnnxRuntimeRunner(Runner):
         if self._profile_prefix is not None:
             options.enable_profiling, options.profile_file_prefix = True, str(self._profile_prefix)
         try:
-            # Without fallback: a provider that fails must not become another one between two runs.
+            # No fallback: a provider that fails must not be replaced by another one between two runs.
             session = runtime.InferenceSession(
                 model, options, providers=_told(self._providers, self._tf32), enable_fallback=0
             )
         except self._errors as error:
             raise ArtefactError(self._source, _reason(error), "an ONNX model that loads") from None
-        # A provider whose libraries do not load is dropped by ONNX Runtime with no more than a log line.
+        # ONNX Runtime drops a provider whose libraries do not load, and only logs it.
         _check_available(self._providers, session.get_providers())
         self._inputs = tuple(self._info(tensor) for tensor in session.get_inputs())
         self._outputs = tuple(self._info(tensor) for tensor in session.get_outputs())
@@ -115,7 +115,7 @@ class OnnxRuntimeRunner(Runner):
         try:
             return dict(zip(names, self._session.run(names, dict(feed)), strict=True))
         except self._errors as error:
-            raise ArtefactError(self._source, _reason(error), "a model that takes these inputs") from None
+            raise ArtefactError(self._source, _reason(error), "a model that accepts these inputs") from None
 
     def _info(self, tensor: Any) -> TensorInfo:
         if tensor.type not in _DTYPES:
@@ -138,14 +138,14 @@ def _options(runtime: Any, threads: int) -> Any:
     options.inter_op_num_threads = 1
     options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
     options.use_deterministic_compute = True
-    options.log_severity_level = 3  # errors; what they say is in the exception
-    # Threads that spin after a run would take their time from the next runner of an interleaved benchmark.
+    options.log_severity_level = 3  # errors only; their text is in the exception
+    # Threads that spin after a run would take CPU time from the next runner of an interleaved benchmark.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     return options
 
 
 def _told(providers: Sequence[str], tf32: bool) -> list[str | tuple[str, dict[str, str]]]:
-    """The providers with their options: CUDA's has TF32 on, and fp32 means fp32 unless it is asked for."""
+    """Return the providers with their options. The CUDA provider enables TF32 by default; `tf32` decides here."""
     options = {"CUDAExecutionProvider": {"use_tf32": str(int(tf32))}}
     return [(each, options[each]) if each in options else each for each in providers]
 
@@ -154,10 +154,10 @@ def _check_available(asked: Sequence[str], available: Sequence[str]) -> None:
     for provider in asked:
         if provider not in available:
             got = f"ONNX Runtime with {', '.join(available)}"
-            raise UserError(provider, got, "a build and drivers that have it", _PACKAGES.get(provider, ""))
+            raise UserError(provider, got, "a build and drivers that support it", _PACKAGES.get(provider, ""))
 
 
 def _reason(error: Exception) -> str:
-    """ONNX Runtime's own words in one line, without the two codes before them."""
+    """Return ONNX Runtime's message in one line, without the two codes before it."""
     text = " ".join(str(error).split())
     return text.split(" : ", maxsplit=2)[-1]

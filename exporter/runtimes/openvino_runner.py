@@ -1,4 +1,4 @@
-"""OpenVINO behind the `Runner` interface, on the CPU, in the precision that was asked for or not at all."""
+"""`Runner` for OpenVINO on the CPU. It refuses a precision that the CPU does not support."""
 
 import importlib
 from collections import Counter
@@ -14,26 +14,26 @@ __all__ = ["PRECISIONS", "OpenVinoRunner", "openvino_precisions"]
 
 _DEVICE = "CPU"
 
-# The precision of what the file leaves in fp32, by OpenVINO's own name; INT8 is in the file.
+# OpenVINO's names of the precisions for the fp32 part of a file; INT8 is in the file itself.
 PRECISIONS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}
 
 
 class OpenVinoRunner(Runner):
-    """An ONNX model, from a file or from memory; compiled as long as the `with` lasts.
+    """An ONNX model, from a file or from memory. The compiled model exists while the runner is entered.
 
-    OpenVINO takes a precision for a hint and computes in another one where a CPU lacks it. This runner refuses.
+    OpenVINO treats a precision as a hint, and uses another one if the CPU lacks it. This runner raises an error.
     """
 
     def __init__(
         self, model: Path | bytes, *, name: str = "", precision: str = "fp32", threads: int = 0
     ) -> None:
-        """Name the model; it is read when the runner is entered.
+        """Store the settings; the model is read when the runner is entered.
 
         Args:
-            model: A file, or the bytes of one that keeps its weights inside.
-            name: What errors and reports call it; the file's name where it is empty.
-            precision: One of PRECISIONS, for what the file has in fp32.
-            threads: CPU threads; 0 leaves it to OpenVINO, one a physical core.
+            model: A file, or the bytes of one that contains its weights.
+            name: Name in errors and reports; by default the file's name.
+            precision: One of PRECISIONS, for the fp32 part of the file.
+            threads: CPU threads; 0 is OpenVINO's default, one per physical core.
         """
         self._source = str(model) if isinstance(model, Path) else name or "an ONNX model in memory"
         super().__init__(name or (model.name if isinstance(model, Path) else "openvino"))
@@ -44,7 +44,7 @@ class OpenVinoRunner(Runner):
         self._request: Any = None
 
     def executed_precisions(self) -> dict[str, int]:
-        """How many nodes of the compiled graph ran in each precision: what happened, whatever was hinted."""
+        """Count the nodes of the compiled graph by the precision they really run in, whatever the hint."""
         self._require_active("read")
         nodes = self._compiled.get_runtime_model().get_ops()
         kinds = (str(node.get_rt_info()["runtimePrecision"].value) for node in nodes)
@@ -58,7 +58,7 @@ class OpenVinoRunner(Runner):
             model = core.read_model(self._model)
             self._compiled = core.compile_model(model, _DEVICE, self._options())
         except RuntimeError as error:
-            raise ArtefactError(self._source, _reason(error), "an ONNX model that OpenVINO takes") from None
+            raise ArtefactError(self._source, _reason(error), "an ONNX model that OpenVINO loads") from None
         self._request = self._compiled.create_infer_request()
         self._inputs = tuple(_info(port) for port in self._compiled.inputs)
         self._outputs = tuple(_info(port) for port in self._compiled.outputs)
@@ -70,7 +70,7 @@ class OpenVinoRunner(Runner):
         try:
             results = self._request.infer(dict(feed), share_inputs=True)
         except RuntimeError as error:
-            raise ArtefactError(self._source, _reason(error), "a model that takes these inputs") from None
+            raise ArtefactError(self._source, _reason(error), "a model that accepts these inputs") from None
         return {info.name: results[info.name] for info in self._outputs}
 
     def _options(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class OpenVinoRunner(Runner):
 
 
 def openvino_precisions() -> tuple[str, ...]:
-    """What this CPU computes in, as far as OpenVINO uses it.
+    """Return the precisions that OpenVINO supports on this CPU.
 
     Raises:
         MissingDependencyError: OpenVINO is not installed.
@@ -107,7 +107,7 @@ def _import_openvino() -> Any:
 
 
 def _info(port: Any) -> TensorInfo:
-    """A dynamic size has no name in OpenVINO: the first one is the batch, as lowering has it."""
+    """Describe a tensor. OpenVINO does not name dynamic sizes; lowering makes axis 0 the batch."""
     shape = tuple(
         ("batch" if axis == 0 else "") if size.is_dynamic else size.get_length()
         for axis, size in enumerate(port.get_partial_shape())
@@ -116,6 +116,6 @@ def _info(port: Any) -> TensorInfo:
 
 
 def _reason(error: Exception) -> str:
-    """The last words of OpenVINO's trace of checks, in one line."""
+    """Return the last line of OpenVINO's error text."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""PyTorch's recorded answers (`reference.npz`) behind the `Runner` interface: for machines without PyTorch."""
+"""`Runner` for PyTorch's recorded answers (`reference.npz`), for machines without PyTorch."""
 
 import hashlib
 from collections.abc import Mapping
@@ -18,18 +18,18 @@ Array = np.ndarray[Any, Any]
 
 
 class PlaybackRunner(Runner):
-    """Answers for the images it has seen, in any order and any batch."""
+    """Returns the recorded answers for recorded images, in any order and any batch."""
 
     def __init__(self, reference: Mapping[str, Array], *, dense: bool = False, name: str = "PyTorch") -> None:
-        """Sort out what was recorded.
+        """Index the recorded answers by image.
 
         Args:
-            reference: What `deployment.folder.save_reference` wrote; one row an image in every array.
+            reference: The arrays that `deployment.folder.save_reference` wrote; one row per image in each.
             dense: Whether to answer for the unpruned model.
-            name: What errors and reports call it.
+            name: Name in errors and reports.
 
         Raises:
-            ParityError: An answer is missing, or is not there for every image.
+            ParityError: An answer is missing for some or all images.
         """
         super().__init__(name)
         self._answers = _answers(reference, dense)
@@ -42,19 +42,19 @@ class PlaybackRunner(Runner):
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
-        """The images, as the models take them."""
+        """The images, in the models' input format."""
         return (self._images,)
 
     @property
     def outputs(self) -> tuple[TensorInfo, ...]:
-        """What was recorded of them; sizes that follow the images have no name."""
+        """The recorded answers; data-dependent sizes have no name."""
         return self._outputs
 
     def _activate(self) -> None:
-        """Everything is in memory already."""
+        """Do nothing: everything is in memory already."""
 
     def _deactivate(self) -> None:
-        """The arrays belong to the caller."""
+        """Do nothing: the arrays belong to the caller."""
 
     def _run(self, feed: Feed) -> dict[str, Array]:
         rows = [self._rows.get(_key(image), -1) for image in feed[IMAGES]]
@@ -76,7 +76,7 @@ def _answers(reference: Mapping[str, Array], dense: bool) -> dict[str, Array]:
         rows = len(reference[name]) if name in reference else 0
         if rows != images:
             got = f"{name} of {rows} images"
-            raise ParityError("the reference", got, f"of all {images}", "compile the folder anew")
+            raise ParityError("the reference", got, f"of all {images}", "compile the folder again")
     return {name: reference[source] for name, source in wanted.items()}
 
 

@@ -1,4 +1,4 @@
-"""Which execution provider of ONNX Runtime really ran a model: one that cannot take a node leaves it to the CPU."""
+"""Check which execution provider of ONNX Runtime ran each kernel; nodes it does not support run on the CPU."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ __all__ = ["require_provider", "strays"]
 
 CPU = "CPUExecutionProvider"
 
-# Operators that do a ViT's work. Others may stay on the CPU: sizes are computed there on purpose.
+# Operators that do a ViT's main work. Others may run on the CPU: ONNX Runtime computes sizes there on purpose.
 WORK = frozenset(
     {
         "Attention",
@@ -36,16 +36,16 @@ WORK = frozenset(
 
 
 def require_provider(model: Path, providers: Sequence[str], feed: Feed, threads: int = 0) -> None:
-    """Run a model once, and hold every kernel that matters to the first provider.
+    """Run a model once, and check that the first provider ran every kernel in WORK.
 
     Args:
         model: The ONNX file.
-        providers: As its runner has them, the one that was asked for first.
+        providers: The runner's execution providers, the requested one first.
         feed: One batch.
         threads: CPU threads within an operator.
 
     Raises:
-        UserError: A part of the model ran elsewhere; says which and where.
+        UserError: Another provider ran a part of the model; names the operators and the provider.
     """
     if providers[0] == CPU:
         return
@@ -59,7 +59,7 @@ def require_provider(model: Path, providers: Sequence[str], feed: Feed, threads:
 
 
 def strays(kernels: Sequence[Kernel], provider: str) -> dict[tuple[str, str], int]:
-    """How many kernels of each working operator ran on another provider."""
+    """Count the kernels in WORK that ran on another provider, by operator and provider."""
     found = Counter(
         (each.operator, each.provider)
         for each in kernels

@@ -1,4 +1,4 @@
-"""A PyTorch module behind the `Runner` interface: the reference that every other runtime is held to."""
+"""`Runner` for a PyTorch module: the reference with which every other runtime is compared."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,9 +15,9 @@ __all__ = ["TorchRunner"]
 
 
 class TorchRunner(Runner):
-    """A function from tensors by name to tensors by name.
+    """A function or module that maps tensors by name to tensors by name.
 
-    A module is called as it is, on the device it is on: put it in eval mode and on `device` first.
+    The runner does not move or change a module: put it in eval mode and on `device` first.
     """
 
     def __init__(
@@ -30,18 +30,18 @@ class TorchRunner(Runner):
         device: str = "cpu",
         threads: int | None = None,
     ) -> None:
-        """Declare the module; nothing runs yet.
+        """Store the module; nothing runs yet.
 
         Args:
             module: Takes the feed, returns at least one tensor for each of `outputs`.
-            inputs: What it takes.
-            outputs: What it returns.
-            name: What errors and reports call it.
-            device: Where the inputs go.
-            threads: CPU threads within an operator; None leaves PyTorch's setting.
+            inputs: The module's inputs.
+            outputs: The module's outputs.
+            name: Name in errors and reports.
+            device: Device to copy the inputs to.
+            threads: CPU threads within an operator; None keeps PyTorch's setting.
 
         Raises:
-            ModelError: The module is in training mode, where two runs differ.
+            ModelError: The module is in training mode, in which two runs differ.
         """
         super().__init__(name)
         if isinstance(module, torch.nn.Module) and any(part.training for part in module.modules()):
@@ -51,34 +51,34 @@ class TorchRunner(Runner):
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
-        """As declared."""
+        """As given to the constructor."""
         return self._inputs
 
     @property
     def outputs(self) -> tuple[TensorInfo, ...]:
-        """As declared."""
+        """As given to the constructor."""
         return self._outputs
 
     def _activate(self) -> None:
-        """The module is in memory already."""
+        """Do nothing: the module is in memory already."""
 
     def _deactivate(self) -> None:
-        """The module belongs to the caller."""
+        """Do nothing: the module belongs to the caller."""
 
     def _run(self, feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
         with torch.inference_mode(), _threads(self._threads):
             results = self._module({name: self._tensor(array) for name, array in feed.items()})
-            # Copying to the host waits for the device, so that a timed run ends with its work.
+            # Copying to the host waits for the device, so that a timed run includes all of its work.
             return {name: tensor.cpu().numpy() for name, tensor in results.items()}
 
     def _tensor(self, array: np.ndarray[Any, Any]) -> Tensor:
-        # PyTorch shares the memory, and refuses arrays that are read-only or run backwards.
+        # PyTorch shares the memory, and rejects arrays that are read-only or have negative strides.
         return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(self._device)
 
 
 @contextmanager
 def _threads(count: int | None) -> Iterator[None]:
-    """PyTorch's thread count is global: set it for one run, so that two runners never share a setting."""
+    """Set PyTorch's global thread count for one run, so that two runners never share a setting."""
     before = torch.get_num_threads()
     if count in (None, before):
         yield

@@ -163,7 +163,7 @@ def test_compiling_a_star_for_a_mean_of_macs(
     assert all(layer["least"] <= layer["median"] <= layer["most"] <= layer["star"] for layer in use["layers"])
     assert report["efficiency"] == pytest.approx(report["speedup"] * gmacs["pruned"] / gmacs["dense"])
     page = (tmp_path / "out/report.html").read_text()
-    assert "Patches that images keep" in page
+    assert "Patches kept per image" in page
     described = star_export("inspect", tmp_path / "out" / report["files"]["pruned"], "--json").json
     assert (described["method"], described["layout"]) == ("a-star", "packed")
     bench = star_export("bench", tmp_path / "out", "--batches", "2", "--rounds", "5", "--json").json

@@ -1,4 +1,4 @@
-"""How fast models are, measured beside each other, and what their time goes into."""
+"""Measure throughput of several models, interleaved in one run, and their time by class of operator."""
 
 from exporter.evaluation.benchmark.hardware import Hardware, environment
 from exporter.evaluation.benchmark.timing import (

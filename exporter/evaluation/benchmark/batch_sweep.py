@@ -1,4 +1,4 @@
-"""A dense and a pruned model at several batch sizes, and what choosing patches costs there."""
+"""Benchmark a dense and a pruned model at several batch sizes, with the selection cost at each."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Contestants:
-    """The models of a benchmark; `sliced` is the pruned one with plain slices, None where it is not measured."""
+    """The models of a benchmark. `sliced` is the pruned model with plain slices, None to leave it out."""
 
     dense: Runner
     pruned: Runner
@@ -40,9 +40,9 @@ class Contestants:
 
 @dataclass(frozen=True)
 class Selection:
-    """What choosing costs: `cost` is the pruned model's time over the sliced one's.
+    """The selection cost: `cost` is the pruned model's time divided by the sliced model's.
 
-    `ceiling` is the dense model over the sliced one: the speed-up that these token counts would have for free.
+    `ceiling` compares the dense with the sliced model: the speed-up of these token counts without selection cost.
     """
 
     sliced: Throughput
@@ -52,7 +52,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class AtBatch:
-    """One batch size. `selection` is None where it was not measured."""
+    """The result at one batch size. `selection` is None if it was not measured."""
 
     batch: int
     throughput: Pair[Throughput]
@@ -66,10 +66,10 @@ def measure_batches(
     """Measure all models at each batch size, interleaved.
 
     Args:
-        models: Their runners and multiply-adds.
-        images: [n, 3, H, W], as the models take them; repeated or cut to each batch.
+        models: Runners and multiply-adds.
+        images: [n, 3, H, W], in the models' input format; repeated or cut to each batch size.
         settings: Batch sizes, rounds, warm-up.
-        clock: Seconds, from any start.
+        clock: Returns seconds, from any start.
     """
     runners: Mapping[str, Runner] = {"dense": models.dense, "pruned": models.pruned}
     if models.sliced is not None:
@@ -90,19 +90,19 @@ def measure_batches(
 
 
 class Compared(Protocol):
-    """A dense and a pruned model at one batch size."""
+    """A comparison of a dense and a pruned model at one batch size."""
 
     @property
     def batch(self) -> int:
-        """Images a run."""
+        """Images per run."""
 
     @property
     def comparison(self) -> Comparison:
-        """The dense model over the pruned one."""
+        """The dense model compared with the pruned one."""
 
 
 def break_even(measured: Sequence[Compared]) -> int | None:
-    """The least batch from which on every measured one is faster pruned, by the quartiles; None without one."""
+    """Return the least batch size from which every measured size is "faster" pruned; None if there is none."""
     least = None
     for each in sorted(measured, key=lambda each: each.batch, reverse=True):
         if each.comparison.outcome != "faster":
@@ -112,7 +112,7 @@ def break_even(measured: Sequence[Compared]) -> int | None:
 
 
 def resized(images: Array, batch: int) -> Array:
-    """So many images: the first ones, over again where there are fewer."""
+    """Return the first `batch` images, repeated if there are fewer."""
     return np.resize(images, (batch, *images.shape[1:]))
 
 
@@ -120,7 +120,7 @@ def _at_batch(batch: int, times: Mapping[str, Throughput], macs: Pair[MacCount])
     dense, pruned, sliced = times["dense"], times["pruned"], times.get("sliced")
     selection = None
     if sliced is not None:
-        # Slices score nothing, so the sliced model has the network's multiply-adds alone.
+        # The sliced model does no scoring, so only the network's multiply-adds count.
         ceiling = compare_speed(dense, sliced, (macs.dense.total, macs.pruned.network))
         selection = Selection(sliced, ratio_of(pruned, sliced), ceiling)
     comparison = compare_speed(dense, pruned, (macs.dense.total, macs.pruned.total))

@@ -1,4 +1,4 @@
-"""What a model's time goes into, by class of operator."""
+"""Sum a model's kernel times by class of operator."""
 
 from collections.abc import Collection, Iterable
 
@@ -9,7 +9,7 @@ __all__ = ["CLASSES", "breakdown"]
 
 CLASSES = ("linear", "attention", "norm", "activation", "selection", "layout", "other")
 
-# By the names that ONNX and ONNX Runtime's fusions give; what is in no row is "other", the residual sums above all.
+# Operator names of ONNX and of ONNX Runtime's fusions. All others are "other", mainly the residual sums.
 _OPERATORS = {
     "linear": "MatMul Gemm FusedMatMul FusedGemm Conv FusedConv NhwcFusedConv",
     "attention": "Attention MultiHeadAttention GroupQueryAttention PackedMultiHeadAttention Softmax",
@@ -23,12 +23,12 @@ _CLASS_OF = {operator: name for name, operators in _OPERATORS.items() for operat
 
 
 def breakdown(kernels: Iterable[Kernel], selection: Collection[str] = ()) -> dict[str, float]:
-    """Milliseconds of a run in each class, in the order of CLASSES.
+    """Return the milliseconds per run of each class, in the order of CLASSES.
 
     Args:
-        kernels: What ran.
-        selection: Nodes of the model that are there to choose and to move patches, whatever their operator.
-            A fusion keeps a node's name and adds to it behind a slash.
+        kernels: The profiled kernels.
+        selection: Names of nodes that choose or move patches, counted as "selection" whatever their operator.
+            A fusion keeps a node's name and appends to it after a slash.
     """
     time_ms = dict.fromkeys(CLASSES, 0.0)
     for kernel in kernels:
@@ -41,7 +41,7 @@ def _class_of(kernel: Kernel, selection: Collection[str]) -> str:
     stems = ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
     if any(stem in selection for stem in stems):
         return "selection"
-    # Attention that was not fused is a few nodes named after its output; splitting the heads is not attention.
+    # Unfused attention is a few nodes named after its output. Nodes that split the heads do not count.
     if parts[0].startswith(CONTEXT) and kernel.operator in {"Mul", "MatMul", "FusedMatMul", "Softmax"}:
         return "attention"
     return _CLASS_OF.get(kernel.operator, "other")

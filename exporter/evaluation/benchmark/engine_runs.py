@@ -1,7 +1,7 @@
-"""Engines in the GPU's own time, dense and pruned in turns: by trtexec where it is, else by CUDA's events.
+"""Measure the GPU time of a dense and a pruned engine, interleaved, with trtexec if present, else CUDA events.
 
-Beside the time from host to host, in which every runtime is measured: what the GPU computes, and what the copies
-to it and back take, apart.
+This adds to the host-to-host time that is measured for every runtime: it separates compute from the copies to
+the GPU and back.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ from exporter.tensor_names import IMAGES
 __all__ = ["EngineFile", "engine_file", "measure_engines", "timer_here"]
 
 TRTEXEC, EVENTS = "trtexec", "CUDA events"
-# Runs of one engine before it is the other's turn; of trtexec, which loads it anew every time, a second.
+# Runs of one engine in a turn. With trtexec, which loads the engine each time, a turn is one second of runs.
 RUNS_A_TURN = 10
 A_TURN_OF_TRTEXEC = ("--warmUp=200", "--duration=1")
 
@@ -47,7 +47,7 @@ Turn: TypeAlias = Callable[[], RunTimes]
 
 @dataclass(frozen=True)
 class EngineFile:
-    """An engine of a folder, the ONNX file it is of, and its manifest."""
+    """An engine file, the ONNX file it was built from, and its manifest."""
 
     onnx: Path
     path: Path
@@ -55,11 +55,11 @@ class EngineFile:
 
 
 def engine_file(onnx: Path, batches: Sequence[int]) -> EngineFile:
-    """The engine that `build` left of a file.
+    """Find the engine that `build` wrote for an ONNX file.
 
     Raises:
-        ArtefactError: It is not there.
-        UserError: It was not built for one of the batches.
+        ArtefactError: There is no engine.
+        UserError: It was not built for one of the batch sizes.
     """
     engine = engine_path(onnx.parent / ENGINES, onnx)
     manifest = read_manifest(engine)
@@ -69,10 +69,10 @@ def engine_file(onnx: Path, batches: Sequence[int]) -> EngineFile:
 
 
 def timer_here(tensorrt: str) -> str:
-    """Who can measure on this machine.
+    """Return the timer available on this machine, TRTEXEC or EVENTS.
 
     Raises:
-        MissingDependencyError: Neither trtexec nor cuda-bindings is here.
+        MissingDependencyError: Neither trtexec nor cuda-bindings is installed.
     """
     if has_trtexec(tensorrt):
         return TRTEXEC
@@ -89,15 +89,15 @@ def measure_engines(
     timer: str,
     plugin: Path | None = None,
 ) -> Iterator[EnginesAtBatch]:
-    """Measure both at each batch.
+    """Measure both engines at each batch size.
 
     Args:
-        engines: Of the dense and the pruned model; trtexec reads the raw images of their folder.
-        images: [n, 3, H, W], as the models take them; repeated or cut to each batch.
-        macs: Multiply-adds of an image.
-        settings: Batches, rounds, warm-up; trtexec has five rounds of its own.
-        timer: Of `timer_here`.
-        plugin: The CdfRetain library, where an engine does not carry it.
+        engines: The dense and the pruned engine; trtexec reads the raw images of their folder.
+        images: [n, 3, H, W], in the models' input format; repeated or cut to each batch size.
+        macs: Multiply-adds per image.
+        settings: Batch sizes, rounds, warm-up; trtexec always has five rounds.
+        timer: The result of `timer_here`.
+        plugin: The CdfRetain library, for an engine that does not contain it.
 
     Raises:
         UserError: An engine does not load or run.

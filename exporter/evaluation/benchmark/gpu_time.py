@@ -1,4 +1,4 @@
-"""What engines take in the GPU's own time, as records: compute and copies apart, over turns of several runs."""
+"""Records of GPU time of engines: compute and copies separately, from turns of several runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class GpuTime:
-    """One engine at one batch; a round is the median of one turn's runs.
+    """GPU time of one engine at one batch size; a round's time is the median of one turn's runs.
 
-    `latency` is the copy to the GPU, compute and the copy back, as trtexec has it; copies in milliseconds, medians.
-    `line` is the trtexec command that builds the like and times it.
+    `latency` is copy to the GPU + compute + copy back, as in trtexec. Copy times are medians in milliseconds.
+    `line` is the trtexec command that builds and times the same engine.
     """
 
     compute: Throughput
@@ -35,7 +35,7 @@ class GpuTime:
 
 @dataclass(frozen=True)
 class EnginesAtBatch:
-    """Both engines at one batch; the comparison is of compute. `clocks` are those right behind the last turn."""
+    """Both engines at one batch size. `comparison` is of compute; `clocks` are read right after the last turn."""
 
     batch: int
     times: Pair[GpuTime]
@@ -45,7 +45,7 @@ class EnginesAtBatch:
 
 @dataclass(frozen=True)
 class EngineBench:
-    """All batches; `timer` says who measured, `built` on what the engines were built."""
+    """All batch sizes. `timer` names the timer, `built` the machine that the engines were built on."""
 
     timer: str
     built: Built
@@ -54,11 +54,11 @@ class EngineBench:
 
 
 def gpu_time(turns: Sequence[RunTimes], batch: int, line: tuple[str, ...]) -> GpuTime:
-    """Sum up the turns of one engine.
+    """Summarise the turns of one engine.
 
     Args:
-        turns: One a round.
-        batch: Images a run.
+        turns: One per round.
+        batch: Images per run.
         line: The trtexec command.
     """
     copied_in, compute, copied_out = (

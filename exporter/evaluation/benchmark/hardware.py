@@ -1,4 +1,4 @@
-"""Where a number was measured: the machine, the CPUs that may be used, the versions that were loaded."""
+"""Describe the machine of a measurement: CPU model, usable CPUs, versions of the loaded runtimes."""
 
 import os
 import platform
@@ -11,9 +11,9 @@ __all__ = ["Hardware", "environment"]
 
 @dataclass(frozen=True)
 class Hardware:
-    """Where a number was measured; `threads` is what the runners were given, None or 0 for their own choice.
+    """The machine of a measurement. `threads` is the runners' setting; None or 0 is the runtime's default.
 
-    `cpus` are the numbers of those that the process may run on, empty where the system does not tell.
+    `cpus` are the indices of the CPUs that the process may use, empty if the system does not report them.
     """
 
     cpu_model: str
@@ -25,7 +25,7 @@ class Hardware:
 
 
 def environment(threads: int | None = None) -> Hardware:
-    """This machine, and the versions of NumPy and of the runtimes that are loaded."""
+    """Describe this machine, and the versions of NumPy and of the loaded runtimes."""
     loaded = {
         name: sys.modules.get(name) for name in ("numpy", "onnxruntime", "openvino", "tensorrt", "torch")
     }
@@ -42,12 +42,12 @@ def environment(threads: int | None = None) -> Hardware:
 
 
 def _affinity() -> tuple[int, ...]:
-    """CPUs that this process may use, which in a container are fewer than the machine has."""
+    """Return the CPUs that this process may use; in a container these can be fewer than the machine has."""
     return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
 
 
 def _cpu_model(cpuinfo: Path) -> str:
-    """Linux keeps the model's name in a file of its own, where `platform` has the architecture at best."""
+    """Return the CPU's model name: from `cpuinfo` on Linux, where `platform` gives the architecture at best."""
     if cpuinfo.is_file():
         for line in cpuinfo.read_text(encoding="utf-8").splitlines():
             key, _, value = line.partition(":")

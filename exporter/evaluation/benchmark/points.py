@@ -1,4 +1,4 @@
-"""How fast a model is at several rho, all measured in one run with the dense one."""
+"""Records of a rho sweep: the throughput of a model at several rho, in one run with the dense model."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ __all__ = ["Point", "RhoSweep"]
 
 @dataclass(frozen=True)
 class Point:
-    """One schedule: its multiply-adds an image (under a-STAR the mean of those measured), and how fast it ran."""
+    """One schedule: GMACs per image (under a-STAR the mean over the measured images), throughput, comparison."""
 
     rho: float | None
     gmacs: float
@@ -19,7 +19,7 @@ class Point:
 
 @dataclass(frozen=True)
 class RhoSweep:
-    """The dense model, and pruned ones that were measured in turns with it."""
+    """The dense model, and pruned models measured interleaved with it."""
 
     batch: int
     dense_gmacs: float

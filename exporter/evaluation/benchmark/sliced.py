@@ -1,4 +1,4 @@
-"""The pruned model with plain slices in the place of its choices: what the selection cost is measured against."""
+"""Replace a pruned model's patch selection by plain slices: the baseline of the selection cost."""
 
 import logging
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Sliced:
-    """The variant of a pruned model that slices, and which nodes of the pruned one it does without."""
+    """The sliced variant of a pruned model, and the nodes of the pruned model that it does not have."""
 
     model: bytes | None
     selection: frozenset[str]
@@ -22,9 +22,9 @@ NOT_SLICED = Sliced(None, frozenset())
 
 
 def sliced_of(pruned: LoweredFile) -> Sliced:
-    """Changing a graph takes onnx and all that lowering needs: a machine without them leaves this part out.
+    """Create the sliced variant; NOT_SLICED if the libraries for lowering (onnx and others) are not installed.
 
-    No slice stands for a-STAR's counts, which follow the images.
+    NOT_SLICED also for a-STAR: a slice has a fixed count, and a-STAR's counts depend on the image.
     """
     if pruned.artefact.schedule.adaptive:
         return NOT_SLICED

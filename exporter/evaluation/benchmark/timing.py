@@ -1,8 +1,8 @@
-"""How fast several runners are, measured beside each other in one run.
+"""Time several runners, interleaved in one run.
 
-A machine's speed drifts while it is measured. Every round therefore runs every model once, and a speed-up is the
-median of the rounds' own ratios, with the quartiles that say how sure it is. The order is drawn anew every round: a
-model that runs after itself finds its weights in the cache, and in a fixed order that is always the same one.
+A machine's speed drifts during a measurement. Every round therefore runs every model once, and a speed-up is the
+median of the per-round ratios, with quartiles as its uncertainty. The order is random in every round: a model that
+runs twice in a row finds its weights in the cache, and a fixed order would always favour the same model.
 """
 
 import time
@@ -31,19 +31,19 @@ __all__ = [
 ]
 
 Array = np.ndarray[Any, Any]
-# Seconds, from any start.
+# Returns seconds, from any start.
 Clock: TypeAlias = Callable[[], float]
 
-# A quartile of fewer rounds is one round's word.
+# With fewer rounds, a quartile depends on a single round.
 LEAST_ROUNDS = 5
 
-# The first runs allocate and tune.
+# The first runs allocate memory and tune kernels.
 WARMUP_ROUNDS = 3
 
 
 @dataclass(frozen=True)
 class Throughput:
-    """One model's time for a batch, from host to host unless said otherwise; images_per_s is the median's."""
+    """Times of one model for a batch, host to host unless stated otherwise; `images_per_s` is at the median."""
 
     batch: int
     images_per_s: float
@@ -55,7 +55,7 @@ class Throughput:
 
 @dataclass(frozen=True)
 class Ratio:
-    """One runner's time over another's, round by round: the median and the quartiles of the rounds' own ratios."""
+    """One runner's time divided by another's: median and quartiles of the per-round ratios."""
 
     median: float
     quartiles: tuple[float, float]
@@ -63,11 +63,11 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A dense model over a pruned one, round by round.
+    """The speed of a pruned model compared with the dense one, from per-round ratios.
 
-    `speedup` is the median of dense ÷ pruned time. The outcome is "undecided" where the quartiles straddle 1,
-    else "faster" or "slower". `efficiency` is speedup ÷ `mac_ratio`: 1 where every multiply-add saved is time
-    saved. Both are None without MACs.
+    `speedup` is the median of dense ÷ pruned time. `outcome` is "undecided" if the quartiles enclose 1, else
+    "faster" or "slower". `efficiency` is speedup ÷ `mac_ratio`: 1 if time falls in proportion to the
+    multiply-adds. `mac_ratio` and `efficiency` are None without MACs.
     """
 
     speedup: float
@@ -89,15 +89,15 @@ def throughput(
     """Time every runner on the same feed, interleaved.
 
     Args:
-        runners: By the name that the result has.
-        feed: What every runner takes; each array has `batch` images.
-        batch: Images in the feed.
+        runners: Runners by name; the result has the same names.
+        feed: Inputs of every runner; each array has `batch` images.
+        batch: Number of images in the feed.
         rounds: Timed runs of each runner, at least 5.
-        warmup: Runs of each runner before the clock counts.
-        clock: Seconds, from any start.
+        warmup: Untimed runs of each runner, before the timed ones.
+        clock: Returns seconds, from any start.
 
     Raises:
-        UserError: There is no runner, a count is too low, or the feed has another batch.
+        UserError: There is no runner, a count is too low, or the feed has another batch size.
     """
     _check(runners, feed, batch, rounds, warmup)
     seconds: dict[str, list[float]] = {name: [] for name in runners}
@@ -114,7 +114,7 @@ def throughput(
 
 
 def in_turns(names: Collection[str], rounds: int, warmup: int) -> Iterator[tuple[str, bool]]:
-    """Whose turn it is, in an order that is drawn anew every round, and whether the round counts."""
+    """Yield the name to run next, in a random order in each round, and whether the round is timed."""
     draw = np.random.default_rng(0)
     for round_ in range(-warmup, rounds):
         for name in draw.permutation(list(names)).tolist():
@@ -124,7 +124,7 @@ def in_turns(names: Collection[str], rounds: int, warmup: int) -> Iterator[tuple
 def compare_speed(
     dense: Throughput, pruned: Throughput, macs: tuple[float, float] | None = None
 ) -> Comparison:
-    """How much faster the pruned model is, from one call of `throughput`.
+    """Compute the speed-up of the pruned model, from one call of `throughput`.
 
     Args:
         dense: The unpruned model.
@@ -132,7 +132,7 @@ def compare_speed(
         macs: Multiply-adds of the dense and of the pruned model, per image.
 
     Raises:
-        UserError: The two were not measured in the same rounds on the same batch.
+        UserError: The two have different batch sizes or numbers of rounds.
     """
     measured = ratio_of(dense, pruned)
     low, high = measured.quartiles
@@ -143,10 +143,10 @@ def compare_speed(
 
 
 def ratio_of(base: Throughput, other: Throughput) -> Ratio:
-    """The time of `base` over that of `other`, from one call of `throughput`.
+    """Divide the times of `base` by those of `other`, from one call of `throughput`.
 
     Raises:
-        UserError: The two were not measured in the same rounds on the same batch.
+        UserError: The two have different batch sizes or numbers of rounds.
     """
     if (base.batch, len(base.rounds_ms)) != (other.batch, len(other.rounds_ms)):
         got = f"batch {other.batch} in {len(other.rounds_ms)} rounds"
@@ -157,15 +157,15 @@ def ratio_of(base: Throughput, other: Throughput) -> Ratio:
 
 
 def summary(batch: int, times_ms: Array, rounds_ms: Array | None = None) -> Throughput:
-    """Times in numbers.
+    """Compute the statistics of run times.
 
     Args:
-        batch: Images a run.
-        times_ms: Every run's.
-        rounds_ms: One a round, where a round is more than a run.
+        batch: Images per run.
+        times_ms: Time of every run, in milliseconds.
+        rounds_ms: One time per round, if a round has more than one run.
     """
     low, median, high = np.percentile(times_ms, [25, 50, 75]).tolist()
-    # A time that was measured, not one between two: the tail is what a service must promise.
+    # A measured time, without interpolation: a service must guarantee its tail latency.
     p99 = float(np.percentile(times_ms, 99, method="higher"))
     rounds = tuple((times_ms if rounds_ms is None else rounds_ms).tolist())
     return Throughput(batch, batch / median * 1e3, median, p99, (low, high), rounds)

@@ -1,4 +1,4 @@
-"""Multiply-adds of a lowered model, from what its file says and what PyTorch kept of real images."""
+"""Count the multiply-adds of a lowered model from its metadata and the patches that PyTorch kept on real images."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,10 +17,10 @@ Array = np.ndarray[Any, Any]
 
 
 def useful_macs(model: LoweredFile, reference: Mapping[str, Array]) -> MacCount:
-    """Multiply-adds of one image; under a-STAR, useful ones in the mean over a reference's images.
+    """Return the multiply-adds per image; under a-STAR, the mean of the useful ones over the reference's images.
 
     Raises:
-        ArtefactError: The reference does not say what a-STAR's layers keep.
+        ArtefactError: The reference lacks the counts of the patches that a-STAR keeps.
     """
     spec, schedule = model.artefact.spec, model.artefact.schedule
     if not schedule.adaptive:

@@ -1,1 +1,1 @@
-"""What a compilation proved: a record for machines, a page for people."""
+"""The report of a compilation: a JSON record for programs, an HTML page to read."""

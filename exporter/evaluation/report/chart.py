@@ -1,4 +1,4 @@
-"""Throughput against multiply-adds, drawn: what pruning saves, and what of it arrives."""
+"""Draw the chart of throughput against multiply-adds."""
 
 import base64
 from io import BytesIO
@@ -17,9 +17,9 @@ DENSE_COLOUR, PRUNED_COLOUR, PROMISE_COLOUR = "#1c2330", "#2f6fb5", "#9aa5b8"
 
 
 def throughput_chart(sweep: RhoSweep, model: str) -> bytes:
-    """A PNG: images a second over GMACs an image, a bar from quartile to quartile, and the curve of efficiency 1.
+    """Draw a PNG: images per second over GMACs per image, with quartile bars and the curve of efficiency 1.
 
-    The same sweep gives the same bytes on one version of matplotlib; the settings of the user's are not read.
+    The same sweep gives the same bytes with the same matplotlib. The user's matplotlib settings are ignored.
     """
     with matplotlib.style.context("default"):
         figure = Figure(figsize=(7.2, 4.4), dpi=150, layout="constrained")
@@ -27,8 +27,8 @@ def throughput_chart(sweep: RhoSweep, model: str) -> bytes:
         _draw_promise(axes, sweep)
         _draw_measured(axes, sweep)
         axes.set_title(f"{model}, batch {sweep.batch}", loc="left", fontsize=11)
-        axes.set_xlabel("GMACs an image, scoring included")
-        axes.set_ylabel("images a second")
+        axes.set_xlabel("GMACs per image, scoring included")
+        axes.set_ylabel("images per second")
         axes.set_ylim(bottom=0)
         axes.grid(color="#e6e9ef", linewidth=0.8)
         axes.set_axisbelow(True)
@@ -41,17 +41,17 @@ def throughput_chart(sweep: RhoSweep, model: str) -> bytes:
 
 
 def png_address(content: bytes) -> str:
-    """A PNG as the address of an image within a page."""
+    """Encode a PNG as a data URI."""
     return "data:image/png;base64," + base64.b64encode(content).decode("ascii")
 
 
 def _draw_promise(axes: Axes, sweep: RhoSweep) -> None:
-    """Where every multiply-add saved would be time saved."""
+    """Draw the throughput at efficiency 1, inversely proportional to the multiply-adds."""
     least = min([point.gmacs for point in sweep.points], default=sweep.dense_gmacs)
     gmacs = np.linspace(least, sweep.dense_gmacs, 100)
     promised = sweep.dense.images_per_s * sweep.dense_gmacs / gmacs
     axes.plot(
-        gmacs, promised, "--", color=PROMISE_COLOUR, linewidth=1.2, label="what the MACs promise, E = 1"
+        gmacs, promised, "--", color=PROMISE_COLOUR, linewidth=1.2, label="proportional to the MACs, E = 1"
     )
 
 
@@ -79,7 +79,7 @@ def _draw_measured(axes: Axes, sweep: RhoSweep) -> None:
 
 
 def _bar(point: Point) -> tuple[float, float]:
-    """Below and above the median, in images a second: the slow quartile is below."""
+    """Return the bar's length below and above the median, in images per second; below is the slow quartile."""
     fast_ms, slow_ms = point.throughput.quartiles_ms
     median, batch = point.throughput.images_per_s, point.throughput.batch
     return max(median - batch / slow_ms * 1e3, 0.0), max(batch / fast_ms * 1e3 - median, 0.0)

@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing beside it."""
+"""Write the report as one self-contained HTML file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,16 +14,16 @@ __all__ = ["save_page"]
 
 
 def save_page(report: Report, strips: Sequence[Strip], path: Path, chart: str = "") -> None:
-    """Write the page beside `path` and rename it.
+    """Write the page atomically.
 
     Args:
-        report: What it says.
-        strips: Images and what is kept of them.
-        path: Where it goes.
-        chart: Address of the picture of `report.sweep`, "" where there is none.
+        report: The record to show.
+        strips: Pictures of images with their kept patches.
+        path: Path of the HTML file.
+        chart: Data URI of the chart of `report.sweep`, "" for none.
 
     Raises:
-        OutputError: The place cannot be written.
+        OutputError: The path cannot be written.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined,

@@ -1,4 +1,4 @@
-"""Which patches survive, drawn over the images that they belong to."""
+"""Draw the kept patches over their images."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ __all__ = ["Strip", "filmstrip", "strips"]
 
 Array = np.ndarray[Any, Any]
 
-# Dropped patches keep this share of their colour; the rest is a blue that photographs and drawings rarely have.
+# Dropped patches keep this share of their colour; the rest is a blue that is rare in photos and drawings.
 KEPT_SHARE = 0.25
 DROPPED_COLOUR = (52, 92, 168)
 SHORTEST_SIDE = 112
@@ -27,19 +27,19 @@ SHOWN_LAYERS = 4
 
 @dataclass(frozen=True)
 class Strip:
-    """The pictures of one image: the address of the PNG, and what it shows."""
+    """The pictures of one image: the PNG's data URI, and its caption."""
 
     address: str
     caption: str
 
 
 def strips(reference: Mapping[str, Array], spec: ModelSpec, input_kind: str) -> list[Strip]:
-    """The first images of a reference, each with what a few of the pruning layers leave of it.
+    """Draw the first images of a reference, each with the patches left after some of the pruning layers.
 
     Args:
-        reference: `images`, `keep_NN` and a-STAR's `count_NN`, as `reference.npz` holds them.
+        reference: The arrays `images`, `keep_NN` and a-STAR's `count_NN` of `reference.npz`.
         spec: The model's shape and preprocessing.
-        input_kind: What `images` are, "uint8" or "float32".
+        input_kind: Type of `images`, "uint8" or "float32".
     """
     positions = positions_by_layer(reference)
     if not positions:
@@ -48,7 +48,7 @@ def strips(reference: Mapping[str, Array], spec: ModelSpec, input_kind: str) -> 
     shown = [layers[i] for i in np.unique(np.linspace(0, len(layers) - 1, SHOWN_LAYERS).round().astype(int))]
     pixels = _pixels(reference[IMAGES][:SHOWN_IMAGES], spec.preprocessing, input_kind)
     caption = (
-        f"The image, then what layers {', '.join(map(str, shown))} leave of its {spec.num_patches} patches"
+        f"The image, then those of {spec.num_patches} patches left after layers {', '.join(map(str, shown))}"
     )
     return [
         Strip(filmstrip(image, [positions[layer][index] for layer in shown], spec.grid), caption)
@@ -57,7 +57,7 @@ def strips(reference: Mapping[str, Array], spec: ModelSpec, input_kind: str) -> 
 
 
 def _pixels(images: Array, preprocessing: Preprocessing, input_kind: str) -> Array:
-    """The uint8 pixels that a model's input was made from."""
+    """Recover the uint8 pixels of a model's input."""
     if input_kind == "uint8":
         return images
     mean, std = (np.array(values).reshape(3, 1, 1) for values in (preprocessing.mean, preprocessing.std))
@@ -65,12 +65,12 @@ def _pixels(images: Array, preprocessing: Preprocessing, input_kind: str) -> Arr
 
 
 def filmstrip(pixels: Array, survivors: Sequence[Array], grid: tuple[int, int]) -> str:
-    """An image and its survivors after some layers, side by side, as a PNG data address.
+    """Draw an image and its survivors after some layers, side by side, as the data URI of a PNG.
 
     Args:
         pixels: One image, uint8 [3, H, W].
-        survivors: For each picture after the first, the positions [k] that are left, and NOBODY.
-        grid: Patches down and across.
+        survivors: For each further picture, the positions [k] of the survivors, padded with NOBODY.
+        grid: Number of patch rows and columns.
     """
     height, width = pixels.shape[1:]
     frames = [pixels.astype(np.float32)]

@@ -1,4 +1,4 @@
-"""The record that a compilation leaves, `report.json`."""
+"""The record of a compilation, `report.json`."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ __all__ = ["Gmacs", "Report"]
 
 @dataclass(frozen=True)
 class Gmacs:
-    """10⁹ multiply-adds an image; `pruned` holds `scoring`."""
+    """Multiply-adds per image in units of 10⁹; `pruned` includes `scoring`."""
 
     dense: float
     pruned: float
@@ -28,13 +28,13 @@ class Gmacs:
 
 @dataclass(frozen=True)
 class Report:
-    """A compilation. `accuracy` is None without labels, times and `sweep` are None where none were measured.
+    """A compilation. `accuracy` is None without labels; times and `sweep` are None if they were not measured.
 
-    `gmacs` of an a-STAR model are useful ones in the mean over images; `use` is how many patches they kept, None
-    under STAR.
+    For an a-STAR model `gmacs` are the useful MACs, averaged over images; `use` counts the patches that images
+    keep, None under STAR.
 
-    `passed` says whether both lowered models are their PyTorch references; `speedup` and `efficiency` are those of
-    `comparison`, at `batch` images a run.
+    `passed` says whether both lowered models agree with their PyTorch references. `speedup` and `efficiency` are
+    those of `comparison`, at `batch` images per run.
     """
 
     model: str

@@ -1,4 +1,4 @@
-"""Which versions made a report."""
+"""Versions of the libraries that a report depends on."""
 
 from importlib.metadata import PackageNotFoundError, version
 
@@ -17,7 +17,7 @@ LIBRARIES = (
 
 
 def installed_versions() -> dict[str, str]:
-    """The libraries that a compilation stands on, by name, where they are installed."""
+    """Return the versions, by name, of the installed libraries that a compilation uses."""
     found = {}
     for library in LIBRARIES:
         try:

@@ -1,1 +1,1 @@
-"""TensorRT engines: built from an export folder, described by a manifest, audited, and run by trtexec."""
+"""Build TensorRT engines from an export folder, describe them in a manifest, audit, run and time them."""

@@ -1,6 +1,6 @@
-"""What TensorRT made of a graph, from its engine inspector: the dtype of every layer, the attention of every block.
+"""Audit an engine with TensorRT's inspector: the dtype of every layer, and whether each block's attention is fused.
 
-A type in the graph is a wish where typing is weak, and a fusion is never promised: both are read off the engine.
+With weak typing TensorRT may change the graph's types, and it never guarantees a fusion. The engine shows both.
 """
 
 import json
@@ -15,7 +15,7 @@ from exporter.tensor_names import context_name
 
 __all__ = ["Audit", "BlockAttention", "Layer", "audit", "explain_audit", "read_layers"]
 
-# The inspector's words, which differ between versions and layouts, longest first: BFloat16 ends in Float16.
+# The inspector's type names, which differ between versions and layouts. Order matters: BFloat16 contains Float16.
 _DTYPES = {
     "bfloat16": "bf16",
     "bf16": "bf16",
@@ -33,13 +33,13 @@ _DTYPES = {
 }
 UNKNOWN = "unknown"
 _SOURCE = re.compile(r"\[ONNX Layer: ([^\]]+)\]")
-# The nodes of one block's attention, as `expand_attention` names them.
+# Names of the attention nodes of a block, given by `expand_attention`.
 _PARTS = ("query_key", "softmax", "weigh_value")
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer of an engine: what it is called, the ONNX nodes in it, and the types it reads and writes."""
+    """One layer of an engine: its name, its ONNX nodes, and the dtypes that it reads and writes."""
 
     name: str
     kind: str
@@ -50,13 +50,13 @@ class Layer:
 
     @property
     def is_fused_attention(self) -> bool:
-        """Whether a kernel of the multi-head attention family runs it."""
+        """Whether its kernel is a fused multi-head attention kernel."""
         return "mha" in f"{self.name} {self.tactic}".lower()
 
 
 @dataclass(frozen=True)
 class BlockAttention:
-    """The attention of one 1-based block: layers that do all of it in a fused kernel, and layers that do a part."""
+    """The attention of one 1-based block: the number of fused kernels, and the names of all layers involved."""
 
     block: int
     fused: int
@@ -65,7 +65,7 @@ class BlockAttention:
 
 @dataclass(frozen=True)
 class Audit:
-    """An engine's layers in numbers: how many write which dtype, and which block's attention is not one kernel."""
+    """Layer statistics of an engine: the number of layer outputs of each dtype, and each block's attention."""
 
     layers: int
     written: dict[str, int]
@@ -79,10 +79,10 @@ class Audit:
 
 
 def read_layers(text: str) -> tuple[Layer, ...]:
-    """The layers of the inspector's JSON, which trtexec's --exportLayerInfo writes too.
+    """Parse the inspector's JSON, which trtexec's --exportLayerInfo writes too.
 
     Raises:
-        ArtefactError: It is no such JSON, or an engine that was built without detail.
+        ArtefactError: The text is not such JSON, or the engine was built without detailed layer information.
     """
     expected = "a detailed layer list", "build with profiling verbosity DETAILED"
     try:
@@ -90,16 +90,16 @@ def read_layers(text: str) -> tuple[Layer, ...]:
     except (ValueError, KeyError, TypeError) as error:
         raise ArtefactError("layer information", f"{type(error).__name__}: {error}", *expected) from None
     if not found or not all(isinstance(each, dict) for each in found):
-        raise ArtefactError("layer information", "names alone" if found else "no layers", *expected)
+        raise ArtefactError("layer information", "names only" if found else "no layers", *expected)
     return tuple(_layer(each) for each in found)
 
 
 def audit(layers: Iterable[Layer], depth: int) -> Audit:
-    """Count.
+    """Count the layers of an engine by dtype, and find the fused attention of each block.
 
     Args:
-        layers: Of the engine, those of every profile.
-        depth: Blocks of the model.
+        layers: The engine's layers, of all profiles.
+        depth: Number of blocks in the model.
     """
     layers = tuple(layers)
     return Audit(
@@ -111,7 +111,7 @@ def audit(layers: Iterable[Layer], depth: int) -> Audit:
 
 
 def explain_audit(result: Audit) -> list[str]:
-    """The audit in lines for people."""
+    """Format the audit as lines of text."""
     written = ", ".join(f"{count} × {dtype}" for dtype, count in result.written.items())
     lines = [f"{result.layers} layers, outputs: {written}", f"{result.fused_kernels} fused attention kernels"]
     for each in result.blocks:
@@ -140,6 +140,6 @@ def _layer(described: Mapping[str, Any]) -> Layer:
 
 
 def _dtype(tensor: Mapping[str, Any]) -> str:
-    """Of a description such as "Row major linear FP32"; unknown where shapes were dynamic."""
+    """Find the dtype in a description such as "Row major linear FP32"; unknown if shapes were dynamic."""
     words = str(tensor.get("Format/Datatype", tensor.get("Datatype", ""))).lower()
     return next((dtype for word, dtype in _DTYPES.items() if word in words), UNKNOWN)

@@ -1,6 +1,6 @@
-"""One ONNX file to one TensorRT engine, by what the loaded version has: 8.6, 10 or 11.
+"""Build a TensorRT engine from an ONNX file, with TensorRT 8.6, 10 or 11.
 
-The precision of every layer is the graph's: 11 knows nothing else, 10 is told so, 8.6 is given fp32 alone.
+Every layer has the graph's precision: 11 always does this, 10 needs a flag, and 8.6 gets fp32 models only.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ NO_WIDTHS: Mapping[str, int] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Engine:
-    """A serialised engine, what its inspector says of its layers, and whether their types are the graph's."""
+    """A serialised engine, its inspector's JSON, and whether its layers have the graph's types."""
 
     plan: bytes
     layers: str
@@ -38,18 +38,18 @@ class Engine:
 def build_engine(
     trt: Any, onnx: Path, settings: BuildSettings, cache: Path, widths: Mapping[str, int] = NO_WIDTHS
 ) -> Engine:
-    """Build; minutes for a large ViT.
+    """Build an engine, which takes minutes for a large ViT.
 
     Args:
         trt: The module `tensorrt`.
-        onnx: The file; initializers may lie in other files of its folder.
-        settings: Batches, memory, compatibility; its plugin library has been checked.
-        cache: Timings to start from, where there are any, and to leave.
-        widths: The most that an input's sizes beside the batch can be, where the graph leaves them open.
+        onnx: The ONNX file; initializers may be in other files of its folder.
+        settings: Batches, memory, compatibility. The caller has checked the plugin library.
+        cache: File of the timing cache, read if it exists, and written after the build.
+        widths: The largest size, by input name, of dynamic dimensions other than the batch.
 
     Raises:
-        ArtefactError: The parser or the builder refuses the model; in TensorRT's words.
-        UserError: The version lacks what was asked for.
+        ArtefactError: The parser or the builder rejects the model; quotes TensorRT's message.
+        UserError: This version of TensorRT lacks a requested feature.
     """
     log = error_log(trt)
     trt.init_libnvinfer_plugins(log, "")
@@ -57,7 +57,7 @@ def build_engine(
         trt.get_plugin_registry().load_library(str(settings.plugin))
     builder = trt.Builder(log)
     strongly = needs_strong_typing_flag(trt)
-    # 8.6 must be told that a batch is a dimension; later versions know nothing else.
+    # 8.6 needs a flag to make the batch an explicit dimension; later versions always do.
     network = builder.create_network(
         flag_bit(trt, "EXPLICIT_BATCH") * (major_version(trt.__version__) < 10)
         | flag_bit(trt, "STRONGLY_TYPED") * strongly
@@ -70,7 +70,7 @@ def build_engine(
     timings = _timings(config, cache)
     plan = builder.build_serialized_network(network, config)
     if plan is None:
-        raise ArtefactError(str(onnx), log.last or "no reason", "a model that TensorRT builds")
+        raise ArtefactError(str(onnx), log.last or "no reason", "a model that TensorRT can build")
     _keep_timings(timings, cache)
     content = bytes(plan)
     return Engine(content, _inspect(trt, log, content), strongly or major_version(trt.__version__) > 10)
@@ -78,20 +78,20 @@ def build_engine(
 
 def _parse(trt: Any, network: Any, log: Any, onnx: Path) -> None:
     parser = trt.OnnxParser(network, log)
-    # From the file, so that initializers in other files are found beside it.
+    # Parse the file, not its bytes: the parser then finds initializers in other files of the folder.
     if not parser.parse_from_file(str(onnx)):
         reasons = "; ".join(parser.get_error(index).desc() for index in range(parser.num_errors))
-        raise ArtefactError(str(onnx), reasons or log.last, "a model that TensorRT's parser takes")
+        raise ArtefactError(str(onnx), reasons or log.last, "a model that TensorRT's parser accepts")
 
 
 def _configure(trt: Any, config: Any, settings: BuildSettings) -> None:
     if settings.workspace_mib:
         pool = member(trt, "MemoryPoolType", "WORKSPACE", "--workspace-mib")
         config.set_memory_pool_limit(pool, settings.workspace_mib * _MIB)
-    # TF32 is on by default: fp32 means fp32 unless it is asked for.
+    # TensorRT enables TF32 by default; here it is off unless requested.
     tf32 = member(trt, "BuilderFlag", "TF32", "--tf32")
     (config.set_flag if settings.tf32 else config.clear_flag)(tf32)
-    # What the audit reads: without it the inspector knows names alone.
+    # The audit needs details; without this the inspector gives layer names only.
     config.profiling_verbosity = member(trt, "ProfilingVerbosity", "DETAILED", "the audit")
     if settings.hardware != "none":
         level = member(trt, "HardwareCompatibilityLevel", settings.hardware_level, "--hardware")
@@ -103,13 +103,13 @@ def _configure(trt: Any, config: Any, settings: BuildSettings) -> None:
 
 
 def _profile(builder: Any, network: Any, batches: tuple[int, int], widths: Mapping[str, int]) -> Any:
-    """The least and the largest batch; kernels are chosen for the largest."""
+    """Create a profile from the least to the largest batch; kernels are optimised for the largest."""
     profile = builder.create_optimization_profile()
     for index in range(network.num_inputs):
         tensor = network.get_input(index)
         sizes = tuple(tensor.shape)[1:]
         if any(size < 0 for size in sizes) and tensor.name not in widths:
-            got, expected = f"{tensor.name} of sizes {list(sizes)}", "sizes that are known but for the batch"
+            got, expected = f"{tensor.name} of sizes {list(sizes)}", "static sizes except for the batch"
             raise UserError("engine", got, expected, "--layout padded has them")
         least = (batches[0], *(1 if size < 0 else size for size in sizes))
         most = (batches[1], *(widths[tensor.name] if size < 0 else size for size in sizes))
@@ -119,7 +119,7 @@ def _profile(builder: Any, network: Any, batches: tuple[int, int], widths: Mappi
 
 def _timings(config: Any, cache: Path) -> Any:
     timings = config.create_timing_cache(cache.read_bytes() if cache.is_file() else b"")
-    # A cache of another version or GPU is no error: it is left out, and timed anew.
+    # A cache of another version or GPU is not an error: start with an empty one.
     if timings is None or not config.set_timing_cache(timings, False):
         timings = config.create_timing_cache(b"")
         config.set_timing_cache(timings, False)
@@ -132,7 +132,7 @@ def _keep_timings(timings: Any, cache: Path) -> None:
 
 
 def _inspect(trt: Any, log: Any, plan: bytes) -> str:
-    """The layers as JSON. Host code is allowed: a version-compatible engine carries some, and it is our own."""
+    """Return the layers as JSON. Host code is allowed: a version-compatible engine has some, built here."""
     runtime = trt.Runtime(log)
     runtime.engine_host_code_allowed = True
     engine = runtime.deserialize_cuda_engine(plan)

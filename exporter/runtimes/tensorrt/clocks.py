@@ -1,4 +1,4 @@
-"""What the GPU's clocks stand at, from nvidia-smi: a time without them says less than it seems to."""
+"""Read the GPU's clocks, power and temperature from nvidia-smi, to record beside measured times."""
 
 import shutil
 import subprocess
@@ -12,9 +12,9 @@ _FIELDS = ("clocks.sm", "clocks.mem", "clocks.max.sm", "power.draw", "temperatur
 
 @dataclass(frozen=True)
 class Clocks:
-    """MHz of the multiprocessors and of memory, the most of the former, watts, °C; as nvidia-smi writes them.
+    """SM clock, memory clock and maximum SM clock in MHz, power in watts, temperature in °C.
 
-    "unknown" where nobody says.
+    Text as nvidia-smi prints it; "unknown" if it is not available.
     """
 
     sm: str
@@ -25,7 +25,7 @@ class Clocks:
 
 
 def read_clocks(device: int = 0) -> Clocks:
-    """Of one GPU, now: right behind a measurement they are still those of the measurement."""
+    """Read one GPU's clocks. Immediately after a measurement they are still those of the measurement."""
     unknown = Clocks(*[UNKNOWN] * len(_FIELDS))
     if shutil.which("nvidia-smi") is None:
         return unknown

@@ -1,4 +1,4 @@
-"""The one place that imports cuda-bindings: CUDA's runtime, whose every failure is one line."""
+"""The CUDA runtime through cuda-bindings, with one-line errors. Only this file imports cuda-bindings."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ __all__ = ["Cuda"]
 
 
 class Cuda:
-    """Calls of CUDA's runtime by their names, e.g. `cuda.call("cudaMalloc", 1024)`."""
+    """Calls functions of the CUDA runtime by name, e.g. `cuda.call("cudaMalloc", 1024)`."""
 
     def __init__(self) -> None:
-        """Import it.
+        """Import the CUDA runtime.
 
         Raises:
             MissingDependencyError: cuda-bindings is not installed.
@@ -23,18 +23,18 @@ class Cuda:
         self.runtime: Any = runtime
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """What a function gives beside its status, None where that is nothing.
+        """Call a function and return its first result after the status, or None if there is none.
 
         Raises:
-            UserError: The status is an error; in CUDA's words.
+            UserError: The status is an error; quotes CUDA's message.
         """
         status, *values = getattr(self.runtime, name)(*arguments)
         if status != self.runtime.cudaError_t.cudaSuccess:
-            raise UserError(name, self._words(status), "a call that CUDA takes")
+            raise UserError(name, self._words(status), "a call that succeeds")
         return values[0] if values else None
 
     def succeeds(self, name: str, *arguments: Any) -> bool:
-        """Call where a failure is an answer."""
+        """Call a function and return whether it succeeded."""
         status, *_ = getattr(self.runtime, name)(*arguments)
         return bool(status == self.runtime.cudaError_t.cudaSuccess)
 

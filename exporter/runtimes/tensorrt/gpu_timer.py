@@ -1,4 +1,4 @@
-"""An engine timed on the GPU itself: events around the replays of a CUDA graph, copies and compute apart."""
+"""Time an engine on the GPU with CUDA events around CUDA graph launches; copies and compute separately."""
 
 import ctypes
 from collections.abc import Mapping
@@ -21,9 +21,9 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class RunTimes:
-    """Runs of one engine, in milliseconds each: images to the GPU, compute, answers to the host.
+    """Times of each run of an engine, in milliseconds: copy to the GPU, compute, copy to the host.
 
-    `cuda_graph` says whether the kernels were launched as one graph.
+    `cuda_graph` says whether the kernels were launched as one CUDA graph.
     """
 
     copy_in_ms: tuple[float, ...]
@@ -34,7 +34,7 @@ class RunTimes:
 
 @dataclass(frozen=True)
 class _Copy:
-    """A tensor's two places, the host's not pageable, and its bytes."""
+    """A tensor's buffers in pinned host memory and on the device, and their size in bytes."""
 
     host: Any
     device: Any
@@ -42,16 +42,16 @@ class _Copy:
 
 
 class GpuTimer:
-    """An engine at one batch with its memory and its graph, between `with` and its end."""
+    """Times an engine at one batch size. Memory and CUDA graph exist while the timer is entered."""
 
     def __init__(self, loaded: LoadedEngine, feed: Mapping[str, Array], batch: int, cuda: Cuda) -> None:
-        """Nothing is allocated yet.
+        """Store the arguments; nothing is allocated yet.
 
         Args:
             loaded: The engine.
-            feed: One array for each of its inputs.
-            batch: Images in the feed.
-            cuda: CUDA's runtime.
+            feed: One array for each input.
+            batch: Number of images in the feed.
+            cuda: The CUDA runtime.
         """
         self._loaded, self._feed, self._batch, self._cuda = loaded, feed, batch, cuda
         self._stack = ExitStack()
@@ -69,7 +69,7 @@ class GpuTimer:
             self._in = tuple(self._input(name) for name in self._loaded.tensors("INPUT"))
             self._out = tuple(self._output(name) for name in self._loaded.tensors("OUTPUT"))
             self._copy(self._in, "cudaMemcpyHostToDevice")
-            # What a first run sets up must not be part of the graph.
+            # The first run does one-time setup, which must not be part of the graph.
             self._need(self._enqueue(), "a first run")
             self._wait()
             self._graph = self._captured()
@@ -83,7 +83,7 @@ class GpuTimer:
         self._context = self._graph = None
 
     def turn(self, runs: int) -> RunTimes:
-        """Some runs, all queued at once: the GPU never waits for Python, but where there is no graph."""
+        """Time `runs` runs, queued all at once: with a CUDA graph, the GPU never waits for Python."""
         cuda, marks = self._cuda, []
         with ExitStack() as stack:
             for _ in range(runs):
@@ -122,7 +122,7 @@ class GpuTimer:
         return place
 
     def _output(self, name: str) -> _Copy:
-        """As large as it can be: a size may follow the images."""
+        """Allocate the largest possible output, because its size may depend on the data."""
         return self._place(name, self._context.get_max_output_size(name))
 
     def _place(self, name: str, size: int) -> _Copy:
@@ -132,13 +132,13 @@ class GpuTimer:
         return _Copy(host, device, size)
 
     def _captured(self) -> Any:
-        """The run as a graph; None where the engine waits for the GPU on its way: sizes may follow the images."""
+        """Capture a run as a CUDA graph; None if the engine synchronises, e.g. for data-dependent shapes."""
         cuda, mode = self._cuda, self._cuda.runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
         cuda.call("cudaStreamBeginCapture", self._stream, mode)
         queued = self._enqueue()
         status, graph = cuda.runtime.cudaStreamEndCapture(self._stream)
         if not queued or status != cuda.runtime.cudaError_t.cudaSuccess:
-            cuda.succeeds("cudaGetLastError")  # which forgets it
+            cuda.succeeds("cudaGetLastError")  # clears the error
             return None
         try:
             return self._made("cudaGraphInstantiate", "cudaGraphExecDestroy", graph, 0)
@@ -167,7 +167,7 @@ class GpuTimer:
         self._cuda.call("cudaStreamSynchronize", self._stream)
 
     def _made(self, make: str, free: str, *arguments: Any) -> Any:
-        """What a call makes, freed at the end."""
+        """Create a CUDA object, and register the call that frees it on exit."""
         made = self._cuda.call(make, *arguments)
         self._stack.callback(self._cuda.call, free, made)
         return made

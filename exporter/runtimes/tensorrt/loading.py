@@ -1,4 +1,4 @@
-"""An engine from its file into TensorRT, after everything that can be asked of it was asked."""
+"""Load an engine into TensorRT after checking its manifest."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ __all__ = ["LoadedEngine", "load_engine"]
 
 @dataclass(frozen=True)
 class LoadedEngine:
-    """TensorRT's module, its engine, the log that its errors go to, and what the engine was built for."""
+    """A deserialised engine with the module `tensorrt`, the logger that records errors, and the manifest."""
 
     name: str
     trt: Any
@@ -24,23 +24,23 @@ class LoadedEngine:
     manifest: EngineManifest
 
     def tensors(self, mode: str) -> tuple[str, ...]:
-        """The names of its inputs ("INPUT") or outputs ("OUTPUT"), in their order."""
+        """Return the names of the inputs ("INPUT") or outputs ("OUTPUT"), in the engine's order."""
         names = [self.engine.get_tensor_name(index) for index in range(self.engine.num_io_tensors)]
         wanted = getattr(self.trt.TensorIOMode, mode)
         return tuple(name for name in names if self.engine.get_tensor_mode(name) == wanted)
 
 
 def load_engine(engine: Path, onnx: Path, *, plugin: Path | None = None, name: str = "") -> LoadedEngine:
-    """Load an engine that `build` left.
+    """Load an engine that `build` wrote.
 
     Args:
-        engine: The engine, its manifest beside it.
-        onnx: The file it was built of.
-        plugin: The CdfRetain library, for an engine that needs it and does not carry it.
-        name: What errors call it; the file's name where it is empty.
+        engine: The engine file; its manifest is beside it.
+        onnx: The ONNX file that it was built from.
+        plugin: The CdfRetain library, for an engine that needs it and does not contain it.
+        name: Name in errors; by default the file's name.
 
     Raises:
-        ArtefactError: It is of another model, machine or TensorRT, or TensorRT does not load it; in its words.
+        ArtefactError: The engine is for another model, machine or TensorRT, or TensorRT cannot load it.
         UserError: TensorRT or a GPU is missing.
     """
     trt, name = import_tensorrt(), name or engine.name
@@ -53,7 +53,7 @@ def load_engine(engine: Path, onnx: Path, *, plugin: Path | None = None, name: s
             raise ArtefactError(name, "no plugin", "the CdfRetain library", "--plugin FILE")
         trt.get_plugin_registry().load_library(str(library))
     runtime = trt.Runtime(log)
-    # An engine that carries a plugin or a runtime carries code; its checksum is the manifest's.
+    # An engine that contains a plugin or a runtime contains code; its checksum matches the manifest's.
     runtime.engine_host_code_allowed = manifest.plugin_serialised or manifest.version_compatible
     loaded = runtime.deserialize_cuda_engine(engine.read_bytes())
     if loaded is None:

@@ -1,4 +1,4 @@
-"""This machine as an engine sees it: the GPU, its driver, CUDA, TensorRT."""
+"""Describe this machine for engines: GPU, driver, CUDA and TensorRT versions."""
 
 import ctypes
 from pathlib import Path
@@ -9,20 +9,20 @@ from exporter.runtimes.tensorrt.manifest import Built
 
 __all__ = ["this_machine"]
 
-# Of the CUDA driver interface, which is stable: cuda.h.
+# Constants of the CUDA driver API (cuda.h), which is stable.
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 _NAME_BYTES = 256
 _NO_GPU = "a GPU with NVIDIA's driver"
 
 
 def this_machine(tensorrt: str, device: int = 0) -> Built:
-    """Ask the CUDA driver, which needs no library of CUDA's own.
+    """Query the CUDA driver, which needs no other CUDA library.
 
-    TensorRT is not asked: without a GPU its first object ends the process.
+    TensorRT is not queried: without a GPU, creating its first object ends the process.
 
     Args:
-        tensorrt: The version of TensorRT that is loaded.
-        device: The GPU's number.
+        tensorrt: The version of the loaded TensorRT.
+        device: The GPU's index.
 
     Raises:
         UserError: There is no driver or no GPU.
@@ -49,7 +49,7 @@ def _driver() -> Any:
 
 
 def _driver_version() -> str:
-    """What NVIDIA's kernel module says of itself."""
+    """Return the version of NVIDIA's kernel module, or "unknown"."""
     try:
         return Path("/sys/module/nvidia/version").read_text(encoding="utf-8").strip()
     except OSError:

@@ -1,6 +1,6 @@
-"""What an engine was built from and for, as JSON beside it: an engine fits one TensorRT and one kind of GPU.
+"""The manifest of an engine: a JSON file with its source and machine. An engine fits one TensorRT and GPU model.
 
-TensorRT finds out too, but late, and in many lines. What differs is named here before the engine is read.
+TensorRT checks this too, but late and in many lines. Here the first mismatch is reported before the engine loads.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ ENGINES = "engines"
 
 @dataclass(frozen=True)
 class Built:
-    """The machine that an engine is for. `sm` is "9.0" for compute capability 9.0; versions as strings."""
+    """The machine that an engine was built on. `sm` is "9.0" for compute capability 9.0; versions are strings."""
 
     tensorrt: str
     cuda: str
@@ -40,14 +40,14 @@ class Built:
 
 @dataclass(frozen=True)
 class EngineManifest:
-    """An engine: what it was made of, and where it runs.
+    """An engine's sources, build settings and machine.
 
-    `onnx_sha256`, `schedule_sha256` and `plugin_sha256` are of the files; "" without a plugin. `plugin_serialised`
-    says whether the engine carries the library. `batches` are the sizes it was built for, one profile each;
-    under `any_batch` a profile takes those down to the one before too. `workspace_mib`, where it is not 0, is the
-    memory that tactics had; under `tf32` fp32 products may be computed in TF32.
-    `hardware` is the compatibility level by name: under "AMPERE_PLUS" another GPU will do, under
-    "SAME_COMPUTE_CAPABILITY" another of the same SM; under `version_compatible` another TensorRT of its major one.
+    `onnx_sha256`, `schedule_sha256` and `plugin_sha256` are checksums of the files; "" without a plugin.
+    `plugin_serialised` says whether the engine contains the library. `batches` are its batch sizes, one profile
+    each; with `any_batch` a profile also takes batches down to the previous size plus one. `workspace_mib` is the
+    memory limit for tactics, 0 for none. With `tf32`, fp32 products may be computed in TF32. `hardware` is the
+    compatibility level: "AMPERE_PLUS" allows other GPUs, "SAME_COMPUTE_CAPABILITY" those of the same SM.
+    `version_compatible` allows other TensorRT versions of the same major version.
     """
 
     engine_sha256: str
@@ -67,40 +67,40 @@ class EngineManifest:
 
 
 def engine_path(folder: Path, onnx: Path) -> Path:
-    """Where the engine of an ONNX file lies."""
+    """Return the path of an ONNX file's engine."""
     return folder / f"{onnx.stem}.engine"
 
 
 def manifest_path(engine: Path) -> Path:
-    """Where the manifest of an engine lies."""
+    """Return the path of an engine's manifest."""
     return engine.with_suffix(".json")
 
 
 def read_manifest(engine: Path) -> EngineManifest:
-    """The manifest beside an engine.
+    """Read the manifest beside an engine.
 
     Raises:
-        ArtefactError: The engine or the manifest is not there, or is broken.
+        ArtefactError: The engine or the manifest is missing, or the manifest is broken.
     """
     if not engine.is_file():
         raise ArtefactError(str(engine), "no such file", "an engine", "star-export build FOLDER makes it")
     path = manifest_path(engine)
     if not path.is_file():
-        raise ArtefactError(str(path), "no such file", "the manifest that star-export build leaves")
+        raise ArtefactError(str(path), "no such file", "the manifest that star-export build writes")
     return load_json(EngineManifest, path)
 
 
 def check_manifest(engine: Path, onnx: Path, here: Built, plugin: Path | None = None) -> EngineManifest:
-    """Hold an engine to this machine and to the model that it is said to be of.
+    """Check that an engine fits this machine and its ONNX model.
 
     Args:
-        engine: The engine.
-        onnx: The ONNX file it should be of.
+        engine: The engine file.
+        onnx: The ONNX file that it should be built from.
         here: This machine.
-        plugin: The library that will be loaded for it, where there is one.
+        plugin: The plugin library that will be loaded, if any.
 
     Raises:
-        ArtefactError: The first thing that differs, in one line.
+        ArtefactError: Something differs; names the first difference.
     """
     manifest = read_manifest(engine)
     wanted = [
@@ -126,10 +126,10 @@ def check_manifest(engine: Path, onnx: Path, here: Built, plugin: Path | None = 
 
 
 def profile_for(manifest: EngineManifest, batch: int, name: str) -> int:
-    """The number of the profile that takes a batch.
+    """Return the index of the profile for a batch size.
 
     Raises:
-        UserError: There is none; `name` is the engine's.
+        UserError: The engine, called `name` in the message, has no such profile.
     """
     sizes = manifest.batches
     fitting = [size for size in sizes if size == batch or (manifest.any_batch and size > batch)]
@@ -140,11 +140,11 @@ def profile_for(manifest: EngineManifest, batch: int, name: str) -> int:
 
 
 def build_settings(manifest: EngineManifest, plugin: Path | None = None) -> BuildSettings:
-    """The settings that an engine was built with, but for what leaves no trace in it: timings, variants.
+    """Return the settings that an engine was built with, except the timing cache and the variants.
 
     Args:
-        manifest: The engine's.
-        plugin: Where its CdfRetain library is; the library's name where nobody says.
+        manifest: The engine's manifest.
+        plugin: Path of its CdfRetain library; by default the library's file name.
     """
     return BuildSettings(
         batches=manifest.batches,
@@ -159,7 +159,7 @@ def build_settings(manifest: EngineManifest, plugin: Path | None = None) -> Buil
 
 
 def _binding(manifest: EngineManifest) -> tuple[str, ...]:
-    """What must be the same here: less, where the engine was built to be compatible."""
+    """Return the fields of `Built` that must match this machine; fewer for a compatible engine."""
     bound = {"NONE": ("gpu", "sm"), "SAME_COMPUTE_CAPABILITY": ("sm",)}.get(manifest.hardware, ())
     return bound if manifest.version_compatible else ("tensorrt", *bound)
 
@@ -169,4 +169,4 @@ def _same_major(built: str, here: str) -> bool:
 
 
 def _mismatch(engine: Path, got: str, need: str) -> ArtefactError:
-    return ArtefactError(str(engine), got, need, "star-export build FOLDER makes it anew")
+    return ArtefactError(str(engine), got, need, "star-export build FOLDER builds it again")

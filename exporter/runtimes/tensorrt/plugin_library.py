@@ -1,4 +1,4 @@
-"""The CdfRetain plugin: its source for whoever builds it, and the library, checked or refused in one line."""
+"""The CdfRetain plugin: write its source and build command, and check the built library."""
 
 import ctypes
 import shutil
@@ -12,18 +12,18 @@ __all__ = ["LIBRARY", "build_command", "checked_library", "write_source"]
 
 LIBRARY = "libcdf_retain_plugin.so"
 
-# TensorRT's two, by which it loads the library, and ours, which says whose headers it was built with.
+# TensorRT's two entry points, and star-export's, which returns the major version of the headers used.
 _ENTRIES = ("getCreators", "setLoggerFinder")
 _MAJOR = "cdfRetainTensorRtMajor"
 
-_HINT = "star-export plugin --out DIR writes its source, and says how to build it"
+_HINT = "star-export plugin --out DIR writes its source and prints the build command"
 
 
 def write_source(place: Path) -> None:
-    """Copy the plugin's source into a folder, over what is in it.
+    """Copy the plugin's source into a folder, and overwrite files of the same name.
 
     Raises:
-        OutputError: The place cannot be written.
+        OutputError: The folder cannot be written.
     """
     try:
         shutil.copytree(PLUGIN_SOURCE, place, dirs_exist_ok=True)
@@ -32,26 +32,26 @@ def write_source(place: Path) -> None:
 
 
 def build_command(source: Path) -> str:
-    """How the library is built; it is then `build/libcdf_retain_plugin.so` in that folder."""
+    """Return the command that builds the library as `build/libcdf_retain_plugin.so` in that folder."""
     headers = "TENSORRT_INCLUDE_DIR=/path/to/TensorRT/include"
     return f"{headers} cmake -S {source} -B {source}/build && cmake --build {source}/build --parallel"
 
 
 def checked_library(path: Path, tensorrt: str) -> Path:
-    """A plugin library that this TensorRT can take.
+    """Check a plugin library against a version of TensorRT, and return its path.
 
     Args:
         path: The library.
         tensorrt: The version of TensorRT, e.g. "10.16.1.11".
 
     Raises:
-        ArtefactError: It is missing, is none, or was built for another major version.
-        UserError: This TensorRT knows no such plugins.
+        ArtefactError: The file is missing, is not the library, or was built for another major version.
+        UserError: This TensorRT does not support plugins with data-dependent shapes.
     """
     major = major_version(tensorrt)
     if major < 10:
         raise UserError(
-            "the CdfRetain plugin", f"TensorRT {tensorrt}", "10 or later", "take the padded layout"
+            "the CdfRetain plugin", f"TensorRT {tensorrt}", "10 or later", "use the padded layout"
         )
     if not path.is_file():
         raise ArtefactError(str(path), "no such file", "the built CdfRetain library", _HINT)
@@ -60,7 +60,7 @@ def checked_library(path: Path, tensorrt: str) -> Path:
     except OSError as error:
         raise ArtefactError(str(path), str(error), "a library that loads", _HINT) from None
     if not all(hasattr(library, entry) for entry in (*_ENTRIES, _MAJOR)):
-        raise ArtefactError(str(path), "a library without our entry points", "the CdfRetain library", _HINT)
+        raise ArtefactError(str(path), "a library without its entry points", "the CdfRetain library", _HINT)
     built = getattr(library, _MAJOR)
     built.restype = ctypes.c_int32
     if built() != major:

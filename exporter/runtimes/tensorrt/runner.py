@@ -1,4 +1,4 @@
-"""A TensorRT engine behind the `Runner` interface, through Polygraphy, which sizes outputs that follow the data."""
+"""`Runner` for a TensorRT engine. It uses Polygraphy, which allocates outputs of data-dependent sizes."""
 
 import importlib
 from collections.abc import Iterator
@@ -19,16 +19,16 @@ __all__ = ["TensorRtRunner"]
 
 
 class TensorRtRunner(Runner):
-    """An engine that `build` left. Each batch size it was built for has a profile of its own."""
+    """An engine that `build` wrote, with one profile for each batch size."""
 
     def __init__(self, engine: Path, onnx: Path, *, plugin: Path | None = None, name: str = "") -> None:
-        """Name the engine; it is read when the runner is entered.
+        """Store the paths; the engine is read when the runner is entered.
 
         Args:
-            engine: The engine, its manifest beside it.
-            onnx: The file it was built of.
-            plugin: The CdfRetain library, for an engine that needs it and does not carry it.
-            name: What errors and reports call it; the file's name where it is empty.
+            engine: The engine file; its manifest is beside it.
+            onnx: The ONNX file that it was built from.
+            plugin: The CdfRetain library, for an engine that needs it and does not contain it.
+            name: Name in errors and reports; by default the file's name.
         """
         super().__init__(name or engine.name)
         self._engine, self._onnx, self._plugin = engine, onnx, plugin
@@ -61,7 +61,7 @@ class TensorRtRunner(Runner):
                 self._polygraphy.set_profile(profile)
                 self._batch = batch
             results = self._polygraphy.infer(arrays, check_inputs=False)
-        # The next run writes into the same memory.
+        # Copy the results: the next run writes into the same memory.
         copies = {name: np.array(value) for name, value in results.items()}
         return {name: _as(value, np.int32, np.int64) if narrow else value for name, value in copies.items()}
 
@@ -72,7 +72,7 @@ class TensorRtRunner(Runner):
 
     @contextmanager
     def _in_one_line(self, loaded: LoadedEngine) -> Iterator[None]:
-        """Polygraphy's exception says where to look, TensorRT's log what there was to see."""
+        """Turn Polygraphy's exception into a UserError with the cause from TensorRT's log."""
         try:
             yield
         except self._error as error:
@@ -94,9 +94,9 @@ def _info(loaded: LoadedEngine, name: str) -> TensorInfo:
 
 
 def _narrows(loaded: LoadedEngine) -> bool:
-    """Whether the engine has int32 where the model has int64: the parser of 8.6 knows no other integers.
+    """Return whether the engine has int32 for the model's int64, as the parser of 8.6 supports only int32.
 
-    The runner shows the model's own types, so that `check` compares like with like; indices fit either.
+    The runner converts to the model's types, so that `check` compares equal types; indices fit in int32.
     """
     return major_version(loaded.manifest.built.tensorrt) < 9
 
@@ -106,13 +106,13 @@ def _as(array: np.ndarray[Any, Any], old: type[np.generic], new: type[np.generic
 
 
 def _import_polygraphy() -> tuple[Any, type[Exception]]:
-    """Its class of runners, and what it raises."""
+    """Return Polygraphy's runner class and its exception class."""
     try:
         backend, exception, logger = (
             importlib.import_module(f"polygraphy.{name}") for name in ("backend.trt", "exception", "logger")
         )
     except ImportError:
         raise MissingDependencyError("polygraphy", "tensorrt") from None
-    # It logs to stdout, which is for results; what is wrong, it raises.
+    # Silence its log: it goes to stdout, which is for results. Its errors are exceptions.
     logger.G_LOGGER.module_severity = logger.G_LOGGER.CRITICAL + 1
     return backend.TrtRunner, exception.PolygraphyException

@@ -1,4 +1,4 @@
-"""Everything that a build can be told, once; `star-export build` takes its flags from here."""
+"""Settings of an engine build. The flags of `star-export build` are derived from them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,33 +8,35 @@ from exporter.settings import option
 
 __all__ = ["BuildSettings"]
 
-# By TensorRT's names, in lower case with hyphens.
+# TensorRT's names of the compatibility levels, in lower case with hyphens.
 HARDWARE = ("none", "ampere-plus", "same-compute-capability")
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildSettings:
-    """For which batches, with what memory, and how widely an engine should run."""
+    """Batch sizes, memory limit, compatibility and plugin of an engine build."""
 
     batches: tuple[int, ...] = option(
-        (1, 4, 8, 32), "Batch sizes to serve: a profile each, of that size alone."
+        (1, 4, 8, 32), "Batch sizes to serve; each gets a profile of exactly that size."
     )
     any_batch: bool = option(
-        False, "Let each profile also take smaller batches, down to the size before; Triton needs that."
+        False, "Let each profile also take smaller batches, above the previous size; Triton needs this."
     )
-    workspace_mib: int = option(0, "Memory for tactics, in MiB; 0 is all of the GPU's.")
-    hardware: str = option("none", "GPUs beside this one that the engine should run on.", HARDWARE)
+    workspace_mib: int = option(0, "Memory limit for tactics, in MiB; 0 is all of the GPU's memory.")
+    hardware: str = option("none", "Other GPUs on which the engine should also run.", HARDWARE)
     version_compatible: bool = option(False, "Let later TensorRT of the same major version load the engine.")
     tf32: bool = option(False, "Let fp32 products be computed in TF32, which has 10 bits of mantissa.")
     timing_cache: Path | None = option(
-        None, "Timings to start from, and to add to; beside the engines by default."
+        None, "Timing cache to read and to update; beside the engines by default."
     )
-    plugin: Path | None = option(None, "The built CdfRetain library, for a model that calls it.")
-    serialise_plugin: bool = option(True, "Put the library into the engine, which then runs without it.")
-    variants: bool = option(True, "Also build what `check --runtime tensorrt` needs: tracing and forced.")
+    plugin: Path | None = option(None, "The built CdfRetain library, for a model that needs it.")
+    serialise_plugin: bool = option(True, "Store the library in the engine, which then runs without it.")
+    variants: bool = option(
+        True, "Also build the tracing and forced variants, for `check --runtime tensorrt`."
+    )
 
     def __post_init__(self) -> None:
-        """Raise RecipeError for a value that builds nothing."""
+        """Raise RecipeError for an invalid value."""
         given = ",".join(map(str, self.batches)) or "none"
         if not self.batches or min(self.batches) < 1 or tuple(sorted(set(self.batches))) != self.batches:
             raise RecipeError("batches", given, "each at least 1, ascending")
@@ -45,7 +47,7 @@ class BuildSettings:
 
     @property
     def profiles(self) -> tuple[tuple[int, int], ...]:
-        """The least and the largest batch of each profile, in the order of `batches`, ascending."""
+        """The smallest and the largest batch of each profile, in the ascending order of `batches`."""
         before = (0, *self.batches[:-1])
         return tuple(
             (low + 1 if self.any_batch else batch, batch)
@@ -54,5 +56,5 @@ class BuildSettings:
 
     @property
     def hardware_level(self) -> str:
-        """TensorRT's name of the compatibility level."""
+        """TensorRT's name of the hardware compatibility level."""
         return self.hardware.upper().replace("-", "_")

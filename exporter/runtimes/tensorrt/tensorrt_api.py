@@ -1,6 +1,6 @@
-"""The one place that imports TensorRT, and looks up what a version has: by name, never by value.
+"""Import TensorRT and look up its flags and enum members by name. Only this file imports TensorRT.
 
-Between 10 and 11 flags were removed and the others renumbered.
+Values cannot be used: TensorRT 11 removed flags of 10 and renumbered the others.
 """
 
 import importlib
@@ -14,10 +14,10 @@ INSTALL = "pip install tensorrt-cu13 polygraphy cuda-bindings, or one of NVIDIA'
 
 
 def import_tensorrt() -> Any:
-    """The module `tensorrt`.
+    """Import the module `tensorrt`.
 
     Raises:
-        UserError: It is not installed, or what it stands on (CUDA, its own libraries) does not load.
+        UserError: It is not installed, or a library that it needs (CUDA, its own) does not load.
     """
     try:
         return importlib.import_module("tensorrt")
@@ -27,7 +27,7 @@ def import_tensorrt() -> Any:
 
 
 def error_log(trt: Any) -> Any:
-    """A logger for TensorRT's objects whose `last` is the last error: TensorRT says why there, and returns None."""
+    """Create a logger that keeps TensorRT's last error in `last`: TensorRT logs the reason and returns None."""
 
     class Log(trt.ILogger):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -42,21 +42,21 @@ def error_log(trt: Any) -> Any:
 
 
 def major_version(version: str) -> int:
-    """The first number of a version."""
+    """Return the first number of a version."""
     return int(version.split(".", maxsplit=1)[0])
 
 
 def member(trt: Any, enum: str, name: str, wish: str) -> Any:
-    """One member of an enum of TensorRT's.
+    """Return a member of one of TensorRT's enums.
 
     Args:
-        trt: The module.
+        trt: The module `tensorrt`.
         enum: The enum's name, e.g. "BuilderFlag".
         name: The member's name.
-        wish: What it is for, in the user's words.
+        wish: The flag or feature that needs it, for the error message.
 
     Raises:
-        UserError: This version does not have it.
+        UserError: This version does not have the member.
     """
     found = getattr(getattr(trt, enum, None), name, None)
     if found is None:
@@ -65,11 +65,11 @@ def member(trt: Any, enum: str, name: str, wish: str) -> Any:
 
 
 def flag_bit(trt: Any, name: str) -> int:
-    """A network flag as the bit that `create_network` takes; 0 where this version does without the flag."""
+    """Return a network flag as a bit for `create_network`; 0 if this version does not have the flag."""
     found = getattr(trt.NetworkDefinitionCreationFlag, name, None)
     return 0 if found is None else 1 << int(found)
 
 
 def needs_strong_typing_flag(trt: Any) -> bool:
-    """Whether a network follows the types of the graph only when told; 11 knows nothing else, 8.6 not at all."""
+    """Return whether strong typing needs a flag, as in 9 and 10. 11 always uses it, 8.6 does not support it."""
     return major_version(trt.__version__) in (9, 10)

@@ -1,4 +1,4 @@
-"""The trtexec commands that do what we do, and the times that it exports: the word of NVIDIA's own tool."""
+"""Build trtexec command lines for an engine, run them, and read the times they export."""
 
 import json
 import shlex
@@ -19,9 +19,9 @@ from exporter.tensor_names import IMAGES, RAW_IMAGES
 __all__ = ["build_command", "has_trtexec", "load_command", "read_times", "run_trtexec"]
 
 PROGRAM = "trtexec"
-# The compatibility levels of HARDWARE in its words.
+# trtexec's names of the compatibility levels in HARDWARE.
 _LEVELS = {"ampere-plus": "ampere+", "same-compute-capability": "sameComputeCapability"}
-# Before 10 it runs the first profile of an engine, whatever the shapes.
+# Before 10, trtexec always runs the first profile of an engine.
 _KNOWS_PROFILES = 10
 _GRAPH_FAILED = "graph capture failed"
 
@@ -35,15 +35,15 @@ def build_command(
     tensorrt: str = "10",
     engine: str = "",
 ) -> list[str]:
-    """Build for one batch and time it, on the real images of the export folder, in a CUDA graph.
+    """Return a command that builds an engine for one batch size and times it in a CUDA graph.
 
     Args:
-        onnx: The model, in its folder.
+        onnx: The model, in its export folder, whose real images are the input.
         image: [channels, height, width].
-        batch: Images a run.
-        settings: As for our own build; one batch of it is measured.
-        tensorrt: The version, which decides how the graph's types are kept, and what is timed by default.
-        engine: Where to save the engine, or the empty text.
+        batch: Images per run.
+        settings: The settings of `star-export build`; only `batch` of its batch sizes is built.
+        tensorrt: The version of TensorRT, which decides the typing flags and the default timing.
+        engine: Path to save the engine to, or "".
     """
     shape = _shape(batch, image)
     words = [
@@ -53,7 +53,7 @@ def build_command(
         *_run(onnx.parent, shape, batch, tensorrt),
         "--profilingVerbosity=detailed",
     ]
-    # 11 knows nothing but strong typing and has no such flag; 8.6 has none either.
+    # 11 always uses strong typing and has no such flag; 8.6 has neither.
     words += ["--stronglyTyped"] if major_version(tensorrt) in (9, 10) else []
     words += [] if settings.tf32 else ["--noTF32"]
     words += [f"--memPoolSize=workspace:{settings.workspace_mib}"] if settings.workspace_mib else []
@@ -69,17 +69,17 @@ def build_command(
 def load_command(
     engine: Path, manifest: EngineManifest, image: Sequence[int], batch: int, plugin: Path | None = None
 ) -> list[str]:
-    """Time an engine that `build` left, at one of its batches, on the real images of the export folder.
+    """Return a command that times an engine at one batch size, on the real images of the export folder.
 
     Args:
-        engine: In a folder of its own within the export folder.
-        manifest: The engine's.
+        engine: An engine that `build` wrote, in a subfolder of the export folder.
+        manifest: The engine's manifest.
         image: [channels, height, width].
-        batch: Images a run.
-        plugin: The CdfRetain library, for an engine that needs it and does not carry it.
+        batch: Images per run.
+        plugin: The CdfRetain library, for an engine that needs it and does not contain it.
 
     Raises:
-        UserError: The engine was not built for the batch.
+        UserError: The engine was not built for the batch size.
     """
     words = [
         PROGRAM,
@@ -87,25 +87,25 @@ def load_command(
         f"--useProfile={profile_for(manifest, batch, engine.name)}",
         *_run(engine.parent.parent, _shape(batch, image), batch, manifest.built.tensorrt),
     ]
-    # Only under this flag does it let an engine carry code, be that a runtime or a plugin.
+    # trtexec loads an engine that contains code (a runtime or a plugin) only with this flag.
     words += ["--versionCompatible"] if manifest.version_compatible or manifest.plugin_serialised else []
     needs_plugin = manifest.plugin_sha256 and not manifest.plugin_serialised
     return [*words, f"--dynamicPlugins={plugin}"] if needs_plugin else words
 
 
 def has_trtexec(tensorrt: str) -> bool:
-    """Whether there is a trtexec on PATH that can run any profile of an engine."""
+    """Return whether trtexec is on PATH and can run any profile of an engine."""
     return shutil.which(PROGRAM) is not None and major_version(tensorrt) >= _KNOWS_PROFILES
 
 
 def run_trtexec(words: list[str], *more: str) -> RunTimes:
-    """Run a command of this module, with `more` flags, and read its times.
+    """Run a command of this module with `more` flags, and read its times.
 
     Raises:
-        UserError: There is no trtexec, or it fails; with the last error it printed.
+        UserError: trtexec is missing or fails; quotes the last error that it printed.
     """
     if shutil.which(words[0]) is None:
-        raise UserError(words[0], "no such program", "the one of TensorRT's package on PATH")
+        raise UserError(words[0], "no such program", "TensorRT's trtexec on PATH")
     with tempfile.TemporaryDirectory() as folder:
         times = Path(folder) / "times.json"
         command = [*words, *more, f"--exportTimes={times}"]
@@ -114,15 +114,15 @@ def run_trtexec(words: list[str], *more: str) -> RunTimes:
         if done.returncode or not times.is_file():
             errors = [line for line in log.splitlines() if "[E]" in line]
             reason = errors[-1] if errors else f"exit status {done.returncode}"
-            raise UserError(words[0], reason, "a run that ends well", shlex.join(words))
+            raise UserError(words[0], reason, "a successful run", shlex.join(words))
         return read_times(times, cuda_graph=_GRAPH_FAILED not in log)
 
 
 def read_times(path: Path, *, cuda_graph: bool = True) -> RunTimes:
-    """The JSON of --exportTimes: one record a run, times in milliseconds.
+    """Read the JSON of --exportTimes: one record per run, times in milliseconds.
 
     Raises:
-        ArtefactError: It is no such file.
+        ArtefactError: The file cannot be read, or has no such times.
     """
     try:
         runs: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
@@ -143,9 +143,9 @@ def _shape(batch: int, image: Sequence[int]) -> str:
 
 
 def _run(folder: Path, shape: str, batch: int, tensorrt: str) -> list[str]:
-    """What to run on, and how: copies timed, in a graph, waiting without sleep.
+    """Return the flags for input and timing: include copies, use a CUDA graph, spin while waiting.
 
-    11 does the latter two by itself, and leaves the copies out unless told.
+    TensorRT 11 uses a graph and spins by default, and needs a flag to include copies.
     """
     timed = (
         ["--includeDataTransfers"] if major_version(tensorrt) > 10 else ["--useCudaGraph", "--useSpinWait"]

@@ -35,7 +35,7 @@ def test_a_strip_an_image_from_either_input(tiny_vit: PrunableViT) -> None:
     from_floats = strips({IMAGES: images, **keep}, tiny_vit.spec, "float32")
     assert from_pixels == from_floats
     assert len(from_pixels) == 2
-    assert "layers 2 leave" in from_pixels[0].caption
+    assert "left after layers 2" in from_pixels[0].caption
 
 
 def test_a_dense_model_has_no_pictures(tiny_vit: PrunableViT) -> None:

@@ -61,7 +61,7 @@ def test_the_machine_it_was_built_on(tmp_path: Path) -> None:
     ],
 )
 def test_another_machine(tmp_path: Path, here: Built, named: str) -> None:
-    with pytest.raises(ArtefactError, match="makes it anew") as refused:
+    with pytest.raises(ArtefactError, match="builds it again") as refused:
         check_manifest(*make(tmp_path), here)
     assert named in str(refused.value)
 

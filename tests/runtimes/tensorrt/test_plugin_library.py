@@ -29,7 +29,7 @@ def test_one_of_the_same_major_version(tmp_path: Path) -> None:
 
 
 def test_a_library_of_somebody_else(tmp_path: Path) -> None:
-    with pytest.raises(ArtefactError, match="without our entry points"):
+    with pytest.raises(ArtefactError, match="without its entry points"):
         checked_library(compiled(tmp_path, ENTRIES), "11.4.0")
 
 
