@@ -26,7 +26,8 @@ def test_batches_hold_every_image_once_and_in_order(files: tuple[ImageFile, ...]
     groups = list(batches(files, SMALL, "uint8", 3))
     assert [images.shape for images, _ in groups] == [(3, 3, 24, 16), (3, 3, 24, 16), (2, 3, 24, 16)]
     labels = np.concatenate([labels for _, labels in groups])
-    assert (labels.dtype, labels.tolist()) == (np.int64, [0, 0, 0, 0, 1, 1, 1, 1])
+    assert labels.dtype == np.int64
+    assert labels.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
     whole = np.concatenate([images for images, _ in groups])
     ((alone, _),) = batches(files, SMALL, "uint8", 99)
     np.testing.assert_array_equal(whole, alone)
