@@ -93,7 +93,8 @@ def _save_rows(
 def _scatter_back(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
     (keep,) = ctx.saved_tensors
     zeros = grad.new_zeros(ctx.shape)
-    return zeros.scatter(1, _rows(zeros, keep, ctx.num_prefix_tokens), grad), None, None
+    # A padded row names its first patch again: what its padding sends back is added, and does not replace.
+    return zeros.scatter_add(1, _rows(zeros, keep, ctx.num_prefix_tokens), grad), None, None
 
 
 _take_tokens.register_autograd(_scatter_back, setup_context=_save_rows)

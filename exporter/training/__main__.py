@@ -32,8 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     plain = RichHandler(console=console, show_time=False, show_level=False, show_path=False)
-    logging.basicConfig(format="%(message)s", handlers=[plain])
-    logging.getLogger("exporter").setLevel(logging.INFO)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[plain])
     try:
         settings = from_flags(TrainSettings, given)
         # This takes seconds to import; `--help` and wrong flags do not wait for it.
