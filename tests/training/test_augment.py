@@ -1,5 +1,7 @@
 """The presets start from what a model is evaluated on, change it by the seed, and mirror nothing unasked."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -17,7 +19,7 @@ from exporter.vocabulary import CropMode, Interpolation
 PREPROCESSING = Preprocessing(
     (3, 24, 24), Interpolation.BICUBIC, (0.5, 0.4, 0.3), (0.2, 0.3, 0.4), 1.0, CropMode.CENTER
 )
-STILL = {"rotate": 0.0, "shear": 0.0, "translate": 0.0, "scale": (1.0, 1.0)}
+STILL = TrainSettings(rotate=0.0, shear=0.0, translate=0.0, scale=(1.0, 1.0))
 
 
 @pytest.fixture
@@ -30,13 +32,13 @@ def evaluated(image: Image.Image) -> torch.Tensor:
 
 
 def test_affine_without_any_change_is_what_the_model_is_evaluated_on(image: Image.Image) -> None:
-    transform = augmentation(TrainSettings(**STILL), PREPROCESSING)
+    transform = augmentation(STILL, PREPROCESSING)
     assert torch.equal(transform(image), evaluated(image))
 
 
 def test_images_are_mirrored_where_that_is_asked_for_alone(image: Image.Image) -> None:
     assert TrainSettings().hflip == 0
-    mirrored = augmentation(TrainSettings(hflip=1.0, **STILL), PREPROCESSING)(image)
+    mirrored = augmentation(replace(STILL, hflip=1.0), PREPROCESSING)(image)
     assert torch.equal(mirrored, evaluated(image).flip(-1))
 
 

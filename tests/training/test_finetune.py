@@ -12,7 +12,7 @@ from exporter.errors import ArtefactError, ImageError, ModelError, RecipeError
 from exporter.models.registry import adapt, trainable
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
-from exporter.training.finetune import Batch, finetune
+from exporter.training.finetune import Batch, Batches, finetune
 from exporter.training.settings import TrainSettings
 from exporter.vocabulary import Method
 from tests.vits import make_model, make_vit
@@ -39,6 +39,11 @@ def batches(epoch: int) -> list[Batch]:
     images, labels = images_and_labels()
     order = torch.randperm(8, generator=torch.Generator().manual_seed(epoch))
     return [(images[part], labels[part]) for part in order.split(4)]
+
+
+def always(batch: Batch) -> Batches:
+    """Every epoch is this batch."""
+    return lambda _: [batch]
 
 
 def pruned_student(method: Method = Method.STAR, layout: str = "shrinking", family: str = "vit") -> PrunedViT:
@@ -121,8 +126,8 @@ def test_the_loss_is_the_labels_and_the_teachers_by_their_shares(share: float) -
     soft = nn.functional.cross_entropy(logits, labels, label_smoothing=0.1)
     settings = TrainSettings(epochs=1, warmup_epochs=0, distillation=share)
     losses: list[float] = []
-    one_batch = [(images, labels)]
-    finetune(student, teacher, lambda _: one_batch, settings, on_epoch=lambda _, loss: losses.append(loss))
+    batch = always((images, labels))
+    finetune(student, teacher, batch, settings, on_epoch=lambda _, loss: losses.append(loss))
     assert losses == pytest.approx([float((1 - share) * soft + share * hard)], rel=1e-4)
 
 
@@ -131,8 +136,7 @@ def test_mixed_targets_are_shares_of_the_classes() -> None:
     mixed = nn.functional.one_hot(labels, 7).float()
     by_class, by_share = make_model(), make_model()
     for student, targets in ((by_class, labels), (by_share, mixed)):
-        batch = [(images, targets)]
-        finetune(student, None, lambda _, batch=batch: batch, TrainSettings(epochs=1, warmup_epochs=0))
+        finetune(student, None, always((images, targets)), TrainSettings(epochs=1, warmup_epochs=0))
     for one, other in zip(by_class.parameters(), by_share.parameters(), strict=True):
         torch.testing.assert_close(one, other)
 
@@ -198,7 +202,7 @@ def test_a_loss_that_is_no_number_ends_the_run(tmp_path: Path) -> None:
     student = make_model()
     place = tmp_path / "run.ckpt"
     with pytest.raises(RecipeError, match="a loss of nan in epoch 1"):
-        finetune(student, None, lambda _: [(images * math.nan, labels)], FAST, checkpoint=place)
+        finetune(student, None, always((images * math.nan, labels)), FAST, checkpoint=place)
     assert not place.exists()
     assert not any(part.training for part in student.modules())
 
