@@ -1,6 +1,7 @@
 """The one training loop: a model learns from labels and, where there is a teacher, from the teacher's answers."""
 
 import logging
+import math
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -66,19 +67,13 @@ def finetune(
         # Randomness is a function of seed and epoch: a resumed run draws what an unbroken one draws.
         random_seed(settings.seed * 100_003 + epoch)
         run.scheduler.step(epoch)
-        try:
-            loss = _epoch(run, teacher, batches(epoch), settings)
-        finally:
-            student.eval()
-        if not loss < float("inf"):
-            raise RecipeError("training", f"a loss of {loss} in epoch {epoch + 1}", "a number", "lower --lr")
-        run.epochs_done = epoch + 1
+        loss = _epoch(run, teacher, batches(epoch), settings)
         if checkpoint is not None:
             run.save(checkpoint)
         rate = run.optimizer.param_groups[0]["lr"]
-        logger.info("epoch %d/%d  loss %.4f  lr %.2e", epoch + 1, settings.epochs, loss, rate)
+        logger.info("epoch %d/%d  loss %.4f  lr %.2e", run.epochs_done, settings.epochs, loss, rate)
         if on_epoch is not None:
-            on_epoch(epoch + 1, loss)
+            on_epoch(run.epochs_done, loss)
     student.eval()
     if run.ema is not None:
         student.load_state_dict(run.ema.module.state_dict())
@@ -124,26 +119,41 @@ def _epoch(
     run: RunState, teacher: nn.Module | None, batches: Iterable[Batch], settings: TrainSettings
 ) -> float:
     """One pass over the images; gives back the mean loss."""
-    student = run.model.train()
-    device = next(student.parameters()).device
+    device = next(run.model.parameters()).device
     total, seen = 0.0, 0
-    for images, targets in batches:
-        x, y = images.to(device), targets.to(device)
-        with _autocast(settings, device):
-            logits = student(x)
-        loss = _loss(logits.float(), y, _answers(teacher, x, settings), settings)
-        run.optimizer.zero_grad()
-        loss.backward()
-        if settings.clip_grad:
-            nn.utils.clip_grad_norm_(student.parameters(), settings.clip_grad)
-        run.optimizer.step()
-        if run.ema is not None:
-            run.ema.update(student, step=run.steps_done)
-        run.steps_done += 1
-        total, seen = total + loss.item() * len(x), seen + len(x)
+    run.model.train()
+    try:
+        for images, targets in batches:
+            loss = _step(run, teacher, images.to(device), targets.to(device), settings)
+            total, seen = total + loss * len(images), seen + len(images)
+    finally:
+        run.model.eval()
     if not seen:
         raise ImageError("batches", "an epoch without images", "at least one batch")
-    return total / seen
+    run.epochs_done += 1
+    mean = total / seen
+    if not math.isfinite(mean):
+        got = f"a loss of {mean} in epoch {run.epochs_done}"
+        raise RecipeError("training", got, "a number", "lower --lr")
+    return mean
+
+
+def _step(
+    run: RunState, teacher: nn.Module | None, images: Tensor, targets: Tensor, settings: TrainSettings
+) -> float:
+    """One batch; gives back its loss."""
+    with _autocast(settings, images.device):
+        logits = run.model(images)
+    loss = _loss(logits.float(), targets, _answers(teacher, images, settings), settings)
+    run.optimizer.zero_grad()
+    loss.backward()
+    if settings.clip_grad:
+        nn.utils.clip_grad_norm_(run.model.parameters(), settings.clip_grad)
+    run.optimizer.step()
+    if run.ema is not None:
+        run.ema.update(run.model, step=run.steps_done)
+    run.steps_done += 1
+    return loss.item()
 
 
 @torch.no_grad()
