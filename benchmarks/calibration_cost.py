@@ -103,8 +103,8 @@ def _acs(vit: PrunableViT, options: argparse.Namespace) -> dict[str, float]:
             loaded = stream(images.files, vit.spec.preprocessing)
             pixels = [image.pixels for image in loaded if isinstance(image, LoadedImage)]
             with torch.inference_mode():
-                for chunk in torch.stack(pixels).split(8):
-                    vit.model(normalise(chunk, vit.spec.preprocessing))
+                for chunk in torch.from_numpy(normalise(np.stack(pixels), vit.spec.preprocessing)).split(8):
+                    vit.model(chunk)
 
         settings = CalibrationSettings(relevance=False)
         whole, _ = _take_turns(plain, lambda: calibrate(vit, images, settings), options.rounds)

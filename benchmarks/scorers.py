@@ -18,7 +18,7 @@ import torch
 from exporter.calibration.record import load_calibration
 from exporter.data.batches import batches
 from exporter.data.images import ImageFile
-from exporter.evaluation.accuracy import accuracy
+from exporter.evaluation.accuracy import evaluate
 from exporter.evaluation.parity.reference import reference_runner
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.settings import from_flags
@@ -61,7 +61,7 @@ def main() -> None:
 def top1(pruned: PrunedViT, files: tuple[ImageFile, ...], batch: int) -> float:
     """Return the share of images that are classified correctly."""
     runner = reference_runner(pruned)
-    return accuracy(runner, batches(files, pruned.vit.spec.preprocessing, "float32", batch)).top1
+    return evaluate(runner, batches(files, pruned.vit.spec.preprocessing, "float32", batch)).top1
 
 
 if __name__ == "__main__":

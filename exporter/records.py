@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from exporter.errors import ArtefactError
 from exporter.files import written_beside
 from exporter.plain_values import build, plain
-from exporter.vocabulary import Method
+from exporter.vocabulary import CropMode, Interpolation, Method
 
 __all__ = [
     "ModelSpec",
@@ -38,11 +38,11 @@ class Preprocessing:
     """
 
     input_size: tuple[int, int, int]
-    interpolation: str
+    interpolation: Interpolation
     mean: tuple[float, ...]
     std: tuple[float, ...]
     crop_pct: float
-    crop_mode: str
+    crop_mode: CropMode
 
 
 @dataclass(frozen=True)

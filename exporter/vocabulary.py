@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from exporter.errors import RecipeError
 
-__all__ = ["InputKind", "Layout", "Method", "Precision", "Word"]
+__all__ = ["CropMode", "InputKind", "Interpolation", "Layout", "Method", "Precision", "Word"]
 
 WordT = TypeVar("WordT", bound="Word")
 
@@ -55,6 +55,29 @@ class Layout(Word):
     SHRINKING = "shrinking"
     PACKED = "packed"
     PADDED = "padded"
+
+
+class CropMode(Word):
+    """How an image is brought to the model's input size; timm's words and meaning.
+
+    Center: the shorter side is resized and the longer one cropped. Squash: both sides are resized, each by its own
+    factor. Border: the longer side is resized and the shorter one padded with the mean colour.
+    """
+
+    CENTER = "center"
+    SQUASH = "squash"
+    BORDER = "border"
+
+
+class Interpolation(Word):
+    """The filter of the resize; timm's and Pillow's names."""
+
+    NEAREST = "nearest"
+    BILINEAR = "bilinear"
+    BICUBIC = "bicubic"
+    LANCZOS = "lanczos"
+    BOX = "box"
+    HAMMING = "hamming"
 
 
 class InputKind(Word):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from exporter.calibration.draw import PlannedImage, count_rounds, plan
@@ -135,8 +136,8 @@ def _scored(
     classes: int,
     settings: CalibrationSettings,
 ) -> list[ImageScores]:
-    pixels = torch.stack([image.pixels for image in good]).to(vit.device)
-    inputs = normalise(pixels, vit.spec.preprocessing)
+    pixels = np.stack([image.pixels for image in good])
+    inputs = torch.from_numpy(normalise(pixels, vit.spec.preprocessing)).to(vit.device)
     if settings.relevance:
         return [scores_of_image(vit, inputs, classes if first.rounds else 0, settings.normalize)]
     return acs_of_images(vit, inputs)

@@ -5,7 +5,6 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-import torch
 
 from exporter.data.images import ImageFile
 from exporter.data.pixels import LoadedImage, normalise, stream
@@ -30,10 +29,10 @@ def batches(
     """
     loaded = (item for item in stream(files, preprocessing) if isinstance(item, LoadedImage))
     while group := list(islice(loaded, size)):
-        pixels = torch.stack([item.pixels for item in group])
+        pixels = np.stack([item.pixels for item in group])
         images = pixels if input_kind == "uint8" else normalise(pixels, preprocessing)
         labels = [-1 if item.file.label is None else item.file.label for item in group]
-        yield images.numpy(), np.array(labels, dtype=np.int64)
+        yield images, np.array(labels, dtype=np.int64)
 
 
 def first_images(

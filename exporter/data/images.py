@@ -9,7 +9,17 @@ from pathlib import Path
 
 from exporter.errors import ImageError
 
-__all__ = ["SUFFIXES", "ImageFile", "ImageFolder", "dataset_sha256", "draw", "list_images", "sample"]
+__all__ = [
+    "SUFFIXES",
+    "ImageFile",
+    "ImageFolder",
+    "class_names",
+    "dataset_sha256",
+    "draw",
+    "folder_sha256",
+    "list_images",
+    "sample",
+]
 
 SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jp2", ".avif"}
@@ -47,7 +57,7 @@ def list_images(
     folders, if there are as many as the model has classes. Else no image has a label.
 
     Raises:
-        ImageError: No such folder, no image in it, or a class map that does not fit.
+        ImageError: No such folder, no image in it, one that cannot be read, or a class map that does not fit.
     """
     if not folder.is_dir():
         raise ImageError(str(folder), "no such folder", "a folder of images, or of one folder a class")
@@ -57,12 +67,16 @@ def list_images(
     if class_map is not None:
         index = _read_class_map(class_map, num_classes)
     else:
-        names = sorted(
-            path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
-        )
+        names = class_names(folder)
         index = {name: place for place, name in enumerate(names)} if len(names) == num_classes else {}
     files = tuple(ImageFile(path, _label(path.relative_to(folder), index, class_map)) for path in paths)
     return ImageFolder(folder, files)
+
+
+def class_names(folder: Path) -> tuple[str, ...]:
+    """The folders right below a folder, sorted; hidden ones are none."""
+    folders = (path.name for path in folder.iterdir() if path.is_dir())
+    return tuple(sorted(name for name in folders if not name.startswith(".")))
 
 
 def sample(images: ImageFolder, count: int | None, seed: int) -> ImageFolder:
@@ -94,10 +108,29 @@ def dataset_sha256(files: Sequence[ImageFile]) -> str:
     return digest.hexdigest()
 
 
+def folder_sha256(images: ImageFolder) -> str:
+    """Hex digest over the relative paths and the bytes of all files, in the order of the paths.
+
+    Raises:
+        ImageError: A file cannot be read.
+    """
+    digest = hashlib.sha256()
+    for file in images.files:
+        try:
+            content = file.path.read_bytes()
+        except OSError as error:
+            raise ImageError(
+                str(file.path), error.strerror or str(error), "a file that can be read"
+            ) from None
+        digest.update(f"{file.path.relative_to(images.root).as_posix()} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
 def _walk(folder: Path) -> Iterator[Path]:
     """Image files below a folder; links to folders are followed, but no folder is entered twice."""
     entered = set()
-    for place, folders, names in os.walk(folder, followlinks=True):
+    for place, folders, names in os.walk(folder, onerror=_unreadable, followlinks=True):
         real = os.path.realpath(place)
         if real in entered:
             folders.clear()
@@ -107,6 +140,10 @@ def _walk(folder: Path) -> Iterator[Path]:
         for name in names:
             if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES:
                 yield Path(place, name)
+
+
+def _unreadable(error: OSError) -> None:
+    raise ImageError(str(error.filename), error.strerror or str(error), "a folder that can be read") from None
 
 
 def _label(relative: Path, index: dict[str, int], class_map: Path | None) -> int | None:

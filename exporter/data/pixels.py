@@ -2,30 +2,37 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
-from jaxtyping import Float, UInt8
 from PIL import Image
-from timm.data import create_transform
-from torch import Tensor
 
+from exporter.data.geometry import to_input_size
 from exporter.data.images import ImageFile
 from exporter.errors import ImageError
 from exporter.records import Preprocessing
 
-__all__ = ["LoadedImage", "SkippedImage", "load_image", "make_transform", "normalise", "stream", "to_rgb"]
+__all__ = [
+    "LoadedImage",
+    "SkippedImage",
+    "load_image",
+    "normalise",
+    "read_rgb",
+    "stream",
+    "to_pixels",
+    "to_rgb",
+]
+
+Array = np.ndarray[Any, Any]
 
 MAX_PIXELS = 89_478_485  # Pillow's own limit: beyond it a small file may be a bomb that unpacks to gigabytes
 MAX_ASPECT = 100  # a strip's short side is scaled up to the input size, and its long side with it
 
 logger = logging.getLogger(__name__)
-
-Transform = Callable[[Image.Image], Tensor]
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,7 @@ class LoadedImage:
     """An image file's pixels, uint8 [3, height, width], cropped to the model's input size."""
 
     file: ImageFile
-    pixels: UInt8[Tensor, "3 height width"]
+    pixels: Array
 
 
 @dataclass(frozen=True)
@@ -47,17 +54,12 @@ class SkippedImage:
 def stream(
     files: Iterable[ImageFile], preprocessing: Preprocessing, *, ahead: int = 4, workers: int = 1
 ) -> Generator[LoadedImage | SkippedImage]:
-    """Decode images in order, a few ahead of the caller in threads; skipped ones are logged as warnings.
-
-    Raises:
-        ImageError: The preprocessing is none that timm knows.
-    """
-    transform = make_transform(preprocessing)
+    """Decode images in order, a few ahead of the caller in threads; skipped ones are logged as warnings."""
     waiting: deque[Future[LoadedImage | SkippedImage]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="decode") as pool:
         try:
             for file in files:
-                waiting.append(pool.submit(load_image, file, transform))
+                waiting.append(pool.submit(load_image, file, preprocessing))
                 if len(waiting) > ahead:
                     yield _logged(waiting.popleft().result())
             while waiting:
@@ -66,40 +68,32 @@ def stream(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def load_image(file: ImageFile, transform: Transform) -> LoadedImage | SkippedImage:
-    """Decode and transform one image; whatever is wrong with it becomes a reason to skip it."""
+def load_image(file: ImageFile, preprocessing: Preprocessing) -> LoadedImage | SkippedImage:
+    """Decode one image and bring it to the input size; whatever is wrong with it becomes a reason to skip it."""
     try:
-        with Image.open(file.path) as image:
-            reason = _absurd(image.width, image.height)
-            if reason:
-                return SkippedImage(file.path, reason)
-            return LoadedImage(file, transform(to_rgb(image)))
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        return SkippedImage(file.path, _one_line(error))
-    except Exception as error:  # noqa: BLE001, RUF100  (decoders of broken files raise nearly anything)
-        return SkippedImage(file.path, f"cannot be decoded: {_one_line(error)}")
+        image = read_rgb(file.path)
+    except ImageError as error:
+        return SkippedImage(file.path, error.got)
+    return LoadedImage(file, to_pixels(to_input_size(image, preprocessing)))
 
 
-def make_transform(preprocessing: Preprocessing) -> Transform:
-    """The transform that timm tests with, up to the uint8 pixels.
+def read_rgb(path: Path) -> Image.Image:
+    """Decode an image file.
 
     Raises:
-        ImageError: The preprocessing is none that timm knows.
+        ImageError: It is no image, a broken one, or one that is far too large.
     """
     try:
-        transform: Transform = create_transform(
-            preprocessing.input_size,
-            is_training=False,
-            interpolation=preprocessing.interpolation,
-            mean=preprocessing.mean,
-            std=preprocessing.std,
-            crop_pct=preprocessing.crop_pct,
-            crop_mode=preprocessing.crop_mode,
-            normalize=False,
-        )
-    except (KeyError, ValueError, ZeroDivisionError) as error:
-        raise ImageError("preprocessing", _one_line(error), "values that timm's transform takes") from None
-    return transform
+        with Image.open(path) as image:
+            reason = _absurd(image.width, image.height)
+            if not reason:
+                image.load()
+                return to_rgb(image)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        reason = _one_line(error)
+    except Exception as error:  # noqa: BLE001, RUF100  (decoders of broken files raise nearly anything)
+        reason = f"cannot be decoded: {_one_line(error)}"
+    raise ImageError(str(path), reason, "an image that Pillow reads")
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
@@ -115,13 +109,25 @@ def to_rgb(image: Image.Image) -> Image.Image:
     return image if image.mode == "RGB" else image.convert("RGB")
 
 
-def normalise(
-    pixels: UInt8[Tensor, "*batch 3 height width"], preprocessing: Preprocessing
-) -> Float[Tensor, "*batch 3 height width"]:
-    """uint8 pixels to the model's float32 input, bit for bit as timm's ToTensor and Normalize."""
-    mean = torch.tensor(preprocessing.mean, device=pixels.device).view(-1, 1, 1)
-    std = torch.tensor(preprocessing.std, device=pixels.device).view(-1, 1, 1)
-    return pixels.to(torch.float32).div_(255).sub_(mean).div_(std)
+def to_pixels(image: Image.Image) -> Array:
+    """An RGB image as uint8 [3, height, width]."""
+    return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
+
+
+def normalise(pixels: Array, preprocessing: Preprocessing) -> Array:
+    """uint8 pixels to the model's float32 input, bit for bit as timm's ToTensor and Normalize.
+
+    Args:
+        pixels: [..., 3, height, width].
+        preprocessing: Its mean and deviation of each channel.
+    """
+    mean = np.array(preprocessing.mean, np.float32).reshape(3, 1, 1)
+    std = np.array(preprocessing.std, np.float32).reshape(3, 1, 1)
+    images = pixels.astype(np.float32)
+    images /= 255
+    images -= mean
+    images /= std
+    return images
 
 
 def _absurd(width: int, height: int) -> str:

@@ -10,18 +10,45 @@ from exporter.errors import ImageError, UserError
 from exporter.runtimes.base import Runner
 from exporter.tensor_names import IMAGES, LOGITS
 
-__all__ = ["Accuracy", "accuracy", "top_classes"]
+__all__ = ["Accuracy", "Predictions", "evaluate", "predict", "top_classes"]
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Shares from 0 to 1 of `images`; with fewer than five classes, top5 is over as many as there are."""
+    """Shares from 0 to 1 of `images`, and the counts that they come from.
+
+    With fewer than five classes, top-5 is over as many as there are.
+    """
 
     top1: float
     top5: float
     images: int
+    top1_hits: int
+    top5_hits: int
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What a runner answers, image by image, in the order of the batches.
+
+    `best` [images, up to 5] are the classes of the highest logits, best first; `labels` [images] the true ones.
+    """
+
+    best: Array
+    labels: Array
+
+    @property
+    def hits(self) -> Array:
+        """Whether each of the best classes is the true one, bool like `best`."""
+        return self.best == self.labels[:, None]
+
+    @property
+    def accuracy(self) -> Accuracy:
+        """The hits, counted."""
+        images, top1, top5 = len(self.labels), int(self.hits[:, 0].sum()), int(self.hits.sum())
+        return Accuracy(top1 / images, top5 / images, images, top1_hits=top1, top5_hits=top5)
 
 
 def top_classes(logits: Array, count: int) -> Array:
@@ -34,8 +61,13 @@ def top_classes(logits: Array, count: int) -> Array:
     return np.argsort(-logits, axis=1, kind="stable")[:, :count]
 
 
-def accuracy(runner: Runner, batches: Iterable[tuple[Array, Array]]) -> Accuracy:
-    """Run every batch once and count.
+def evaluate(runner: Runner, batches: Iterable[tuple[Array, Array]]) -> Accuracy:
+    """Run every batch once and count the hits: `predict` says what it takes, and what it refuses."""
+    return predict(runner, batches).accuracy
+
+
+def predict(runner: Runner, batches: Iterable[tuple[Array, Array]]) -> Predictions:
+    """Run every batch once and keep the best classes of each image.
 
     Args:
         runner: Takes `images`, returns `logits`.
@@ -45,18 +77,16 @@ def accuracy(runner: Runner, batches: Iterable[tuple[Array, Array]]) -> Accuracy
         ImageError: There is no image, or a label is no class of the model.
         UserError: The logits are not finite.
     """
-    hits = np.zeros(2, int)
-    images = 0
+    best, true = [], []
     with runner:
         for batch, labels in batches:
             logits = runner.run({IMAGES: batch})[LOGITS]
             _check(runner.name, logits, labels)
-            correct = top_classes(logits, 5) == labels[:, None]
-            hits += correct[:, 0].sum(), correct.sum()
-            images += len(labels)
-    if images == 0:
+            best.append(top_classes(logits, 5))
+            true.append(labels)
+    if not any(len(labels) for labels in true):
         raise ImageError(runner.name, "no labelled image", "at least one")
-    return Accuracy(top1=float(hits[0] / images), top5=float(hits[1] / images), images=images)
+    return Predictions(np.concatenate(best), np.concatenate(true))
 
 
 def _check(name: str, logits: Array, labels: Array) -> None:

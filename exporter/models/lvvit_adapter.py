@@ -14,8 +14,9 @@ from exporter.models.lvvit import PATCH_STRIDE, SKIP_LAM, STEM_STRIDE, LvBlock, 
 from exporter.models.parts import Divided
 from exporter.models.spec import preprocessing_from, spec_of
 from exporter.models.weights import weights_sha256
+from exporter.records import Preprocessing
 
-__all__ = ["LVVITS", "LvVitAdapter"]
+__all__ = ["LVVITS", "LvVitAdapter", "preprocessing_of"]
 
 LVVITS: dict[str, Callable[..., LvVit]] = {
     "lvvit_s": partial(LvVit, dim=384, depth=16, num_heads=6, crop_pct=0.9),
@@ -61,9 +62,7 @@ class LvVitAdapter(PrunableViT):
             name,
             grid=(model.grid_size[0], model.grid_size[1]),
             num_prefix_tokens=model.num_prefix_tokens,
-            preprocessing=preprocessing_from(
-                {**IMAGENET, "crop_pct": model.crop_pct, **(preprocessing or {})}, model.img_size
-            ),
+            preprocessing=preprocessing_of(model, preprocessing or {}),
             patch_head=model.aux_head if model.use_aux else None,
             default_alpha=DEFAULT_ALPHA,
         )
@@ -80,6 +79,16 @@ class LvVitAdapter(PrunableViT):
     @override
     def classify(self, normed: Tensor) -> Tensor:
         return self.model.classify(normed)
+
+
+def preprocessing_of(model: LvVit, overrides: Mapping[str, Any]) -> Preprocessing:
+    """ImageNet's preprocessing at the model's input size.
+
+    Args:
+        model: Its input size and its crop count.
+        overrides: What differs, by timm's keys.
+    """
+    return preprocessing_from({**IMAGENET, "crop_pct": model.crop_pct, **overrides}, model.img_size)
 
 
 def _parts(block: Any) -> BlockParts:

@@ -13,11 +13,13 @@ from torch import Tensor, nn
 
 from exporter import bundled
 from exporter.errors import ModelError
-from exporter.models import huggingface
+from exporter.models import huggingface, lvvit_adapter, timm_parts
+from exporter.models.lvvit import LvVit
 from exporter.models.lvvit_adapter import LVVITS
 from exporter.models.weights import read_state_dict
+from exporter.records import Preprocessing
 
-__all__ = ["UNKNOWN", "ModelRequest", "Source", "create", "source_of"]
+__all__ = ["UNKNOWN", "ModelRequest", "Source", "create", "preprocessing_of", "source_of"]
 
 UNKNOWN = "model"  # what the error is about where nobody knows a name
 
@@ -93,6 +95,20 @@ def create(source: Source, *, pretrained: bool = False, device: str = "cpu") -> 
         return _create_timm(source, pretrained=pretrained)
 
 
+def preprocessing_of(model: nn.Module, source: Source) -> Preprocessing:
+    """A network's own preprocessing at its own input size, with what the source replaces; prunable or not.
+
+    Raises:
+        ModelError: It has no patches, or a number is out of its range.
+        RecipeError: There is no such interpolation or crop mode.
+    """
+    if isinstance(model, LvVit):
+        return lvvit_adapter.preprocessing_of(model, source.preprocessing)
+    if getattr(getattr(model, "patch_embed", None), "img_size", None) is None:
+        raise ModelError(source.name, "a model without patch embedding", "a Vision Transformer")
+    return timm_parts.preprocessing_of(model, source.preprocessing)
+
+
 def _create_lvvit(source: Source, *, pretrained: bool) -> nn.Module:
     if pretrained:
         expected = "the official checkpoint, from the releases of github.com/zihangJiang/TokenLabeling"
@@ -106,7 +122,7 @@ def _create_lvvit(source: Source, *, pretrained: bool) -> nn.Module:
 def _create_timm(source: Source, *, pretrained: bool) -> nn.Module:
     try:
         return timm.create_model(source.architecture, pretrained=pretrained, **source.model_kwargs)
-    except (TypeError, AssertionError) as error:
+    except (TypeError, ValueError, AssertionError) as error:
         raise ModelError(source.name, f"{error}", "keyword arguments that timm's model takes") from None
     except (OSError, RuntimeError) as error:
         if not pretrained:

@@ -1,6 +1,7 @@
 """From a name, a checkpoint file and keyword arguments to a ViT behind its adapter."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from exporter.models.timm_eva import TimmEva
 from exporter.models.timm_vit import TimmViT
 from exporter.models.weights import class_count, load_into
 
-__all__ = ["ModelRequest", "adapt", "describe", "load"]
+__all__ = ["ModelRequest", "adapt", "describe", "load", "trainable"]
 
 # A network's class, and what takes it apart.
 ADAPTERS: dict[type[nn.Module], Callable[[Any, str, Mapping[str, Any]], PrunableViT]] = {
@@ -78,6 +79,19 @@ def adapt(model: nn.Module, name: str = "vit", preprocessing: Mapping[str, Any] 
             return adapter(model.eval().requires_grad_(False), name, preprocessing or {})
     got = f"a {type(model).__name__}, which has no adapter"
     raise ModelError(name, got, "a ViT of a known family", "or write an adapter: docs/models.md")
+
+
+@contextmanager
+def trainable(vit: PrunableViT) -> Iterator[None]:
+    """Let the parameters of an adapted ViT take gradients; behind the `with` it is frozen and in eval mode again.
+
+    Its trained weights are no longer those that its `weights_sha256` names: adapt the model anew to go on.
+    """
+    vit.model.requires_grad_(True)
+    try:
+        yield
+    finally:
+        vit.model.eval().requires_grad_(False)
 
 
 def _with_classes(source: Source, classes: int | None) -> Source:

@@ -1,5 +1,6 @@
 """A model's ModelSpec, read off its adapter: nothing in it has to be counted by hand."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from exporter.errors import ModelError
 from exporter.models.base import PrunableViT
 from exporter.models.parts import Linear
 from exporter.records import ModelSpec, Preprocessing
+from exporter.vocabulary import CropMode, Interpolation
 
 __all__ = ["preprocessing_from", "spec_of"]
 
@@ -74,26 +76,34 @@ def preprocessing_from(config: Mapping[str, Any], size: tuple[int, int]) -> Prep
         size: Height and width of the model's input in pixels.
 
     Raises:
-        ModelError: A value is none that it can have.
+        ModelError: A number is missing or out of its range.
+        RecipeError: There is no such interpolation or crop mode.
     """
     try:
-        return Preprocessing(
+        preprocessing = Preprocessing(
             input_size=(3, size[0], size[1]),
-            interpolation=str(config["interpolation"]),
+            interpolation=Interpolation.named(str(config["interpolation"])),
             mean=_of_channels(config["mean"]),
             std=_of_channels(config["std"]),
             crop_pct=float(config["crop_pct"]),
-            crop_mode=str(config["crop_mode"]),
+            crop_mode=CropMode.named(str(config["crop_mode"])),
         )
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         expected = "numbers, three for mean and for std, e.g. mean=(0.5,0.5,0.5) crop_pct=1.0"
         raise ModelError("preprocessing", str(error), expected) from None
+    if not 0 < preprocessing.crop_pct <= 1:
+        raise ModelError("preprocessing", f"crop_pct={preprocessing.crop_pct}", "a share in (0, 1]")
+    if min(preprocessing.std) <= 0:
+        raise ModelError("preprocessing", f"std={preprocessing.std}", "deviations above 0")
+    return preprocessing
 
 
 def _of_channels(values: Any) -> tuple[float, ...]:
     numbers = tuple(float(value) for value in values)
     if len(numbers) != 3:
         raise ValueError(f"{len(numbers)} numbers")
+    if not all(math.isfinite(number) for number in numbers):
+        raise ValueError(f"{numbers}")
     return numbers
 
 

@@ -60,6 +60,26 @@ def _(packed: Tensor, slots: Tensor) -> Tensor:
     return packed.new_empty((*slots.shape, packed.shape[1]))
 
 
+def _save_slots(
+    ctx: Any,
+    inputs: tuple[Tensor, Tensor],
+    output: Tensor,  # noqa: ARG001
+) -> None:
+    packed, slots = inputs
+    ctx.save_for_backward(slots)
+    ctx.total = packed.shape[0]
+
+
+def _add_back(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    (slots,) = ctx.saved_tensors
+    # A row may stand in several slots: padding repeats an image's last survivor.
+    zeros = grad.new_zeros((ctx.total, grad.shape[-1]))
+    return zeros.index_add(0, slots.flatten(), grad.flatten(0, 1)), None
+
+
+_take_rows.register_autograd(_add_back, setup_context=_save_slots)
+
+
 def _save_rows(
     ctx: Any,
     inputs: tuple[Tensor, Tensor, int],
@@ -73,7 +93,8 @@ def _save_rows(
 def _scatter_back(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
     (keep,) = ctx.saved_tensors
     zeros = grad.new_zeros(ctx.shape)
-    return zeros.scatter(1, _rows(zeros, keep, ctx.num_prefix_tokens), grad), None, None
+    # A padded row names its first patch again: what its padding sends back is added, and does not replace.
+    return zeros.scatter_add(1, _rows(zeros, keep, ctx.num_prefix_tokens), grad), None, None
 
 
 _take_tokens.register_autograd(_scatter_back, setup_context=_save_rows)

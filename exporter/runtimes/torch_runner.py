@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from exporter.errors import ModelError
 from exporter.runtimes.base import Feed, Runner, TensorInfo
+from exporter.tensor_names import IMAGES, LOGITS
 
-__all__ = ["TorchRunner"]
+__all__ = ["TorchRunner", "logits_runner"]
 
 
 class TorchRunner(Runner):
@@ -74,6 +75,37 @@ class TorchRunner(Runner):
     def _tensor(self, array: np.ndarray[Any, Any]) -> Tensor:
         # PyTorch shares the memory, and rejects arrays that are read-only or have negative strides.
         return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(self._device)
+
+
+def logits_runner(model: nn.Module, input_size: tuple[int, int, int], name: str = "PyTorch") -> TorchRunner:
+    """Any network from preprocessed images to logits, where its weights are.
+
+    Args:
+        model: In eval mode; float32.
+        input_size: Channels, height and width.
+        name: What errors and reports call it.
+
+    Raises:
+        ModelError: The network is in training mode.
+    """
+    named = _Named(model)
+    named.training = model.training
+    return TorchRunner(
+        named,
+        [TensorInfo(IMAGES, ("batch", *input_size), "float32")],
+        [TensorInfo(LOGITS, ("batch", "classes"), "float32")],
+        name=name,
+        device=str(next(model.parameters()).device),
+    )
+
+
+class _Named(nn.Module):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, feed: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {LOGITS: self.model(feed[IMAGES])}
 
 
 @contextmanager

@@ -1,12 +1,14 @@
 """Trains an image classifier from a folder of images, one folder a class."""
 
 import argparse
+import logging
 import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.logging import RichHandler
 
 from exporter.errors import UserError
 from exporter.settings import add_flags, from_flags
@@ -29,6 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_flags(parser, TrainSettings)
     given = parser.parse_args(arguments)
     console = Console(stderr=True, soft_wrap=True, highlight=False)
+    plain = RichHandler(console=console, show_time=False, show_level=False, show_path=False)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[plain])
     try:
         settings = from_flags(TrainSettings, given)
         # This takes seconds to import; `--help` and wrong flags do not wait for it.

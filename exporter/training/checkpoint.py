@@ -37,12 +37,7 @@ class RunState:
     ) -> None:
         self.model, self.optimizer, self.scheduler, self.ema = model, optimizer, scheduler, ema
         self.identity = identity
-        self.epochs_done = 0
-
-    @property
-    def result(self) -> nn.Module:
-        """The weights that count: the averaged ones where there are any."""
-        return self.model if self.ema is None else self.ema.module
+        self.epochs_done = self.steps_done = 0
 
     def save(self, path: Path) -> None:
         """Replace the checkpoint.
@@ -53,6 +48,7 @@ class RunState:
         content = {
             "identity": self.identity,
             "epochs_done": self.epochs_done,
+            "steps_done": self.steps_done,
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "ema": None if self.ema is None else self.ema.state_dict(),
@@ -80,7 +76,7 @@ class RunState:
         self.optimizer.load_state_dict(content["optimizer"])
         if self.ema is not None:
             self.ema.load_state_dict(content["ema"])
-        self.epochs_done = content["epochs_done"]
+        self.epochs_done, self.steps_done = content["epochs_done"], content["steps_done"]
         return True
 
 

@@ -1,34 +1,44 @@
-"""Image folders, one folder a class, and what happens to an image before the model sees it."""
+"""The image folders of a training run, one folder a class, and the batches of its epochs."""
 
-import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from PIL import Image
-from timm.data import create_transform
 from torch import Tensor
-from torch.utils.data import DataLoader
-from torchvision.datasets import ImageFolder
-from torchvision.transforms import Compose, InterpolationMode, RandomAffine, RandomHorizontalFlip
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, Dataset
+from typing_extensions import override
 
+from exporter.data.images import ImageFile, ImageFolder, class_names, list_images
+from exporter.data.pixels import read_rgb
 from exporter.errors import ImageError
+from exporter.records import Preprocessing
+from exporter.training.augment import augmentation
+from exporter.training.finetune import Batch, Batches
 from exporter.training.settings import TrainSettings
 
-__all__ = ["folder_sha256", "open_folders", "test_transform", "train_loader", "train_transform"]
-
-Transform = Callable[[Image.Image], Tensor]
+__all__ = ["Folders", "open_folders", "train_batches"]
 
 
-def open_folders(train: Path, held_out: Path) -> tuple[ImageFolder, ImageFolder]:
-    """Both folders, which must hold the same classes.
+@dataclass(frozen=True)
+class Folders:
+    """Images to learn from, and others of the same classes to measure on."""
+
+    class_names: tuple[str, ...]
+    train: ImageFolder
+    held_out: ImageFolder
+
+
+def open_folders(train: Path, held_out: Path) -> Folders:
+    """List both folders, which must hold images of every class.
 
     Raises:
         ImageError: A folder is missing or holds no image, or the classes are too few or differ.
     """
-    folders = _open(train), _open(held_out)
-    names, others = (folder.classes for folder in folders)
+    (names, images), (others, measured) = _open(train), _open(held_out)
     if len(names) < 2:
         raise ImageError(str(train), f"{len(names)} class", "at least 2 folders, one a class")
     if names != others:
@@ -36,70 +46,63 @@ def open_folders(train: Path, held_out: Path) -> tuple[ImageFolder, ImageFolder]
         raise ImageError(
             str(held_out), f"{len(others)} classes", f"the {len(names)} of {train}", f"first: {first!r}"
         )
-    return folders
+    return Folders(names, images, measured)
 
 
-def _open(root: Path) -> ImageFolder:
-    try:
-        return ImageFolder(str(root), loader=_load)
-    except FileNotFoundError as error:
-        raise ImageError(str(root), str(error).splitlines()[0], "one folder of images a class") from None
+def train_batches(images: ImageFolder, settings: TrainSettings, preprocessing: Preprocessing) -> Batches:
+    """The batches of an epoch as a function of it: images float32 [batch, 3, height, width], classes int64 [batch].
+
+    Their order depends on the seed and the epoch alone. The first epochs may see images of half the side.
+    """
+    return partial(_of_epoch, _Images(images.files, augmentation(settings, preprocessing)), settings)
 
 
-def _load(path: str) -> Image.Image:
-    try:
-        with Image.open(path) as image:
-            return image.convert("RGB")
-    except OSError as error:
-        raise ImageError(path, type(error).__name__, "an image that Pillow reads") from None
+class _Images(Dataset[tuple[Tensor, int]]):
+    """Augmented images and their classes."""
+
+    def __init__(self, files: tuple[ImageFile, ...], transform: Callable[[Image.Image], Tensor]) -> None:
+        self.files, self.transform = files, transform
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @override
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        file = self.files[index]
+        assert file.label is not None
+        return self.transform(read_rgb(file.path)), file.label
 
 
-def folder_sha256(folder: ImageFolder) -> str:
-    """Hex digest over the relative paths and the bytes of all images, in the order of the paths."""
-    digest = hashlib.sha256()
-    for path, _ in folder.samples:
-        content = Path(path).read_bytes()
-        digest.update(f"{Path(path).relative_to(folder.root).as_posix()} {len(content)}\n".encode())
-        digest.update(content)
-    return digest.hexdigest()
+def _open(root: Path) -> tuple[tuple[str, ...], ImageFolder]:
+    if not root.is_dir():
+        raise ImageError(str(root), "no such folder", "one folder of images a class")
+    names = class_names(root)
+    images = list_images(root, num_classes=len(names))
+    for file in images.files:
+        if file.label is None:
+            raise ImageError(
+                str(file.path), "an image outside the class folders", "one folder of images a class"
+            )
+    labels = {file.label for file in images.files}
+    for label, name in enumerate(names):
+        if label not in labels:
+            raise ImageError(str(root / name), "no image", "one folder of images a class")
+    return names, images
 
 
-def test_transform(config: dict[str, Any]) -> Compose:
-    """The transform of test images, which is timm's own for that preprocessing."""
-    return create_transform(**config, is_training=False)
-
-
-def train_transform(config: dict[str, Any], settings: TrainSettings) -> Compose:
-    """The test transform with random changes between its geometry and its normalisation."""
-    if settings.augment == "crop":
-        return create_transform(
-            **config,
-            is_training=True,
-            scale=settings.scale,
-            hflip=settings.hflip,
-            auto_augment=settings.auto_augment,
-        )
-    resize, crop, to_tensor, normalise = test_transform(config).transforms
-    affine = RandomAffine(
-        settings.rotate,
-        (settings.translate, settings.translate),
-        settings.scale,
-        settings.shear,
-        interpolation=InterpolationMode.BILINEAR,
-    )
-    return Compose([resize, crop, affine, RandomHorizontalFlip(settings.hflip), to_tensor, normalise])
-
-
-def train_loader(
-    folder: ImageFolder, settings: TrainSettings, epoch: int
-) -> DataLoader[tuple[Tensor, Tensor]]:
-    """The images of one epoch; their order depends on the seed and the epoch alone."""
+def _of_epoch(images: _Images, settings: TrainSettings, epoch: int) -> Iterable[Batch]:
     generator = torch.Generator().manual_seed(settings.seed * 100_003 + epoch)
-    return DataLoader(
-        folder,
+    loader = DataLoader(
+        images,
         batch_size=settings.batch_size,
         shuffle=True,
         generator=generator,
         num_workers=settings.workers,
         pin_memory=settings.device.startswith("cuda"),
     )
+    return map(_halved, loader) if epoch < settings.small_epochs else loader
+
+
+def _halved(batch: Batch) -> Batch:
+    images, labels = batch
+    return F.interpolate(images, scale_factor=0.5, mode="bicubic", antialias=True), labels

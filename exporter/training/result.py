@@ -3,7 +3,6 @@
 import platform
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import PIL
 import timm
@@ -11,12 +10,15 @@ import torch
 import torchvision
 from safetensors.torch import save
 from torch import nn
-from torchvision.datasets import ImageFolder
 
+from exporter.data.batches import batches
+from exporter.data.images import ImageFolder, folder_sha256
+from exporter.evaluation.accuracy import Accuracy, evaluate
 from exporter.files import sha256_of, written_beside
 from exporter.records import Preprocessing, save_json
-from exporter.training.data import folder_sha256
-from exporter.training.loop import build_model, top1
+from exporter.runtimes.torch_runner import logits_runner
+from exporter.training.data import Folders
+from exporter.training.model import build_model
 from exporter.training.settings import TrainSettings
 
 __all__ = ["TrainRecord", "versions", "write_result"]
@@ -58,9 +60,8 @@ def write_result(
     settings: TrainSettings,
     out: Path,
     *,
-    config: dict[str, Any],
-    train: ImageFolder,
-    held_out: ImageFolder,
+    preprocessing: Preprocessing,
+    folders: Folders,
     command: str,
 ) -> TrainRecord:
     """Round the weights, measure them, and write them and their record (`out` with the ending .json).
@@ -71,31 +72,36 @@ def write_result(
     dtype = torch.float16 if settings.fp16 else torch.float32
     state = {key: value.detach().cpu().to(dtype).contiguous() for key, value in trained.state_dict().items()}
     # A fresh float32 model holds exactly what was rounded, and refuses keys that a user's would refuse.
-    model = build_model(settings, len(train.classes))
+    model = build_model(settings, len(folders.class_names))
     model.load_state_dict(state)
-    model.to(settings.device)
+    model.to(settings.device).eval()
+    on_train, on_held_out = (
+        _measure(model, images, preprocessing, settings) for images in (folders.train, folders.held_out)
+    )
     with written_beside(out) as partial:
         partial.write_bytes(save(state))
     record = TrainRecord(
         command=command,
         settings=settings,
-        preprocessing=Preprocessing(
-            **{
-                key: config[key]
-                for key in ("input_size", "interpolation", "mean", "std", "crop_pct", "crop_mode")
-            }
-        ),
-        class_names=tuple(train.classes),
-        images_train=len(train),
-        images_held_out=len(held_out),
-        images_train_sha256=folder_sha256(train),
-        images_held_out_sha256=folder_sha256(held_out),
+        preprocessing=preprocessing,
+        class_names=folders.class_names,
+        images_train=on_train.images,
+        images_held_out=on_held_out.images,
+        images_train_sha256=folder_sha256(folders.train),
+        images_held_out_sha256=folder_sha256(folders.held_out),
         versions=versions(),
         epochs=settings.epochs,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
-        top1_train=top1(model, train, settings),
-        top1_held_out=top1(model, held_out, settings),
+        top1_train=on_train.top1,
+        top1_held_out=on_held_out.top1,
         weights_sha256=sha256_of(out),
     )
     save_json(record, out.with_suffix(".json"))
     return record
+
+
+def _measure(
+    model: nn.Module, images: ImageFolder, preprocessing: Preprocessing, settings: TrainSettings
+) -> Accuracy:
+    runner = logits_runner(model, preprocessing.input_size)
+    return evaluate(runner, batches(images.files, preprocessing, "float32", settings.batch_size))

@@ -6,12 +6,13 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from exporter.data.images import folder_sha256
 from exporter.errors import OutputError, RecipeError
 from exporter.files import writable_folder
 from exporter.records import to_json
-from exporter.training.checkpoint import RunState
-from exporter.training.data import folder_sha256, open_folders, test_transform, train_transform
-from exporter.training.loop import build_model, data_config, new_run, train
+from exporter.training.data import open_folders, train_batches
+from exporter.training.finetune import finetune
+from exporter.training.model import build_model, build_student, preprocessing_for
 from exporter.training.result import TrainRecord, versions, write_result
 from exporter.training.settings import TrainSettings
 
@@ -29,36 +30,25 @@ def train_folder(
     if out.suffix != ".safetensors":
         raise OutputError("--out", str(out), "a name that ends in .safetensors")
     _use_device(settings)
-    train_images, held_out_images = open_folders(images, held_out)
-    measured, _ = open_folders(images, held_out)
-    config = data_config(build_model(settings, len(train_images.classes)), settings)
-    train_images.transform = train_transform(config, settings)
-    measured.transform = held_out_images.transform = test_transform(config)
+    folders = open_folders(images, held_out)
+    classes = len(folders.class_names)
+    preprocessing = preprocessing_for(build_model(settings, classes), settings, classes)
     writable_folder(out.parent)
-
-    checkpoint = out.with_suffix(".ckpt")
-    identity = to_json({"settings": settings, "images": folder_sha256(train_images), "versions": versions()})
-    state = new_run(settings, len(train_images.classes), identity)
-    if state.restore(checkpoint):
-        console.print(f"{checkpoint}: going on after epoch {state.epochs_done}")
+    student = build_student(settings, classes)
     with _bar(console) as progress:
-        task = progress.add_task("epochs", total=settings.epochs, completed=state.epochs_done)
-
-        def show(epoch: int, loss: float, state: RunState) -> None:
-            rate = state.optimizer.param_groups[0]["lr"]
-            progress.console.print(f"epoch {epoch + 1}/{settings.epochs}  loss {loss:.4f}  lr {rate:.2e}")
-            progress.advance(task)
-
-        train(state, train_images, settings, checkpoint, show)
-    return write_result(
-        state.result,
-        settings,
-        out,
-        config=config,
-        train=measured,
-        held_out=held_out_images,
-        command=command,
-    )
+        task = progress.add_task("epochs", total=settings.epochs)
+        finetune(
+            student,
+            None,
+            train_batches(folders.train, settings, preprocessing),
+            settings,
+            checkpoint=out.with_suffix(".ckpt"),
+            identity=to_json(
+                {"settings": settings, "images": folder_sha256(folders.train), "versions": versions()}
+            ),
+            on_epoch=lambda done, _: progress.update(task, completed=done),
+        )
+    return write_result(student, settings, out, preprocessing=preprocessing, folders=folders, command=command)
 
 
 def _use_device(settings: TrainSettings) -> None:

@@ -13,7 +13,7 @@ __all__ = ["TrainSettings"]
 class TrainSettings:
     """How a model is trained; the images and the place of the result are given beside it."""
 
-    model: str = option("vit_tiny_patch16_224", "timm's name of the architecture.")
+    model: str = option("vit_tiny_patch16_224", "Name of the architecture: timm's, lvvit_s or lvvit_m.")
     model_kwargs: dict[str, Any] = option(
         {}, "What differs from the architecture, e.g. img_size=56 depth=12."
     )
@@ -26,6 +26,9 @@ class TrainSettings:
     warmup_epochs: int = option(5, "Epochs over which the learning rate rises, counted in `epochs`.")
     weight_decay: float = option(0.05, "AdamW's weight decay; biases, norms and embeddings have none.")
     clip_grad: float = option(1.0, "Largest norm of the gradient; 0 leaves it alone.")
+    distillation: float = option(
+        0.5, "Share of the loss that is the teacher's class; the label has the rest."
+    )
     smoothing: float = option(0.1, "Label smoothing, a share in [0, 1).")
     ema_decay: float = option(0.0, "Decay of the averaged weights that are then the result; 0 averages none.")
     augment: str = option(
@@ -67,6 +70,7 @@ class TrainSettings:
             ("batch_size", self.batch_size >= 1, "at least 1"),
             ("lr", self.lr > 0, "above 0"),
             ("warmup_epochs", 0 <= self.warmup_epochs < self.epochs, "below epochs"),
+            ("distillation", 0 <= self.distillation <= 1, "in [0, 1]"),
             ("smoothing", 0 <= self.smoothing < 1, "in [0, 1)"),
             ("ema_decay", 0 <= self.ema_decay < 1, "in [0, 1)"),
             ("translate", 0 <= self.translate <= 1, "in [0, 1]"),

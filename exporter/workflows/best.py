@@ -10,7 +10,7 @@ import numpy as np
 from exporter.data.batches import batches, first_images
 from exporter.data.images import ImageFolder
 from exporter.errors import RecipeError
-from exporter.evaluation.accuracy import accuracy
+from exporter.evaluation.accuracy import evaluate
 from exporter.evaluation.benchmark import Hardware, Throughput, environment, throughput
 from exporter.evaluation.benchmark.batch_sweep import resized
 from exporter.evaluation.benchmark.timing import Clock, Ratio, ratio_of
@@ -151,7 +151,7 @@ def _accuracies(
     shares = {}
     for name, pair in files.items():
         groups = batches(folder.files, preprocessing, recipe.input_kind, recipe.batch)
-        shares[name] = accuracy(_runner(name, pair.pruned, recipe), groups).top1
+        shares[name] = evaluate(_runner(name, pair.pruned, recipe), groups).top1
     return shares
 
 

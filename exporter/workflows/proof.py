@@ -8,7 +8,7 @@ import numpy as np
 from exporter.artefact import LoweredFile
 from exporter.data.batches import batches
 from exporter.data.images import ImageFolder
-from exporter.evaluation.accuracy import Accuracy, accuracy
+from exporter.evaluation.accuracy import Accuracy, evaluate
 from exporter.evaluation.benchmark import Comparison, Throughput, compare_speed, throughput
 from exporter.evaluation.benchmark.batch_sweep import resized
 from exporter.evaluation.parity import ParityReport
@@ -92,7 +92,7 @@ def _parity(reference: PrunedViT, model: LoweredFile, images: Array, recipe: Rec
 
 def _accuracy(model: LoweredFile, folder: ImageFolder, recipe: Recipe) -> Accuracy:
     preprocessing, input_kind = model.artefact.spec.preprocessing, model.artefact.input_kind
-    return accuracy(
+    return evaluate(
         _runner(model, recipe.threads), batches(folder.files, preprocessing, input_kind, recipe.batch)
     )
 

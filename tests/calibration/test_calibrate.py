@@ -40,8 +40,8 @@ def alone(vit: PrunableViT, images: ImageFolder) -> list[Any]:
     found = []
     for item in stream(images.files, vit.spec.preprocessing):
         assert isinstance(item, LoadedImage)
-        pixels = normalise(item.pixels[None], vit.spec.preprocessing)
-        found.append(scores_of_image(double, pixels, 6, "none"))
+        image = torch.from_numpy(normalise(item.pixels[None], vit.spec.preprocessing))
+        found.append(scores_of_image(double, image, 6, "none"))
     return found
 
 

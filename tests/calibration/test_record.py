@@ -16,8 +16,11 @@ from exporter.calibration.record import (
 )
 from exporter.errors import ArtefactError, CalibrationError, OutputError
 from exporter.records import ModelSpec, Preprocessing, to_json
+from exporter.vocabulary import CropMode, Interpolation
 
-PREPROCESSING = Preprocessing((3, 32, 32), "bicubic", (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), 0.9, "center")
+PREPROCESSING = Preprocessing(
+    (3, 32, 32), Interpolation.BICUBIC, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), 0.9, CropMode.CENTER
+)
 SPEC = ModelSpec("tiny", 3, 48, 3, 7, 1, (4, 4), 147_456, 9_216, 18_432, 336, PREPROCESSING)
 
 

@@ -1,12 +1,21 @@
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.data.images import ImageFile, dataset_sha256, draw, list_images, sample
+from exporter.data.images import (
+    ImageFile,
+    class_names,
+    dataset_sha256,
+    draw,
+    folder_sha256,
+    list_images,
+    sample,
+)
 from exporter.errors import ImageError
 from tests.calibration.samples import pictures
 
@@ -129,3 +138,33 @@ def test_the_hash_is_over_the_bytes_in_order(tmp_path: Path) -> None:
     gone = ImageFile(tmp_path / "gone.png", None)
     assert dataset_sha256(files) == dataset_sha256([*files, gone])
     assert dataset_sha256(files) != dataset_sha256(files[::-1])
+
+
+def test_classes_are_the_visible_folders(tmp_path: Path) -> None:
+    touch(tmp_path, "dog/1.png", ".cache/1.png", "cat/1.png", "1.png")
+    assert class_names(tmp_path) == ("cat", "dog")
+
+
+def test_a_folder_that_cannot_be_read_is_not_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    touch(tmp_path, "cat/1.png", "dog/1.png")
+    listed = os.scandir
+
+    def refuse(place: str) -> object:
+        if Path(place).name == "dog":
+            raise PermissionError(13, "Permission denied", place)
+        return listed(place)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(ImageError, match=r"dog \| got Permission denied \| need a folder that can be read"):
+        list_images(tmp_path)
+
+
+def test_the_hash_of_a_folder_is_over_paths_and_bytes(tmp_path: Path) -> None:
+    images = list_images(touch(tmp_path / "one", "cat/1.png", "dog/2.png"))
+    expected = hashlib.sha256(b"cat/1.png 9\ncat/1.pngdog/2.png 9\ndog/2.png").hexdigest()
+    assert expected == folder_sha256(images)
+    assert expected == folder_sha256(list_images(touch(tmp_path / "two", "cat/1.png", "dog/2.png")))
+    images.files[0].path.rename(images.files[0].path.with_name("3.png"))
+    with pytest.raises(ImageError, match=r"1\.png"):
+        folder_sha256(images)
+    assert expected != folder_sha256(list_images(tmp_path / "one"))

@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import save_file
 
 from exporter.errors import CheckpointError, ModelError
-from exporter.models.registry import ModelRequest, describe, load
-from tests.vits import TINY, make_model
+from exporter.models.registry import ModelRequest, describe, load, trainable
+from tests.vits import TINY, make_model, make_vit
 
 NAME = "vit_tiny_patch16_224"
 SHAPE = {key: value for key, value in TINY.items() if key != "num_classes"}
@@ -51,3 +51,14 @@ def test_preprocessing_can_be_overridden() -> None:
     request = ModelRequest(NAME, model_kwargs=SHAPE, preprocessing={"crop_pct": 1.0, "mean": (0.0, 0.0, 0.0)})
     assert describe(request).spec.preprocessing.crop_pct == 1.0
     assert describe(request).spec.preprocessing.mean == (0.0, 0.0, 0.0)
+
+
+def test_an_adapted_vit_is_trainable_for_a_while() -> None:
+    vit = make_vit()
+    assert not any(parameter.requires_grad for parameter in vit.model.parameters())
+    with pytest.raises(KeyboardInterrupt), trainable(vit):
+        assert all(parameter.requires_grad for parameter in vit.model.parameters())
+        vit.model.train()
+        raise KeyboardInterrupt
+    assert not any(parameter.requires_grad for parameter in vit.model.parameters())
+    assert not any(part.training for part in vit.model.modules())

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.library import opcheck
 
-from exporter.ops.selection import keep_top_k, take_tokens
+from exporter.ops.selection import keep_top_k, take_rows, take_tokens
 
 # Few different values, so that ties are the rule.
 ROWS = st.lists(st.integers(0, 4), min_size=1, max_size=24)
@@ -35,6 +35,24 @@ def test_gradients_reach_the_survivors_alone() -> None:
     take_tokens(tokens, torch.tensor([[1]]), 1).sum().backward()
     assert tokens.grad is not None
     assert tokens.grad[0].sum(-1).tolist() == [2.0, 0.0, 2.0, 0.0]
+
+
+def test_gradients_of_a_patch_that_is_taken_twice_are_added() -> None:
+    tokens = torch.randn(1, 4, 2, requires_grad=True)
+    taken = take_tokens(tokens, torch.tensor([[0, 2, 0]]), 1)
+    (taken * torch.tensor([1.0, 2.0, 3.0, 0.0])[:, None]).sum().backward()
+    assert tokens.grad is not None
+    assert tokens.grad[0].sum(-1).tolist() == [2.0, 4.0, 0.0, 6.0]
+
+
+def test_rows_are_taken_by_slot_and_their_gradients_are_added() -> None:
+    packed = torch.randn(3, 2, requires_grad=True)
+    slots = torch.tensor([[0, 1, 1], [2, 2, 0]])
+    taken = take_rows(packed, slots)
+    assert torch.equal(taken, packed[slots])
+    taken.sum().backward()
+    assert packed.grad is not None
+    assert packed.grad.sum(-1).tolist() == [4.0, 4.0, 4.0]
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # opcheck's own

@@ -106,14 +106,6 @@ def test_broken_checkpoint_is_refused(images: Path, tmp_path: Path) -> None:
         train_folder(images, images, out, TINY, QUIET)
 
 
-def test_loss_that_is_no_number_ends_the_run(
-    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("exporter.training.loop._epoch", lambda *_, **__: float("nan"))
-    with pytest.raises(RecipeError, match="a loss of nan"):
-        train_folder(images, images, tmp_path / "vit.safetensors", TINY, QUIET)
-
-
 def test_crop_recipe_trains(images: Path, tmp_path: Path) -> None:
     settings = TrainSettings(
         model_kwargs=SHAPE,
@@ -130,20 +122,8 @@ def test_crop_recipe_trains(images: Path, tmp_path: Path) -> None:
 
 def test_empty_folder_is_refused(tmp_path: Path, images: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ImageError, match="one folder of images a class"):
+    with pytest.raises(ImageError, match="no image"):
         train_folder(tmp_path / "empty", images, tmp_path / "vit.safetensors", TINY, QUIET)
-
-
-def test_one_class_is_refused(tmp_path: Path) -> None:
-    alone = write_images(tmp_path / "alone", classes=1)
-    with pytest.raises(ImageError, match="at least 2 folders"):
-        train_folder(alone, alone, tmp_path / "vit.safetensors", TINY, QUIET)
-
-
-def test_other_classes_held_out_are_refused(tmp_path: Path, images: Path) -> None:
-    fewer = write_images(tmp_path / "fewer", classes=2)
-    with pytest.raises(ImageError, match="class2"):
-        train_folder(images, fewer, tmp_path / "vit.safetensors", TINY, QUIET)
 
 
 def test_broken_image_is_named(tmp_path: Path) -> None:
@@ -156,7 +136,7 @@ def test_broken_image_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "kwargs", "message"),
     [
-        ("vit_of_nobody", {}, "a name that timm knows"),
+        ("vit_of_nobody", {}, "a name that timm or this project knows"),
         ("vit_tiny_patch16_224", {"wings": 2}, "wings"),
         ("resnet18", {}, "a Vision Transformer"),
     ],

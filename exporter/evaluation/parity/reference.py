@@ -70,7 +70,9 @@ class _ByName(nn.Module):
 
 
 def _prepared(pruned: PrunedViT, images: Tensor, input_kind: str) -> Tensor:
-    return normalise(images, pruned.vit.spec.preprocessing) if input_kind == "uint8" else images
+    if input_kind != "uint8":
+        return images
+    return torch.from_numpy(normalise(images.cpu().numpy(), pruned.vit.spec.preprocessing)).to(images.device)
 
 
 def _outputs(pruned: PrunedViT) -> Iterator[TensorInfo]:

@@ -1,0 +1,53 @@
+"""From an image of any size to the model's input size, with Pillow alone: bit for bit what timm tests with."""
+
+from math import floor
+
+from PIL import Image, ImageOps
+
+from exporter.records import Preprocessing
+from exporter.vocabulary import CropMode
+
+__all__ = ["to_input_size"]
+
+Size = tuple[int, int]  # height and width
+
+
+def to_input_size(image: Image.Image, preprocessing: Preprocessing) -> Image.Image:
+    """Resize an RGB image and crop its center; under "border", pad what is missing with the mean colour."""
+    _, height, width = preprocessing.input_size
+    scaled = floor(height / preprocessing.crop_pct), floor(width / preprocessing.crop_pct)
+    before = image.height, image.width
+    after = _resized(before, scaled, preprocessing.crop_mode)
+    if after != before:
+        image = image.resize(after[::-1], Image.Resampling[preprocessing.interpolation.name])
+    red, green, blue = (round(255 * value) for value in preprocessing.mean)
+    return _cropped(_padded(image, (height, width), (red, green, blue)), (height, width))
+
+
+def _resized(size: Size, target: Size, mode: CropMode) -> Size:
+    """The size that an image is resized to before it is cropped to `target` or less."""
+    if mode == CropMode.SQUASH:
+        return target
+    height, width = size
+    if mode == CropMode.CENTER and target[0] == target[1]:
+        # torchvision truncates here, where timm rounds below.
+        longer = int(target[0] * max(size) / min(size))
+        return (longer, target[1]) if height > width else (target[0], longer)
+    ratios = height / target[0], width / target[1]
+    ratio = max(ratios) if mode == CropMode.BORDER else min(ratios)
+    # A strip would be resized to nothing.
+    return max(1, round(height / ratio)), max(1, round(width / ratio))
+
+
+def _padded(image: Image.Image, size: Size, fill: tuple[int, int, int]) -> Image.Image:
+    rows, columns = max(size[0] - image.height, 0), max(size[1] - image.width, 0)
+    if not rows and not columns:
+        return image
+    border = columns // 2, rows // 2, (columns + 1) // 2, (rows + 1) // 2
+    return ImageOps.expand(image, border, fill)
+
+
+def _cropped(image: Image.Image, size: Size) -> Image.Image:
+    height, width = size
+    top, left = round((image.height - height) / 2), round((image.width - width) / 2)
+    return image.crop((left, top, left + width, top + height))

@@ -1,0 +1,177 @@
+"""The one training loop: a model learns from labels and, where there is a teacher, from the teacher's answers."""
+
+import logging
+import math
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import torch
+from timm.optim import create_optimizer_v2, param_groups_weight_decay
+from timm.scheduler import create_scheduler_v2
+from timm.utils import ModelEmaV3, random_seed
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from exporter.errors import ImageError, ModelError, RecipeError
+from exporter.training.checkpoint import RunState
+from exporter.training.settings import TrainSettings
+
+__all__ = ["Batch", "Batches", "finetune"]
+
+Batch = tuple[Tensor, Tensor]
+Batches = Callable[[int], Iterable[Batch]]
+OnEpoch = Callable[[int, float], object]
+
+logger = logging.getLogger(__name__)
+
+
+def finetune(
+    student: nn.Module,
+    teacher: nn.Module | None,
+    batches: Batches,
+    settings: TrainSettings,
+    *,
+    checkpoint: Path | None = None,
+    identity: str = "",
+    on_epoch: OnEpoch | None = None,
+) -> None:
+    """Train a model in place; it is left in eval mode, with the averaged weights where the settings average.
+
+    With a teacher the loss is (1 − a)·CE(student, label) + a·CE(student, class that the teacher gives), where a is
+    `settings.distillation` and both terms read the same logits: hard distillation as in STAR. Gradients of a
+    `PrunedViT` pass through the tokens that it keeps, none through what it decides.
+
+    Args:
+        student: From images to logits [batch, classes]; on its device already. Frozen parameters stay as they are.
+        teacher: The same for an unpruned model, in eval mode; it is not changed. None: labels alone.
+        batches: Gives an epoch, counted from 0, as images [batch, 3, height, width] and classes int64 [batch], or
+            shares of the classes, float [batch, classes].
+        settings: Epochs, learning rate, loss, seed.
+        checkpoint: Written after each epoch; where there is one of the same run, it is gone on with.
+        identity: Names the run: a checkpoint of another one is refused.
+        on_epoch: Called after each epoch with the epochs done and the mean loss, the student in eval mode.
+
+    Raises:
+        ModelError: The student is frozen, or the teacher is in training mode or shares weights with the student.
+        RecipeError: The loss is no longer a number.
+        ImageError: An epoch has no batch.
+        ArtefactError: The checkpoint is broken, or another run's.
+        OutputError: The checkpoint cannot be written.
+    """
+    _check(student, teacher)
+    run = _new_run(student, settings, identity)
+    if checkpoint is not None and run.restore(checkpoint):
+        logger.info("%s: going on after epoch %d", checkpoint, run.epochs_done)
+    for epoch in range(run.epochs_done, settings.epochs):
+        # Randomness is a function of seed and epoch: a resumed run draws what an unbroken one draws.
+        random_seed(settings.seed * 100_003 + epoch)
+        run.scheduler.step(epoch)
+        loss = _epoch(run, teacher, batches(epoch), settings)
+        if checkpoint is not None:
+            run.save(checkpoint)
+        rate = run.optimizer.param_groups[0]["lr"]
+        logger.info("epoch %d/%d  loss %.4f  lr %.2e", run.epochs_done, settings.epochs, loss, rate)
+        if on_epoch is not None:
+            on_epoch(run.epochs_done, loss)
+    student.eval()
+    if run.ema is not None:
+        student.load_state_dict(run.ema.module.state_dict())
+
+
+def _check(student: nn.Module, teacher: nn.Module | None) -> None:
+    if not any(parameter.requires_grad for parameter in student.parameters()):
+        hint = "an adapted model is trained inside `with trainable(vit)`"
+        raise ModelError(
+            "student", "a model whose parameters are all frozen", "one that can be trained", hint
+        )
+    if teacher is None:
+        return
+    if any(part.training for part in teacher.modules()):
+        raise ModelError("teacher", "a model in training mode", "eval mode", "call .eval() first")
+    own = {id(parameter) for parameter in student.parameters()}
+    if any(id(parameter) in own for parameter in teacher.parameters()):
+        raise ModelError("teacher", "weights that the student trains", "a copy of them")
+
+
+def _new_run(student: nn.Module, settings: TrainSettings, identity: str) -> RunState:
+    """Optimizer, schedule and average, before the first epoch."""
+    undecayed = {
+        f"{place}.{name}".removeprefix(".")
+        for place, module in student.named_modules()
+        for name in getattr(module, "no_weight_decay", set)()
+    }
+    groups = param_groups_weight_decay(student, settings.weight_decay, no_weight_decay_list=undecayed)
+    optimizer = create_optimizer_v2(groups, opt="adamw", lr=settings.lr)
+    scheduler, _ = create_scheduler_v2(
+        optimizer,
+        sched="cosine",
+        num_epochs=settings.epochs,
+        min_lr=settings.lr / 100,
+        warmup_lr=settings.lr / 100,
+        warmup_epochs=settings.warmup_epochs,
+    )
+    ema = ModelEmaV3(student, decay=settings.ema_decay, use_warmup=True) if settings.ema_decay else None
+    return RunState(student, optimizer, scheduler, ema, identity)
+
+
+def _epoch(
+    run: RunState, teacher: nn.Module | None, batches: Iterable[Batch], settings: TrainSettings
+) -> float:
+    """One pass over the images; gives back the mean loss."""
+    device = next(run.model.parameters()).device
+    total, seen = 0.0, 0
+    run.model.train()
+    try:
+        for images, targets in batches:
+            loss = _step(run, teacher, images.to(device), targets.to(device), settings)
+            total, seen = total + loss * len(images), seen + len(images)
+    finally:
+        run.model.eval()
+    if not seen:
+        raise ImageError("batches", "an epoch without images", "at least one batch")
+    run.epochs_done += 1
+    mean = total / seen
+    if not math.isfinite(mean):
+        got = f"a loss of {mean} in epoch {run.epochs_done}"
+        raise RecipeError("training", got, "a number", "lower --lr")
+    return mean
+
+
+def _step(
+    run: RunState, teacher: nn.Module | None, images: Tensor, targets: Tensor, settings: TrainSettings
+) -> float:
+    """One batch; gives back its loss."""
+    with _autocast(settings, images.device):
+        logits = run.model(images)
+    loss = _loss(logits.float(), targets, _answers(teacher, images, settings), settings)
+    run.optimizer.zero_grad()
+    loss.backward()
+    if settings.clip_grad:
+        nn.utils.clip_grad_norm_(run.model.parameters(), settings.clip_grad)
+    run.optimizer.step()
+    if run.ema is not None:
+        run.ema.update(run.model, step=run.steps_done)
+    run.steps_done += 1
+    return loss.item()
+
+
+@torch.no_grad()
+def _answers(teacher: nn.Module | None, images: Tensor, settings: TrainSettings) -> Tensor | None:
+    """The class int64 [batch] that the teacher gives to each image."""
+    if teacher is None:
+        return None
+    with _autocast(settings, images.device):
+        return teacher(images).argmax(dim=1)
+
+
+def _loss(logits: Tensor, targets: Tensor, answers: Tensor | None, settings: TrainSettings) -> Tensor:
+    loss = F.cross_entropy(logits, targets, label_smoothing=settings.smoothing)
+    if answers is None:
+        return loss
+    share = settings.distillation
+    return (1 - share) * loss + share * F.cross_entropy(logits, answers)
+
+
+def _autocast(settings: TrainSettings, device: torch.device) -> AbstractContextManager[object]:
+    return torch.autocast(device.type, torch.bfloat16) if settings.amp else nullcontext()

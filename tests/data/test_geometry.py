@@ -1,0 +1,80 @@
+"""The geometry is timm's, pixel by pixel, for every mode, filter, size and share that a model may have."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from timm.data import create_transform
+
+from exporter.data.geometry import to_input_size
+from exporter.data.pixels import to_pixels
+from exporter.records import Preprocessing
+from exporter.vocabulary import CropMode, Interpolation
+
+SHARES = st.one_of(st.sampled_from([1.0, 0.875, 0.9, 0.95, 0.96, 224 / 248]), st.floats(0.3, 1.0))
+SIDES = st.integers(1, 70)
+
+
+def noise(height: int, width: int, seed: int) -> Image.Image:
+    pixels = np.random.RandomState(seed).randint(0, 256, (height, width, 3))
+    return Image.fromarray(pixels.astype(np.uint8))
+
+
+def of_timm(image: Image.Image, preprocessing: Preprocessing) -> np.ndarray:
+    transform = create_transform(
+        preprocessing.input_size,
+        interpolation=preprocessing.interpolation.value,
+        mean=preprocessing.mean,
+        crop_pct=preprocessing.crop_pct,
+        crop_mode=preprocessing.crop_mode.value,
+        normalize=False,
+    )
+    pixels: np.ndarray = transform(image).numpy()
+    return pixels
+
+
+@pytest.mark.parametrize("mode", CropMode)
+@pytest.mark.parametrize("interpolation", Interpolation)
+@given(image=st.tuples(SIDES, SIDES), size=st.tuples(SIDES, SIDES), square=st.booleans(), share=SHARES)
+def test_every_pixel_is_timms(
+    mode: CropMode,
+    interpolation: Interpolation,
+    image: tuple[int, int],
+    size: tuple[int, int],
+    square: bool,
+    share: float,
+) -> None:
+    if square:
+        size = (size[0], size[0])
+    preprocessing = Preprocessing((3, *size), interpolation, (0.1, 0.5, 0.9), (0.5,) * 3, share, mode)
+    picture = noise(*image, seed=image[0])
+    try:
+        theirs = of_timm(picture, preprocessing)
+    except ValueError as error:
+        # A strip of which timm leaves nothing gets one pixel here.
+        assert "must be > 0" in str(error)
+        assert to_input_size(picture, preprocessing).size == size[::-1]
+        return
+    np.testing.assert_array_equal(to_pixels(to_input_size(picture, preprocessing)), theirs)
+
+
+@pytest.mark.parametrize("mode", CropMode)
+@pytest.mark.parametrize("size", [(333, 500), (500, 333), (224, 224), (225, 224), (1024, 97)])
+@pytest.mark.parametrize("share", [0.875, 0.9, 1.0])
+def test_photographs_at_the_usual_sizes(mode: CropMode, size: tuple[int, int], share: float) -> None:
+    photograph = noise(*size, seed=3)
+    for target in ((224, 224), (192, 256)):
+        preprocessing = Preprocessing(
+            (3, *target), Interpolation.BICUBIC, (0.485, 0.456, 0.406), (0.2,) * 3, share, mode
+        )
+        theirs = of_timm(photograph, preprocessing)
+        np.testing.assert_array_equal(to_pixels(to_input_size(photograph, preprocessing)), theirs)
+
+
+def test_a_border_has_the_mean_colour_and_the_odd_pixel_behind() -> None:
+    preprocessing = Preprocessing(
+        (3, 4, 4), Interpolation.BILINEAR, (0.0, 0.5, 1.0), (0.5,) * 3, 1.0, CropMode.BORDER
+    )
+    pixels = to_pixels(to_input_size(Image.new("RGB", (4, 1), (9, 9, 9)), preprocessing))
+    assert (pixels[:, :, 0].T == [[0, 128, 255], [9, 9, 9], [0, 128, 255], [0, 128, 255]]).all()

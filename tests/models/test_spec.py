@@ -1,0 +1,53 @@
+"""What is recorded of the preprocessing is what is done: other values are refused where they enter."""
+
+from typing import Any
+
+import pytest
+
+from exporter.errors import ModelError, RecipeError
+from exporter.models.spec import preprocessing_from
+from exporter.vocabulary import CropMode, Interpolation
+
+CONFIG = {
+    "interpolation": "bicubic",
+    "mean": (0.5, 0.4, 0.3),
+    "std": (0.5, 0.5, 0.5),
+    "crop_pct": 0.9,
+    "crop_mode": "squash",
+}
+
+
+def test_timms_keys_become_the_record() -> None:
+    preprocessing = preprocessing_from(CONFIG, (32, 48))
+    assert preprocessing.input_size == (3, 32, 48)
+    assert preprocessing.interpolation is Interpolation.BICUBIC
+    assert preprocessing.crop_mode is CropMode.SQUASH
+    assert (preprocessing.mean, preprocessing.crop_pct) == ((0.5, 0.4, 0.3), 0.9)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("crop_pct", 0, r"crop_pct=0\.0 \| need a share in \(0, 1\]"),
+        ("crop_pct", 1.5, "crop_pct=1.5"),
+        ("crop_pct", float("nan"), "crop_pct=nan"),
+        ("crop_pct", "much", "much"),
+        ("crop_pct", 10**400, "too large"),
+        ("std", (0.5, 0.0, 0.5), "deviations above 0"),
+        ("std", (0.5, 0.5, -0.5), "deviations above 0"),
+        ("std", (0.5, 0.5, float("nan")), "nan"),
+        ("mean", (float("inf"), 0, 0), "inf"),
+        ("mean", (0.5, 0.5), "2 numbers"),
+    ],
+)
+def test_a_number_out_of_its_range_is_one_line(key: str, value: Any, message: str) -> None:
+    with pytest.raises(ModelError, match=message) as error:
+        preprocessing_from({**CONFIG, key: value}, (32, 32))
+    assert error.value.subject == "preprocessing"
+
+
+@pytest.mark.parametrize(("key", "subject"), [("crop_mode", "crop mode"), ("interpolation", "interpolation")])
+def test_an_unknown_word_is_one_line(key: str, subject: str) -> None:
+    with pytest.raises(RecipeError, match="'zzz'") as error:
+        preprocessing_from({**CONFIG, key: "zzz"}, (32, 32))
+    assert error.value.subject == subject

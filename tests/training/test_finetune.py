@@ -1,0 +1,224 @@
+"""One loop trains any model: plain or pruned, from labels or from a teacher, and changes nothing else."""
+
+import copy
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from exporter.errors import ArtefactError, ImageError, ModelError, RecipeError
+from exporter.models.registry import adapt, trainable
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.training.finetune import Batch, Batches, finetune
+from exporter.training.settings import TrainSettings
+from exporter.vocabulary import Method
+from tests.vits import make_model, make_vit
+
+RATES = {1: 0.8, 2: 0.7, 4: 0.5}
+FAST = TrainSettings(epochs=4, warmup_epochs=0, lr=1e-3, batch_size=4)
+LAYOUTS = [
+    (Method.STAR, "shrinking"),
+    (Method.A_STAR, "shrinking"),
+    (Method.A_STAR, "packed"),
+    (Method.A_STAR, "padded"),
+]
+
+
+def images_and_labels() -> Batch:
+    """Eight images of noise of different strength, so that they keep different numbers of patches."""
+    generator = torch.Generator().manual_seed(5)
+    strength = torch.linspace(0.3, 3.0, 8)[:, None, None, None]
+    return torch.randn(8, 3, 32, 32, generator=generator) * strength, torch.arange(8) % 3
+
+
+def batches(epoch: int) -> list[Batch]:
+    """Two batches, in another order from epoch to epoch."""
+    images, labels = images_and_labels()
+    order = torch.randperm(8, generator=torch.Generator().manual_seed(epoch))
+    return [(images[part], labels[part]) for part in order.split(4)]
+
+
+def always(batch: Batch) -> Batches:
+    """Every epoch is this batch."""
+    return lambda _: [batch]
+
+
+def pruned_student(method: Method = Method.STAR, layout: str = "shrinking", family: str = "vit") -> PrunedViT:
+    vit = make_vit(family)
+    schedule = manual_schedule(vit.spec, RATES, ScheduleSettings("intra", method=method))
+    return PrunedViT(vit, schedule, layout=layout).eval()
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    return copy.deepcopy(model.state_dict())
+
+
+def changed(model: nn.Module, before: dict[str, Tensor]) -> set[str]:
+    return {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+
+
+def losses_of(
+    student: nn.Module, teacher: nn.Module | None = None, settings: TrainSettings = FAST
+) -> list[float]:
+    losses: list[float] = []
+    finetune(student, teacher, batches, settings, on_epoch=lambda _, loss: losses.append(loss))
+    return losses
+
+
+@pytest.mark.parametrize(("method", "layout"), LAYOUTS)
+def test_a_pruned_model_learns_through_the_tokens_that_it_keeps(method: Method, layout: str) -> None:
+    student = pruned_student(method, layout)
+    before = weights_of(student)
+    with trainable(student.vit):
+        losses = losses_of(student)
+    assert losses[-1] < 0.8 * losses[0]
+    assert changed(student, before) == set(dict(student.named_parameters()))
+    assert not any(part.training for part in student.modules())
+    assert not any(parameter.requires_grad for parameter in student.parameters())
+
+
+@pytest.mark.parametrize("family", ["vit", "lvvit"])
+@pytest.mark.parametrize(("method", "layout"), LAYOUTS)
+def test_the_gradient_of_a_batch_is_the_sum_over_its_images(method: Method, layout: str, family: str) -> None:
+    """Padding and packing send nothing back: an image alone has neither."""
+    student = pruned_student(method, layout, family)
+    size = student.vit.spec.preprocessing.input_size
+    images = (
+        torch.randn(3, *size, generator=torch.Generator().manual_seed(1))
+        * torch.tensor([0.3, 1.0, 3.0])[:, None, None, None]
+    )
+    with trainable(student.vit):
+        together = gradients(student, images)
+        alone = [gradients(student, images[index : index + 1]) for index in range(3)]
+    for name, gradient in together.items():
+        expected = torch.stack([each[name] for each in alone]).sum(0)
+        torch.testing.assert_close(gradient, expected, rtol=1e-3, atol=1e-4, msg=name)
+
+
+def gradients(student: PrunedViT, images: Tensor) -> dict[str, Tensor]:
+    student.zero_grad()
+    student(images).square().sum().backward()
+    return {name: value.grad.clone() for name, value in student.named_parameters() if value.grad is not None}
+
+
+def test_the_teacher_is_followed_and_not_changed() -> None:
+    teacher, student = make_model(seed=1), make_model()
+    before = weights_of(teacher)
+    settings = TrainSettings(epochs=12, warmup_epochs=0, lr=1e-3, distillation=1.0, weight_decay=0.0)
+    images, _ = images_and_labels()
+    asked = teacher(images).argmax(1)
+    assert not torch.equal(student(images).argmax(1), asked)
+    losses_of(student, teacher, settings)
+    assert torch.equal(student(images).argmax(1), asked)
+    assert not changed(teacher, before)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+def test_the_loss_is_the_labels_and_the_teachers_by_their_shares(share: float) -> None:
+    teacher, student = make_model(seed=1), make_model()
+    images, labels = images_and_labels()
+    with torch.no_grad():
+        logits, asked = student(images), teacher(images).argmax(1)
+    hard = nn.functional.cross_entropy(logits, asked)
+    soft = nn.functional.cross_entropy(logits, labels, label_smoothing=0.1)
+    settings = TrainSettings(epochs=1, warmup_epochs=0, distillation=share)
+    losses: list[float] = []
+    batch = always((images, labels))
+    finetune(student, teacher, batch, settings, on_epoch=lambda _, loss: losses.append(loss))
+    assert losses == pytest.approx([float((1 - share) * soft + share * hard)], rel=1e-4)
+
+
+def test_mixed_targets_are_shares_of_the_classes() -> None:
+    images, labels = images_and_labels()
+    mixed = nn.functional.one_hot(labels, 7).float()
+    by_class, by_share = make_model(), make_model()
+    for student, targets in ((by_class, labels), (by_share, mixed)):
+        finetune(student, None, always((images, targets)), TrainSettings(epochs=1, warmup_epochs=0))
+    for one, other in zip(by_class.parameters(), by_share.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_resumed_run_ends_with_the_same_weights(tmp_path: Path) -> None:
+    settings = TrainSettings(epochs=3, warmup_epochs=1, ema_decay=0.9, lr=1e-3)
+    whole, parted = make_model(drop_path_rate=0.2), make_model(drop_path_rate=0.2)
+    finetune(whole, None, batches, settings)
+
+    def stop(done: int, _: float) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    place = tmp_path / "run.ckpt"
+    with pytest.raises(KeyboardInterrupt):
+        finetune(parted, None, batches, settings, checkpoint=place, on_epoch=stop)
+    seen: list[int] = []
+    anew = make_model(seed=9, drop_path_rate=0.2)
+    finetune(anew, None, batches, settings, checkpoint=place, on_epoch=lambda done, _: seen.append(done))
+    assert seen == [3]
+    assert not changed(anew, weights_of(whole))
+    with pytest.raises(ArtefactError, match="other settings"):
+        finetune(anew, None, batches, settings, checkpoint=place, identity="another run")
+
+
+def test_averaged_weights_are_the_result() -> None:
+    plain, averaged = make_model(), make_model()
+    losses_of(plain)
+    losses_of(averaged, settings=TrainSettings(epochs=4, warmup_epochs=0, lr=1e-3, ema_decay=0.9))
+    assert changed(averaged, weights_of(plain))
+
+
+def test_embeddings_of_a_wrapped_model_do_not_decay() -> None:
+    """Positions and the class token are named by the network, wherever it stands in the student."""
+    settings = TrainSettings(epochs=1, warmup_epochs=0, lr=1e-3, weight_decay=100.0)
+    student = pruned_student()
+    with trainable(student.vit):
+        before = weights_of(student.model)
+        losses_of(student, settings=settings)
+    after = student.model.state_dict()
+    assert float((after["cls_token"] - before["cls_token"]).abs().max()) < 0.01
+    kept = after["blocks.0.mlp.fc1.weight"].norm() / before["blocks.0.mlp.fc1.weight"].norm()
+    assert float(kept) < 0.9
+
+
+def test_what_cannot_be_trained_is_one_line() -> None:
+    vit = make_vit()
+    before = weights_of(vit.model)
+    with pytest.raises(ModelError, match=r"student \| got a model whose parameters are all frozen"):
+        finetune(vit.model, None, batches, FAST)
+    assert not changed(vit.model, before)
+    student = make_model()
+    with pytest.raises(ModelError, match=r"teacher \| got a model in training mode"):
+        finetune(student, make_model(seed=1).train(), batches, FAST)
+    with pytest.raises(ModelError, match=r"teacher \| got weights that the student trains"):
+        finetune(student, student, batches, FAST)
+    with pytest.raises(ImageError, match="an epoch without images"):
+        finetune(student, None, lambda _: [], FAST)
+
+
+def test_a_loss_that_is_no_number_ends_the_run(tmp_path: Path) -> None:
+    images, labels = images_and_labels()
+    student = make_model()
+    place = tmp_path / "run.ckpt"
+    with pytest.raises(RecipeError, match="a loss of nan in epoch 1"):
+        finetune(student, None, always((images * math.nan, labels)), FAST, checkpoint=place)
+    assert not place.exists()
+    assert not any(part.training for part in student.modules())
+
+
+def test_frozen_parameters_stay_as_they_are() -> None:
+    student = make_model()
+    student.get_submodule("blocks.0").requires_grad_(False)
+    before = weights_of(student)
+    losses_of(student)
+    names = changed(student, before)
+    assert names
+    assert not {name for name in names if name.startswith("blocks.0")}
+
+
+def test_a_trained_vit_is_adapted_anew() -> None:
+    vit = make_vit()
+    with trainable(vit):
+        losses_of(vit.model)
+    assert adapt(vit.model).weights_sha256 != vit.weights_sha256
