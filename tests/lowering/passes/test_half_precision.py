@@ -11,20 +11,11 @@ import torch
 from exporter.evaluation.parity.check_model import check
 from exporter.lowering.pipeline import lower
 from exporter.targets import ONNXRUNTIME_FP16, OPENVINO, TENSORRT_FP16, Target
+from tests.lowering.graphs import BF16, FLOATS, FP16, FP32, kinds_of
 from tests.lowering.models import RATES, lowered, pruned_of, star
 from tests.vits import make_vit, random_images
 
-FP32, FP16, BF16 = (getattr(onnx.TensorProto, name) for name in ("FLOAT", "FLOAT16", "BFLOAT16"))
-FLOATS = {FP32, FP16, BF16}
 BOTH = pytest.mark.parametrize("target", [ONNXRUNTIME_FP16, TENSORRT_FP16], ids=["fused", "primitive"])
-
-
-def kinds_of(model: onnx.ModelProto) -> dict[str, int]:
-    """The element type of every tensor."""
-    graph = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
-    values = (*graph.value_info, *graph.input, *graph.output)
-    kinds = {value.name: value.type.tensor_type.elem_type for value in values}
-    return kinds | {tensor.name: tensor.data_type for tensor in graph.initializer}
 
 
 @BOTH
