@@ -80,7 +80,7 @@ class Builder:
         name = self._free(name or operator.lower())
         inputs = [self._tensor(each, f"{name}/{place}") for place, each in enumerate(operands)]
         results = [
-            gs.Variable(out or name, dtype=_dtype(operator, place, inputs, attributes), shape=shape)
+            gs.Variable(out or name, _dtype(operator, place, inputs, attributes), shape and list(shape))
             for place, out in enumerate(outs)
         ]
         node = gs.Node(operator, name, attributes, inputs, results, domain=domain or None)

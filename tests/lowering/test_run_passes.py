@@ -120,9 +120,3 @@ def test_what_nobody_reads_goes_unless_it_is_wanted() -> None:
         graph.nodes.append(gs.Node("Abs", "unread", inputs=graph.inputs, outputs=[gs.Variable("u")]))
         run_passes(graph, artefact(), ["select_early"], clean=clean)
         assert len(graph.nodes) == left
-
-
-def test_a_pass_is_called_what_its_file_is_called() -> None:
-    for name, each in PASSES.items():
-        file = each.run.__module__.rsplit(".", maxsplit=1)[1]
-        assert file == ("half_precision" if name in ("to_fp16", "to_bf16") else name)

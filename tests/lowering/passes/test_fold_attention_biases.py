@@ -6,6 +6,8 @@ import pytest
 
 from exporter.lowering.passes.fold_attention_biases import fold_attention_biases
 from tests.lowering.graphs import applied, graph_of, noise, operators, run
+from tests.lowering.models import lowered, star
+from tests.lowering.targets import without
 
 TOKENS = "float[b, 5, 6]"
 WEIGHTS = {**{f"w{part}": noise(6, 6) for part in "qkvo"}, **{f"b{part}": noise(6) for part in "qkvo"}}
@@ -44,3 +46,9 @@ def test_the_query_keeps_its_bias() -> None:
     applied(fold_attention_biases, graph)
     (node,) = (each for each in graph.nodes if each.op == "Attention")
     assert [each.inputs[0].op for each in node.inputs] == ["Add", "MatMul", "MatMul"]
+
+
+def test_only_the_query_keeps_a_bias_of_its_own() -> None:
+    graph = gs.import_onnx(lowered(star(), without("linear_as_gemm")))
+    for node in (node for node in graph.nodes if node.op == "Attention"):
+        assert [tensor.inputs[0].op for tensor in node.inputs[1:]] == ["MatMul", "MatMul"]

@@ -6,6 +6,8 @@ import pytest
 
 from exporter.lowering.passes.linear_as_gemm import linear_as_gemm
 from tests.lowering.graphs import applied, graph_of, noise, operators, run
+from tests.lowering.models import lowered, star
+from tests.lowering.targets import operators_of
 
 WEIGHTS = {"w1": noise(4, 6), "b1": noise(6), "w2": noise(6, 2), "b2": noise(2)}
 FIRST, LAST = "p = MatMul(x, w1) h = Add(p, b1)", "q = MatMul(g, w2) y = Add(q, b2)"
@@ -62,3 +64,13 @@ def test_tokens_that_are_not_counted_are_left_alone() -> None:
     each = graph("g = Gelu(h)", "float[n, t, 2] y", tokens="t")
     assert applied(linear_as_gemm, each) == 0
     assert operators(each)["MatMul"] == 2
+
+
+def test_linear_layers_take_a_matrix_and_an_mlp_stays_one() -> None:
+    depth = star().vit.spec.depth
+    gemm, plain = operators_of(), operators_of("linear_as_gemm")
+    assert gemm["Gemm"] - plain["Gemm"] == 4 * depth  # query, projection, and two of the MLP
+    assert gemm["Reshape"] - plain["Reshape"] == 3 * 2 * depth
+    graph = gs.import_onnx(lowered(star()))
+    for node in (node for node in graph.nodes if node.op == "Gelu"):
+        assert [node.inputs[0].inputs[0].op, node.outputs[0].outputs[0].op] == ["Gemm", "Gemm"]

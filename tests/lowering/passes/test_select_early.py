@@ -1,6 +1,7 @@
 """Survivors taken early: before the sums and products of their rows, and never after what reads all rows."""
 
 import numpy as np
+import onnx
 import onnx_graphsurgeon as gs
 import pytest
 
@@ -8,6 +9,8 @@ from exporter.lowering.markers import TAKE_TOKENS
 from exporter.lowering.passes.expand_selection import expand_selection
 from exporter.lowering.passes.select_early import select_early
 from tests.lowering.graphs import applied, graph_of, noise, run
+from tests.lowering.models import lowered, star
+from tests.lowering.targets import without
 
 WEIGHTS = {"w": noise(6, 6), "b": noise(6), "s": noise(6), "half": np.array(0.5, np.float32)}
 TAKING = "t = star.TakeTokens <num_prefix_tokens = 1> (y, keep)"
@@ -58,3 +61,25 @@ def test_what_cannot_move_stays(body: str, reads: str, outputs: str) -> None:
     graph = block(body, reads, outputs)
     assert applied(select_early, graph) == 0
     assert [node.op for node in graph.nodes if node.domain] == [TAKE_TOKENS]
+
+
+def test_survivors_are_taken_before_their_queries_meet_the_keys() -> None:
+    spec, keep = star().vit.spec, star().schedule.keep
+    graph = gs.import_onnx(onnx.shape_inference.infer_shapes(lowered(star()), data_prop=True))
+    tensors = graph.tensors()
+    for layer in (1, 2, 4):
+        query, key, _ = tensors[f"context_{layer:02d}"].inputs[0].inputs
+        before = (spec.num_patches, *keep)[layer - 1]
+        assert query.shape == ["batch", spec.num_prefix_tokens + keep[layer - 1], spec.dim]
+        assert key.shape == ["batch", spec.num_prefix_tokens + before, spec.dim]
+        assert query.inputs[0].op == "GatherND"
+        rows = tensors[f"keep_{layer:02d}/rows"]
+        assert [reader.op for reader in rows.outputs] == ["GatherND"] * 2
+
+
+def test_without_a_class_row_survivors_are_taken_before_their_projection() -> None:
+    graph = gs.import_onnx(lowered(star(scorer="inter"), without("linear_as_gemm")))
+    query = graph.tensors()["context_01"].inputs[0].inputs[0]
+    product = query.inputs[0].inputs[0]
+    assert [query.inputs[0].op, product.inputs[0].op] == ["Add", "MatMul"]
+    assert product.inputs[0].inputs[0].inputs[0].op == "GatherND"

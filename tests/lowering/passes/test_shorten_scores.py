@@ -1,11 +1,18 @@
 """Fused scores in fewer nodes: the same order of patches."""
 
+from dataclasses import replace
+
 import numpy as np
 import onnx_graphsurgeon as gs
 import pytest
 
+from exporter.evaluation.parity.check_model import check
 from exporter.lowering.passes.shorten_scores import shorten_scores
+from exporter.pruning.pruned_vit import PrunedViT
 from tests.lowering.graphs import applied, graph_of, noise, operators, run
+from tests.lowering.models import RATES, lowered, star
+from tests.lowering.targets import operators_of
+from tests.vits import random_images
 
 PATCHES, KEPT = 12, 6
 ALPHA = np.array(0.3, np.float32)
@@ -69,3 +76,27 @@ def test_other_scores_are_left_alone(table: np.ndarray, alpha: np.ndarray) -> No
 def test_a_score_that_is_no_sum_is_left_alone() -> None:
     graph = graph_of("(float[b, 12] s) => (int64[b, 6] keep) { keep = star.KeepTopK <k = 6> (s) }")
     assert applied(shorten_scores, graph) == 0
+
+
+def test_scores_are_products_without_a_further_axis() -> None:
+    layers = len(RATES)
+    saved = operators_of("shorten_scores", "rank_prefix")
+    saved.subtract(operators_of("rank_prefix"))
+    assert {name: count for name, count in saved.items() if count} == {
+        "Log": layers,
+        "Add": layers,  # the product takes the place of the weight's
+        "GatherND": layers - 1,
+        "Gather": 1 - layers,
+        "Unsqueeze": layers - 1,
+        "Expand": 1,  # and the shape that it repeats to
+        "Concat": 1,
+    }
+
+
+def test_scores_that_a_product_would_lose_stay_logarithms() -> None:
+    far = np.geomspace(1e-30, 1.0, star().vit.spec.num_patches)
+    inter = np.tile(far, (star().vit.spec.depth, 1))
+    pruned = PrunedViT(star().vit, replace(star().schedule, alpha=0.15), inter).eval()
+    assert operators_of(pruned=pruned)["Log"] == len(RATES)
+    images = random_images(pruned.vit, 16).numpy()
+    assert check(pruned, lowered(pruned), images).passed

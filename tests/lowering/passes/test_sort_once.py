@@ -6,6 +6,8 @@ import pytest
 
 from exporter.lowering.passes.sort_once import sort_once
 from tests.lowering.graphs import applied, artefact, graph_of, noise, run
+from tests.lowering.models import RATES, lowered, star
+from tests.lowering.targets import operators_of
 
 K = np.array([3])
 
@@ -43,3 +45,11 @@ def test_ranked_tokens_are_not_sorted_by_position() -> None:
 def test_scores_that_are_read_are_sorted() -> None:
     graph = chosen("keep_01", "scores = Identity(best)", ", float[b, 3] scores")
     assert applied(sort_once, graph, artefact(1)) == 0
+
+
+def test_one_top_k_is_enough_behind_one_prefix_token() -> None:
+    assert operators_of()["TopK"] == len(RATES)
+    nodes = [node for node in lowered(star("registers")).graph.node if node.op_type == "TopK"]
+    attributes = [{a.name: a.i for a in node.attribute} for node in nodes]
+    assert [each["sorted"] for each in attributes] == [0, 1] * len(RATES)
+    assert [each["largest"] for each in attributes] == [1, 0] * len(RATES)
