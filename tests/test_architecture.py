@@ -36,7 +36,18 @@ RANK = {name: rank for rank, row in enumerate(ORDER) for name in row}
 
 # The same inside the rooms that have rooms of their own.
 INNER_ORDER = {
-    "lowering": (("markers", "metadata"), ("passes",)),
+    "lowering": (
+        ("markers", "metadata"),
+        ("builder",),
+        ("graph",),
+        ("scoring",),
+        ("passes",),
+        ("pass_table",),
+        ("run_passes", "quantize", "ranked_tokens", "retention", "to_onnx", "verify"),
+        ("pipeline",),
+        ("variants",),
+        ("variant_files",),
+    ),
     "runtimes": (("base",), ("tensorrt",)),
     "evaluation": (("survivors", "accuracy"), ("benchmark",), ("parity",), ("report",)),
 }

@@ -1,7 +1,6 @@
 """The whole lowering on one page: export, the target's passes in order, metadata, verification."""
 
 import copy
-import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,56 +13,16 @@ from exporter.artefact import Artefact
 from exporter.errors import ModelError
 from exporter.files import written_beside
 from exporter.lowering.metadata import stamp
-from exporter.lowering.passes.base import Pass
-from exporter.lowering.passes.expand_attention import expand_attention
-from exporter.lowering.passes.expand_selection import expand_selection
-from exporter.lowering.passes.flat_gathers import flat_gathers
-from exporter.lowering.passes.fold_attention_biases import fold_attention_biases
-from exporter.lowering.passes.fuse_attention import fuse_attention
-from exporter.lowering.passes.half_precision import to_bf16, to_fp16
-from exporter.lowering.passes.linear_as_gemm import linear_as_gemm
-from exporter.lowering.passes.name_decisions import name_decisions
-from exporter.lowering.passes.opset_17 import opset_17
-from exporter.lowering.passes.patches_as_linear import patches_as_linear
-from exporter.lowering.passes.rank_prefix import rank_prefix
-from exporter.lowering.passes.select_early import select_early
-from exporter.lowering.passes.shorten_scores import shorten_scores
-from exporter.lowering.passes.sort_once import sort_once
-from exporter.lowering.passes.split_gemm import split_gemm
-from exporter.lowering.passes.spread_masks import spread_masks
-from exporter.lowering.passes.uint8_input import uint8_input
 from exporter.lowering.quantize import quantized
 from exporter.lowering.retention import with_retention
+from exporter.lowering.run_passes import check_passes, run_passes
 from exporter.lowering.to_onnx import to_onnx
 from exporter.lowering.verify import verify
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import Target
 from exporter.vocabulary import InputKind, Method
 
-__all__ = ["PASSES", "lower", "lower_each", "save_onnx"]
-
-logger = logging.getLogger(__name__)
-
-PASSES: dict[str, Pass] = {
-    "name_decisions": name_decisions,
-    "fuse_attention": fuse_attention,
-    "fold_attention_biases": fold_attention_biases,
-    "shorten_scores": shorten_scores,
-    "rank_prefix": rank_prefix,
-    "select_early": select_early,
-    "expand_attention": expand_attention,
-    "expand_selection": expand_selection,
-    "sort_once": sort_once,
-    "flat_gathers": flat_gathers,
-    "linear_as_gemm": linear_as_gemm,
-    "spread_masks": spread_masks,
-    "split_gemm": split_gemm,
-    "patches_as_linear": patches_as_linear,
-    "to_fp16": to_fp16,
-    "to_bf16": to_bf16,
-    "uint8_input": uint8_input,
-    "opset_17": opset_17,
-}
+__all__ = ["lower", "lower_each", "save_onnx"]
 
 # What protobuf can hold in one message, less room for the graph: a few MB at most.
 LARGEST_WEIGHTS_BYTES = 2**31 - 2**24
@@ -123,10 +82,7 @@ def _for_target(
     target = artefact.target
     graph = gs.import_onnx(exported)
     names = (*target.passes, "uint8_input") if artefact.input_kind == InputKind.UINT8 else target.passes
-    for name in names:
-        changed = PASSES[name](graph, artefact)
-        graph.cleanup().toposort()
-        logger.debug("%s: %d places", name, changed)
+    run_passes(graph, artefact, names)
     graph.name = artefact.spec.name
     model = with_retention(gs.export_onnx(graph), target.opset)
     if target.quantization:
@@ -139,9 +95,8 @@ def _for_target(
 def _passed_again(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
     """Nothing is cleaned up here: the count of a last layer is read by the variants alone, and would go."""
     graph = gs.import_onnx(model)
-    for name in artefact.target.passes_after:
-        logger.debug("%s: %d places", name, PASSES[name](graph, artefact))
-    return gs.export_onnx(graph.toposort())
+    run_passes(graph, artefact, artefact.target.passes_after, clean=False)
+    return gs.export_onnx(graph)
 
 
 def _artefact(pruned: PrunedViT, target: Target, input_kind: str) -> Artefact:
@@ -157,6 +112,7 @@ def _artefact(pruned: PrunedViT, target: Target, input_kind: str) -> Artefact:
     if artefact.prunes and pruned.schedule.method == Method.A_STAR_BATCH:
         got = str(pruned.schedule.method)
         raise ModelError("method", got, "star or a-star", "its counts depend on who shares a batch")
+    check_passes(target)
     target.check_method(pruned.schedule.method)
     if pruned.schedule.adaptive:
         target.layout(pruned.layout)

@@ -11,8 +11,9 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
+from exporter.lowering.builder import Builder
 from exporter.lowering.passes.expand_selection import behind_prefix, prefix_rows
-from exporter.tensor_names import keep_name, ranked_name
+from exporter.tensor_names import keep_name, ranked_name, rows_of
 
 __all__ = ["patches_for_tokens", "patches_from_tokens"]
 
@@ -23,29 +24,32 @@ def patches_from_tokens(graph: gs.Graph, artefact: Artefact) -> None:
     Where the patches of an image stand is followed from layer to layer, so that it is known how many of those that
     reached a layer stand before each survivor.
     """
-    prefix = artefact.spec.num_prefix_tokens
+    prefix, op = artefact.spec.num_prefix_tokens, Builder(graph, prefix="patches")
     before: gs.Variable | None = None
     for layer, ranked in _ranked(graph, artefact):
         count = artefact.schedule.keep[layer - 1]
-        where = ranked if before is None else _op(graph, "GatherElements", before, ranked, axis=1)
-        rank = _op(graph, "TopK", where, [prefix + count], axis=1, largest=0)
+        where = ranked if before is None else op.GatherElements(before, ranked, axis=1)
+        outs = keep_name(layer) + "/ascending", keep_name(layer) + "/unread"
+        rank, _ = op.several("TopK", where, [prefix + count], outs=outs, axis=1, largest=0)
         if before is not None:
-            rank = _smaller(graph, before, rank)
-        keep = _op(graph, "Sub", _op(graph, "Slice", rank, [prefix], [prefix + count], [1]), prefix)
-        keep.name, keep.dtype, keep.shape = keep_name(layer), np.int64, ["batch", count]
+            rank = _smaller(op, before, rank)
+        patches = op.Slice(rank, [prefix], [prefix + count], [1])
+        op.Sub(patches, prefix, out=keep_name(layer), shape=["batch", count])
         before = where
     graph.toposort()
 
 
 def patches_for_tokens(graph: gs.Graph, artefact: Artefact) -> None:
     """Add `keep_NN`, which no node gives, and let all that read the layer's own choice read the tokens it means."""
+    prefix = artefact.spec.num_prefix_tokens
     prefixes: gs.Variable | None = None
     for layer, ranked in _ranked(graph, artefact):
         readers = list(ranked.outputs)
         keep = gs.Variable(keep_name(layer), np.int64, ["batch", artefact.schedule.keep[layer - 1]])
         if prefixes is None:
-            prefixes = prefix_rows(graph, readers[0], keep, artefact.spec.num_prefix_tokens)
-        tokens = behind_prefix(graph, readers[0], keep, prefixes, artefact.spec.num_prefix_tokens)
+            prefixes = prefix_rows(Builder(graph, readers[0], prefix="prefix"), keep, prefix)
+        op = Builder(graph, readers[0], prefix=rows_of(keep.name))
+        tokens = behind_prefix(op, keep, prefixes, prefix)
         for reader in readers:
             reader.inputs = [tokens if each is ranked else each for each in reader.inputs]
     graph.toposort()
@@ -59,14 +63,7 @@ def _ranked(graph: gs.Graph, artefact: Artefact) -> Iterator[tuple[int, gs.Varia
         yield from ((layer, tensors[ranked_name(layer)]) for layer in layers)
 
 
-def _smaller(graph: gs.Graph, numbers: gs.Variable, bounds: gs.Variable) -> gs.Variable:
+def _smaller(op: Builder, numbers: gs.Variable, bounds: gs.Variable) -> gs.Variable:
     """How many of `numbers` [batch, n] are smaller than each of `bounds` [batch, k]."""
-    smaller = _op(graph, "Less", _op(graph, "Unsqueeze", numbers, [1]), _op(graph, "Unsqueeze", bounds, [2]))
-    counted = _op(graph, "Cast", smaller, to=onnx.TensorProto.INT64)
-    return _op(graph, "ReduceSum", counted, [2], keepdims=0)
-
-
-def _op(graph: gs.Graph, op: str, *inputs: gs.Variable | list[int] | int, **attrs: int) -> gs.Variable:
-    """The first output of one more node."""
-    names = [f"patches/{op}"] + ["patches/unread"] * (op == "TopK")
-    return graph.layer(op=op, inputs=inputs, outputs=names, attrs=attrs)[0]
+    smaller = op.Less(op.Unsqueeze(numbers, [1]), op.Unsqueeze(bounds, [2]))
+    return op.ReduceSum(op.Cast(smaller, to=onnx.TensorProto.INT64), [2], keepdims=0)

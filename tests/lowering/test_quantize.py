@@ -10,8 +10,8 @@ import torch
 from exporter.errors import ModelError
 from exporter.runtimes.choice import on_this_cpu, runner_for, why_not
 from exporter.targets import ONNXRUNTIME_INT8, OPENVINO_INT8, TENSORRT_INT8, Target
+from tests.lowering.graphs import FLOATS, FP16, FP32, kinds_of
 from tests.lowering.models import lowered, star
-from tests.lowering.test_half_precision import FLOATS, FP16, FP32, kinds_of
 from tests.vits import random_images
 
 pytestmark = pytest.mark.ort

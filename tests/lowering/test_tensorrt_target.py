@@ -4,17 +4,13 @@ from collections.abc import Callable
 
 import numpy as np
 import onnx
-import onnx_graphsurgeon as gs
 import pytest
 import torch
 
-from exporter.artefact import Artefact
 from exporter.errors import ModelError
 from exporter.evaluation.parity.check_model import check
-from exporter.lowering.passes.opset_17 import opset_17
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
-from exporter.targets import ONNXRUNTIME, TENSORRT, TENSORRT_8, TENSORRT_FP16, TENSORRT_INT8, Target
+from exporter.targets import TENSORRT, TENSORRT_8, TENSORRT_FP16, TENSORRT_INT8, Target
 from exporter.tensor_names import context_name
 from tests.lowering.models import FAMILIES, a_star, lowered, run, star
 from tests.pruning.test_adaptive import varied_images
@@ -44,21 +40,6 @@ def test_the_form_for_tensorrt_8(family: str) -> None:
     assert [(each.domain, each.version) for each in model.opset_import] == [("", 17)]
     report = check(pruned, model, random_images(pruned.vit, 16).numpy())
     assert report.passed, report.checks
-
-
-@pytest.mark.parametrize("approximate", ["none", "tanh"])
-def test_gelu_of_opset_17(approximate: str) -> None:
-    x, y = (gs.Variable(name, np.float32, [64]) for name in "xy")
-    node = gs.Node("Gelu", "gelu", {"approximate": approximate}, [x], [y])
-    graph = gs.Graph([node], [x], [y], opset=20)
-    assert opset_17(graph, Artefact(star().vit.spec, star().schedule, ONNXRUNTIME)) == 1
-    model = gs.export_onnx(graph.toposort())
-    model.ir_version = 8
-    onnx.checker.check_model(model)
-    values = np.linspace(-6, 6, 64, dtype=np.float32)
-    expected = torch.nn.functional.gelu(torch.from_numpy(values), approximate=approximate).numpy()
-    with OnnxRuntimeRunner(model.SerializeToString(), name="gelu") as runner:
-        np.testing.assert_allclose(runner.run({"x": values})["y"], expected, atol=1e-6)
 
 
 def test_a_star_is_not_for_tensorrt_8() -> None:

@@ -4,16 +4,22 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
+from exporter.lowering.builder import Builder
+from exporter.lowering.graph import markers, replace
 from exporter.lowering.markers import ATTENTION, CLASS_ROW
-from exporter.lowering.passes.base import markers, replace
 
 __all__ = ["expand_attention"]
 
+TURNED = [0, 1, 3, 2]
+
 
 def expand_attention(graph: gs.Graph, artefact: Artefact) -> int:
-    """Both markers, on tensors of shape [batch, heads, tokens, head_dim]."""
+    """Both markers, on tensors of shape [batch, heads, tokens, head_dim].
+
+    The audit of a TensorRT engine finds a block's attention by the names of the nodes.
+    """
     del artefact
-    attentions, rows = list(markers(graph, ATTENTION)), list(markers(graph, CLASS_ROW))
+    attentions, rows = markers(graph, ATTENTION), markers(graph, CLASS_ROW)
     for node in attentions:
         _expand_attention(graph, node)
     for node in rows:
@@ -24,49 +30,20 @@ def expand_attention(graph: gs.Graph, artefact: Artefact) -> int:
 def _expand_attention(graph: gs.Graph, node: gs.Node) -> None:
     """softmax(query · scale · keyᵀ) · value, over the keys that the mask leaves, where there is one."""
     query, key, value, *mask = node.inputs
-    name = node.outputs[0].name
-    scaled, turned, logits, weights = _variables(name, "scaled", "key_t", "logits", "weights")
-    new = [
-        gs.Node("Mul", f"{name}/scale_query", inputs=[query, _scale(node)], outputs=[scaled]),
-        gs.Node("Transpose", f"{name}/turn_key", {"perm": [0, 1, 3, 2]}, [key], [turned]),
-        gs.Node("MatMul", f"{name}/query_key", inputs=[scaled, turned], outputs=[logits]),
-    ]
+    op = Builder(graph, node, prefix=node.outputs[0].name)
+    scaled = op.Mul(query, float(node.attrs["scale"]), name="scale_query")
+    logits = op.MatMul(scaled, op.Transpose(key, perm=TURNED, name="turn_key"), name="query_key")
     if mask:
-        (masked,) = _variables(name, "masked")
-        nothing = gs.Constant(f"{name}/nothing", np.array(-np.inf, dtype=np.float32))
-        new.append(gs.Node("Where", f"{name}/mask", inputs=[*mask, logits, nothing], outputs=[masked]))
-        logits = masked
-    new += [
-        gs.Node("Softmax", f"{name}/softmax", {"axis": -1}, [logits], [weights]),
-        gs.Node("MatMul", f"{name}/weigh_value", inputs=[weights, value]),
-    ]
-    replace(graph, node, new)
+        logits = op.Where(*mask, logits, -np.inf, name="mask")
+    weights = op.Softmax(logits, axis=-1, name="softmax")
+    replace(graph, node, op.MatMul(weights, value, name="weigh_value"))
 
 
 def _expand_class_row(graph: gs.Graph, node: gs.Node) -> None:
     """The row scale · q_class · keyᵀ, the class token being the first."""
     query, key = node.inputs
-    name = node.outputs[0].name
-    first, scaled, turned, row = _variables(name, "class_query", "scaled", "key_t", "row")
-    start, end, axis = (
-        gs.Constant(f"{name}/{part}", np.array([n])) for part, n in zip("ioa", (0, 1, 2), strict=True)
-    )
-    replace(
-        graph,
-        node,
-        [
-            gs.Node("Slice", f"{name}/take_class", inputs=[query, start, end, axis], outputs=[first]),
-            gs.Node("Mul", f"{name}/scale_query", inputs=[first, _scale(node)], outputs=[scaled]),
-            gs.Node("Transpose", f"{name}/turn_key", {"perm": [0, 1, 3, 2]}, [key], [turned]),
-            gs.Node("MatMul", f"{name}/query_key", inputs=[scaled, turned], outputs=[row]),
-            gs.Node("Squeeze", f"{name}/flatten", inputs=[row, axis]),
-        ],
-    )
-
-
-def _variables(name: str, *parts: str) -> list[gs.Variable]:
-    return [gs.Variable(f"{name}/{part}", dtype=np.float32) for part in parts]
-
-
-def _scale(node: gs.Node) -> gs.Constant:
-    return gs.Constant(f"{node.outputs[0].name}/scale", np.array(node.attrs["scale"], dtype=np.float32))
+    op = Builder(graph, node, prefix=node.outputs[0].name)
+    first = op.Slice(query, [0], [1], [2], name="take_class")
+    scaled = op.Mul(first, float(node.attrs["scale"]), name="scale_query")
+    row = op.MatMul(scaled, op.Transpose(key, perm=TURNED, name="turn_key"), name="query_key")
+    replace(graph, node, op.Squeeze(row, [2], name="flatten"))

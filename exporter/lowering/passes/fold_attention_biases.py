@@ -4,7 +4,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
-from exporter.lowering.passes.base import as_linear
+from exporter.lowering.graph import as_linear, nodes_of
 
 __all__ = ["fold_attention_biases"]
 
@@ -19,13 +19,11 @@ def fold_attention_biases(graph: gs.Graph, artefact: Artefact) -> int:
     3. Where the projection is not behind the attention at once (a norm between them), the values keep their bias.
     """
     del artefact
-    return sum(
-        _drop_key_bias(node) + _move_value_bias(node) for node in graph.nodes if node.op == "Attention"
-    )
+    return sum(_drop_key_bias(node) + _move_value_bias(node) for node in nodes_of(graph, "Attention"))
 
 
-def _drop_key_bias(attention: gs.Node) -> int:
-    key = attention.inputs[1]
+def _drop_key_bias(node: gs.Node) -> int:
+    key = node.inputs[1]
     linear = as_linear(key)
     if linear is None or linear.bias is None:
         return 0
@@ -35,8 +33,8 @@ def _drop_key_bias(attention: gs.Node) -> int:
     return 1
 
 
-def _move_value_bias(attention: gs.Node) -> int:
-    value, context = attention.inputs[2], attention.outputs[0]
+def _move_value_bias(node: gs.Node) -> int:
+    value, context = node.inputs[2], node.outputs[0]
     linear = as_linear(value)
     if linear is None or linear.bias is None or len(value.outputs) != 1 or len(context.outputs) != 1:
         return 0

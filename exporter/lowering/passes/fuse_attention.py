@@ -10,8 +10,9 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
-from exporter.lowering.markers import ATTENTION, CLASS_ROW
-from exporter.lowering.passes.base import Linear, as_linear, insert_before, markers, replace
+from exporter.lowering.builder import Builder
+from exporter.lowering.graph import as_linear, linear, markers, producer, replace
+from exporter.lowering.markers import ATTENTION, CLASS_ROW, DOMAIN
 
 __all__ = ["fuse_attention"]
 
@@ -38,30 +39,37 @@ def fuse_attention(graph: gs.Graph, artefact: Artefact) -> int:
        copy it, 2 % of a model's time. A projection that is no plain linear layer is split all the same.
     3. The class row of a fused block reads the same parts, see `_fuse_class_row`.
     """
-    rows = {node.inputs[0].name: node for node in markers(graph, CLASS_ROW)}
+    heads = artefact.spec.num_heads
     changed = 0
-    for node in list(markers(graph, ATTENTION)):
-        packed = _packed(graph, node)
+    for node in markers(graph, ATTENTION):
+        projection = _projection(node)
         merge = _merge(node.outputs[0])
-        if packed is None or merge is None:
+        if projection is None or merge is None:
             continue
-        row = rows.get(node.inputs[0].name)
-        if row is not None:
-            _fuse_class_row(graph, row, packed, artefact.spec.num_heads)
-        _fuse(graph, node, merge, packed, artefact.spec.num_heads)
+        packed = _unpacked(graph, node, projection)
+        for row in [each for each in node.inputs[0].outputs if _is_class_row(each)]:
+            _fuse_class_row(graph, row, packed, heads)
+        _fuse(graph, node, merge, packed, heads)
         changed += 1
     return changed
 
 
 def _fuse(graph: gs.Graph, node: gs.Node, merge: gs.Node, packed: Packed, heads: int) -> None:
-    name, merged = node.outputs[0].name, merge.outputs[0]
+    (by_head,), (merged,), mask = node.outputs, merge.outputs, node.inputs[3:]  # a mask under a-STAR alone
     attributes = {"q_num_heads": heads, "kv_num_heads": heads, "scale": node.attrs["scale"]}
-    context = gs.Variable(name, np.float32, packed.query.shape)
-    node.outputs[0].name = f"{name}/heads"
-    inputs = [packed.query, packed.key, packed.value, *node.inputs[3:]]  # a mask, under a-STAR
-    fused = gs.Node("Attention", f"{name}/attention", attributes, inputs)
-    replace(graph, node, [fused])
-    fused.outputs = [context]
+    name, by_head.name = by_head.name, f"{by_head.name}/heads"
+    op = Builder(graph, node, prefix=name)
+    context = op.Attention(
+        packed.query,
+        packed.key,
+        packed.value,
+        *mask,
+        **attributes,
+        name="attention",
+        out=name,
+        shape=packed.query.shape,
+    )
+    node.inputs.clear()
     if len(merged.shape) == 2:
         # Packed tokens: the exporter joined this Reshape with the one that lays the grid flat.
         merge.inputs[0] = context
@@ -76,69 +84,51 @@ def _fuse_class_row(graph: gs.Graph, node: gs.Node, packed: Packed, heads: int) 
 
     It multiplies by zeros what other heads own, a thousandth of a block's work, and moves no key.
     """
-    name = node.outputs[0].name
-    tokens = packed.query
-    dim = int(np.asarray(tokens.shape)[-1])
+    dim = int(np.asarray(packed.query.shape)[-1])
     diagonal = np.kron(np.eye(heads, dtype=np.float32), np.ones(dim // heads, dtype=np.float32))
-    scale = gs.Constant(f"{name}/diagonal", (node.attrs["scale"] * diagonal)[None].astype(np.float32))
-    ends = [
-        gs.Constant(f"{name}/{part}", np.array([n])) for part, n in (("first", 0), ("second", 1), ("axis", 1))
-    ]
-    query, spread, turned = (
-        gs.Variable(f"{name}/{part}", np.float32) for part in ("class_query", "spread", "keys")
-    )
-    replace(
-        graph,
-        node,
-        [
-            gs.Node("Slice", f"{name}/take_class", inputs=[tokens, *ends], outputs=[query]),
-            gs.Node("Mul", f"{name}/spread_heads", inputs=[query, scale], outputs=[spread]),
-            gs.Node("Transpose", f"{name}/turn_keys", {"perm": [0, 2, 1]}, [packed.key], [turned]),
-            gs.Node("MatMul", f"{name}/query_keys", inputs=[spread, turned]),
-        ],
-    )
+    scaled = (node.attrs["scale"] * diagonal)[None].astype(np.float32)
+    op = Builder(graph, node, prefix=node.outputs[0].name)
+    query = op.Slice(packed.query, [0], [1], [1], name="take_class")
+    keys = op.Transpose(packed.key, perm=[0, 2, 1], name="turn_keys")
+    replace(graph, node, op.MatMul(op.Mul(query, scaled, name="spread_heads"), keys, name="query_keys"))
 
 
-def _packed(graph: gs.Graph, node: gs.Node) -> Packed | None:
-    """The projection that query, key and value are slices of, in three; None where they are not."""
-    sources = [_slice_of(tensor) for tensor in node.inputs[:3]]
-    if any(source is None for source in sources):
-        return None
-    projections = {source[0].name for source in sources if source}
-    if len(projections) != 1 or [source[1] for source in sources if source] != [0, 1, 2]:
-        return None
-    projection = sources[0][0]  # type: ignore[index]
-    name, shape = node.outputs[0].name, list(projection.shape)
-    parts = [gs.Variable(f"{name}/{part}", np.float32, [*shape[:-1], shape[-1] // 3]) for part in PARTS]
-    linear = as_linear(projection)
-    if linear is None:
-        new = [gs.Node("Split", f"{name}/split", {"axis": 2, "num_outputs": 3}, [projection], parts)]
-    else:
-        new = [each for third, part in enumerate(parts) for each in _third(linear, third, part)]
-    insert_before(graph, node, new)
+def _is_class_row(node: gs.Node) -> bool:
+    return node.op == CLASS_ROW and node.domain == DOMAIN
+
+
+def _projection(node: gs.Node) -> gs.Variable | None:
+    """The packed projection that query, key and value are slices of, in this order; None where they are not."""
+    thirds = [_slice_of(tensor) for tensor in node.inputs[:3]]
+    found = [third[0] for place, third in enumerate(thirds) if third is not None and third[1] == place]
+    return found[0] if len(found) == 3 and all(each is found[0] for each in found) else None
+
+
+def _unpacked(graph: gs.Graph, node: gs.Node, projection: gs.Variable) -> Packed:
+    """The three parts, each by a linear layer of its own where the projection is one."""
+    name, shape = node.outputs[0].name, [*projection.shape[:-1], projection.shape[-1] // 3]
+    layer = as_linear(projection)
+    if layer is None:
+        op, outs = Builder(graph, node, prefix=name), tuple(f"{name}/{part}" for part in PARTS)
+        return Packed(*op.several("Split", projection, outs=outs, shape=shape, axis=2, num_outputs=3))
+    weights = np.split(layer.weight, 3, axis=1)
+    biases = [None] * 3 if layer.bias is None else np.split(layer.bias, 3)
+    parts = []
+    for part, weight, bias in zip(PARTS, weights, biases, strict=True):
+        op = Builder(graph, node, prefix=f"{name}/{part}")
+        parts.append(linear(op, layer.tokens, weight, bias, shape))
     return Packed(*parts)
-
-
-def _third(linear: Linear, third: int, result: gs.Variable) -> list[gs.Node]:
-    """One part of a packed projection by itself."""
-    weight = gs.Constant(f"{result.name}/weight", np.split(linear.weight, 3, axis=1)[third].copy())
-    multiply = gs.Node("MatMul", f"{result.name}/multiply", inputs=[linear.tokens, weight], outputs=[result])
-    if linear.bias is None:
-        return [multiply]
-    product = gs.Variable(f"{result.name}/product", np.float32, result.shape)
-    multiply.outputs = [product]
-    bias = gs.Constant(f"{result.name}/bias", np.split(linear.bias, 3)[third].copy())
-    return [multiply, gs.Node("Add", f"{result.name}/add_bias", inputs=[product, bias], outputs=[result])]
 
 
 def _slice_of(tensor: gs.Tensor) -> tuple[gs.Variable, int] | None:
     """The packed projection behind a tensor of heads, and which third it is."""
     path = []
-    for op in ("Squeeze", "Slice", "Transpose", "Reshape"):
-        if not tensor.inputs or tensor.inputs[0].op != op:
+    for operator in ("Squeeze", "Slice", "Transpose", "Reshape"):
+        node = producer(tensor, operator)
+        if node is None:
             return None
-        path.append(tensor.inputs[0])
-        tensor = path[-1].inputs[0]
+        path.append(node)
+        tensor = node.inputs[0]
     _, slice_, turn, _ = path
     if turn.attrs["perm"] != SPLIT_HEADS or not isinstance(slice_.inputs[1], gs.Constant):
         return None

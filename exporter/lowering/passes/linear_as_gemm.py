@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import numpy as np
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
-from exporter.lowering.passes.base import Linear, as_linear, replace
+from exporter.lowering.builder import Builder
+from exporter.lowering.graph import Linear, as_linear, nodes_of, producer, replace
 
 __all__ = ["linear_as_gemm"]
 
@@ -21,15 +21,13 @@ def linear_as_gemm(graph: gs.Graph, artefact: Artefact) -> int:
     2. The way back is by a constant shape, so a layer whose number of tokens is not known is left as it is.
     """
     del artefact
-    changed = 0
-    for node in list(graph.nodes):
-        linear = as_linear(node.outputs[0]) if node.op == "Add" and node.outputs else None
-        if linear is not None and _is_counted(node.outputs[0]):
-            _expand(graph, linear)
-            changed += 1
-    if changed:
-        _stay_flat(graph)
-    return changed
+    matrices: dict[str, gs.Variable] = {}  # what was made of the result of each layer before, by its name
+    for node in nodes_of(graph, "Add"):
+        result = node.outputs[0]
+        layer = as_linear(result)
+        if layer is not None and _is_counted(result):
+            matrices[result.name] = _expand(graph, layer, matrices)
+    return len(matrices)
 
 
 def _is_counted(result: gs.Variable) -> bool:
@@ -38,53 +36,41 @@ def _is_counted(result: gs.Variable) -> bool:
     return shape is not None and len(shape) == 3 and isinstance(shape[1], int)
 
 
-def _expand(graph: gs.Graph, linear: Linear) -> None:
-    multiply, add = linear.nodes
-    result = add.outputs[0]
-    name, (batch, tokens, width) = result.name, result.shape
+def _expand(graph: gs.Graph, layer: Linear, matrices: dict[str, gs.Variable]) -> gs.Variable:
+    """Rewrite one layer; its result as a matrix."""
+    multiply, add = layer.nodes
+    (result,), (batch, tokens, width) = add.outputs, add.outputs[0].shape
+    (_, weight), bias = multiply.inputs, add.inputs[1]
     rows = f"{batch}*{tokens}"
-    flat = gs.Variable(f"{name}/flat", np.float32, [rows, linear.weight.shape[0]])
-    product = gs.Variable(f"{name}/matrix", np.float32, [rows, width])
-    weight, bias = multiply.inputs[1], add.inputs[1]
-    add.inputs.clear()
+    op = Builder(graph, add, prefix=result.name)
+    matrix = _stay_flat(layer.tokens, matrices)
+    if matrix is None:
+        across = weight.values.shape[0]
+        matrix = op.Reshape(layer.tokens, [-1, across], name="flatten", shape=[rows, across])
     multiply.inputs.clear()
-    replace(
-        graph,
-        add,
-        [
-            gs.Node("Reshape", f"{name}/flatten", {}, [linear.tokens, _flat(flat)], [flat]),
-            gs.Node("Gemm", f"{name}/gemm", {}, [flat, weight, bias], [product]),
-            gs.Node(
-                "Reshape",
-                f"{name}/unflatten",
-                inputs=[product, gs.Constant(f"{name}/shape", np.array([-1, tokens, width]))],
-            ),
-        ],
-    )
+    product = op.Gemm(matrix, weight, bias, name="gemm", shape=[rows, width])
+    replace(graph, add, op.Reshape(product, [-1, tokens, width], name="unflatten"))
+    return product
 
 
-def _stay_flat(graph: gs.Graph) -> None:
-    """Take out each pair of reshapes, back and there again, with at most element-wise operators between."""
-    for node in graph.nodes:
-        if node.op != "Reshape" or not node.name.endswith("/flatten"):
-            continue
-        between: list[gs.Node] = []
+def _stay_flat(tokens: gs.Variable, matrices: dict[str, gs.Variable]) -> gs.Variable | None:
+    """The matrix that tokens already are before they are laid out again, up to what is element-wise.
+
+    None where they were no matrix, or where something else reads them with their three axes.
+    """
+    between: list[gs.Node] = []
+    tensor = tokens
+    while tensor.name not in matrices:
+        node = producer(tensor)
+        if node is None or node.op not in ELEMENTWISE or len(tensor.outputs) != 1:
+            return None
+        between.insert(0, node)
         tensor = node.inputs[0]
-        while tensor.inputs and tensor.inputs[0].op in ELEMENTWISE and len(tensor.outputs) == 1:
-            between.insert(0, tensor.inputs[0])
-            tensor = between[0].inputs[0]
-        back = tensor.inputs[0] if tensor.inputs else None
-        if back is None or not back.name.endswith("/unflatten") or len(tensor.outputs) != 1:
-            continue
-        flat = back.inputs[0]
-        for each in between:
-            each.inputs[0] = flat
-            flat = each.outputs[0]
-            flat.shape = node.outputs[0].shape
-        reader = node.outputs[0].outputs[0]
-        node.outputs.clear()
-        reader.inputs[0] = flat
-
-
-def _flat(result: gs.Variable) -> gs.Constant:
-    return gs.Constant(f"{result.name}/shape", np.array([-1, result.shape[1]]))
+    if len(tensor.outputs) != 1:
+        return None
+    matrix = matrices[tensor.name]
+    for node in between:
+        node.inputs[0] = matrix
+        node.outputs[0].shape = matrix.shape
+        matrix = node.outputs[0]
+    return matrix

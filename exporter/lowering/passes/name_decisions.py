@@ -3,6 +3,7 @@
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
+from exporter.lowering.graph import markers
 from exporter.lowering.markers import (
     ATTENTION,
     CDF_RETAIN,
@@ -11,7 +12,6 @@ from exporter.lowering.markers import (
     KEEP_TOP_K,
     TAKE_TOKENS,
 )
-from exporter.lowering.passes.base import markers
 from exporter.tensor_names import class_row_name, context_name, count_name, keep_name, tokens_name
 
 __all__ = ["name_decisions"]
@@ -27,11 +27,11 @@ def name_decisions(graph: gs.Graph, artefact: Artefact) -> int:
     """
     pruning = artefact.schedule.pruning_layers
     # A scorer without an intra-layer score reads no class row, and the exporter drops what nobody reads.
-    scored = pruning if any(markers(graph, CLASS_ROW)) else ()
-    taken = pruning if any(markers(graph, TAKE_TOKENS)) else ()
+    scored = pruning if markers(graph, CLASS_ROW) else ()
+    taken = pruning if markers(graph, TAKE_TOKENS) else ()
     kept: list[tuple[str, ...]] = [(keep_name(layer), count_name(layer)) for layer in pruning]
     names: dict[str, list[tuple[str, ...]]] = {
-        **{kind: kept for kind in RETENTIONS if any(markers(graph, kind))},
+        **{kind: kept for kind in RETENTIONS if markers(graph, kind)},
         TAKE_TOKENS: [(tokens_name(layer),) for layer in taken],
         CLASS_ROW: [(class_row_name(layer),) for layer in scored],
         ATTENTION: [(context_name(layer),) for layer in range(1, artefact.spec.depth + 1)],

@@ -1,20 +1,16 @@
 """What later opsets brought, in the words of opset 17: the last one that TensorRT 8.6 reads."""
 
 import math
-from typing import TypeAlias
 
-import numpy as np
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
-from exporter.lowering.passes.base import replace
+from exporter.lowering.builder import Builder
+from exporter.lowering.graph import replace
 
 __all__ = ["opset_17"]
 
 OPSET = 17
-
-# An operator, and what it takes beside the value before it.
-Step: TypeAlias = tuple[str, gs.Tensor | float | None]
 
 
 def opset_17(graph: gs.Graph, artefact: Artefact) -> int:
@@ -44,22 +40,10 @@ def opset_17(graph: gs.Graph, artefact: Artefact) -> int:
 def _expand_gelu(graph: gs.Graph, node: gs.Node) -> None:
     """The product x · (1 + erf(x / √2)) / 2; or with tanh(√(2/π) (x + 0.044715 x³)) in the place of erf."""
     (x,) = node.inputs
-    name = node.outputs[0].name
+    op = Builder(graph, node, prefix=f"{node.outputs[0].name}/gelu")
     if node.attrs.get("approximate", "none") == "tanh":
-        cubed: list[Step] = [("Mul", x), ("Mul", x), ("Mul", 0.044715), ("Add", x)]
-        inner = [*cubed, ("Mul", math.sqrt(2 / math.pi)), ("Tanh", None)]
+        cubed = op.Mul(op.Mul(op.Mul(x, x), x), 0.044715)
+        curve = op.Tanh(op.Mul(op.Add(cubed, x), math.sqrt(2 / math.pi)))
     else:
-        inner = [("Mul", math.sqrt(0.5)), ("Erf", None)]
-    nodes: list[gs.Node] = []
-    value = x
-    for op, operand in (*inner, ("Add", 1.0), ("Mul", x), ("Mul", 0.5)):
-        place = f"{name}/gelu_{len(nodes)}"
-        inputs = [value] if operand is None else [value, _operand(operand, place)]
-        result = gs.Variable(place, np.float32, x.shape)
-        nodes.append(gs.Node(op, f"{place}/{op.lower()}", {}, inputs, [result]))
-        value = result
-    replace(graph, node, nodes)
-
-
-def _operand(value: gs.Tensor | float, place: str) -> gs.Tensor:
-    return gs.Constant(f"{place}/by", np.array(value, np.float32)) if isinstance(value, float) else value
+        curve = op.Erf(op.Mul(x, math.sqrt(0.5)))
+    replace(graph, node, op.Mul(op.Mul(op.Add(curve, 1.0), x), 0.5))

@@ -1,10 +1,10 @@
 """The patch embedding as a linear layer on flattened patches: what runs in INT8 where a convolution does not."""
 
-import numpy as np
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
-from exporter.lowering.passes.base import replace
+from exporter.lowering.builder import Builder
+from exporter.lowering.graph import linear, nodes_of, replace
 
 __all__ = ["patches_as_linear"]
 
@@ -17,7 +17,7 @@ def patches_as_linear(graph: gs.Graph, artefact: Artefact) -> int:
     """
     del artefact
     changed = 0
-    for node in [node for node in graph.nodes if node.op == "Conv"]:
+    for node in nodes_of(graph, "Conv"):
         tokens = _tokens_of(node)
         if tokens is not None and _cuts_patches(node):
             _as_linear(graph, node, tokens)
@@ -45,30 +45,19 @@ def _cuts_patches(conv: gs.Node) -> bool:
 
 
 def _as_linear(graph: gs.Graph, conv: gs.Node, turn: gs.Node) -> None:
-    images, weights, *bias = conv.inputs
+    images, kernel, *bias = conv.inputs
     batch, channels, height, width = images.shape
-    dim, _, tall, wide = weights.values.shape
-    rows, columns, name = height // tall, width // wide, conv.outputs[0].name
-    flat = channels * tall * wide
-
-    def tensor(part: str, shape: list[int | str]) -> gs.Variable:
-        return gs.Variable(f"{name}/{part}", np.float32, shape)
-
-    def sizes(part: str, shape: list[int]) -> gs.Constant:
-        return gs.Constant(f"{name}/{part}", np.array(shape, dtype=np.int64))
-
-    grid = tensor("grid", [batch, channels, rows, tall, columns, wide])
-    cut = tensor("cut", [batch, rows, columns, channels, tall, wide])
-    patches = tensor("patches", [batch, rows * columns, flat])
-    product = tensor("product", [batch, rows * columns, dim])
-    matrix = gs.Constant(f"{name}/matrix", weights.values.reshape(dim, flat).T.copy())
-    to_grid = sizes("grid_shape", [-1, channels, rows, tall, columns, wide])
-    to_patches = sizes("patches_shape", [-1, rows * columns, flat])
-    new = [
-        gs.Node("Reshape", f"{name}/to_grid", {}, [images, to_grid], [grid]),
-        gs.Node("Transpose", f"{name}/cut_patches", {"perm": [0, 2, 4, 1, 3, 5]}, [grid], [cut]),
-        gs.Node("Reshape", f"{name}/flatten", {}, [cut, to_patches], [patches]),
-        gs.Node("MatMul", f"{name}/multiply", {}, [patches, matrix], [product]),
-        gs.Node("Add", f"{name}/add_bias", {}, [product, *bias]),
-    ]
-    replace(graph, turn, new if bias else new[:-1])
+    dim, _, tall, wide = kernel.values.shape
+    rows, columns, flat = height // tall, width // wide, channels * tall * wide
+    grid, patches = [channels, rows, tall, columns, wide], [rows * columns, flat]
+    op = Builder(graph, turn, prefix=conv.outputs[0].name)
+    cut = op.Transpose(
+        op.Reshape(images, [-1, *grid], name="to_grid", shape=[batch, *grid]),
+        perm=[0, 2, 4, 1, 3, 5],
+        name="cut_patches",
+        shape=[batch, rows, columns, channels, tall, wide],
+    )
+    tokens = op.Reshape(cut, [-1, *patches], name="flatten", shape=[batch, *patches])
+    matrix = kernel.values.reshape(dim, flat).T
+    added = bias[0].values if bias else None
+    replace(graph, turn, linear(op, tokens, matrix, added, [batch, rows * columns, dim]))

@@ -7,8 +7,8 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
+from exporter.lowering.graph import markers, producer
 from exporter.lowering.markers import KEEP_TOP_K, TAKE_TOKENS
-from exporter.lowering.passes.base import markers
 from exporter.tensor_names import ranked_name
 
 __all__ = ["rank_prefix"]
@@ -60,16 +60,16 @@ def rank_prefix(graph: gs.Graph, artefact: Artefact) -> int:
 
 def _ranking(keep: gs.Node) -> Ranking | None:
     """What a top-k ranks by, None for a score of another make."""
-    weigh = _producer(keep.inputs[0])
+    weigh = producer(keep.inputs[0])
     if weigh is None or weigh.op not in WEIGHED:
         return None
     cut = weigh
     for op in WEIGHED[weigh.op]:
-        before = _producer(cut.inputs[0])
-        if before is None or before.op != op:
+        before = producer(cut.inputs[0], op)
+        if before is None:
             return None
         cut = before
-    lookup = _producer(weigh.inputs[1])
+    lookup = producer(weigh.inputs[1])
     table = weigh.inputs[1] if lookup is None else lookup.inputs[0]
     if not isinstance(table, gs.Constant) or table.values.ndim != 1:
         return None
@@ -117,7 +117,3 @@ def _between(ranking: Ranking) -> Iterator[gs.Variable]:
     for reader in ranking.keep.outputs[0].outputs:
         if reader.op == "GatherElements" and reader.inputs[1] is ranking.keep.outputs[0]:
             yield from reader.outputs
-
-
-def _producer(tensor: gs.Tensor) -> gs.Node | None:
-    return tensor.inputs[0] if tensor.inputs else None

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
+from exporter.lowering.builder import Builder
+from exporter.lowering.graph import markers
 from exporter.lowering.markers import DOMAIN, TAKE_TOKENS
-from exporter.lowering.passes.base import insert_before, markers
 
 __all__ = ["select_early"]
 
@@ -21,15 +21,10 @@ class Taking:
     keep: gs.Variable
     count: int | str | None
 
-    def rows_of(self, graph: gs.Graph, tensor: gs.Variable, place: int) -> gs.Variable:
+    def rows_of(self, op: Builder, tensor: gs.Variable) -> gs.Variable:
         """The kept rows of a tensor, by a marker of their own."""
-        name = f"{self.node.outputs[0].name}/taken_{place}"
-        taken = gs.Variable(name, np.float32, self.shape_of(tensor))
-        marker = gs.Node(
-            TAKE_TOKENS, name, dict(self.node.attrs), [tensor, self.keep], [taken], domain=DOMAIN
-        )
-        insert_before(graph, self.node, [marker])
-        return taken
+        attributes, shape = self.node.attrs, self.shape_of(tensor)
+        return op(TAKE_TOKENS, tensor, self.keep, name="taken", shape=shape, domain=DOMAIN, **attributes)
 
     def shape_of(self, tensor: gs.Variable) -> list[int | str] | None:
         """The tensor's shape with no rows but the kept ones."""
@@ -49,7 +44,7 @@ def select_early(graph: gs.Graph, artefact: Artefact) -> int:
     """
     del artefact
     changed = 0
-    for node in list(markers(graph, TAKE_TOKENS)):
+    for node in markers(graph, TAKE_TOKENS):
         tokens, keep = node.inputs
         if len(tokens.outputs) == 1 and row_inputs(tokens):
             _move_up(graph, node, tokens, keep)
@@ -61,7 +56,7 @@ def _move_up(graph: gs.Graph, node: gs.Node, tokens: gs.Variable, keep: gs.Varia
     taken = node.outputs[0]
     count = taken.shape[1] if taken.shape is not None else None
     taking = Taking(node, keep, count)
-    place = 0
+    op = Builder(graph, node, prefix=taken.name)
     open_ = [tokens]
     while open_:
         tensor = open_.pop(0)
@@ -72,8 +67,7 @@ def _move_up(graph: gs.Graph, node: gs.Node, tokens: gs.Variable, keep: gs.Varia
             if len(source.outputs) == 1 and row_inputs(source):
                 open_.append(source)
             else:
-                place += 1
-                producer.inputs[index] = taking.rows_of(graph, source, place)
+                producer.inputs[index] = taking.rows_of(op, source)
     producer = tokens.inputs[0]
     node.outputs.clear()
     node.inputs.clear()

@@ -4,8 +4,8 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
+from exporter.lowering.graph import markers, producer
 from exporter.lowering.markers import KEEP_TOP_K
-from exporter.lowering.passes.base import markers
 from exporter.pruning.scores import SCORE_FLOOR
 
 __all__ = ["LARGEST_WEIGHT", "shorten_scores"]
@@ -27,15 +27,16 @@ def shorten_scores(graph: gs.Graph, artefact: Artefact) -> int:
     A score of another make, with a mask in it or without a table, is left as it is.
     """
     del artefact
-    lookups = {node.outputs[0].name: node for node in graph.nodes if _is_lookup(node)}
     changed = 0
     for node in markers(graph, KEEP_TOP_K):
-        add = node.inputs[0].inputs[0] if node.inputs[0].inputs else None
-        if add is None or add.op != "Add" or add.inputs[1].name not in lookups:
+        add = producer(node.inputs[0], "Add")
+        if add is None:
             continue
-        weighed = add.inputs[0].inputs[0] if add.inputs[0].inputs else None
-        if weighed is not None and _is_weighed_log(weighed):
-            _shorten(add, weighed, lookups[add.inputs[1].name])
+        weighed, lookup = producer(add.inputs[0], "Mul"), producer(add.inputs[1])
+        if weighed is None or lookup is None:
+            continue
+        if _is_weighed_log(weighed) and _is_lookup(lookup):
+            _shorten(add, weighed, lookup)
             changed += 1
     return changed
 
@@ -59,10 +60,10 @@ def _shorten(add: gs.Node, weighed: gs.Node, lookup: gs.Node) -> None:
 
 def _is_weighed_log(node: gs.Node) -> bool:
     """A logarithm times one positive number, read once."""
-    if node.op != "Mul" or len(node.outputs[0].outputs) != 1 or not isinstance(node.inputs[1], gs.Constant):
-        return False
     log, alpha = node.inputs
-    return bool(log.inputs and log.inputs[0].op == "Log" and alpha.values.size == 1 and alpha.values > 0)
+    if len(node.outputs[0].outputs) != 1 or not isinstance(alpha, gs.Constant):
+        return False
+    return producer(log, "Log") is not None and bool(alpha.values.size == 1 and alpha.values > 0)
 
 
 def _is_lookup(node: gs.Node) -> bool:
@@ -72,4 +73,4 @@ def _is_lookup(node: gs.Node) -> bool:
     table, index = node.inputs
     if table.values.ndim != 1 or len(node.outputs[0].outputs) != 1:
         return False
-    return node.op == "Expand" or bool(index.inputs and index.inputs[0].op == "Unsqueeze")
+    return node.op == "Expand" or producer(index, "Unsqueeze") is not None

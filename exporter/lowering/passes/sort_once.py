@@ -3,6 +3,7 @@
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
+from exporter.lowering.graph import nodes_of
 from exporter.tensor_names import ranked_name
 
 __all__ = ["sort_once"]
@@ -21,7 +22,7 @@ def sort_once(graph: gs.Graph, artefact: Artefact) -> int:
     """
     single = artefact.spec.num_prefix_tokens == 1
     ranked = {ranked_name(layer) for layer in artefact.schedule.pruning_layers if single}
-    pairs = [(node, node.outputs[1].outputs[0]) for node in graph.nodes if _is_sorted_again(node)]
+    pairs = [(node, node.outputs[1].outputs[0]) for node in nodes_of(graph, "TopK") if _is_sorted_again(node)]
     for choosing, sorting in pairs:
         survivors = sorting.outputs[0]
         if survivors.name in ranked:
@@ -33,7 +34,7 @@ def sort_once(graph: gs.Graph, artefact: Artefact) -> int:
 
 
 def _is_sorted_again(node: gs.Node) -> bool:
-    if node.op != "TopK" or not node.attrs.get("sorted", 1):
+    if not node.attrs.get("sorted", 1):
         return False
     values, indices = node.outputs
     return not values.outputs and [reader.op for reader in indices.outputs] == ["TopK"]

@@ -8,17 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.artefact import Artefact
 from exporter.lowering.markers import DOMAIN, KEEP_TOP_K, TAKE_TOKENS
 from exporter.lowering.passes.expand_selection import expand_selection
 from exporter.ops.selection import keep_top_k, take_tokens
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
-from exporter.schedule.plan import keep_everything
-from exporter.targets import ONNXRUNTIME
-from tests.vits import make_vit
-
-SPEC = make_vit().spec
-FACTS = Artefact(SPEC, keep_everything(SPEC), ONNXRUNTIME)
+from tests.lowering.graphs import applied
 
 
 def selection(patches: int, k: int, prefix: int) -> bytes:
@@ -40,8 +34,8 @@ def selection(patches: int, k: int, prefix: int) -> bytes:
         ),
     ]
     graph = gs.Graph(nodes, [score, tokens], [keep, taken], opset=20)
-    assert expand_selection(graph, FACTS) == 2
-    model = gs.export_onnx(graph.cleanup().toposort())
+    assert applied(expand_selection, graph) == 2
+    model = gs.export_onnx(graph)
     model.ir_version = 10
     onnx.checker.check_model(model)
     return model.SerializeToString()

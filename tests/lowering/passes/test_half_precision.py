@@ -9,22 +9,26 @@ import pytest
 import torch
 
 from exporter.evaluation.parity.check_model import check
+from exporter.lowering.passes.half_precision import to_bf16, to_fp16
 from exporter.lowering.pipeline import lower
 from exporter.targets import ONNXRUNTIME_FP16, OPENVINO, TENSORRT_FP16, Target
+from tests.lowering import graphs
+from tests.lowering.graphs import (
+    BF16,
+    FLOATS,
+    FP16,
+    FP32,
+    applied,
+    artefact,
+    graph_of,
+    kinds_of,
+    noise,
+    operators,
+)
 from tests.lowering.models import RATES, lowered, pruned_of, star
 from tests.vits import make_vit, random_images
 
-FP32, FP16, BF16 = (getattr(onnx.TensorProto, name) for name in ("FLOAT", "FLOAT16", "BFLOAT16"))
-FLOATS = {FP32, FP16, BF16}
 BOTH = pytest.mark.parametrize("target", [ONNXRUNTIME_FP16, TENSORRT_FP16], ids=["fused", "primitive"])
-
-
-def kinds_of(model: onnx.ModelProto) -> dict[str, int]:
-    """The element type of every tensor."""
-    graph = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
-    values = (*graph.value_info, *graph.input, *graph.output)
-    kinds = {value.name: value.type.tensor_type.elem_type for value in values}
-    return kinds | {tensor.name: tensor.data_type for tensor in graph.initializer}
 
 
 @BOTH
@@ -85,3 +89,40 @@ def test_weights_out_of_range_stay_finite() -> None:
     model = lower(pruned_of(vit), ONNXRUNTIME_FP16)
     for tensor in model.graph.initializer:
         assert np.isfinite(onnx.numpy_helper.to_array(tensor).astype(np.float64)).all(), tensor.name
+
+
+@pytest.mark.ort
+def test_a_cast_on_every_edge_between_two_precisions_and_one_for_all_that_read_it() -> None:
+    text = (
+        "(float[n, 4] x) => (float[n, 2] y, float[n, 2] z) {"
+        " h = LayerNormalization(x, s) a = MatMul(h, w) b = MatMul(h, w) y = Abs(a) z = Neg(b) }"
+    )
+    graph, x = graph_of(text, {"s": noise(4), "w": noise(4, 2)}), noise(3, 4)
+    expected = graphs.run(graph.copy(), x=x)
+    assert applied(to_fp16, graph) == 4  # both products, and what is made of them
+    assert operators(graph)["Cast"] == 3  # the norm's result, once, and two outputs
+    tensors = graph.tensors()
+    assert [tensors[name].dtype for name in ("x", "h", "a", "y")] == [
+        np.float32,
+        np.float32,
+        np.float16,
+        np.float32,
+    ]
+    for name, result in graphs.run(graph, x=x).items():
+        np.testing.assert_allclose(result, expected[name], rtol=1e-2, atol=1e-2)
+
+
+def test_what_leads_to_the_survivors_stays_fp32() -> None:
+    text = (
+        "(float[n, 8, 4] x) => (int64[n, 2] i, float[n, 8, 2] y) {"
+        " m = MatMul(x, w) y = Abs(m) r = ReduceSum <keepdims = 0> (m, axis)"
+        " v, i = TopK <axis = 1> (r, k) }"
+    )
+    graph = graph_of(text, {"w": noise(4, 2), "axis": np.array([2]), "k": np.array([2])})
+    for node in graph.nodes:
+        node.name = node.outputs[0].name
+    graph.outputs[0].name = "keep_01"
+    applied(to_bf16, graph, artefact(1))
+    dtypes = {node.op: node.outputs[0].dtype for node in graph.nodes if node.op != "Cast"}
+    assert dtypes["MatMul"] == dtypes["ReduceSum"] == dtypes["TopK"] == np.float32
+    assert dtypes["Abs"].name == "bfloat16"

@@ -4,23 +4,18 @@ import numpy as np
 import onnx_graphsurgeon as gs
 import pytest
 
-from exporter.artefact import Artefact
 from exporter.lowering.passes.patches_as_linear import patches_as_linear
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
-from exporter.schedule.plan import keep_everything
-from exporter.targets import ONNXRUNTIME
-from tests.vits import make_vit
+from tests.lowering.graphs import applied, noise, run
 
-RNG = np.random.default_rng(0)
 DIM, HEIGHT, WIDTH = 5, 8, 12
 
 
 def embedding(patch: tuple[int, int] = (4, 3), bias: bool = True, **attributes: list[int] | int) -> gs.Graph:
     """Conv, Reshape, Transpose, as the exporter writes them."""
     given = {"strides": list(patch), "pads": [0, 0, 0, 0], "group": 1, **attributes}
-    constants = [gs.Constant("weight", RNG.standard_normal((DIM, 3, *patch)).astype(np.float32))]
+    constants = [gs.Constant("weight", noise(DIM, 3, *patch))]
     if bias:
-        constants.append(gs.Constant("bias", RNG.standard_normal(DIM).astype(np.float32)))
+        constants.append(gs.Constant("bias", noise(DIM)))
     images = gs.Variable("images", np.float32, ["batch", 3, HEIGHT, WIDTH])
     grid, flat = (gs.Variable(name, np.float32) for name in ("grid", "flat"))
     tokens = gs.Variable("tokens", np.float32, ["batch", None, DIM])
@@ -32,32 +27,18 @@ def embedding(patch: tuple[int, int] = (4, 3), bias: bool = True, **attributes: 
     return gs.Graph(nodes, [images], [tokens], opset=20)
 
 
-def run(graph: gs.Graph, images: np.ndarray) -> np.ndarray:
-    model = gs.export_onnx(graph)
-    model.ir_version = 10
-    with OnnxRuntimeRunner(model.SerializeToString(), name="embedding") as runner:
-        return runner.run({"images": images})["tokens"]
-
-
-def apply(graph: gs.Graph) -> int:
-    spec = make_vit().spec
-    changed = patches_as_linear(graph, Artefact(spec, keep_everything(spec), ONNXRUNTIME))
-    graph.cleanup().toposort()
-    return changed
-
-
 @pytest.mark.ort
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("batch", [1, 3])
 def test_the_same_tokens(batch: int, bias: bool) -> None:
-    graph, images = embedding(bias=bias), RNG.standard_normal((batch, 3, HEIGHT, WIDTH)).astype(np.float32)
-    expected = run(graph, images)
-    assert apply(graph) == 1
+    graph, images = embedding(bias=bias), noise(batch, 3, HEIGHT, WIDTH)
+    expected = run(graph, images=images)["tokens"]
+    assert applied(patches_as_linear, graph) == 1
     ops = [node.op for node in graph.nodes]
     assert "Conv" not in ops
     assert ops.count("MatMul") == 1
     assert ops.count("Add") == int(bias)
-    np.testing.assert_allclose(run(graph, images), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(run(graph, images=images)["tokens"], expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -71,5 +52,5 @@ def test_the_same_tokens(batch: int, bias: bool) -> None:
     ids=["patches that overlap", "padding", "dilation", "a rest"],
 )
 def test_other_embeddings_are_left_alone(graph: gs.Graph) -> None:
-    assert apply(graph) == 0
+    assert applied(patches_as_linear, graph) == 0
     assert graph.nodes[0].op == "Conv"

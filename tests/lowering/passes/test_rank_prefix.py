@@ -10,7 +10,9 @@ import torch
 from torch import nn
 
 from exporter.evaluation.parity.check_model import check
-from exporter.lowering.passes.rank_prefix import LARGEST
+from exporter.lowering.markers import KEEP_TOP_K
+from exporter.lowering.passes.expand_selection import expand_selection
+from exporter.lowering.passes.rank_prefix import LARGEST, rank_prefix
 from exporter.lowering.passes.shorten_scores import LARGEST_WEIGHT
 from exporter.lowering.pipeline import lower
 from exporter.lowering.variants import tracing_variant
@@ -18,6 +20,8 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.scores import SCORE_FLOOR
 from exporter.targets import ONNXRUNTIME, OPENVINO, Target
 from exporter.tensor_names import keep_name, ranked_name
+from tests.lowering import graphs
+from tests.lowering.graphs import applied, artefact, graph_of, noise
 from tests.lowering.models import FAMILIES, RATES, biased_vit, lowered, pruned_of, run, star
 from tests.vits import make_vit, random_images
 
@@ -107,3 +111,37 @@ def test_a_tie_at_the_cut_is_a_flip_of_no_margin() -> None:
     report = check(pruned, lowered(pruned), images.numpy())
     assert sum(layer.flipped_images for layer in report.layers) > 0
     assert {layer.largest_flip_margin for layer in report.layers} <= {0.0, None}
+
+
+def ranked(reader: str = "") -> gs.Graph:
+    """One layer that chooses 8 of 16 patches by what a class row says of 17 tokens."""
+    outputs = ", int64[b, 8] other" if reader else ""
+    return graph_of(
+        f"(float[b, 17] mean, float[b, 17, 3] x) => (float[b, 9, 3] taken{outputs}) {{"
+        " cut = Slice(mean, one, end, one) clipped = Clip(cut, floor) score = Mul(clipped, table)"
+        " keep_01 = star.KeepTopK <k = 8> (score)"
+        f" taken = star.TakeTokens <num_prefix_tokens = 1> (x, keep_01) {reader} }}",
+        {
+            "one": np.array([1]),
+            "end": np.array([17]),
+            "floor": np.array(SCORE_FLOOR, np.float32),
+            "table": np.abs(noise(16)),
+        },
+    )
+
+
+@pytest.mark.ort
+def test_the_prefix_comes_first_and_the_same_patches_behind_it() -> None:
+    one, other, feed = ranked(), ranked(), {"mean": np.abs(noise(2, 17)), "x": noise(2, 17, 3)}
+    other.tensors()["table"].values = one.tensors()["table"].values
+    assert applied(rank_prefix, other, artefact(1)) == 1
+    (node,) = (each for each in other.nodes if each.op == KEEP_TOP_K)
+    assert (node.attrs["k"], node.outputs[0].name) == (9, ranked_name(1))
+    for graph in (one, other):
+        applied(expand_selection, graph, artefact(1))
+    expected, got = (graphs.run(graph, **feed)["taken"] for graph in (one, other))
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_patches_that_something_else_reads_are_ranked_alone() -> None:
+    assert applied(rank_prefix, ranked("other = Identity(keep_01)"), artefact(1)) == 0

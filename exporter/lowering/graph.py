@@ -1,0 +1,81 @@
+"""How passes look at a graph and put things in the place of others."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from exporter.lowering.builder import Builder
+from exporter.lowering.markers import DOMAIN
+
+__all__ = ["Linear", "as_linear", "linear", "markers", "nodes_of", "producer", "replace"]
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A linear layer found in a graph: result = tokens · weight + bias, weight [in, out]; `bias` None for none.
+
+    `nodes` are the MatMul and, where there is a bias, the Add behind it.
+    """
+
+    tokens: gs.Variable
+    weight: np.ndarray[Any, Any]
+    bias: np.ndarray[Any, Any] | None
+    nodes: tuple[gs.Node, ...]
+
+
+def markers(graph: gs.Graph, kind: str) -> list[gs.Node]:
+    """The `star` nodes of one kind, first block to last."""
+    return [node for node in graph.nodes if node.op == kind and node.domain == DOMAIN]
+
+
+def nodes_of(graph: gs.Graph, operator: str) -> list[gs.Node]:
+    """The nodes of one of ONNX's own operators, in the graph's order."""
+    return [node for node in graph.nodes if node.op == operator and not node.domain]
+
+
+def producer(tensor: gs.Tensor, operator: str = "") -> gs.Node | None:
+    """The node that gives a tensor, None where none does or where it is another operator."""
+    node = tensor.inputs[0] if tensor.inputs else None
+    return node if node is not None and operator in ("", node.op) else None
+
+
+def as_linear(result: gs.Tensor) -> Linear | None:
+    """The linear layer that gives a tensor, None where it is something else."""
+    node = producer(result)
+    if node is None or node.op not in ("Add", "MatMul") or not isinstance(node.inputs[1], gs.Constant):
+        return None
+    source, values = node.inputs[0], node.inputs[1].values
+    if node.op == "MatMul":
+        return Linear(source, values, None, (node,)) if values.ndim == 2 else None
+    product = as_linear(source)
+    if product is None or product.bias is not None or len(source.outputs) != 1:
+        return None
+    if values.shape != product.weight.shape[1:]:
+        return None
+    return Linear(product.tokens, product.weight, values, (*product.nodes, node))
+
+
+def linear(
+    op: Builder,
+    tokens: gs.Variable,
+    weight: np.ndarray[Any, Any],
+    bias: np.ndarray[Any, Any] | None,
+    shape: list[int | str] | None,
+) -> gs.Variable:
+    """Write a linear layer in the form that `as_linear` finds; the result has the builder's prefix for a name."""
+    if bias is None:
+        return op.MatMul(tokens, weight, name="multiply", out=op.prefix, shape=shape)
+    product = op.MatMul(tokens, weight, name="multiply", shape=shape)
+    return op.Add(product, bias, name="add_bias", out=op.prefix, shape=shape)
+
+
+def replace(graph: gs.Graph, old: gs.Node, result: gs.Variable) -> None:
+    """Take `old` out; its one output, under its own name, is what `result` was."""
+    (output,) = old.outputs
+    node = result.inputs[0]
+    old.outputs.clear()
+    old.inputs.clear()
+    node.outputs = [output if each is result else each for each in node.outputs]
+    del graph.nodes[next(place for place, each in enumerate(graph.nodes) if each is old)]

@@ -1,0 +1,99 @@
+"""The graph passes, one row each: what must hold of a graph before it, and what does after it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import onnx_graphsurgeon as gs
+
+from exporter.artefact import Artefact
+from exporter.lowering.markers import ATTENTION, CLASS_ROW, KEEP_TOP_K, TAKE_TOKENS
+from exporter.lowering.passes.expand_attention import expand_attention
+from exporter.lowering.passes.expand_selection import expand_selection
+from exporter.lowering.passes.flat_gathers import flat_gathers
+from exporter.lowering.passes.fold_attention_biases import fold_attention_biases
+from exporter.lowering.passes.fuse_attention import fuse_attention
+from exporter.lowering.passes.half_precision import to_bf16, to_fp16
+from exporter.lowering.passes.linear_as_gemm import linear_as_gemm
+from exporter.lowering.passes.name_decisions import name_decisions
+from exporter.lowering.passes.opset_17 import opset_17
+from exporter.lowering.passes.patches_as_linear import patches_as_linear
+from exporter.lowering.passes.rank_prefix import rank_prefix
+from exporter.lowering.passes.select_early import select_early
+from exporter.lowering.passes.shorten_scores import shorten_scores
+from exporter.lowering.passes.sort_once import sort_once
+from exporter.lowering.passes.split_gemm import split_gemm
+from exporter.lowering.passes.spread_masks import spread_masks
+from exporter.lowering.passes.uint8_input import uint8_input
+
+__all__ = ["FINAL", "INITIAL", "MARKERS", "PASSES", "QUANTIZABLE", "Pass"]
+
+Run: TypeAlias = Callable[[gs.Graph, Artefact], int]
+
+# What may hold of a graph between two passes. Of a marker it is that there may be such nodes.
+MARKERS = (ATTENTION, CLASS_ROW, KEEP_TOP_K, TAKE_TOKENS)
+NAMED = "decisions and attentions have the names of exporter.tensor_names"
+PATCHES_RANKED = "top-k ranks patches alone"
+QUERIES_OPEN = "no mask counts the queries"
+FUSED = "attention on tokens is ONNX's Attention"
+ATTENTION_EXPANDED = "attention is in standard operators"
+SELECTION_EXPANDED = "top-k and the token gather are in standard operators"
+LINEAR = "linear layers on tokens are MatMul and Add"
+FP32 = "what is computed is float32"
+
+# What torch exports; what a file must be that is shipped; and what the quantizer takes.
+INITIAL = (*MARKERS, PATCHES_RANKED, QUERIES_OPEN, LINEAR, FP32)
+FINAL = (NAMED, ATTENTION_EXPANDED, SELECTION_EXPANDED)
+QUANTIZABLE = (*FINAL, LINEAR, FP32)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One rewrite of a graph, and how many places it changed.
+
+    `requires` is what must hold before it. It makes `ensures` hold, and `ends` no longer.
+    """
+
+    run: Run
+    requires: tuple[str, ...] = ()
+    ensures: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What targets call it: the name of its function, which is that of its file."""
+        return str(self.run.__name__)
+
+
+_ROWS = (
+    Pass(name_decisions, requires=MARKERS, ensures=(NAMED,)),
+    Pass(fuse_attention, requires=(NAMED, ATTENTION, CLASS_ROW, LINEAR), ensures=(FUSED,)),
+    Pass(fold_attention_biases, requires=(FUSED, LINEAR)),
+    Pass(shorten_scores, requires=(KEEP_TOP_K, PATCHES_RANKED)),
+    Pass(rank_prefix, requires=(NAMED, KEEP_TOP_K, TAKE_TOKENS), ends=(PATCHES_RANKED,)),
+    Pass(select_early, requires=(TAKE_TOKENS, LINEAR, QUERIES_OPEN)),
+    Pass(spread_masks, requires=(FUSED,), ends=(QUERIES_OPEN,)),
+    Pass(
+        expand_attention,
+        requires=(NAMED, ATTENTION, CLASS_ROW),
+        ensures=(ATTENTION_EXPANDED,),
+        ends=(ATTENTION, CLASS_ROW),
+    ),
+    Pass(
+        expand_selection,
+        requires=(NAMED, KEEP_TOP_K, TAKE_TOKENS),
+        ensures=(SELECTION_EXPANDED,),
+        ends=(KEEP_TOP_K, TAKE_TOKENS),
+    ),
+    Pass(sort_once, requires=(NAMED, SELECTION_EXPANDED)),
+    Pass(flat_gathers, requires=(SELECTION_EXPANDED,)),
+    Pass(linear_as_gemm, requires=(LINEAR, FP32), ends=(LINEAR,)),
+    Pass(patches_as_linear, requires=(FP32,)),
+    Pass(split_gemm, requires=(FP32,)),
+    Pass(to_fp16, requires=(*FINAL, FP32), ends=(FP32,)),
+    Pass(to_bf16, requires=(*FINAL, FP32), ends=(FP32,)),
+    Pass(uint8_input),
+    Pass(opset_17, requires=(ATTENTION_EXPANDED, SELECTION_EXPANDED)),
+)
+
+PASSES = {each.name: each for each in _ROWS}

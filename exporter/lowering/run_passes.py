@@ -1,0 +1,92 @@
+"""Runs a target's passes in order. What goes wrong here is our own mistake: RuntimeError says where, and why."""
+
+import logging
+import traceback
+from collections.abc import Iterable
+
+import onnx_graphsurgeon as gs
+
+from exporter.artefact import Artefact
+from exporter.errors import UserError
+from exporter.lowering.graph import markers
+from exporter.lowering.pass_table import FINAL, INITIAL, MARKERS, PASSES, QUANTIZABLE, Pass
+from exporter.targets import Target
+
+__all__ = ["check_passes", "run_passes"]
+
+logger = logging.getLogger(__name__)
+
+
+def check_passes(target: Target) -> None:
+    """Check the order of a target's passes before any of them runs.
+
+    Raises:
+        RuntimeError: There is no such pass, or what one requires does not hold where it stands.
+    """
+    holds = _check_each(target, target.passes, set(INITIAL))
+    if target.quantization:
+        _check(target, "the quantizer", QUANTIZABLE, holds)
+    holds = _check_each(target, target.passes_after, holds)
+    _check(target, "a shipped file", FINAL, holds)
+
+
+def run_passes(graph: gs.Graph, artefact: Artefact, names: Iterable[str], *, clean: bool = True) -> None:
+    """Run passes over a graph, each on what the one before it left.
+
+    Args:
+        graph: Changed in place.
+        artefact: What is lowered.
+        names: Of the passes, in order.
+        clean: Whether what nobody reads is taken out after each.
+
+    Raises:
+        RuntimeError: A pass failed, or left what it should have replaced.
+    """
+    for name in names:
+        changed = _run(graph, artefact, PASSES[name])
+        if clean:
+            graph.cleanup()
+        graph.toposort()
+        logger.debug("%s: %d places", name, changed)
+
+
+def _check_each(target: Target, names: Iterable[str], holds: set[str]) -> set[str]:
+    """What holds after passes, given what holds before them."""
+    for name in names:
+        if name not in PASSES:
+            raise RuntimeError(f"target {target.name}: no pass {name}, only {', '.join(PASSES)}")
+        step = PASSES[name]
+        _check(target, f"pass {name}", step.requires, holds)
+        holds = holds - set(step.ends) | set(step.ensures)
+    return holds
+
+
+def _check(target: Target, what: str, requires: Iterable[str], holds: set[str]) -> None:
+    missing = [each for each in requires if each not in holds]
+    if missing:
+        raise RuntimeError(
+            f"target {target.name}: {what} requires what does not hold there: {'; '.join(missing)}"
+        )
+
+
+def _run(graph: gs.Graph, artefact: Artefact, step: Pass) -> int:
+    where = f"target {artefact.target.name}: pass {step.name}"
+    try:
+        changed = step.run(graph, artefact)
+        graph.tensors(check_duplicates=True)
+    except UserError:
+        raise
+    except Exception as error:
+        at = f" at {place}" if (place := _node_at(error)) else ""
+        raise RuntimeError(f"{where} failed{at}: {type(error).__name__}: {error}") from error
+    left = [node.name for kind in step.ends if kind in MARKERS for node in markers(graph, kind)]
+    if left:
+        raise RuntimeError(f"{where} left {', '.join(left)}")
+    return changed
+
+
+def _node_at(error: Exception) -> str:
+    """The node that a pass had in hand when it failed: the innermost local variable that is called `node`."""
+    places = [frame.f_locals.get("node") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    nodes = [node for node in places if isinstance(node, gs.Node)]
+    return f"{nodes[-1].op} {nodes[-1].name}" if nodes else ""

@@ -1,0 +1,94 @@
+"""Small graphs that a pass is tested on: written as ONNX text, run on ONNX Runtime."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import cache
+
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+from onnx import parser
+
+from exporter.artefact import Artefact
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
+from exporter.targets import ONNXRUNTIME
+from tests.vits import make_vit
+
+__all__ = [
+    "BF16",
+    "FLOATS",
+    "FP16",
+    "FP32",
+    "RNG",
+    "applied",
+    "artefact",
+    "graph_of",
+    "kinds_of",
+    "noise",
+    "operators",
+    "run",
+]
+
+FP32, FP16, BF16 = (getattr(onnx.TensorProto, name) for name in ("FLOAT", "FLOAT16", "BFLOAT16"))
+FLOATS = {FP32, FP16, BF16}
+
+RNG = np.random.default_rng(0)
+
+
+@cache
+def artefact(*layers: int) -> Artefact:
+    """A tiny ViT with one prefix token that prunes in `layers`; four of 16 patches are left behind the last."""
+    spec = make_vit().spec
+    if not layers:
+        return Artefact(spec, keep_everything(spec), ONNXRUNTIME)
+    return Artefact(
+        spec, manual_schedule(spec, dict.fromkeys(layers, 0.5), ScheduleSettings("intra")), ONNXRUNTIME
+    )
+
+
+def noise(*shape: int) -> np.ndarray:
+    """Normally distributed float32."""
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def graph_of(text: str, constants: Mapping[str, np.ndarray] | None = None, opset: int = 23) -> gs.Graph:
+    """The graph of an ONNX text with the constants it names; shapes are filled in as far as they can be told."""
+    head = f'<ir_version: 10, opset_import: ["": {opset}, "star": 1]>'
+    model = parser.parse_model(f"{head} small {text}")
+    model.graph.initializer.extend(
+        onnx.numpy_helper.from_array(value, name) for name, value in (constants or {}).items()
+    )
+    return gs.import_onnx(onnx.shape_inference.infer_shapes(model, data_prop=True))
+
+
+def applied(
+    run_pass: Callable[[gs.Graph, Artefact], int], graph: gs.Graph, of: Artefact | None = None
+) -> int:
+    """Run a pass as the pipeline does; how many places it changed."""
+    changed = run_pass(graph, of or artefact())
+    graph.cleanup().toposort()
+    graph.tensors(check_duplicates=True)
+    return changed
+
+
+def operators(graph: gs.Graph) -> Counter[str]:
+    """How often each operator stands in a graph."""
+    return Counter(node.op for node in graph.nodes)
+
+
+def run(graph: gs.Graph, **feed: np.ndarray) -> dict[str, np.ndarray]:
+    """What ONNX Runtime gives, after ONNX's checker had a look."""
+    model = gs.export_onnx(graph)
+    model.ir_version = 10
+    onnx.checker.check_model(model, full_check=True)
+    with OnnxRuntimeRunner(model.SerializeToString(), name="small") as runner:
+        return runner.run(feed)
+
+
+def kinds_of(model: onnx.ModelProto) -> dict[str, int]:
+    """The element type of every tensor."""
+    graph = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
+    values = (*graph.value_info, *graph.input, *graph.output)
+    kinds = {value.name: value.type.tensor_type.elem_type for value in values}
+    return kinds | {tensor.name: tensor.data_type for tensor in graph.initializer}

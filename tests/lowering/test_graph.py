@@ -1,0 +1,63 @@
+"""How passes look at a graph: linear layers, markers, and putting one node in the place of another."""
+
+import numpy as np
+import onnx_graphsurgeon as gs
+import pytest
+
+from exporter.lowering.builder import Builder
+from exporter.lowering.graph import as_linear, linear, markers, nodes_of, producer, replace
+from tests.lowering.graphs import graph_of, noise, run
+
+LAYER = "(float[n, 3, 4] x) => (float[n, 3, 2] y) { p = MatMul(x, w) y = Add(p, b) }"
+
+
+def test_a_linear_layer_is_found_with_its_bias() -> None:
+    weight, bias = noise(4, 2), noise(2)
+    graph = graph_of(LAYER, {"w": weight, "b": bias})
+    found = as_linear(graph.outputs[0])
+    assert found is not None and found.bias is not None
+    np.testing.assert_array_equal(found.weight, weight)
+    np.testing.assert_array_equal(found.bias, bias)
+    assert found.tokens is graph.inputs[0]
+    assert [node.op for node in found.nodes] == ["MatMul", "Add"]
+    assert as_linear(found.tokens) is None
+
+
+@pytest.mark.parametrize("shape", [(1,), (3, 2)])
+def test_what_is_added_must_be_a_bias(shape: tuple[int, ...]) -> None:
+    assert as_linear(graph_of(LAYER, {"w": noise(4, 2), "b": noise(*shape)}).outputs[0]) is None
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("biased", [True, False])
+def test_what_is_written_as_a_linear_layer_is_found_as_one(biased: bool) -> None:
+    graph, x = graph_of("(float[n, 3, 4] x) => (float[n, 3, 4] y) { y = Abs(x) }"), noise(2, 3, 4)
+    weight, bias = noise(4, 2), noise(2) if biased else None
+    op = Builder(graph, prefix="l")
+    graph.outputs = [linear(op, graph.inputs[0], weight, bias, ["n", 3, 2])]
+    found = as_linear(graph.outputs[0])
+    assert found is not None and (found.bias is not None) == biased
+    (result,) = run(graph.cleanup(), x=x).values()
+    np.testing.assert_allclose(result, x @ weight + (bias if biased else 0), rtol=1e-5, atol=1e-6)
+
+
+def test_one_node_takes_the_place_of_another_under_its_name() -> None:
+    graph = graph_of("(float[n] x) => (float[n] z) { y = Abs(x) z = Neg(y) }")
+    node, y = graph.nodes[0], graph.nodes[0].outputs[0]
+    replace(graph, node, Builder(graph, node, prefix="new").Relu(graph.inputs[0]))
+    assert [each.op for each in graph.nodes] == ["Relu", "Neg"]
+    assert graph.nodes[0].outputs == [y] and y.name == "y"
+
+
+def test_markers_are_no_operators_of_onnx() -> None:
+    graph = graph_of("(float[n] x) => (float[n] z) { y = star.Attention(x) z = Attention(y, y, y) }")
+    assert [node.outputs[0].name for node in markers(graph, "Attention")] == ["y"]
+    assert [node.outputs[0].name for node in nodes_of(graph, "Attention")] == ["z"]
+
+
+def test_the_producer_of_a_tensor() -> None:
+    graph = graph_of("(float[n] x) => (float[n] y) { y = Abs(x) }")
+    assert isinstance(producer(graph.outputs[0]), gs.Node)
+    assert isinstance(producer(graph.outputs[0], "Abs"), gs.Node)
+    assert producer(graph.outputs[0], "Neg") is None
+    assert producer(graph.inputs[0]) is None

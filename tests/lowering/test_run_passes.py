@@ -1,0 +1,122 @@
+"""Passes in order: what each requires is checked before any of them runs, and one that fails is named."""
+
+from dataclasses import replace
+
+import onnx_graphsurgeon as gs
+import pytest
+
+from exporter.artefact import Artefact
+from exporter.errors import ModelError
+from exporter.lowering import run_passes as under_test
+from exporter.lowering.markers import ATTENTION
+from exporter.lowering.pass_table import PASSES, Pass
+from exporter.lowering.pipeline import lower
+from exporter.lowering.run_passes import check_passes, run_passes
+from exporter.targets import ONNXRUNTIME, OPENVINO_INT8, TARGETS, TENSORRT, Target
+from tests.lowering.graphs import artefact, graph_of
+from tests.lowering.models import star
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_what_a_pass_requires_holds_in_every_target(target: Target) -> None:
+    check_passes(target)
+    check_passes(replace(target, passes=(*target.passes, "uint8_input")))
+
+
+@pytest.mark.parametrize(
+    ("passes", "message"),
+    [
+        (("expand_attention",), "target tensorrt-fp32: pass expand_attention requires .* names of"),
+        (("name_decisions", "expand_attention"), "a shipped file requires .* top-k and the token gather"),
+        ((*TENSORRT.passes, "rank_prefix"), "pass rank_prefix requires .* KeepTopK"),
+        ((*TENSORRT.passes, "to_fp16", "to_fp16"), "pass to_fp16 requires .* float32"),
+        (
+            ("name_decisions", "fold_attention_biases"),
+            "pass fold_attention_biases requires .* ONNX's Attention",
+        ),
+        (("named_decisions",), "no pass named_decisions, only name_decisions, "),
+    ],
+)
+def test_a_wrong_order_is_refused(passes: tuple[str, ...], message: str) -> None:
+    with pytest.raises(RuntimeError, match=message):
+        check_passes(replace(TENSORRT, passes=passes))
+
+
+def test_the_quantizer_has_its_requirements_too() -> None:
+    passes = (*OPENVINO_INT8.passes, "linear_as_gemm")
+    with pytest.raises(RuntimeError, match=r"the quantizer requires .* MatMul and Add"):
+        check_passes(replace(OPENVINO_INT8, passes=passes))
+
+
+def test_the_order_is_checked_before_the_export() -> None:
+    wrong = replace(ONNXRUNTIME, passes=ONNXRUNTIME.passes[1:])
+    with pytest.raises(RuntimeError, match="pass fuse_attention requires"):
+        lower(star(), wrong)
+
+
+def trip(graph: gs.Graph, artefact: Artefact) -> int:
+    for node in graph.nodes:
+        _half_way(node, artefact)
+    return 0
+
+
+def _half_way(node: gs.Node, artefact: Artefact) -> None:
+    if node.op == "Neg":
+        raise KeyError("scale")
+
+
+def refuse(graph: gs.Graph, artefact: Artefact) -> int:
+    raise ModelError("vit", "such a block", "another")
+
+
+def forget(graph: gs.Graph, artefact: Artefact) -> int:
+    return 0
+
+
+def repeat(graph: gs.Graph, artefact: Artefact) -> int:
+    x = graph.inputs[0]
+    graph.nodes += [gs.Node("Abs", f"abs_{n}", inputs=[x], outputs=[gs.Variable("same")]) for n in range(2)]
+    return 2
+
+
+@pytest.fixture(autouse=True)
+def more_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = (Pass(trip), Pass(refuse), Pass(forget, ends=(ATTENTION,)), Pass(repeat))
+    monkeypatch.setattr(under_test, "PASSES", {**PASSES, **{each.name: each for each in rows}})
+
+
+def small() -> gs.Graph:
+    graph = graph_of("(float[n] x) => (float[n] z) { y = star.Attention(x) z = Neg(y) }")
+    for node in graph.nodes:
+        node.name = node.op.lower()
+    return graph
+
+
+def test_a_failing_pass_is_named_with_the_target_and_the_node() -> None:
+    expected = r"target onnxruntime-fp32: pass trip failed at Neg neg: KeyError: 'scale'"
+    with pytest.raises(RuntimeError, match=expected) as raised:
+        run_passes(small(), artefact(), ["trip"])
+    assert isinstance(raised.value.__cause__, KeyError)
+
+
+def test_what_the_user_can_mend_is_said_as_it_is() -> None:
+    with pytest.raises(ModelError, match="such a block"):
+        run_passes(small(), artefact(), ["refuse"])
+
+
+def test_markers_that_a_pass_should_have_replaced_are_found() -> None:
+    with pytest.raises(RuntimeError, match="pass forget left attention"):
+        run_passes(small(), artefact(), ["forget"])
+
+
+def test_two_tensors_of_one_name_are_found() -> None:
+    with pytest.raises(RuntimeError, match=r"pass repeat failed at Abs abs_1: .*share the same name"):
+        run_passes(small(), artefact(), ["repeat"])
+
+
+def test_what_nobody_reads_goes_unless_it_is_wanted() -> None:
+    for clean, left in ((True, 2), (False, 3)):
+        graph = small()
+        graph.nodes.append(gs.Node("Abs", "unread", inputs=graph.inputs, outputs=[gs.Variable("u")]))
+        run_passes(graph, artefact(), ["select_early"], clean=clean)
+        assert len(graph.nodes) == left
