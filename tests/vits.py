@@ -13,7 +13,7 @@ from exporter.models.base import PrunableViT
 from exporter.models.lvvit import LvVit
 from exporter.models.registry import adapt
 
-__all__ = ["FAMILIES", "TINY", "make_images", "make_model", "make_vit", "random_images"]
+__all__ = ["FAMILIES", "TINY", "make_images", "make_model", "make_tower", "make_vit", "random_images"]
 
 TINY = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "num_heads": 3, "depth": 4, "num_classes": 7}
 
@@ -57,6 +57,17 @@ def make_model(family: str = "vit", seed: int = 0, **kwargs: Any) -> nn.Module:
 def make_vit(family: str = "vit", seed: int = 0, **kwargs: Any) -> PrunableViT:
     """The same behind its adapter."""
     return adapt(make_model(family, seed, **kwargs), name="tiny")
+
+
+def make_tower() -> PrunableViT:
+    """A CLIP tower, whose head is the projection to an embedding."""
+    tiny = {key: value for key, value in TINY.items() if key != "num_classes"}
+    torch.manual_seed(0)
+    model = timm.create_model("vit_xsmall_patch16_clip_224", **tiny)
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            nn.init.normal_(parameter, std=0.15)
+    return adapt(model, name="tower")
 
 
 def random_images(vit: PrunableViT, count: int, seed: int = 1) -> Tensor:

@@ -90,8 +90,9 @@ def test_a_copy_in_another_dtype_is_made_only_where_needed() -> None:
     double = in_dtype(vit, torch.float64)
     assert in_dtype(double, torch.float64) is double
     model: Any = double.model
-    assert double.blocks[0].fc1 is model.blocks[0].mlp.fc1
-    assert double.blocks[0].fc1.weight.dtype == torch.float64
+    assert double.blocks[0].mlp is not None
+    assert double.blocks[0].mlp.fc1 is model.blocks[0].mlp.fc1
+    assert model.blocks[0].mlp.fc1.weight.dtype == torch.float64
 
 
 def test_float32_is_an_option() -> None:
