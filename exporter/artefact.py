@@ -76,7 +76,7 @@ class LoweredFile:
 
 
 def tensors_of(output: Output, *, counted: bool) -> tuple[str, ...]:
-    """The tensors that an output consists of: itself, and of tokens also their positions, `counted` their number."""
+    """The tensors of an output: itself, and of tokens also their positions and, `counted`, their number."""
     if output.kind != OutputKind.TOKENS:
         return (output.name,)
     count = (token_count_name(output.name),) if counted else ()

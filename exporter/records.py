@@ -72,9 +72,9 @@ class ModelSpec:
     """What a schedule and a MAC count need to know of a ViT; sizes in tokens and channels.
 
     `num_prefix_tokens` counts the class token and what stands beside it (distillation token, registers).
-    The MACs are multiply-adds of one image before block 1 (`embed_macs`), of each of the `blocks`, of the heads, and
-    of a head that reads every surviving patch, for one patch. `outputs` stand in the order in which the model gives
-    them. `default_alpha` is the weight of the intra-layer score where the user gives none.
+    The MACs are multiply-adds of one image before block 1 (`embed_macs`), of each of the `blocks`, of the heads,
+    and of a head that reads every surviving patch, for one patch. `outputs` stand in the order in which the model
+    gives them. `default_alpha` is the weight of the intra-layer score where the user gives none.
     """
 
     name: str

@@ -71,12 +71,12 @@ def tokens_name(layer: int) -> str:
 
 
 def token_positions_name(output: str) -> str:
-    """Name of where the tokens of an output stand in the image: rows of the grid of patches, one after the other."""
+    """Name of where the tokens of an output stand in the grid of patches, counted row by row from 0."""
     return f"{output}_positions"
 
 
 def token_count_name(output: str) -> str:
-    """Name of how many tokens of an output are an image's own, where that follows the image; padding is behind."""
+    """Name of how many tokens of an output are an image's own, where that follows the image; then comes padding."""
     return f"{output}_count"
 
 

@@ -90,9 +90,9 @@ class InputKind(Word):
 class OutputKind(Word):
     """What an output of a model is, and with it how two runtimes' answers are compared.
 
-    LOGITS [batch, classes]: by the best classes. EMBEDDING [batch, channels]: by the cosine of the angle between two.
-    TOKENS: the patches that are left after the final norm [batch, k, channels], with their positions: by the same
-    cosine, token by token.
+    LOGITS [batch, classes]: by the best classes. EMBEDDING [batch, channels]: by the cosine of the angle between
+    two. TOKENS: the patches that are left after the final norm [batch, k, channels], with their positions: by the
+    same cosine, token by token.
     """
 
     LOGITS = "logits"

@@ -4,8 +4,8 @@ Per class, relevance and gradient of the logit travel from the logits down to th
 classes side by side. Each block's attention A leaves mean over heads of (gradient x relevance of A)+, plus the
 identity. The class token's row is multiplied through these from the last layer down: after layer l it is the
 class row of (I + A_L) ... (I + A_l), which is what the published roll-out from layer l computes, in
-O(layers x tokens^2) for all l together. A part that a block does not have passes all on by the skip connection; where
-that is the attention, the row stays as it is.
+O(layers x tokens^2) for all l together. A part that a block does not have passes all on by the skip connection;
+where that is the attention, the row stays as it is.
 
 The rules amplify rounding: in float32, layers near the input can be off by tens of percent. Use float64.
 """

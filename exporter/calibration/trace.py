@@ -16,9 +16,9 @@ __all__ = ["AttentionTrace", "BlockTrace", "MlpTrace", "Trace", "in_dtype", "tra
 class AttentionTrace:
     """What the attention part of a block computed of `tokens`; `branch` is what is added to them.
 
-    Axes: b images, t tokens, d channels, h heads, c channels of a head. `query` and `key` are those after their norms
-    and any rotation, `raw_query` and `raw_key` those before both, `normed_query` and `normed_key` those between.
-    `products` are the unscaled dot products of query and key.
+    Axes: b images, t tokens, d channels, h heads, c channels of a head. `query` and `key` are those after their
+    norms and any rotation, `raw_query` and `raw_key` those before both, `normed_query` and `normed_key` those
+    between. `products` are the unscaled dot products of query and key.
     """
 
     tokens: Float[Tensor, "b t d"]

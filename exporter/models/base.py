@@ -43,8 +43,8 @@ class AttentionParts:
 class MlpParts:
     """The modules of x + out(fc2(hidden_norm(act(fc1(norm x))))); `whole` is the MLP from fc1 to fc2.
 
-    `act` works entry by entry, or is a `Gate`. Modules that a family does not have are `nn.Identity`: of an MLP that
-    was merged into one linear layer, that is `fc2`, and `fc1` and `act` are `nn.Identity`.
+    `act` works entry by entry, or is a `Gate`. Modules that a family does not have are `nn.Identity`. An MLP of one
+    linear layer has it as `fc2`; its `fc1` and `act` are `nn.Identity`.
     """
 
     norm: nn.Module
@@ -118,7 +118,7 @@ class PrunableViT(ABC):
         whose head gives an embedding and no logits returns that.
         """
 
-    def head(self, normed: Tensor, output: Output) -> Tensor:
+    def head(self, normed: Tensor, output: Output) -> Tensor:  # noqa: ARG002  (for adapters of several)
         """One of the `outputs` [batch, channels]; to be overridden where a model gives logits and an embedding.
 
         Tokens are no business of a head: they are what is left after the final norm.

@@ -30,7 +30,7 @@ def spec_of(
     patch_head: Linear | None = None,
     default_alpha: float = DEFAULT_ALPHA,
 ) -> ModelSpec:
-    """The spec of a ViT whose `model`, `blocks` and `outputs` are in place already, and that can embed and classify.
+    """The spec of a ViT whose `model`, `blocks`, `outputs`, `embed` and `classify` are in place already.
 
     Args:
         vit: The adapter.

@@ -8,7 +8,7 @@ from timm.layers import GluMlp, Mlp, SwiGLU
 from torch import nn
 
 from exporter.models.base import MlpParts
-from exporter.models.parts import Gate, JoinedLinear
+from exporter.models.parts import Gate, JoinedLinear, Linear
 from exporter.models.spec import preprocessing_from
 from exporter.records import Output, Preprocessing
 from exporter.tensor_names import EMBEDDING, LOGITS
@@ -20,7 +20,7 @@ __all__ = ["mlp_parts", "outputs_of", "preprocessing_of", "why_not_blocks", "why
 def mlp_parts(norm: nn.Module, mlp: Any, out: nn.Module) -> MlpParts:
     """One of timm's MLPs between its norm and what scales its branch."""
     if isinstance(mlp, SwiGLU):
-        fc1: nn.Module = JoinedLinear([mlp.fc1_g, mlp.fc1_x])
+        fc1: Linear = JoinedLinear([mlp.fc1_g, mlp.fc1_x])
         act: nn.Module = Gate(mlp.act, gate_last=False)
     elif isinstance(mlp, GluMlp):
         fc1, act = mlp.fc1, Gate(mlp.act, gate_last=mlp.gate_last)
@@ -68,8 +68,8 @@ def why_not_head(model: Any) -> str:
 def outputs_of(model: Any) -> tuple[Output, ...]:
     """Logits; an embedding where the head is the projection that the pretrained weights of a CLIP tower end in.
 
-    timm loads that as the head, with as many "classes" as the embedding has channels and a bias of zeros. Towers that
-    were fine-tuned on labels say so in their tag.
+    timm loads that as the head, with as many "classes" as the embedding has channels and a bias of zeros. Towers
+    that were fine-tuned on labels say so in their tag.
     """
     config = getattr(model, "pretrained_cfg", None) or {}
     name = f"{config.get('architecture')}.{config.get('tag')}"

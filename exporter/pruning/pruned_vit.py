@@ -91,7 +91,7 @@ class PrunedViT(nn.Module):
         return pruned_macs(self.vit.spec, self.schedule.keep)
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> Tensor | tuple[Tensor, ...]:
-        """What the pruned model gives: a tensor, or in their order several; see `exporter.artefact.output_names`."""
+        """What the pruned model gives: one tensor, or several in the order of `exporter.artefact.output_names`."""
         given = tuple(self.trace(images).outputs.values())
         return given[0] if len(given) == 1 else given
 

@@ -43,8 +43,8 @@ def pruned_macs(spec: ModelSpec, keep: Sequence[int], padded: Sequence[int] | No
     padding, linear layers do not.
 
     A block of N tokens costs 4·N·d² + 2·N²·d for attention and 2·h·N'·d for the MLP (3·h·N'·d for a gated one) on
-    the N' that are left; what a block lacks costs nothing. A head for patches costs c·d for each that is left in the
-    end.
+    the N' that are left; what a block lacks costs nothing. A head for patches costs c·d for each that is left in
+    the end.
     Scoring costs the class token's row, N·d, and one product a patch for the fusion, where a layer drops any.
     """
     prefix, dim = spec.num_prefix_tokens, spec.dim

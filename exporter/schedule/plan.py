@@ -54,8 +54,7 @@ def star_schedule(
 ) -> Schedule:
     """STAR's static schedule from one ACS value a layer.
 
-    A layer without attention has no class row and keeps everything, whatever its ACS; the other rates stay what they
-    are with it.
+    A layer without attention has no class row and keeps everything, whatever its ACS. That changes no other rate.
 
     Raises:
         ScheduleError: rho or an ACS is out of range, or the number of ACS values is not the model's depth.

@@ -20,9 +20,9 @@ RETENTIONS = (KEEP_TOP_K, CDF_RETAIN, CDF_RETAIN_PADDED)
 
 
 def name_decisions(graph: gs.Graph, artefact: Artefact) -> int:
-    """`keep_NN`, `tokens_NN` and `class_row_NN` in pruning layers, `context_NN` wherever there is attention; NN from 1.
+    """`keep_NN`, `tokens_NN` and `class_row_NN` in pruning layers, `context_NN` where there is attention.
 
-    Under a-STAR also `count_NN`. Packed tokens have no `tokens_NN`: no node takes them out of a grid.
+    NN counts from 1. Under a-STAR also `count_NN`. Packed tokens have no `tokens_NN`: they are in no grid.
     The variants of `check` and the verification after export find layers by these names.
     """
     pruning = artefact.schedule.pruning_layers
