@@ -17,7 +17,7 @@ def to_middle(part: MlpParts, seen: MlpTrace, cam: Float[Tensor, "b k t d"]) -> 
     """From the output of the MLP part to the tokens between its attention and its MLP."""
     middle = seen.tokens.unsqueeze(1)
     skip, branch = rules.add(cam, middle, seen.branch.unsqueeze(1))
-    branch = rules.linear(branch, seen.fc2_input.unsqueeze(1), part.fc2.weight)
+    branch = rules.linear(branch, seen.fc2_input.unsqueeze(1), _as_added(part.fc2.weight, part.out))
     if isinstance(part.act, Gate):
         branch = rules.gate(branch)
     if not isinstance(part.fc1, nn.Identity):
@@ -30,7 +30,7 @@ def to_attention(
 ) -> tuple[Float[Tensor, "b k t d"], Float[Tensor, "b k h t t"], Float[Tensor, "b k h t c"]]:
     """From the tokens after attention to the skip connection, to the attention itself and to the values."""
     skip, branch = rules.add(cam, seen.tokens.unsqueeze(1), seen.branch.unsqueeze(1))
-    branch = rules.linear(branch, seen.proj_input.unsqueeze(1), part.proj.weight)
+    branch = rules.linear(branch, seen.proj_input.unsqueeze(1), _as_added(part.proj.weight, part.out))
     context = branch.unflatten(-1, (part.num_heads, part.head_dim)).transpose(2, 3)
     attention, value = rules.matmul(
         context, seen.attention.unsqueeze(1), seen.value.unsqueeze(1), seen.context.unsqueeze(1)
@@ -55,6 +55,16 @@ def to_block_input(
     qkv = torch.stack((query_cam, key_cam, value), dim=2).permute(0, 1, 4, 2, 3, 5).flatten(3)
     branch = rules.linear(qkv, seen.normed.unsqueeze(1), part.qkv.weight)
     return rules.clone(skip + branch, seen.tokens.unsqueeze(1))
+
+
+def _as_added(weight: Float[Tensor, "o i"], out: nn.Module) -> Float[Tensor, "o i"]:
+    """A linear layer's weight with the sign that each of its outputs is added with.
+
+    LayerScale may be negative: what the z+ rule takes for agreeing is then the other half of the products. Its size
+    cancels in that rule.
+    """
+    sign = out(weight.new_ones(1, 1, weight.shape[0])).sign().reshape(-1, 1)
+    return weight * sign
 
 
 def _unturned(

@@ -4,8 +4,8 @@ Per class, relevance and gradient of the logit travel from the logits down to th
 classes side by side. Each block's attention A leaves mean over heads of (gradient x relevance of A)+, plus the
 identity. The class token's row is multiplied through these from the last layer down: after layer l it is the
 class row of (I + A_L) ... (I + A_l), which is what the published roll-out from layer l computes, in
-O(layers x tokens^2) for all l together. A part that a block does not have passes all on by the skip connection;
-where that is the attention, the row stays as it is.
+O(layers x tokens^2) for all l together. Where several tokens classify, it is the mean of their rows. A part that a
+block does not have passes all on by the skip connection; where that is the attention, the row stays as it is.
 
 The rules amplify rounding: in float32, layers near the input can be off by tens of percent. Use float64.
 """
@@ -48,7 +48,8 @@ def sweep(vit: PrunableViT, seen: Trace, classes: Int[Tensor, "b k"]) -> Float[T
     """`relevance` of a pass that has been traced already, by the ViT that it was traced with."""
     cam, gradient = _cam_of_logits(vit, seen, classes), _gradient_of_logits(vit, seen, classes)
     row = torch.zeros_like(cam[..., 0])
-    row[..., 0] = 1
+    for classifier in vit.classifiers:
+        row[..., classifier.token] += 1 / len(vit.classifiers)
     scores = []
     for layer in reversed(range(len(seen.blocks))):
         block, here = vit.blocks[layer], seen.blocks[layer]
