@@ -11,7 +11,7 @@ from exporter.calibration.calibrate import calibrate
 from exporter.calibration.record import CalibrationSettings
 from exporter.data.images import list_images
 from exporter.errors import UserError
-from exporter.evaluation.accuracy import accuracy
+from exporter.evaluation.accuracy import evaluate
 from exporter.evaluation.parity import ParityReport, compare, explain, tolerance_for
 from exporter.evaluation.parity.check_model import check
 from exporter.evaluation.parity.reference import reference_runner
@@ -185,7 +185,7 @@ def test_accuracy_needs_logits() -> None:
     tower = make_tower()
     runner = reference_runner(PrunedViT(tower, keep_everything(tower.spec)))
     with pytest.raises(UserError, match=r"got the outputs embedding \| need logits"):
-        accuracy(runner, [(random_images(tower, 1).numpy(), np.array([0]))])
+        evaluate(runner, [(random_images(tower, 1).numpy(), np.array([0]))])
 
 
 def test_an_adapter_may_give_logits_and_an_embedding() -> None:

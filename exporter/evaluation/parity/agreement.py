@@ -35,8 +35,7 @@ def finite(output: Output, tensors: Tensors) -> Array:
     values = np.isfinite(tensors[output.name])
     if output.kind == OutputKind.TOKENS:
         values |= ~_own(output, tensors)[..., None]
-    whole: Array = values.reshape(len(values), -1).all(axis=1)
-    return whole
+    return np.asarray(values.reshape(len(values), -1).all(axis=1))
 
 
 def distance(output: Output, ours: Tensors, theirs: Tensors) -> Array:
