@@ -58,13 +58,15 @@ def merged(tokens: int, r: int) -> int:
 
 def attention(block: BlockParts, tokens: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
     """Return attention plus residual, with log size added to the logits, and the mean keys [b, t, head_dim]."""
-    normed, qkv = block.norm1(tokens), block.qkv
+    part = block.attention
+    assert part is not None
+    normed, qkv = part.norm(tokens), part.qkv
     thirds = zip(qkv.get_parameter("weight").chunk(3), qkv.get_parameter("bias").chunk(3), strict=True)
     query, key, value = (F.linear(normed, weight, bias) for weight, bias in thirds)
-    heads, width = block.num_heads, tokens.shape[1]
+    heads, width = part.num_heads, tokens.shape[1]
     mask = size.log().reshape(-1, 1, 1, width).expand(-1, 1, width, -1)
     context, *_ = torch.onnx.ops.attention(query, key, value, mask, q_num_heads=heads, kv_num_heads=heads)
-    return tokens + block.proj(context), key.reshape(-1, width, heads, block.head_dim).mean(dim=2)
+    return tokens + part.proj(context), key.reshape(-1, width, heads, part.head_dim).mean(dim=2)
 
 
 def merge(tokens: Tensor, size: Tensor, metric: Tensor, r: int) -> tuple[Tensor, Tensor]:
@@ -95,12 +97,12 @@ def merging_macs(spec: ModelSpec, r: int) -> float:
     """Return the multiply-adds per image, similarities and sums included."""
     macs = float(spec.embed_macs + spec.head_macs)
     tokens = spec.num_prefix_tokens + spec.num_patches
-    for _ in range(spec.depth):
+    for block in spec.blocks:
         gone, first, second = merged(tokens, r), (tokens - 1) // 2, tokens // 2
-        macs += tokens * spec.attention_token_macs + 2 * tokens**2 * spec.dim
+        macs += tokens * block.attention_token_macs + 2 * tokens**2 * spec.dim
         macs += first * second * spec.dim // spec.num_heads + second * gone * spec.dim
         tokens -= gone
-        macs += tokens * spec.mlp_token_macs
+        macs += tokens * block.mlp_token_macs
     return macs
 
 

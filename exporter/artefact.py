@@ -12,11 +12,21 @@ from typing import BinaryIO
 
 import exporter
 from exporter.errors import ArtefactError
-from exporter.records import ModelSpec, Pair, Schedule, from_json, to_json
+from exporter.records import ModelSpec, Output, Pair, Schedule, from_json, to_json
 from exporter.targets import Target, target_named
-from exporter.vocabulary import InputKind, Layout
+from exporter.tensor_names import token_count_name, token_positions_name
+from exporter.vocabulary import InputKind, Layout, OutputKind
 
-__all__ = ["Artefact", "LoweredFile", "from_metadata", "read_lowered", "read_pair", "to_metadata"]
+__all__ = [
+    "Artefact",
+    "LoweredFile",
+    "from_metadata",
+    "output_names",
+    "read_lowered",
+    "read_pair",
+    "tensors_of",
+    "to_metadata",
+]
 
 KEY_PREFIX = "star_export."
 # Without one of these a file is none of ours, or of a version before them.
@@ -63,6 +73,20 @@ class LoweredFile:
 
     path: Path
     artefact: Artefact
+
+
+def tensors_of(output: Output, *, counted: bool) -> tuple[str, ...]:
+    """The tensors of an output: itself, and of tokens also their positions and, `counted`, their number."""
+    if output.kind != OutputKind.TOKENS:
+        return (output.name,)
+    count = (token_count_name(output.name),) if counted else ()
+    return (output.name, token_positions_name(output.name), *count)
+
+
+def output_names(spec: ModelSpec, schedule: Schedule) -> tuple[str, ...]:
+    """The tensors that a pruned model gives, in order; numbers of tokens are given where they follow the image."""
+    counted = bool(schedule.masses)
+    return tuple(name for output in spec.outputs for name in tensors_of(output, counted=counted))
 
 
 def to_metadata(artefact: Artefact) -> dict[str, str]:

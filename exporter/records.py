@@ -13,10 +13,12 @@ from typing import Generic, TypeVar
 from exporter.errors import ArtefactError
 from exporter.files import written_beside
 from exporter.plain_values import build, plain
-from exporter.vocabulary import CropMode, Interpolation, Method
+from exporter.vocabulary import CropMode, Interpolation, Method, OutputKind
 
 __all__ = [
+    "BlockMacs",
     "ModelSpec",
+    "Output",
     "Pair",
     "Preprocessing",
     "Schedule",
@@ -46,29 +48,62 @@ class Preprocessing:
 
 
 @dataclass(frozen=True)
+class BlockMacs:
+    """Multiply-adds of the linear layers of a block's attention and of its MLP for one token; 0: no such part."""
+
+    attention_token_macs: int
+    mlp_token_macs: int
+
+
+@dataclass(frozen=True)
+class Output:
+    """One thing that a model says of an image: its name, its kind, and how many numbers stand in a row of it.
+
+    `channels` is 0 where an adapter names the output and the model has not been asked yet: `spec_of` fills it in.
+    """
+
+    name: str
+    kind: OutputKind
+    channels: int = 0
+
+
+@dataclass(frozen=True)
 class ModelSpec:
     """What a schedule and a MAC count need to know of a ViT; sizes in tokens and channels.
 
     `num_prefix_tokens` counts the class token and what stands beside it (distillation token, registers).
-    The MACs are multiply-adds of one image before block 1 (`embed_macs`), of the linear layers of one block's
-    attention and MLP for one token, of the classifiers, and of a head that reads every surviving patch, for one
-    patch. `default_alpha` is the weight of the intra-layer score where the user gives none.
+    The MACs are multiply-adds of one image before block 1 (`embed_macs`), of each of the `blocks`, of the heads,
+    and of a head that reads every surviving patch, for one patch. `outputs` stand in the order in which the model
+    gives them. `default_alpha` is the weight of the intra-layer score where the user gives none.
     """
 
     name: str
-    depth: int
     dim: int
     num_heads: int
-    num_classes: int
     num_prefix_tokens: int
     grid: tuple[int, int]
     embed_macs: int
-    attention_token_macs: int
-    mlp_token_macs: int
+    blocks: tuple[BlockMacs, ...]
     head_macs: int
     preprocessing: Preprocessing
+    outputs: tuple[Output, ...]
     patch_head_macs: int = 0
     default_alpha: float = 0.15
+
+    @property
+    def depth(self) -> int:
+        """Blocks."""
+        return len(self.blocks)
+
+    @property
+    def attention_layers(self) -> tuple[int, ...]:
+        """1-based layers whose block has attention, and so a class row to score patches by."""
+        return tuple(layer for layer, block in enumerate(self.blocks, start=1) if block.attention_token_macs)
+
+    @property
+    def num_classes(self) -> int:
+        """Logits of an image; 0 where the model gives none."""
+        return next((output.channels for output in self.outputs if output.kind == OutputKind.LOGITS), 0)
 
     @property
     def num_patches(self) -> int:

@@ -10,9 +10,11 @@ from pathlib import Path
 
 __all__ = [
     "CONTEXT",
+    "EMBEDDING",
     "IMAGES",
     "LOGITS",
     "RAW_IMAGES",
+    "TOKENS",
     "VARIANTS",
     "class_row_name",
     "context_name",
@@ -22,12 +24,14 @@ __all__ = [
     "ranked_name",
     "rows_of",
     "score_name",
+    "token_count_name",
+    "token_positions_name",
     "tokens_name",
     "variant_path",
 ]
 
 IMAGES = "images"
-LOGITS = "logits"
+LOGITS, EMBEDDING, TOKENS = "logits", "embedding", "tokens"
 CONTEXT = "context_"
 # The instrumented variants of a pruned model, for `check`: one also outputs its decisions, one takes them as input.
 VARIANTS = ("tracing", "forced")
@@ -64,6 +68,16 @@ def score_name(layer: int) -> str:
 def tokens_name(layer: int) -> str:
     """Return the name of the pruned tokens that enter a layer's MLP."""
     return f"tokens_{layer:02d}"
+
+
+def token_positions_name(output: str) -> str:
+    """Name of where the tokens of an output stand in the grid of patches, counted row by row from 0."""
+    return f"{output}_positions"
+
+
+def token_count_name(output: str) -> str:
+    """Name of how many tokens of an output are an image's own, where that follows the image; then comes padding."""
+    return f"{output}_count"
 
 
 def class_row_name(layer: int) -> str:

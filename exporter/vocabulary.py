@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from exporter.errors import RecipeError
 
-__all__ = ["CropMode", "InputKind", "Interpolation", "Layout", "Method", "Precision", "Word"]
+__all__ = ["CropMode", "InputKind", "Interpolation", "Layout", "Method", "OutputKind", "Precision", "Word"]
 
 WordT = TypeVar("WordT", bound="Word")
 
@@ -85,6 +85,19 @@ class InputKind(Word):
 
     FLOAT32 = "float32"
     UINT8 = "uint8"
+
+
+class OutputKind(Word):
+    """What an output of a model is, and with it how two runtimes' answers are compared.
+
+    LOGITS [batch, classes]: by the best classes. EMBEDDING [batch, channels]: by the cosine of the angle between
+    two. TOKENS: the patches that are left after the final norm [batch, k, channels], with their positions: by the
+    same cosine, token by token.
+    """
+
+    LOGITS = "logits"
+    EMBEDDING = "embedding"
+    TOKENS = "tokens"
 
 
 class Precision(Word):

@@ -1,5 +1,6 @@
 """Small ViTs of every accepted kind, with weights that spread attention, and images to feed them."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,29 @@ import timm
 import torch
 from PIL import Image
 from torch import Tensor, nn
+from typing_extensions import override
 
-from exporter.models.base import PrunableViT
+from exporter.models.base import BlockParts, PrunableViT
 from exporter.models.lvvit import LvVit
 from exporter.models.registry import adapt
+from exporter.models.spec import spec_of
+from exporter.models.weights import weights_sha256
+from exporter.records import Output
+from exporter.vocabulary import OutputKind
 
-__all__ = ["FAMILIES", "TINY", "make_images", "make_model", "make_vit", "random_images"]
+__all__ = [
+    "CUT_RATES",
+    "FAMILIES",
+    "TINY",
+    "cut_vit",
+    "make_images",
+    "make_model",
+    "make_tower",
+    "make_vit",
+    "random_images",
+    "varied_images",
+    "with_tokens",
+]
 
 TINY = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "num_heads": 3, "depth": 4, "num_classes": 7}
 
@@ -57,6 +75,84 @@ def make_model(family: str = "vit", seed: int = 0, **kwargs: Any) -> nn.Module:
 def make_vit(family: str = "vit", seed: int = 0, **kwargs: Any) -> PrunableViT:
     """The same behind its adapter."""
     return adapt(make_model(family, seed, **kwargs), name="tiny")
+
+
+def make_tower() -> PrunableViT:
+    """A CLIP tower, whose head is the projection to an embedding."""
+    tiny = {key: value for key, value in TINY.items() if key != "num_classes"}
+    torch.manual_seed(0)
+    model = timm.create_model("vit_xsmall_patch16_clip_224", **tiny)
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            nn.init.normal_(parameter, std=0.15)
+    return adapt(model, name="tower")
+
+
+class CutBlock(nn.Module):
+    """A block of timm's, of which either branch may be gone; `mlp` may be another module than the block's own."""
+
+    def __init__(self, block: Any, mlp: nn.Module | None, *, attention: bool) -> None:
+        super().__init__()
+        self.block = block
+        self.mlp, self.attention = mlp, attention
+
+    @override
+    def forward(self, tokens: Tensor) -> Tensor:
+        if self.attention:
+            tokens = tokens + self.block.ls1(self.block.attn(self.block.norm1(tokens)))
+        if self.mlp is not None:
+            tokens = tokens + self.block.ls2(self.mlp(self.block.norm2(tokens)))
+        return tokens
+
+
+# Rates that a `cut_vit` can take: its layer 2 has no class row; layer 4 prunes after an attention without an MLP.
+CUT_RATES = {1: 0.8, 3: 0.7, 4: 0.6}
+
+
+def cut_vit(family: str = "vit") -> PrunableViT:
+    """A ViT as depth pruning leaves it: whole, without attention, an MLP of one linear, without MLP, whole."""
+    vit = make_vit(family, depth=5)
+    model: Any = vit.model
+    merged = nn.Linear(vit.spec.dim, vit.spec.dim).requires_grad_(False)
+    nn.init.normal_(merged.weight, std=0.15)
+    blocks = [replace(block) for block in vit.blocks]
+    for layer, mlp, attention in ((2, model.blocks[1].mlp, False), (3, merged, True), (4, None, True)):
+        whole = CutBlock(model.blocks[layer - 1], mlp, attention=attention).eval()
+        model.blocks[layer - 1] = whole
+        parts = blocks[layer - 1]
+        own = parts.mlp if mlp is not None else None
+        if own is not None and mlp is merged:
+            nothing = nn.Identity()
+            own = replace(own, fc1=nothing, act=nothing, hidden_norm=nothing, fc2=merged, whole=merged)
+        blocks[layer - 1] = BlockParts(whole, parts.attention if attention else None, own)
+    return _seen_anew(vit, blocks)
+
+
+def _seen_anew(vit: PrunableViT, blocks: list[BlockParts]) -> PrunableViT:
+    vit.blocks, old = blocks, vit.spec
+    vit.spec = spec_of(
+        vit,
+        old.name,
+        grid=old.grid,
+        num_prefix_tokens=old.num_prefix_tokens,
+        preprocessing=old.preprocessing,
+    )
+    vit.weights_sha256 = weights_sha256(vit.model)
+    return vit
+
+
+def with_tokens(vit: PrunableViT) -> PrunableViT:
+    """The same, but that it gives its tokens beside what it gives already."""
+    tokens = Output("tokens", OutputKind.TOKENS, vit.spec.dim)
+    vit.outputs = (*vit.outputs, tokens)
+    vit.spec = replace(vit.spec, outputs=(*vit.spec.outputs, tokens))
+    return vit
+
+
+def varied_images(vit: PrunableViT, count: int, seed: int = 1) -> Tensor:
+    """Noise of different strength, so that images keep different numbers of patches under a-STAR."""
+    strength = torch.linspace(0.1, 4.0, count)[:, None, None, None]
+    return random_images(vit, count, seed) * strength
 
 
 def random_images(vit: PrunableViT, count: int, seed: int = 1) -> Tensor:

@@ -2,35 +2,36 @@
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from exporter.calibration import rules
 from exporter.calibration.gradients import pull_back
-from exporter.calibration.trace import BlockTrace
-from exporter.models.base import BlockParts
+from exporter.calibration.trace import AttentionTrace, MlpTrace
+from exporter.models.base import AttentionParts, MlpParts
 from exporter.models.parts import Gate, Rotary
 
 __all__ = ["to_attention", "to_block_input", "to_middle"]
 
 
-def to_middle(block: BlockParts, seen: BlockTrace, cam: Float[Tensor, "b k t d"]) -> Float[Tensor, "b k t d"]:
-    """From the block's output to the tokens between its attention and its MLP."""
-    middle = seen.middle.unsqueeze(1)
-    skip, branch = rules.add(cam, middle, seen.mlp_branch.unsqueeze(1))
-    branch = rules.linear(branch, seen.fc2_input.unsqueeze(1), block.fc2.weight)
-    if isinstance(block.act, Gate):
+def to_middle(part: MlpParts, seen: MlpTrace, cam: Float[Tensor, "b k t d"]) -> Float[Tensor, "b k t d"]:
+    """From the output of the MLP part to the tokens between its attention and its MLP."""
+    middle = seen.tokens.unsqueeze(1)
+    skip, branch = rules.add(cam, middle, seen.branch.unsqueeze(1))
+    branch = rules.linear(branch, seen.fc2_input.unsqueeze(1), _as_added(part.fc2.weight, part.out))
+    if isinstance(part.act, Gate):
         branch = rules.gate(branch)
-    branch = rules.linear(branch, seen.normed2.unsqueeze(1), block.fc1.weight)
+    if not isinstance(part.fc1, nn.Identity):
+        branch = rules.linear(branch, seen.normed.unsqueeze(1), part.fc1.weight)
     return rules.clone(skip.add_(branch), middle)
 
 
 def to_attention(
-    block: BlockParts, seen: BlockTrace, cam: Float[Tensor, "b k t d"]
+    part: AttentionParts, seen: AttentionTrace, cam: Float[Tensor, "b k t d"]
 ) -> tuple[Float[Tensor, "b k t d"], Float[Tensor, "b k h t t"], Float[Tensor, "b k h t c"]]:
     """From the tokens after attention to the skip connection, to the attention itself and to the values."""
-    skip, branch = rules.add(cam, seen.tokens.unsqueeze(1), seen.attention_branch.unsqueeze(1))
-    branch = rules.linear(branch, seen.proj_input.unsqueeze(1), block.proj.weight)
-    context = branch.unflatten(-1, (block.num_heads, block.head_dim)).transpose(2, 3)
+    skip, branch = rules.add(cam, seen.tokens.unsqueeze(1), seen.branch.unsqueeze(1))
+    branch = rules.linear(branch, seen.proj_input.unsqueeze(1), _as_added(part.proj.weight, part.out))
+    context = branch.unflatten(-1, (part.num_heads, part.head_dim)).transpose(2, 3)
     attention, value = rules.matmul(
         context, seen.attention.unsqueeze(1), seen.value.unsqueeze(1), seen.context.unsqueeze(1)
     )
@@ -38,8 +39,8 @@ def to_attention(
 
 
 def to_block_input(
-    block: BlockParts,
-    seen: BlockTrace,
+    part: AttentionParts,
+    seen: AttentionTrace,
     skip: Float[Tensor, "b k t d"],
     attention: Float[Tensor, "b k h t t"],
     value: Float[Tensor, "b k h t c"],
@@ -48,12 +49,22 @@ def to_block_input(
     key = seen.key.unsqueeze(1).transpose(-2, -1)
     query_cam, key_cam = rules.matmul(attention, seen.query.unsqueeze(1), key, seen.products.unsqueeze(1))
     key_cam = key_cam.transpose(-2, -1)
-    if block.rotary is not None:
-        query_cam = _unturned(block.rotary, query_cam, seen.normed_query, seen.query)
-        key_cam = _unturned(block.rotary, key_cam, seen.normed_key, seen.key)
+    if part.rotary is not None:
+        query_cam = _unturned(part.rotary, query_cam, seen.normed_query, seen.query)
+        key_cam = _unturned(part.rotary, key_cam, seen.normed_key, seen.key)
     qkv = torch.stack((query_cam, key_cam, value), dim=2).permute(0, 1, 4, 2, 3, 5).flatten(3)
-    branch = rules.linear(qkv, seen.normed1.unsqueeze(1), block.qkv.weight)
+    branch = rules.linear(qkv, seen.normed.unsqueeze(1), part.qkv.weight)
     return rules.clone(skip + branch, seen.tokens.unsqueeze(1))
+
+
+def _as_added(weight: Float[Tensor, "o i"], out: nn.Module) -> Float[Tensor, "o i"]:
+    """A linear layer's weight with the sign that each of its outputs is added with.
+
+    LayerScale may be negative: what the z+ rule takes for agreeing is then the other half of the products. Its size
+    cancels in that rule.
+    """
+    sign = out(weight.new_ones(1, 1, weight.shape[0])).sign().reshape(-1, 1)
+    return weight * sign
 
 
 def _unturned(

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from exporter.calibration.trace import BlockTrace
-from exporter.models.base import BlockParts
+from exporter.calibration.trace import AttentionTrace, MlpTrace
+from exporter.models.base import AttentionParts, MlpParts
 from exporter.models.parts import Gate
 
 __all__ = ["pull_back", "to_attention", "to_block_input", "to_context", "to_middle"]
@@ -36,36 +36,36 @@ def pull_back(
     return result.unflatten(0, (images, classes))
 
 
-def to_middle(
-    block: BlockParts, seen: BlockTrace, gradient: Float[Tensor, "b k t d"]
-) -> Float[Tensor, "b k t d"]:
-    """From the block's output to the tokens between its attention and its MLP."""
-    branch = pull_back(block.mlp_out, seen.fc2_output, gradient) @ block.fc2.weight
-    branch = pull_back(block.hidden_norm, seen.activated, branch)
-    if isinstance(block.act, Gate):
-        branch = pull_back(block.act, seen.hidden, branch)
+def to_middle(part: MlpParts, seen: MlpTrace, gradient: Float[Tensor, "b k t d"]) -> Float[Tensor, "b k t d"]:
+    """From the output of the MLP part to the tokens between its attention and its MLP."""
+    branch = pull_back(part.out, seen.fc2_output, gradient) @ part.fc2.weight
+    branch = pull_back(part.hidden_norm, seen.activated, branch)
+    if isinstance(part.act, Gate):
+        branch = pull_back(part.act, seen.hidden, branch)
     else:
-        branch *= _derivative(block.act, seen.hidden).unsqueeze(1)
-    return gradient + pull_back(block.norm2, seen.middle, branch @ block.fc1.weight)
+        branch *= _derivative(part.act, seen.hidden).unsqueeze(1)
+    if not isinstance(part.fc1, nn.Identity):
+        branch = branch @ part.fc1.weight
+    return gradient + pull_back(part.norm, seen.tokens, branch)
 
 
 def to_context(
-    block: BlockParts, seen: BlockTrace, gradient: Float[Tensor, "b k t d"]
+    part: AttentionParts, seen: AttentionTrace, gradient: Float[Tensor, "b k t d"]
 ) -> Float[Tensor, "b k h t c"]:
     """From the tokens after attention to the heads' contexts, attention @ value."""
-    branch = pull_back(block.attention_out, seen.proj_output, gradient) @ block.proj.weight
-    branch = pull_back(block.context_norm, seen.merged, branch)
-    return branch.unflatten(-1, (block.num_heads, block.head_dim)).transpose(2, 3)
+    branch = pull_back(part.out, seen.proj_output, gradient) @ part.proj.weight
+    branch = pull_back(part.context_norm, seen.merged, branch)
+    return branch.unflatten(-1, (part.num_heads, part.head_dim)).transpose(2, 3)
 
 
-def to_attention(seen: BlockTrace, context: Float[Tensor, "b k h t c"]) -> Float[Tensor, "b k h t t"]:
+def to_attention(seen: AttentionTrace, context: Float[Tensor, "b k h t c"]) -> Float[Tensor, "b k h t t"]:
     """From the contexts to the attention after its softmax."""
     return context @ seen.value.unsqueeze(1).transpose(-2, -1)
 
 
 def to_block_input(
-    block: BlockParts,
-    seen: BlockTrace,
+    part: AttentionParts,
+    seen: AttentionTrace,
     middle: Float[Tensor, "b k t d"],
     context: Float[Tensor, "b k h t c"],
     attention: Float[Tensor, "b k h t t"],
@@ -75,15 +75,15 @@ def to_block_input(
     value = probability.transpose(-2, -1) @ context
     weighted = attention * probability
     products = torch.addcmul(weighted, probability, weighted.sum(-1, keepdim=True), value=-1)
-    products *= block.head_dim**-0.5
+    products *= part.head_dim**-0.5
     query, key = products @ seen.key.unsqueeze(1), products.transpose(-2, -1) @ seen.query.unsqueeze(1)
-    if block.rotary is not None:
-        query = pull_back(block.rotary, seen.normed_query, query)
-        key = pull_back(block.rotary, seen.normed_key, key)
-    query = pull_back(block.q_norm, seen.raw_query, query)
-    key = pull_back(block.k_norm, seen.raw_key, key)
+    if part.rotary is not None:
+        query = pull_back(part.rotary, seen.normed_query, query)
+        key = pull_back(part.rotary, seen.normed_key, key)
+    query = pull_back(part.q_norm, seen.raw_query, query)
+    key = pull_back(part.k_norm, seen.raw_key, key)
     qkv = torch.stack((query, key, value), dim=2).permute(0, 1, 4, 2, 3, 5).flatten(3)
-    return middle + pull_back(block.norm1, seen.tokens, qkv @ block.qkv.weight)
+    return middle + pull_back(part.norm, seen.tokens, qkv @ part.qkv.weight)
 
 
 def _derivative(activation: nn.Module, value: Tensor) -> Tensor:

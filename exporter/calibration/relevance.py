@@ -4,7 +4,8 @@ Per class, relevance and gradient of the logit travel from the logits down to th
 classes side by side. Each block's attention A leaves mean over heads of (gradient x relevance of A)+, plus the
 identity. The class token's row is multiplied through these from the last layer down: after layer l it is the
 class row of (I + A_L) ... (I + A_l), which is what the published roll-out from layer l computes, in
-O(layers x tokens^2) for all l together.
+O(layers x tokens^2) for all l together. Where several tokens classify, it is the mean of their rows. A part that a
+block does not have passes all on by the skip connection; where that is the attention, the row stays as it is.
 
 The rules amplify rounding: in float32, layers near the input can be off by tens of percent. Use float64.
 """
@@ -47,20 +48,27 @@ def sweep(vit: PrunableViT, seen: Trace, classes: Int[Tensor, "b k"]) -> Float[T
     """`relevance` of a pass that has been traced already, by the ViT that it was traced with."""
     cam, gradient = _cam_of_logits(vit, seen, classes), _gradient_of_logits(vit, seen, classes)
     row = torch.zeros_like(cam[..., 0])
-    row[..., 0] = 1
+    for classifier in vit.classifiers:
+        row[..., classifier.token] += 1 / len(vit.classifiers)
     scores = []
     for layer in reversed(range(len(seen.blocks))):
         block, here = vit.blocks[layer], seen.blocks[layer]
-        gradient = gradients.to_middle(block, here, gradient)
-        context_gradient = gradients.to_context(block, here, gradient)
-        attention_gradient = gradients.to_attention(here, context_gradient)
-        skip, attention_cam, value_cam = cams.to_attention(block, here, cams.to_middle(block, here, cam))
-        weight = (attention_gradient * attention_cam).clamp_(min=0).mean(2)
-        row = row + (row.unsqueeze(-2) @ weight).squeeze(-2)
+        if block.mlp is not None and here.mlp is not None:
+            gradient = gradients.to_middle(block.mlp, here.mlp, gradient)
+            cam = cams.to_middle(block.mlp, here.mlp, cam)
+        if block.attention is not None and here.attention is not None:
+            part, attention = block.attention, here.attention
+            context_gradient = gradients.to_context(part, attention, gradient)
+            attention_gradient = gradients.to_attention(attention, context_gradient)
+            skip, attention_cam, value_cam = cams.to_attention(part, attention, cam)
+            weight = (attention_gradient * attention_cam).clamp_(min=0).mean(2)
+            row = row + (row.unsqueeze(-2) @ weight).squeeze(-2)
+            if layer > 0:  # nothing reads what lies below the first attention
+                cam = cams.to_block_input(part, attention, skip, attention_cam, value_cam)
+                gradient = gradients.to_block_input(
+                    part, attention, gradient, context_gradient, attention_gradient
+                )
         scores.append(row[..., vit.spec.num_prefix_tokens :])
-        if layer > 0:  # nothing reads what lies below the first attention
-            cam = cams.to_block_input(block, here, skip, attention_cam, value_cam)
-            gradient = gradients.to_block_input(block, here, gradient, context_gradient, attention_gradient)
     return torch.stack(scores[::-1], dim=2)
 
 

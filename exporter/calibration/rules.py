@@ -3,7 +3,8 @@
 They are those of Transformer-Explainability (Chefer et al., CVPR 2021), written from its formulas. Relevance has
 the axes [batch, classes, ...]; what the model computed has a classes axis of 1, so that everything that does not
 depend on the class is done once. Every sum is taken per image and class: a batch cannot mix its images.
-Norms, activations, softmax, LayerScale and dropout pass relevance on unchanged and have no function here.
+Norms, activations, softmax and dropout pass relevance on unchanged and have no function here. Nor has LayerScale,
+whose sign is a part of the weight before it.
 """
 
 from collections.abc import Callable

@@ -7,23 +7,22 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from exporter.models.base import BlockParts, PrunableViT
+from exporter.models.base import AttentionParts, BlockParts, MlpParts, PrunableViT
 
-__all__ = ["BlockTrace", "Trace", "in_dtype", "trace"]
+__all__ = ["AttentionTrace", "BlockTrace", "MlpTrace", "Trace", "in_dtype", "trace"]
 
 
 @dataclass(frozen=True)
-class BlockTrace:
-    """What one block computed; axes b images, t tokens, d channels, h heads, c channels of a head, m hidden.
+class AttentionTrace:
+    """What the attention part of a block computed of `tokens`; `branch` is what is added to them.
 
-    `query` and `key` are those after their norms and any rotation, `raw_query` and `raw_key` those before both,
-    `normed_query` and `normed_key` those between. `products` are the
-    unscaled dot products of query and key. The two branches are what is added to the residual stream. A gated MLP
-    has fewer channels, g, after its activation than hidden ones.
+    Axes: b images, t tokens, d channels, h heads, c channels of a head. `query` and `key` are those after their
+    norms and any rotation, `raw_query` and `raw_key` those before both, `normed_query` and `normed_key` those
+    between. `products` are the unscaled dot products of query and key.
     """
 
     tokens: Float[Tensor, "b t d"]
-    normed1: Float[Tensor, "b t d"]
+    normed: Float[Tensor, "b t d"]
     raw_query: Float[Tensor, "b h t c"]
     raw_key: Float[Tensor, "b h t c"]
     normed_query: Float[Tensor, "b h t c"]
@@ -37,14 +36,28 @@ class BlockTrace:
     merged: Float[Tensor, "b t d"]
     proj_input: Float[Tensor, "b t d"]
     proj_output: Float[Tensor, "b t d"]
-    attention_branch: Float[Tensor, "b t d"]
-    middle: Float[Tensor, "b t d"]
-    normed2: Float[Tensor, "b t d"]
+    branch: Float[Tensor, "b t d"]
+
+
+@dataclass(frozen=True)
+class MlpTrace:
+    """What the MLP part computed of `tokens`; m hidden channels, after the activation of a gated one fewer, g."""
+
+    tokens: Float[Tensor, "b t d"]
+    normed: Float[Tensor, "b t d"]
     hidden: Float[Tensor, "b t m"]
     activated: Float[Tensor, "b t g"]
     fc2_input: Float[Tensor, "b t g"]
     fc2_output: Float[Tensor, "b t d"]
-    mlp_branch: Float[Tensor, "b t d"]
+    branch: Float[Tensor, "b t d"]
+
+
+@dataclass(frozen=True)
+class BlockTrace:
+    """What one block computed, part by part; None where it has no such part."""
+
+    attention: AttentionTrace | None
+    mlp: MlpTrace | None
     output: Float[Tensor, "b t d"]
 
 
@@ -81,29 +94,28 @@ def trace(vit: PrunableViT, images: Float[Tensor, "b 3 height width"]) -> Trace:
 
 
 def _trace_block(block: BlockParts, tokens: Float[Tensor, "b t d"]) -> BlockTrace:
+    attention = None if block.attention is None else _trace_attention(block.attention, tokens)
+    middle = tokens if attention is None else tokens + attention.branch
+    mlp = None if block.mlp is None else _trace_mlp(block.mlp, middle)
+    return BlockTrace(attention, mlp, middle if mlp is None else middle + mlp.branch)
+
+
+def _trace_attention(part: AttentionParts, tokens: Float[Tensor, "b t d"]) -> AttentionTrace:
     batch, count, _ = tokens.shape
-    normed1 = block.norm1(tokens)
-    qkv = block.qkv(normed1).reshape(batch, count, 3, block.num_heads, block.head_dim).permute(2, 0, 3, 1, 4)
+    normed = part.norm(tokens)
+    qkv = part.qkv(normed).reshape(batch, count, 3, part.num_heads, part.head_dim).permute(2, 0, 3, 1, 4)
     raw_query, raw_key, value = qkv.unbind(0)
-    normed_query, normed_key = block.q_norm(raw_query), block.k_norm(raw_key)
-    query, key = (each if block.rotary is None else block.rotary(each) for each in (normed_query, normed_key))
+    normed_query, normed_key = part.q_norm(raw_query), part.k_norm(raw_key)
+    query, key = (each if part.rotary is None else part.rotary(each) for each in (normed_query, normed_key))
     products = query @ key.transpose(-2, -1)
-    attention = (products * block.head_dim**-0.5).softmax(-1)
+    attention = (products * part.head_dim**-0.5).softmax(-1)
     context = attention @ value
     merged = context.transpose(1, 2).reshape(batch, count, -1)
-    proj_input = block.context_norm(merged)
-    proj_output = block.proj(proj_input)
-    attention_branch = block.attention_out(proj_output)
-    middle = tokens + attention_branch
-    normed2 = block.norm2(middle)
-    hidden = block.fc1(normed2)
-    activated = block.act(hidden)
-    fc2_input = block.hidden_norm(activated)
-    fc2_output = block.fc2(fc2_input)
-    mlp_branch = block.mlp_out(fc2_output)
-    return BlockTrace(
+    proj_input = part.context_norm(merged)
+    proj_output = part.proj(proj_input)
+    return AttentionTrace(
         tokens=tokens,
-        normed1=normed1,
+        normed=normed,
         raw_query=raw_query,
         raw_key=raw_key,
         normed_query=normed_query,
@@ -117,13 +129,14 @@ def _trace_block(block: BlockParts, tokens: Float[Tensor, "b t d"]) -> BlockTrac
         merged=merged,
         proj_input=proj_input,
         proj_output=proj_output,
-        attention_branch=attention_branch,
-        middle=middle,
-        normed2=normed2,
-        hidden=hidden,
-        activated=activated,
-        fc2_input=fc2_input,
-        fc2_output=fc2_output,
-        mlp_branch=mlp_branch,
-        output=middle + mlp_branch,
+        branch=part.out(proj_output),
     )
+
+
+def _trace_mlp(part: MlpParts, tokens: Float[Tensor, "b t d"]) -> MlpTrace:
+    normed = part.norm(tokens)
+    hidden = part.fc1(normed)
+    activated = part.act(hidden)
+    fc2_input = part.hidden_norm(activated)
+    fc2_output = part.fc2(fc2_input)
+    return MlpTrace(tokens, normed, hidden, activated, fc2_input, fc2_output, part.out(fc2_output))

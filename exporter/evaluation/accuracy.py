@@ -70,15 +70,20 @@ def predict(runner: Runner, batches: Iterable[tuple[Array, Array]]) -> Predictio
     """Run every batch once and keep the best classes of each image.
 
     Args:
-        runner: Takes `images`, returns `logits`.
+        runner: Takes `images`, returns `logits`, and maybe more.
         batches: Images as the runner takes them, and one integer class for each.
 
     Raises:
         ImageError: There is no image, or a label is no class of the model.
-        UserError: The logits are not finite.
+        UserError: The model gives no logits, or some that are not finite.
     """
     best, true = [], []
     with runner:
+        returned = [info.name for info in runner.outputs]
+        if LOGITS not in returned:
+            raise UserError(
+                runner.name, f"the outputs {', '.join(returned)}", f"{LOGITS}, to count classes by"
+            )
         for batch, labels in batches:
             logits = runner.run({IMAGES: batch})[LOGITS]
             _check(runner.name, logits, labels)

@@ -3,15 +3,16 @@
 import onnx
 import torch
 
+from exporter.artefact import output_names
 from exporter.lowering.markers import TRANSLATIONS
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.tensor_names import IMAGES, LOGITS
+from exporter.tensor_names import IMAGES
 
 __all__ = ["to_onnx"]
 
 
 def to_onnx(pruned: PrunedViT, opset: int) -> onnx.ModelProto:
-    """Input `images` [batch, 3, H, W] float32, output `logits` [batch, classes]; the batch is dynamic.
+    """Input `images` [batch, 3, H, W] float32, outputs as `exporter.artefact.output_names`; the batch is dynamic.
 
     Attention, top-k and the token gather are single nodes of domain `star`: see `exporter.lowering.markers`.
     The nodes carry no trace of the source files, so the same model gives the same bytes anywhere.
@@ -24,7 +25,7 @@ def to_onnx(pruned: PrunedViT, opset: int) -> onnx.ModelProto:
         (example,),
         dynamo=True,
         input_names=[IMAGES],
-        output_names=[LOGITS],
+        output_names=list(output_names(pruned.vit.spec, pruned.schedule)),
         dynamic_shapes=({0: torch.export.Dim("batch")},),
         opset_version=opset,
         custom_translation_table=TRANSLATIONS,

@@ -5,8 +5,9 @@ from typing import TypeAlias
 import onnx
 from onnx import shape_inference
 
-from exporter.artefact import Artefact
-from exporter.tensor_names import IMAGES, LOGITS, context_name, keep_name, rows_of, tokens_name
+from exporter.artefact import Artefact, tensors_of
+from exporter.tensor_names import IMAGES, context_name, keep_name, rows_of, tokens_name
+from exporter.vocabulary import OutputKind
 
 __all__ = ["verify"]
 
@@ -41,13 +42,13 @@ def _expected(artefact: Artefact) -> dict[str, list[Shape]]:
     spec, schedule = artefact.spec, artefact.schedule
     shapes: dict[str, list[Shape]] = {
         IMAGES: [["batch", *spec.preprocessing.input_size]],
-        LOGITS: [["batch", spec.num_classes]],
     }
     before: int | None = spec.num_patches
     for layer, after in enumerate(schedule.keep, start=1):
         tokens = None if before is None else spec.num_prefix_tokens + before
         by_head: Shape = ["batch", spec.num_heads, tokens, spec.dim // spec.num_heads]
-        shapes[context_name(layer)] = [by_head, ["batch", tokens, spec.dim]]
+        if layer in spec.attention_layers:
+            shapes[context_name(layer)] = [by_head, ["batch", tokens, spec.dim]]
         if layer in schedule.pruning_layers:
             before = None if artefact.follows_image else after
             left: Shape = ["batch", None if before is None else spec.num_prefix_tokens + before, spec.dim]
@@ -55,6 +56,19 @@ def _expected(artefact: Artefact) -> dict[str, list[Shape]]:
             if artefact.layout != "packed" or not schedule.adaptive:
                 shapes[tokens_name(layer)] = [left]
                 shapes[rows_of(keep_name(layer))] = [[*left[:2], 1]]
+    return shapes | _given(artefact, before)
+
+
+def _given(artefact: Artefact, patches: int | None) -> dict[str, list[Shape]]:
+    """The shapes of the model's outputs, with so many patches in the end."""
+    shapes: dict[str, list[Shape]] = {}
+    counted = bool(artefact.schedule.masses)
+    for output in artefact.spec.outputs:
+        rows: list[Shape] = [["batch", output.channels]]
+        if output.kind == OutputKind.TOKENS:
+            rows = [["batch", patches, output.channels], ["batch", patches], ["batch"]]
+        names = tensors_of(output, counted=counted)
+        shapes |= {name: [shape] for name, shape in zip(names, rows, strict=False)}
     return shapes
 
 

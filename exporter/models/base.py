@@ -11,39 +11,62 @@ import torch
 from torch import Tensor, nn
 
 from exporter.models.parts import Linear, Rotary
-from exporter.records import ModelSpec
+from exporter.records import ModelSpec, Output
+from exporter.tensor_names import LOGITS
+from exporter.vocabulary import OutputKind
 
-__all__ = ["BlockParts", "Classifier", "PrunableViT"]
+__all__ = ["AttentionParts", "BlockParts", "Classifier", "MlpParts", "PrunableViT"]
 
 
 @dataclass(frozen=True)
-class BlockParts:
-    """The modules of one pre-norm block: x + attn(norm1 x), then x + mlp(norm2 x).
+class AttentionParts:
+    """The modules of x + out(proj(attention(qkv(norm x)))).
 
-    Modules that a family does not have are `nn.Identity`. `qkv` gives query, key and value one after the
-    other, each [heads, head_dim]. `whole` is the untouched block, called where nothing is pruned; where there is
-    a `rotary`, it takes the rotary's table as `rope`. `act` works entry by entry, or is a `Gate`.
+    `qkv` gives query, key and value one after the other, each [heads, head_dim]. `out` is all that happens to the
+    branch before it is added. Modules that a family does not have are `nn.Identity`.
     """
 
-    whole: nn.Module
-    norm1: nn.Module
+    norm: nn.Module
     qkv: Linear
     q_norm: nn.Module
     k_norm: nn.Module
     context_norm: nn.Module
     proj: nn.Linear
-    attention_out: nn.Module
-    norm2: nn.Module
-    fc1: Linear
+    out: nn.Module
+    num_heads: int
+    head_dim: int
+    dropout: float
+    rotary: Rotary | None = None
+
+
+@dataclass(frozen=True)
+class MlpParts:
+    """The modules of x + out(fc2(hidden_norm(act(fc1(norm x))))); `whole` is the MLP from fc1 to fc2.
+
+    `act` works entry by entry, or is a `Gate`. Modules that a family does not have are `nn.Identity`. An MLP of one
+    linear layer has it as `fc2`; its `fc1` and `act` are `nn.Identity`.
+    """
+
+    norm: nn.Module
+    fc1: Linear | nn.Identity
     act: nn.Module
     hidden_norm: nn.Module
     fc2: nn.Linear
-    mlp: nn.Module
-    mlp_out: nn.Module
-    num_heads: int
-    head_dim: int
-    attention_dropout: float
-    rotary: Rotary | None = None
+    whole: nn.Module
+    out: nn.Module
+
+
+@dataclass(frozen=True)
+class BlockParts:
+    """One pre-norm block: its attention part and its MLP part; a part that is None adds nothing.
+
+    `whole` is the untouched block, called where nothing is pruned; where its attention has a `rotary`, it takes the
+    rotary's table as `rope`.
+    """
+
+    whole: nn.Module
+    attention: AttentionParts | None
+    mlp: MlpParts | None
 
 
 @dataclass(frozen=True)
@@ -55,19 +78,20 @@ class Classifier:
 
 
 class PrunableViT(ABC):
-    """A ViT with a class token, seen part by part; an adapter sets these three, then calls `__init__`.
+    """A ViT with a class token, seen part by part; an adapter sets these, then calls `__init__`.
 
     Attributes:
         model: The network, in eval mode and frozen.
         blocks: First to last.
-        classifiers: The linear layers whose outputs are averaged into the logits; LRP starts there.
-        embeds: Whether the "logits" are an embedding, as those of a CLIP tower are: no class to explain then.
+        classifiers: The linear layers whose outputs are averaged into the logits; LRP starts there. None in a model
+            that gives no logits: there is no class to explain then.
+        outputs: What the model gives, in order; logits where an adapter says nothing.
     """
 
     model: nn.Module
     blocks: Sequence[BlockParts]
     classifiers: Sequence[Classifier]
-    embeds: bool = False
+    outputs: Sequence[Output] = (Output(LOGITS, OutputKind.LOGITS),)
 
     def __init__(self, model: nn.Module, spec: ModelSpec, weights_sha256: str) -> None:
         self.model = model
@@ -90,8 +114,16 @@ class PrunableViT(ABC):
     def classify(self, normed: Tensor) -> Tensor:
         """[batch, tokens, dim] after the final norm to logits [batch, classes], by the model's own head.
 
-        Prefix tokens stand first; the order of patches behind them is a runtime's own, and must not matter.
+        Prefix tokens stand first; the order of patches behind them is a runtime's own, and must not matter. A model
+        whose head gives an embedding and no logits returns that.
         """
+
+    def head(self, normed: Tensor, output: Output) -> Tensor:  # noqa: ARG002  (for adapters of several)
+        """One of the `outputs` [batch, channels]; to be overridden where a model gives logits and an embedding.
+
+        Tokens are no business of a head: they are what is left after the final norm.
+        """
+        return self.classify(normed)
 
     @property
     def device(self) -> torch.device:

@@ -1,13 +1,13 @@
 """One block taken apart: the attention half with the class-token row beside it, and the MLP half.
 
-Together the halves compute, operation by operation, what the untouched block computes.
+Together the halves compute, operation by operation, what the untouched block computes. A block may lack either.
 """
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from exporter.models.base import BlockParts
+from exporter.models.base import AttentionParts, BlockParts
 from exporter.ops.class_row import class_row
 
 __all__ = ["add_attention", "attend", "attention_half", "heads", "mlp_half", "project", "whole_block"]
@@ -17,21 +17,22 @@ def whole_block(
     block: BlockParts, tokens: Float[Tensor, "b t d"], positions: Int[Tensor, "b n"] | None = None
 ) -> Float[Tensor, "b t d"]:
     """The untouched block, on patches that stand at `positions`: all of them where it is None."""
-    if block.rotary is None:
+    if block.attention is None or block.attention.rotary is None:
         return block.whole(tokens)
-    return block.whole(tokens, rope=block.rotary.at(positions))
+    return block.whole(tokens, rope=block.attention.rotary.at(positions))
 
 
 def heads(
     block: BlockParts, qkv: Float[Tensor, "b t three_d"], positions: Int[Tensor, "b n"] | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Query, key and value, each [batch, heads, tokens, head_dim], normed and turned; the scale is not in them."""
+    attention = _attention(block)
     batch, tokens, _ = qkv.shape
-    parts = qkv.reshape(batch, tokens, 3, block.num_heads, block.head_dim).permute(2, 0, 3, 1, 4)
+    parts = qkv.reshape(batch, tokens, 3, attention.num_heads, attention.head_dim).permute(2, 0, 3, 1, 4)
     query, key, value = parts.unbind(0)
-    query, key = block.q_norm(query), block.k_norm(key)
-    if block.rotary is not None:
-        query, key = block.rotary(query, positions), block.rotary(key, positions)
+    query, key = attention.q_norm(query), attention.k_norm(key)
+    if attention.rotary is not None:
+        query, key = attention.rotary(query, positions), attention.rotary(key, positions)
     return query, key, value
 
 
@@ -44,7 +45,7 @@ def attention_half(
     """The sum x + attn(norm1 x), and the class token's attention logits per head, scaled, before their softmax.
 
     Args:
-        block: Its modules.
+        block: Its modules; it has an attention part.
         tokens: Prefix tokens, then patches.
         positions: Where the patches stand, None for all of them.
         live: Which tokens may be attended to, None for all of them; the row has logits for the others too.
@@ -55,7 +56,8 @@ def attention_half(
 
 def project(block: BlockParts, tokens: Float[Tensor, "... d"]) -> Float[Tensor, "... three_d"]:
     """Query, key and value of each token, one after the other: the part of attention before tokens meet."""
-    return block.qkv(block.norm1(tokens))
+    attention = _attention(block)
+    return attention.qkv(attention.norm(tokens))
 
 
 def attend(
@@ -69,11 +71,12 @@ def attend(
     The row costs O(tokens · dim) beside the fused attention; the attention's own probabilities are not
     asked for, so that every runtime may keep it fused.
     """
+    attention = _attention(block)
     query, key, value = heads(block, qkv, positions)
-    dropout = block.attention_dropout if block.whole.training else 0.0
+    dropout = attention.dropout if block.whole.training else 0.0
     mask = None if live is None else live[:, None, None, :]
     context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
-    row = class_row(query, key, block.head_dim**-0.5)
+    row = class_row(query, key, attention.head_dim**-0.5)
     return context.transpose(1, 2).reshape(qkv.shape[0], qkv.shape[1], -1), row
 
 
@@ -81,9 +84,19 @@ def add_attention(
     block: BlockParts, tokens: Float[Tensor, "... d"], context: Float[Tensor, "... d"]
 ) -> Float[Tensor, "... d"]:
     """The sum of the tokens and what they gathered, projected: the part of attention after tokens have met."""
-    return tokens + block.attention_out(block.proj(block.context_norm(context)))
+    attention = _attention(block)
+    return tokens + attention.out(attention.proj(attention.context_norm(context)))
 
 
 def mlp_half(block: BlockParts, tokens: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
-    """The sum x + mlp(norm2 x)."""
-    return tokens + block.mlp_out(block.mlp(block.norm2(tokens)))
+    """The sum x + mlp(norm2 x); x where the block has no MLP part."""
+    if block.mlp is None:
+        return tokens
+    return tokens + block.mlp.out(block.mlp.whole(block.mlp.norm(tokens)))
+
+
+def _attention(block: BlockParts) -> AttentionParts:
+    """Without one there is no class row: who asks for a half looks first whether there is any."""
+    if block.attention is None:
+        raise ValueError("a block without an attention part")
+    return block.attention

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from exporter.errors import ModelError
-from exporter.models.base import BlockParts, Classifier, PrunableViT
+from exporter.models.base import AttentionParts, BlockParts, Classifier, MlpParts, PrunableViT
 from exporter.models.lvvit import PATCH_STRIDE, SKIP_LAM, STEM_STRIDE, LvBlock, LvVit
 from exporter.models.parts import Divided
 from exporter.models.spec import preprocessing_from, spec_of
@@ -97,21 +97,25 @@ def _parts(block: Any) -> BlockParts:
     attention, mlp = block.attn, block.mlp
     return BlockParts(
         whole=block,
-        norm1=block.norm1,
-        qkv=attention.qkv,
-        q_norm=nn.Identity(),
-        k_norm=nn.Identity(),
-        context_norm=nn.Identity(),
-        proj=attention.proj,
-        attention_out=Divided(SKIP_LAM),
-        norm2=block.norm2,
-        fc1=mlp.fc1,
-        act=nn.GELU(),
-        hidden_norm=nn.Identity(),
-        fc2=mlp.fc2,
-        mlp=mlp,
-        mlp_out=Divided(SKIP_LAM),
-        num_heads=attention.num_heads,
-        head_dim=attention.head_dim,
-        attention_dropout=0.0,
+        attention=AttentionParts(
+            norm=block.norm1,
+            qkv=attention.qkv,
+            q_norm=nn.Identity(),
+            k_norm=nn.Identity(),
+            context_norm=nn.Identity(),
+            proj=attention.proj,
+            out=Divided(SKIP_LAM),
+            num_heads=attention.num_heads,
+            head_dim=attention.head_dim,
+            dropout=0.0,
+        ),
+        mlp=MlpParts(
+            norm=block.norm2,
+            fc1=mlp.fc1,
+            act=nn.GELU(),
+            hidden_norm=nn.Identity(),
+            fc2=mlp.fc2,
+            whole=mlp,
+            out=Divided(SKIP_LAM),
+        ),
     )

@@ -2,16 +2,18 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from exporter.errors import ModelError
-from exporter.models.base import PrunableViT
+from exporter.models.base import AttentionParts, BlockParts, PrunableViT
 from exporter.models.parts import Linear
-from exporter.records import ModelSpec, Preprocessing
-from exporter.vocabulary import CropMode, Interpolation
+from exporter.records import BlockMacs, ModelSpec, Output, Preprocessing
+from exporter.vocabulary import CropMode, Interpolation, OutputKind
 
 __all__ = ["preprocessing_from", "spec_of"]
 
@@ -28,7 +30,7 @@ def spec_of(
     patch_head: Linear | None = None,
     default_alpha: float = DEFAULT_ALPHA,
 ) -> ModelSpec:
-    """The spec of a ViT whose `model`, `blocks`, `classifiers` and `embed` are in place already.
+    """The spec of a ViT whose `model`, `blocks`, `outputs`, `embed` and `classify` are in place already.
 
     Args:
         vit: The adapter.
@@ -40,30 +42,28 @@ def spec_of(
         default_alpha: Weight of the intra-layer score where the user gives none.
 
     Raises:
-        ModelError: The blocks differ in size, or their heads together are not as wide as the tokens.
+        ModelError: No block has attention, blocks differ in their heads or in the size of their attention, or heads
+            together are not as wide as the tokens.
     """
-    blocks = vit.blocks
-    dim = blocks[0].proj.out_features
-    attention, mlp = ({_weights(*pair) for pair in pairs} for pairs in _linears(vit))
-    if len(attention) > 1 or len(mlp) > 1:
-        raise ModelError(name, "blocks of different sizes", "blocks that are all alike")
-    if {block.num_heads * block.head_dim for block in blocks} != {dim}:
-        got = f"{blocks[0].num_heads} heads of {blocks[0].head_dim} channels in {dim}"
+    parts = _attention_parts(vit, name)
+    dim = parts[0].proj.out_features
+    if any(part.num_heads * part.head_dim != dim for part in parts):
+        got = f"{parts[0].num_heads} heads of {parts[0].head_dim} channels in {dim}"
         raise ModelError(name, got, "heads that together are as wide as the tokens")
+    outputs = _outputs(vit, dim, num_prefix_tokens + grid[0] * grid[1])
+    patch_head_macs = 0 if patch_head is None else _weights(patch_head)
     return ModelSpec(
         name=name,
-        depth=len(blocks),
         dim=dim,
-        num_heads=blocks[0].num_heads,
-        num_classes=vit.classifiers[0].linear.out_features,
+        num_heads=parts[0].num_heads,
         num_prefix_tokens=num_prefix_tokens,
         grid=grid,
         embed_macs=_embedding_macs(vit, preprocessing),
-        attention_token_macs=attention.pop(),
-        mlp_token_macs=mlp.pop(),
-        head_macs=_weights(*(classifier.linear for classifier in vit.classifiers)),
+        blocks=tuple(_block_macs(block) for block in vit.blocks),
+        head_macs=outputs.macs - patch_head_macs * grid[0] * grid[1],
         preprocessing=preprocessing,
-        patch_head_macs=0 if patch_head is None else _weights(patch_head),
+        outputs=outputs.named,
+        patch_head_macs=patch_head_macs,
         default_alpha=default_alpha,
     )
 
@@ -107,13 +107,49 @@ def _of_channels(values: Any) -> tuple[float, ...]:
     return numbers
 
 
-def _linears(vit: PrunableViT) -> tuple[list[tuple[Linear, Linear]], list[tuple[Linear, Linear]]]:
-    return [(b.qkv, b.proj) for b in vit.blocks], [(b.fc1, b.fc2) for b in vit.blocks]
+def _attention_parts(vit: PrunableViT, name: str) -> list[AttentionParts]:
+    """Of the blocks that have any, all alike: passes and plugins take one shape of heads a model."""
+    parts = [block.attention for block in vit.blocks if block.attention is not None]
+    if not parts:
+        raise ModelError(name, "no block with attention", "one at least: its class row scores the patches")
+    if len({(part.proj.out_features, part.num_heads, _weights(part.qkv, part.proj)) for part in parts}) > 1:
+        raise ModelError(
+            name, "attention of different sizes", "heads and channels that are alike in all blocks"
+        )
+    return parts
 
 
-def _weights(*linears: Linear) -> int:
+def _block_macs(block: BlockParts) -> BlockMacs:
+    attention, mlp = block.attention, block.mlp
+    return BlockMacs(
+        attention_token_macs=0 if attention is None else _weights(attention.qkv, attention.proj),
+        mlp_token_macs=0 if mlp is None else _weights(mlp.fc1, mlp.fc2),
+    )
+
+
+def _weights(*linears: Linear | nn.Identity) -> int:
     """Multiply-adds for one token: one a weight."""
-    return sum(linear.weight.numel() for linear in linears)
+    return sum(linear.weight.numel() for linear in linears if not isinstance(linear, nn.Identity))
+
+
+@dataclass(frozen=True)
+class _Outputs:
+    named: tuple[Output, ...]
+    macs: int
+
+
+@torch.no_grad()
+def _outputs(vit: PrunableViT, dim: int, tokens: int) -> _Outputs:
+    """What the model gives, with the channels of each; and the multiply-adds of its heads on an unpruned image."""
+    like = next(vit.model.parameters())
+    normed = torch.zeros(1, tokens, dim, dtype=like.dtype, device=like.device)
+    named = []
+    with FlopCounterMode(display=False) as counter:
+        for output in vit.outputs:
+            is_tokens = output.kind == OutputKind.TOKENS
+            channels = dim if is_tokens else vit.head(normed, output).shape[-1]
+            named.append(replace(output, channels=channels))
+    return _Outputs(tuple(named), counter.get_total_flops() // 2)
 
 
 @torch.no_grad()

@@ -12,10 +12,10 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from exporter.errors import ModelError
-from exporter.models.base import BlockParts, Classifier, PrunableViT
+from exporter.models.base import AttentionParts, BlockParts, Classifier, PrunableViT
 from exporter.models.parts import JoinedLinear, Linear, Rotary, Scaled, WeightedModule
 from exporter.models.spec import spec_of
-from exporter.models.timm_parts import embeds, mlp_parts, preprocessing_of, why_not_blocks, why_not_mlp
+from exporter.models.timm_parts import mlp_parts, outputs_of, preprocessing_of, why_not_blocks, why_not_mlp
 from exporter.models.weights import weights_sha256
 
 __all__ = ["TimmEva"]
@@ -46,7 +46,7 @@ class TimmEva(PrunableViT):
             _parts(block, rotary) for block, rotary in zip(model.blocks, _rotaries(model), strict=True)
         ]
         self.classifiers = [Classifier(0, model.head)]
-        self.embeds = embeds(model)
+        self.outputs = outputs_of(model)
         spec = spec_of(
             self,
             name,
@@ -132,20 +132,20 @@ def _parts(block: Any, rotary: Rotary | None) -> BlockParts:
     gammas = [nn.Identity() if gamma is None else Scaled(gamma) for gamma in (block.gamma_1, block.gamma_2)]
     return BlockParts(
         whole=block,
-        norm1=block.norm1,
-        qkv=_qkv(attention),
-        q_norm=attention.q_norm,
-        k_norm=attention.k_norm,
-        context_norm=attention.norm,
-        proj=attention.proj,
-        attention_out=nn.Sequential(attention.proj_drop, gammas[0], block.drop_path1),
-        norm2=block.norm2,
-        **mlp_parts(block.mlp),
-        mlp_out=nn.Sequential(gammas[1], block.drop_path2),
-        num_heads=attention.num_heads,
-        head_dim=attention.proj.in_features // attention.num_heads,
-        attention_dropout=attention.attn_drop.p,
-        rotary=rotary,
+        attention=AttentionParts(
+            norm=block.norm1,
+            qkv=_qkv(attention),
+            q_norm=attention.q_norm,
+            k_norm=attention.k_norm,
+            context_norm=attention.norm,
+            proj=attention.proj,
+            out=nn.Sequential(attention.proj_drop, gammas[0], block.drop_path1),
+            num_heads=attention.num_heads,
+            head_dim=attention.proj.in_features // attention.num_heads,
+            dropout=attention.attn_drop.p,
+            rotary=rotary,
+        ),
+        mlp=mlp_parts(block.norm2, block.mlp, nn.Sequential(gammas[1], block.drop_path2)),
     )
 
 

@@ -7,23 +7,26 @@ from timm.data import resolve_model_data_config
 from timm.layers import GluMlp, Mlp, SwiGLU
 from torch import nn
 
-from exporter.models.parts import Gate, JoinedLinear
+from exporter.models.base import MlpParts
+from exporter.models.parts import Gate, JoinedLinear, Linear
 from exporter.models.spec import preprocessing_from
-from exporter.records import Preprocessing
+from exporter.records import Output, Preprocessing
+from exporter.tensor_names import EMBEDDING, LOGITS
+from exporter.vocabulary import OutputKind
 
-__all__ = ["embeds", "mlp_parts", "preprocessing_of", "why_not_blocks", "why_not_head", "why_not_mlp"]
+__all__ = ["mlp_parts", "outputs_of", "preprocessing_of", "why_not_blocks", "why_not_head", "why_not_mlp"]
 
 
-def mlp_parts(mlp: Any) -> dict[str, Any]:
-    """The MLP's fields of `BlockParts`."""
+def mlp_parts(norm: nn.Module, mlp: Any, out: nn.Module) -> MlpParts:
+    """One of timm's MLPs between its norm and what scales its branch."""
     if isinstance(mlp, SwiGLU):
-        fc1: nn.Module = JoinedLinear([mlp.fc1_g, mlp.fc1_x])
+        fc1: Linear = JoinedLinear([mlp.fc1_g, mlp.fc1_x])
         act: nn.Module = Gate(mlp.act, gate_last=False)
     elif isinstance(mlp, GluMlp):
         fc1, act = mlp.fc1, Gate(mlp.act, gate_last=mlp.gate_last)
     else:
         fc1, act = mlp.fc1, mlp.act
-    return {"fc1": fc1, "act": act, "hidden_norm": mlp.norm, "fc2": mlp.fc2, "mlp": mlp}
+    return MlpParts(norm=norm, fc1=fc1, act=act, hidden_norm=mlp.norm, fc2=mlp.fc2, whole=mlp, out=out)
 
 
 def why_not_mlp(mlp: Any) -> str:
@@ -62,17 +65,19 @@ def why_not_head(model: Any) -> str:
     return ""
 
 
-def embeds(model: Any) -> bool:
-    """Whether the head is the projection that the pretrained weights of a CLIP tower end in.
+def outputs_of(model: Any) -> tuple[Output, ...]:
+    """Logits; an embedding where the head is the projection that the pretrained weights of a CLIP tower end in.
 
-    timm loads it as the head, with as many "classes" as the embedding has channels and a bias of zeros. Towers that
-    were fine-tuned on labels say so in their tag.
+    timm loads that as the head, with as many "classes" as the embedding has channels and a bias of zeros. Towers
+    that were fine-tuned on labels say so in their tag.
     """
     config = getattr(model, "pretrained_cfg", None) or {}
     name = f"{config.get('architecture')}.{config.get('tag')}"
     tower = "clip" in name and "_ft_" not in name and model.num_classes == config.get("num_classes")
     bias = getattr(model.head, "bias", None)
-    return bool(tower and (bias is None or bias.is_meta or not bias.any()))
+    if tower and (bias is None or bias.is_meta or not bias.any()):
+        return (Output(EMBEDDING, OutputKind.EMBEDDING),)
+    return (Output(LOGITS, OutputKind.LOGITS),)
 
 
 def preprocessing_of(model: Any, overrides: Mapping[str, Any]) -> Preprocessing:

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from exporter.errors import ModelError
-from exporter.models.base import BlockParts, Classifier, PrunableViT
+from exporter.models.base import AttentionParts, BlockParts, Classifier, PrunableViT
 from exporter.models.spec import spec_of
-from exporter.models.timm_parts import embeds, mlp_parts, preprocessing_of, why_not_blocks, why_not_mlp
+from exporter.models.timm_parts import mlp_parts, outputs_of, preprocessing_of, why_not_blocks, why_not_mlp
 from exporter.models.weights import weights_sha256
 
 __all__ = ["TimmViT", "why_not"]
@@ -43,7 +43,7 @@ class TimmViT(PrunableViT):
         self.classifiers = [Classifier(0, model.head)]
         if isinstance(model, VisionTransformerDistilled):
             self.classifiers.append(Classifier(1, model.head_dist))
-        self.embeds = embeds(model)
+        self.outputs = outputs_of(model)
         spec = spec_of(
             self,
             name,
@@ -90,17 +90,17 @@ def _parts(block: Any) -> BlockParts:
     attention = block.attn
     return BlockParts(
         whole=block,
-        norm1=block.norm1,
-        qkv=attention.qkv,
-        q_norm=attention.q_norm,
-        k_norm=attention.k_norm,
-        context_norm=attention.norm,
-        proj=attention.proj,
-        attention_out=nn.Sequential(attention.proj_drop, block.ls1, block.drop_path1),
-        norm2=block.norm2,
-        **mlp_parts(block.mlp),
-        mlp_out=nn.Sequential(block.ls2, block.drop_path2),
-        num_heads=attention.num_heads,
-        head_dim=attention.head_dim,
-        attention_dropout=attention.attn_drop.p,
+        attention=AttentionParts(
+            norm=block.norm1,
+            qkv=attention.qkv,
+            q_norm=attention.q_norm,
+            k_norm=attention.k_norm,
+            context_norm=attention.norm,
+            proj=attention.proj,
+            out=nn.Sequential(attention.proj_drop, block.ls1, block.drop_path1),
+            num_heads=attention.num_heads,
+            head_dim=attention.head_dim,
+            dropout=attention.attn_drop.p,
+        ),
+        mlp=mlp_parts(block.norm2, block.mlp, nn.Sequential(block.ls2, block.drop_path2)),
     )

@@ -18,6 +18,7 @@ from exporter.pruning.tokens import Decision, Grid, Packed, Tokens
 from exporter.records import Schedule
 from exporter.schedule.macs import MacCount, pruned_macs
 from exporter.schedule.plan import check_fits
+from exporter.tensor_names import LOGITS
 from exporter.vocabulary import Layout, Method
 
 __all__ = ["PrunedViT", "Trace"]
@@ -25,15 +26,25 @@ __all__ = ["PrunedViT", "Trace"]
 
 @dataclass(frozen=True)
 class Trace:
-    """What a pruned forward pass decided, by 1-based layer; `score[l]` [batch, n] are log fused scores."""
+    """What a pruned forward pass gives by tensor name, and what it decided by 1-based layer.
 
-    logits: Tensor
+    `score[l]` [batch, n] are log fused scores.
+    """
+
+    outputs: dict[str, Tensor]
     decisions: dict[int, Decision]
     score: dict[int, Tensor]
+
+    @property
+    def logits(self) -> Tensor:
+        """Of a model that gives any."""
+        return self.outputs[LOGITS]
 
 
 class PrunedViT(nn.Module):
     """A ViT that drops patches between the attention and the MLP of its layers, as a schedule says.
+
+    Where a block has no MLP, they go after its attention; where it has no attention, none go.
 
     Blocks that keep everything are called untouched, so a schedule of rates 1 is the untouched model bit for
     bit.
@@ -79,9 +90,10 @@ class PrunedViT(nn.Module):
         """Multiply-adds of one image; under a-STAR, the most that any may take."""
         return pruned_macs(self.vit.spec, self.schedule.keep)
 
-    def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b classes"]:
-        """Logits of the pruned model."""
-        return self.trace(images).logits
+    def forward(self, images: Float[Tensor, "b c h w"]) -> Tensor | tuple[Tensor, ...]:
+        """What the pruned model gives: one tensor, or several in the order of `exporter.artefact.output_names`."""
+        given = tuple(self.trace(images).outputs.values())
+        return given[0] if len(given) == 1 else given
 
     def patches_left(self, images: Float[Tensor, "b c h w"]) -> Int[Tensor, "b layers"]:
         """Patches that each image has left after each layer."""
@@ -95,7 +107,7 @@ class PrunedViT(nn.Module):
         return torch.stack(columns, dim=1)
 
     def trace(self, images: Float[Tensor, "b c h w"], forced: Mapping[int, Decision] | None = None) -> Trace:
-        """Logits and decisions.
+        """Outputs and decisions.
 
         Args:
             images: Preprocessed images.
@@ -113,7 +125,7 @@ class PrunedViT(nn.Module):
             decision = self._decide(layer, score[layer], tokens.count) if forced is None else forced[layer]
             decisions[layer] = decision
             tokens = self._reduce(tokens, decision).mlp(block)
-        return Trace(tokens.logits(self.vit), decisions, score)
+        return Trace(tokens.outputs(self.vit), decisions, score)
 
     def _score(self, layer: int, class_row: Tensor, tokens: Tokens) -> Tensor:
         """Log fused score [batch, n] of the patches that are there."""

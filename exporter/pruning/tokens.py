@@ -16,6 +16,8 @@ from typing_extensions import override
 from exporter.models.base import BlockParts, PrunableViT
 from exporter.models.block import add_attention, attend, attention_half, mlp_half, project, whole_block
 from exporter.ops.selection import take_rows, take_tokens
+from exporter.tensor_names import token_count_name, token_positions_name
+from exporter.vocabulary import OutputKind
 
 __all__ = ["Decision", "Grid", "Packed", "Tokens"]
 
@@ -48,7 +50,7 @@ class Tokens(ABC):
 
     @abstractmethod
     def attention(self, block: BlockParts) -> tuple["Tokens", Float[Tensor, "b h t"]]:
-        """A block's attention half, and the class token's attention logits beside it."""
+        """A block's attention half, and the class token's attention logits beside it; it must have attention."""
 
     @abstractmethod
     def reduce(self, decision: Decision) -> "Tokens":
@@ -56,11 +58,30 @@ class Tokens(ABC):
 
     @abstractmethod
     def mlp(self, block: BlockParts) -> "Tokens":
-        """A block's MLP half."""
+        """A block's MLP half; the tokens themselves where it has none."""
 
     @abstractmethod
-    def logits(self, vit: PrunableViT) -> Float[Tensor, "b classes"]:
-        """The final norm and the classifier."""
+    def normed(self, vit: PrunableViT) -> Float[Tensor, "b t d"]:
+        """A row for each image after the final norm: prefix tokens, patches, padding."""
+
+    def outputs(self, vit: PrunableViT) -> dict[str, Tensor]:
+        """What the model gives, by the names of its tensors and in their order."""
+        normed, tensors = self.normed(vit), {}
+        for output in vit.spec.outputs:
+            if output.kind != OutputKind.TOKENS:
+                tensors[output.name] = vit.head(normed, output)
+                continue
+            patches = normed[:, vit.spec.num_prefix_tokens :]
+            tensors[output.name] = patches
+            tensors[token_positions_name(output.name)] = self._standing(patches)
+            if self.count is not None:
+                tensors[token_count_name(output.name)] = self.count
+        return tensors
+
+    def _standing(self, patches: Float[Tensor, "b n d"]) -> Int[Tensor, "b n"]:
+        if self.positions is not None:
+            return self.positions
+        return torch.arange(patches.shape[1], device=patches.device).expand(patches.shape[0], -1)
 
 
 @dataclass(frozen=True)
@@ -77,7 +98,7 @@ class Grid(Tokens):
     def through(self, block: BlockParts) -> "Grid":
         if self.live is None:
             return replace(self, values=whole_block(block, self.values, self.positions))
-        return self.attention(block)[0].mlp(block)
+        return (self if block.attention is None else self.attention(block)[0]).mlp(block)
 
     @override
     def attention(self, block: BlockParts) -> tuple["Grid", Tensor]:
@@ -97,12 +118,12 @@ class Grid(Tokens):
         return replace(self, values=mlp_half(block, self.values))
 
     @override
-    def logits(self, vit: PrunableViT) -> Tensor:
+    def normed(self, vit: PrunableViT) -> Tensor:
         values = self.values
         if self.live is not None and vit.spec.patch_head_macs:
             # A head that takes a maximum over patches must not meet padding: it gets the first survivor again.
             values = torch.where(self.live.unsqueeze(-1), values, values[:, self.prefix : self.prefix + 1])
-        return vit.classify(vit.norm(values))
+        return vit.norm(values)
 
 
 @dataclass(frozen=True)
@@ -131,7 +152,7 @@ class Packed(Tokens):
 
     @override
     def through(self, block: BlockParts) -> "Packed":
-        return self.attention(block)[0].mlp(block)
+        return (self if block.attention is None else self.attention(block)[0]).mlp(block)
 
     @override
     def attention(self, block: BlockParts) -> tuple["Packed", Tensor]:
@@ -149,8 +170,8 @@ class Packed(Tokens):
         return replace(self, values=mlp_half(block, self.values))
 
     @override
-    def logits(self, vit: PrunableViT) -> Tensor:
-        return vit.classify(take_rows(vit.norm(self.values), self.slots))
+    def normed(self, vit: PrunableViT) -> Tensor:
+        return take_rows(vit.norm(self.values), self.slots)
 
 
 def _packed(values: Tensor, prefix: int, slots: Tensor, positions: Tensor, decision: Decision) -> Packed:

@@ -1,18 +1,29 @@
 """`Runner` for PyTorch's recorded answers (`reference.npz`), for machines without PyTorch."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from exporter.artefact import tensors_of
 from exporter.errors import ParityError
+from exporter.records import Output
 from exporter.runtimes.base import Feed, Runner, TensorInfo
-from exporter.tensor_names import IMAGES, LOGITS, count_name, keep_layers, keep_name, score_name
+from exporter.tensor_names import (
+    IMAGES,
+    LOGITS,
+    count_name,
+    keep_layers,
+    keep_name,
+    score_name,
+    token_count_name,
+)
+from exporter.vocabulary import OutputKind
 
-__all__ = ["DENSE_LOGITS", "PlaybackRunner"]
+__all__ = ["PlaybackRunner", "dense_name"]
 
-DENSE_LOGITS = f"dense_{LOGITS}"
+LOGITS_ALONE = (Output(LOGITS, OutputKind.LOGITS),)
 
 Array = np.ndarray[Any, Any]
 
@@ -20,11 +31,19 @@ Array = np.ndarray[Any, Any]
 class PlaybackRunner(Runner):
     """Returns the recorded answers for recorded images, in any order and any batch."""
 
-    def __init__(self, reference: Mapping[str, Array], *, dense: bool = False, name: str = "PyTorch") -> None:
+    def __init__(
+        self,
+        reference: Mapping[str, Array],
+        outputs: Sequence[Output] = LOGITS_ALONE,
+        *,
+        dense: bool = False,
+        name: str = "PyTorch",
+    ) -> None:
         """Index the recorded answers by image.
 
         Args:
-            reference: The arrays that `deployment.folder.save_reference` wrote; one row per image in each.
+            reference: The arrays that `save_reference` wrote; one row per image in each.
+            outputs: What the models give.
             dense: Whether to answer for the unpruned model.
             name: Name in errors and reports.
 
@@ -32,12 +51,15 @@ class PlaybackRunner(Runner):
             ParityError: An answer is missing for some or all images.
         """
         super().__init__(name)
-        self._answers = _answers(reference, dense)
-        self._images = _info(IMAGES, reference[IMAGES], adaptive=False)
+        self._answers = _answers(reference, outputs, dense)
+        self._images = _info(IMAGES, reference[IMAGES])
         adaptive = any(
             answer == count_name(layer) for answer in self._answers for layer in keep_layers(reference)
         )
-        self._outputs = tuple(_info(name, array, adaptive) for name, array in self._answers.items())
+        fixed = {output.name for output in outputs if output.kind != OutputKind.TOKENS}
+        self._outputs = tuple(
+            _info(name, array, free=adaptive and name not in fixed) for name, array in self._answers.items()
+        )
         self._rows = {_key(image): row for row, image in enumerate(reference[IMAGES])}
 
     @property
@@ -63,14 +85,20 @@ class PlaybackRunner(Runner):
         return {name: array[rows] for name, array in self._answers.items()}
 
 
-def _answers(reference: Mapping[str, Array], dense: bool) -> dict[str, Array]:
+def dense_name(tensor: str) -> str:
+    """What a tensor of the unpruned model is called where both models' answers lie together."""
+    return f"dense_{tensor}"
+
+
+def _answers(reference: Mapping[str, Array], outputs: Sequence[Output], dense: bool) -> dict[str, Array]:
+    tensors = [name for output in outputs for name in tensors_of(output, counted=False)]
     if dense:
-        wanted = {LOGITS: DENSE_LOGITS}
+        wanted = {name: dense_name(name) for name in tensors}
     else:
         layers = keep_layers(reference)
-        needed = [LOGITS, *(name(layer) for layer in layers for name in (keep_name, score_name))]
-        counts = [count_name(layer) for layer in layers if count_name(layer) in reference]
-        wanted = {name: name for name in (*needed, *counts)}
+        needed = [*tensors, *(name(layer) for layer in layers for name in (keep_name, score_name))]
+        counts = [count_name(layer) for layer in layers] + [token_count_name(each.name) for each in outputs]
+        wanted = {name: name for name in (*needed, *(count for count in counts if count in reference))}
     images = len(reference[IMAGES])
     for name in wanted.values():
         rows = len(reference[name]) if name in reference else 0
@@ -80,8 +108,7 @@ def _answers(reference: Mapping[str, Array], dense: bool) -> dict[str, Array]:
     return {name: reference[source] for name, source in wanted.items()}
 
 
-def _info(name: str, array: Array, adaptive: bool) -> TensorInfo:
-    free = adaptive and name != LOGITS
+def _info(name: str, array: Array, *, free: bool = False) -> TensorInfo:
     sizes: tuple[int | str, ...] = tuple("" if free else size for size in array.shape[1:])
     return TensorInfo(name, ("batch", *sizes), str(array.dtype))
 

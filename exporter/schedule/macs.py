@@ -43,16 +43,18 @@ def pruned_macs(spec: ModelSpec, keep: Sequence[int], padded: Sequence[int] | No
     padding, linear layers do not.
 
     A block of N tokens costs 4·N·d² + 2·N²·d for attention and 2·h·N'·d for the MLP (3·h·N'·d for a gated one) on
-    the N' that are left; a head for patches costs c·d for each that is left in the end.
+    the N' that are left; what a block lacks costs nothing. A head for patches costs c·d for each that is left in
+    the end.
     Scoring costs the class token's row, N·d, and one product a patch for the fusion, where a layer drops any.
     """
     prefix, dim = spec.num_prefix_tokens, spec.dim
     network = spec.embed_macs + spec.head_macs + spec.patch_head_macs * keep[-1]
     scoring, before, grid = 0, spec.num_patches, spec.num_patches
-    for after, grid_after in zip(keep, padded or keep, strict=True):
+    for block, after, grid_after in zip(spec.blocks, keep, padded or keep, strict=True):
         tokens, places = prefix + before, prefix + grid
-        network += tokens * spec.attention_token_macs + 2 * places**2 * dim
-        network += (prefix + after) * spec.mlp_token_macs
+        if block.attention_token_macs:
+            network += tokens * block.attention_token_macs + 2 * places**2 * dim
+        network += (prefix + after) * block.mlp_token_macs
         if after < before:
             scoring += places * dim + grid
         before, grid = after, grid_after

@@ -54,12 +54,18 @@ def star_schedule(
 ) -> Schedule:
     """STAR's static schedule from one ACS value a layer.
 
+    A layer without attention has no class row and keeps everything, whatever its ACS. That changes no other rate.
+
     Raises:
         ScheduleError: rho or an ACS is out of range, or the number of ACS values is not the model's depth.
     """
     if len(acs) != spec.depth:
         raise ScheduleError("ACS", f"{len(acs)} values", f"{spec.depth}, one for each layer of {spec.name}")
-    rates = rates_from_acs(acs, rho, settings.anchors)
+    scored = spec.attention_layers
+    rates = tuple(
+        rate if layer in scored else 1.0
+        for layer, rate in enumerate(rates_from_acs(acs, rho, settings.anchors), start=1)
+    )
     return _schedule(spec, rates, settings, rho=rho, acs=tuple(map(float, acs)), inter_sha256=inter_sha256)
 
 
@@ -69,9 +75,10 @@ def manual_schedule(
     """A schedule with one rate for each listed 1-based layer, taken of the current count.
 
     Raises:
-        ScheduleError: A layer or a rate is out of range.
+        ScheduleError: A layer or a rate is out of range, or a layer that has no attention is to drop patches.
     """
     every = manual_rates(rates, spec.depth)
+    _check_scored(every, spec)
     return _schedule(spec, every, settings, rho=None, acs=None, inter_sha256=inter_sha256)
 
 
@@ -95,6 +102,7 @@ def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
     for layer, rate in enumerate(schedule.rates, start=1):
         if not 0.0 < rate <= 1.0:
             raise ScheduleError(f"schedule, layer {layer}", f"rate {rate}", "a rate in (0, 1]")
+    _check_scored(schedule.rates, spec)
     _check_round_to(schedule.round_to)
     right = counts(schedule.rates, spec.num_patches, schedule.round_to, spec.num_prefix_tokens)
     for layer, (came, expected) in enumerate(zip(schedule.keep, right, strict=True), start=1):
@@ -129,6 +137,13 @@ def _schedule(
         inter_sha256=inter_sha256 if settings.scorer in ("fused", "inter") else "",
         round_to=settings.round_to,
     )
+
+
+def _check_scored(rates: Sequence[float], spec: ModelSpec) -> None:
+    for layer, rate in enumerate(rates, start=1):
+        if rate < 1.0 and layer not in spec.attention_layers:
+            got, hint = f"rate {rate:.6g} in a block without attention", "no class row scores its patches"
+            raise ScheduleError(f"schedule, layer {layer}", got, "rate 1", hint)
 
 
 def _check_round_to(round_to: int) -> None:

@@ -51,6 +51,7 @@ def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
     found = read_folder(folder)
     reference, target = read_reference(found.reference), found.target
     images, runtime = reference[IMAGES], runtime_for(target, settings)
+    outputs = found.models.pruned.artefact.spec.outputs
     for model in (found.models.dense, found.models.pruned):
         require_runtime(model.path, {IMAGES: images[:1]}, target, settings)
 
@@ -69,10 +70,11 @@ def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
             batches=whole_batches(images, *BATCHES) if runtime == TENSORRT else in_batches(images, BATCHES),
             tolerance=tolerance_for("fp32", target.precision),
             masses=artefact.schedule.masses,
+            outputs=artefact.spec.outputs,
         )
 
     return FolderCheck(
         runtime,
-        dense=result(PlaybackRunner(reference, dense=True), found.models.dense),
-        pruned=result(PlaybackRunner(reference), found.models.pruned),
+        dense=result(PlaybackRunner(reference, outputs, dense=True), found.models.dense),
+        pruned=result(PlaybackRunner(reference, outputs), found.models.pruned),
     )

@@ -12,13 +12,12 @@ import numpy as np
 from exporter.artefact import LoweredFile, read_pair
 from exporter.errors import ArtefactError
 from exporter.evaluation.benchmark.batch_sweep import resized
-from exporter.evaluation.parity.interface import decision_names, score_names
 from exporter.files import sha256_of, written_beside
 from exporter.records import Pair, save_json
 from exporter.runtimes.base import Runner
-from exporter.runtimes.playback_runner import DENSE_LOGITS
+from exporter.runtimes.playback_runner import dense_name
 from exporter.targets import Target
-from exporter.tensor_names import IMAGES, LOGITS, RAW_IMAGES
+from exporter.tensor_names import IMAGES, RAW_IMAGES
 from exporter.workflows.recipe import Recipe
 
 __all__ = [
@@ -106,8 +105,8 @@ def read_reference(path: Path) -> dict[str, Array]:
 def save_reference(reference: Runner, dense: Runner, images: Array, path: Path) -> dict[str, Array]:
     """Real images with what PyTorch makes of them, as `reference.npz`; gives the arrays back.
 
-    `images` as the model takes them, `logits`, `keep_NN` and `score_NN` of the pruned model, a-STAR's `count_NN`,
-    and the `dense_logits` of the other. With the scores, margins can be judged where there is no PyTorch.
+    `images` as the model takes them, the outputs of the pruned model with its `keep_NN`, `score_NN` and a-STAR's
+    `count_NN`, and those of the other as `dense_…`. With the scores, margins can be judged without PyTorch.
 
     Raises:
         OutputError: The place cannot be written.
@@ -116,9 +115,8 @@ def save_reference(reference: Runner, dense: Runner, images: Array, path: Path) 
         results = reference.run({IMAGES: images})
         arrays = {
             IMAGES: images,
-            LOGITS: results[LOGITS],
-            DENSE_LOGITS: dense.run({IMAGES: images})[LOGITS],
-            **{name: results[name] for name in (*decision_names(reference), *score_names(reference))},
+            **results,
+            **{dense_name(name): array for name, array in dense.run({IMAGES: images}).items()},
         }
     with written_beside(path) as partial, partial.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)

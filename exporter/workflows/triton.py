@@ -11,12 +11,12 @@ from pathlib import Path
 from exporter.artefact import Artefact
 from exporter.errors import ArtefactError, RecipeError
 from exporter.files import written_beside
-from exporter.records import to_json
+from exporter.records import ModelSpec, to_json
 from exporter.runtimes.tensorrt.manifest import ENGINES, EngineManifest, engine_path, read_manifest
 from exporter.settings import option
 from exporter.targets import Target
-from exporter.tensor_names import IMAGES, LOGITS
-from exporter.vocabulary import InputKind
+from exporter.tensor_names import IMAGES
+from exporter.vocabulary import InputKind, OutputKind
 from exporter.workflows.export_folder import read_folder
 
 __all__ = ["ServeSettings", "config_text", "load_command", "write_repository"]
@@ -133,7 +133,7 @@ def config_text(
         *(['platform: "tensorrt_plan"'] if manifest else []),
         f"max_batch_size: {largest}",
         f'input [ {{ name: "{IMAGES}" data_type: {TYPES[input_kind]} dims: [ {dims} ] }} ]',
-        f'output [ {{ name: "{LOGITS}" data_type: TYPE_FP32 dims: [ {spec.num_classes} ] }} ]',
+        *_outputs(spec),
         f"instance_group [ {{ kind: {kind} count: {settings.instances}"
         + (f" profile: [ {profiles} ]" if profiles else "")
         + " } ]",
@@ -141,6 +141,15 @@ def config_text(
         f"max_queue_delay_microseconds: {settings.queue_delay_us} }}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _outputs(spec: ModelSpec) -> list[str]:
+    """Of tokens the number follows the image; a model that counts its tokens says so in a tensor more."""
+    lines = []
+    for output in spec.outputs:
+        dims = f"-1, {output.channels}" if output.kind == OutputKind.TOKENS else f"{output.channels}"
+        lines.append(f'output [ {{ name: "{output.name}" data_type: TYPE_FP32 dims: [ {dims} ] }} ]')
+    return lines
 
 
 def load_command(out: Path) -> str:

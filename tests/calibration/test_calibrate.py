@@ -17,7 +17,7 @@ from exporter.data.pixels import LoadedImage, normalise, stream
 from exporter.errors import CalibrationError, ImageError, OutputError
 from exporter.models.base import PrunableViT
 from tests.calibration.samples import pictures, tiny_vit
-from tests.vits import make_vit
+from tests.vits import make_tower, make_vit
 
 ALL = CalibrationSettings()
 PAPER = CalibrationSettings(protocol="paper", rounds=3, images_per_round=5, acs_images=6)
@@ -194,8 +194,8 @@ def test_what_the_model_or_the_images_do_not_allow_is_one_line(vit: PrunableViT,
 
 
 def test_relevance_starts_at_a_linear_classifier(images: ImageFolder) -> None:
-    tower, headless = make_vit(), make_vit()
-    tower.embeds, headless.classifiers = True, []
+    tower, headless = make_tower(), make_vit()
+    headless.classifiers = []
     for vit in (tower, headless):
         with pytest.raises(CalibrationError, match=r"need a linear classifier .* --scorer intra"):
             calibrate(vit, images, ALL)

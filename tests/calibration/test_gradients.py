@@ -33,10 +33,12 @@ def of_attention(vit: PrunableViT, images: Tensor, targets: Tensor) -> list[Tens
     seen = trace(vit, images)
     gradient, found = _gradient_of_logits(vit, seen, targets), []
     for block, here in zip(reversed(vit.blocks), reversed(seen.blocks), strict=True):
-        middle = gradients.to_middle(block, here, gradient)
-        context = gradients.to_context(block, here, middle)
-        found.append(gradients.to_attention(here, context))
-        gradient = gradients.to_block_input(block, here, middle, context, found[-1])
+        assert block.mlp and here.mlp and block.attention and here.attention
+        part, attention = block.attention, here.attention
+        middle = gradients.to_middle(block.mlp, here.mlp, gradient)
+        context = gradients.to_context(part, attention, middle)
+        found.append(gradients.to_attention(attention, context))
+        gradient = gradients.to_block_input(part, attention, middle, context, found[-1])
     return found[::-1]
 
 

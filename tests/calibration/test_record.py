@@ -15,13 +15,16 @@ from exporter.calibration.record import (
     save_calibration,
 )
 from exporter.errors import ArtefactError, CalibrationError, OutputError
-from exporter.records import ModelSpec, Preprocessing, to_json
-from exporter.vocabulary import CropMode, Interpolation
+from exporter.records import BlockMacs, ModelSpec, Output, Preprocessing, to_json
+from exporter.vocabulary import CropMode, Interpolation, OutputKind
 
 PREPROCESSING = Preprocessing(
     (3, 32, 32), Interpolation.BICUBIC, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), 0.9, CropMode.CENTER
 )
-SPEC = ModelSpec("tiny", 3, 48, 3, 7, 1, (4, 4), 147_456, 9_216, 18_432, 336, PREPROCESSING)
+LOGITS = Output("logits", OutputKind.LOGITS, 7)
+SPEC = ModelSpec(
+    "tiny", 48, 3, 1, (4, 4), 147_456, (BlockMacs(9_216, 18_432),) * 3, 336, PREPROCESSING, (LOGITS,)
+)
 
 
 def calibration(**settings: Any) -> Calibration:
@@ -81,7 +84,7 @@ def test_settings_that_nothing_allows_are_one_line(settings: dict[str, Any], par
 
 def test_gamma_is_six_or_all_of_fewer_classes() -> None:
     assert CalibrationSettings().classes_of(SPEC) == 6
-    assert CalibrationSettings().classes_of(replace(SPEC, num_classes=2)) == 2
+    assert CalibrationSettings().classes_of(replace(SPEC, outputs=(replace(LOGITS, channels=2),))) == 2
     assert CalibrationSettings(gamma=7).classes_of(SPEC) == 7
     with pytest.raises(CalibrationError, match="at most 7, the classes of tiny"):
         CalibrationSettings(gamma=8).classes_of(SPEC)
@@ -96,7 +99,7 @@ def test_fits_the_model_that_it_was_made_with() -> None:
     ("change", "sha256", "part"),
     [
         ({}, "cc", "weights aa of tiny"),
-        ({"depth": 12}, "aa", "12, the depth of tiny"),
+        ({"blocks": SPEC.blocks * 4}, "aa", "12, the depth of tiny"),
         ({"grid": (2, 2)}, "aa", "32x32 pixels in 2x2 patches"),
         ({"preprocessing": replace(PREPROCESSING, input_size=(3, 64, 64))}, "aa", "64x64 pixels in 4x4"),
     ],

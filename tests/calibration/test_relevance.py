@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from exporter.calibration.relevance import relevance, sweep
+from exporter.calibration import cams, gradients
+from exporter.calibration.relevance import _cam_of_logits, _gradient_of_logits, relevance, sweep
 from exporter.calibration.trace import in_dtype, trace
 from exporter.models.weights import weights_sha256
 from tests.calibration.samples import VARIANTS, frozen_images, frozen_weights, tiny_vit
@@ -47,7 +48,7 @@ def test_the_traced_logits_are_the_models(variant: str) -> None:
         torch.testing.assert_close(trace(vit, images).logits, vit.model(images), rtol=1e-10, atol=1e-12)
 
 
-def test_a_positive_layer_scale_is_as_if_folded_into_the_weights() -> None:
+def test_a_layer_scale_of_either_sign_is_as_if_folded_into_the_weights() -> None:
     scaled, folded = tiny_vit("layer scale"), tiny_vit("layer scale")
     for vit, fold in ((scaled, False), (folded, True)):
         vit.model.double()
@@ -55,7 +56,7 @@ def test_a_positive_layer_scale_is_as_if_folded_into_the_weights() -> None:
         blocks: Any = vit.model.blocks
         pairs = [pair for b in blocks for pair in ((b.ls1, b.attn.proj), (b.ls2, b.mlp.fc2))]
         for scale, linear in pairs:
-            scale.gamma.abs_().add_(0.1)
+            scale.gamma.add_(0.1 * scale.gamma.sign())  # none so near 0 that the rules' 1e-9 shows
             if fold:
                 linear.weight.mul_(scale.gamma[:, None])
                 linear.bias.mul_(scale.gamma)
@@ -74,6 +75,25 @@ def test_the_relevance_of_a_distilled_model_starts_at_both_classifiers() -> None
     assert not torch.allclose(both, relevance(vit, frozen_images(2), CLASSES))
 
 
+def test_the_roll_out_of_a_distilled_model_is_the_mean_over_both_its_tokens() -> None:
+    """Of the last layer: the mean of the rows of both tokens, where each alone gives its own."""
+    vit = in_dtype(tiny_vit("distilled"), torch.float64)
+    seen = trace(vit, frozen_images(2))
+    both = sweep(vit, seen, CLASSES)[:, :, -1]
+    rows = []
+    for token in (0, 1):
+        block, here = vit.blocks[-1], seen.blocks[-1]
+        assert block.mlp and here.mlp and block.attention and here.attention
+        gradient = gradients.to_middle(block.mlp, here.mlp, _gradient_of_logits(vit, seen, CLASSES))
+        gradient = gradients.to_attention(
+            here.attention, gradients.to_context(block.attention, here.attention, gradient)
+        )
+        cam = cams.to_middle(block.mlp, here.mlp, _cam_of_logits(vit, seen, CLASSES))
+        _, cam, _ = cams.to_attention(block.attention, here.attention, cam)
+        rows.append((gradient * cam).clamp(min=0).mean(2)[:, :, token, 2:])
+    torch.testing.assert_close(both, (rows[0] + rows[1]) / 2)
+
+
 def test_the_callers_model_is_left_as_it_was() -> None:
     vit = tiny_vit()
     before = weights_sha256(vit.model)
@@ -90,8 +110,9 @@ def test_a_copy_in_another_dtype_is_made_only_where_needed() -> None:
     double = in_dtype(vit, torch.float64)
     assert in_dtype(double, torch.float64) is double
     model: Any = double.model
-    assert double.blocks[0].fc1 is model.blocks[0].mlp.fc1
-    assert double.blocks[0].fc1.weight.dtype == torch.float64
+    assert double.blocks[0].mlp is not None
+    assert double.blocks[0].mlp.fc1 is model.blocks[0].mlp.fc1
+    assert model.blocks[0].mlp.fc1.weight.dtype == torch.float64
 
 
 def test_float32_is_an_option() -> None:

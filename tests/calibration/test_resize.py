@@ -65,7 +65,7 @@ def test_nothing_happens_at_its_own_size_or_without_relevance() -> None:
     assert resized_to(made_at(square, relevance=False), wide).inter is None
 
 
-@pytest.mark.parametrize("change", [{"name": "other"}, {"depth": 5}])
+@pytest.mark.parametrize("change", [{"name": "other"}, {"blocks": make_vit(depth=5).spec.blocks}])
 def test_another_model_is_refused(change: dict[str, object]) -> None:
     wide = make_vit("wide and low").spec
     with pytest.raises(CalibrationError, match="4 layers of tiny"):

@@ -133,7 +133,8 @@ def test_the_class_row_is_the_attention_of_the_class_token() -> None:
         tokens = vit.embed(random_images(vit, 2))
         block = vit.blocks[0]
         _, row = attention_half(block, tokens)
-        qkv = block.qkv(block.norm1(tokens)).view(2, 17, 3, 3, 16).permute(2, 0, 3, 1, 4)
+        assert block.attention is not None
+        qkv = block.attention.qkv(block.attention.norm(tokens)).view(2, 17, 3, 3, 16).permute(2, 0, 3, 1, 4)
         expected = (qkv[0] * 16**-0.5 @ qkv[1].transpose(-2, -1)).softmax(-1)[:, :, 0]
         torch.testing.assert_close(row.softmax(-1), expected, rtol=1e-5, atol=1e-6)
 

@@ -101,13 +101,15 @@ def test_the_class_row_operator_is_well_formed() -> None:
 @pytest.mark.parametrize("name", ["vit_xsmall_patch16_clip_224", "eva_giant_patch14_clip_224"])
 def test_a_clip_tower_gives_an_embedding_until_it_gets_a_classifier(name: str) -> None:
     tiny = {key: value for key, value in TINY.items() if key != "num_classes"}
-    assert adapt(timm.create_model(name, **tiny)).embeds
-    assert not adapt(timm.create_model(name, **TINY)).embeds
+    spec = adapt(timm.create_model(name, **tiny)).spec
+    assert [(output.name, output.kind) for output in spec.outputs] == [("embedding", "embedding")]
+    assert spec.num_classes == 0 and spec.head_macs == 48 * spec.outputs[0].channels
+    assert adapt(timm.create_model(name, **TINY)).spec.num_classes == 7
     trained = timm.create_model(name, **tiny)
     nn.init.normal_(trained.get_parameter("head.bias"))
-    assert not adapt(trained).embeds
+    assert adapt(trained).spec.num_classes == trained.num_classes
 
 
 def test_a_tower_that_was_fine_tuned_on_labels_classifies() -> None:
     model = timm.create_model("vit_base_patch32_clip_224.laion2b_ft_in1k", **{**TINY, "num_classes": 1000})
-    assert not adapt(model).embeds
+    assert adapt(model).spec.num_classes == 1000

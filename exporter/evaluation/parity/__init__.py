@@ -1,7 +1,7 @@
 """Whether a shipped model is its PyTorch reference: arithmetic and decisions, judged apart."""
 
 from exporter.evaluation.parity.comparison import BATCHES, compare, in_batches, whole_batches
-from exporter.evaluation.parity.report import Check, LayerParity, ParityReport, explain
+from exporter.evaluation.parity.report import Check, LayerParity, OutputParity, ParityReport, explain
 from exporter.evaluation.parity.tolerance import TOLERANCES, Tolerance, tolerance_for
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "TOLERANCES",
     "Check",
     "LayerParity",
+    "OutputParity",
     "ParityReport",
     "Tolerance",
     "compare",

@@ -66,4 +66,5 @@ def check(pruned: PrunedViT, model: onnx.ModelProto, images: Array, *, threads: 
         batches=in_batches(images, BATCHES),
         tolerance=tolerance_for("fp32", target.precision),
         masses=artefact.schedule.masses,
+        outputs=artefact.spec.outputs,
     )

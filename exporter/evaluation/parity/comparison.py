@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from exporter.errors import ParityError
-from exporter.evaluation.accuracy import top_classes
+from exporter.evaluation.parity.agreement import agreements, check_shapes, distance, finite, own_values
 from exporter.evaluation.parity.interface import (
+    LOGITS_ALONE,
     Models,
     decision_names,
     forced_names,
@@ -18,10 +19,11 @@ from exporter.evaluation.parity.interface import (
 )
 from exporter.evaluation.parity.kept_sets import LayerResult, compare_layers
 from exporter.evaluation.parity.report import ParityReport
-from exporter.evaluation.parity.result import Measured, Spread, report_on
+from exporter.evaluation.parity.result import Judged, Measured, MeasuredOutput, Spread, report_on
 from exporter.evaluation.parity.tolerance import Tolerance
+from exporter.records import Output
 from exporter.runtimes.base import Feed, Runner
-from exporter.tensor_names import IMAGES, LOGITS
+from exporter.tensor_names import IMAGES
 
 __all__ = ["BATCHES", "compare", "in_batches", "whole_batches"]
 
@@ -40,38 +42,42 @@ def compare(
     batches: Iterable[Array],
     tolerance: Tolerance,
     masses: Mapping[int, float] = MappingProxyType({}),
+    outputs: Sequence[Output] = LOGITS_ALONE,
 ) -> ParityReport:
     """Hold a shipped model to its reference over every image; one batch is in memory at a time.
 
     Args:
-        reference: Returns `logits` and, where it prunes, `keep_NN` and `score_NN` of each pruning layer; under
+        reference: Returns the outputs and, where it prunes, `keep_NN` and `score_NN` of each pruning layer; under
             a-STAR also `count_NN`.
-        shipped: The model that is deployed: `images` in, `logits` out.
+        shipped: The model that is deployed: `images` in, the outputs out.
         tracing: The shipped model that also returns `keep_NN` and `count_NN`; None for a dense model.
         forced: The shipped model that takes them as inputs; None for a dense model.
         batches: Images as every model takes them. Real ones: random pixels hide what real scores do.
         tolerance: What may differ, from the table of `tolerance_for`.
         masses: Under a-STAR, the share of the mass that each 1-based pruning layer keeps.
+        outputs: What the models give, each compared in the way of its kind.
 
     Raises:
-        ParityError: There is nothing to compare: no image, no common output, logits that are all equal, or a
+        ParityError: There is nothing to compare: no image, no common output, one whose numbers are all equal, or a
             reference that contradicts itself.
         UserError: A batch is not what the models take.
     """
-    models = Models(reference, shipped, tracing, forced)
+    models = Models(reference, shipped, tracing, forced, tuple(outputs))
+    spreads = {output.name: Spread() for output in outputs}
     with ExitStack() as stack:
         for model in models.present:
             stack.enter_context(model)
         faults = interface_faults(models)
-        spread = Spread()
-        parts = [_measure(models, images, spread, masses) for images in batches if len(images)]
+        parts = [_measure(models, images, spreads, masses) for images in batches if len(images)]
     if not parts:
         raise ParityError("images", "none", "at least one to compare on")
-    if spread.std == 0:
-        raise ParityError(f"{reference.name}: {LOGITS}", "one value everywhere", "logits that vary")
+    for name, spread in spreads.items():
+        if spread.std == 0:
+            raise ParityError(f"{reference.name}: {name}", "one value everywhere", f"{name} that vary")
     names = reference.name, shipped.name
     allowed = tolerance.flip_mass if masses else tolerance.flip_margin
-    return report_on(names, faults, Measured.joined(parts), spread.std, tolerance, flip_margin=allowed)
+    judged = [Judged(output, spreads[output.name].std) for output in outputs]
+    return report_on(names, faults, Measured.joined(parts), judged, tolerance, flip_margin=allowed)
 
 
 def in_batches(images: Array, sizes: Sequence[int]) -> Iterator[Array]:
@@ -90,60 +96,58 @@ def whole_batches(images: Array, one: int, many: int) -> Iterator[Array]:
         yield from (share[start : start + size] for start in range(0, len(share) - size + 1, size))
 
 
-def _measure(models: Models, images: Array, spread: Spread, masses: Mapping[int, float]) -> Measured:
+def _measure(
+    models: Models, images: Array, spreads: Mapping[str, Spread], masses: Mapping[int, float]
+) -> Measured:
     """Every model on one batch, reduced to a few numbers an image."""
     feed = {IMAGES: images}
     expected = models.reference.run(feed)
-    logits = expected[LOGITS].astype(np.float64)
-    if not np.isfinite(logits).all():
-        raise ParityError(f"{models.reference.name}: {LOGITS}", "NaN or infinite values", "finite ones")
-    spread.add(logits)
-    ours = _logits(models.shipped, models.shipped.run(feed), logits)
-    traced, forced, layers = _variants(models, feed, expected, masses, dense=(ours, logits))
-    best, our_best = top_classes(logits, 5), top_classes(ours, 5)
-    return Measured(
-        finite=np.isfinite(np.hstack([ours, traced, forced])).all(axis=1),
-        diff=_distance(ours, logits),
-        tracing_diff=_distance(ours, traced),
-        forced_diff=_distance(forced, logits),
-        top1=(best[:, 0] == our_best[:, 0]).astype(np.float64),
-        top5=(best[:, :, None] == our_best[:, None, :]).any(2).mean(1),
-        layers=layers,
-    )
+    for output in models.outputs:
+        values = own_values(output, expected)
+        if not np.isfinite(values).all():
+            subject = f"{models.reference.name}: {output.name}"
+            raise ParityError(subject, "NaN or infinite values", "finite ones")
+        spreads[output.name].add(values)
+    ours = _answers(models, models.shipped, feed, expected)
+    traced, forced, layers = _variants(models, feed, expected, masses, dense=(ours, expected))
+    measured = {
+        output.name: MeasuredOutput(
+            finite=np.all([finite(output, each) for each in (ours, traced, forced)], axis=0),
+            diff=distance(output, ours, expected),
+            tracing_diff=distance(output, ours, traced),
+            forced_diff=distance(output, forced, expected),
+            agreements=agreements(output, ours, expected),
+        )
+        for output in models.outputs
+    }
+    return Measured(measured, layers)
 
 
 def _variants(
-    models: Models, feed: Feed, expected: Feed, masses: Mapping[int, float], dense: tuple[Array, Array]
-) -> tuple[Array, Array, list[LayerResult]]:
-    """Logits of the tracing and of the forced variant, and what the first one kept.
+    models: Models, feed: Feed, expected: Feed, masses: Mapping[int, float], dense: tuple[Feed, Feed]
+) -> tuple[Feed, Feed, list[LayerResult]]:
+    """Answers of the tracing and of the forced variant, and what the first one kept.
 
-    A dense model has no variants: `dense` stands for their logits, and differs from nothing.
+    A dense model has no variants: `dense` stands for their answers, and differs from nothing.
     """
     if models.tracing is None or models.forced is None:
         return *dense, []
-    layers = pruning_layers(models.reference)
+    layers = pruning_layers(models.reference, models.outputs)
     traced = models.tracing.run(feed)
     # Before the reference's survivors are forced on another model: this makes sure that they are any.
     results = compare_layers(layers, expected, traced, masses)
     names = forced_names(models.forced, decision_names(models.reference))
     decisions = {name: expected[name] for name in names}
-    forced = models.forced.run({**feed, **decisions})
-    return (
-        _logits(models.tracing, traced, expected[LOGITS]),
-        _logits(models.forced, forced, expected[LOGITS]),
-        results,
-    )
+    _check_answers(models, models.tracing, traced, expected)
+    return traced, _answers(models, models.forced, {**feed, **decisions}, expected), results
 
 
-def _logits(model: Runner, results: Feed, expected: Array) -> Array:
-    logits = results[LOGITS]
-    if logits.shape != expected.shape:
-        raise ParityError(f"{model.name}: {LOGITS}", str(list(logits.shape)), str(list(expected.shape)))
-    return logits.astype(np.float64)
+def _answers(models: Models, model: Runner, feed: Feed, expected: Feed) -> Feed:
+    answers = model.run(feed)
+    _check_answers(models, model, answers, expected)
+    return answers
 
 
-def _distance(a: Array, b: Array) -> Array:
-    """Largest difference in each image; NaN where a value is not finite, which has a check of its own."""
-    with np.errstate(invalid="ignore"):
-        distance: Array = np.abs(a - b).max(1)
-    return distance
+def _check_answers(models: Models, model: Runner, answers: Feed, expected: Feed) -> None:
+    for output in models.outputs:
+        check_shapes(model.name, output, answers, expected)

@@ -7,12 +7,25 @@ static size) is a fault in the report, and the rest is still measured.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from exporter.artefact import tensors_of
 from exporter.errors import ParityError
+from exporter.records import Output
 from exporter.runtimes.base import Runner, TensorInfo
-from exporter.tensor_names import IMAGES, LOGITS, count_name, keep_layers, keep_name, score_name
+from exporter.tensor_names import (
+    IMAGES,
+    LOGITS,
+    count_name,
+    keep_layers,
+    keep_name,
+    score_name,
+    token_count_name,
+)
+from exporter.vocabulary import OutputKind
 
 __all__ = [
+    "LOGITS_ALONE",
     "Models",
+    "answer_names",
     "decision_names",
     "forced_names",
     "interface_faults",
@@ -21,14 +34,18 @@ __all__ = [
 ]
 
 
+LOGITS_ALONE = (Output(LOGITS, OutputKind.LOGITS),)
+
+
 @dataclass(frozen=True)
 class Models:
-    """A reference, the model that is deployed, and its two variants where it prunes."""
+    """A reference, the model that is deployed, and its two variants where it prunes; all give the `outputs`."""
 
     reference: Runner
     shipped: Runner
     tracing: Runner | None = None
     forced: Runner | None = None
+    outputs: tuple[Output, ...] = LOGITS_ALONE
 
     @property
     def present(self) -> tuple[Runner, ...]:
@@ -37,7 +54,7 @@ class Models:
         return tuple(model for model in models if model is not None)
 
 
-def pruning_layers(reference: Runner) -> tuple[int, ...]:
+def pruning_layers(reference: Runner, given: Sequence[Output] = LOGITS_ALONE) -> tuple[int, ...]:
     """The 1-based layers whose kept patches the reference returns; none for a dense model.
 
     Raises:
@@ -46,9 +63,17 @@ def pruning_layers(reference: Runner) -> tuple[int, ...]:
     outputs = _by_name(reference.outputs)
     layers = keep_layers(outputs)
     _check_names(reference, "inputs", _by_name(reference.inputs), [IMAGES])
-    expected = [LOGITS, *decision_names(reference), *score_names(reference)]
+    expected = [*answer_names(reference, given), *decision_names(reference), *score_names(reference)]
     _check_names(reference, "outputs", outputs, expected)
     return layers
+
+
+def answer_names(reference: Runner, given: Sequence[Output]) -> list[str]:
+    """The tensors of the outputs, in their order; numbers of tokens where the reference returns any."""
+    returned = {info.name for info in reference.outputs}
+    names = [name for output in given for name in tensors_of(output, counted=True)]
+    counts = {token_count_name(output.name) for output in given} - returned
+    return [name for name in names if name not in counts]
 
 
 def decision_names(reference: Runner) -> list[str]:
@@ -75,27 +100,31 @@ def interface_faults(models: Models) -> list[str]:
     """What the models declare otherwise than the reference does, in words.
 
     Raises:
-        ParityError: The models cannot be run on one feed, or have no logits or kept patches in common.
+        ParityError: The models cannot be run on one feed, or have no outputs or kept patches in common.
     """
     reference = models.reference
-    layers = pruning_layers(reference)
+    layers = pruning_layers(reference, models.outputs)
     for role, variant in (("tracing", models.tracing), ("forced", models.forced)):
         if (variant is not None) != bool(layers):
             got = f"{'a' if variant else 'no'} variant for {len(layers)} pruning layers of {reference.name}"
             raise ParityError(f"{role} variant", got, "one for a pruned model, none for a dense one")
     expected = _by_name((*reference.inputs, *reference.outputs))
     decisions = decision_names(reference)
-    faults = _faults(models.shipped, [IMAGES], [LOGITS], expected)
+    answers = answer_names(reference, models.outputs)
+    faults = _faults(models.shipped, [IMAGES], answers, answers, expected)
     if models.tracing is not None and models.forced is not None:
-        faults += _faults(models.tracing, [IMAGES], [LOGITS, *decisions], expected)
-        faults += _faults(
-            models.forced, [IMAGES, *forced_names(models.forced, decisions)], [LOGITS], expected
-        )
+        inputs = [IMAGES, *forced_names(models.forced, decisions)]
+        faults += _faults(models.tracing, [IMAGES], [*answers, *decisions], answers, expected)
+        faults += _faults(models.forced, inputs, answers, answers, expected)
     return faults
 
 
 def _faults(
-    model: Runner, inputs: Sequence[str], outputs: Sequence[str], expected: Mapping[str, TensorInfo]
+    model: Runner,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    answers: Sequence[str],
+    expected: Mapping[str, TensorInfo],
 ) -> list[str]:
     takes, returns = _by_name(model.inputs), _by_name(model.outputs)
     _check_names(model, "inputs", takes, inputs)
@@ -103,8 +132,9 @@ def _faults(
         if info.dtype != expected[name].dtype or not _compatible(info, expected[name]):
             raise ParityError(f"{model.name}: input", str(info), str(expected[name]))
     _check_names(model, "outputs", {name: returns[name] for name in returns if name in outputs}, outputs)
-    if not _compatible(returns[LOGITS], expected[LOGITS]):
-        raise ParityError(f"{model.name}: output", str(returns[LOGITS]), str(expected[LOGITS]))
+    for name in answers:
+        if not _compatible(returns[name], expected[name]):
+            raise ParityError(f"{model.name}: output", str(returns[name]), str(expected[name]))
     faults = [f"{model.name} also returns {name}" for name in returns if name not in outputs]
     for name in outputs:
         info, other = returns[name], expected[name]

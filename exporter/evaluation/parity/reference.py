@@ -11,7 +11,15 @@ from exporter.data.pixels import normalise
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.base import TensorInfo
 from exporter.runtimes.torch_runner import TorchRunner
-from exporter.tensor_names import IMAGES, LOGITS, count_name, keep_name, score_name
+from exporter.tensor_names import (
+    IMAGES,
+    count_name,
+    keep_name,
+    score_name,
+    token_count_name,
+    token_positions_name,
+)
+from exporter.vocabulary import OutputKind
 
 __all__ = ["patches_left_of", "reference_runner"]
 
@@ -19,7 +27,7 @@ Array = np.ndarray[Any, Any]
 
 
 def reference_runner(pruned: PrunedViT, input_kind: str = "float32") -> TorchRunner:
-    """A runner that returns `logits` and, for each pruning layer, `keep_NN`, `score_NN` and a-STAR's `count_NN`.
+    """A runner that returns the outputs and, for each pruning layer, `keep_NN`, `score_NN`, a-STAR's `count_NN`.
 
     Args:
         pruned: The pruned (or, with rates of 1, the dense) ViT.
@@ -66,7 +74,7 @@ class _ByName(nn.Module):
             count_name(layer): each.count for layer, each in trace.decisions.items() if each.count is not None
         }
         scores = {score_name(layer): score.contiguous() for layer, score in trace.score.items()}
-        return {LOGITS: trace.logits, **keeps, **counts, **scores}
+        return {**trace.outputs, **keeps, **counts, **scores}
 
 
 def _prepared(pruned: PrunedViT, images: Tensor, input_kind: str) -> Tensor:
@@ -78,7 +86,15 @@ def _prepared(pruned: PrunedViT, images: Tensor, input_kind: str) -> Tensor:
 def _outputs(pruned: PrunedViT) -> Iterator[TensorInfo]:
     schedule = pruned.schedule
     before = (schedule.num_patches, *schedule.keep[:-1])
-    yield TensorInfo(LOGITS, ("batch", pruned.vit.spec.num_classes), "float32")
+    left: int | str = "" if schedule.masses else schedule.keep[-1]
+    for output in pruned.vit.spec.outputs:
+        if output.kind != OutputKind.TOKENS:
+            yield TensorInfo(output.name, ("batch", output.channels), "float32")
+            continue
+        yield TensorInfo(output.name, ("batch", left, output.channels), "float32")
+        yield TensorInfo(token_positions_name(output.name), ("batch", left), "int64")
+        if schedule.masses:
+            yield TensorInfo(token_count_name(output.name), ("batch",), "int64")
     for layer in schedule.pruning_layers:
         # Sizes that follow the images have no name: they are equal to nothing else.
         kept, scored = ("", "") if schedule.adaptive else (schedule.keep[layer - 1], before[layer - 1])

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from exporter.evaluation.parity.tolerance import Tolerance
+from exporter.vocabulary import OutputKind
 
-__all__ = ["Check", "LayerParity", "ParityReport", "explain"]
+__all__ = ["Check", "LayerParity", "OutputParity", "ParityReport", "explain"]
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,32 @@ class LayerParity:
 
 
 @dataclass(frozen=True)
+class OutputParity:
+    """One output of a model; differences as in `ParityReport`.
+
+    `measure` is "top1", the share of images that get the same class, or "cosine", the least of any image, and of
+    tokens of any position that both sides keep. `agreement` is over the images that keep the same patches on both
+    sides, `agreement_all` over all.
+    """
+
+    name: str
+    kind: OutputKind
+    std: float
+    max_abs_diff_allowed: float
+    max_abs_diff: float | None
+    max_abs_diff_forced: float | None
+    max_abs_diff_tracing: float | None
+    diff_needed_per_std: float | None
+    measure: str
+    agreement: float | None
+    agreement_all: float | None
+
+
+@dataclass(frozen=True)
 class ParityReport:
     """Whether a shipped model is its reference; true where every check passed.
+
+    What is said of logits and classes is None for a model that gives none; `outputs` has the same of every output.
 
     Arithmetic error: `max_abs_logit_diff` is over the images that keep the same patches on both sides,
     `max_abs_logit_diff_forced` over all images with the reference's patches forced on the shipped model.
@@ -53,8 +78,8 @@ class ParityReport:
     images: int
     finite_images: int
     tolerance: Tolerance
-    logit_std: float
-    max_abs_logit_diff_allowed: float
+    logit_std: float | None
+    max_abs_logit_diff_allowed: float | None
     max_abs_logit_diff: float | None
     max_abs_logit_diff_forced: float | None
     max_abs_logit_diff_tracing: float | None
@@ -64,6 +89,7 @@ class ParityReport:
     largest_flip_margin: float | None
     first_differing_layer: int | None
     layers: tuple[LayerParity, ...]
+    outputs: tuple[OutputParity, ...]
     top1_agreement: float | None
     top5_agreement: float | None
     top1_agreement_all: float | None
@@ -80,9 +106,7 @@ def explain(report: ParityReport) -> list[str]:
     result = "PASSED" if report.passed else "FAILED"
     lines = [
         f"{result}: {report.shipped} against {report.reference}, {report.images} images",
-        f"arithmetic: max |Δlogit| {_number(report.max_abs_logit_diff)} without a flip"
-        f"{_forced(report)}, logit std {report.logit_std:.3g}, {_number(report.logit_diff_needed_per_std)} std "
-        f"would have been enough",
+        *(_arithmetic(output) for output in report.outputs),
     ]
     if report.layers:
         lines.append(f"decisions: {_decisions(report)}")
@@ -90,8 +114,14 @@ def explain(report: ParityReport) -> list[str]:
     return lines
 
 
-def _forced(report: ParityReport) -> str:
-    return f", {_number(report.max_abs_logit_diff_forced)} with forced indices" if report.layers else ""
+def _arithmetic(output: OutputParity) -> str:
+    word = "logit" if output.kind == OutputKind.LOGITS else output.name
+    forced = output.max_abs_diff_forced
+    return (
+        f"arithmetic: max |Δ{word}| {_number(output.max_abs_diff)} without a flip"
+        f"{'' if forced is None else f', {_number(forced)} with forced indices'}, {word} std {output.std:.3g}, "
+        f"{_number(output.diff_needed_per_std)} std would have been enough"
+    )
 
 
 def _decisions(report: ParityReport) -> str:

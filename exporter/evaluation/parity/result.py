@@ -6,13 +6,30 @@ from typing import Any
 
 import numpy as np
 
+from exporter.evaluation.parity.agreement import MEASURES
 from exporter.evaluation.parity.kept_sets import LayerResult
-from exporter.evaluation.parity.report import Check, LayerParity, ParityReport
+from exporter.evaluation.parity.report import Check, LayerParity, OutputParity, ParityReport
 from exporter.evaluation.parity.tolerance import Tolerance
+from exporter.records import Output
+from exporter.vocabulary import OutputKind
 
-__all__ = ["Measured", "Spread", "report_on"]
+__all__ = ["Judged", "Measured", "MeasuredOutput", "Spread", "report_on"]
 
 Array = np.ndarray[Any, Any]
+
+# The fields of a report that are about the logits.
+OF_LOGITS = (
+    "logit_std",
+    "max_abs_logit_diff_allowed",
+    "max_abs_logit_diff",
+    "max_abs_logit_diff_forced",
+    "max_abs_logit_diff_tracing",
+    "logit_diff_needed_per_std",
+    "top1_agreement",
+    "top5_agreement",
+    "top1_agreement_all",
+    "top5_agreement_all",
+)
 
 
 class Spread:
@@ -36,24 +53,53 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One number an image, in every array; `layers` as `compare_layers` gives them, none for a dense model."""
+class Judged:
+    """An output, and the standard deviation of the reference's numbers in it."""
+
+    output: Output
+    std: float
+
+
+@dataclass(frozen=True)
+class MeasuredOutput:
+    """One number an image, in every array; `agreements` by the measures of the output's kind."""
 
     finite: Array
     diff: Array
     tracing_diff: Array
     forced_diff: Array
-    top1: Array
-    top5: Array
+    agreements: dict[str, Array]
+
+    @staticmethod
+    def joined(parts: Sequence["MeasuredOutput"]) -> "MeasuredOutput":
+        """The batches as one."""
+        names = ("finite", "diff", "tracing_diff", "forced_diff")
+        arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+        measures = {
+            name: np.concatenate([part.agreements[name] for part in parts]) for name in parts[0].agreements
+        }
+        return MeasuredOutput(agreements=measures, **arrays)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """By output name, and `layers` as `compare_layers` gives them, none for a dense model."""
+
+    outputs: dict[str, MeasuredOutput]
     layers: list[LayerResult]
 
     @staticmethod
     def joined(parts: Sequence["Measured"]) -> "Measured":
         """The batches as one."""
         layers = [_join(results) for results in zip(*(part.layers for part in parts), strict=True)]
-        names = ("finite", "diff", "tracing_diff", "forced_diff", "top1", "top5")
-        arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-        return Measured(layers=layers, **arrays)
+        names = parts[0].outputs
+        outputs = {name: MeasuredOutput.joined([part.outputs[name] for part in parts]) for name in names}
+        return Measured(outputs, layers)
+
+    @property
+    def finite(self) -> Array:
+        """Whether all numbers of an image are finite, in every output."""
+        return np.all([each.finite for each in self.outputs.values()], axis=0)
 
     @property
     def flipped(self) -> Array:
@@ -62,23 +108,15 @@ class Measured:
 
     @property
     def steady(self) -> Array:
-        """Images whose logits differ by arithmetic alone: finite, and the same patches kept in every layer."""
+        """Images whose outputs differ by arithmetic alone: finite, and the same patches kept in every layer."""
         return self.finite & ~self.flipped
-
-    @property
-    def worst(self) -> tuple[float | None, float | None, float | None]:
-        """Largest difference of a logit: shipped to reference, the same with forced indices, shipped to variant."""
-        diff = _largest(self.diff[self.steady])
-        if not self.layers:
-            return diff, None, None
-        return diff, _largest(self.forced_diff[self.finite]), _largest(self.tracing_diff[self.finite])
 
 
 def report_on(
     names: tuple[str, str],
     faults: Sequence[str],
     measured: Measured,
-    logit_std: float,
+    judged: Sequence[Judged],
     tolerance: Tolerance,
     *,
     flip_margin: float,
@@ -87,65 +125,120 @@ def report_on(
 
     `flip_margin` is the row of the tolerance that suits the method: of log scores, or of mass.
     """
-    finite, steady = measured.finite, measured.steady
     layers = tuple(_layer(result) for result in measured.layers)
     margins = [layer.largest_flip_margin for layer in layers if layer.largest_flip_margin is not None]
-    diff, forced, variant = measured.worst
-    needed = max((value / logit_std for value in measured.worst if value is not None), default=None)
-    checks = _checks(faults, measured, tolerance, logit_std, flip_margin)
+    outputs = tuple(_output(each, measured, tolerance) for each in judged)
+    checks = _checks(faults, measured, outputs, tolerance, flip_margin)
     return ParityReport(
         reference=names[0],
         shipped=names[1],
-        images=finite.size,
-        finite_images=int(finite.sum()),
+        images=measured.finite.size,
+        finite_images=int(measured.finite.sum()),
         tolerance=tolerance,
-        logit_std=logit_std,
-        max_abs_logit_diff_allowed=tolerance.logit_diff_per_std * logit_std,
-        max_abs_logit_diff=diff,
-        max_abs_logit_diff_forced=forced,
-        max_abs_logit_diff_tracing=variant,
-        logit_diff_needed_per_std=needed,
         kept_set_overlap=min((layer.kept_set_overlap for layer in layers), default=None),
         flipped_images=int(measured.flipped.sum()),
         largest_flip_margin=max(margins, default=None),
         first_differing_layer=next((layer.layer for layer in layers if layer.differing_images), None),
         layers=layers,
-        top1_agreement=_mean(measured.top1[steady]),
-        top5_agreement=_mean(measured.top5[steady]),
-        top1_agreement_all=_mean(measured.top1[finite]),
-        top5_agreement_all=_mean(measured.top5[finite]),
+        outputs=outputs,
+        **_of_logits(outputs, measured),
         checks=checks,
         passed=all(check.passed for check in checks),
     )
 
 
+def _output(judged: Judged, measured: Measured, tolerance: Tolerance) -> OutputParity:
+    output, std = judged.output, judged.std
+    own, finite, steady = measured.outputs[output.name], measured.finite, measured.steady
+    diff = _largest(own.diff[steady])
+    forced = _largest(own.forced_diff[finite]) if measured.layers else None
+    tracing = _largest(own.tracing_diff[finite]) if measured.layers else None
+    measure = MEASURES[output.kind][0]
+    summed = SUMMARIES[measure]
+    return OutputParity(
+        name=output.name,
+        kind=output.kind,
+        std=std,
+        max_abs_diff_allowed=tolerance.logit_diff_per_std * std,
+        max_abs_diff=diff,
+        max_abs_diff_forced=forced,
+        max_abs_diff_tracing=tracing,
+        diff_needed_per_std=max(
+            (each / std for each in (diff, forced, tracing) if each is not None), default=None
+        ),
+        measure=measure,
+        agreement=summed(own.agreements[measure][steady]),
+        agreement_all=summed(own.agreements[measure][finite]),
+    )
+
+
+def _of_logits(outputs: Sequence[OutputParity], measured: Measured) -> dict[str, float | None]:
+    """The values of OF_LOGITS; None where a model gives no logits."""
+    logits = next((each for each in outputs if each.kind == OutputKind.LOGITS), None)
+    if logits is None:
+        return dict.fromkeys(OF_LOGITS)
+    top5 = measured.outputs[logits.name].agreements["top5"]
+    values = (
+        logits.std,
+        logits.max_abs_diff_allowed,
+        logits.max_abs_diff,
+        logits.max_abs_diff_forced,
+        logits.max_abs_diff_tracing,
+        logits.diff_needed_per_std,
+        logits.agreement,
+        _mean(top5[measured.steady]),
+        logits.agreement_all,
+        _mean(top5[measured.finite]),
+    )
+    return dict(zip(OF_LOGITS, values, strict=True))
+
+
 def _checks(
-    faults: Sequence[str], measured: Measured, tolerance: Tolerance, logit_std: float, flip_margin: float
+    faults: Sequence[str],
+    measured: Measured,
+    outputs: Sequence[OutputParity],
+    tolerance: Tolerance,
+    flip_margin: float,
 ) -> tuple[Check, ...]:
     """In the order in which a person would look: each one makes sense where those before it passed."""
-    allowed = tolerance.logit_diff_per_std * logit_std
-    diff, forced, variant = measured.worst
     among = f"{measured.steady.sum()} of {measured.finite.size} images keep the same patches"
-    broken = int((~measured.finite).sum())
-    checks = [
-        _check("interface", len(faults), "<=", 0, "; ".join(faults)),
-        _check("finite_logits", broken, "<=", 0, "images with NaN or infinite logits"),
-    ]
+    checks = [_check("interface", len(faults), "<=", 0, "; ".join(faults))]
+    for each in outputs:
+        broken = int((~measured.outputs[each.name].finite).sum())
+        detail = f"images with NaN or infinite {each.name}"
+        checks.append(_check(f"finite_{each.name}", broken, "<=", 0, detail))
     if measured.layers:
         malformed = int(np.any([layer.malformed for layer in measured.layers], axis=0).sum())
         margin = max(_largest(layer.margin[layer.flipped]) or 0.0 for layer in measured.layers)
         checks += [
-            _check("tracing_is_shipped", variant, "<=", allowed),
+            _tracing(outputs),
             _check("kept_indices", malformed, "<=", 0, "images with indices out of order, range or number"),
             _check("kept_sets", margin, "<", flip_margin, f"{measured.flipped.sum()} images flip"),
-            _check("logits", diff, "<=", allowed, among),
-            _check("forced_logits", forced, "<=", allowed),
         ]
-    else:
-        checks.append(_check("logits", diff, "<=", allowed))
-    agreement = _mean(measured.top1[measured.steady])
-    checks.append(_check("top1", agreement, ">=", tolerance.top1_agreement))
+    for each in outputs:
+        allowed = each.max_abs_diff_allowed
+        checks.append(_check(each.name, each.max_abs_diff, "<=", allowed, among if measured.layers else ""))
+        if measured.layers:
+            checks.append(_check(f"forced_{each.name}", each.max_abs_diff_forced, "<=", allowed))
+    for each in outputs:
+        is_class = each.kind == OutputKind.LOGITS
+        name = each.measure if is_class else f"{each.name}_{each.measure}"
+        least = tolerance.top1_agreement if is_class else tolerance.cosine
+        checks.append(_check(name, each.agreement, ">=", least))
     return tuple(checks)
+
+
+def _tracing(outputs: Sequence[OutputParity]) -> Check:
+    """The output that the tracing variant differs in most, for what is allowed."""
+    measured = [(each.max_abs_diff_tracing, each) for each in outputs]
+    worst, output = max(
+        measured, key=lambda pair: -1.0 if pair[0] is None else pair[0] / pair[1].max_abs_diff_allowed
+    )
+    return _check("tracing_is_shipped", worst, "<=", output.max_abs_diff_allowed, _named(outputs, output))
+
+
+def _named(outputs: Sequence[OutputParity], output: OutputParity) -> str:
+    return output.name if len(outputs) > 1 else ""
 
 
 def _check(name: str, measured: float | None, relation: str, allowed: float, detail: str = "") -> Check:
@@ -177,5 +270,13 @@ def _largest(values: Array) -> float | None:
     return float(values.max()) if values.size else None
 
 
+def _least(values: Array) -> float | None:
+    return float(values.min()) if values.size else None
+
+
 def _mean(values: Array) -> float | None:
     return float(values.mean()) if values.size else None
+
+
+# How a measure of images becomes one of a model.
+SUMMARIES = {"top1": _mean, "cosine": _least}

@@ -20,9 +20,9 @@ RETENTIONS = (KEEP_TOP_K, CDF_RETAIN, CDF_RETAIN_PADDED)
 
 
 def name_decisions(graph: gs.Graph, artefact: Artefact) -> int:
-    """`keep_NN`, `tokens_NN` and `class_row_NN` in pruning layers, `context_NN` in every layer; NN from 1.
+    """`keep_NN`, `tokens_NN` and `class_row_NN` in pruning layers, `context_NN` where there is attention.
 
-    Under a-STAR also `count_NN`. Packed tokens have no `tokens_NN`: no node takes them out of a grid.
+    NN counts from 1. Under a-STAR also `count_NN`. Packed tokens have no `tokens_NN`: they are in no grid.
     The variants of `check` and the verification after export find layers by these names.
     """
     pruning = artefact.schedule.pruning_layers
@@ -34,11 +34,21 @@ def name_decisions(graph: gs.Graph, artefact: Artefact) -> int:
         **{kind: kept for kind in RETENTIONS if markers(graph, kind)},
         TAKE_TOKENS: [(tokens_name(layer),) for layer in taken],
         CLASS_ROW: [(class_row_name(layer),) for layer in scored],
-        ATTENTION: [(context_name(layer),) for layer in range(1, artefact.spec.depth + 1)],
+        ATTENTION: [(context_name(layer),) for layer in artefact.spec.attention_layers],
     }
     for kind, wanted in names.items():
         for node, outputs in zip(markers(graph, kind), wanted, strict=True):
             for output, name in zip(node.outputs, outputs, strict=False):  # what else there is keeps its name
+                _apart(graph, output)
                 output.name = name
             node.name = f"{kind}/{outputs[0]}"
     return sum(map(len, names.values()))
+
+
+def _apart(graph: gs.Graph, tensor: gs.Variable) -> None:
+    """A decision that the model also gives as an output keeps that name there."""
+    for place, output in enumerate(graph.outputs):
+        if output is tensor:
+            given = gs.Variable(tensor.name, tensor.dtype, tensor.shape)
+            graph.nodes.append(gs.Node("Identity", f"{tensor.name}/given", {}, [tensor], [given]))
+            graph.outputs[place] = given

@@ -10,6 +10,7 @@ from exporter.artefact import Artefact
 from exporter.lowering.graph import markers, producer
 from exporter.lowering.markers import KEEP_TOP_K, TAKE_TOKENS
 from exporter.tensor_names import ranked_name
+from exporter.vocabulary import OutputKind
 
 __all__ = ["rank_prefix"]
 
@@ -43,12 +44,13 @@ def rank_prefix(graph: gs.Graph, artefact: Artefact) -> int:
        added to a logarithm or multiplied.
 
     All layers or none: a model whose scores are of another make, or that reads survivors or their positions
-    elsewhere, like one with rotary embeddings, stays as it is.
+    elsewhere, like one with rotary embeddings or one that gives its tokens, stays as it is.
     """
     prefix, layers = artefact.spec.num_prefix_tokens, artefact.schedule.pruning_layers
     rankings = [each for each in map(_ranking, markers(graph, KEEP_TOP_K)) if each is not None]
     lookups = [each.lookup for each in rankings if each.lookup is not None]
-    if not prefix or len(rankings) < len(layers):
+    gives_tokens = any(output.kind == OutputKind.TOKENS for output in artefact.spec.outputs)
+    if not prefix or gives_tokens or len(rankings) < len(layers):
         return 0
     if not all(_only_takes(each.keep, lookups) for each in rankings):
         return 0

@@ -29,6 +29,7 @@ def test_batches_change_nothing() -> None:
     parts = compared(disturbed(), batch[:3], batch[3:3], batch[3:4], batch[4:])
     assert without_floats(whole) == without_floats(parts)
     assert whole.layers == parts.layers
+    assert whole.logit_std is not None and parts.logit_std is not None
     assert math.isclose(whole.logit_std, parts.logit_std, rel_tol=1e-12)
     expected = pruned_family().reference.function({"images": batch})["logits"]
     assert whole.logit_std == pytest.approx(expected.std(), rel=1e-6)

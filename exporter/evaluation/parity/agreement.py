@@ -1,0 +1,110 @@
+"""How two runtimes' answers for the same images are compared, by what an output is: a few numbers an image."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from exporter.errors import ParityError
+from exporter.evaluation.accuracy import top_classes
+from exporter.records import Output
+from exporter.tensor_names import token_count_name, token_positions_name
+from exporter.vocabulary import OutputKind
+
+__all__ = ["MEASURES", "agreements", "check_shapes", "distance", "finite", "own_values"]
+
+Array = np.ndarray[Any, Any]
+Tensors = Mapping[str, Array]
+
+# What is judged of each kind, first; then what is told beside it.
+MEASURES: Mapping[OutputKind, tuple[str, ...]] = {
+    OutputKind.LOGITS: ("top1", "top5"),
+    OutputKind.EMBEDDING: ("cosine",),
+    OutputKind.TOKENS: ("cosine",),
+}
+
+
+def own_values(output: Output, tensors: Tensors) -> Array:
+    """The numbers of an output in float64, in one row, without padding."""
+    values = tensors[output.name].astype(np.float64)
+    return values[_own(output, tensors)].ravel() if output.kind == OutputKind.TOKENS else values.ravel()
+
+
+def finite(output: Output, tensors: Tensors) -> Array:
+    """Whether all numbers of an image are finite, [images]; padding may hold what it will."""
+    values = np.isfinite(tensors[output.name])
+    if output.kind == OutputKind.TOKENS:
+        values |= ~_own(output, tensors)[..., None]
+    return np.asarray(values.reshape(len(values), -1).all(axis=1))
+
+
+def distance(output: Output, ours: Tensors, theirs: Tensors) -> Array:
+    """Largest difference of a number in each image; NaN where one is not finite, which has a check of its own.
+
+    Tokens are matched by position; an image of which the sides give other positions is infinitely far.
+    """
+    a, b, both = _rows(output, ours, theirs)
+    with np.errstate(invalid="ignore"):
+        difference = np.where(both[..., None], np.abs(a - b), 0.0).max(axis=(1, 2), initial=0.0)
+    if output.kind == OutputKind.TOKENS:
+        counts = (_own(output, each).sum(axis=1) for each in (ours, theirs))
+        alike = np.logical_and(*(count == both.sum(axis=1) for count in counts))
+        difference = np.where(alike, difference, np.inf)
+    return difference
+
+
+def agreements(output: Output, ours: Tensors, theirs: Tensors) -> dict[str, Array]:
+    """By the measures of the output's kind, [images] each.
+
+    Of logits, whether the best class is the same, and the share of the five best. Else the least cosine of the
+    angle between two embeddings, or between the tokens of a position that both sides have; −1 where there is none.
+    """
+    if output.kind == OutputKind.LOGITS:
+        a, b = (top_classes(each[output.name].astype(np.float64), 5) for each in (ours, theirs))
+        same = (a[:, 0] == b[:, 0]).astype(np.float64)
+        return {"top1": same, "top5": (b[:, :, None] == a[:, None, :]).any(2).mean(1)}
+    a, b, both = _rows(output, ours, theirs)
+    with np.errstate(invalid="ignore", over="ignore"):
+        lengths = np.linalg.norm(a, axis=2) * np.linalg.norm(b, axis=2)
+        cosine = (a * b).sum(axis=2) / np.where(lengths == 0, 1.0, lengths)
+    least = np.where(both, cosine, np.inf).min(axis=1, initial=np.inf)
+    return {"cosine": np.where(both.any(axis=1), least, -1.0)}
+
+
+def check_shapes(name: str, output: Output, tensors: Tensors, expected: Tensors) -> None:
+    """Raise ParityError unless answers can stand beside the expected ones; tokens may be fewer or more."""
+    got, needed = tensors[output.name].shape, expected[output.name].shape
+    fits = got == needed
+    if output.kind == OutputKind.TOKENS:
+        fits = len(got) == len(needed) and (got[0], got[2]) == (needed[0], needed[2])
+        fits = fits and tensors[token_positions_name(output.name)].shape == got[:2]
+    if not fits:
+        raise ParityError(f"{name}: {output.name}", str(list(got)), str(list(needed)))
+
+
+def _rows(output: Output, ours: Tensors, theirs: Tensors) -> tuple[Array, Array, Array]:
+    """Both sides as [images, rows, channels] with the same row in the same place, and which rows both have."""
+    a, b = (each[output.name].astype(np.float64) for each in (ours, theirs))
+    if output.kind != OutputKind.TOKENS:
+        return a[:, None], b[:, None], np.ones((len(a), 1), bool)
+    places = [each[token_positions_name(output.name)] for each in (ours, theirs)]
+    known = np.unique(np.hstack(places))
+    scattered, there = [], []
+    for tokens, positions, tensors in zip((a, b), places, (ours, theirs), strict=True):
+        image, row = np.nonzero(_own(output, tensors))
+        column = np.searchsorted(known, positions[image, row])
+        rows, marks = (
+            np.zeros((len(tokens), known.size, tokens.shape[2])),
+            np.zeros((len(tokens), known.size), bool),
+        )
+        rows[image, column], marks[image, column] = tokens[image, row], True
+        scattered.append(rows)
+        there.append(marks)
+    return scattered[0], scattered[1], there[0] & there[1]
+
+
+def _own(output: Output, tensors: Tensors) -> Array:
+    """Which tokens are an image's own, [images, tokens]: all where no count says otherwise."""
+    images, width = tensors[output.name].shape[:2]
+    count = tensors.get(token_count_name(output.name), np.full(images, width))
+    return np.arange(width) < count[:, None]

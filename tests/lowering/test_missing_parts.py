@@ -1,0 +1,119 @@
+"""Models that lack parts of blocks, from the schedule to the lowered model."""
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from exporter.artefact import from_metadata
+from exporter.errors import ModelError, ScheduleError
+from exporter.evaluation.parity.check_model import check
+from exporter.lowering.pipeline import lower
+from exporter.models.base import BlockParts, PrunableViT
+from exporter.models.spec import spec_of
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.schedule.macs import dense_macs
+from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule, star_schedule
+from exporter.targets import (
+    ONNXRUNTIME,
+    ONNXRUNTIME_FP16,
+    OPENVINO,
+    TENSORRT,
+    TENSORRT_8,
+    Target,
+)
+from exporter.vocabulary import Method
+from tests.vits import CUT_RATES, cut_vit, make_vit, random_images, varied_images
+
+
+def pruned(vit: PrunableViT, method: Method, layout: str = "shrinking") -> PrunedViT:
+    inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
+    schedule = manual_schedule(vit.spec, CUT_RATES, ScheduleSettings(alpha=0.5, method=method))
+    return PrunedViT(vit, schedule, inter, layout).eval()
+
+
+@pytest.mark.parametrize("family", ["vit", "deit3, layer scale"])
+def test_rates_of_one_are_the_cut_network_bit_for_bit(family: str) -> None:
+    vit = cut_vit(family)
+    images = random_images(vit, 3)
+    with torch.inference_mode():
+        assert torch.equal(PrunedViT(vit, keep_everything(vit.spec))(images), vit.model(images))
+
+
+def test_what_is_missing_costs_nothing() -> None:
+    whole, cut = make_vit(depth=5).spec, cut_vit().spec
+    tokens, dim = 17, 48
+    attention = tokens * 4 * dim**2 + 2 * tokens**2 * dim
+    mlp, merged = tokens * 8 * dim**2, tokens * dim**2
+    assert dense_macs(whole).network - dense_macs(cut).network == attention + (mlp - merged) + mlp
+    assert cut.attention_layers == (1, 3, 4, 5)
+
+
+def test_a_layer_without_attention_keeps_everything() -> None:
+    spec = cut_vit().spec
+    schedule = star_schedule(spec, [0.1, 0.9, 0.3, 0.5, 0.7], 0.5, ScheduleSettings())
+    assert schedule.rates[1] == 1.0 and 2 not in schedule.pruning_layers
+    whole = star_schedule(make_vit(depth=5).spec, [0.1, 0.9, 0.3, 0.5, 0.7], 0.5, ScheduleSettings())
+    assert whole.rates[:1] + whole.rates[2:] == schedule.rates[:1] + schedule.rates[2:]
+    with pytest.raises(
+        ScheduleError, match=r"schedule, layer 2 \| got rate 0.5 in a block without attention"
+    ):
+        manual_schedule(spec, {2: 0.5}, ScheduleSettings())
+    with pytest.raises(ScheduleError, match="layer 2"):
+        PrunedViT(cut_vit(), whole)
+
+
+def test_a_model_without_any_attention_is_refused() -> None:
+    vit = make_vit()
+    vit.blocks = [BlockParts(block.whole, None, block.mlp) for block in vit.blocks]
+    with pytest.raises(ModelError, match="no block with attention"):
+        spec_of(vit, "none", grid=(4, 4), num_prefix_tokens=1, preprocessing=vit.spec.preprocessing)
+
+
+@pytest.mark.parametrize("layout", ["shrinking", "packed", "padded"])
+def test_an_image_is_classified_as_it_is_alone(layout: str) -> None:
+    vit = cut_vit()
+    model, images = pruned(vit, Method.A_STAR, layout), varied_images(vit, 4)
+    with torch.inference_mode():
+        together = model(images)
+        for image in range(len(images)):
+            alone = model(images[image : image + 1])
+            torch.testing.assert_close(together[image], alone[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize(
+    "target", [ONNXRUNTIME, ONNXRUNTIME_FP16, TENSORRT, TENSORRT_8], ids=lambda t: t.name
+)
+@pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR], ids=str)
+def test_it_is_lowered_and_agrees(target: Target, method: Method) -> None:
+    if method not in target.methods:
+        pytest.skip("not for this target")
+    vit = cut_vit()
+    model = pruned(vit, method, target.layouts[0])
+    passed(model, target, varied_images(vit, 16).numpy())
+
+
+@pytest.mark.ort
+def test_unpruned_too() -> None:
+    vit = cut_vit()
+    passed(PrunedViT(vit, keep_everything(vit.spec)).eval(), ONNXRUNTIME, random_images(vit, 8).numpy())
+
+
+@pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR], ids=str)
+def test_openvino_agrees(method: Method) -> None:
+    pytest.importorskip("openvino")
+    vit = cut_vit()
+    passed(pruned(vit, method, OPENVINO.layouts[0]), OPENVINO, varied_images(vit, 8).numpy())
+
+
+def passed(model: PrunedViT, target: Target, images: np.ndarray) -> None:
+    lowered = lower(model, target)
+    names = {name for node in lowered.graph.node for name in node.output}
+    contexts = {name[:10] for name in names if name.startswith("context_")}
+    assert contexts == {"context_01", "context_03", "context_04", "context_05"}
+    report = check(model, lowered, images, threads=1)
+    assert report.passed, report.checks
+    said = from_metadata({entry.key: entry.value for entry in lowered.metadata_props}, "lowered")
+    assert said.spec == model.vit.spec
+    onnx.checker.check_model(lowered)

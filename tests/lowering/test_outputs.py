@@ -1,0 +1,203 @@
+"""Embeddings and tokens, from PyTorch to the lowered model and its parity result."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from exporter.calibration.calibrate import calibrate
+from exporter.calibration.record import CalibrationSettings
+from exporter.data.images import list_images
+from exporter.errors import UserError
+from exporter.evaluation.accuracy import evaluate
+from exporter.evaluation.parity import ParityReport, compare, explain, tolerance_for
+from exporter.evaluation.parity.check_model import check
+from exporter.evaluation.parity.reference import reference_runner
+from exporter.lowering.pipeline import lower, lower_each
+from exporter.lowering.variants import forced_variant, tracing_variant
+from exporter.models.base import PrunableViT
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.records import Output
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.playback_runner import PlaybackRunner
+from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule, star_schedule
+from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT, Target
+from exporter.vocabulary import Method, OutputKind
+from exporter.workflows.export_folder import read_reference, save_reference
+from tests.vits import cut_vit, make_images, make_tower, make_vit, random_images, varied_images, with_tokens
+
+RATES = {1: 0.8, 2: 0.7, 4: 0.5}
+
+
+def pruned(vit: PrunableViT, method: Method, layout: str = "shrinking", scorer: str = "fused") -> PrunedViT:
+    inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
+    schedule = manual_schedule(vit.spec, RATES, ScheduleSettings(scorer, alpha=0.5, method=method))
+    return PrunedViT(vit, schedule, inter, layout).eval()
+
+
+def checked(model: PrunedViT, *targets: Target) -> ParityReport:
+    """The last target's report; targets of one opset share torch's export, which takes the time."""
+    images = varied_images(model.vit, 12).numpy()
+    for lowered in lower_each(model, targets):
+        report = check(model, lowered, images, threads=1)
+        assert report.passed, [each for each in report.checks if not each.passed]
+    return report
+
+
+# What is exported together, and the layout of a-STAR in it.
+EXPORTS = [((ONNXRUNTIME_FP16, ONNXRUNTIME), "packed"), ((TENSORRT,), "padded")]
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize(("targets", "layout"), EXPORTS)
+@pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR], ids=str)
+def test_a_towers_embedding_agrees(targets: tuple[Target, ...], layout: str, method: Method) -> None:
+    report = checked(pruned(make_tower(), method, layout), *targets)
+    (output,) = report.outputs
+    assert (output.name, output.kind, output.measure) == ("embedding", "embedding", "cosine")
+    assert output.agreement is not None and output.agreement > 0.999
+    assert report.top1_agreement is None and report.logit_std is None
+    assert [check.name for check in report.checks][-1] == "embedding_cosine"
+    assert "max |Δembedding|" in explain(report)[1]
+
+
+def test_a_tower_is_calibrated_by_acs_and_planned(tmp_path: Path) -> None:
+    tower = make_tower()
+    images = list_images(make_images(tmp_path / "images"))
+    found = calibrate(tower, images, CalibrationSettings(relevance=False))
+    schedule = star_schedule(tower.spec, found.acs.tolist(), 0.5, ScheduleSettings("intra"))
+    inputs = random_images(tower, 2)
+    with torch.inference_mode():
+        assert PrunedViT(tower, schedule)(inputs).shape == (2, tower.spec.outputs[0].channels)
+        assert torch.equal(PrunedViT(tower, keep_everything(tower.spec))(inputs), tower.model(inputs))
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize(("targets", "layout"), EXPORTS)
+@pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR], ids=str)
+def test_tokens_agree_position_by_position(targets: tuple[Target, ...], layout: str, method: Method) -> None:
+    report = checked(pruned(with_tokens(make_vit()), method, layout), *targets)
+    assert [output.name for output in report.outputs] == ["logits", "tokens"]
+    assert report.top1_agreement == 1.0 and report.outputs[1].agreement is not None
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize(
+    ("vit", "scorer"), [(make_vit("registers"), "fused"), (make_vit("eva02, joined, rotary"), "intra")]
+)
+def test_tokens_of_other_families(vit: PrunableViT, scorer: str) -> None:
+    checked(pruned(with_tokens(vit), Method.STAR, scorer=scorer), ONNXRUNTIME)
+
+
+@pytest.mark.ort
+def test_tokens_of_a_model_that_keeps_them_all_or_prunes_once() -> None:
+    vit = with_tokens(make_vit())
+    checked(PrunedViT(vit, keep_everything(vit.spec)).eval(), ONNXRUNTIME)
+    once = manual_schedule(vit.spec, {4: 0.5}, ScheduleSettings("intra"))
+    checked(PrunedViT(vit, once).eval(), ONNXRUNTIME)
+    adaptive = manual_schedule(vit.spec, {4: 0.5}, ScheduleSettings("intra", method=Method.A_STAR))
+    checked(PrunedViT(vit, adaptive, layout="shrinking").eval(), ONNXRUNTIME)
+
+
+@pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR], ids=str)
+def test_openvino_agrees(method: Method) -> None:
+    pytest.importorskip("openvino")
+    checked(pruned(with_tokens(make_tower()), method, "padded"), OPENVINO)
+
+
+def test_the_tokens_are_those_after_the_final_norm_where_they_stand() -> None:
+    vit = with_tokens(make_vit())
+    images = random_images(vit, 2)
+    with torch.inference_mode():
+        logits, tokens, positions = PrunedViT(vit, keep_everything(vit.spec))(images)
+        expected = vit.embed(images)
+        for block in vit.blocks:
+            expected = block.whole(expected)
+        assert torch.equal(tokens, vit.norm(expected)[:, 1:])
+        assert torch.equal(logits, vit.model(images))
+        assert positions.tolist() == [list(range(16))] * 2
+        trace = pruned(vit, Method.A_STAR, "packed").trace(images)
+    standing = torch.arange(16).expand(2, -1)
+    for decision in trace.decisions.values():
+        standing = standing.gather(1, decision.index)
+    last = trace.decisions[4].count
+    assert last is not None and torch.equal(trace.outputs["tokens_count"], last)
+    for image, count in enumerate(last.tolist()):
+        assert torch.equal(trace.outputs["tokens_positions"][image, :count], standing[image, :count])
+
+
+@pytest.mark.ort
+def test_a_wrong_position_or_token_fails() -> None:
+    vit = with_tokens(cut_vit())
+    model = PrunedViT(vit, keep_everything(vit.spec)).eval()
+    lowered = lower(model, ONNXRUNTIME)
+    images = random_images(vit, 4).numpy()
+    with OnnxRuntimeRunner(lowered.SerializeToString(), name="lowered") as runner:
+        answers = runner.run({"images": images})
+    for name, change in (("tokens_positions", lambda a: a[:, ::-1]), ("tokens", lambda a: -a)):
+        recorded = {"images": images, **answers, name: np.ascontiguousarray(change(answers[name]))}
+        wrong = PlaybackRunner(recorded, vit.spec.outputs, name="wrong")
+        report = compare(
+            reference_runner(model),
+            wrong,
+            batches=[images],
+            tolerance=tolerance_for("fp32", "fp32"),
+            outputs=vit.spec.outputs,
+        )
+        assert [check.name for check in report.checks if not check.passed] == ["tokens", "tokens_cosine"]
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR], ids=str)
+def test_recorded_answers_stand_for_pytorch(method: Method, tmp_path: Path) -> None:
+    vit = with_tokens(make_tower())
+    model, dense = pruned(vit, method), PrunedViT(vit, keep_everything(vit.spec)).eval()
+    images = varied_images(vit, 6).numpy()
+    save_reference(reference_runner(model), reference_runner(dense), images, tmp_path / "reference.npz")
+    recorded = read_reference(tmp_path / "reference.npz")
+    lowered = lower(model, ONNXRUNTIME)
+
+    def runner(proto: onnx.ModelProto) -> OnnxRuntimeRunner:
+        return OnnxRuntimeRunner(proto.SerializeToString(), name="lowered")
+
+    assert compare(
+        PlaybackRunner(recorded, vit.spec.outputs),
+        runner(lowered),
+        tracing=runner(tracing_variant(lowered)),
+        forced=runner(forced_variant(lowered)),
+        batches=[images[:1], images],
+        tolerance=tolerance_for("fp32", "fp32"),
+        masses=model.schedule.masses,
+        outputs=vit.spec.outputs,
+    )
+    assert compare(
+        PlaybackRunner(recorded, vit.spec.outputs, dense=True),
+        runner(lower(dense, ONNXRUNTIME)),
+        batches=[images],
+        tolerance=tolerance_for("fp32", "fp32"),
+        outputs=vit.spec.outputs,
+    )
+
+
+def test_accuracy_needs_logits() -> None:
+    tower = make_tower()
+    runner = reference_runner(PrunedViT(tower, keep_everything(tower.spec)))
+    with pytest.raises(UserError, match=r"got the outputs embedding \| need logits"):
+        evaluate(runner, [(random_images(tower, 1).numpy(), np.array([0]))])
+
+
+def test_an_adapter_may_give_logits_and_an_embedding() -> None:
+    vit = make_vit()
+
+    def head(normed: torch.Tensor, output: Output) -> torch.Tensor:
+        return vit.classify(normed) if output.kind == OutputKind.LOGITS else normed[:, 0]
+
+    vit.head = head  # type: ignore[method-assign]
+    vit.outputs = (*vit.outputs, Output("features", OutputKind.EMBEDDING))
+    object.__setattr__(vit.spec, "outputs", (*vit.spec.outputs, Output("features", OutputKind.EMBEDDING, 48)))
+    images = random_images(vit, 2)
+    with torch.inference_mode():
+        logits, features = PrunedViT(vit, keep_everything(vit.spec))(images)
+    assert logits.shape == (2, 7) and features.shape == (2, 48)
