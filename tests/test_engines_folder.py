@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from exporter.cli import compile as compile_verb
+from exporter.cli.flags import recipe_of
 from exporter.models.registry import ModelRequest, describe
 from exporter.records import ModelSpec
 from exporter.workflows.planning import Planner, plan
@@ -26,7 +27,7 @@ TARGETS = re.findall(r"^\| `(tensorrt-\w+)` \|", README, flags=re.MULTILINE)
 def resolved(*flags: object) -> Recipe:
     parser = argparse.ArgumentParser(exit_on_error=False)
     compile_verb.add_arguments(parser)
-    return compile_verb._recipe(parser.parse_args([*map(str, flags), "--out", "nowhere"]))
+    return recipe_of(parser.parse_args([*map(str, flags), "--out", "nowhere"]))
 
 
 @cache

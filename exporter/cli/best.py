@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.cli.flags import AMOUNT, IMAGES, MODEL, SCHEDULE
-from exporter.settings import add_flags, from_flags
-from exporter.workflows.recipe import Recipe, over, read_recipe
+from exporter.cli.flags import AMOUNT, IMAGES, MODEL, SCHEDULE, recipe_of
+from exporter.settings import add_flags
+from exporter.workflows.recipe import Recipe
 
 if TYPE_CHECKING:
     from exporter.workflows.best import Best, Choice
@@ -38,10 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
     from exporter.workflows.best import choose  # noqa: PLC0415
 
-    base = read_recipe(arguments.recipe) if arguments.recipe else {}
-    result = choose(
-        from_flags(Recipe, arguments, over(base, vars(arguments))), arguments.max_drop, RichStages()
-    )
+    result = choose(recipe_of(arguments), arguments.max_drop, RichStages())
     if arguments.json:
         print_json(result)
     else:

@@ -8,9 +8,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.cli.flags import AMOUNT, CALIBRATION, IMAGES, MEASURED, MODEL, SCHEDULE
-from exporter.settings import add_flags, from_flags
-from exporter.workflows.recipe import Recipe, over, read_recipe
+from exporter.cli.flags import AMOUNT, CALIBRATION, IMAGES, MEASURED, MODEL, SCHEDULE, recipe_of
+from exporter.settings import add_flags
+from exporter.workflows.recipe import Recipe
 
 if TYPE_CHECKING:
     from exporter.evaluation.report.record import Report
@@ -35,18 +35,12 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
     from exporter.workflows.compile import compile_model  # noqa: PLC0415
 
-    report = compile_model(_recipe(arguments), arguments.out, stages=RichStages())
+    report = compile_model(recipe_of(arguments), arguments.out, stages=RichStages())
     if arguments.json:
         print_json(report)
     else:
         _print(report, arguments.out)
     return 0 if report.passed else 1
-
-
-def _recipe(arguments: argparse.Namespace) -> Recipe:
-    """Flags stand over the recipe's settings."""
-    base = read_recipe(arguments.recipe) if arguments.recipe else {}
-    return from_flags(Recipe, arguments, over(base, vars(arguments)))
 
 
 def _print(report: "Report", out: Path) -> None:

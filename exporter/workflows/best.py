@@ -85,6 +85,8 @@ def choose(recipe: Recipe, max_drop: float | None = None, stages: Stages | None 
         UserError: Something in the recipe cannot be done.
     """
     stages = stages or Silent()
+    if max_drop is not None and not max_drop >= 0:
+        raise RecipeError("max_drop", str(max_drop), "points of top-1, 0 or more")
     job = resolve(recipe)
     if job.scoring.method != Method.STAR:
         raise RecipeError("best", job.scoring.method, "star, which every runtime takes")
@@ -93,8 +95,6 @@ def choose(recipe: Recipe, max_drop: float | None = None, stages: Stages | None 
         raise RecipeError(
             "best", "a speed-up", "another amount: each runtime would have its own rho", "use search"
         )
-    if max_drop is not None and not max_drop >= 0:
-        raise RecipeError("max_drop", str(max_drop), "points of top-1, 0 or more")
     needed(job.measuring.rounds or None, "--rounds", "at least 5: speeds are measured")
     needed(job.calibration.path, "--calibration", "what star-export calibrate left")
     measuring, input_kind = job.measuring, job.lowering.input_kind

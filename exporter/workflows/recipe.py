@@ -14,7 +14,7 @@ from exporter.vocabulary import InputKind, Layout
 from exporter.workflows.amount import Above1, Below1, LayerRates
 from exporter.workflows.requests import Images, Measuring
 
-__all__ = ["AMOUNTS", "Recipe", "needed", "over", "read_recipe"]
+__all__ = ["AMOUNTS", "Recipe", "needed", "read_recipe", "yielding"]
 
 ValueT = TypeVar("ValueT")
 
@@ -135,10 +135,10 @@ def _read(path: Path, readers: tuple[Path, ...]) -> dict[str, Any]:
     inherited = _read(path.parent / base, (*readers, place)) if base else {}
     values = from_table(Recipe, table, str(path))
     placed = {key: path.parent / value if isinstance(value, Path) else value for key, value in values.items()}
-    return over(inherited, placed)
+    return {**yielding(inherited, placed), **placed}
 
 
-def over(base: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe's values with others over them: an amount to prune stands over every other amount."""
+def yielding(base: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe's values that stand where others are given too: an amount to prune gives way to any other amount."""
     told = any(values.get(name) not in (None, {}) for name in AMOUNTS)
-    return {**{key: value for key, value in base.items() if not (told and key in AMOUNTS)}, **values}
+    return {key: value for key, value in base.items() if not (told and key in AMOUNTS)}
