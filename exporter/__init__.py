@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from exporter.workflows.amount import Rho as Rho
     from exporter.workflows.amount import Speedup as Speedup
     from exporter.workflows.bench import bench as bench
-    from exporter.workflows.compile import compile_model as compile  # noqa: A004, F401
-    from exporter.workflows.inspect import inspect_artefact as inspect  # noqa: F401
+    from exporter.workflows.compile import compile_model
+    from exporter.workflows.inspect import inspect_artefact
     from exporter.workflows.planning import Planner as Planner
     from exporter.workflows.planning import plan as plan
     from exporter.workflows.recipe import Recipe as Recipe
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from exporter.workflows.steps import export as export
     from exporter.workflows.steps import load_model as load_model
     from exporter.workflows.steps import prune as prune
+
+    compile, inspect = compile_model, inspect_artefact  # noqa: A001
 
 __version__ = "0.1.0"
 
