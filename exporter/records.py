@@ -6,6 +6,7 @@ neither a time nor a path inside. The same inputs therefore give the same bytes.
 
 import dataclasses
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
@@ -15,7 +16,7 @@ from msgspec import Meta
 
 from exporter.errors import ArtefactError, UserError
 from exporter.files import written_beside
-from exporter.settings import Natural, Positive, Share, Weight, as_path
+from exporter.settings import Natural, Positive, Share, Weight
 from exporter.vocabulary import CropMode, Interpolation, Method, renamed
 
 __all__ = [
@@ -160,7 +161,7 @@ def from_json(kind: type[RecordT], text: str, *, source: str) -> RecordT:
         table = msgspec.json.decode(text)
         if isinstance(table, dict):
             table = renamed(table, {each.name for each in dataclasses.fields(kind)})  # type: ignore[arg-type]
-        record = msgspec.convert(table, kind, dec_hook=as_path)
+        record = msgspec.convert(table, kind)
     except (ValueError, RecursionError, UserError) as error:
         raise ArtefactError(source, str(error), f"the JSON of a {kind.__name__}") from None
     unknown = _unknown(table, _plain(record))
@@ -184,13 +185,7 @@ def load_json(kind: type[RecordT], path: Path) -> RecordT:
 
 def _plain(record: object) -> Any:
     """Dicts and lists all the way down."""
-    return msgspec.to_builtins(record, enc_hook=_from_path, str_keys=True)
-
-
-def _from_path(value: Any) -> Any:
-    if isinstance(value, Path):
-        return str(value)
-    raise TypeError(f"a {type(value).__name__} in a record")
+    return msgspec.to_builtins(record, enc_hook=os.fspath, str_keys=True)
 
 
 def _unknown(told: Any, known: Any) -> str:

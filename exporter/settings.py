@@ -30,7 +30,6 @@ __all__ = [
     "Share",
     "Weight",
     "add_flags",
-    "as_path",
     "fields_of",
     "from_flags",
     "from_table",
@@ -92,7 +91,9 @@ class Field:
             RecipeError: It is none, or out of range; `subject` is named.
         """
         try:
-            made = msgspec.convert(value, self.kind, strict=strict, dec_hook=as_path, str_keys=True)
+            made = msgspec.convert(
+                value, self.kind, strict=strict, dec_hook=lambda path, text: path(text), str_keys=True
+            )
             numbers = made if isinstance(made, tuple) else (made,)
             if any(isinstance(each, float) and not math.isfinite(each) for each in numbers):
                 raise ValueError("a finite number")
@@ -108,26 +109,30 @@ class Field:
     def from_words(self, flag: str, words: Any) -> Any:
         """What the words of a flag mean."""
         if self.origin is dict:
-            words = _pairs(flag, words)
+            count, words = len(words), _pairs(flag, words)
+            # A keyword argument may stand over an earlier one; of two rates of a layer one would be a mistake.
+            if len(words) < count and typing.get_args(self.plain)[1] is not Any:
+                raise RecipeError(flag, "a name twice", "each once")
         elif self.origin is tuple and isinstance(words, str):
             words = [word for word in words.split(",") if word]
         return self.converted(flag, words, strict=False)
 
     def flag(self) -> dict[str, Any]:
-        """How argparse takes it: as words, which `from_words` reads."""
-        default = self.default if isinstance(self.default, tuple) else (self.default,)
-        is_list = self.origin is tuple and typing.get_args(self.plain)[-1] is Ellipsis
+        """How argparse takes it: as words, which `from_flags` reads."""
         shown = {"default": argparse.SUPPRESS, "help": self.help.replace("%", "%%")}
         if self.default not in (None, (), dataclasses.MISSING):
-            shown["help"] += f" Default: {(',' if is_list else ' ').join(map(str, default))}."
+            values = self.default if isinstance(self.default, tuple) else (self.default,)
+            shown["help"] += f" Default: {','.join(map(str, values))}."
         if self.plain is bool:
             return {**shown, "action": argparse.BooleanOptionalAction}
-        metavar = f"{{{','.join(self.choices)}}}" if self.choices else METAVARS.get(self.plain, "NAME")
+        arguments = typing.get_args(self.plain)
+        if self.origin is tuple and arguments[-1] is Ellipsis:
+            return {**shown, "metavar": "A,B,…"}
         if self.origin:
-            metavar = "A,B,…" if is_list else METAVARS.get(self.origin, "X")
-            count = "+" if self.origin is dict else len(typing.get_args(self.plain))
-            shown |= {} if is_list else {"nargs": count}
-        return {**shown, "metavar": metavar, "action": _Convert, "each": self}
+            count = "+" if self.origin is dict else len(arguments)
+            return {**shown, "nargs": count, "metavar": METAVARS.get(self.origin, "X")}
+        known = f"{{{','.join(self.choices)}}}"
+        return {**shown, "metavar": known if self.choices else METAVARS.get(self.plain, "NAME")}
 
 
 def fields_of(settings: type) -> Mapping[str, Field]:
@@ -158,8 +163,11 @@ def from_flags(
     Raises:
         RecipeError: A value is out of range, or does not go with another.
     """
-    given = {name: value for name, value in vars(arguments).items() if name in fields_of(settings)}
-    return settings(**{**(base or {}), **given})
+    fields, given = fields_of(settings), dict(base or {})
+    for name, words in vars(arguments).items():
+        if name in fields:
+            given[name] = fields[name].from_words("--" + name.replace("_", "-"), words)
+    return settings(**given)
 
 
 def from_table(settings: type[Settings], table: Mapping[str, Any], source: str) -> dict[str, Any]:
@@ -176,30 +184,12 @@ def from_table(settings: type[Settings], table: Mapping[str, Any], source: str) 
     return values
 
 
-def as_path(kind: Any, value: Any) -> Any:
-    """Msgspec's hook for the one type of ours that JSON and TOML lack."""
-    if kind is Path:
-        return Path(value)
-    raise TypeError(f"{value!r} where {kind} belongs")
-
-
-class _Convert(argparse.Action):
-    """Keeps what a flag's words mean; wrong ones are refused in the form of every other error."""
-
-    def __init__(self, *, each: Field, **given: Any) -> None:
-        super().__init__(**given)
-        self._each = each
-
-    def __call__(self, _parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        setattr(namespace, self.dest, self._each.from_words(str(option_string), values))
-
-
 def _pairs(flag: str, texts: Sequence[str]) -> dict[str, Any]:
     pairs: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
-        if not (name and equals) or name in pairs:
-            raise RecipeError(flag, repr(text), "NAME=VALUE, each name once, e.g. img_size=32")
+        if not (name and equals):
+            raise RecipeError(flag, repr(text), "NAME=VALUE, e.g. img_size=32")
         try:
             pairs[name] = ast.literal_eval(value)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
@@ -214,5 +204,5 @@ def _described(kind: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    text = repr(str(value) if isinstance(value, Enum | Path) else value)
+    text = repr(value)
     return text if len(text) <= 60 else f"{text[:60]}…"

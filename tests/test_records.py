@@ -18,18 +18,18 @@ from exporter.records import ModelSpec, Preprocessing, Schedule, from_json, load
 from exporter.runtimes.tensorrt.manifest import EngineManifest
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
 from exporter.schedule.scorers import SCORERS
-from exporter.vocabulary import Method
+from exporter.vocabulary import CropMode, Interpolation, Method
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 COUNTS, SHARES, TEXT = st.integers(1, 4096), st.floats(0.0, 1.0, exclude_min=True), st.text(max_size=8)
 PREPROCESSINGS = st.builds(
     Preprocessing,
     input_size=st.tuples(COUNTS, COUNTS, COUNTS),
-    interpolation=TEXT,
+    interpolation=st.sampled_from(Interpolation),
     mean=st.lists(FINITE).map(tuple),
     std=st.lists(FINITE).map(tuple),
     crop_pct=FINITE,
-    crop_mode=TEXT,
+    crop_mode=st.sampled_from(CropMode),
 )
 SPECS = st.builds(
     ModelSpec,

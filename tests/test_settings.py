@@ -40,6 +40,7 @@ class Example(Settings):
     pair: tuple[float, float] = option((0.5, 1.0), "Two numbers.")
     place: Path | None = option(None, "A path.")
     named: dict[str, Any] = option({}, "Names.")
+    shares: dict[int, Share] = option({}, "Shares.")
     really: bool = option(False, "A switch.")
 
 
@@ -71,6 +72,7 @@ def parse(*flags: str) -> Example:
         ({"batches": (1, 0)}, "batches | got (1, 0) | need an integer from 1"),
         ({"place": 3}, "place | got 3"),
         ({"named": [1]}, "named | got [1]"),
+        ({"shares": {1: 1.5}}, "shares | got {1: 1.5} | need a number in (0, 1]"),
         ({"really": "yes"}, "really | got 'yes' | need bool"),
     ],
 )
@@ -114,7 +116,7 @@ def test_flags_are_read_as_the_types_of_their_fields() -> None:
         (("--batches", "1,x"), "--batches | got ['1', 'x']"),
         (("--pair", "nan", "1"), "--pair | got ['nan', '1'] | need a finite number"),
         (("--named", "32"), "--named | got '32' | need NAME=VALUE"),
-        (("--named", "a=1", "a=2"), "--named | got 'a=2' | need NAME=VALUE, each name once"),
+        (("--shares", "1=0.5", "1=0.7"), "--shares | got a name twice | need each once"),
     ],
 )
 def test_wrong_flags_are_refused_in_one_line(flags: tuple[str, ...], message: str) -> None:

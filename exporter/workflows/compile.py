@@ -1,7 +1,5 @@
 """The whole way in one call: a trained ViT and some images in, the export folder and its proof out."""
 
-from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,6 @@ from exporter.artefact import LoweredFile, read_pair
 from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
 from exporter.data.images import sample
-from exporter.errors import ScheduleError
 from exporter.evaluation.benchmark import environment
 from exporter.evaluation.benchmark.points import RhoSweep
 from exporter.evaluation.parity.reference import reference_runner
@@ -25,11 +22,15 @@ from exporter.lowering.pipeline import save_onnx
 from exporter.lowering.variant_files import save_variants
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import Pair, Schedule, save_json
+from exporter.records import Pair, save_json
 from exporter.schedule.macs import MacCount
-from exporter.vocabulary import Method
 from exporter.workflows import steps
-from exporter.workflows.amount import Amount, Given, MacShare, Rates, Speedup
+from exporter.workflows.compile_schedule import (
+    checked_amount,
+    measured_sweep,
+    reads_calibration,
+    schedule_of,
+)
 from exporter.workflows.export_folder import (
     MODEL,
     REFERENCE,
@@ -39,14 +40,11 @@ from exporter.workflows.export_folder import (
     save_raw_images,
     save_reference,
 )
-from exporter.workflows.measuring import measure_with
-from exporter.workflows.planning import Planner, measured_macs, plan
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.proof import Proof, prove
-from exporter.workflows.recipe import Recipe, needed
+from exporter.workflows.recipe import Recipe
 from exporter.workflows.requests import Lowering
 from exporter.workflows.resolve import Job, resolve
-from exporter.workflows.search import search_model
 
 __all__ = ["compile_model"]
 
@@ -75,20 +73,20 @@ def compile_model(
         UserError: Something in the recipe cannot be done.
     """
     stages, out, job = stages or Silent(), Path(out), resolve(recipe)
-    amount = _checked(job)
+    amount = checked_amount(job)
     writable_folder(out)
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device, model)
         folder = steps.eval_images(job.images, vit.spec)
     calibration = None
-    if _reads_calibration(job):
+    if reads_calibration(job):
         with stages.stage("calibration") as advance:
             calibration = steps.calibrate(
                 vit, job.calibration, job.images, out / "calibration.safetensors", advance
             )
     drawn, lowering = sample(folder, job.images.check_images, job.images.seed), job.lowering
     images = first_images(drawn.files, vit.spec.preprocessing, lowering.input_kind, job.images.check_images)
-    schedule = _planned(vit, calibration, amount=amount, images=images, job=job, stages=stages)
+    schedule = schedule_of(vit, calibration, amount=amount, images=images, job=job, stages=stages)
     references = Pair(steps.dense(vit), steps.prune(vit, schedule, calibration, lowering.layout))
     ranges = steps.range_images(job.images, vit.spec, lowering.input_kind, lowering.target)
     paths = (_lowered(each, lowering, ranges, out, stages) for each in (references.dense, references.pruned))
@@ -96,7 +94,7 @@ def compile_model(
     proof = prove(references, models, folder=folder, images=images, measuring=job.measuring, stages=stages)
     sweep = None
     if job.sweep:
-        sweep = _sweep(references, calibration, images=images, ranges=ranges, job=job, stages=stages)
+        sweep = measured_sweep(references, calibration, images=images, ranges=ranges, job=job, stages=stages)
     report = _report(references, models, proof=proof, calibration=calibration, sweep=sweep, job=job)
     with stages.stage("report"):
         save_json(recipe, out / RECIPE)
@@ -106,29 +104,6 @@ def compile_model(
         save_page(report, strips(reference, vit.spec, lowering.input_kind), out / "report.html", chart)
         save_checksums(out, [*report.files.values(), REPORT, *names])
     return report
-
-
-def _checked(job: Job) -> Amount:
-    """How much to prune, once all is there that the work will ask for."""
-    amount = job.needed_amount("compile")
-    folder, images, path = "a folder of images", job.images, job.calibration.path
-    needed(images.eval_images or images.images, "--images", folder)
-    if _reads_calibration(job) and path is None:
-        needed(images.images, "--images", folder)
-    if isinstance(amount, MacShare) and job.scoring.method != Method.STAR:
-        needed(images.images, "--images", "a folder of images: what a-star saves follows them")
-    if isinstance(amount, Given) and amount.schedule.inter_sha256:
-        needed(path, "--calibration", "the calibration that the schedule was made with")
-    if job.sweep:
-        # What it needs is missing now, or not after hours of work.
-        import_module("exporter.evaluation.report.chart")
-    return amount
-
-
-def _reads_calibration(job: Job) -> bool:
-    """Whether ACS or inter-layer scores are asked for."""
-    follows_acs = bool(job.sweep) or not isinstance(job.amount, Given | Rates)
-    return follows_acs or job.calibration.settings.relevance or job.calibration.path is not None
 
 
 def _deliver(
@@ -145,33 +120,6 @@ def _deliver(
     return reference, [REFERENCE, SCHEDULE, MODEL, RECIPE, *variants.values(), *raw]
 
 
-def _planned(
-    vit: PrunableViT,
-    calibration: Calibration | None,
-    *,
-    amount: Amount,
-    images: Array,
-    job: Job,
-    stages: Stages,
-) -> Schedule:
-    planner = Planner.of(vit.spec, job.scoring, calibration)
-
-    def searched(wanted: Speedup) -> Schedule:
-        found = search_model(wanted, vit, job, calibration, images=images, stages=stages)
-        if found.schedule is None:
-            least = found.tried[0].comparison.quartiles[0]
-            raise ScheduleError(
-                "speedup", f"{wanted.speedup:g}", f"at most {least:.2f}, what the least rho gives"
-            )
-        return found.schedule
-
-    if isinstance(amount, MacShare) and job.scoring.method != Method.STAR:
-        with stages.stage("rho, on calibration images"):
-            macs = measured_macs(vit, job.images, calibration, job.measuring.batch)
-            return plan(amount, planner, image_macs=macs)
-    return plan(amount, planner, search=searched)
-
-
 def _lowered(
     reference: PrunedViT, lowering: Lowering, ranges: Array | None, out: Path, stages: Stages
 ) -> Path:
@@ -179,23 +127,6 @@ def _lowered(
         path = out / lowering.target.file_name(reference.vit.spec.name, reference.method)
         save_onnx(steps.export(reference, lowering, ranges), path)
     return path
-
-
-def _sweep(
-    references: Pair[PrunedViT],
-    calibration: Calibration | None,
-    *,
-    images: Array,
-    ranges: Array | None,
-    job: Job,
-    stages: Stages,
-) -> RhoSweep:
-    vit, layout = references.dense.vit, references.pruned.layout
-    prune = partial(steps.prune, vit, calibration=calibration, layout=layout)
-    schedules = list(map(Planner.of(vit.spec, job.scoring, calibration).of_rho, job.sweep))
-    with stages.stage(f"sweep over rho {', '.join(map(str, job.sweep))}"):
-        measure = measure_with(references.dense, prune, images, job.lowering, job.measuring, ranges=ranges)
-        return measure(schedules)
 
 
 def _save_chart(sweep: RhoSweep, model: str, path: Path) -> str:
