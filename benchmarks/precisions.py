@@ -19,7 +19,7 @@ from exporter.targets import TARGETS
 from exporter.vocabulary import InputKind
 from exporter.workflows.best import Speed, lower_all, measure_all
 from exporter.workflows.measuring import noise
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.requests import Measuring
 
 COLUMNS = (
     "target",
@@ -48,8 +48,8 @@ def main() -> None:
     pair = Pair(dense(options.model), prune(schedule(options.model, options.rho), options.model))
     images = noise(deit(options.model).spec, "float32", options.batch)
     files = lower_all(pair, targets, InputKind.FLOAT32, np.concatenate([images] * 2))
-    recipe = Recipe(batch=options.batch, rounds=options.rounds, threads=options.threads)
-    speeds = measure_all(files, images, recipe)
+    measuring = Measuring(batch=options.batch, rounds=options.rounds, threads=options.threads)
+    speeds = measure_all(files, images, measuring)
     print(f"{options.model}, rho {options.rho:g}, batch {options.batch}, {options.rounds} rounds\n")
     print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
     for name, speed in sorted(speeds.items(), key=lambda item: item[1].throughput.pruned.median_ms):

@@ -15,7 +15,7 @@ from exporter.evaluation.report.chart import throughput_chart
 from exporter.files import written_beside
 from exporter.records import save_json
 from exporter.workflows.measuring import measure_with, noise
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.requests import Lowering, Measuring
 
 
 def main() -> None:
@@ -29,9 +29,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 is one per physical core.")
     parser.add_argument("--out", type=Path, default=Path("build/sweep"), help="Output path without suffix.")
     options = parser.parse_args()
-    recipe = Recipe(batch=options.batch, rounds=options.rounds, threads=options.threads)
+    measuring = Measuring(batch=options.batch, rounds=options.rounds, threads=options.threads)
     images = noise(deit(options.model).spec, "float32", options.batch)
-    measure = measure_with(dense(options.model), partial(prune, name=options.model), images, recipe)
+    measure = measure_with(
+        dense(options.model), partial(prune, name=options.model), images, Lowering(), measuring
+    )
     sweep = measure([schedule(options.model, rho, options.round_to) for rho in options.rhos])
     save_json(sweep, options.out.with_suffix(".json"))
     with written_beside(options.out.with_suffix(".png")) as partial_file:

@@ -21,9 +21,10 @@ from exporter.data.images import ImageFile
 from exporter.evaluation.accuracy import evaluate
 from exporter.evaluation.parity.reference import reference_runner
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.settings import from_flags
 from exporter.workflows import steps
+from exporter.workflows.planning import Planner
 from exporter.workflows.recipe import Recipe, read_recipe
+from exporter.workflows.resolve import resolve
 
 SCORERS = ("fused", "intra", "inter")
 
@@ -39,18 +40,19 @@ def main() -> None:
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
-    recipe = from_flags(Recipe, argparse.Namespace(), read_recipe(options.recipe))
-    vit, calibration = steps.load_model(recipe), load_calibration(options.calibration)
-    files = steps.eval_images(recipe, vit.spec).files
-    rows: dict[str, dict[str, float]] = {"dense": {"top1": top1(steps.dense(vit), files, recipe.batch)}}
+    job = resolve(Recipe(**read_recipe(options.recipe)))
+    vit, batch = steps.load_model(job.model, job.device), job.measuring.batch
+    calibration = load_calibration(options.calibration)
+    files = steps.eval_images(job.images, vit.spec).files
+    rows: dict[str, dict[str, float]] = {"dense": {"top1": top1(steps.dense(vit), files, batch)}}
     for rho in options.rhos:
         found: dict[str, float] = {}
         for scorer in (*SCORERS, *(f"random {seed}" for seed in range(options.seeds))):
             name, _, seed = scorer.partition(" ")
-            asked = replace(recipe, rho=rho, scorer=name, seed=int(seed or recipe.seed))
-            schedule = steps.plan(asked, vit.spec, calibration.acs.tolist(), calibration.inter_sha256)
+            scoring = replace(job.scoring, scorer=name, seed=int(seed or job.scoring.seed))
+            schedule = Planner.of(vit.spec, scoring, calibration).of_rho(rho)
             pruned = steps.prune(vit, schedule, calibration)
-            found[scorer] = top1(pruned, files, recipe.batch)
+            found[scorer] = top1(pruned, files, batch)
             print(f"rho {rho} {scorer}: {found[scorer]:.4f}", file=sys.stderr)
         random = [value for scorer, value in found.items() if scorer.startswith("random")]
         kept = {scorer: found[scorer] for scorer in SCORERS}

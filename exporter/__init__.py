@@ -1,24 +1,62 @@
 """A deployment compiler for pruned Vision Transformers."""
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from exporter.errors import UserError as UserError
+    from exporter.evaluation.parity.check_model import check as check
+    from exporter.models.networks import ModelRequest as ModelRequest
+    from exporter.vocabulary import InputKind as InputKind
+    from exporter.vocabulary import Layout as Layout
+    from exporter.vocabulary import Method as Method
+    from exporter.vocabulary import Precision as Precision
+    from exporter.workflows.amount import Given as Given
+    from exporter.workflows.amount import MacShare as MacShare
+    from exporter.workflows.amount import Rates as Rates
+    from exporter.workflows.amount import Rho as Rho
+    from exporter.workflows.amount import Speedup as Speedup
+    from exporter.workflows.bench import bench as bench
+    from exporter.workflows.compile import compile_model
+    from exporter.workflows.inspect import inspect_artefact
+    from exporter.workflows.planning import Planner as Planner
+    from exporter.workflows.planning import plan as plan
+    from exporter.workflows.recipe import Recipe as Recipe
+    from exporter.workflows.requests import CalibrationSource as CalibrationSource
+    from exporter.workflows.requests import Images as Images
+    from exporter.workflows.requests import Lowering as Lowering
+    from exporter.workflows.requests import Measuring as Measuring
+    from exporter.workflows.resolve import Job as Job
+    from exporter.workflows.resolve import resolve as resolve
+    from exporter.workflows.search import search as search
+    from exporter.workflows.steps import calibrate as calibrate
+    from exporter.workflows.steps import export as export
+    from exporter.workflows.steps import load_model as load_model
+    from exporter.workflows.steps import prune as prune
+
+    compile, inspect = compile_model, inspect_artefact  # noqa: A001
 
 __version__ = "0.1.0"
 
-# Where each public name lives. They are imported when they are used: `import exporter` needs numpy alone.
+# Where each public name lives. They are imported when they are used: `import exporter` needs nothing.
+_PLACES = {
+    "errors": ("UserError",),
+    "models.networks": ("ModelRequest",),
+    "vocabulary": ("InputKind", "Layout", "Method", "Precision"),
+    "workflows.amount": ("Given", "MacShare", "Rates", "Rho", "Speedup"),
+    "workflows.bench": ("bench",),
+    "workflows.planning": ("Planner", "plan"),
+    "workflows.recipe": ("Recipe",),
+    "workflows.requests": ("CalibrationSource", "Images", "Lowering", "Measuring"),
+    "workflows.resolve": ("Job", "resolve"),
+    "workflows.search": ("search",),
+    "workflows.steps": ("calibrate", "export", "load_model", "prune"),
+}
 _PUBLIC = {
-    "Recipe": ("exporter.workflows.recipe", "Recipe"),
-    "UserError": ("exporter.errors", "UserError"),
-    "bench": ("exporter.workflows.bench", "bench"),
-    "calibrate": ("exporter.workflows.steps", "calibrate"),
-    "check": ("exporter.evaluation.parity.check_model", "check"),
-    "compile": ("exporter.workflows.compile", "compile_model"),
-    "export": ("exporter.workflows.steps", "export"),
-    "inspect": ("exporter.workflows.inspect", "inspect_artefact"),
-    "load_model": ("exporter.workflows.steps", "load_model"),
-    "plan": ("exporter.workflows.steps", "plan"),
-    "prune": ("exporter.workflows.steps", "prune"),
-    "search": ("exporter.workflows.search", "search"),
+    **{name: (place, name) for place, names in _PLACES.items() for name in names},
+    "check": ("evaluation.parity.check_model", "check"),
+    "compile": ("workflows.compile", "compile_model"),
+    "inspect": ("workflows.inspect", "inspect_artefact"),
 }
 
 __all__ = [*_PUBLIC, "__version__"]  # noqa: PLE0604
@@ -28,4 +66,8 @@ def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, attribute = _PUBLIC[name]
-    return getattr(importlib.import_module(module), attribute)
+    return getattr(importlib.import_module(f"exporter.{module}"), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -6,10 +6,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeAlias
 
 from exporter.errors import OutputError
 
-__all__ = ["sha256_of", "writable_folder", "written_beside"]
+__all__ = ["PathLike", "sha256_of", "writable_file", "writable_folder", "written_beside"]
+
+# What the public functions take where a path belongs.
+PathLike: TypeAlias = str | os.PathLike[str]
 
 
 @contextmanager
@@ -45,6 +49,18 @@ def writable_folder(path: Path) -> Path:
             return path
     except OSError as error:
         raise _cannot_write(path, error) from None
+
+
+def writable_file(path: Path) -> Path:
+    """Try the folder of a file to write, so that a long job does not fail at its end.
+
+    Raises:
+        OutputError: It cannot be made or written, or a folder lies where the file belongs.
+    """
+    if not path.name or path.is_dir():
+        raise OutputError(str(path), "a folder", "the name of a file to write")
+    writable_folder(path.parent)
+    return path
 
 
 def sha256_of(path: Path) -> str:

@@ -4,16 +4,20 @@ Canonical means: keys sorted, no whitespace that varies, floats as Python's shor
 neither a time nor a path inside. The same inputs therefore give the same bytes.
 """
 
+import dataclasses
 import json
-import typing
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
-from exporter.errors import ArtefactError
+import msgspec
+from msgspec import Meta
+
+from exporter.errors import ArtefactError, UserError
 from exporter.files import written_beside
-from exporter.plain_values import build, plain
-from exporter.vocabulary import CropMode, Interpolation, Method, OutputKind
+from exporter.settings import Natural, Positive, Share, Weight
+from exporter.vocabulary import CropMode, Interpolation, Method, OutputKind, renamed
 
 __all__ = [
     "BlockMacs",
@@ -125,16 +129,16 @@ class Schedule:
 
     method: Method
     scorer: str
-    alpha: float
-    rho: float | None
+    alpha: Weight
+    rho: Share | None
     anchors: str
-    rates: tuple[float, ...]
-    keep: tuple[int, ...]
-    num_patches: int
+    rates: Annotated[tuple[Share, ...], Meta(min_length=1)]
+    keep: tuple[Positive, ...]
+    num_patches: Positive
     acs: tuple[float, ...] | None
-    seed: int
+    seed: Natural
     inter_sha256: str = ""
-    round_to: int = 1
+    round_to: Positive = 1
 
     @property
     def adaptive(self) -> bool:
@@ -167,7 +171,7 @@ class Pair(Generic[T]):
 def to_json(record: object) -> str:
     """Canonical JSON of a record, in one line."""
     return json.dumps(
-        plain(record), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+        _plain(record), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
 
 
@@ -177,7 +181,7 @@ def save_json(record: object, path: Path) -> None:
     Raises:
         OutputError: The place cannot be written.
     """
-    text = json.dumps(plain(record), sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(_plain(record), sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
     with written_beside(path) as partial:
         partial.write_text(text + "\n", encoding="utf-8")
 
@@ -189,9 +193,16 @@ def from_json(kind: type[RecordT], text: str, *, source: str) -> RecordT:
         ArtefactError: The text is not JSON, or not the JSON of this kind of record; `source` is named.
     """
     try:
-        return typing.cast(RecordT, build(kind, json.loads(text)))
-    except (ValueError, TypeError, KeyError) as error:
-        raise ArtefactError(source, f"{error}", f"the JSON of a {kind.__name__}") from None
+        table = msgspec.json.decode(text)
+        if isinstance(table, dict):
+            table = renamed(table, {each.name for each in dataclasses.fields(kind)})  # type: ignore[arg-type]
+        record = msgspec.convert(table, kind)
+    except (ValueError, RecursionError, UserError) as error:
+        raise ArtefactError(source, str(error), f"the JSON of a {kind.__name__}") from None
+    unknown = _unknown(table, _plain(record))
+    if unknown:
+        raise ArtefactError(source, f"an unknown key {unknown!r}", f"the JSON of a {kind.__name__}")
+    return record
 
 
 def load_json(kind: type[RecordT], path: Path) -> RecordT:
@@ -205,3 +216,18 @@ def load_json(kind: type[RecordT], path: Path) -> RecordT:
     except (OSError, UnicodeDecodeError) as error:
         raise ArtefactError(str(path), str(error), f"the JSON of a {kind.__name__}") from None
     return from_json(kind, text, source=str(path))
+
+
+def _plain(record: object) -> Any:
+    """Dicts and lists all the way down."""
+    return msgspec.to_builtins(record, enc_hook=os.fspath, str_keys=True)
+
+
+def _unknown(told: Any, known: Any) -> str:
+    """The first key that was told and is not known: msgspec passes over those of a dataclass."""
+    if isinstance(told, dict):
+        own = (key if key not in known else _unknown(told[key], known[key]) for key in told)
+        return next(filter(None, own), "")
+    if isinstance(told, list):
+        return next(filter(None, map(_unknown, told, known)), "")
+    return ""

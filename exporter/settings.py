@@ -1,164 +1,208 @@
-"""Settings declared once: a frozen dataclass gives the defaults, the flags, the help and the TOML keys."""
+"""Settings declared once: a frozen dataclass gives types, limits, defaults, help, flags and TOML keys.
+
+msgspec converts and checks them, as it does records. It is strict, where cattrs makes 5 of "5" and of 5.7, and
+checks limits in the same step; it has no dependency and is imported in 17 ms (cattrs: 27 ms). Infinity passes a
+limit on one side, and NaN passes where there is none: `Field.converted` refuses both.
+"""
 
 import argparse
 import ast
 import dataclasses
+import math
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
 
 from exporter.errors import RecipeError
+from exporter.vocabulary import FORMER_NAMES, renamed
 
-__all__ = ["add_flags", "from_flags", "from_table", "option"]
+__all__ = [
+    "Batches",
+    "Natural",
+    "Positive",
+    "Settings",
+    "Share",
+    "Weight",
+    "add_flags",
+    "fields_of",
+    "from_flags",
+    "from_table",
+    "option",
+]
 
-SettingsT = TypeVar("SettingsT")
+SettingsT = TypeVar("SettingsT", bound="Settings")
+
+# What every library that takes such a number can hold.
+MOST = 2**31 - 1
+
+# What an error says of a limit is its description.
+Positive = Annotated[int, Meta(ge=1, le=MOST, description=f"an integer from 1 to {MOST}")]
+Natural = Annotated[int, Meta(ge=0, le=MOST, description=f"an integer from 0 to {MOST}")]
+Batches = Annotated[tuple[Positive, ...], Meta(min_length=1)]
+Share = Annotated[float, Meta(gt=0, le=1, description="a number in (0, 1]")]
+Weight = Annotated[float, Meta(ge=0, le=1, description="a number in [0, 1]")]
+
+METAVARS = {Path: "PATH", int: "N", float: "X", dict: "NAME=VALUE"}
 
 
-def option(default: Any, help: str, choices: Sequence[str] | None = None) -> Any:  # noqa: A002
-    """A field of a settings record: its default, its help in one sentence, and what it may be."""
-    metadata = {"help": help, "choices": choices}
-    if default is dataclasses.MISSING:
-        return field(metadata=metadata)
+class Settings:
+    """The base of settings: values are converted to the types of their fields, and checked, when one is made."""
+
+    def __post_init__(self) -> None:
+        """Raise RecipeError, which names the field, for a value of another type or out of range."""
+        for name, each in fields_of(type(self)).items():
+            object.__setattr__(self, name, each.converted(name, getattr(self, name)))
+        self.check()
+
+    def check(self) -> None:
+        """Raise RecipeError where values do not go together."""
+
+
+def option(default: Any, help: str, choices: Iterable[str] = ()) -> Any:  # noqa: A002
+    """A field of settings: its default, its help in one sentence, and the words it may be where it has no enum."""
+    metadata = {"help": help, "choices": tuple(choices)}
     if isinstance(default, dict):
-        return field(default_factory=lambda: dict(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
+        return dataclasses.field(default_factory=default.copy, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
 
 
-def add_flags(parser: Any, settings: type, names: Iterable[str] | None = None) -> None:
-    """Give `parser` a flag for each field of a settings record, or for those named, in that order.
+class Field:
+    """A field of settings: `kind` is its type with limits, `plain` the type alone, `choices` the words allowed."""
 
-    A flag that is not used leaves nothing in the namespace, so that a recipe's value can stand.
+    def __init__(self, declared: "dataclasses.Field[Any]", kind: Any) -> None:
+        self.default, self.help = declared.default, declared.metadata.get("help", "")
+        self.kind = self.plain = kind
+        while typing.get_origin(self.plain) in (typing.Union, types.UnionType, Annotated):
+            self.plain = next(each for each in typing.get_args(self.plain) if each is not type(None))
+        self.origin = typing.get_origin(self.plain)
+        is_enum = isinstance(self.plain, type) and issubclass(self.plain, Enum)
+        self.choices: tuple[str, ...] = tuple(self.plain if is_enum else declared.metadata.get("choices", ()))
+
+    def converted(self, subject: str, value: Any, *, strict: bool = True) -> Any:
+        """The value as its type; where it need not be `strict`, text is read as a number.
+
+        Raises:
+            RecipeError: It is none, or out of range; `subject` is named.
+        """
+        try:
+            made = msgspec.convert(
+                value, self.kind, strict=strict, dec_hook=lambda path, text: path(text), str_keys=True
+            )
+            numbers = made if isinstance(made, tuple) else (made,)
+            if any(isinstance(each, float) and not math.isfinite(each) for each in numbers):
+                raise ValueError("a finite number")
+            if self.choices and made is not None and made not in self.choices:
+                raise ValueError
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            expected = str(error).removeprefix("Expected ").replace("`", "").split(", got")[0]
+            if self.choices:
+                expected = f"one of {', '.join(self.choices)}"
+            raise RecipeError(subject, _short(value), _described(self.kind) or expected) from None
+        return made
+
+    def from_words(self, flag: str, words: Any) -> Any:
+        """What the words of a flag mean."""
+        if self.origin is dict:
+            count, words = len(words), _pairs(flag, words)
+            # A keyword argument may stand over an earlier one; of two rates of a layer one would be a mistake.
+            if len(words) < count and typing.get_args(self.plain)[1] is not Any:
+                raise RecipeError(flag, "a name twice", "each once")
+        elif self.origin is tuple and isinstance(words, str):
+            words = [word for word in words.split(",") if word]
+        return self.converted(flag, words, strict=False)
+
+    def flag(self) -> dict[str, Any]:
+        """How argparse takes it: as words, which `from_flags` reads."""
+        shown = {"default": argparse.SUPPRESS, "help": self.help.replace("%", "%%")}
+        if self.default not in (None, (), dataclasses.MISSING):
+            values = self.default if isinstance(self.default, tuple) else (self.default,)
+            shown["help"] += f" Default: {','.join(map(str, values))}."
+        if self.plain is bool:
+            return {**shown, "action": argparse.BooleanOptionalAction}
+        arguments = typing.get_args(self.plain)
+        if self.origin is tuple and arguments[-1] is Ellipsis:
+            return {**shown, "metavar": "A,B,…"}
+        if self.origin:
+            count = "+" if self.origin is dict else len(arguments)
+            return {**shown, "nargs": count, "metavar": METAVARS.get(self.origin, "X")}
+        known = f"{{{','.join(self.choices)}}}"
+        return {**shown, "metavar": known if self.choices else METAVARS.get(self.plain, "NAME")}
+
+
+def fields_of(settings: type) -> Mapping[str, Field]:
+    """The fields of settings by name."""
+    kinds = typing.get_type_hints(settings, include_extras=True)
+    return {each.name: Field(each, kinds[each.name]) for each in dataclasses.fields(settings)}
+
+
+def add_flags(parser: Any, settings: type[Settings], names: Iterable[str] | None = None) -> None:
+    """Give `parser` a flag for each field of settings, or for those named, in that order.
+
+    A flag that is not used leaves nothing in the namespace, so that a recipe's value can stand. The flags of
+    earlier versions are read, and not shown.
     """
-    hints = typing.get_type_hints(settings)
-    fields = {each.name: each for each in dataclasses.fields(settings)}
-    for name in fields if names is None else names:
-        each, kind = fields[name], _without_none(hints[name])
-        given: dict[str, Any] = {
-            "default": argparse.SUPPRESS,
-            "help": each.metadata["help"].replace("%", "%%"),
-        }
-        if each.default not in (None, (), dataclasses.MISSING):
-            given["help"] += f" Default: {_shown(each.default, kind)}."
-        if kind is bool:
-            given["action"] = argparse.BooleanOptionalAction
-        elif _is_list(kind):
-            given |= {"type": _list_of(typing.get_args(kind)[0]), "metavar": "A,B,…"}
-        elif typing.get_origin(kind) is tuple:
-            given |= {"type": float, "nargs": len(typing.get_args(kind))}
-        elif typing.get_origin(kind) is dict:
-            given |= {"nargs": "+", "metavar": "NAME=VALUE"}
-        else:
-            given |= {"type": kind, "choices": each.metadata["choices"]}
-            given |= {} if each.metadata["choices"] else {"metavar": _METAVARS.get(kind, "VALUE")}
+    known = fields_of(settings)
+    for name in known if names is None else names:
+        given = {**known[name].flag(), "dest": name}
         parser.add_argument("--" + name.replace("_", "-"), **given)
+        for former in (before for before, now in FORMER_NAMES.items() if now == name):
+            parser.add_argument(f"--{former}", **{**given, "help": argparse.SUPPRESS})
 
 
 def from_flags(
     settings: type[SettingsT], arguments: argparse.Namespace, base: Mapping[str, Any] | None = None
 ) -> SettingsT:
-    """The settings that flags mean, over those of `base` (a recipe's table, already checked).
+    """The settings that flags mean, over those of `base` (a recipe's table).
 
     Raises:
-        RecipeError: A value is missing, or a pair is not `name=value`.
+        RecipeError: A value is out of range, or does not go with another.
     """
-    hints = typing.get_type_hints(settings)
-    given: dict[str, Any] = dict(base or {})
-    for name, value in vars(arguments).items():
-        if name in hints:
-            is_pairs = typing.get_origin(_without_none(hints[name])) is dict
-            given[name] = (
-                _pairs(name, value) if is_pairs else tuple(value) if isinstance(value, list) else value
-            )
-    return _made(settings, given)
+    fields, given = fields_of(settings), dict(base or {})
+    for name, words in vars(arguments).items():
+        if name in fields:
+            given[name] = fields[name].from_words("--" + name.replace("_", "-"), words)
+    return settings(**given)
 
 
-def from_table(settings: type, table: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """The values of a TOML table, checked against the fields of a settings record.
+def from_table(settings: type[Settings], table: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """The values of a TOML table, checked against the fields of settings.
 
     Raises:
         RecipeError: A key is unknown or a value is of the wrong type; `source` and the key are named.
     """
-    hints = typing.get_type_hints(settings)
-    choices = {each.name: each.metadata["choices"] for each in dataclasses.fields(settings)}
-    values = {}
-    for key, value in table.items():
-        if key not in hints:
-            raise RecipeError(f"{source}: {key}", "an unknown key", f"one of {', '.join(hints)}")
-        kind = _without_none(hints[key])
-        plain = typing.get_origin(kind) or kind
-        if isinstance(kind, type) and issubclass(kind, Enum) and value in tuple(kind):
-            value = kind(value)  # noqa: PLW2901
-        if (
-            plain in (float, Path)
-            and isinstance(value, int if plain is float else str)
-            and not isinstance(value, bool)
-        ):
-            value = plain(value)  # noqa: PLW2901
-        if plain is tuple and isinstance(value, list):
-            value = tuple(value)  # noqa: PLW2901
-            if not all(isinstance(each, int | float) for each in value):
-                raise RecipeError(f"{source}: {key}", repr(value), "a list of numbers")
-        if not isinstance(value, plain) or (plain is not bool and isinstance(value, bool)):
-            raise RecipeError(f"{source}: {key}", repr(value), f"a {plain.__name__}")
-        if choices[key] and value not in choices[key]:
-            raise RecipeError(f"{source}: {key}", repr(value), f"one of {', '.join(choices[key])}")
-        values[key] = value
+    known, values = fields_of(settings), {}
+    for key, value in renamed(table, known).items():
+        if key not in known:
+            raise RecipeError(f"{source}: {key}", "an unknown key", f"one of {', '.join(known)}")
+        values[key] = known[key].converted(f"{source}: {key}", value)
     return values
 
 
-_METAVARS = {Path: "PATH", int: "N", float: "X", str: "NAME"}
-
-
-def _made(settings: type[SettingsT], given: dict[str, Any]) -> SettingsT:
-    required = [
-        each.name
-        for each in dataclasses.fields(settings)  # type: ignore[arg-type]
-        if each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
-    ]
-    for name in required:
-        if name not in given:
-            raise RecipeError(f"--{name.replace('_', '-')}", "nothing", "a value")
-    return settings(**given)
-
-
 def _pairs(flag: str, texts: Sequence[str]) -> dict[str, Any]:
-    pairs = {}
+    pairs: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals):
-            raise RecipeError(f"--{flag.replace('_', '-')}", repr(text), "NAME=VALUE, e.g. img_size=32")
+            raise RecipeError(flag, repr(text), "NAME=VALUE, e.g. img_size=32")
         try:
             pairs[name] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
             pairs[name] = value
     return pairs
 
 
-def _is_list(kind: Any) -> bool:
-    """A tuple of any length, whose flag is one word with commas."""
-    return typing.get_origin(kind) is tuple and typing.get_args(kind)[-1] is Ellipsis
+def _described(kind: Any) -> str:
+    """What the limits of a type say in words, wherever they stand in it."""
+    own = [getattr(each, "description", None) for each in getattr(kind, "__metadata__", ())]
+    return next(filter(None, (*own, *map(_described, typing.get_args(kind)))), "")
 
 
-def _list_of(kind: type) -> Callable[[str], tuple[Any, ...]]:
-    def values(text: str) -> tuple[Any, ...]:
-        return tuple(kind(each) for each in text.split(",") if each)
-
-    # argparse names the type of a value that it refuses.
-    values.__name__ = f"list of {kind.__name__}"
-    return values
-
-
-def _without_none(kind: Any) -> Any:
-    if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        return next(each for each in typing.get_args(kind) if each is not type(None))
-    return kind
-
-
-def _shown(value: Any, kind: Any) -> str:
-    if not isinstance(value, tuple):
-        return str(value)
-    return ("," if _is_list(kind) else " ").join(map(str, value))
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"

@@ -3,14 +3,37 @@
 Open ones, which a project may add to, are rows: `exporter.targets`, `exporter.schedule.scorers`.
 """
 
+from collections.abc import Container, Mapping
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from exporter.errors import RecipeError
 
-__all__ = ["CropMode", "InputKind", "Interpolation", "Layout", "Method", "OutputKind", "Precision", "Word"]
+__all__ = [
+    "FORMER_NAMES",
+    "CropMode",
+    "InputKind",
+    "Interpolation",
+    "Layout",
+    "Method",
+    "OutputKind",
+    "Precision",
+    "Word",
+    "renamed",
+]
 
 WordT = TypeVar("WordT", bound="Word")
+
+# What flags, recipes and files of 0.1 call a field, and what it is called now.
+FORMER_NAMES = {"flavour": "layout", "input": "input_kind", "tile": "round_to"}
+
+
+def renamed(table: Mapping[str, Any], known: Container[str]) -> dict[str, Any]:
+    """A table with today's names, where those are among the `known` ones and the former ones are not."""
+    return {
+        now if (now := FORMER_NAMES.get(key, key)) in known and key not in known else key: value
+        for key, value in table.items()
+    }
 
 
 class Word(str, Enum):

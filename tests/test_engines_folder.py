@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from exporter.cli import compile as compile_verb
-from exporter.models.registry import describe
+from exporter.cli.flags import recipe_of
+from exporter.models.registry import ModelRequest, describe
 from exporter.records import ModelSpec
-from exporter.targets import target_named
-from exporter.workflows import steps
+from exporter.workflows.planning import Planner, plan
 from exporter.workflows.recipe import Recipe
+from exporter.workflows.resolve import resolve
 
 ENGINES = Path(__file__).parent.parent / "engines"
 README = (ENGINES / "README.md").read_text(encoding="utf-8")
@@ -26,12 +27,12 @@ TARGETS = re.findall(r"^\| `(tensorrt-\w+)` \|", README, flags=re.MULTILINE)
 def resolved(*flags: object) -> Recipe:
     parser = argparse.ArgumentParser(exit_on_error=False)
     compile_verb.add_arguments(parser)
-    return compile_verb._recipe(parser.parse_args([*map(str, flags), "--out", "nowhere"]))
+    return recipe_of(parser.parse_args([*map(str, flags), "--out", "nowhere"]))
 
 
 @cache
 def spec_of(model: str) -> ModelSpec:
-    return describe(steps.model_request(Recipe(model=model))).spec
+    return describe(ModelRequest(model)).spec
 
 
 def test_the_readme_names_every_recipe() -> None:
@@ -52,8 +53,9 @@ def test_every_point_of_the_paper_resolves(name: str, own: str, others: str, met
     acs = np.linspace(0.1, 0.9, spec.depth).tolist()
     for rho, target in product((own, *others.split()), TARGETS):
         recipe = resolved("--recipe", path, "--rho", rho, "--target", target)
-        assert target_named(recipe.target).layout(recipe.layout) == "padded"
-        schedule = steps.plan(recipe, spec, acs)
+        job = resolve(recipe)
+        assert job.lowering.layout == "padded"
+        schedule = plan(job.needed_amount("plan"), Planner(spec, job.scoring, acs))
         assert (schedule.method, schedule.rho, schedule.adaptive) == (method, float(rho), method == "a-star")
         assert schedule.pruning_layers
 

@@ -1,36 +1,118 @@
 """Records go to canonical JSON and come back the same; what is none says so in one line."""
 
-from dataclasses import replace
+import json
+import re
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporter.calibration.record import CalibrationRecord
+from exporter.calibration.settings import CalibrationSettings
 from exporter.errors import ArtefactError
 from exporter.models.base import PrunableViT
-from exporter.records import ModelSpec, Schedule, from_json, load_json, save_json, to_json
+from exporter.records import ModelSpec, Preprocessing, Schedule, from_json, load_json, save_json, to_json
+from exporter.runtimes.tensorrt.manifest import EngineManifest
+from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.schedule.scorers import SCORERS
+from exporter.vocabulary import CropMode, Interpolation, Method
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
+COUNTS, SHARES, TEXT = st.integers(1, 4096), st.floats(0.0, 1.0, exclude_min=True), st.text(max_size=8)
+PREPROCESSINGS = st.builds(
+    Preprocessing,
+    input_size=st.tuples(COUNTS, COUNTS, COUNTS),
+    interpolation=st.sampled_from(Interpolation),
+    mean=st.lists(FINITE).map(tuple),
+    std=st.lists(FINITE).map(tuple),
+    crop_pct=FINITE,
+    crop_mode=st.sampled_from(CropMode),
+)
+SPECS = st.builds(
+    ModelSpec,
+    **dict.fromkeys(("depth", "dim", "num_heads", "num_classes", "num_prefix_tokens"), COUNTS),
+    **{name: st.integers(0, 2**62) for name in ("embed_macs", "attention_token_macs", "mlp_token_macs")},
+    name=TEXT,
+    grid=st.tuples(COUNTS, COUNTS),
+    head_macs=COUNTS,
+    preprocessing=PREPROCESSINGS,
+    patch_head_macs=COUNTS,
+    default_alpha=FINITE,
+)
 SCHEDULES = st.builds(
     Schedule,
-    method=st.just("star"),
-    scorer=st.sampled_from(["fused", "intra"]),
-    alpha=FINITE,
-    rho=st.none() | FINITE,
+    method=st.sampled_from(Method),
+    scorer=st.sampled_from(list(SCORERS)),
+    alpha=st.floats(0.0, 1.0),
+    rho=st.none() | SHARES,
     anchors=st.just("minmax"),
-    rates=st.lists(FINITE).map(tuple),
-    keep=st.lists(st.integers(0, 4096)).map(tuple),
-    num_patches=st.integers(1, 4096),
+    rates=st.lists(SHARES, min_size=1).map(tuple),
+    keep=st.lists(COUNTS).map(tuple),
+    num_patches=COUNTS,
     acs=st.none() | st.lists(FINITE).map(tuple),
-    seed=st.integers(0),
-    inter_sha256=st.text(max_size=8),
+    seed=st.integers(0, 2**31 - 1),
+    inter_sha256=TEXT,
+    round_to=COUNTS,
+)
+CALIBRATIONS = st.builds(
+    CalibrationRecord,
+    **dict.fromkeys(("model", "weights_sha256", "dataset_sha256"), TEXT),
+    **dict.fromkeys(("images", "skipped", "empty_rows"), COUNTS),
+    grid=st.tuples(COUNTS, COUNTS),
+    preprocessing=PREPROCESSINGS,
+    settings=st.builds(
+        CalibrationSettings,
+        protocol=st.sampled_from(["all", "paper"]),
+        max_images=st.none() | COUNTS,
+        gamma=st.none() | COUNTS,
+        relevance=st.booleans(),
+        seed=st.integers(0, 2**31 - 1),
+    ),
+)
+MANIFESTS = st.builds(
+    EngineManifest,
+    **dict.fromkeys(
+        ("engine_sha256", "onnx", "onnx_sha256", "schedule_sha256", "plugin_sha256", "hardware"), TEXT
+    ),
+    **{name: st.booleans() for name in ("plugin_serialised", "any_batch", "tf32", "version_compatible")},
+    batches=st.lists(COUNTS).map(tuple),
+    workspace_mib=COUNTS,
+    strongly_typed=st.booleans(),
 )
 
 
-@given(SCHEDULES)
-def test_a_record_comes_back_as_it_was(schedule: Schedule) -> None:
-    assert from_json(Schedule, to_json(schedule), source="test") == schedule
+@given(st.one_of(PREPROCESSINGS, SPECS, SCHEDULES, CALIBRATIONS, MANIFESTS))
+def test_a_record_comes_back_as_it_was(record: Any) -> None:
+    text = to_json(record)
+    assert from_json(type(record), text, source="test") == record
+    assert to_json(from_json(type(record), text, source="test")) == text
+
+
+@given(st.one_of(SPECS, SCHEDULES, CALIBRATIONS, MANIFESTS))
+def test_the_json_is_what_json_makes_of_the_fields(record: Any) -> None:
+    """The bytes that earlier versions wrote: sorted keys, no spaces, Python's shortest numbers."""
+    fields = json.loads(json.dumps(asdict(record)))
+    expected = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    assert to_json(record) == expected
+
+
+def test_the_key_of_0_1_is_read(tiny_vit: PrunableViT) -> None:
+    schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, ScheduleSettings(round_to=4))
+    text = to_json(schedule).replace('"round_to":', '"tile":')
+    assert '"tile":4' in text
+    assert from_json(Schedule, text, source="test") == schedule
+
+
+def test_an_unknown_key_is_refused_however_deep_it_lies(tiny_vit: PrunableViT) -> None:
+    for text in (
+        to_json(tiny_vit.spec).replace('"crop_mode":', '"wings":2,"crop_mode":'),
+        to_json(tiny_vit.spec).replace('"depth":', '"wings":2,"depth":'),
+    ):
+        with pytest.raises(ArtefactError, match="unknown key 'wings'"):
+            from_json(ModelSpec, text, source="test")
 
 
 def test_nested_records_come_back(tiny_vit: PrunableViT) -> None:
@@ -47,20 +129,25 @@ def test_files_are_the_same_bytes_each_time(tmp_path: Path, tiny_vit: PrunableVi
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "Expecting value"),
-        ("[]", "list where an object belongs"),
-        ('{"rates": 3}', "no key"),
-        ('{"wings": 3}', "unknown key 'wings'"),
+        ("", "truncated"),
+        ("[]", "Expected `object`, got `array`"),
+        ('{"rates": 3}', "Expected `array`, got `int` - at `$.rates`"),
+        ('{"method": "star"}', "missing required field `scorer`"),
+        ('{"rho": NaN}', "malformed"),
+        ('{"rho": 1e999}', "out of range"),
+        (f'{{"seed": {"9" * 5000}}}', "out of range"),
+        ("[" * 100_000, "recursion"),
     ],
 )
 def test_other_text_is_refused(text: str, message: str) -> None:
-    with pytest.raises(ArtefactError, match=message):
+    with pytest.raises(ArtefactError, match=re.escape(message)) as error:
         from_json(Schedule, text, source="schedule.json")
+    assert len(str(error.value).splitlines()) == 1
 
 
 def test_a_value_of_another_type_is_refused(tiny_vit: PrunableViT) -> None:
     text = to_json(tiny_vit.spec).replace('"num_heads":3', '"num_heads":"three"')
-    with pytest.raises(ArtefactError, match="'three' where int belongs"):
+    with pytest.raises(ArtefactError, match=r"Expected `int`, got `str` - at `\$.num_heads"):
         from_json(ModelSpec, text, source="spec")
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from exporter.calibration.settings import CalibrationSettings
 from exporter.errors import ArtefactError, CalibrationError
 from exporter.files import written_beside
 from exporter.records import ModelSpec, Preprocessing, from_json, to_json
@@ -21,65 +22,6 @@ __all__ = [
     "load_calibration",
     "save_calibration",
 ]
-
-CHOICES = {
-    "protocol": ("all", "paper"),
-    "normalize": ("none", "sum", "minmax"),
-    "dtype": ("float64", "float32"),
-}
-
-
-@dataclass(frozen=True)
-class CalibrationSettings:
-    """How images are drawn and how their scores become one score a layer and patch.
-
-    Attributes:
-        protocol: "all" looks at every image once. "paper" averages over `rounds` random batches of
-            `images_per_round` images and takes ACS from `acs_images` random images (STAR, Algorithm 2, Table 6).
-        max_images: "all" draws at most so many images; None takes every one.
-        gamma: Classes an image that are explained, those with the highest logits; None is 6, or all of fewer.
-        normalize: What is done to the scores of one image, class and layer before any mean: "none"; "sum" divides
-            by their sum; "minmax" maps them to [0, 1], as the authors' code does (which also goes through maps of
-            224x224 pixels and back; that is left out).
-        relevance: False computes ACS alone, at the cost of a forward pass.
-        dtype: What relevance is computed in. float32 loses digits layer by layer on the way to the input.
-        seed: Of every draw.
-    """
-
-    protocol: str = "all"
-    max_images: int | None = 512
-    rounds: int = 10
-    images_per_round: int = 192
-    acs_images: int = 500
-    gamma: int | None = None
-    normalize: str = "none"
-    relevance: bool = True
-    dtype: str = "float64"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Raise CalibrationError for a value that no model and no images would allow."""
-        for name, known in CHOICES.items():
-            if getattr(self, name) not in known:
-                raise CalibrationError(name, repr(getattr(self, name)), f"one of {', '.join(known)}")
-        for name in ("max_images", "rounds", "images_per_round", "acs_images", "gamma"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise CalibrationError(name, str(value), "at least 1")
-
-    def classes_of(self, spec: ModelSpec) -> int:
-        """How many classes an image are explained.
-
-        Raises:
-            CalibrationError: gamma is more than the model's classes.
-        """
-        if self.gamma is None:
-            return min(6, spec.num_classes)
-        if self.gamma > spec.num_classes:
-            raise CalibrationError(
-                "gamma", str(self.gamma), f"at most {spec.num_classes}, the classes of {spec.name}"
-            )
-        return self.gamma
 
 
 @dataclass(frozen=True)

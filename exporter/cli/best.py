@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.cli.flags import IMAGES, MODEL, SCHEDULE
-from exporter.settings import add_flags, from_flags
-from exporter.workflows.recipe import Recipe, read_recipe
+from exporter.cli.flags import AMOUNT, IMAGES, MODEL, SCHEDULE, recipe_of
+from exporter.settings import add_flags
+from exporter.workflows.recipe import Recipe
 
 if TYPE_CHECKING:
     from exporter.workflows.best import Best, Choice
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Top-1 points that a precision may cost; without it accuracy is not measured.",
     )
     parser.add_argument("--recipe", type=Path, metavar="FILE", help="A TOML file with any of these settings.")
-    schedule = tuple(name for name in SCHEDULE if name != "method")
+    schedule = (*AMOUNT, *(name for name in SCHEDULE if name != "method"))
     measured = ("input_kind", "batch", "rounds", "threads", "eval_images", "max_eval_images")
     add_flags(parser, Recipe, (*MODEL, "calibration", "interpolate", *schedule, *measured, *IMAGES))
 
@@ -38,8 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
     from exporter.workflows.best import choose  # noqa: PLC0415
 
-    base = read_recipe(arguments.recipe) if arguments.recipe else {}
-    result = choose(from_flags(Recipe, arguments, base), arguments.max_drop, RichStages())
+    result = choose(recipe_of(arguments), arguments.max_drop, RichStages())
     if arguments.json:
         print_json(result)
     else:

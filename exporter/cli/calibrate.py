@@ -8,7 +8,7 @@ from pathlib import Path
 
 from exporter.cli.flags import CALIBRATION, IMAGES, MODEL
 from exporter.settings import add_flags, from_flags
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.recipe import Recipe, needed
 
 __all__ = ["add_arguments", "run"]
 
@@ -24,14 +24,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Calibrate; 0."""
     from exporter.cli.output import RichStages, print_json, print_table  # noqa: PLC0415
+    from exporter.files import writable_file  # noqa: PLC0415
     from exporter.workflows import steps  # noqa: PLC0415
+    from exporter.workflows.resolve import resolve  # noqa: PLC0415
 
-    recipe = from_flags(Recipe, arguments)
+    job, out = resolve(from_flags(Recipe, arguments)), writable_file(arguments.out)
+    needed(job.images.images, "--images", "a folder of images")
     stages = RichStages()
     with stages.stage("model"):
-        vit = steps.load_model(recipe)
+        vit = steps.load_model(job.model, job.device)
     with stages.stage("calibration") as advance:
-        calibration = steps.calibrate(vit, recipe, arguments.out, advance)
+        calibration = steps.calibrate(vit, job.calibration, job.images, out, advance)
     if arguments.json:
         print_json(
             {"file": str(arguments.out), "acs": calibration.acs.tolist(), "record": calibration.record}

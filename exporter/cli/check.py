@@ -58,22 +58,23 @@ def _check_file(arguments: argparse.Namespace) -> int:
     from exporter.lowering.metadata import artefact_of  # noqa: PLC0415
     from exporter.runtimes.choice import RunSettings  # noqa: PLC0415
     from exporter.workflows import steps  # noqa: PLC0415
+    from exporter.workflows.resolve import resolve  # noqa: PLC0415
 
-    recipe, asked = from_flags(Recipe, arguments), from_flags(RunSettings, arguments).runtime
+    job, asked = resolve(from_flags(Recipe, arguments)), from_flags(RunSettings, arguments).runtime
     if asked is not None:
         raise RecipeError("--runtime", asked, "none with --onnx: a file is checked on what it was made for")
-    stages = RichStages()
+    stages, chosen = RichStages(), job.images
     model = load_onnx(arguments.onnx)
     artefact = artefact_of(model, str(arguments.onnx))
     with stages.stage("model"):
-        vit = steps.load_model(recipe)
-        calibration = steps.read_calibration(vit, recipe)
+        vit = steps.load_model(job.model, job.device)
+        calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
         pruned = steps.prune(vit, artefact.schedule, calibration, artefact.layout)
     with stages.stage("parity"):
-        folder = list_images(needed(recipe.images, "--images", "a folder of images"))
-        files = sample(folder, recipe.check_images, recipe.seed).files
-        images = first_images(files, vit.spec.preprocessing, artefact.input_kind, recipe.check_images)
-        report = check(pruned, model, images, threads=recipe.threads)
+        folder = list_images(needed(chosen.images, "--images", "a folder of images"))
+        files = sample(folder, chosen.check_images, chosen.seed).files
+        images = first_images(files, vit.spec.preprocessing, artefact.input_kind, chosen.check_images)
+        report = check(pruned, model, images, threads=job.measuring.threads)
     if arguments.json:
         print_json(report)
     else:

@@ -8,8 +8,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.settings import add_flags, from_flags
-from exporter.workflows.recipe import Recipe, read_recipe
+from exporter.cli.flags import AMOUNT, CALIBRATION, IMAGES, MEASURED, MODEL, SCHEDULE, recipe_of
+from exporter.settings import add_flags
+from exporter.workflows.recipe import Recipe
 
 if TYPE_CHECKING:
     from exporter.evaluation.report.record import Report
@@ -23,7 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--recipe", type=Path, metavar="FILE", help="A TOML file with any of the settings below."
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="The export folder.")
-    add_flags(parser, Recipe)
+    evaluated = ("eval_images", "max_eval_images", "check_images", "calibration", "interpolate")
+    amount = (*AMOUNT, "speedup")
+    names = (*MODEL, *IMAGES, *evaluated, *CALIBRATION, *amount, *SCHEDULE, *MEASURED, "sweep")
+    add_flags(parser, Recipe, names)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -31,21 +35,12 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
     from exporter.workflows.compile import compile_model  # noqa: PLC0415
 
-    report = compile_model(_recipe(arguments), arguments.out, stages=RichStages())
+    report = compile_model(recipe_of(arguments), arguments.out, stages=RichStages())
     if arguments.json:
         print_json(report)
     else:
         _print(report, arguments.out)
     return 0 if report.passed else 1
-
-
-def _recipe(arguments: argparse.Namespace) -> Recipe:
-    """Flags stand over the recipe's settings; one that says how much to prune stands over the other one, too."""
-    base = dict(read_recipe(arguments.recipe)) if arguments.recipe else {}
-    for flag, other in (("rho", "mac_reduction"), ("mac_reduction", "rho")):
-        if getattr(arguments, flag, None) is not None:
-            base.pop(other, None)
-    return from_flags(Recipe, arguments, base)
 
 
 def _print(report: "Report", out: Path) -> None:

@@ -18,8 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     lowered = ("target", "layout", "input_kind")
     ranges = ("images", "max_images", "seed")  # what INT8 takes the ranges of activations from
-    add_flags(parser, Recipe, (*MODEL, "calibration", "interpolate", *lowered, *ranges))
-    parser.add_argument("--schedule", type=Path, metavar="FILE", help="What `plan` left.")
+    add_flags(parser, Recipe, (*MODEL, "calibration", "interpolate", *lowered, *ranges, "schedule"))
     parser.add_argument(
         "--dense", action="store_true", help="The model as it is, in the place of a schedule."
     )
@@ -29,26 +28,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Lower; 0."""
     from exporter.cli.output import RichStages, print_json, print_lines  # noqa: PLC0415
+    from exporter.files import writable_file  # noqa: PLC0415
     from exporter.lowering.pipeline import save_onnx  # noqa: PLC0415
-    from exporter.records import Schedule, load_json  # noqa: PLC0415
-    from exporter.targets import target_named  # noqa: PLC0415
     from exporter.workflows import steps  # noqa: PLC0415
+    from exporter.workflows.amount import Given  # noqa: PLC0415
+    from exporter.workflows.resolve import resolve  # noqa: PLC0415
 
-    recipe = from_flags(Recipe, arguments)
-    if arguments.dense == (arguments.schedule is not None):
+    job, out = resolve(from_flags(Recipe, arguments)), writable_file(arguments.out)
+    if arguments.dense == isinstance(job.amount, Given):
         raise RecipeError("export", "both" if arguments.dense else "neither", "--schedule FILE or --dense")
     stages = RichStages()
     with stages.stage("model"):
-        vit = steps.load_model(recipe)
-    if arguments.dense:
-        pruned = steps.dense(vit)
+        vit = steps.load_model(job.model, job.device)
+    lowering = job.lowering
+    if isinstance(job.amount, Given):
+        calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
+        pruned = steps.prune(vit, job.amount.schedule, calibration, lowering.layout)
     else:
-        schedule = load_json(Schedule, arguments.schedule)
-        layout = target_named(recipe.target).layout(recipe.layout)
-        pruned = steps.prune(vit, schedule, steps.read_calibration(vit, recipe), layout)
+        pruned = steps.dense(vit)
     with stages.stage(f"lowering, {pruned.method}"):
-        model = steps.export(pruned, recipe)
-        save_onnx(model, arguments.out)
+        ranges = steps.range_images(job.images, vit.spec, lowering.input_kind, lowering.target)
+        save_onnx(steps.export(pruned, lowering, ranges), out)
     if arguments.json:
         print_json({"file": str(arguments.out), "method": pruned.method, "gmacs": pruned.macs.gmacs})
     else:

@@ -1,8 +1,21 @@
 """The groups of flags that verbs share; each names fields of the recipe."""
 
-__all__ = ["CALIBRATION", "IMAGES", "MODEL", "SCHEDULE"]
+import argparse
+
+from exporter.settings import from_flags
+from exporter.workflows.recipe import Recipe, read_recipe, yielding
+
+__all__ = ["AMOUNT", "CALIBRATION", "IMAGES", "MEASURED", "MODEL", "SCHEDULE", "recipe_of"]
 
 MODEL = ("model", "checkpoint", "num_classes", "model_kwargs", "preprocess", "device")
 IMAGES = ("images", "class_map", "max_images", "seed")
 CALIBRATION = ("gamma", "protocol", "relevance_dtype")
-SCHEDULE = ("method", "rho", "mac_reduction", "scorer", "alpha", "anchors", "round_to")
+AMOUNT = ("rho", "mac_reduction", "rates", "schedule")
+SCHEDULE = ("method", "scorer", "alpha", "anchors", "round_to")
+MEASURED = ("target", "layout", "input_kind", "batch", "rounds", "threads")
+
+
+def recipe_of(arguments: argparse.Namespace) -> Recipe:
+    """The recipe that `--recipe` names, with the other flags over it."""
+    base = read_recipe(arguments.recipe) if arguments.recipe else {}
+    return from_flags(Recipe, arguments, yielding(base, vars(arguments)))

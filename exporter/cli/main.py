@@ -53,8 +53,6 @@ EXPORT_LIBRARIES = (
     "onnxscript",
     "onnx_graphsurgeon",
     "safetensors",
-    "PIL",
-    "rich",
     "jinja2",
     "matplotlib",
     "tomli",
@@ -63,10 +61,10 @@ EXPORT_LIBRARIES = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and give back the exit code."""
-    arguments = _parser().parse_args(argv)
-    level = logging.DEBUG if arguments.verbose else logging.WARNING
-    logging.basicConfig(stream=sys.stderr, level=level, format="%(levelname)s: %(message)s", force=True)
     try:
+        arguments = _parser().parse_args(argv)
+        level = logging.DEBUG if arguments.verbose else logging.WARNING
+        logging.basicConfig(stream=sys.stderr, level=level, format="%(levelname)s: %(message)s", force=True)
         return int(arguments.run(arguments))
     except UserError as error:
         return _refuse(error)

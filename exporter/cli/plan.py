@@ -5,42 +5,46 @@ Needs no weights: a JSON list of one ACS value a layer is enough, as is a calibr
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from exporter.cli.flags import MODEL, SCHEDULE
+from exporter.cli.flags import AMOUNT, MODEL, SCHEDULE
 from exporter.errors import ArtefactError, RecipeError
 from exporter.settings import add_flags, from_flags
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.recipe import Recipe, needed
+
+if TYPE_CHECKING:
+    from exporter.records import ModelSpec, Schedule
+    from exporter.workflows.resolve import Job
 
 __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    add_flags(parser, Recipe, (*MODEL, *SCHEDULE, "seed", "calibration", "interpolate"))
+    add_flags(parser, Recipe, (*MODEL, *AMOUNT, *SCHEDULE, "seed", "calibration", "interpolate"))
     parser.add_argument("--acs", type=Path, metavar="FILE", help="A JSON list of one ACS value a layer.")
-    rates = (
-        "Rates at 1-based layers in the place of rho, e.g. 4=0.7 7=0.49; the other layers keep everything."
-    )
-    parser.add_argument("--rates", nargs="+", metavar="LAYER=RATE", help=rates)
     parser.add_argument("--out", type=Path, metavar="FILE", help="Where the schedule goes, as JSON.")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Plan; 0."""
     from exporter.cli.output import print_json, print_table  # noqa: PLC0415
+    from exporter.files import writable_file  # noqa: PLC0415
     from exporter.models.registry import describe  # noqa: PLC0415
     from exporter.records import save_json  # noqa: PLC0415
     from exporter.schedule.macs import dense_macs, pruned_macs  # noqa: PLC0415
-    from exporter.workflows import steps  # noqa: PLC0415
+    from exporter.workflows.resolve import resolve  # noqa: PLC0415
 
-    recipe = from_flags(Recipe, arguments)
-    spec = describe(steps.model_request(recipe)).spec
-    schedule = _schedule(arguments, recipe, spec)
+    job = resolve(from_flags(Recipe, arguments))
+    needed(job.model.name or None, "--model", "a timm name or a bundled model")
+    out = writable_file(arguments.out) if arguments.out else None
+    spec = describe(job.model).spec
+    schedule = _schedule(job, arguments.acs, spec)
     dense, pruned = dense_macs(spec), pruned_macs(spec, schedule.keep)
-    if arguments.out:
-        save_json(schedule, arguments.out)
+    if out:
+        save_json(schedule, out)
     answer = {
         "model": spec.name,
         "rho": schedule.rho,
@@ -63,27 +67,20 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _schedule(arguments: argparse.Namespace, recipe: Recipe, spec: Any) -> Any:
-    from exporter.schedule.plan import manual_schedule  # noqa: PLC0415
+def _schedule(job: "Job", acs: Path | None, spec: "ModelSpec") -> "Schedule":
     from exporter.workflows import steps  # noqa: PLC0415
+    from exporter.workflows.amount import Given, Rates  # noqa: PLC0415
+    from exporter.workflows.planning import Planner, plan  # noqa: PLC0415
 
-    sources = [arguments.acs is not None, recipe.calibration is not None, arguments.rates is not None]
-    if sum(sources) != 1:
-        raise RecipeError("plan", f"{sum(sources)} of --acs, --calibration, --rates", "one of them")
-    if arguments.rates is not None:
-        return manual_schedule(spec, dict(map(_rate, arguments.rates)), steps.schedule_settings(recipe, spec))
-    if recipe.calibration is not None:
-        calibration = steps.fitting_calibration(recipe.calibration, recipe, spec)
-        return steps.plan(recipe, spec, calibration.acs.tolist(), calibration.inter_sha256)
-    return steps.plan(recipe, spec, _read_acs(arguments.acs))
-
-
-def _rate(text: str) -> tuple[int, float]:
-    layer, _, rate = text.partition("=")
-    try:
-        return int(layer), float(rate)
-    except ValueError:
-        raise RecipeError("--rates", repr(text), "LAYER=RATE, e.g. 4=0.7") from None
+    amount = job.needed_amount("plan")
+    follows_acs = not isinstance(amount, Given | Rates)
+    sources = [acs is not None, job.calibration.path is not None]
+    if sum(sources) > 1 or (follows_acs and not any(sources)) or (acs is not None and not follows_acs):
+        got = " and ".join(n for n, told in zip(("--acs", "--calibration"), sources, strict=True) if told)
+        raise RecipeError("plan", got or "no ACS", "--acs or --calibration with rho or mac_reduction")
+    calibration = steps.read_calibration(job.calibration, spec)
+    planner = Planner.of(spec, job.scoring, calibration)
+    return plan(amount, replace(planner, acs=_read_acs(acs)) if acs else planner)
 
 
 def _read_acs(path: Path) -> list[float]:

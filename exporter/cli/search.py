@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.cli.flags import IMAGES, MODEL, SCHEDULE
+from exporter.cli.flags import IMAGES, MEASURED, MODEL, SCHEDULE
 from exporter.settings import add_flags, from_flags
 from exporter.workflows.recipe import Recipe
 
@@ -23,26 +23,24 @@ __all__ = ["add_arguments", "run"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument(
-        "--speedup", type=float, required=True, metavar="X", help="Dense ÷ pruned time to reach."
-    )
     parser.add_argument("--steps", type=int, default=6, metavar="N", help="Measurements at most. Default: 6.")
     parser.add_argument("--out", type=Path, metavar="FILE", help="Where the schedule goes, as JSON.")
-    schedule = tuple(name for name in SCHEDULE if name not in ("rho", "mac_reduction"))
-    measured = ("target", "layout", "input_kind", "batch", "rounds", "threads")
-    add_flags(parser, Recipe, (*MODEL, "calibration", "interpolate", *schedule, *measured, *IMAGES))
+    names = ("speedup", *MODEL, "calibration", "interpolate", *SCHEDULE, *MEASURED, *IMAGES)
+    add_flags(parser, Recipe, names)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Search; 0 where the speed-up is reached, else 1."""
     from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
+    from exporter.files import writable_file  # noqa: PLC0415
     from exporter.records import save_json  # noqa: PLC0415
     from exporter.workflows.search import search  # noqa: PLC0415
 
     recipe = from_flags(Recipe, arguments)
-    result = search(recipe, arguments.speedup, arguments.steps, RichStages())
-    if result.schedule is not None and arguments.out:
-        save_json(result.schedule, arguments.out)
+    out = writable_file(arguments.out) if arguments.out else None
+    result = search(recipe, arguments.steps, RichStages())
+    if result.schedule is not None and out:
+        save_json(result.schedule, out)
     if arguments.json:
         print_json(result)
     else:

@@ -18,6 +18,7 @@ from exporter.pruning.tokens import Decision, Grid, Packed, Tokens
 from exporter.records import Schedule
 from exporter.schedule.macs import MacCount, pruned_macs
 from exporter.schedule.plan import check_fits
+from exporter.schedule.scorers import scorer_named
 from exporter.tensor_names import LOGITS
 from exporter.vocabulary import Layout, Method
 
@@ -72,7 +73,7 @@ class PrunedViT(nn.Module):
         check_fits(schedule, vit.spec)
         self.vit, self.schedule, self.layout = vit, schedule, Layout.named(layout)
         self.model = vit.model
-        self.alpha = {"fused": schedule.alpha, "intra": 1.0, "inter": 0.0, "random": 0.0}[schedule.scorer]
+        self.alpha = scorer_named(schedule.scorer).weight(schedule.alpha)
         self._layers = frozenset(schedule.pruning_layers)
         if self.alpha < 1.0 and self._layers:
             weighted = weigh_inter(_inter_table(vit, schedule, inter), self.alpha).to(vit.device)
@@ -166,7 +167,7 @@ def _inter_name(layer: int) -> str:
 def _inter_table(vit: PrunableViT, schedule: Schedule, inter: np.ndarray | None) -> Tensor:
     """Inter-layer scores [layers, patches]; for the "random" baseline, seeded and the same for every image."""
     shape = (vit.spec.depth, vit.spec.num_patches)
-    if schedule.scorer == "random":
+    if not scorer_named(schedule.scorer).calibrated:
         return torch.from_numpy(np.random.default_rng(schedule.seed).uniform(0.5, 1.0, shape))
     if inter is None:
         raise ScheduleError(

@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporter.errors import MissingDependencyError, RecipeError, UserError
+from exporter.errors import MissingDependencyError, UserError
 from exporter.runtimes.base import Feed, Runner
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.runtimes.openvino_runner import PRECISIONS, OpenVinoRunner, openvino_precisions
 from exporter.runtimes.provider_check import require_provider
 from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
-from exporter.settings import option
+from exporter.settings import Natural, Settings, option
 from exporter.targets import Target
 
 __all__ = [
@@ -43,7 +43,7 @@ RUNTIMES = (*PROVIDERS, OPENVINO, TENSORRT)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunSettings:
+class RunSettings(Settings):
     """The runtime to use, and its settings."""
 
     runtime: str | None = option(
@@ -51,15 +51,8 @@ class RunSettings:
         "Runtime of the models; by default their target's. tensorrt uses the engines that `build` wrote.",
         RUNTIMES,
     )
-    threads: int = option(0, "CPU threads of the runtime; 0 is one per physical core.")
+    threads: Natural = option(0, "CPU threads of the runtime; 0 is one per physical core.")
     plugin: Path | None = option(None, "The built CdfRetain library, for an engine that does not contain it.")
-
-    def __post_init__(self) -> None:
-        """Raise RecipeError for an invalid value."""
-        if self.runtime not in (None, *RUNTIMES):
-            raise RecipeError("runtime", str(self.runtime), f"one of {', '.join(RUNTIMES)}")
-        if self.threads < 0:
-            raise RecipeError("threads", str(self.threads), "at least 0")
 
 
 def runtime_for(target: Target, settings: RunSettings) -> str:

@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from exporter.errors import ScheduleError
+from exporter.errors import RecipeError, ScheduleError
 from exporter.records import ModelSpec, Schedule
-from exporter.schedule.rates import counts, manual_rates, rates_from_acs
+from exporter.schedule.rates import ANCHORS, counts, manual_rates, rates_from_acs
+from exporter.schedule.scorers import SCORERS, scorer_named
+from exporter.settings import Natural, Positive, Settings, Weight, option
 from exporter.vocabulary import Method
 
 __all__ = [
-    "SCORERS",
     "ScheduleSettings",
     "check_fits",
     "keep_everything",
@@ -17,36 +18,28 @@ __all__ = [
     "star_schedule",
 ]
 
-SCORERS = ("fused", "intra", "inter", "random")
-
 
 @dataclass(frozen=True)
-class ScheduleSettings:
-    """How patches are scored, how rates follow from ACS, and whether a rate is of patches or of their mass.
+class ScheduleSettings(Settings):
+    """How patches are scored, how rates follow from ACS, and whether a rate is of patches or of their mass."""
 
-    `alpha` is the weight of the intra-layer score in "fused" (STAR: 0.15 for DeiT, 0.3 for LV-ViT).
-    `seed` orders the patches of the "random" baseline. Token counts are rounded up to a multiple of `round_to`.
-    """
+    scorer: str = option("fused", "What patches are chosen by.", SCORERS)
+    alpha: Weight | None = option(
+        None, "Weight of the class token's attention in the fused score, in [0, 1]; 0.15, LV-ViT 0.3."
+    )
+    anchors: str = option("minmax", "Where rates of 1 and rho are put.", ANCHORS)
+    seed: Natural = option(0, "Seed of every draw.")
+    round_to: Positive = option(1, "Token counts are rounded up to a multiple of this.")
+    method: Method = option(
+        Method.STAR,
+        "star keeps a share of the patches, a-star a share of their scores' mass, image by image.",
+    )
 
-    scorer: str = "fused"
-    alpha: float = 0.15
-    anchors: str = "minmax"
-    seed: int = 0
-    round_to: int = 1
-    method: Method = Method.STAR
-
-    def __post_init__(self) -> None:
-        """Raise ScheduleError for a method or scorer that does not exist, or a number out of range."""
-        object.__setattr__(self, "method", Method.named(self.method))
+    def check(self) -> None:
+        """Raise RecipeError for counts that are rounded where they follow the image."""
         if self.method != Method.STAR and self.round_to != 1:
-            raise ScheduleError(
-                "round_to", f"{self.round_to} for {self.method}", "1", "its counts follow the image"
-            )
-        if self.scorer not in SCORERS:
-            raise ScheduleError("scorer", repr(self.scorer), f"one of {', '.join(SCORERS)}")
-        if not 0.0 <= self.alpha <= 1.0:
-            raise ScheduleError("alpha", str(self.alpha), "a value in [0, 1]")
-        _check_round_to(self.round_to)
+            got = f"{self.round_to} for {self.method}"
+            raise RecipeError("round_to", got, "1", "its counts follow the image")
 
 
 def star_schedule(
@@ -85,7 +78,12 @@ def manual_schedule(
 def keep_everything(spec: ModelSpec) -> Schedule:
     """The dense model as a schedule: every rate is 1."""
     return _schedule(
-        spec, (1.0,) * spec.depth, ScheduleSettings(scorer="intra"), rho=1.0, acs=None, inter_sha256=""
+        spec,
+        (1.0,) * spec.depth,
+        ScheduleSettings(scorer="intra", alpha=0.15),
+        rho=1.0,
+        acs=None,
+        inter_sha256="",
     )
 
 
@@ -103,7 +101,12 @@ def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
         if not 0.0 < rate <= 1.0:
             raise ScheduleError(f"schedule, layer {layer}", f"rate {rate}", "a rate in (0, 1]")
     _check_scored(schedule.rates, spec)
-    _check_round_to(schedule.round_to)
+    scorer_named(schedule.scorer)
+    if not 0.0 <= schedule.alpha <= 1.0:
+        raise ScheduleError("schedule", f"alpha {schedule.alpha}", "a number in [0, 1]")
+    if schedule.round_to < 1 or schedule.seed < 0:
+        got = f"round_to {schedule.round_to}, seed {schedule.seed}"
+        raise ScheduleError("schedule", got, "round_to of at least 1, seed of at least 0")
     right = counts(schedule.rates, spec.num_patches, schedule.round_to, spec.num_prefix_tokens)
     for layer, (came, expected) in enumerate(zip(schedule.keep, right, strict=True), start=1):
         if came != expected:
@@ -126,7 +129,7 @@ def _schedule(
     return Schedule(
         method=settings.method,
         scorer=settings.scorer,
-        alpha=settings.alpha,
+        alpha=spec.default_alpha if settings.alpha is None else settings.alpha,
         rho=rho,
         anchors=settings.anchors,
         rates=rates,
@@ -134,7 +137,7 @@ def _schedule(
         num_patches=spec.num_patches,
         acs=acs,
         seed=settings.seed,
-        inter_sha256=inter_sha256 if settings.scorer in ("fused", "inter") else "",
+        inter_sha256=inter_sha256 if scorer_named(settings.scorer).calibrated else "",
         round_to=settings.round_to,
     )
 
@@ -144,8 +147,3 @@ def _check_scored(rates: Sequence[float], spec: ModelSpec) -> None:
         if rate < 1.0 and layer not in spec.attention_layers:
             got, hint = f"rate {rate:.6g} in a block without attention", "no class row scores its patches"
             raise ScheduleError(f"schedule, layer {layer}", got, "rate 1", hint)
-
-
-def _check_round_to(round_to: int) -> None:
-    if round_to < 1:
-        raise ScheduleError("multiple of token counts", str(round_to), "at least 1")

@@ -29,11 +29,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--out", type=Path, required=True, help="File for the weights, ending in .safetensors."
     )
     add_flags(parser, TrainSettings)
-    given = parser.parse_args(arguments)
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     plain = RichHandler(console=console, show_time=False, show_level=False, show_path=False)
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[plain])
     try:
+        given = parser.parse_args(arguments)
         settings = from_flags(TrainSettings, given)
         # This takes seconds to import; `--help` and wrong flags do not wait for it.
         from exporter.training.session import train_folder  # noqa: PLC0415

@@ -21,10 +21,14 @@ from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import on_this_cpu, runner_for, why_not
 from exporter.targets import ONNXRUNTIME, TARGETS, Target
 from exporter.tensor_names import IMAGES
-from exporter.vocabulary import InputKind
+from exporter.vocabulary import InputKind, Method
 from exporter.workflows import steps
+from exporter.workflows.amount import Speedup
+from exporter.workflows.planning import Planner, plan
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipe import Recipe, needed
+from exporter.workflows.requests import Measuring
+from exporter.workflows.resolve import resolve
 
 __all__ = ["Best", "Choice", "Speed", "choose", "lower_all", "measure_all"]
 
@@ -81,35 +85,43 @@ def choose(recipe: Recipe, max_drop: float | None = None, stages: Stages | None 
         UserError: Something in the recipe cannot be done.
     """
     stages = stages or Silent()
-    if recipe.method != "star":
-        raise RecipeError("best", recipe.method, "star, which every runtime takes")
     if max_drop is not None and not max_drop >= 0:
         raise RecipeError("max_drop", str(max_drop), "points of top-1, 0 or more")
-    needed(recipe.rounds or None, "--rounds", "at least 5: speeds are measured")
-    path = needed(recipe.calibration, "--calibration", "what star-export calibrate left")
+    job = resolve(recipe)
+    if job.scoring.method != Method.STAR:
+        raise RecipeError("best", job.scoring.method, "star, which every runtime takes")
+    amount = job.needed_amount("best")
+    if isinstance(amount, Speedup):
+        raise RecipeError(
+            "best", "a speed-up", "another amount: each runtime would have its own rho", "use search"
+        )
+    needed(job.measuring.rounds or None, "--rounds", "at least 5: speeds are measured")
+    needed(job.calibration.path, "--calibration", "what star-export calibrate left")
+    measuring, input_kind = job.measuring, job.lowering.input_kind
     with stages.stage("model"):
-        vit = steps.load_model(recipe)
-        calibration = steps.fitting_calibration(path, recipe, vit.spec, vit.weights_sha256)
-        schedule = steps.plan(recipe, vit.spec, calibration.acs.tolist(), calibration.inter_sha256)
+        vit = steps.load_model(job.model, job.device)
+        calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
+        schedule = plan(amount, Planner.of(vit.spec, job.scoring, calibration))
         pair = Pair(steps.dense(vit), steps.prune(vit, schedule, calibration))
-        folder = steps.eval_images(recipe, vit.spec)
+        folder = steps.eval_images(job.images, vit.spec)
         if max_drop is not None and not folder.labelled:
             raise RecipeError("max_drop", "images without classes", "one folder of images a class")
     left_out = {name: why_not(target) for name, target in TARGETS.items()}
     targets = [target for name, target in TARGETS.items() if not left_out[name]]
     with stages.stage("lowering"):
-        files = lower_all(pair, targets, recipe.input_kind, steps.range_images(recipe, vit.spec))
+        ranges = steps.range_images(job.images, vit.spec, input_kind, *targets)
+        files = lower_all(pair, targets, input_kind, ranges)
     with stages.stage("throughput"):
-        images = first_images(folder.files, vit.spec.preprocessing, recipe.input_kind, recipe.batch)
-        speeds = measure_all(files, images, recipe)
+        images = first_images(folder.files, vit.spec.preprocessing, input_kind, measuring.batch)
+        speeds = measure_all(files, images, measuring)
     top1: dict[str, float] = {}
     if max_drop is not None:
         with stages.stage("accuracy"):
-            top1 = _accuracies(files, folder, pair.pruned, recipe)
+            top1 = _accuracies(files, folder, pair.pruned, input_kind, measuring)
     choices = sorted((_choice(name, left_out, speeds, top1) for name in TARGETS), key=_order)
     best = next(each.target for each in choices if each.speed and _allowed(each.drop, max_drop))
-    hardware = environment(recipe.threads)
-    return Best(vit.spec.name, schedule.rho, recipe.batch, max_drop, best, tuple(choices), hardware)
+    hardware = environment(measuring.threads)
+    return Best(vit.spec.name, schedule.rho, measuring.batch, max_drop, best, tuple(choices), hardware)
 
 
 def lower_all(
@@ -125,17 +137,17 @@ def lower_all(
 
 
 def measure_all(
-    files: Mapping[str, Pair[bytes]], images: Array, recipe: Recipe, clock: Clock = time.perf_counter
+    files: Mapping[str, Pair[bytes]], images: Array, measuring: Measuring, clock: Clock = time.perf_counter
 ) -> dict[str, Speed]:
     """Every model of every target, fp32 ONNX Runtime among them, in turns in one run."""
     runners = {
-        (name, role): _runner(name, getattr(pair, role), recipe)
+        (name, role): _runner(name, getattr(pair, role), measuring.threads)
         for name, pair in files.items()
         for role in ("dense", "pruned")
     }
     named = {f"{name} {role}": runner for (name, role), runner in runners.items()}
-    feed = {IMAGES: resized(images, recipe.batch)}
-    times = throughput(named, feed, batch=recipe.batch, rounds=recipe.rounds, clock=clock)
+    feed = {IMAGES: resized(images, measuring.batch)}
+    times = throughput(named, feed, batch=measuring.batch, rounds=measuring.rounds, clock=clock)
     base = times[f"{ONNXRUNTIME.name} dense"]
     speeds = {}
     for name in files:
@@ -145,19 +157,23 @@ def measure_all(
 
 
 def _accuracies(
-    files: Mapping[str, Pair[bytes]], folder: ImageFolder, pruned: PrunedViT, recipe: Recipe
+    files: Mapping[str, Pair[bytes]],
+    folder: ImageFolder,
+    pruned: PrunedViT,
+    input_kind: InputKind,
+    measuring: Measuring,
 ) -> dict[str, float]:
     preprocessing = pruned.vit.spec.preprocessing
     shares = {}
     for name, pair in files.items():
-        groups = batches(folder.files, preprocessing, recipe.input_kind, recipe.batch)
-        shares[name] = evaluate(_runner(name, pair.pruned, recipe), groups).top1
+        groups = batches(folder.files, preprocessing, input_kind, measuring.batch)
+        shares[name] = evaluate(_runner(name, pair.pruned, measuring.threads), groups).top1
     return shares
 
 
-def _runner(name: str, model: bytes, recipe: Recipe) -> Runner:
+def _runner(name: str, model: bytes, threads: int) -> Runner:
     target = TARGETS[name]
-    return runner_for(model, target, on_this_cpu(target, recipe.threads), name=name)
+    return runner_for(model, target, on_this_cpu(target, threads), name=name)
 
 
 def _choice(

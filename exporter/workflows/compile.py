@@ -1,8 +1,5 @@
 """The whole way in one call: a trained ViT and some images in, the export folder and its proof out."""
 
-from dataclasses import replace
-from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +17,20 @@ from exporter.evaluation.report.page import save_page
 from exporter.evaluation.report.pictures import strips
 from exporter.evaluation.report.record import Gmacs, Report
 from exporter.evaluation.report.versions import installed_versions
-from exporter.files import writable_folder, written_beside
+from exporter.files import PathLike, writable_folder, written_beside
 from exporter.lowering.pipeline import save_onnx
 from exporter.lowering.variant_files import save_variants
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import Pair, Schedule, save_json
+from exporter.records import Pair, save_json
 from exporter.schedule.macs import MacCount
-from exporter.targets import target_named
 from exporter.workflows import steps
+from exporter.workflows.compile_schedule import (
+    checked_amount,
+    measured_sweep,
+    reads_calibration,
+    schedule_of,
+)
 from exporter.workflows.export_folder import (
     MODEL,
     REFERENCE,
@@ -36,13 +38,13 @@ from exporter.workflows.export_folder import (
     SCHEDULE,
     save_checksums,
     save_raw_images,
-    save_recipe,
     save_reference,
 )
-from exporter.workflows.measuring import measure_with
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.proof import Proof, prove
 from exporter.workflows.recipe import Recipe
+from exporter.workflows.requests import Lowering
+from exporter.workflows.resolve import Job, resolve
 
 __all__ = ["compile_model"]
 
@@ -54,7 +56,7 @@ Array = np.ndarray[Any, Any]
 
 
 def compile_model(
-    recipe: Recipe, out: Path, model: PrunableViT | nn.Module | None = None, stages: Stages | None = None
+    recipe: Recipe, out: PathLike, model: PrunableViT | nn.Module | None = None, stages: Stages | None = None
 ) -> Report:
     """Calibrate, plan, prune, lower, compare and measure; leave the export folder in `out`.
 
@@ -70,81 +72,61 @@ def compile_model(
     Raises:
         UserError: Something in the recipe cannot be done.
     """
-    stages = stages or Silent()
-    target = target_named(recipe.target)
-    layout = target.layout(recipe.layout)
-    target.check_method(recipe.method)
+    stages, out, job = stages or Silent(), Path(out), resolve(recipe)
+    amount = checked_amount(job)
     writable_folder(out)
-    if recipe.sweep:
-        import_module(
-            "exporter.evaluation.report.chart"
-        )  # what it needs is missing now, or not after hours of work
     with stages.stage("model"):
-        vit = steps.load_model(recipe, model)
-        folder = steps.eval_images(recipe, vit.spec)
-    with stages.stage("calibration") as advance:
-        calibration = steps.calibrate(vit, recipe, out / "calibration.safetensors", advance)
-    schedule = _planned(vit, calibration, recipe, stages)
-    dense, pruned = steps.dense(vit), steps.prune(vit, schedule, calibration, layout)
-    references = Pair(dense, pruned)
-    models = read_pair(Pair(*(_lowered(each, recipe, out, stages) for each in (dense, pruned))))
-    drawn = sample(folder, recipe.check_images, recipe.seed)
-    images = first_images(drawn.files, vit.spec.preprocessing, recipe.input_kind, recipe.check_images)
-    proof = prove(references, models, folder=folder, images=images, recipe=recipe, stages=stages)
+        vit = steps.load_model(job.model, job.device, model)
+        folder = steps.eval_images(job.images, vit.spec)
+    calibration = None
+    if reads_calibration(job):
+        with stages.stage("calibration") as advance:
+            calibration = steps.calibrate(
+                vit, job.calibration, job.images, out / "calibration.safetensors", advance
+            )
+    drawn, lowering = sample(folder, job.images.check_images, job.images.seed), job.lowering
+    images = first_images(drawn.files, vit.spec.preprocessing, lowering.input_kind, job.images.check_images)
+    schedule = schedule_of(vit, calibration, amount=amount, images=images, job=job, stages=stages)
+    references = Pair(steps.dense(vit), steps.prune(vit, schedule, calibration, lowering.layout))
+    ranges = steps.range_images(job.images, vit.spec, lowering.input_kind, lowering.target)
+    paths = (_lowered(each, lowering, ranges, out, stages) for each in (references.dense, references.pruned))
+    models = read_pair(Pair(*paths))
+    proof = prove(references, models, folder=folder, images=images, measuring=job.measuring, stages=stages)
     sweep = None
-    if recipe.sweep:
-        with stages.stage(f"sweep over rho {', '.join(map(str, recipe.sweep))}"):
-            sweep = _sweep(references, calibration, images, recipe)
-    report = _report(references, models, proof=proof, calibration=calibration, sweep=sweep, recipe=recipe)
+    if job.sweep:
+        sweep = measured_sweep(references, calibration, images=images, ranges=ranges, job=job, stages=stages)
+    report = _report(references, models, proof=proof, calibration=calibration, sweep=sweep, job=job)
     with stages.stage("report"):
-        reference, names = _deliver(references, models, images, recipe, out)
+        save_json(recipe, out / RECIPE)
+        reference, names = _deliver(references, models, images, job.measuring.batch, out)
         save_json(report, out / REPORT)
         chart = _save_chart(sweep, vit.spec.name, out / CHART) if sweep else ""
-        save_page(report, strips(reference, vit.spec, recipe.input_kind), out / "report.html", chart)
+        save_page(report, strips(reference, vit.spec, lowering.input_kind), out / "report.html", chart)
         save_checksums(out, [*report.files.values(), REPORT, *names])
     return report
 
 
 def _deliver(
-    references: Pair[PrunedViT], models: Pair[LoweredFile], images: Array, recipe: Recipe, out: Path
+    references: Pair[PrunedViT], models: Pair[LoweredFile], images: Array, batch: int, out: Path
 ) -> tuple[dict[str, Array], list[str]]:
     """What the deployment machine needs beside the two models: the reference's arrays, and the files written."""
-    pruned = references.pruned
-    runner, dense = (reference_runner(each, recipe.input_kind) for each in (pruned, references.dense))
+    pruned, input_kind = references.pruned, models.pruned.artefact.input_kind
+    runner, dense = (reference_runner(each, input_kind) for each in (pruned, references.dense))
     reference = save_reference(runner, dense, images, out / REFERENCE)
     save_json(pruned.schedule, out / SCHEDULE)
     save_json(pruned.vit.spec, out / MODEL)
-    save_recipe(recipe, out / RECIPE)
     variants = save_variants(models.pruned.path)
-    raw = save_raw_images(images, sorted({1, recipe.batch}), out)
+    raw = save_raw_images(images, sorted({1, batch}), out)
     return reference, [REFERENCE, SCHEDULE, MODEL, RECIPE, *variants.values(), *raw]
 
 
-def _planned(vit: PrunableViT, calibration: Calibration, recipe: Recipe, stages: Stages) -> Schedule:
-    acs, inter_sha256 = calibration.acs.tolist(), calibration.inter_sha256
-    if recipe.method == "star" or recipe.mac_reduction is None:
-        return steps.plan(recipe, vit.spec, acs, inter_sha256)
-    with stages.stage("rho, on calibration images"):
-        return steps.plan(recipe, vit.spec, acs, inter_sha256, steps.measured_macs(vit, recipe, calibration))
-
-
-def _lowered(reference: PrunedViT, recipe: Recipe, out: Path, stages: Stages) -> Path:
+def _lowered(
+    reference: PrunedViT, lowering: Lowering, ranges: Array | None, out: Path, stages: Stages
+) -> Path:
     with stages.stage(f"lowering, {reference.method}"):
-        path = out / target_named(recipe.target).file_name(reference.vit.spec.name, reference.method)
-        save_onnx(steps.export(reference, recipe), path)
+        path = out / lowering.target.file_name(reference.vit.spec.name, reference.method)
+        save_onnx(steps.export(reference, lowering, ranges), path)
     return path
-
-
-def _sweep(references: Pair[PrunedViT], calibration: Calibration, images: Array, recipe: Recipe) -> RhoSweep:
-    vit = references.dense.vit
-    acs, inter_sha256 = calibration.acs.tolist(), calibration.inter_sha256
-    schedules = [
-        steps.plan(replace(recipe, rho=rho, mac_reduction=None), vit.spec, acs, inter_sha256)
-        for rho in recipe.sweep
-    ]
-    layout = references.pruned.layout
-    prune = partial(steps.prune, vit, calibration=calibration, layout=layout)
-    return measure_with(references.dense, prune, images, recipe)(schedules)
 
 
 def _save_chart(sweep: RhoSweep, model: str, path: Path) -> str:
@@ -162,9 +144,9 @@ def _report(
     models: Pair[LoweredFile],
     *,
     proof: Proof,
-    calibration: Calibration,
+    calibration: Calibration | None,
     sweep: RhoSweep | None,
-    recipe: Recipe,
+    job: Job,
 ) -> Report:
     pruned, use = references.pruned, proof.use
     comparison = proof.comparison
@@ -173,7 +155,7 @@ def _report(
         model=pruned.vit.spec.name,
         method=pruned.schedule.method,
         rho=pruned.schedule.rho,
-        target=recipe.target,
+        target=job.lowering.target.name,
         files={"dense": models.dense.path.name, "pruned": models.pruned.path.name},
         schedule=pruned.schedule,
         gmacs=Gmacs(references.dense.macs.gmacs, macs.gmacs, macs.scoring / 1e9),
@@ -181,10 +163,10 @@ def _report(
         passed=proof.passed,
         speedup=comparison.speedup if comparison else None,
         efficiency=comparison.efficiency if comparison else None,
-        batch=recipe.batch,
-        calibration_images=calibration.record.images,
-        skipped_images=calibration.record.skipped,
+        batch=job.measuring.batch,
+        calibration_images=calibration.record.images if calibration else 0,
+        skipped_images=calibration.record.skipped if calibration else 0,
         versions=installed_versions(),
-        hardware=environment(recipe.threads),
+        hardware=environment(job.measuring.threads),
         sweep=sweep,
     )

@@ -13,12 +13,11 @@ from exporter.artefact import LoweredFile, read_pair
 from exporter.errors import ArtefactError
 from exporter.evaluation.benchmark.batch_sweep import resized
 from exporter.files import sha256_of, written_beside
-from exporter.records import Pair, save_json
+from exporter.records import Pair
 from exporter.runtimes.base import Runner
 from exporter.runtimes.playback_runner import dense_name
 from exporter.targets import Target
 from exporter.tensor_names import IMAGES, RAW_IMAGES
-from exporter.workflows.recipe import Recipe
 
 __all__ = [
     "CHECKSUMS",
@@ -31,7 +30,6 @@ __all__ = [
     "read_reference",
     "save_checksums",
     "save_raw_images",
-    "save_recipe",
     "save_reference",
     "verify_checksums",
 ]
@@ -121,16 +119,6 @@ def save_reference(reference: Runner, dense: Runner, images: Array, path: Path) 
     with written_beside(path) as partial, partial.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
     return arrays
-
-
-def save_recipe(recipe: Recipe, path: Path) -> None:
-    """The recipe as JSON, with every default in it.
-
-    Raises:
-        OutputError: The place cannot be written.
-    """
-    values = {name: str(v) if isinstance(v, Path) else v for name, v in vars(recipe).items()}
-    save_json(values, path)
 
 
 def save_checksums(folder: Path, names: list[str]) -> None:

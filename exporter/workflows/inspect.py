@@ -7,18 +7,20 @@ from typing import Any
 
 from exporter.artefact import KEY_PREFIX, read_lowered, read_metadata
 from exporter.errors import ArtefactError
+from exporter.files import PathLike
 
 __all__ = ["inspect_artefact"]
 
 Described = dict[str, Any]
 
 
-def inspect_artefact(path: Path) -> Described:
+def inspect_artefact(path: PathLike) -> Described:
     """A summary with the keys `kind` and `path`, and what belongs to that kind.
 
     Raises:
         ArtefactError: There is no such file, or it is none of ours.
     """
+    path = Path(path)
     place = path / "report.json" if path.is_dir() else path
     if not place.is_file():
         raise ArtefactError(str(place), "no such file", "an artefact of star-export, or an export folder")

@@ -19,10 +19,10 @@ from exporter.records import ModelSpec, Schedule
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import on_this_cpu, runner_for
 from exporter.schedule.macs import mean_macs
-from exporter.targets import target_named
 from exporter.tensor_names import IMAGES
+from exporter.vocabulary import InputKind
 from exporter.workflows import steps
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.requests import Lowering, Measuring
 
 __all__ = ["Measure", "measure_with", "noise", "useful_macs"]
 
@@ -34,7 +34,10 @@ def measure_with(
     dense: PrunedViT,
     prune: Callable[[Schedule], PrunedViT],
     images: Array,
-    recipe: Recipe,
+    lowering: Lowering,
+    measuring: Measuring,
+    *,
+    ranges: Array | None = None,
     clock: Clock = time.perf_counter,
 ) -> Measure:
     """A function that lowers schedules and measures them, all in one run with the dense model.
@@ -44,26 +47,28 @@ def measure_with(
         prune: Makes the PyTorch model of a schedule.
         images: [n, 3, H, W], as the lowered models take them; repeated or cut to the batch. For a-STAR real ones:
             what it keeps follows them.
-        recipe: Says for which target, at which batch, on how many threads, for how many rounds.
+        lowering: For which target and input.
+        measuring: At which batch, on how many threads, for how many rounds.
+        ranges: Images that INT8 takes the ranges of activations from.
         clock: Seconds, from any start.
     """
-    target = target_named(recipe.target)
+    target = lowering.target
 
     def runner(model: PrunedViT) -> Runner:
-        content = steps.export(model, recipe).SerializeToString()
-        return runner_for(content, target, on_this_cpu(target, recipe.threads), name=model.method)
+        content = steps.export(model, lowering, ranges).SerializeToString()
+        return runner_for(content, target, on_this_cpu(target, measuring.threads), name=model.method)
 
-    batch = resized(images, recipe.batch)
+    batch = resized(images, measuring.batch)
     dense_runner, feed = runner(dense), {IMAGES: batch}
 
     def measure(schedules: Sequence[Schedule]) -> RhoSweep:
         models = [prune(schedule) for schedule in schedules]
         runners = {"dense": dense_runner, **{str(i): runner(model) for i, model in enumerate(models)}}
-        rounds, size = recipe.rounds, recipe.batch
+        rounds, size = measuring.rounds, measuring.batch
         times = throughput(runners, feed, batch=size, rounds=rounds, clock=clock)
         points = []
         for index, model in enumerate(models):
-            macs = useful_macs(model, batch, recipe)
+            macs = useful_macs(model, batch, lowering.input_kind)
             comparison = compare_speed(times["dense"], times[str(index)], (float(dense.macs.total), macs))
             points.append(Point(model.schedule.rho, macs / 1e9, times[str(index)], comparison))
         return RhoSweep(size, dense.macs.gmacs, times["dense"], tuple(points))
@@ -71,11 +76,11 @@ def measure_with(
     return measure
 
 
-def useful_macs(model: PrunedViT, images: Array, recipe: Recipe) -> float:
+def useful_macs(model: PrunedViT, images: Array, input_kind: InputKind) -> float:
     """Multiply-adds of an image: the schedule's, or under a-STAR the mean of what these images keep."""
     if model.method != "a-star":
         return float(model.macs.total)
-    left = patches_left_of(model, images, recipe.input_kind, recipe.batch)
+    left = patches_left_of(model, images, input_kind, len(images))
     return float(mean_macs(model.vit.spec, left).total)
 
 

@@ -1,6 +1,8 @@
-"""From a recipe to a schedule: how patches are scored, and rho or what it takes to save a share of the work."""
+"""From an amount to a schedule: of a rho, or of the one that saves a share of the MACs or reaches a speed-up."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
@@ -11,74 +13,100 @@ from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.macs import dense_macs, mean_macs, pruned_macs
-from exporter.schedule.plan import ScheduleSettings, star_schedule
+from exporter.schedule.plan import ScheduleSettings, check_fits, manual_schedule, star_schedule
 from exporter.schedule.solve import rho_for
-from exporter.workflows.recipe import Recipe, needed
+from exporter.vocabulary import InputKind, Method
+from exporter.workflows.amount import Amount, Given, MacShare, Rates, Rho, Speedup
+from exporter.workflows.recipe import needed
+from exporter.workflows.requests import Images
 
-__all__ = ["IMAGE_BISECTIONS", "measured_macs", "plan", "schedule_settings"]
+__all__ = ["IMAGE_BISECTIONS", "Planner", "measured_macs", "plan"]
 
 # Every one runs the model over the images; rho is then known to 1/4096.
 IMAGE_BISECTIONS = 12
 
 
-def schedule_settings(recipe: Recipe, spec: ModelSpec) -> ScheduleSettings:
-    """How the recipe scores patches; alpha is the model's own where the recipe gives none.
+@dataclass(frozen=True)
+class Planner:
+    """What all schedules of a model share: its shape, how patches are scored, ACS, and the scores' digest.
 
-    Raises:
-        ScheduleError: alpha is out of range.
+    `acs` has one value a layer; schedules that do not follow from rho need none.
     """
-    alpha = spec.default_alpha if recipe.alpha is None else recipe.alpha
-    return ScheduleSettings(recipe.scorer, alpha, recipe.anchors, recipe.seed, recipe.round_to, recipe.method)
+
+    spec: ModelSpec
+    scoring: ScheduleSettings
+    acs: Sequence[float] = ()
+    inter_sha256: str = ""
+
+    @classmethod
+    def of(cls, spec: ModelSpec, scoring: ScheduleSettings, calibration: Calibration | None) -> "Planner":
+        """With what a calibration found, where there is one."""
+        if calibration is None:
+            return cls(spec, scoring)
+        return cls(spec, scoring, calibration.acs.tolist(), calibration.inter_sha256)
+
+    def of_rho(self, rho: float) -> Schedule:
+        """STAR's or a-STAR's schedule for a rho."""
+        return star_schedule(self.spec, self.acs, rho, self.scoring, self.inter_sha256)
 
 
 def plan(
-    recipe: Recipe,
-    spec: ModelSpec,
-    acs: Sequence[float],
-    inter_sha256: str = "",
-    mean_macs: Callable[[Schedule], float] | None = None,
+    amount: Amount,
+    planner: Planner,
+    *,
+    image_macs: Callable[[Schedule], float] | None = None,
+    search: Callable[[Speedup], Schedule] | None = None,
 ) -> Schedule:
-    """The schedule for the recipe's rho, or for the share of MACs that it wants to save.
+    """The schedule of an amount.
 
     Args:
-        recipe: Says which, and how patches are scored.
-        spec: The model's shape.
-        acs: One value a layer.
-        inter_sha256: Names the inter-layer scores that the schedule is for.
-        mean_macs: What an image costs under an a-STAR schedule, in the mean; see `measured_macs`.
+        amount: How much to prune.
+        planner: Of which model, and how patches are scored.
+        image_macs: What an image costs under an a-STAR schedule, in the mean; see `measured_macs`.
+        search: Finds the schedule of a speed-up; see `exporter.workflows.search`.
 
     Raises:
-        ScheduleError: Neither is given, or one is out of range or out of reach; or a share is to be saved by
-            a-STAR, whose MACs follow the images, without any.
+        ScheduleError: The amount is out of reach, or the schedule is another model's; or it takes images or
+            measurements to find, and there are none.
     """
-    settings = schedule_settings(recipe, spec)
-
-    def of_rho(rho: float) -> Schedule:
-        return star_schedule(spec, acs, rho, settings, inter_sha256)
-
-    def cost(schedule: Schedule) -> float:
-        return pruned_macs(spec, schedule.keep).total
-
-    if recipe.mac_reduction is not None:
-        target = (1.0 - recipe.mac_reduction) * dense_macs(spec).total
-        if recipe.method == "star":
-            return rho_for(of_rho, cost, target)
-        if mean_macs is None:
-            raise ScheduleError("mac_reduction", "a-star without images", "images to count on", "use compile")
-        return rho_for(of_rho, mean_macs, target, IMAGE_BISECTIONS)
-    if recipe.rho is None:
-        raise ScheduleError("rho", "nothing", "a value in (0, 1]", "or give --mac-reduction")
-    return of_rho(recipe.rho)
+    if isinstance(amount, Rho):
+        return planner.of_rho(amount.rho)
+    if isinstance(amount, MacShare):
+        return _saving(amount, planner, image_macs)
+    if isinstance(amount, Rates):
+        return manual_schedule(planner.spec, amount.rates, planner.scoring, planner.inter_sha256)
+    if isinstance(amount, Given):
+        check_fits(amount.schedule, planner.spec)
+        return amount.schedule
+    if search is None:
+        raise ScheduleError("speedup", "no measurements", "a model to measure", "use search or compile")
+    return search(amount)
 
 
-def measured_macs(vit: PrunableViT, recipe: Recipe, calibration: Calibration) -> Callable[[Schedule], float]:
+def _saving(amount: MacShare, planner: Planner, image_macs: Callable[[Schedule], float] | None) -> Schedule:
+    target = (1.0 - amount.mac_reduction) * dense_macs(planner.spec).total
+    if planner.scoring.method == Method.STAR:
+        return rho_for(planner.of_rho, partial(_macs, planner.spec), target)
+    if image_macs is None:
+        raise ScheduleError("mac_reduction", "a-star without images", "images to count on", "use compile")
+    return rho_for(planner.of_rho, image_macs, target, IMAGE_BISECTIONS)
+
+
+def _macs(spec: ModelSpec, schedule: Schedule) -> float:
+    return pruned_macs(spec, schedule.keep).total
+
+
+def measured_macs(
+    vit: PrunableViT, images: Images, calibration: Calibration | None, batch: int
+) -> Callable[[Schedule], float]:
     """What an image of the calibration's costs under a schedule of a-STAR: useful MACs, in the mean."""
-    folder = list_images(needed(recipe.images, "--images", "a folder of images"))
-    files = sample(folder, recipe.check_images, recipe.seed).files
-    images = first_images(files, vit.spec.preprocessing, "float32", recipe.check_images)
+    folder = list_images(needed(images.images, "--images", "a folder of images"))
+    files = sample(folder, images.check_images, images.seed).files
+    pixels = first_images(files, vit.spec.preprocessing, InputKind.FLOAT32, images.check_images)
+    inter = None if calibration is None else calibration.inter
 
     def cost(schedule: Schedule) -> float:
-        pruned = PrunedViT(vit, schedule, calibration.inter)
-        return mean_macs(vit.spec, patches_left_of(pruned, images, "float32", recipe.batch)).total
+        pruned = PrunedViT(vit, schedule, inter)
+        return mean_macs(vit.spec, patches_left_of(pruned, pixels, InputKind.FLOAT32, batch)).total
 
     return cost

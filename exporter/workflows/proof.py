@@ -20,8 +20,9 @@ from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import on_this_cpu, runner_for
 from exporter.schedule.usage import PatchUse, patch_use
 from exporter.tensor_names import IMAGES
+from exporter.vocabulary import InputKind
 from exporter.workflows.progress import Stages
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.requests import Measuring
 
 __all__ = ["Proof", "prove"]
 
@@ -54,7 +55,7 @@ def prove(
     *,
     folder: ImageFolder,
     images: Array,
-    recipe: Recipe,
+    measuring: Measuring,
     stages: Stages,
 ) -> Proof:
     """Compare both models with their references, then with each other.
@@ -64,45 +65,45 @@ def prove(
         models: What they were lowered to.
         folder: Images for accuracy; it is measured where each has a label.
         images: [n, 3, H, W] for parity and speed, as the models take them.
-        recipe: Says on how many threads, in which batches, for how many rounds.
+        measuring: Says on how many threads, in which batches, for how many rounds.
         stages: Shows where the job is.
     """
     with stages.stage("parity, dense"):
-        dense_parity = _parity(references.dense, models.dense, images, recipe)
+        dense_parity = _parity(references.dense, models.dense, images, measuring)
     with stages.stage("parity, pruned"):
-        parity = _parity(references.pruned, models.pruned, images, recipe)
+        parity = _parity(references.pruned, models.pruned, images, measuring)
     use = None
     if references.pruned.schedule.adaptive:
         with stages.stage("patches left"):
-            use = _use(references.pruned, images, recipe)
+            use = _use(references.pruned, images, models.pruned.artefact.input_kind, measuring.batch)
     accuracies = None
     if folder.labelled and references.dense.vit.spec.num_classes:
         with stages.stage("accuracy"):
-            accuracies = Pair(*(_accuracy(each, folder, recipe) for each in (models.dense, models.pruned)))
+            accuracies = Pair(*(_accuracy(each, folder, measuring) for each in (models.dense, models.pruned)))
     times, comparison = None, None
-    if recipe.rounds:
+    if measuring.rounds:
         with stages.stage("throughput"):
-            times, comparison = _speed(models, images, recipe, _macs(references, use))
+            times, comparison = _speed(models, images, measuring, _macs(references, use))
     return Proof(parity, dense_parity, accuracies, times, comparison, use)
 
 
-def _parity(reference: PrunedViT, model: LoweredFile, images: Array, recipe: Recipe) -> ParityReport:
-    return check(reference, load_onnx(model.path), images, threads=recipe.threads)
+def _parity(reference: PrunedViT, model: LoweredFile, images: Array, measuring: Measuring) -> ParityReport:
+    return check(reference, load_onnx(model.path), images, threads=measuring.threads)
 
 
-def _accuracy(model: LoweredFile, folder: ImageFolder, recipe: Recipe) -> Accuracy:
+def _accuracy(model: LoweredFile, folder: ImageFolder, measuring: Measuring) -> Accuracy:
     preprocessing, input_kind = model.artefact.spec.preprocessing, model.artefact.input_kind
     return evaluate(
-        _runner(model, recipe.threads), batches(folder.files, preprocessing, input_kind, recipe.batch)
+        _runner(model, measuring.threads), batches(folder.files, preprocessing, input_kind, measuring.batch)
     )
 
 
 def _speed(
-    models: Pair[LoweredFile], images: Array, recipe: Recipe, macs: tuple[float, float]
+    models: Pair[LoweredFile], images: Array, measuring: Measuring, macs: tuple[float, float]
 ) -> tuple[Pair[Throughput], Comparison]:
-    feed = {IMAGES: resized(images, recipe.batch)}
-    runners = {role: _runner(getattr(models, role), recipe.threads) for role in ("dense", "pruned")}
-    times = throughput(runners, feed, batch=recipe.batch, rounds=recipe.rounds)
+    feed = {IMAGES: resized(images, measuring.batch)}
+    runners = {role: _runner(getattr(models, role), measuring.threads) for role in ("dense", "pruned")}
+    times = throughput(runners, feed, batch=measuring.batch, rounds=measuring.rounds)
     both = Pair(times["dense"], times["pruned"])
     return both, compare_speed(both.dense, both.pruned, macs)
 
@@ -119,6 +120,6 @@ def _macs(references: Pair[PrunedViT], use: PatchUse | None) -> tuple[float, flo
     return float(dense), float(pruned if use is None else use.useful_macs)
 
 
-def _use(pruned: PrunedViT, images: Array, recipe: Recipe) -> PatchUse:
-    left = patches_left_of(pruned, images, recipe.input_kind, recipe.batch)
-    return patch_use(pruned.vit.spec, pruned.schedule, left, pruned.layout, recipe.batch)
+def _use(pruned: PrunedViT, images: Array, input_kind: InputKind, batch: int) -> PatchUse:
+    left = patches_left_of(pruned, images, input_kind, batch)
+    return patch_use(pruned.vit.spec, pruned.schedule, left, pruned.layout, batch)

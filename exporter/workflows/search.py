@@ -10,20 +10,24 @@ from typing import Any
 
 import numpy as np
 
+from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
 from exporter.errors import RecipeError
 from exporter.evaluation.benchmark.batch_sweep import resized
 from exporter.evaluation.benchmark.points import Point, RhoSweep
+from exporter.models.base import PrunableViT
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.solve import BISECTIONS, LEAST_RHO, rho_for
-from exporter.targets import target_named
+from exporter.vocabulary import Method
 from exporter.workflows import steps
+from exporter.workflows.amount import Speedup
 from exporter.workflows.measuring import Measure, measure_with, noise, useful_macs
-from exporter.workflows.planning import IMAGE_BISECTIONS
+from exporter.workflows.planning import IMAGE_BISECTIONS, Planner
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipe import Recipe, needed
+from exporter.workflows.resolve import Job, resolve
 
-__all__ = ["Search", "find_rho", "search"]
+__all__ = ["Search", "find_rho", "search", "search_model"]
 
 # A candidate this little above the target, in share of the speed-up, is taken without another try.
 CLOSE_ENOUGH = 0.02
@@ -42,53 +46,62 @@ class Search:
     tried: tuple[Point, ...]
 
 
-def search(recipe: Recipe, speedup: float, measurements: int = 6, stages: Stages | None = None) -> Search:
-    """Search with the recipe's model, calibration and target: see `find_rho`.
+def search(recipe: Recipe, measurements: int = 6, stages: Stages | None = None) -> Search:
+    """Search for the recipe's speed-up with its model, calibration and target: see `find_rho`.
 
     Args:
         recipe: Needs a calibration; its images are taken where it names some, else noise. a-STAR needs images.
-        speedup: Dense ÷ pruned time to reach at the recipe's batch, above 1.
         measurements: How many at most.
         stages: Shows where the job is.
 
     Raises:
         UserError: Something in the recipe cannot be done.
     """
-    stages = stages or Silent()
-    needed(recipe.rounds or None, "--rounds", "at least 5: a speed-up is measured")
-    path = needed(recipe.calibration, "--calibration", "what star-export calibrate left")
-    layout = target_named(recipe.target).layout(recipe.layout)
+    stages, job = stages or Silent(), resolve(recipe)
+    if not isinstance(job.amount, Speedup):
+        raise RecipeError("search", "no speed-up", "--speedup X")
+    wanted = replace(job.amount, measurements=measurements)
+    needed(job.calibration.path, "--calibration", "what star-export calibrate left")
     with stages.stage("model"):
-        vit = steps.load_model(recipe)
-        calibration = steps.fitting_calibration(path, recipe, vit.spec, vit.weights_sha256)
-        images = _images(recipe, vit.spec)
-    prune = partial(steps.prune, vit, calibration=calibration, layout=layout)
-    with stages.stage("lowering, dense"):
-        measure = measure_with(steps.dense(vit), prune, images, recipe)
+        vit = steps.load_model(job.model, job.device)
+        calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
+        images = _images(job, vit.spec)
+    return search_model(wanted, vit, job, calibration, images=images, stages=stages)
 
-    def plan(rho: float) -> Schedule:
-        acs = calibration.acs.tolist()
-        return steps.plan(
-            replace(recipe, rho=rho, mac_reduction=None), vit.spec, acs, calibration.inter_sha256
-        )
+
+def search_model(
+    wanted: Speedup,
+    vit: PrunableViT,
+    job: Job,
+    calibration: Calibration | None,
+    *,
+    images: Array,
+    stages: Stages,
+) -> Search:
+    """The same with a model and a calibration at hand; `images` are taken as the lowered models take them."""
+    measuring, lowering = job.measuring, job.lowering
+    planner = Planner.of(vit.spec, job.scoring, calibration)
+    prune = partial(steps.prune, vit, calibration=calibration, layout=lowering.layout)
+    with stages.stage("lowering, dense"):
+        ranges = steps.range_images(job.images, vit.spec, lowering.input_kind, lowering.target)
+        measure = measure_with(steps.dense(vit), prune, images, lowering, measuring, ranges=ranges)
 
     def cost(schedule: Schedule) -> float:
-        return useful_macs(prune(schedule), resized(images, recipe.batch), recipe)
+        return useful_macs(prune(schedule), resized(images, measuring.batch), lowering.input_kind)
 
     def shown(schedules: Sequence[Schedule]) -> RhoSweep:
         with stages.stage(f"rho {', '.join(f'{schedule.rho:.4g}' for schedule in schedules)}"):
             return measure(schedules)
 
-    bisections = BISECTIONS if recipe.method == "star" else IMAGE_BISECTIONS
-    return find_rho(plan, cost, shown, speedup, measurements, bisections=bisections)
+    bisections = BISECTIONS if job.scoring.method == Method.STAR else IMAGE_BISECTIONS
+    return find_rho(planner.of_rho, cost, shown, wanted, bisections=bisections)
 
 
 def find_rho(
     plan: Callable[[float], Schedule],
     cost: Callable[[Schedule], float],
     measure: Measure,
-    speedup: float,
-    measurements: int = 6,
+    wanted: Speedup,
     *,
     bisections: int = BISECTIONS,
 ) -> Search:
@@ -101,24 +114,17 @@ def find_rho(
         plan: Makes the schedule of a rho.
         cost: MACs of an image under a schedule; must not fall as rho rises.
         measure: Measures schedules beside the dense model.
-        speedup: Dense ÷ pruned time to reach, above 1.
-        measurements: How many at most, at least 2. The first one is of the least rho: what is in reach at all.
+        wanted: The speed-up, and how many measurements at most. The first is of the least rho: what is in reach.
         bisections: Calls of `cost` for a candidate; see `rho_for`.
-
-    Raises:
-        RecipeError: The speed-up or the number of measurements is out of range.
     """
-    if not (1.0 < speedup < float("inf") and measurements >= 2):
-        raise RecipeError(
-            "search", f"speedup={speedup}, measurements={measurements}", "speedup > 1, measurements >= 2"
-        )
+    speedup = wanted.speedup
     fast, slow = plan(LEAST_RHO), plan(1.0)
     sweep = measure([fast])
     tried = [sweep.points[0]]
     if _share(tried[0]) > 1.0 / speedup:
         return Search(speedup, sweep.batch, None, None, tuple(tried))
     found, slow_share, seen = tried[0], 1.0, {_form(fast), _form(slow)}
-    while len(tried) < measurements and found.comparison.quartiles[0] > speedup * (1.0 + CLOSE_ENOUGH):
+    while len(tried) < wanted.measurements and found.comparison.quartiles[0] > speedup * (1.0 + CLOSE_ENOUGH):
         aim = 1.0 / (speedup * (1.0 + CLOSE_ENOUGH / 2))
         along = (aim - _share(found)) / (slow_share - _share(found))
         candidate = rho_for(plan, cost, cost(fast) + along * (cost(slow) - cost(fast)), bisections)
@@ -134,11 +140,11 @@ def find_rho(
     return Search(speedup, sweep.batch, fast, found, tuple(tried))
 
 
-def _images(recipe: Recipe, spec: ModelSpec) -> Array:
-    if recipe.method == "star" and recipe.images is None and recipe.eval_images is None:
-        return noise(spec, recipe.input_kind, recipe.batch, recipe.seed)
-    files = steps.eval_images(recipe, spec).files
-    return first_images(files, spec.preprocessing, recipe.input_kind, recipe.batch)
+def _images(job: Job, spec: ModelSpec) -> Array:
+    images, input_kind, batch = job.images, job.lowering.input_kind, job.measuring.batch
+    if job.scoring.method == Method.STAR and images.images is None and images.eval_images is None:
+        return noise(spec, input_kind, batch, images.seed)
+    return first_images(steps.eval_images(images, spec).files, spec.preprocessing, input_kind, batch)
 
 
 def _form(schedule: Schedule) -> tuple[float, ...]:

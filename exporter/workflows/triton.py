@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exporter.artefact import Artefact
-from exporter.errors import ArtefactError, RecipeError
+from exporter.errors import ArtefactError
 from exporter.files import written_beside
 from exporter.records import ModelSpec, to_json
 from exporter.runtimes.tensorrt.manifest import ENGINES, EngineManifest, engine_path, read_manifest
-from exporter.settings import option
+from exporter.settings import Natural, Positive, Settings, option
 from exporter.targets import Target
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import InputKind, OutputKind
@@ -35,25 +35,19 @@ TYPES = {InputKind.FLOAT32: "TYPE_FP32", InputKind.UINT8: "TYPE_UINT8"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServeSettings:
+class ServeSettings(Settings):
     """How Triton should run the models."""
 
     backend: str | None = option(
         None,
         "What runs them; by default what they were made for. tensorrt takes the engines that `build` left.",
-        tuple(BACKENDS),
+        BACKENDS,
     )
-    max_batch: int = option(32, "Images that Triton may join in a run; an engine's largest batch at most.")
-    instances: int = option(1, "Copies of each model.")
-    queue_delay_us: int = option(500, "Microseconds that a request may wait for others.")
-
-    def __post_init__(self) -> None:
-        """Raise RecipeError for a value that serves nothing."""
-        if self.backend not in (None, *BACKENDS):
-            raise RecipeError("backend", str(self.backend), f"one of {', '.join(BACKENDS)}")
-        for name, least in (("max_batch", 1), ("instances", 1), ("queue_delay_us", 0)):
-            if getattr(self, name) < least:
-                raise RecipeError(name, str(getattr(self, name)), f"at least {least}")
+    max_batch: Positive = option(
+        32, "Images that Triton may join in a run; an engine's largest batch at most."
+    )
+    instances: Positive = option(1, "Copies of each model.")
+    queue_delay_us: Natural = option(500, "Microseconds that a request may wait for others.")
 
 
 def write_repository(folder: Path, out: Path, settings: ServeSettings) -> tuple[Path, ...]:

@@ -14,7 +14,7 @@ from exporter.calibration.record import (
     load_calibration,
     save_calibration,
 )
-from exporter.errors import ArtefactError, CalibrationError, OutputError
+from exporter.errors import ArtefactError, CalibrationError, OutputError, RecipeError
 from exporter.records import BlockMacs, ModelSpec, Output, Preprocessing, to_json
 from exporter.vocabulary import CropMode, Interpolation, OutputKind
 
@@ -77,7 +77,7 @@ def test_the_hash_names_the_scores() -> None:
     ],
 )
 def test_settings_that_nothing_allows_are_one_line(settings: dict[str, Any], part: str) -> None:
-    with pytest.raises(CalibrationError) as error:
+    with pytest.raises(RecipeError) as error:
         CalibrationSettings(**settings)
     assert part in str(error.value)
 
@@ -138,7 +138,7 @@ def test_a_truncated_file_is_one_line(tmp_path: Path, keep: int) -> None:
     ("arrays", "record", "part"),
     [
         ({"acs": [1, 2, 3]}, None, "without a record"),
-        ({"acs": [1, 2, 3]}, "{}", "no key"),
+        ({"acs": [1, 2, 3]}, "{}", "missing required field"),
         ({"acs": [1, 2, 3]}, "here", "other arrays"),
         ({"inter": [[1.0] * 16] * 3}, "here", "other arrays"),
         ({"acs": [1, 2, 3], "inter": [[1.0] * 16] * 3, "more": [1]}, "here", "other arrays"),

@@ -29,12 +29,12 @@ def test_an_unknown_model(star_export: Command, acs: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--rho", "0"], "rho | got 0.0 | need a value in (0, 1]"),
-        (["--rho", "1.5"], "rho | got 1.5"),
-        (["--rho", "nan"], "rho | got nan"),
-        (["--rho", "0.7", "--alpha", "2"], "alpha | got 2.0 | need a value in [0, 1]"),
+        (["--rho", "0"], "--rho | got '0' | need a number in (0, 1]"),
+        (["--rho", "1.5"], "--rho | got '1.5'"),
+        (["--rho", "nan"], "--rho | got 'nan'"),
+        (["--rho", "0.7", "--alpha", "2"], "--alpha | got '2' | need a number in [0, 1]"),
         (["--mac-reduction", "0.99"], "target"),
-        ([], "rho | got nothing"),
+        ([], "plan | got no amount to prune | need one of rho"),
     ],
 )
 def test_values_out_of_range(star_export: Command, acs: Path, flags: list[str], message: str) -> None:

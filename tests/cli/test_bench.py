@@ -95,12 +95,12 @@ def test_without_onnx_the_selection_cost_is_left_out(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--batches", "0"], "batches | got 0"),
-        (["--batches", "1,-4"], "batches | got 1,-4"),
-        (["--batches", ""], "batches | got none"),
-        (["--batches", "1,two"], "'1,two'"),
-        (["--rounds", "4"], "rounds | got 4 | need at least 5"),
-        (["--warmup", "-1"], "warmup | got -1"),
+        (["--batches", "0"], "--batches | got ['0'] | need an integer from 1"),
+        (["--batches", "1,-4"], "--batches | got ['1', '-4']"),
+        (["--batches", ""], "--batches | got []"),
+        (["--batches", "1,two"], "--batches | got ['1', 'two']"),
+        (["--rounds", "4"], "--rounds | got '4' | need an integer, at least 5"),
+        (["--warmup", "-1"], "--warmup | got '-1'"),
         (["--dense", "d.onnx"], "a folder and files"),
         (["--reference", "none.npz"], "none.npz"),
     ],

@@ -29,10 +29,12 @@ def calibration(workplace: Workplace, tmp_path_factory: pytest.TempPathFactory) 
 def flat_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time is MACs: every multiply-add saved is time saved."""
 
-    def measure_with(dense: PrunedViT, prune: Any, images: Any, recipe: Any) -> Measure:
+    def measure_with(
+        dense: PrunedViT, prune: Any, images: Any, lowering: Any, measuring: Any, **more: Any
+    ) -> Measure:
         def times(model: PrunedViT) -> Throughput:
             ms = model.macs.total / 1e6
-            return Throughput(recipe.batch, 1e3 / ms, ms, ms, (ms, ms), (ms,) * recipe.rounds)
+            return Throughput(measuring.batch, 1e3 / ms, ms, ms, (ms, ms), (ms,) * measuring.rounds)
 
         def measure(schedules: Sequence[Schedule]) -> RhoSweep:
             points = []
@@ -40,7 +42,7 @@ def flat_machine(monkeypatch: pytest.MonkeyPatch) -> None:
                 macs = (dense.macs.total, model.macs.total)
                 comparison = compare_speed(times(dense), times(model), macs)
                 points.append(Point(model.schedule.rho, model.macs.gmacs, times(model), comparison))
-            return RhoSweep(recipe.batch, dense.macs.gmacs, times(dense), tuple(points))
+            return RhoSweep(measuring.batch, dense.macs.gmacs, times(dense), tuple(points))
 
         return measure
 
@@ -81,12 +83,12 @@ def test_out_of_reach_is_1_and_leaves_nothing(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--speedup", "0.9"], "speedup=0.9"),
-        (["--speedup", "1.5", "--steps", "1"], "measurements=1"),
-        (["--speedup", "1.5", "--rounds", "0"], "--rounds"),
-        (["--speedup", "1.5", "--batch", "0"], "batch | got 0"),
+        (["--speedup", "0.9"], "--speedup | got '0.9' | need a number above 1"),
+        (["--speedup", "1.5", "--steps", "1"], "measurements | got 1"),
+        (["--speedup", "1.5", "--rounds", "0"], "rounds | got 0"),
+        (["--speedup", "1.5", "--batch", "0"], "--batch | got '0'"),
         (["--speedup", "much"], "'much'"),
-        (["--speedup", "1.5", "--round-to", "0"], "round_to | got 0"),
+        (["--speedup", "1.5", "--round-to", "0"], "--round-to | got '0'"),
         ([], "--speedup"),
     ],
 )

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import timm
 import torch
@@ -16,9 +17,7 @@ from exporter.models.lvvit import LvVit
 from exporter.models.registry import ModelRequest, adapt, describe, load
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.macs import dense_macs, pruned_macs
-from exporter.schedule.plan import ScheduleSettings, manual_schedule
-from exporter.workflows.recipe import Recipe
-from exporter.workflows.steps import plan, schedule_settings
+from exporter.schedule.plan import ScheduleSettings, manual_schedule, star_schedule
 from tests.vits import make_model, make_vit, random_images
 
 
@@ -57,10 +56,10 @@ def test_the_keys_are_those_of_the_official_files() -> None:
 
 def test_alpha_is_the_models_where_the_user_gives_none() -> None:
     lvvit, deit = describe(small("lvvit_s", depth=2)).spec, make_vit("deit").spec
-    assert schedule_settings(Recipe(), lvvit).alpha == 0.3
-    assert schedule_settings(Recipe(), deit).alpha == 0.15
-    assert schedule_settings(Recipe(alpha=0.5), lvvit).alpha == 0.5
-    schedule = plan(Recipe(rho=0.7), lvvit, [0.1, 0.9])
+    acs = [0.1, 0.9]
+    assert star_schedule(deit, np.linspace(0, 1, deit.depth).tolist(), 0.7, ScheduleSettings()).alpha == 0.15
+    assert star_schedule(lvvit, acs, 0.7, ScheduleSettings(alpha=0.5)).alpha == 0.5
+    schedule = star_schedule(lvvit, acs, 0.7, ScheduleSettings())
     assert (schedule.alpha, schedule.keep) == (0.3, (196, 138))
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from exporter.errors import ScheduleError
+from exporter.errors import RecipeError, ScheduleError
 from exporter.models.base import PrunableViT
 from exporter.schedule.plan import (
     ScheduleSettings,
@@ -43,11 +43,13 @@ def test_the_number_of_acs_values_must_be_the_depth(tiny_vit: PrunableViT) -> No
         ({"alpha": 1.2}, "alpha"),
         ({"alpha": -0.1}, "alpha"),
         ({"scorer": "best"}, "fused"),
-        ({"round_to": 0}, "multiple"),
+        ({"round_to": 0}, "round_to"),
+        ({"alpha": float("nan")}, "alpha"),
+        ({"round_to": 4, "method": "a-star"}, "4 for a-star"),
     ],
 )
 def test_settings_out_of_range(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(ScheduleError, match=message):
+    with pytest.raises(RecipeError, match=message):
         ScheduleSettings(**settings)  # type: ignore[arg-type]
 
 
@@ -66,7 +68,9 @@ def test_check_fits_names_the_layer(tiny_vit: PrunableViT) -> None:
         (replace(good, keep=(16, 8, 9, 8)), "layer 3"),
         (replace(good, num_patches=17), "17 patches"),
         (replace(good, round_to=4), r"8 patches \| need 11"),
-        (replace(good, round_to=0), "multiple of token counts"),
+        (replace(good, round_to=0), "round_to 0"),
+        (replace(good, alpha=float("nan")), "alpha nan"),
+        (replace(good, seed=-1), "seed -1"),
         (replace(good, rates=good.rates[:3], keep=good.keep[:3]), "3 layers"),
     ):
         with pytest.raises(ScheduleError, match=message):

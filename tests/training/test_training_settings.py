@@ -69,10 +69,10 @@ def test_settings_survive_json() -> None:
         (("--scale", "1.2", "0.8"), "scale"),
         (("--augment", "crop", "--scale", "0.5", "1.1"), "scale"),
         (("--crop-pct", "1.5"), "crop_pct"),
-        (("--model-kwargs", "depth"), "--model-kwargs"),
+        (("--model-kwargs", "depth"), "model_kwargs"),
     ],
 )
 def test_values_out_of_range_are_refused(flags: tuple[str, ...], name: str) -> None:
     with pytest.raises(RecipeError) as caught:
         parse(*flags)
-    assert name == caught.value.subject
+    assert name == caught.value.subject.removeprefix("--").replace("-", "_")

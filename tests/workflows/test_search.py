@@ -16,8 +16,9 @@ from exporter.schedule.macs import dense_macs, mean_macs, pruned_macs
 from exporter.schedule.plan import ScheduleSettings, star_schedule
 from exporter.vocabulary import Method
 from exporter.workflows import steps
+from exporter.workflows.amount import Speedup
 from exporter.workflows.measuring import Measure, measure_with, noise
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.requests import Lowering, Measuring
 from exporter.workflows.search import find_rho
 from tests.pruning.test_adaptive import varied_images
 from tests.schedule.published import DEIT_S_ACS
@@ -58,7 +59,7 @@ def machine(fixed_ms: float, noise_share: float = 0.0) -> tuple[Measure, list[fl
 @pytest.mark.parametrize("fixed_ms", [0.0, 1.0])
 def test_the_target_is_met_closely_and_quickly(target: float, fixed_ms: float) -> None:
     measure, asked = machine(fixed_ms)
-    result = find_rho(plan, cost, measure, target)
+    result = find_rho(plan, cost, measure, Speedup(target))
     assert result.schedule is not None and result.found is not None
     assert target <= result.found.comparison.quartiles[0] < 1.05 * target
     assert result.schedule.rho == result.found.rho == asked[-1]
@@ -68,7 +69,7 @@ def test_the_target_is_met_closely_and_quickly(target: float, fixed_ms: float) -
 
 def test_under_noise_the_quartile_reaches_the_target_not_the_median_alone() -> None:
     measure, asked = machine(1.0, noise_share=0.02)
-    result = find_rho(plan, cost, measure, 1.5, measurements=8)
+    result = find_rho(plan, cost, measure, Speedup(1.5, measurements=8))
     assert result.found is not None
     assert result.found.comparison.quartiles[0] >= 1.5
     assert result.found.rho == max(
@@ -79,31 +80,30 @@ def test_under_noise_the_quartile_reaches_the_target_not_the_median_alone() -> N
 
 def test_out_of_reach_is_known_after_one_measurement() -> None:
     measure, asked = machine(fixed_ms=10.0)  # at most 2 ×
-    result = find_rho(plan, cost, measure, 2.5)
+    result = find_rho(plan, cost, measure, Speedup(2.5))
     assert (result.schedule, result.found, len(asked)) == (None, None, 1)
     assert result.tried[0].comparison.speedup < 2
 
 
 @pytest.mark.parametrize(("speedup", "steps"), [(1.0, 6), (0.5, 6), (float("nan"), 6), (1.5, 1)])
 def test_targets_that_are_none(speedup: float, steps: int) -> None:
-    measure, asked = machine(0.0)
-    with pytest.raises(RecipeError, match="speedup > 1"):
-        find_rho(plan, cost, measure, speedup, steps)
-    assert asked == []
+    with pytest.raises(RecipeError, match=r"speedup \| got|measurements \| got 1"):
+        Speedup(speedup, steps)
 
 
 @pytest.mark.ort
 def test_candidates_are_lowered_and_run_in_turns(tiny_vit: PrunableViT) -> None:
     acs, settings = [0.1, 0.5, 0.3, 0.9], ScheduleSettings("intra")
     ticks = itertools.count(0.0, 0.5)
-    recipe = Recipe(batch=2, rounds=5, threads=1, scorer="intra")
+    measuring = Measuring(batch=2, rounds=5, threads=1)
     images = noise(tiny_vit.spec, "float32", 3)
     measure = measure_with(
         steps.dense(tiny_vit),
         lambda schedule: steps.prune(tiny_vit, schedule),
         images,
-        recipe,
-        ticks.__next__,
+        Lowering(),
+        measuring,
+        clock=ticks.__next__,
     )
     schedules = [star_schedule(tiny_vit.spec, acs, rho, settings) for rho in (0.8, 0.5)]
     sweep = measure(schedules)
@@ -118,10 +118,14 @@ def test_candidates_are_lowered_and_run_in_turns(tiny_vit: PrunableViT) -> None:
 def test_what_a_star_keeps_of_the_images_is_its_multiply_adds(tiny_vit: PrunableViT) -> None:
     acs, settings = [0.1, 0.5, 0.3, 0.9], ScheduleSettings("intra", method=Method.A_STAR)
     schedule = star_schedule(tiny_vit.spec, acs, 0.8, settings)
-    recipe = Recipe(method=Method.A_STAR, batch=4, rounds=5, threads=1, scorer="intra")
+    measuring = Measuring(batch=4, rounds=5, threads=1)
     pruned, images = steps.prune(tiny_vit, schedule), varied_images(tiny_vit, 4)
     measure = measure_with(
-        steps.dense(tiny_vit), lambda schedule: steps.prune(tiny_vit, schedule), images.numpy(), recipe
+        steps.dense(tiny_vit),
+        lambda schedule: steps.prune(tiny_vit, schedule),
+        images.numpy(),
+        Lowering(),
+        measuring,
     )
     (point,) = measure([schedule]).points
     assert point.gmacs == mean_macs(tiny_vit.spec, pruned.patches_left(images).numpy()).gmacs

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exporter.errors import RecipeError
-from exporter.settings import option
+from exporter.settings import Batches, Natural, Settings, option
 
 __all__ = ["BuildSettings"]
 
@@ -13,16 +13,16 @@ HARDWARE = ("none", "ampere-plus", "same-compute-capability")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuildSettings:
+class BuildSettings(Settings):
     """Batch sizes, memory limit, compatibility and plugin of an engine build."""
 
-    batches: tuple[int, ...] = option(
+    batches: Batches = option(
         (1, 4, 8, 32), "Batch sizes to serve; each gets a profile of exactly that size."
     )
     any_batch: bool = option(
         False, "Let each profile also take smaller batches, above the previous size; Triton needs this."
     )
-    workspace_mib: int = option(0, "Memory limit for tactics, in MiB; 0 is all of the GPU's memory.")
+    workspace_mib: Natural = option(0, "Memory limit for tactics, in MiB; 0 is all of the GPU's memory.")
     hardware: str = option("none", "Other GPUs on which the engine should also run.", HARDWARE)
     version_compatible: bool = option(False, "Let later TensorRT of the same major version load the engine.")
     tf32: bool = option(False, "Let fp32 products be computed in TF32, which has 10 bits of mantissa.")
@@ -35,15 +35,10 @@ class BuildSettings:
         True, "Also build the tracing and forced variants, for `check --runtime tensorrt`."
     )
 
-    def __post_init__(self) -> None:
-        """Raise RecipeError for an invalid value."""
-        given = ",".join(map(str, self.batches)) or "none"
-        if not self.batches or min(self.batches) < 1 or tuple(sorted(set(self.batches))) != self.batches:
-            raise RecipeError("batches", given, "each at least 1, ascending")
-        if self.workspace_mib < 0:
-            raise RecipeError("workspace_mib", str(self.workspace_mib), "at least 0")
-        if self.hardware not in HARDWARE:
-            raise RecipeError("hardware", self.hardware, f"one of {', '.join(HARDWARE)}")
+    def check(self) -> None:
+        """Raise RecipeError for batches out of order: each profile starts above the previous one."""
+        if tuple(sorted(set(self.batches))) != self.batches:
+            raise RecipeError("batches", ",".join(map(str, self.batches)), "each once, ascending")
 
     @property
     def profiles(self) -> tuple[tuple[int, int], ...]:

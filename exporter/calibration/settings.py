@@ -1,0 +1,51 @@
+"""Everything that a calibration can be told."""
+
+from dataclasses import dataclass
+
+from exporter.errors import CalibrationError
+from exporter.records import ModelSpec
+from exporter.settings import Natural, Positive, Settings, option
+
+__all__ = ["CalibrationSettings"]
+
+
+@dataclass(frozen=True)
+class CalibrationSettings(Settings):
+    """How images are drawn and how their scores become one score a layer and patch.
+
+    The protocol "all" looks at every image once. "paper" averages over `rounds` random batches of
+    `images_per_round` images and takes ACS from `acs_images` random images (STAR, Algorithm 2, Table 6).
+    """
+
+    protocol: str = option("all", "all: every image once. paper: ten random batches.", ("all", "paper"))
+    max_images: Positive | None = option(512, "At most so many images; none takes every one.")
+    rounds: Positive = option(10, "paper: random batches.")
+    images_per_round: Positive = option(192, "paper: images of a batch.")
+    acs_images: Positive = option(500, "paper: images that ACS is taken from.")
+    gamma: Positive | None = option(
+        None, "Classes an image whose relevance counts; 6, or all if there are fewer."
+    )
+    normalize: str = option(
+        "none",
+        "Of the scores of one image, class and layer, before any mean: sum divides by their sum, minmax maps "
+        "them to [0, 1], as the authors' code does (its way through maps of 224x224 pixels is left out).",
+        ("none", "sum", "minmax"),
+    )
+    relevance: bool = option(True, "Without it ACS alone is computed, at the cost of a forward pass.")
+    # float32 loses digits layer by layer on the way to the input.
+    dtype: str = option("float64", "Precision of the relevance.", ("float64", "float32"))
+    seed: Natural = option(0, "Seed of every draw.")
+
+    def classes_of(self, spec: ModelSpec) -> int:
+        """How many classes an image are explained.
+
+        Raises:
+            CalibrationError: gamma is more than the model's classes.
+        """
+        if self.gamma is None:
+            return min(6, spec.num_classes)
+        if self.gamma > spec.num_classes:
+            raise CalibrationError(
+                "gamma", str(self.gamma), f"at most {spec.num_classes}, the classes of {spec.name}"
+            )
+        return self.gamma

@@ -1,0 +1,43 @@
+"""What patches are scored by: one frozen row each.
+
+A score has two factors: the class token's attention in a layer (intra), and a table of one number for each
+layer and patch position (inter), fused in logarithms by a weight.
+"""
+
+from dataclasses import dataclass
+
+from exporter.errors import RecipeError
+
+__all__ = ["SCORERS", "Scorer", "scorer_named"]
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """A way to score patches.
+
+    `alpha` is the weight of the intra-layer factor, None where the schedule's counts. `calibrated` says that the
+    table comes from a calibration; otherwise it is noise, drawn by the schedule's seed.
+    """
+
+    name: str
+    alpha: float | None
+    calibrated: bool
+
+    def weight(self, alpha: float) -> float:
+        """The weight of the intra-layer factor where the schedule says `alpha`; at 1 no table is read."""
+        return alpha if self.alpha is None else self.alpha
+
+
+FUSED = Scorer("fused", alpha=None, calibrated=True)
+INTRA = Scorer("intra", alpha=1.0, calibrated=False)
+INTER = Scorer("inter", alpha=0.0, calibrated=True)
+RANDOM = Scorer("random", alpha=0.0, calibrated=False)
+
+SCORERS = {scorer.name: scorer for scorer in (FUSED, INTRA, INTER, RANDOM)}
+
+
+def scorer_named(name: str) -> Scorer:
+    """The row of that name, or RecipeError with the names there are."""
+    if name not in SCORERS:
+        raise RecipeError("scorer", repr(name), f"one of {', '.join(SCORERS)}")
+    return SCORERS[name]

@@ -1,0 +1,64 @@
+"""How much to prune: a closed union of five forms. `exporter.workflows.planning` turns each into a schedule."""
+
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta
+
+from exporter.records import Schedule
+from exporter.settings import Positive, Settings, Share
+
+__all__ = [
+    "Above1",
+    "Amount",
+    "Below1",
+    "Given",
+    "LayerRates",
+    "MacShare",
+    "Rates",
+    "Rho",
+    "Speedup",
+]
+
+Above1 = Annotated[float, Meta(gt=1, description="a number above 1")]
+Below1 = Annotated[float, Meta(gt=0, lt=1, description="a number in (0, 1)")]
+LayerRates = Annotated[dict[Positive, Share], Meta(description="LAYER=RATE, layers from 1, rates in (0, 1]")]
+
+
+@dataclass(frozen=True)
+class Rho(Settings):
+    """The least retention rate; the others follow from ACS."""
+
+    rho: Share
+
+
+@dataclass(frozen=True)
+class MacShare(Settings):
+    """The share of the dense model's MACs to save; rho is solved for."""
+
+    mac_reduction: Below1
+
+
+@dataclass(frozen=True)
+class Speedup(Settings):
+    """Dense ÷ pruned time to reach on this machine; rho is searched for in so many measurements at most."""
+
+    speedup: Above1
+    measurements: Annotated[int, Meta(ge=2, description="an integer, at least 2")] = 6
+
+
+@dataclass(frozen=True)
+class Rates(Settings):
+    """Rates of some 1-based layers; the others keep everything."""
+
+    rates: LayerRates
+
+
+@dataclass(frozen=True)
+class Given:
+    """A schedule that was made before: how patches are scored is in it, too."""
+
+    schedule: Schedule
+
+
+Amount: TypeAlias = Rho | MacShare | Speedup | Rates | Given

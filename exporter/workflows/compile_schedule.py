@@ -1,0 +1,104 @@
+"""The schedule of a compilation: what has to be there to find it, how it is found, and the sweep around it."""
+
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from exporter.calibration.record import Calibration
+from exporter.errors import ScheduleError
+from exporter.evaluation.benchmark.points import RhoSweep
+from exporter.models.base import PrunableViT
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.records import Pair, Schedule
+from exporter.vocabulary import Method
+from exporter.workflows import steps
+from exporter.workflows.amount import Amount, Given, MacShare, Rates, Speedup
+from exporter.workflows.measuring import measure_with
+from exporter.workflows.planning import Planner, measured_macs, plan
+from exporter.workflows.progress import Stages
+from exporter.workflows.recipe import needed
+from exporter.workflows.resolve import Job
+from exporter.workflows.search import search_model
+
+__all__ = ["checked_amount", "measured_sweep", "reads_calibration", "schedule_of"]
+
+Array = np.ndarray[Any, Any]
+
+
+def checked_amount(job: Job) -> Amount:
+    """Return how much to prune; everything that the work will need is there.
+
+    Raises:
+        RecipeError: The recipe names no amount, no images or no calibration where one is needed.
+    """
+    amount = job.needed_amount("compile")
+    folder, images, path = "a folder of images", job.images, job.calibration.path
+    needed(images.eval_images or images.images, "--images", folder)
+    if reads_calibration(job) and path is None:
+        needed(images.images, "--images", folder)
+    if isinstance(amount, MacShare) and job.scoring.method != Method.STAR:
+        needed(images.images, "--images", "a folder of images: what a-star saves follows them")
+    if isinstance(amount, Given) and amount.schedule.inter_sha256:
+        needed(path, "--calibration", "the calibration that the schedule was made with")
+    if job.sweep:
+        # What it needs is missing now, or not after hours of work.
+        import_module("exporter.evaluation.report.chart")
+    return amount
+
+
+def reads_calibration(job: Job) -> bool:
+    """Whether ACS or inter-layer scores are asked for."""
+    follows_acs = bool(job.sweep) or not isinstance(job.amount, Given | Rates)
+    return follows_acs or job.calibration.settings.relevance or job.calibration.path is not None
+
+
+def schedule_of(
+    vit: PrunableViT,
+    calibration: Calibration | None,
+    *,
+    amount: Amount,
+    images: Array,
+    job: Job,
+    stages: Stages,
+) -> Schedule:
+    """Return the schedule of an amount; a-STAR's share of MACs counts on images, a speed-up is measured.
+
+    Raises:
+        ScheduleError: The amount is out of reach.
+    """
+    planner = Planner.of(vit.spec, job.scoring, calibration)
+
+    def searched(wanted: Speedup) -> Schedule:
+        found = search_model(wanted, vit, job, calibration, images=images, stages=stages)
+        if found.schedule is None:
+            least = found.tried[0].comparison.quartiles[0]
+            raise ScheduleError(
+                "speedup", f"{wanted.speedup:g}", f"at most {least:.2f}, what the least rho gives"
+            )
+        return found.schedule
+
+    if isinstance(amount, MacShare) and job.scoring.method != Method.STAR:
+        with stages.stage("rho, on calibration images"):
+            macs = measured_macs(vit, job.images, calibration, job.measuring.batch)
+            return plan(amount, planner, image_macs=macs)
+    return plan(amount, planner, search=searched)
+
+
+def measured_sweep(
+    references: Pair[PrunedViT],
+    calibration: Calibration | None,
+    *,
+    images: Array,
+    ranges: Array | None,
+    job: Job,
+    stages: Stages,
+) -> RhoSweep:
+    """Measure the schedules of several rho beside the dense model."""
+    vit, layout = references.dense.vit, references.pruned.layout
+    prune = partial(steps.prune, vit, calibration=calibration, layout=layout)
+    schedules = list(map(Planner.of(vit.spec, job.scoring, calibration).of_rho, job.sweep))
+    with stages.stage(f"sweep over rho {', '.join(map(str, job.sweep))}"):
+        measure = measure_with(references.dense, prune, images, job.lowering, job.measuring, ranges=ranges)
+        return measure(schedules)

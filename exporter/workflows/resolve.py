@@ -1,0 +1,103 @@
+"""A recipe becomes the records that steps take: once, before any work."""
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from exporter.calibration.settings import CalibrationSettings
+from exporter.errors import RecipeError
+from exporter.models.registry import ModelRequest
+from exporter.records import Schedule, load_json
+from exporter.schedule.plan import ScheduleSettings
+from exporter.schedule.scorers import scorer_named
+from exporter.settings import Settings, fields_of
+from exporter.targets import target_named
+from exporter.workflows.amount import Amount, Given, MacShare, Rates, Rho, Speedup
+from exporter.workflows.recipe import AMOUNTS, Recipe
+from exporter.workflows.requests import CalibrationSource, Images, Lowering, Measuring
+
+__all__ = ["Job", "resolve"]
+
+PartT = TypeVar("PartT", bound=Settings)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A recipe in the records that steps take. `amount` is None where it says nothing of how much to prune."""
+
+    model: ModelRequest
+    device: str
+    images: Images
+    calibration: CalibrationSource
+    scoring: ScheduleSettings
+    amount: Amount | None
+    lowering: Lowering
+    measuring: Measuring
+    sweep: tuple[float, ...]
+
+    def needed_amount(self, verb: str) -> Amount:
+        """How much to prune; RecipeError where the recipe does not say."""
+        if self.amount is None:
+            raise RecipeError(verb, "no amount to prune", f"one of {', '.join(AMOUNTS)}")
+        return self.amount
+
+
+def resolve(recipe: Recipe) -> Job:
+    """The records of a recipe.
+
+    Raises:
+        ModelError: The target takes no such layout or method.
+        RecipeError: Settings do not go together.
+        ArtefactError: A schedule cannot be read.
+    """
+    amount = _amount(recipe)
+    scoring = _part(ScheduleSettings, amount.schedule if isinstance(amount, Given) else recipe)
+    target = target_named(recipe.target)
+    target.check_method(scoring.method)
+    if isinstance(amount, Speedup) and not recipe.rounds:
+        raise RecipeError("rounds", "0", "at least 5: a speed-up is measured")
+    return Job(
+        model=ModelRequest(
+            name=recipe.model or "",
+            checkpoint=recipe.checkpoint,
+            num_classes=recipe.num_classes,
+            model_kwargs=recipe.model_kwargs,
+            preprocessing=recipe.preprocess,
+        ),
+        device=recipe.device,
+        images=_part(Images, recipe),
+        calibration=CalibrationSource(recipe.calibration, recipe.interpolate, _calibration(recipe, scoring)),
+        scoring=scoring,
+        amount=amount,
+        lowering=Lowering(target, target.layout(recipe.layout), recipe.input_kind),
+        measuring=_part(Measuring, recipe),
+        sweep=recipe.sweep,
+    )
+
+
+def _amount(recipe: Recipe) -> Amount | None:
+    """The one that the recipe names: it has made sure that there are not two."""
+    if recipe.schedule is not None:
+        return Given(load_json(Schedule, recipe.schedule))
+    if recipe.rates:
+        return Rates(recipe.rates)
+    if recipe.speedup is not None:
+        return Speedup(recipe.speedup)
+    if recipe.mac_reduction is not None:
+        return MacShare(recipe.mac_reduction)
+    return None if recipe.rho is None else Rho(recipe.rho)
+
+
+def _calibration(recipe: Recipe, scoring: ScheduleSettings) -> CalibrationSettings:
+    return CalibrationSettings(
+        protocol=recipe.protocol,
+        max_images=recipe.max_images,
+        gamma=recipe.gamma,
+        relevance=scorer_named(scoring.scorer).calibrated,
+        dtype=recipe.relevance_dtype,
+        seed=recipe.seed,
+    )
+
+
+def _part(kind: type[PartT], whole: Any) -> PartT:
+    """The fields of `whole` that a smaller record has."""
+    return kind(**{name: getattr(whole, name) for name in fields_of(kind)})

@@ -1,0 +1,99 @@
+"""`compile` takes what `plan` takes: a schedule, rates by layer; and refuses the rest before any work."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import exporter
+from exporter.errors import RecipeError
+from exporter.records import Schedule, load_json
+from exporter.workflows import compile_schedule
+from exporter.workflows.planning import Planner
+from exporter.workflows.resolve import Job
+from exporter.workflows.search import Search
+from tests.cli.conftest import Command, Workplace
+from tests.vits import make_vit
+
+QUICK = ("--rounds", "0", "--check-images", "4", "--scorer", "intra")
+
+
+def compile_flags(workplace: Workplace, out: Path, *more: object) -> tuple[object, ...]:
+    return ("compile", *workplace.model, "--images", workplace.images, "--out", out, *QUICK, *more)
+
+
+@pytest.mark.ort
+def test_rates_then_the_schedule_that_they_left(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
+    done = star_export(*compile_flags(workplace, tmp_path / "a", "--rates", "2=0.5", "3=0.8", "--json"))
+    assert done.code == 0, done.err
+    schedule = load_json(Schedule, tmp_path / "a/schedule.json")
+    assert (schedule.rates[1], schedule.rho, done.json["calibration_images"]) == (0.5, None, 0)
+    assert not (tmp_path / "a/calibration.safetensors").exists()
+    again = star_export(*compile_flags(workplace, tmp_path / "b", "--schedule", tmp_path / "a/schedule.json"))
+    assert again.code == 0, again.err
+    for name in ("schedule.json", "report.json"):
+        assert (tmp_path / "b" / name).is_file()
+    assert (tmp_path / "a/schedule.json").read_bytes() == (tmp_path / "b/schedule.json").read_bytes()
+
+
+@pytest.mark.ort
+def test_a_speed_up_is_searched_with_the_calibration_just_made(
+    star_export: Command, workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def search_model(wanted: Any, vit: Any, job: Job, calibration: Any, **more: Any) -> Search:
+        assert (wanted.speedup, job.scoring.scorer, len(calibration.acs)) == (1.5, "intra", vit.spec.depth)
+        planner = Planner.of(vit.spec, job.scoring, calibration)
+        return Search(wanted.speedup, 2, planner.of_rho(0.6), None, ())
+
+    monkeypatch.setattr(compile_schedule, "search_model", search_model)
+    flags = compile_flags(workplace, tmp_path / "out", "--speedup", "1.5", "--rounds", "5", "--batch", "2")
+    done = star_export(*flags)
+    assert done.code == 0, done.err
+    assert load_json(Schedule, tmp_path / "out/schedule.json").rho == 0.6
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "compile | got no amount to prune | need one of rho"),
+        (["--rho", "0.7", "--rates", "2=0.5"], "rho and rates | got both"),
+        (["--rho", "0"], "--rho | got '0'"),
+        (["--rho", "nan"], "--rho | got 'nan'"),
+        (["--rho", "0.7", "--alpha", "7"], "--alpha | got '7'"),
+        (["--rho", "0.7", "--method", "a-star", "--round-to", "4"], "round_to | got 4 for a-star"),
+        (["--rho", "0.7", "--scorer", "attention"], "--scorer | got 'attention' | need one of fused"),
+        (["--rho", "0.7", "--flavour", "packed", "--target", "tensorrt-fp32"], "layout packed"),
+        (["--rates", "2=1.5"], "LAYER=RATE"),
+        (["--rates", "2=0.5", "2=0.7"], "--rates | got a name twice"),
+        (["--schedule", "none.json"], "none.json"),
+        (["--speedup", "1.5"], "rounds | got 0"),
+    ],
+)
+def test_what_is_refused_leaves_nothing(
+    star_export: Command, workplace: Workplace, tmp_path: Path, flags: list[str], message: str
+) -> None:
+    done = star_export(*compile_flags(workplace, tmp_path / "out", *flags))
+    assert done.code == 2
+    assert message in done.error
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.ort
+def test_a_program_gives_paths_as_text(workplace: Workplace, tmp_path: Path) -> None:
+    recipe = exporter.Recipe(
+        images=str(workplace.images),  # type: ignore[arg-type]
+        rates={2: 0.5},
+        scorer="intra",
+        check_images=4,
+        rounds=0,
+    )
+    report = exporter.compile(recipe, str(tmp_path / "out"), make_vit(num_classes=2))
+    assert report.passed
+    assert exporter.inspect(str(tmp_path / "out"))["kind"] == "report"
+
+
+def test_a_recipe_that_is_wrong_is_none() -> None:
+    with pytest.raises(RecipeError, match="scorer"):
+        exporter.Recipe(scorer="attention")

@@ -1,0 +1,86 @@
+"""A recipe is resolved once: into small records, or into one line that says why not."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporter.errors import ArtefactError, ModelError, RecipeError
+from exporter.models.base import PrunableViT
+from exporter.records import save_json
+from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.vocabulary import Layout, Method
+from exporter.workflows.amount import Given, MacShare, Rates, Rho, Speedup
+from exporter.workflows.recipe import Recipe
+from exporter.workflows.resolve import resolve
+
+
+def test_the_parts_of_a_recipe() -> None:
+    job = resolve(
+        Recipe(
+            model="m",
+            images=Path("photos"),
+            rho=0.7,
+            scorer="intra",
+            seed=3,
+            gamma=2,
+            batch=4,
+            target="tensorrt-fp32",
+            preprocess={"crop_pct": 1.0},
+        )
+    )
+    assert (job.model.name, job.model.preprocessing) == ("m", {"crop_pct": 1.0})
+    assert (job.images.images, job.images.seed, job.scoring.seed) == (Path("photos"), 3, 3)
+    assert (job.calibration.settings.gamma, job.calibration.settings.relevance) == (2, False)
+    assert (job.scoring.scorer, job.scoring.alpha, job.measuring.batch) == ("intra", None, 4)
+    assert (job.lowering.target.name, job.lowering.layout) == ("tensorrt-fp32", Layout.PADDED)
+
+
+@pytest.mark.parametrize(
+    ("values", "amount"),
+    [
+        ({}, None),
+        ({"rho": 0.7}, Rho(0.7)),
+        ({"mac_reduction": 0.4}, MacShare(0.4)),
+        ({"speedup": 1.5}, Speedup(1.5)),
+        ({"rates": {4: 0.7}}, Rates({4: 0.7})),
+    ],
+)
+def test_amounts(values: dict[str, Any], amount: object) -> None:
+    assert resolve(Recipe(**values)).amount == amount
+
+
+def test_a_schedule_says_how_patches_are_scored(tmp_path: Path, tiny_vit: PrunableViT) -> None:
+    settings = ScheduleSettings("random", method=Method.A_STAR, seed=7)
+    schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, settings)
+    save_json(schedule, tmp_path / "s.json")
+    job = resolve(Recipe(schedule=tmp_path / "s.json"))
+    assert job.amount == Given(schedule)
+    assert (job.scoring.scorer, job.scoring.method, job.scoring.seed) == ("random", Method.A_STAR, 7)
+    assert not job.calibration.settings.relevance
+    with pytest.raises(ModelError, match=r"tensorrt8-fp32 .* a-star"):
+        resolve(Recipe(schedule=tmp_path / "s.json", target="tensorrt8-fp32"))
+
+
+def test_no_amount_is_said_by_the_verb() -> None:
+    with pytest.raises(
+        RecipeError, match=r"compile \| got no amount to prune \| need one of rho, mac_reduction"
+    ):
+        resolve(Recipe()).needed_amount("compile")
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "message"),
+    [
+        ({"layout": "packed", "target": "tensorrt-fp32"}, ModelError, "layout packed"),
+        ({"method": "a-star-batch"}, ModelError, "method a-star-batch"),
+        ({"method": "a-star", "target": "tensorrt8-fp32"}, ModelError, "method a-star"),
+        ({"speedup": 1.5, "rounds": 0}, RecipeError, "rounds | got 0"),
+        ({"schedule": "none.json"}, ArtefactError, "none.json"),
+    ],
+)
+def test_what_is_refused_without_work(values: dict[str, Any], kind: type[Exception], message: str) -> None:
+    recipe = Recipe(**values)
+    with pytest.raises(kind) as caught:
+        resolve(recipe)
+    assert message in str(caught.value)
