@@ -14,14 +14,25 @@ from exporter.calibration.record import CalibrationRecord
 from exporter.calibration.settings import CalibrationSettings
 from exporter.errors import ArtefactError
 from exporter.models.base import PrunableViT
-from exporter.records import ModelSpec, Preprocessing, Schedule, from_json, load_json, save_json, to_json
+from exporter.records import (
+    BlockMacs,
+    ModelSpec,
+    Output,
+    Preprocessing,
+    Schedule,
+    from_json,
+    load_json,
+    save_json,
+    to_json,
+)
 from exporter.runtimes.tensorrt.manifest import EngineManifest
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
 from exporter.schedule.scorers import SCORERS
-from exporter.vocabulary import CropMode, Interpolation, Method
+from exporter.vocabulary import CropMode, Interpolation, Method, OutputKind
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 COUNTS, SHARES, TEXT = st.integers(1, 4096), st.floats(0.0, 1.0, exclude_min=True), st.text(max_size=8)
+MACS = st.integers(0, 2**62)
 PREPROCESSINGS = st.builds(
     Preprocessing,
     input_size=st.tuples(COUNTS, COUNTS, COUNTS),
@@ -33,9 +44,11 @@ PREPROCESSINGS = st.builds(
 )
 SPECS = st.builds(
     ModelSpec,
-    **dict.fromkeys(("depth", "dim", "num_heads", "num_classes", "num_prefix_tokens"), COUNTS),
-    **{name: st.integers(0, 2**62) for name in ("embed_macs", "attention_token_macs", "mlp_token_macs")},
+    **dict.fromkeys(("dim", "num_heads", "num_prefix_tokens"), COUNTS),
     name=TEXT,
+    embed_macs=MACS,
+    blocks=st.lists(st.builds(BlockMacs, MACS, MACS)).map(tuple),
+    outputs=st.lists(st.builds(Output, TEXT, st.sampled_from(OutputKind), COUNTS)).map(tuple),
     grid=st.tuples(COUNTS, COUNTS),
     head_macs=COUNTS,
     preprocessing=PREPROCESSINGS,
@@ -109,7 +122,7 @@ def test_the_key_of_0_1_is_read(tiny_vit: PrunableViT) -> None:
 def test_an_unknown_key_is_refused_however_deep_it_lies(tiny_vit: PrunableViT) -> None:
     for text in (
         to_json(tiny_vit.spec).replace('"crop_mode":', '"wings":2,"crop_mode":'),
-        to_json(tiny_vit.spec).replace('"depth":', '"wings":2,"depth":'),
+        to_json(tiny_vit.spec).replace('"dim":', '"wings":2,"dim":'),
     ):
         with pytest.raises(ArtefactError, match="unknown key 'wings'"):
             from_json(ModelSpec, text, source="test")

@@ -30,17 +30,16 @@ def test_the_closed_form_counts_what_the_smallest_member_runs(family: Family) ->
     needs(family.member)
     answer = support_of(ModelRequest(family.member, model_kwargs=dict(family.model_kwargs)))
     assert answer.spec is not None, answer.reason
-    request = ModelRequest(
-        family.member, num_classes=answer.spec.num_classes, model_kwargs=dict(family.model_kwargs)
-    )
+    (output,) = answer.spec.outputs
+    request = ModelRequest(family.member, num_classes=output.channels, model_kwargs=dict(family.model_kwargs))
     vit = describe(request)
     depth = vit.spec.depth
     schedule = manual_schedule(vit.spec, {2: 0.6, depth // 2: 0.5, depth: 0.9}, ScheduleSettings("intra"))
     pruned = PrunedViT(vit, schedule)
     images = torch.empty(1, *vit.spec.preprocessing.input_size, device="meta")
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        logits = pruned(images)
-    assert logits.shape == (1, vit.spec.num_classes)
+        answer_of_image = pruned(images)
+    assert answer_of_image.shape == (1, output.channels)
     assert counter.get_total_flops() // 2 == pruned.macs.network
 
 
