@@ -14,11 +14,21 @@ from exporter.calibration.record import CalibrationRecord
 from exporter.calibration.settings import CalibrationSettings
 from exporter.errors import ArtefactError
 from exporter.models.base import PrunableViT
-from exporter.records import ModelSpec, Preprocessing, Schedule, from_json, load_json, save_json, to_json
+from exporter.records import (
+    BlockMacs,
+    ModelSpec,
+    Output,
+    Preprocessing,
+    Schedule,
+    from_json,
+    load_json,
+    save_json,
+    to_json,
+)
 from exporter.runtimes.tensorrt.manifest import EngineManifest
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
 from exporter.schedule.scorers import SCORERS
-from exporter.vocabulary import CropMode, Interpolation, Method
+from exporter.vocabulary import CropMode, Interpolation, Method, OutputKind
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 COUNTS, SHARES, TEXT = st.integers(1, 4096), st.floats(0.0, 1.0, exclude_min=True), st.text(max_size=8)
@@ -31,15 +41,18 @@ PREPROCESSINGS = st.builds(
     crop_pct=FINITE,
     crop_mode=st.sampled_from(CropMode),
 )
+MACS = st.integers(0, 2**62)
+BLOCKS = st.builds(BlockMacs, attention_token_macs=MACS, mlp_token_macs=MACS)
+OUTPUTS = st.builds(Output, name=TEXT, kind=st.sampled_from(OutputKind), channels=COUNTS)
 SPECS = st.builds(
     ModelSpec,
-    **dict.fromkeys(("depth", "dim", "num_heads", "num_classes", "num_prefix_tokens"), COUNTS),
-    **{name: st.integers(0, 2**62) for name in ("embed_macs", "attention_token_macs", "mlp_token_macs")},
+    **dict.fromkeys(("dim", "num_heads", "num_prefix_tokens"), COUNTS),
+    **dict.fromkeys(("embed_macs", "head_macs", "patch_head_macs"), MACS),
     name=TEXT,
     grid=st.tuples(COUNTS, COUNTS),
-    head_macs=COUNTS,
+    blocks=st.lists(BLOCKS).map(tuple),
     preprocessing=PREPROCESSINGS,
-    patch_head_macs=COUNTS,
+    outputs=st.lists(OUTPUTS).map(tuple),
     default_alpha=FINITE,
 )
 SCHEDULES = st.builds(
@@ -109,7 +122,8 @@ def test_the_key_of_0_1_is_read(tiny_vit: PrunableViT) -> None:
 def test_an_unknown_key_is_refused_however_deep_it_lies(tiny_vit: PrunableViT) -> None:
     for text in (
         to_json(tiny_vit.spec).replace('"crop_mode":', '"wings":2,"crop_mode":'),
-        to_json(tiny_vit.spec).replace('"depth":', '"wings":2,"depth":'),
+        to_json(tiny_vit.spec).replace('"dim":', '"wings":2,"dim":'),
+        to_json(tiny_vit.spec).replace('"mlp_token_macs":', '"wings":2,"mlp_token_macs":'),
     ):
         with pytest.raises(ArtefactError, match="unknown key 'wings'"):
             from_json(ModelSpec, text, source="test")
