@@ -32,7 +32,6 @@ from exporter.vocabulary import CropMode, Interpolation, Method, OutputKind
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 COUNTS, SHARES, TEXT = st.integers(1, 4096), st.floats(0.0, 1.0, exclude_min=True), st.text(max_size=8)
-MACS = st.integers(0, 2**62)
 PREPROCESSINGS = st.builds(
     Preprocessing,
     input_size=st.tuples(COUNTS, COUNTS, COUNTS),
@@ -42,17 +41,18 @@ PREPROCESSINGS = st.builds(
     crop_pct=FINITE,
     crop_mode=st.sampled_from(CropMode),
 )
+MACS = st.integers(0, 2**62)
+BLOCKS = st.builds(BlockMacs, attention_token_macs=MACS, mlp_token_macs=MACS)
+OUTPUTS = st.builds(Output, name=TEXT, kind=st.sampled_from(OutputKind), channels=COUNTS)
 SPECS = st.builds(
     ModelSpec,
     **dict.fromkeys(("dim", "num_heads", "num_prefix_tokens"), COUNTS),
+    **dict.fromkeys(("embed_macs", "head_macs", "patch_head_macs"), MACS),
     name=TEXT,
-    embed_macs=MACS,
-    blocks=st.lists(st.builds(BlockMacs, MACS, MACS)).map(tuple),
-    outputs=st.lists(st.builds(Output, TEXT, st.sampled_from(OutputKind), COUNTS)).map(tuple),
     grid=st.tuples(COUNTS, COUNTS),
-    head_macs=COUNTS,
+    blocks=st.lists(BLOCKS).map(tuple),
     preprocessing=PREPROCESSINGS,
-    patch_head_macs=COUNTS,
+    outputs=st.lists(OUTPUTS).map(tuple),
     default_alpha=FINITE,
 )
 SCHEDULES = st.builds(
@@ -123,6 +123,7 @@ def test_an_unknown_key_is_refused_however_deep_it_lies(tiny_vit: PrunableViT) -
     for text in (
         to_json(tiny_vit.spec).replace('"crop_mode":', '"wings":2,"crop_mode":'),
         to_json(tiny_vit.spec).replace('"dim":', '"wings":2,"dim":'),
+        to_json(tiny_vit.spec).replace('"mlp_token_macs":', '"wings":2,"mlp_token_macs":'),
     ):
         with pytest.raises(ArtefactError, match="unknown key 'wings'"):
             from_json(ModelSpec, text, source="test")
