@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     compile, inspect = compile_model, inspect_artefact  # noqa: A001
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Where each public name lives. They are imported when they are used: `import exporter` needs nothing.
 _PLACES = {
