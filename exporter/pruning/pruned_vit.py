@@ -92,7 +92,7 @@ class PrunedViT(nn.Module):
     @property
     def macs(self) -> MacCount:
         """Multiply-adds of one image; under a-STAR, the most that any may take."""
-        return pruned_macs(self.vit.spec, self.schedule.keep)
+        return pruned_macs(self.vit.spec, self.schedule.keep, reduce=self.schedule.reduce)
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> Tensor | tuple[Tensor, ...]:
         """What the pruned model gives: one tensor, or several in the order of `exporter.artefact.output_names`."""

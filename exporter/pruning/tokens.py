@@ -135,9 +135,7 @@ class Grid(Tokens):
         if decision.into is None:
             values, sizes = take_tokens(self.values, kept, self.prefix), self.sizes
         else:
-            values, sizes = merge_tokens(
-                self.values, decision.into, self.sizes, kept.shape[1], self.prefix
-            )
+            values, sizes = merge_tokens(self.values, decision.into, self.sizes, kept.shape[1], self.prefix)
         return replace(
             self,
             values=values,

@@ -34,4 +34,6 @@ def reduction_named(name: str) -> Reduction:
 def check_reduction(name: str, method: Method) -> None:
     """Raise RecipeError unless there is such a row and the method can be joined with it."""
     if reduction_named(name).merges and method != Method.STAR:
-        raise RecipeError("reduction", f"{name} for {method}", "drop", "only star keeps as many of every image")
+        raise RecipeError(
+            "reduction", f"{name} for {method}", "drop", "only star keeps as many of every image"
+        )
