@@ -124,7 +124,8 @@ class Schedule:
     float32 value. `keep[l]` is the count after that layer when every layer keeps k(p, n) of what the one before
     left: what STAR keeps, and the most that a-STAR keeps of any image. `inter_sha256` names the inter-layer scores
     that the schedule was made with, "" where the scorer reads none.
-    `round_to` is what token counts were rounded up to a multiple of.
+    `round_to` is what token counts were rounded up to a multiple of. `reduce` names the reduction, a row of
+    `exporter.schedule.reductions`: what becomes of the patches that a layer does not keep.
     """
 
     method: Method
@@ -139,6 +140,7 @@ class Schedule:
     seed: Natural
     inter_sha256: str = ""
     round_to: Positive = 1
+    reduce: str = "drop"
 
     @property
     def adaptive(self) -> bool:

@@ -67,7 +67,7 @@ class Target:
 
 
 # _PRIMITIVE: attention as MatMul, Softmax, MatMul, for the runtime to fuse. _FUSED: as one node, with more passes.
-_PRIMITIVE = ("name_decisions", "expand_attention", "expand_selection")
+_PRIMITIVE = ("name_decisions", "expand_attention", "expand_merging", "expand_selection")
 _FUSED = (
     "name_decisions",
     "fuse_attention",
@@ -77,6 +77,7 @@ _FUSED = (
     "select_early",
     "spread_masks",
     "expand_attention",
+    "expand_merging",
     "expand_selection",
 )
 

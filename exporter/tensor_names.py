@@ -2,7 +2,9 @@
 
 A tensor of a pruning layer carries the layer's 1-based number with two digits. `keep_03` holds the patches that
 layer 3 keeps, ascending, as indices into its input patches. `score_03` holds the log fused scores of its input
-patches. Under a-STAR, `count_03` is the number of valid entries in each row of `keep_03`.
+patches. Under a-STAR, `count_03` is the number of valid entries in each row of `keep_03`. Under merging, `into_03`
+holds for each input patch the index into `keep_03` of the survivor it joins, `gap_03` the difference of its two
+largest similarities to survivors, and `sizes_03` the sizes of the merged tokens.
 """
 
 from collections.abc import Iterable
@@ -19,11 +21,14 @@ __all__ = [
     "class_row_name",
     "context_name",
     "count_name",
+    "gap_name",
+    "into_name",
     "keep_layers",
     "keep_name",
     "ranked_name",
     "rows_of",
     "score_name",
+    "sizes_name",
     "token_count_name",
     "token_positions_name",
     "tokens_name",
@@ -48,6 +53,21 @@ def keep_name(layer: int) -> str:
 def count_name(layer: int) -> str:
     """Return the name of the number of patches that each image keeps in a layer."""
     return f"count_{layer:02d}"
+
+
+def into_name(layer: int) -> str:
+    """Return the name of the survivors that the input patches of a layer join."""
+    return f"into_{layer:02d}"
+
+
+def gap_name(layer: int) -> str:
+    """Return the name of the differences of each patch's two largest similarities to survivors."""
+    return f"gap_{layer:02d}"
+
+
+def sizes_name(layer: int) -> str:
+    """Return the name of the token sizes after a layer merged."""
+    return f"sizes_{layer:02d}"
 
 
 def ranked_name(layer: int) -> str:

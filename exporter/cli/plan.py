@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     out = writable_file(arguments.out) if arguments.out else None
     spec = describe(job.model).spec
     schedule = _schedule(job, arguments.acs, spec)
-    dense, pruned = dense_macs(spec), pruned_macs(spec, schedule.keep)
+    dense, pruned = dense_macs(spec), pruned_macs(spec, schedule.keep, reduce=schedule.reduce)
     if out:
         save_json(schedule, out)
     answer = {

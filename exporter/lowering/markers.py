@@ -14,6 +14,7 @@ from onnxscript import opset18, values
 # These register the operators that TRANSLATIONS names.
 import exporter.ops.cdf_retain.torch_op
 import exporter.ops.class_row
+import exporter.ops.merging
 import exporter.ops.selection  # noqa: F401
 from exporter.ops.cdf_retain.onnx_function import CDF_RETAIN, CDF_RETAIN_PADDED, DOMAIN, PLUGIN_ATTRIBUTES
 
@@ -24,11 +25,14 @@ __all__ = [
     "CLASS_ROW",
     "DOMAIN",
     "KEEP_TOP_K",
+    "MERGE_INTO",
+    "MERGE_TOKENS",
     "TAKE_TOKENS",
     "TRANSLATIONS",
 ]
 
 KEEP_TOP_K, TAKE_TOKENS, ATTENTION, CLASS_ROW = "KeepTopK", "TakeTokens", "Attention", "ClassRow"
+MERGE_INTO, MERGE_TOKENS = "MergeInto", "MergeTokens"
 
 _FLOAT, _INT64, _BOOL = "tensor(float)", "tensor(int64)", "tensor(bool)"
 
@@ -64,6 +68,19 @@ _take_tokens = _marker(
     {"tokens": _FLOAT, "keep": _INT64},
     {"taken": _FLOAT},
     {"num_prefix_tokens": OpSchema.AttrType.INT},
+)
+_merge_into = _marker(
+    MERGE_INTO,
+    {"tokens": _FLOAT, "keep": _INT64},
+    {"into": _INT64, "gap": _FLOAT},
+    {"num_prefix_tokens": OpSchema.AttrType.INT},
+)
+_merge_tokens = _marker(
+    MERGE_TOKENS,
+    {"tokens": _FLOAT, "into": _INT64},
+    {"merged": _FLOAT, "merged_sizes": _FLOAT},
+    {"kept": OpSchema.AttrType.INT, "num_prefix_tokens": OpSchema.AttrType.INT},
+    optional={"sizes": _FLOAT},
 )
 _attention = _marker(
     ATTENTION,
@@ -102,6 +119,15 @@ def _translate_take_tokens(tokens: Any, keep: Any, num_prefix_tokens: int) -> An
     return _take_tokens(tokens, keep, num_prefix_tokens=num_prefix_tokens)
 
 
+def _translate_merge_into(tokens: Any, keep: Any, num_prefix_tokens: int) -> Any:
+    return _merge_into(tokens, keep, num_prefix_tokens=num_prefix_tokens)
+
+
+def _translate_merge_tokens(tokens: Any, into: Any, sizes: Any, kept: int, num_prefix_tokens: int) -> Any:
+    inputs = (tokens, into) if sizes is None else (tokens, into, sizes)
+    return _merge_tokens(*inputs, kept=kept, num_prefix_tokens=num_prefix_tokens)
+
+
 def _translate_take_rows(packed: Any, slots: Any) -> Any:
     """No marker: one Gather is what every target wants. The exporter would flatten its indices."""
     return opset18.Gather(packed, slots, axis=0)
@@ -135,6 +161,8 @@ TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.star.class_row.default: _translate_class_row,
     torch.ops.star.keep_top_k.default: _translate_keep_top_k,
     torch.ops.star.take_tokens.default: _translate_take_tokens,
+    torch.ops.star.merge_into.default: _translate_merge_into,
+    torch.ops.star.merge_tokens.default: _translate_merge_tokens,
     torch.ops.star.take_rows.default: _translate_take_rows,
     torch.ops.star.cdf_retain.default: _translate_cdf_retain,
     torch.ops.star.cdf_retain_padded.default: _translate_cdf_retain_padded,

@@ -7,8 +7,9 @@ from typing import TypeAlias
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
-from exporter.lowering.markers import ATTENTION, CLASS_ROW, KEEP_TOP_K, TAKE_TOKENS
+from exporter.lowering.markers import ATTENTION, CLASS_ROW, KEEP_TOP_K, MERGE_INTO, MERGE_TOKENS, TAKE_TOKENS
 from exporter.lowering.passes.expand_attention import expand_attention
+from exporter.lowering.passes.expand_merging import expand_merging
 from exporter.lowering.passes.expand_selection import expand_selection
 from exporter.lowering.passes.flat_gathers import flat_gathers
 from exporter.lowering.passes.fold_attention_biases import fold_attention_biases
@@ -31,19 +32,20 @@ __all__ = ["FINAL", "INITIAL", "MARKERS", "PASSES", "QUANTIZABLE", "Pass"]
 Run: TypeAlias = Callable[[gs.Graph, Artefact], int]
 
 # What may hold of a graph between two passes. Of a marker it is that there may be such nodes.
-MARKERS = (ATTENTION, CLASS_ROW, KEEP_TOP_K, TAKE_TOKENS)
+MARKERS = (ATTENTION, CLASS_ROW, KEEP_TOP_K, MERGE_INTO, MERGE_TOKENS, TAKE_TOKENS)
 NAMED = "decisions and attentions have the names of exporter.tensor_names"
 PATCHES_RANKED = "top-k ranks patches alone"
 QUERIES_OPEN = "no mask counts the queries"
 FUSED = "attention on tokens is ONNX's Attention"
 ATTENTION_EXPANDED = "attention is in standard operators"
+MERGING_EXPANDED = "who merges into whom, and the mean of those that do, are in standard operators"
 SELECTION_EXPANDED = "top-k and the token gather are in standard operators"
 LINEAR = "linear layers on tokens are MatMul and Add"
 FP32 = "what is computed is float32"
 
 # What torch exports; what a file must be that is shipped; and what the quantizer takes.
 INITIAL = (*MARKERS, PATCHES_RANKED, QUERIES_OPEN, LINEAR, FP32)
-FINAL = (NAMED, ATTENTION_EXPANDED, SELECTION_EXPANDED)
+FINAL = (NAMED, ATTENTION_EXPANDED, MERGING_EXPANDED, SELECTION_EXPANDED)
 QUANTIZABLE = (*FINAL, LINEAR, FP32)
 
 
@@ -71,13 +73,19 @@ _ROWS = (
     Pass(fold_attention_biases, requires=(FUSED, LINEAR)),
     Pass(shorten_scores, requires=(KEEP_TOP_K, PATCHES_RANKED)),
     Pass(rank_prefix, requires=(NAMED, KEEP_TOP_K, TAKE_TOKENS), ends=(PATCHES_RANKED,)),
-    Pass(select_early, requires=(TAKE_TOKENS, LINEAR, QUERIES_OPEN)),
+    Pass(select_early, requires=(MERGE_INTO, TAKE_TOKENS, LINEAR, QUERIES_OPEN)),
     Pass(spread_masks, requires=(FUSED,), ends=(QUERIES_OPEN,)),
     Pass(
         expand_attention,
         requires=(NAMED, ATTENTION, CLASS_ROW),
         ensures=(ATTENTION_EXPANDED,),
         ends=(ATTENTION, CLASS_ROW),
+    ),
+    Pass(
+        expand_merging,
+        requires=(NAMED, MERGE_INTO, MERGE_TOKENS, TAKE_TOKENS),
+        ensures=(MERGING_EXPANDED,),
+        ends=(MERGE_INTO, MERGE_TOKENS),
     ),
     Pass(
         expand_selection,

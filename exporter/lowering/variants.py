@@ -12,7 +12,7 @@ from exporter.errors import ArtefactError
 from exporter.lowering.metadata import artefact_of
 from exporter.lowering.passes.slice_selection import slice_selection
 from exporter.lowering.ranked_tokens import patches_for_tokens, patches_from_tokens
-from exporter.tensor_names import count_name, keep_layers, keep_name
+from exporter.tensor_names import count_name, into_name, keep_layers, keep_name
 
 __all__ = ["forced_variant", "selection_nodes", "sliced_variant", "tracing_variant"]
 
@@ -20,7 +20,8 @@ __all__ = ["forced_variant", "selection_nodes", "sliced_variant", "tracing_varia
 def tracing_variant(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with the survivors of each pruning layer, `keep_NN` [batch, k] int64, as further outputs.
 
-    Under a-STAR also `count_NN` [batch] int64: how many of a row are survivors.
+    Under a-STAR also `count_NN` [batch] int64: how many of a row are survivors. Where tokens merge also `into_NN`
+    [batch, patches] int64: which of them each patch joins.
 
     Raises:
         ArtefactError: The model has no such layer, or is none of ours.
@@ -32,7 +33,7 @@ def tracing_variant(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def forced_variant(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with `keep_NN`, and a-STAR's `count_NN`, as inputs in the place of its own decisions.
+    """The model with `keep_NN`, a-STAR's `count_NN` and merging's `into_NN` in the place of its own decisions.
 
     Raises:
         ArtefactError: The model has no pruning layer, or is none of ours.
@@ -81,4 +82,5 @@ def _decisions(graph: gs.Graph) -> list[gs.Variable]:
         if count is not None:
             keep.to_variable(np.int64, ["batch", f"kept_{layer:02d}"])
             count.to_variable(np.int64, ["batch"])
-    return keeps + [count for count in counts if count is not None]
+    intos = [tensors.get(into_name(layer)) for layer in layers]
+    return keeps + [each for each in (*counts, *intos) if each is not None]

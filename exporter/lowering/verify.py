@@ -6,7 +6,8 @@ import onnx
 from onnx import shape_inference
 
 from exporter.artefact import Artefact, tensors_of
-from exporter.tensor_names import IMAGES, context_name, keep_name, rows_of, tokens_name
+from exporter.schedule.reductions import reduction_named
+from exporter.tensor_names import IMAGES, context_name, into_name, keep_name, rows_of, tokens_name
 from exporter.vocabulary import OutputKind
 
 __all__ = ["verify"]
@@ -55,7 +56,7 @@ def _expected(artefact: Artefact) -> dict[str, list[Shape]]:
             shapes[context_name(layer)].append(left)
             if artefact.layout != "packed" or not schedule.adaptive:
                 shapes[tokens_name(layer)] = [left]
-                shapes[rows_of(keep_name(layer))] = [[*left[:2], 1]]
+                shapes |= _decision(artefact, layer, tokens, left)
     return shapes | _given(artefact, before)
 
 
@@ -70,6 +71,17 @@ def _given(artefact: Artefact, patches: int | None) -> dict[str, list[Shape]]:
         names = tensors_of(output, counted=counted)
         shapes |= {name: [shape] for name, shape in zip(names, rows, strict=False)}
     return shapes
+
+
+def _decision(artefact: Artefact, layer: int, tokens: int | None, left: Shape) -> dict[str, list[Shape]]:
+    """What says which tokens a layer takes, or which of them join which."""
+    if reduction_named(artefact.schedule.reduce).merges:
+        return {
+            into_name(layer): [
+                ["batch", None if tokens is None else tokens - artefact.spec.num_prefix_tokens]
+            ]
+        }
+    return {rows_of(keep_name(layer)): [[*left[:2], 1]]}
 
 
 def _fits(shape: Shape | None, expected: Shape) -> bool:

@@ -3,6 +3,7 @@
 Together the halves compute, operation by operation, what the untouched block computes. A block may lack either.
 """
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
@@ -41,6 +42,7 @@ def attention_half(
     tokens: Float[Tensor, "b t d"],
     positions: Int[Tensor, "b n"] | None = None,
     live: Bool[Tensor, "b t"] | None = None,
+    key_bias: Float[Tensor, "b t"] | None = None,
 ) -> tuple[Float[Tensor, "b t d"], Float[Tensor, "b h t"]]:
     """The sum x + attn(norm1 x), and the class token's attention logits per head, scaled, before their softmax.
 
@@ -49,8 +51,9 @@ def attention_half(
         tokens: Prefix tokens, then patches.
         positions: Where the patches stand, None for all of them.
         live: Which tokens may be attended to, None for all of them; the row has logits for the others too.
+        key_bias: What every query adds to the logit of each token, None for nothing; it is in the row too.
     """
-    context, row = attend(block, project(block, tokens), positions, live)
+    context, row = attend(block, project(block, tokens), positions, live, key_bias)
     return add_attention(block, tokens, context), row
 
 
@@ -65,6 +68,7 @@ def attend(
     qkv: Float[Tensor, "b t three_d"],
     positions: Int[Tensor, "b n"] | None = None,
     live: Bool[Tensor, "b t"] | None = None,
+    key_bias: Float[Tensor, "b t"] | None = None,
 ) -> tuple[Float[Tensor, "b t d"], Float[Tensor, "b h t"]]:
     """What each token gathers from the others, heads side by side, and the class token's attention logits.
 
@@ -74,10 +78,22 @@ def attend(
     attention = _attention(block)
     query, key, value = heads(block, qkv, positions)
     dropout = attention.dropout if block.whole.training else 0.0
-    mask = None if live is None else live[:, None, None, :]
+    allowed = _mask(live, key_bias)
+    mask = None if allowed is None else allowed[:, None, None, :]
     context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
     row = class_row(query, key, attention.head_dim**-0.5)
+    if key_bias is not None:
+        row = row + key_bias.unsqueeze(1)
     return context.transpose(1, 2).reshape(qkv.shape[0], qkv.shape[1], -1), row
+
+
+def _mask(
+    live: Bool[Tensor, "b t"] | None, key_bias: Float[Tensor, "b t"] | None
+) -> Bool[Tensor, "b t"] | Float[Tensor, "b t"] | None:
+    """Which keys may be attended to, or what is added to their logits."""
+    if live is None or key_bias is None:
+        return live if key_bias is None else key_bias
+    return key_bias.masked_fill(~live, -torch.inf)
 
 
 def add_attention(

@@ -1,7 +1,7 @@
 """The PyTorch reference of a pruned ViT: what every other runtime is compared with."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from exporter.pruning.tokens import Decision, Grid, Packed, Tokens
 from exporter.records import Schedule
 from exporter.schedule.macs import MacCount, pruned_macs
 from exporter.schedule.plan import check_fits
+from exporter.schedule.reductions import reduction_named
 from exporter.schedule.scorers import scorer_named
 from exporter.tensor_names import LOGITS
 from exporter.vocabulary import Layout, Method
@@ -29,12 +30,14 @@ __all__ = ["PrunedViT", "Trace"]
 class Trace:
     """What a pruned forward pass gives by tensor name, and what it decided by 1-based layer.
 
-    `score[l]` [batch, n] are log fused scores.
+    `score[l]` [batch, n] are log fused scores. Where tokens merge, `gap[l]` [batch, n] is by how much the survivor
+    that each patch joins resembles it more than any other does.
     """
 
     outputs: dict[str, Tensor]
     decisions: dict[int, Decision]
     score: dict[int, Tensor]
+    gap: dict[int, Tensor]
 
     @property
     def logits(self) -> Tensor:
@@ -43,7 +46,7 @@ class Trace:
 
 
 class PrunedViT(nn.Module):
-    """A ViT that drops patches between the attention and the MLP of its layers, as a schedule says.
+    """A ViT that drops or merges patches between attention and MLP of its layers, as a schedule says.
 
     Where a block has no MLP, they go after its attention; where it has no attention, none go.
 
@@ -72,7 +75,7 @@ class PrunedViT(nn.Module):
         super().__init__()
         check_fits(schedule, vit.spec)
         self.vit, self.schedule, self.layout = vit, schedule, Layout.named(layout)
-        self.model = vit.model
+        self.model, self.reduction = vit.model, reduction_named(schedule.reduce)
         self.alpha = scorer_named(schedule.scorer).weight(schedule.alpha)
         self._layers = frozenset(schedule.pruning_layers)
         if self.alpha < 1.0 and self._layers:
@@ -89,7 +92,7 @@ class PrunedViT(nn.Module):
     @property
     def macs(self) -> MacCount:
         """Multiply-adds of one image; under a-STAR, the most that any may take."""
-        return pruned_macs(self.vit.spec, self.schedule.keep)
+        return pruned_macs(self.vit.spec, self.schedule.keep, reduce=self.schedule.reduce)
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> Tensor | tuple[Tensor, ...]:
         """What the pruned model gives: one tensor, or several in the order of `exporter.artefact.output_names`."""
@@ -112,11 +115,13 @@ class PrunedViT(nn.Module):
 
         Args:
             images: Preprocessed images.
-            forced: Decisions by layer, in place of the model's own.
+            forced: Decisions by layer, in place of the model's own; gaps are then not taken.
         """
-        tokens: Tokens = Grid(self.vit.embed(images), self.vit.spec.num_prefix_tokens)
+        prefix = self.vit.spec.num_prefix_tokens
+        tokens: Tokens = Grid(self.vit.embed(images), prefix, weighs_keys=self.reduction.weighs_keys)
         decisions: dict[int, Decision] = {}
         score: dict[int, Tensor] = {}
+        gap: dict[int, Tensor] = {}
         for layer, block in enumerate(self.vit.blocks, start=1):
             if layer not in self._layers:
                 tokens = tokens.through(block)
@@ -124,9 +129,12 @@ class PrunedViT(nn.Module):
             tokens, class_row = tokens.attention(block)
             score[layer] = self._score(layer, class_row, tokens)
             decision = self._decide(layer, score[layer], tokens.count) if forced is None else forced[layer]
+            if self.reduction.merges and forced is None:
+                into, gap[layer] = tokens.nearest(decision.index)
+                decision = replace(decision, into=into)
             decisions[layer] = decision
             tokens = self._reduce(tokens, decision).mlp(block)
-        return Trace(tokens.outputs(self.vit), decisions, score)
+        return Trace(tokens.outputs(self.vit), decisions, score, gap)
 
     def _score(self, layer: int, class_row: Tensor, tokens: Tokens) -> Tensor:
         """Log fused score [batch, n] of the patches that are there."""

@@ -2,7 +2,8 @@
 
 A `Grid` holds a row of tokens for each image; where images keep different numbers of patches, the rows of some
 end in padding, which enters no attention, no score and no count. `Packed` holds the tokens of all images end to
-end: linear layers see survivors alone, and only attention is spread over a grid.
+end: linear layers see survivors alone, and only attention is spread over a grid. Tokens merge in a `Grid` alone,
+and where every image keeps the same number of them.
 """
 
 from abc import ABC, abstractmethod
@@ -15,6 +16,7 @@ from typing_extensions import override
 
 from exporter.models.base import BlockParts, PrunableViT
 from exporter.models.block import add_attention, attend, attention_half, mlp_half, project, whole_block
+from exporter.ops.merging import merge_into, merge_tokens
 from exporter.ops.selection import take_rows, take_tokens
 from exporter.tensor_names import token_count_name, token_positions_name
 from exporter.vocabulary import OutputKind
@@ -24,13 +26,15 @@ __all__ = ["Decision", "Grid", "Packed", "Tokens"]
 
 @dataclass(frozen=True)
 class Decision:
-    """The survivors of one layer: `index` [b, k], ascending, among the patches that reached it.
+    """What one layer decides: `index` [b, k] are the survivors, ascending, among the patches that reached it.
 
-    `count` [b] says how many of each row are survivors, the rest being padding; None: all of them.
+    `count` [b] says how many of each row are survivors, the rest being padding; None: all of them. `into` [b, n]
+    is the place, from 0 to k − 1, of the survivor that each patch joins, a survivor its own; None: the others go.
     """
 
     index: Int[Tensor, "b k"]
     count: Int[Tensor, " b"] | None = None
+    into: Int[Tensor, "b n"] | None = None
 
 
 class Tokens(ABC):
@@ -53,8 +57,12 @@ class Tokens(ABC):
         """A block's attention half, and the class token's attention logits beside it; it must have attention."""
 
     @abstractmethod
+    def nearest(self, index: Int[Tensor, "b k"]) -> tuple[Int[Tensor, "b n"], Float[Tensor, "b n"]]:
+        """Where each patch would merge, were `index` the survivors, and how clearly: see `merge_into`."""
+
+    @abstractmethod
     def reduce(self, decision: Decision) -> "Tokens":
-        """The prefix tokens and the survivors."""
+        """The prefix tokens and the survivors, merged with the patches that join them where any do."""
 
     @abstractmethod
     def mlp(self, block: BlockParts) -> "Tokens":
@@ -86,31 +94,55 @@ class Tokens(ABC):
 
 @dataclass(frozen=True)
 class Grid(Tokens):
-    """`values` [b, prefix + n, dim]."""
+    """`values` [b, prefix + n, dim].
+
+    `sizes` [b, prefix + n] are how many patches each token stands for, 1 for a prefix token; None where all are 1.
+    With `weighs_keys` a token is attended to as if it stood there so many times.
+    """
 
     values: Tensor
     prefix: int
     positions: Tensor | None = None
     count: Tensor | None = None
     live: Tensor | None = None
+    sizes: Tensor | None = None
+    weighs_keys: bool = False
+
+    @property
+    def key_bias(self) -> Tensor | None:
+        """What is added to the logits of each key, [b, prefix + n]; None for nothing."""
+        return self.sizes.log() if self.weighs_keys and self.sizes is not None else None
 
     @override
     def through(self, block: BlockParts) -> "Grid":
-        if self.live is None:
+        if self.live is None and self.key_bias is None:
             return replace(self, values=whole_block(block, self.values, self.positions))
         return (self if block.attention is None else self.attention(block)[0]).mlp(block)
 
     @override
     def attention(self, block: BlockParts) -> tuple["Grid", Tensor]:
-        values, row = attention_half(block, self.values, self.positions, self.live)
+        values, row = attention_half(block, self.values, self.positions, self.live, self.key_bias)
         return replace(self, values=values), row
 
     @override
+    def nearest(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        return merge_into(self.values, index, self.prefix)
+
+    @override
     def reduce(self, decision: Decision) -> "Grid":
-        positions = decision.index if self.positions is None else self.positions.gather(1, decision.index)
-        values = take_tokens(self.values, decision.index, self.prefix)
+        kept = decision.index
+        positions = kept if self.positions is None else self.positions.gather(1, kept)
+        if decision.into is None:
+            values, sizes = take_tokens(self.values, kept, self.prefix), self.sizes
+        else:
+            values, sizes = merge_tokens(self.values, decision.into, self.sizes, kept.shape[1], self.prefix)
         return replace(
-            self, values=values, positions=positions, count=decision.count, live=_live(decision, self.prefix)
+            self,
+            values=values,
+            positions=positions,
+            count=decision.count,
+            live=_live(decision, self.prefix),
+            sizes=sizes,
         )
 
     @override
@@ -160,6 +192,10 @@ class Packed(Tokens):
         context, row = attend(block, qkv, self.positions, self.live)
         context = context.flatten(0, 1).index_select(0, self.places)
         return replace(self, values=add_attention(block, self.values, context)), row
+
+    @override
+    def nearest(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        raise NotImplementedError("packed tokens do not merge: check_reduction keeps them apart")
 
     @override
     def reduce(self, decision: Decision) -> "Packed":

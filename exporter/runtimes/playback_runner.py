@@ -14,6 +14,8 @@ from exporter.tensor_names import (
     IMAGES,
     LOGITS,
     count_name,
+    gap_name,
+    into_name,
     keep_layers,
     keep_name,
     score_name,
@@ -97,8 +99,9 @@ def _answers(reference: Mapping[str, Array], outputs: Sequence[Output], dense: b
     else:
         layers = keep_layers(reference)
         needed = [*tensors, *(name(layer) for layer in layers for name in (keep_name, score_name))]
-        counts = [count_name(layer) for layer in layers] + [token_count_name(each.name) for each in outputs]
-        wanted = {name: name for name in (*needed, *(count for count in counts if count in reference))}
+        others = [name(layer) for layer in layers for name in (count_name, into_name, gap_name)]
+        others += [token_count_name(each.name) for each in outputs]
+        wanted = {name: name for name in (*needed, *(name for name in others if name in reference))}
     images = len(reference[IMAGES])
     for name in wanted.values():
         rows = len(reference[name]) if name in reference else 0

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from exporter.records import ModelSpec
+from exporter.schedule.reductions import reduction_named
 
 __all__ = ["MacCount", "dense_macs", "executed_macs", "mean_macs", "pruned_macs"]
 
@@ -15,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class MacCount:
-    """MACs of one image: the network's own, and what scoring the patches adds to it."""
+    """MACs of one image: the network's own, and what scoring and merging the patches adds to it."""
 
     network: int
     scoring: int
@@ -36,7 +37,9 @@ def dense_macs(spec: ModelSpec) -> MacCount:
     return pruned_macs(spec, (spec.num_patches,) * spec.depth)
 
 
-def pruned_macs(spec: ModelSpec, keep: Sequence[int], padded: Sequence[int] | None = None) -> MacCount:
+def pruned_macs(
+    spec: ModelSpec, keep: Sequence[int], padded: Sequence[int] | None = None, reduce: str = "drop"
+) -> MacCount:
     """MACs where layer l leaves `keep[l]` patches between its attention and its MLP.
 
     With `padded`, tokens meet in a grid of so many patches after each layer: attention and scoring pay for the
@@ -45,8 +48,11 @@ def pruned_macs(spec: ModelSpec, keep: Sequence[int], padded: Sequence[int] | No
     A block of N tokens costs 4·N·d² + 2·N²·d for attention and 2·h·N'·d for the MLP (3·h·N'·d for a gated one) on
     the N' that are left; what a block lacks costs nothing. A head for patches costs c·d for each that is left in
     the end.
-    Scoring costs the class token's row, N·d, and one product a patch for the fusion, where a layer drops any.
+    Scoring costs the class token's row, N·d, and one product a patch for the fusion, where a layer drops any. Where
+    the others merge, two products over all tokens come to it: N·k·d for the similarities to the k survivors, their
+    mean taken off for N·d, and N·N'·d for the weighted means.
     """
+    merges = reduction_named(reduce).merges
     prefix, dim = spec.num_prefix_tokens, spec.dim
     network = spec.embed_macs + spec.head_macs + spec.patch_head_macs * keep[-1]
     scoring, before, grid = 0, spec.num_patches, spec.num_patches
@@ -57,6 +63,7 @@ def pruned_macs(spec: ModelSpec, keep: Sequence[int], padded: Sequence[int] | No
         network += (prefix + after) * block.mlp_token_macs
         if after < before:
             scoring += places * dim + grid
+            scoring += merges * tokens * dim * (after + 1 + prefix + after)
         before, grid = after, grid_after
     return MacCount(network, scoring)
 

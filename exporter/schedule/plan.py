@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from exporter.errors import RecipeError, ScheduleError
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.rates import ANCHORS, counts, manual_rates, rates_from_acs
+from exporter.schedule.reductions import REDUCTIONS, check_reduction
 from exporter.schedule.scorers import SCORERS, scorer_named
 from exporter.settings import Natural, Positive, Settings, Weight, option
 from exporter.vocabulary import Method
@@ -34,9 +35,11 @@ class ScheduleSettings(Settings):
         Method.STAR,
         "star keeps a share of the patches, a-star a share of their scores' mass, image by image.",
     )
+    reduce: str = option("drop", "What becomes of the patches that are not kept.", REDUCTIONS)
 
     def check(self) -> None:
-        """Raise RecipeError for counts that are rounded where they follow the image."""
+        """Raise RecipeError for a reduction, or counts that are rounded, where counts follow the image."""
+        check_reduction(self.reduce, self.method)
         if self.method != Method.STAR and self.round_to != 1:
             got = f"{self.round_to} for {self.method}"
             raise RecipeError("round_to", got, "1", "its counts follow the image")
@@ -107,6 +110,7 @@ def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
     if schedule.round_to < 1 or schedule.seed < 0:
         got = f"round_to {schedule.round_to}, seed {schedule.seed}"
         raise ScheduleError("schedule", got, "round_to of at least 1, seed of at least 0")
+    check_reduction(schedule.reduce, schedule.method)
     right = counts(schedule.rates, spec.num_patches, schedule.round_to, spec.num_prefix_tokens)
     for layer, (came, expected) in enumerate(zip(schedule.keep, right, strict=True), start=1):
         if came != expected:
@@ -139,6 +143,7 @@ def _schedule(
         seed=settings.seed,
         inter_sha256=inter_sha256 if scorer_named(settings.scorer).calibrated else "",
         round_to=settings.round_to,
+        reduce=settings.reduce,
     )
 
 

@@ -104,7 +104,8 @@ def save_reference(reference: Runner, dense: Runner, images: Array, path: Path) 
     """Real images with what PyTorch makes of them, as `reference.npz`; gives the arrays back.
 
     `images` as the model takes them, the outputs of the pruned model with its `keep_NN`, `score_NN` and a-STAR's
-    `count_NN`, and those of the other as `dense_…`. With the scores, margins can be judged without PyTorch.
+    `count_NN`, where tokens merge `into_NN` and `gap_NN`, and the outputs of the other as `dense_…`. With scores
+    and gaps, flips can be judged without PyTorch.
 
     Raises:
         OutputError: The place cannot be written.

@@ -93,7 +93,7 @@ def _saving(amount: MacShare, planner: Planner, image_macs: Callable[[Schedule],
 
 
 def _macs(spec: ModelSpec, schedule: Schedule) -> float:
-    return pruned_macs(spec, schedule.keep).total
+    return pruned_macs(spec, schedule.keep, reduce=schedule.reduce).total
 
 
 def measured_macs(

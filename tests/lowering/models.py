@@ -27,6 +27,7 @@ __all__ = [
     "dense",
     "exported",
     "lowered",
+    "merging",
     "pruned_of",
     "run",
     "star",
@@ -45,16 +46,21 @@ def biased_vit(family: str = "vit") -> PrunableViT:
     return adapt(model, name="tiny")
 
 
-def pruned_of(vit: PrunableViT, scorer: str = "fused") -> PrunedViT:
+def pruned_of(vit: PrunableViT, scorer: str = "fused", reduce: str = "drop") -> PrunedViT:
     """STAR of a model of the test's own."""
     inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
-    settings = ScheduleSettings(scorer, alpha=0.5)  # the default hears little of the image
+    settings = ScheduleSettings(scorer, alpha=0.5, reduce=reduce)  # the default hears little of the image
     return PrunedViT(vit, manual_schedule(vit.spec, RATES, settings), inter).eval()
 
 
 def star(family: str = "vit", scorer: str = "fused") -> PrunedViT:
     """A model for all tests to look at, and for none to change."""
     return _shared(family, "star", scorer)
+
+
+def merging(family: str = "vit") -> PrunedViT:
+    """STAR of the same network whose patches merge."""
+    return _shared(family, "merging", "")
 
 
 def dense(family: str = "vit") -> PrunedViT:
@@ -94,6 +100,8 @@ def _shared(family: str, method: str, detail: str) -> PrunedViT:
     vit = _vit(family)
     if method == "dense":
         return PrunedViT(vit, keep_everything(vit.spec)).eval()
+    if method == "merging":
+        return pruned_of(vit, reduce="merge")
     return pruned_of(vit, detail) if method == "star" else make_adaptive(vit, detail)
 
 

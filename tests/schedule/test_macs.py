@@ -63,3 +63,19 @@ def test_the_closed_form_counts_what_runs(family: str) -> None:
     tokens = [vit.spec.num_prefix_tokens + n for n in (vit.spec.num_patches, pruned.schedule.keep[0])]
     fusion = vit.spec.num_patches + pruned.schedule.keep[0]
     assert pruned.macs.scoring == sum(tokens) * vit.spec.dim + fusion
+
+
+def test_merging_costs_two_products_more() -> None:
+    """As torch counts them: the mean over patches is no product there, but one in a lowered model."""
+    vit = make_vit("registers")
+    settings = ScheduleSettings("intra", reduce="merge")
+    pruned = PrunedViT(vit, manual_schedule(vit.spec, {1: 0.6, 3: 0.5}, settings))
+    dropped = pruned_macs(vit.spec, pruned.schedule.keep)
+    assert pruned.macs.network == dropped.network
+    prefix, dim = vit.spec.num_prefix_tokens, vit.spec.dim
+    before, expected = vit.spec.num_patches, 0
+    for after in (pruned.schedule.keep[0], pruned.schedule.keep[2]):
+        tokens = prefix + before
+        expected += tokens * dim + tokens * after * dim + tokens * (prefix + after) * dim
+        before = after
+    assert pruned.macs.scoring - dropped.scoring == expected

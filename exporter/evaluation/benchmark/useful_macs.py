@@ -24,7 +24,7 @@ def useful_macs(model: LoweredFile, reference: Mapping[str, Array]) -> MacCount:
     """
     spec, schedule = model.artefact.spec, model.artefact.schedule
     if not schedule.adaptive:
-        return pruned_macs(spec, schedule.keep)
+        return pruned_macs(spec, schedule.keep, reduce=schedule.reduce)
     if not reference.keys() >= {count_name(layer) for layer in schedule.pruning_layers}:
         raise ArtefactError("the reference", "no survivors of a-STAR", f"those of {model.path.name}")
     return mean_macs(spec, patches_left(reference, spec.depth, spec.num_patches))

@@ -18,6 +18,7 @@ from exporter.evaluation.parity.interface import (
     pruning_layers,
 )
 from exporter.evaluation.parity.kept_sets import LayerResult, compare_layers
+from exporter.evaluation.parity.merges import MergeResult, compare_merges
 from exporter.evaluation.parity.report import ParityReport
 from exporter.evaluation.parity.result import Judged, Measured, MeasuredOutput, Spread, report_on
 from exporter.evaluation.parity.tolerance import Tolerance
@@ -48,9 +49,9 @@ def compare(
 
     Args:
         reference: Returns the outputs and, where it prunes, `keep_NN` and `score_NN` of each pruning layer; under
-            a-STAR also `count_NN`.
+            a-STAR also `count_NN`, and where tokens merge `into_NN` and `gap_NN`.
         shipped: The model that is deployed: `images` in, the outputs out.
-        tracing: The shipped model that also returns `keep_NN` and `count_NN`; None for a dense model.
+        tracing: The shipped model that also returns its decisions, under the same names; None for a dense model.
         forced: The shipped model that takes them as inputs; None for a dense model.
         batches: Images as every model takes them. Real ones: random pixels hide what real scores do.
         tolerance: What may differ, from the table of `tolerance_for`.
@@ -109,7 +110,7 @@ def _measure(
             raise ParityError(subject, "NaN or infinite values", "finite ones")
         spreads[output.name].add(values)
     ours = _answers(models, models.shipped, feed, expected)
-    traced, forced, layers = _variants(models, feed, expected, masses, dense=(ours, expected))
+    traced, forced, layers, merges = _variants(models, feed, expected, masses, dense=(ours, expected))
     measured = {
         output.name: MeasuredOutput(
             finite=np.all([finite(output, each) for each in (ours, traced, forced)], axis=0),
@@ -117,29 +118,30 @@ def _measure(
             tracing_diff=distance(output, ours, traced),
             forced_diff=distance(output, forced, expected),
             agreements=agreements(output, ours, expected),
+            forced_agreements=agreements(output, forced, expected),
         )
         for output in models.outputs
     }
-    return Measured(measured, layers)
+    return Measured(measured, layers, merges)
 
 
 def _variants(
     models: Models, feed: Feed, expected: Feed, masses: Mapping[int, float], dense: tuple[Feed, Feed]
-) -> tuple[Feed, Feed, list[LayerResult]]:
-    """Answers of the tracing and of the forced variant, and what the first one kept.
+) -> tuple[Feed, Feed, list[LayerResult], list[MergeResult]]:
+    """Answers of the tracing and of the forced variant, and what the first one kept and merged.
 
     A dense model has no variants: `dense` stands for their answers, and differs from nothing.
     """
     if models.tracing is None or models.forced is None:
-        return *dense, []
+        return *dense, [], []
     layers = pruning_layers(models.reference, models.outputs)
     traced = models.tracing.run(feed)
     # Before the reference's survivors are forced on another model: this makes sure that they are any.
-    results = compare_layers(layers, expected, traced, masses)
+    kept, merges = compare_merges(compare_layers(layers, expected, traced, masses), expected, traced)
     names = forced_names(models.forced, decision_names(models.reference))
     decisions = {name: expected[name] for name in names}
     _check_answers(models, models.tracing, traced, expected)
-    return traced, _answers(models, models.forced, {**feed, **decisions}, expected), results
+    return traced, _answers(models, models.forced, {**feed, **decisions}, expected), kept, merges
 
 
 def _answers(models: Models, model: Runner, feed: Feed, expected: Feed) -> Feed:

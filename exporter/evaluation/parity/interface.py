@@ -4,7 +4,7 @@ What makes a comparison impossible is an error. What merely differs (an output m
 static size) is a fault in the report, and the rest is still measured.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from exporter.artefact import tensors_of
@@ -15,6 +15,8 @@ from exporter.tensor_names import (
     IMAGES,
     LOGITS,
     count_name,
+    gap_name,
+    into_name,
     keep_layers,
     keep_name,
     score_name,
@@ -77,23 +79,43 @@ def answer_names(reference: Runner, given: Sequence[Output]) -> list[str]:
 
 
 def decision_names(reference: Runner) -> list[str]:
-    """`keep_NN` of every pruning layer, and where images keep different numbers of patches `count_NN`."""
-    outputs = [info.name for info in reference.outputs]
-    layers = keep_layers(outputs)
-    counts = [count_name(layer) for layer in layers]
-    return [keep_name(layer) for layer in layers] + (counts if set(counts) & set(outputs) else [])
+    """`keep_NN` of every pruning layer.
+
+    Where images keep different numbers of patches also `count_NN`, where tokens merge also `into_NN`.
+    """
+    return [
+        *_of_layers(reference, keep_name),
+        *_if_any(reference, count_name),
+        *_if_any(reference, into_name),
+    ]
 
 
 def forced_names(forced: Runner, decisions: Sequence[str]) -> list[str]:
-    """The decisions that a forced variant takes: a runtime may drop an input that nobody reads."""
+    """The decisions that a forced variant takes: a runtime may drop an input that nobody reads.
+
+    What says which tokens are taken, or which join which, is always read.
+    """
     taken = {info.name for info in forced.inputs}
-    layers = {keep_name(layer) for layer in keep_layers(decisions)}
-    return [name for name in decisions if name in taken or name in layers]
+    layers = keep_layers(decisions)
+    merged = {into_name(layer) for layer in layers} & set(decisions)
+    needed = merged or {keep_name(layer) for layer in layers}
+    return [name for name in decisions if name in taken or name in needed]
 
 
 def score_names(reference: Runner) -> list[str]:
-    """`score_NN` of every pruning layer."""
-    return [score_name(layer) for layer in keep_layers(info.name for info in reference.outputs)]
+    """What flips are judged by: `score_NN` of every pruning layer, and where tokens merge `gap_NN`."""
+    return [*_of_layers(reference, score_name), *_if_any(reference, gap_name)]
+
+
+def _of_layers(reference: Runner, name: Callable[[int], str]) -> list[str]:
+    """The tensors of that name, one for each pruning layer."""
+    return [name(layer) for layer in keep_layers(info.name for info in reference.outputs)]
+
+
+def _if_any(reference: Runner, name: Callable[[int], str]) -> list[str]:
+    """The same where the reference returns at least one of them."""
+    names = _of_layers(reference, name)
+    return names if {info.name for info in reference.outputs} & set(names) else []
 
 
 def interface_faults(models: Models) -> list[str]:

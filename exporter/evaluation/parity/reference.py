@@ -14,6 +14,8 @@ from exporter.runtimes.torch_runner import TorchRunner
 from exporter.tensor_names import (
     IMAGES,
     count_name,
+    gap_name,
+    into_name,
     keep_name,
     score_name,
     token_count_name,
@@ -28,6 +30,8 @@ Array = np.ndarray[Any, Any]
 
 def reference_runner(pruned: PrunedViT, input_kind: str = "float32") -> TorchRunner:
     """A runner that returns the outputs and, for each pruning layer, `keep_NN`, `score_NN`, a-STAR's `count_NN`.
+
+    Where tokens merge, also `into_NN` and `gap_NN`.
 
     Args:
         pruned: The pruned (or, with rates of 1, the dense) ViT.
@@ -73,8 +77,12 @@ class _ByName(nn.Module):
         counts = {
             count_name(layer): each.count for layer, each in trace.decisions.items() if each.count is not None
         }
+        intos = {
+            into_name(layer): each.into for layer, each in trace.decisions.items() if each.into is not None
+        }
+        gaps = {gap_name(layer): gap for layer, gap in trace.gap.items()}
         scores = {score_name(layer): score.contiguous() for layer, score in trace.score.items()}
-        return {**trace.outputs, **keeps, **counts, **scores}
+        return {**trace.outputs, **keeps, **counts, **scores, **intos, **gaps}
 
 
 def _prepared(pruned: PrunedViT, images: Tensor, input_kind: str) -> Tensor:
@@ -102,3 +110,6 @@ def _outputs(pruned: PrunedViT) -> Iterator[TensorInfo]:
         yield TensorInfo(score_name(layer), ("batch", scored), "float32")
         if schedule.adaptive:
             yield TensorInfo(count_name(layer), ("batch",), "int64")
+        if pruned.reduction.merges:
+            yield TensorInfo(into_name(layer), ("batch", scored), "int64")
+            yield TensorInfo(gap_name(layer), ("batch", scored), "float32")

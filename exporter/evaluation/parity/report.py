@@ -27,6 +27,8 @@ class LayerParity:
     `patches` and `kept` are the reference's, in the mean over images.
     `kept_set_overlap` is the mean over all images of |A∩B|/|A∪B|, on positions in the image. `differing_images`
     kept another set here; `flipped_images` did so here first, and their largest margin is given.
+    Where tokens merge, `merge_agreement` is the mean share of patches that join the same survivor;
+    `merge_flipped_images` keep the same sets, but merge otherwise here first, and their largest gap is given.
     """
 
     layer: int
@@ -36,6 +38,14 @@ class LayerParity:
     differing_images: int
     flipped_images: int
     largest_flip_margin: float | None
+    merge_agreement: float | None = None
+    merge_flipped_images: int = 0
+    largest_merge_gap: float | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Whether any image decides otherwise here."""
+        return bool(self.differing_images or self.merge_flipped_images)
 
 
 @dataclass(frozen=True)
@@ -44,7 +54,7 @@ class OutputParity:
 
     `measure` is "top1", the share of images that get the same class, or "cosine", the least of any image, and of
     tokens of any position that both sides keep. `agreement` is over the images that keep the same patches on both
-    sides, `agreement_all` over all.
+    sides, `agreement_all` over all, `agreement_forced` over all with forced decisions.
     """
 
     name: str
@@ -58,6 +68,7 @@ class OutputParity:
     measure: str
     agreement: float | None
     agreement_all: float | None
+    agreement_forced: float | None
 
 
 @dataclass(frozen=True)
@@ -126,11 +137,16 @@ def _arithmetic(output: OutputParity) -> str:
 
 def _decisions(report: ParityReport) -> str:
     overlap = f"kept-set overlap {report.kept_set_overlap:.6f}"
+    agreements = [layer.merge_agreement for layer in report.layers if layer.merge_agreement is not None]
+    if agreements:
+        overlap += f", {min(agreements):.6f} of the patches join the same survivor"
     if report.first_differing_layer is None:
         return f"{overlap}, every image keeps the same patches in every layer"
+    gaps = [layer.largest_merge_gap for layer in report.layers if layer.largest_merge_gap is not None]
+    gap = f", largest gap {_number(max(gaps))}" if gaps else ""
     return (
         f"{overlap}, {report.flipped_images} of {report.images} images flip, the first at layer "
-        f"{report.first_differing_layer}, largest margin {_number(report.largest_flip_margin)}"
+        f"{report.first_differing_layer}, largest margin {_number(report.largest_flip_margin)}{gap}"
     )
 
 

@@ -1,13 +1,15 @@
 """From what was measured on each image to the checks and the report."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from itertools import repeat
+from typing import Any, TypeVar
 
 import numpy as np
 
 from exporter.evaluation.parity.agreement import MEASURES
 from exporter.evaluation.parity.kept_sets import LayerResult
+from exporter.evaluation.parity.merges import MergeResult, merge_checks
 from exporter.evaluation.parity.report import Check, LayerParity, OutputParity, ParityReport
 from exporter.evaluation.parity.tolerance import Tolerance
 from exporter.records import Output
@@ -16,6 +18,7 @@ from exporter.vocabulary import OutputKind
 __all__ = ["Judged", "Measured", "MeasuredOutput", "Spread", "report_on"]
 
 Array = np.ndarray[Any, Any]
+ResultT = TypeVar("ResultT", LayerResult, MergeResult)
 
 # The fields of a report that are about the logits.
 OF_LOGITS = (
@@ -62,39 +65,46 @@ class Judged:
 
 @dataclass(frozen=True)
 class MeasuredOutput:
-    """One number an image, in every array; `agreements` by the measures of the output's kind."""
+    """One number an image, in every array; agreements by the measures of the output's kind."""
 
     finite: Array
     diff: Array
     tracing_diff: Array
     forced_diff: Array
     agreements: dict[str, Array]
+    forced_agreements: dict[str, Array]
 
     @staticmethod
     def joined(parts: Sequence["MeasuredOutput"]) -> "MeasuredOutput":
         """The batches as one."""
         names = ("finite", "diff", "tracing_diff", "forced_diff")
         arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-        measures = {
-            name: np.concatenate([part.agreements[name] for part in parts]) for name in parts[0].agreements
-        }
-        return MeasuredOutput(agreements=measures, **arrays)
+        own, forced = (
+            {name: np.concatenate([part[name] for part in measures]) for name in measures[0]}
+            for measures in ([part.agreements for part in parts], [part.forced_agreements for part in parts])
+        )
+        return MeasuredOutput(agreements=own, forced_agreements=forced, **arrays)
 
 
 @dataclass(frozen=True)
 class Measured:
-    """By output name, and `layers` as `compare_layers` gives them, none for a dense model."""
+    """By output name, and `layers` and `merges` as `compare_merges` gives them: none for a dense model.
+
+    There are no merges where patches go.
+    """
 
     outputs: dict[str, MeasuredOutput]
     layers: list[LayerResult]
+    merges: list[MergeResult]
 
     @staticmethod
     def joined(parts: Sequence["Measured"]) -> "Measured":
         """The batches as one."""
         layers = [_join(results) for results in zip(*(part.layers for part in parts), strict=True)]
+        merges = [_join(results) for results in zip(*(part.merges for part in parts), strict=True)]
         names = parts[0].outputs
         outputs = {name: MeasuredOutput.joined([part.outputs[name] for part in parts]) for name in names}
-        return Measured(outputs, layers)
+        return Measured(outputs, layers, merges)
 
     @property
     def finite(self) -> Array:
@@ -103,12 +113,21 @@ class Measured:
 
     @property
     def flipped(self) -> Array:
-        """Whether an image's kept sets differ in any layer."""
-        return np.any([np.zeros_like(self.finite), *(layer.flipped for layer in self.layers)], axis=0)
+        """Whether an image's decisions differ in any layer."""
+        flips = [each.flipped for each in self.layers] + [each.flipped for each in self.merges]
+        return np.any([np.zeros_like(self.finite), *flips], axis=0)
+
+    @property
+    def forced_alone(self) -> bool:
+        """Whether only forced decisions leave something to judge: every image flips, and tokens merge.
+
+        Many patches nearly tie between two survivors. In INT8 every image merges one of them otherwise.
+        """
+        return bool(self.merges) and not self.steady.any()
 
     @property
     def steady(self) -> Array:
-        """Images whose outputs differ by arithmetic alone: finite, and the same patches kept in every layer."""
+        """Images whose outputs differ by arithmetic alone: finite, and decided alike in every layer."""
         return self.finite & ~self.flipped
 
 
@@ -125,7 +144,7 @@ def report_on(
 
     `flip_margin` is the row of the tolerance that suits the method: of log scores, or of mass.
     """
-    layers = tuple(_layer(result) for result in measured.layers)
+    layers = tuple(map(_layer, measured.layers, measured.merges or repeat(None)))
     margins = [layer.largest_flip_margin for layer in layers if layer.largest_flip_margin is not None]
     outputs = tuple(_output(each, measured, tolerance) for each in judged)
     checks = _checks(faults, measured, outputs, tolerance, flip_margin)
@@ -138,7 +157,7 @@ def report_on(
         kept_set_overlap=min((layer.kept_set_overlap for layer in layers), default=None),
         flipped_images=int(measured.flipped.sum()),
         largest_flip_margin=max(margins, default=None),
-        first_differing_layer=next((layer.layer for layer in layers if layer.differing_images), None),
+        first_differing_layer=next((layer.layer for layer in layers if layer.differs), None),
         layers=layers,
         outputs=outputs,
         **_of_logits(outputs, measured),
@@ -169,6 +188,7 @@ def _output(judged: Judged, measured: Measured, tolerance: Tolerance) -> OutputP
         measure=measure,
         agreement=summed(own.agreements[measure][steady]),
         agreement_all=summed(own.agreements[measure][finite]),
+        agreement_forced=summed(own.forced_agreements[measure][finite]) if measured.layers else None,
     )
 
 
@@ -202,6 +222,7 @@ def _checks(
 ) -> tuple[Check, ...]:
     """In the order in which a person would look: each one makes sense where those before it passed."""
     among = f"{measured.steady.sum()} of {measured.finite.size} images keep the same patches"
+    among = "every image flips: with forced decisions" if measured.forced_alone else among
     checks = [_check("interface", len(faults), "<=", 0, "; ".join(faults))]
     for each in outputs:
         broken = int((~measured.outputs[each.name].finite).sum())
@@ -214,17 +235,20 @@ def _checks(
             _tracing(outputs),
             _check("kept_indices", malformed, "<=", 0, "images with indices out of order, range or number"),
             _check("kept_sets", margin, "<", flip_margin, f"{measured.flipped.sum()} images flip"),
+            *merge_checks(measured.merges, tolerance.merge_gap),
         ]
     for each in outputs:
         allowed = each.max_abs_diff_allowed
-        checks.append(_check(each.name, each.max_abs_diff, "<=", allowed, among if measured.layers else ""))
+        diff = each.max_abs_diff_forced if measured.forced_alone else each.max_abs_diff
+        checks.append(_check(each.name, diff, "<=", allowed, among if measured.layers else ""))
         if measured.layers:
             checks.append(_check(f"forced_{each.name}", each.max_abs_diff_forced, "<=", allowed))
     for each in outputs:
         is_class = each.kind == OutputKind.LOGITS
         name = each.measure if is_class else f"{each.name}_{each.measure}"
         least = tolerance.top1_agreement if is_class else tolerance.cosine
-        checks.append(_check(name, each.agreement, ">=", least))
+        agreement = each.agreement_forced if measured.forced_alone else each.agreement
+        checks.append(_check(name, agreement, ">=", least))
     return tuple(checks)
 
 
@@ -248,7 +272,7 @@ def _check(name: str, measured: float | None, relation: str, allowed: float, det
     return Check(name, measured, relation, allowed, holds[relation], detail)
 
 
-def _layer(result: LayerResult) -> LayerParity:
+def _layer(result: LayerResult, merge: MergeResult | None) -> LayerParity:
     return LayerParity(
         layer=result.layer,
         patches=float(result.patches.mean()),
@@ -257,13 +281,17 @@ def _layer(result: LayerResult) -> LayerParity:
         differing_images=int(result.differs.sum()),
         flipped_images=int(result.flipped.sum()),
         largest_flip_margin=_largest(result.margin[result.flipped]),
+        merge_agreement=None if merge is None else float(merge.agreement.mean()),
+        merge_flipped_images=0 if merge is None else int(merge.flipped.sum()),
+        largest_merge_gap=None if merge is None else _largest(merge.gap[merge.flipped]),
     )
 
 
-def _join(parts: Sequence[LayerResult]) -> LayerResult:
-    names = ("patches", "kept", "overlap", "differs", "flipped", "margin", "malformed")
-    arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-    return LayerResult(parts[0].layer, **arrays)
+def _join(parts: Sequence[ResultT]) -> ResultT:
+    """One layer's results of all batches as one."""
+    names = [each.name for each in fields(parts[0]) if each.name != "layer"]
+    arrays: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    return replace(parts[0], **arrays)
 
 
 def _largest(values: Array) -> float | None:

@@ -20,6 +20,8 @@ class Tolerance:
             cut, in log fused score. Beyond it the runtimes disagree about more than a tie.
         flip_mass: The same under a-STAR, as a share of the image's mass: it is counted in units of about 1e-5
             of the largest score, and a rounding may move any of them by one.
+        merge_gap: A patch may join another survivor where the two that it resembles most lie nearer than this to
+            each other, in cosine.
         top1_agreement: Least share of images without a flip that get the same class.
         cosine: Least cosine of the angle between the embeddings of an image without a flip, or between two tokens.
     """
@@ -27,6 +29,7 @@ class Tolerance:
     logit_diff_per_std: float
     flip_margin: float
     flip_mass: float
+    merge_gap: float
     top1_agreement: float
     cosine: float
 
@@ -34,21 +37,41 @@ class Tolerance:
 TOLERANCES: Mapping[tuple[str, str], Tolerance] = MappingProxyType(
     {
         ("fp32", "fp32"): Tolerance(
-            logit_diff_per_std=1e-4, flip_margin=1e-5, flip_mass=1e-4, top1_agreement=1.0, cosine=0.999999
+            logit_diff_per_std=1e-4,
+            flip_margin=1e-5,
+            flip_mass=1e-4,
+            merge_gap=1e-5,
+            top1_agreement=1.0,
+            cosine=0.999999,
         ),
         # 11 bits: a rounding is 5e-4 of a value, and a dozen blocks add up. Scores are summed in fp32, but
         # come from query and key in fp16.
         ("fp32", "fp16"): Tolerance(
-            logit_diff_per_std=2e-2, flip_margin=1e-2, flip_mass=1e-2, top1_agreement=0.99, cosine=0.999
+            logit_diff_per_std=2e-2,
+            flip_margin=1e-2,
+            flip_mass=1e-2,
+            merge_gap=1e-2,
+            top1_agreement=0.99,
+            cosine=0.999,
         ),
         # 8 bits: a rounding is 4e-3 of a value.
         ("fp32", "bf16"): Tolerance(
-            logit_diff_per_std=0.2, flip_margin=0.1, flip_mass=0.1, top1_agreement=0.97, cosine=0.98
+            logit_diff_per_std=0.2,
+            flip_margin=0.1,
+            flip_mass=0.1,
+            merge_gap=0.1,
+            top1_agreement=0.97,
+            cosine=0.98,
         ),
         # 8 bits over a whole row: not the same numbers any more, so that the share of equal classes says most.
         # What it costs in accuracy is measured with labels.
         ("fp32", "int8"): Tolerance(
-            logit_diff_per_std=1.0, flip_margin=0.1, flip_mass=0.1, top1_agreement=0.95, cosine=0.95
+            logit_diff_per_std=1.0,
+            flip_margin=0.1,
+            flip_mass=0.1,
+            merge_gap=0.1,
+            top1_agreement=0.95,
+            cosine=0.95,
         ),
     }
 )

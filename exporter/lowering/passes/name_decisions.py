@@ -10,9 +10,19 @@ from exporter.lowering.markers import (
     CDF_RETAIN_PADDED,
     CLASS_ROW,
     KEEP_TOP_K,
+    MERGE_INTO,
+    MERGE_TOKENS,
     TAKE_TOKENS,
 )
-from exporter.tensor_names import class_row_name, context_name, count_name, keep_name, tokens_name
+from exporter.tensor_names import (
+    class_row_name,
+    context_name,
+    count_name,
+    into_name,
+    keep_name,
+    sizes_name,
+    tokens_name,
+)
 
 __all__ = ["name_decisions"]
 
@@ -22,17 +32,21 @@ RETENTIONS = (KEEP_TOP_K, CDF_RETAIN, CDF_RETAIN_PADDED)
 def name_decisions(graph: gs.Graph, artefact: Artefact) -> int:
     """`keep_NN`, `tokens_NN` and `class_row_NN` in pruning layers, `context_NN` where there is attention.
 
-    NN counts from 1. Under a-STAR also `count_NN`. Packed tokens have no `tokens_NN`: they are in no grid.
+    NN counts from 1. Under a-STAR also `count_NN`; where tokens merge, `into_NN` and `sizes_NN`. Packed tokens have
+    no `tokens_NN`: they are in no grid.
     The variants of `check` and the verification after export find layers by these names.
     """
     pruning = artefact.schedule.pruning_layers
     # A scorer without an intra-layer score reads no class row, and the exporter drops what nobody reads.
     scored = pruning if markers(graph, CLASS_ROW) else ()
     taken = pruning if markers(graph, TAKE_TOKENS) else ()
+    merged = pruning if markers(graph, MERGE_TOKENS) else ()
     kept: list[tuple[str, ...]] = [(keep_name(layer), count_name(layer)) for layer in pruning]
     names: dict[str, list[tuple[str, ...]]] = {
         **{kind: kept for kind in RETENTIONS if markers(graph, kind)},
         TAKE_TOKENS: [(tokens_name(layer),) for layer in taken],
+        MERGE_INTO: [(into_name(layer),) for layer in merged],
+        MERGE_TOKENS: [(tokens_name(layer), sizes_name(layer)) for layer in merged],
         CLASS_ROW: [(class_row_name(layer),) for layer in scored],
         ATTENTION: [(context_name(layer),) for layer in artefact.spec.attention_layers],
     }

@@ -5,7 +5,7 @@ import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
 from exporter.errors import ArtefactError
-from exporter.tensor_names import keep_layers, keep_name, rows_of
+from exporter.tensor_names import into_name, keep_layers, keep_name, rows_of, tokens_name
 
 __all__ = ["slice_selection"]
 
@@ -14,7 +14,8 @@ def slice_selection(graph: gs.Graph, artefact: Artefact) -> int:
     """Every gather of a layer's survivors becomes one Slice, prefix tokens and the first patches.
 
     What chose the patches is then read by nobody, and goes with the next cleanup. It works on a model as it was
-    shipped, where all gathers of a layer share one index.
+    shipped, where all gathers of a layer share one index. Where tokens merge, the product that averages them
+    becomes the Slice: what it costs to merge is then counted as a cost of choosing.
 
     Raises:
         ArtefactError: A layer has no such index, or something else reads it.
@@ -23,8 +24,8 @@ def slice_selection(graph: gs.Graph, artefact: Artefact) -> int:
     layers = keep_layers(tensors)
     for layer in layers:
         name = rows_of(keep_name(layer))
-        readers = list(tensors[name].outputs) if name in tensors else []
-        if not readers or any(node.op != "GatherND" for node in readers):
+        readers = list(tensors[name].outputs) if name in tensors else _means(tensors, layer)
+        if not readers or any(node.op not in ("GatherND", "MatMul") for node in readers):
             got = ", ".join(node.op for node in readers) or "nothing"
             raise ArtefactError(name, f"read by {got}", "read by GatherND, as star-export's passes leave it")
         ends = [
@@ -36,6 +37,11 @@ def slice_selection(graph: gs.Graph, artefact: Artefact) -> int:
             )
         ]
         for node in readers:
-            node.op, node.attrs = "Slice", {}
-            node.inputs = [node.inputs[0], *ends]
+            tokens = node.inputs[node.op == "MatMul"]  # behind their weights
+            node.op, node.attrs, node.inputs = "Slice", {}, [tokens, *ends]
     return len(layers)
+
+
+def _means(tensors: dict[str, gs.Tensor], layer: int) -> list[gs.Node]:
+    """The product that merges a layer's tokens, none where they do not merge."""
+    return list(tensors[tokens_name(layer)].inputs) if into_name(layer) in tensors else []

@@ -202,7 +202,7 @@ def test_a_dense_model_that_differs_fails() -> None:
 
 
 def test_the_table_has_rows_and_no_guesses() -> None:
-    assert tolerance_for("fp32", "fp32") == Tolerance(1e-4, 1e-5, 1e-4, 1.0, 0.999999)
+    assert tolerance_for("fp32", "fp32") == Tolerance(1e-4, 1e-5, 1e-4, 1e-5, 1.0, 0.999999)
     assert tolerance_for("fp32", "fp16").logit_diff_per_std > 1e-4
     with pytest.raises(ParityError, match="fp32/int4"):
         tolerance_for("fp32", "int4")

@@ -1,0 +1,133 @@
+"""Who merges into whom, and the weighted mean of those that do, as operators that an exporter can see whole."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+__all__ = ["WIDEST_GAP", "merge_into", "merge_tokens"]
+
+# Two cosines differ by no more: the gap of a token that no similarity moves.
+WIDEST_GAP = 2.0
+
+
+def merge_into(
+    tokens: Float[Tensor, "b t d"], keep: Int[Tensor, "b k"], num_prefix_tokens: int
+) -> tuple[Int[Tensor, "b n"], Float[Tensor, "b n"]]:
+    """The survivor that each patch joins: the one whose centred token has the largest cosine with its own.
+
+    Equal cosines go to the lower position. A survivor joins itself. Gradients do not pass.
+
+    Args:
+        tokens: Prefix tokens, then patches; the mean over an image's patches is taken off before the cosine.
+        keep: The survivors, ascending, counted from the first patch.
+        num_prefix_tokens: Tokens before the first patch.
+
+    Returns:
+        The place of that survivor, from 0 to k − 1, and by how much its cosine exceeds the second largest:
+        WIDEST_GAP for a survivor, and where there is no second.
+    """
+    return torch.ops.star.merge_into(tokens, keep, num_prefix_tokens)
+
+
+def merge_tokens(
+    tokens: Float[Tensor, "b t d"],
+    into: Int[Tensor, "b n"],
+    sizes: Float[Tensor, "b t"] | None,
+    kept: int,
+    num_prefix_tokens: int,
+) -> tuple[Float[Tensor, "b s d"], Float[Tensor, "b s"]]:
+    """The mean of the tokens that join each survivor, weighted by their sizes, and the sum of these sizes.
+
+    Prefix tokens come first, as they are. Gradients reach every token by its weight; sizes have none.
+
+    Args:
+        tokens: Prefix tokens, then patches.
+        into: The place of the survivor that each patch joins; every survivor is joined by one at least.
+        sizes: How many patches each token stands for, 1 for a prefix token; None where all are 1.
+        kept: Number of survivors.
+        num_prefix_tokens: Tokens before the first patch.
+    """
+    return torch.ops.star.merge_tokens(tokens, into, sizes, kept, num_prefix_tokens)
+
+
+@torch.library.custom_op("star::merge_into", mutates_args=())
+def _merge_into(tokens: Tensor, keep: Tensor, num_prefix_tokens: int) -> tuple[Tensor, Tensor]:
+    patches = tokens[:, num_prefix_tokens:].float()
+    directions = F.normalize(patches - patches.mean(dim=1, keepdim=True), dim=-1)
+    survivors = directions.gather(1, keep.unsqueeze(-1).expand(-1, -1, tokens.shape[2]))
+    cosine = directions @ survivors.transpose(1, 2)
+    itself = keep.unsqueeze(1) == torch.arange(patches.shape[1], device=keep.device).unsqueeze(1)
+    into = cosine.masked_fill(itself, torch.inf).argmax(dim=-1)
+    if keep.shape[1] == 1:
+        return into, torch.full_like(cosine[..., 0], WIDEST_GAP)
+    best = cosine.topk(2, dim=-1).values
+    return into, (best[..., 0] - best[..., 1]).masked_fill(itself.any(dim=-1), WIDEST_GAP)
+
+
+@_merge_into.register_fake
+def _(tokens: Tensor, keep: Tensor, num_prefix_tokens: int) -> tuple[Tensor, Tensor]:
+    shape = (tokens.shape[0], tokens.shape[1] - num_prefix_tokens)
+    return keep.new_empty(shape), tokens.new_empty(shape, dtype=torch.float32)
+
+
+def _no_gradient(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: tuple[Tensor, Tensor]) -> None:  # noqa: ARG001
+    ctx.mark_non_differentiable(*output)
+
+
+def _nothing(ctx: Any, *grads: Tensor) -> tuple[None, None, None]:  # noqa: ARG001
+    return None, None, None
+
+
+_merge_into.register_autograd(_nothing, setup_context=_no_gradient)
+
+
+@torch.library.custom_op("star::merge_tokens", mutates_args=())
+def _merge_tokens(
+    tokens: Tensor, into: Tensor, sizes: Tensor | None, kept: int, num_prefix_tokens: int
+) -> tuple[Tensor, Tensor]:
+    weights, merged_sizes = _weights(into, sizes, kept, num_prefix_tokens)
+    return weights.to(tokens.dtype) @ tokens, merged_sizes
+
+
+@_merge_tokens.register_fake
+def _(
+    tokens: Tensor,
+    into: Tensor,  # noqa: ARG001
+    sizes: Tensor | None,  # noqa: ARG001
+    kept: int,
+    num_prefix_tokens: int,
+) -> tuple[Tensor, Tensor]:
+    shape = (tokens.shape[0], num_prefix_tokens + kept)
+    return tokens.new_empty((*shape, tokens.shape[2])), tokens.new_empty(shape, dtype=torch.float32)
+
+
+def _weights(into: Tensor, sizes: Tensor | None, kept: int, prefix: int) -> tuple[Tensor, Tensor]:
+    """The share of each token in each merged one, [batch, prefix + kept, tokens], and the merged sizes."""
+    prefix_rows = torch.arange(prefix, device=into.device).expand(into.shape[0], -1)
+    rows = torch.cat([prefix_rows, into + prefix], dim=1)
+    joins = rows.unsqueeze(1) == torch.arange(prefix + kept, device=into.device).unsqueeze(1)
+    weights = joins.float() if sizes is None else joins * sizes.float().unsqueeze(1)
+    total = weights.sum(dim=-1, keepdim=True)
+    return weights / total, total.squeeze(-1)
+
+
+def _save(
+    ctx: Any,
+    inputs: tuple[Tensor, Tensor, Tensor | None, int, int],
+    output: tuple[Tensor, Tensor],
+) -> None:
+    _, into, sizes, ctx.kept, ctx.prefix = inputs
+    ctx.save_for_backward(into, sizes)
+    ctx.mark_non_differentiable(output[1])
+
+
+def _backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None, None, None]:
+    into, sizes = ctx.saved_tensors
+    weights, _ = _weights(into, sizes, ctx.kept, ctx.prefix)
+    return weights.to(grad.dtype).transpose(1, 2) @ grad, None, None, None, None
+
+
+_merge_tokens.register_autograd(_backward, setup_context=_save)

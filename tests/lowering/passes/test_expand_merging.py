@@ -1,0 +1,71 @@
+"""The lowered merging of one layer on the runtime: who joins whom, the means and the sizes."""
+
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+import pytest
+
+from exporter.lowering.markers import DOMAIN, MERGE_INTO, MERGE_TOKENS
+from exporter.lowering.passes.expand_merging import expand_merging
+from exporter.lowering.passes.expand_selection import expand_selection
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from tests.lowering.graphs import applied
+from tests.ops.test_merging import reference_into, reference_mean
+
+PATCHES, KEPT, DIM = 9, 4, 6
+
+
+def merging(prefix: int, sized: bool) -> bytes:
+    """A graph of the two markers alone, expanded."""
+    tokens = gs.Variable("tokens", np.float32, ["batch", prefix + PATCHES, DIM])
+    keep = gs.Variable("keep", np.int64, ["batch", KEPT])
+    sizes = gs.Variable("sizes", np.float32, ["batch", prefix + PATCHES])
+    into, gap = gs.Variable("into", np.int64, ["batch", PATCHES]), gs.Variable("gap", np.float32)
+    merged = gs.Variable("merged", np.float32, ["batch", prefix + KEPT, DIM])
+    merged_sizes = gs.Variable("merged_sizes", np.float32, ["batch", prefix + KEPT])
+    attributes = {"num_prefix_tokens": prefix}
+    read = [tokens, into, *([sizes] if sized else [])]
+    nodes = [
+        gs.Node(MERGE_INTO, "choose", attributes, [tokens, keep], [into, gap], domain=DOMAIN),
+        gs.Node(
+            MERGE_TOKENS, "merge", {**attributes, "kept": KEPT}, read, [merged, merged_sizes], domain=DOMAIN
+        ),
+    ]
+    inputs = [tokens, keep, *([sizes] if sized else [])]
+    graph = gs.Graph(nodes, inputs, [into, merged, merged_sizes], opset=20)
+    assert applied(expand_merging, graph) == 2
+    assert applied(expand_selection, graph) == 1
+    model = gs.export_onnx(graph)
+    model.ir_version = 10
+    onnx.checker.check_model(model)
+    return model.SerializeToString()
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("sized", [False, True])
+@pytest.mark.parametrize("prefix", [0, 1, 3])
+def test_the_numpy_reference_is_computed(prefix: int, sized: bool) -> None:
+    rng = np.random.default_rng(prefix)
+    tokens = rng.standard_normal((3, prefix + PATCHES, DIM)).astype(np.float32)
+    keep = np.stack([np.sort(rng.permutation(PATCHES)[:KEPT]) for _ in range(3)])
+    sizes = rng.integers(1, 5, (3, prefix + PATCHES)).astype(np.float32)
+    feed: dict[str, np.ndarray] = {"tokens": tokens, "keep": keep}
+    feed |= {"sizes": sizes} if sized else {}
+    with OnnxRuntimeRunner(merging(prefix, sized), name="merging") as runner:
+        results = runner.run(feed)
+    for image in range(3):
+        into, _ = reference_into(tokens[image, prefix:], keep[image])
+        own = sizes[image] if sized else None
+        merged, merged_sizes = reference_mean(tokens[image], into, own, KEPT, prefix)
+        np.testing.assert_array_equal(results["into"][image], into)
+        np.testing.assert_allclose(results["merged"][image], merged, atol=1e-6)
+        np.testing.assert_array_equal(results["merged_sizes"][image], merged_sizes)
+
+
+@pytest.mark.ort
+def test_twins_stay_themselves() -> None:
+    tokens = np.ones((1, 1 + PATCHES, DIM), np.float32)
+    with OnnxRuntimeRunner(merging(1, sized=False), name="merging") as runner:
+        results = runner.run({"tokens": tokens, "keep": np.array([[1, 3, 5, 7]])})
+    assert results["into"].tolist() == [[0, 0, 0, 1, 0, 2, 0, 3, 0]]
+    np.testing.assert_allclose(results["merged"], tokens[:, : 1 + KEPT])

@@ -1,0 +1,122 @@
+"""Merging against its NumPy reference, which goes token by token."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.library import opcheck
+
+from exporter.ops.merging import WIDEST_GAP, merge_into, merge_tokens
+
+Array = np.ndarray[Any, Any]
+
+
+def reference_into(patches: Array, keep: Array) -> tuple[Array, Array]:
+    """Places [n] of the survivors that the patches [n, d] of one image join, and the gaps, in float64."""
+    centred = patches.astype(np.float64) - patches.astype(np.float64).mean(axis=0)
+    places, gaps = [], []
+    for patch in range(len(patches)):
+        if patch in keep:
+            places.append(keep.tolist().index(patch))
+            gaps.append(WIDEST_GAP)
+            continue
+        cosines = [_cosine(centred[patch], centred[survivor]) for survivor in keep]
+        places.append(int(np.argmax(cosines)))
+        best = sorted(cosines, reverse=True)
+        gaps.append(best[0] - best[1] if len(best) > 1 else WIDEST_GAP)
+    return np.array(places), np.array(gaps)
+
+
+def reference_mean(
+    tokens: Array, into: Array, sizes: Array | None, kept: int, prefix: int
+) -> tuple[Array, Array]:
+    """The merged tokens and sizes of one image, group by group, in float64."""
+    sizes = np.ones(len(tokens)) if sizes is None else sizes
+    groups = [[place] for place in range(prefix)]
+    groups += [(prefix + np.flatnonzero(into == survivor)).tolist() for survivor in range(kept)]
+    merged = [np.average(tokens[group].astype(np.float64), axis=0, weights=sizes[group]) for group in groups]
+    return np.stack(merged), np.array([sizes[group].sum() for group in groups])
+
+
+def _cosine(a: Array, b: Array) -> float:
+    return float(a @ b / max(np.linalg.norm(a) * np.linalg.norm(b), 1e-24))
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, int]:
+    """Tokens of two images, their survivors, sizes, and the number of prefix tokens."""
+    prefix, n, d = draw(st.integers(0, 3)), draw(st.integers(1, 12)), draw(st.integers(2, 6))
+    k = draw(st.integers(1, n))
+    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
+    tokens = torch.from_numpy(rng.standard_normal((2, prefix + n, d)).astype(np.float32))
+    keep = torch.from_numpy(np.stack([np.sort(rng.permutation(n)[:k]) for _ in range(2)]))
+    sizes = torch.from_numpy(rng.integers(1, 6, (2, prefix + n)).astype(np.float32))
+    sizes[:, :prefix] = 1
+    return tokens, keep, sizes if draw(st.booleans()) else None, prefix
+
+
+@given(case=cases())
+def test_each_patch_joins_the_survivor_it_resembles_most(
+    case: tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, int],
+) -> None:
+    tokens, keep, _, prefix = case
+    into, gap = merge_into(tokens, keep, prefix)
+    for image in range(2):
+        places, gaps = reference_into(tokens[image, prefix:].numpy(), keep[image].numpy())
+        clear = gaps > 1e-4
+        np.testing.assert_array_equal(into[image].numpy()[clear], places[clear])
+        np.testing.assert_allclose(gap[image], gaps, atol=1e-4)
+
+
+@given(case=cases())
+def test_survivors_are_means_weighted_by_sizes(
+    case: tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, int],
+) -> None:
+    tokens, keep, sizes, prefix = case
+    into, _ = merge_into(tokens, keep, prefix)
+    merged, merged_sizes = merge_tokens(tokens, into, sizes, keep.shape[1], prefix)
+    for image in range(2):
+        own = None if sizes is None else sizes[image].numpy()
+        expected = reference_mean(tokens[image].numpy(), into[image].numpy(), own, keep.shape[1], prefix)
+        np.testing.assert_allclose(merged[image], expected[0], atol=1e-5)
+        np.testing.assert_array_equal(merged_sizes[image], expected[1])
+    assert torch.equal(merged[:, :prefix], tokens[:, :prefix])
+
+
+def test_equal_similarities_go_to_the_lower_position_and_twins_stay_themselves() -> None:
+    tokens = torch.tensor([[[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]])
+    into, gap = merge_into(tokens, torch.tensor([[0, 1, 2]]), 0)
+    assert into.tolist() == [[0, 1, 2, 0]]
+    assert gap[0, :3].tolist() == [WIDEST_GAP] * 3
+    assert gap[0, 3].item() == pytest.approx(0, abs=1e-6)
+
+
+def test_keeping_all_changes_no_bit() -> None:
+    tokens = torch.randn(2, 7, 5)
+    into, _ = merge_into(tokens, torch.arange(6).expand(2, -1), 1)
+    merged, sizes = merge_tokens(tokens, into, None, 6, 1)
+    assert torch.equal(merged, tokens)
+    assert torch.equal(sizes, torch.ones(2, 7))
+
+
+def test_gradients_reach_every_token_by_its_weight() -> None:
+    tokens = torch.randn(2, 6, 3, dtype=torch.float64, requires_grad=True)
+    into = torch.tensor([[0, 1, 0, 1, 1], [1, 0, 0, 0, 1]])
+    sizes = torch.tensor([[1.0, 2, 1, 1, 3, 1], [1.0, 1, 1, 4, 1, 2]])
+    assert torch.autograd.gradcheck(lambda values: merge_tokens(values, into, sizes, 2, 1)[0], (tokens,))
+    merge_tokens(tokens, into, sizes, 2, 1)[0].sum().backward()
+    assert tokens.grad is not None
+    np.testing.assert_allclose(tokens.grad[0, :, 0], [1, 2 / 3, 1 / 5, 1 / 3, 3 / 5, 1 / 5], rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # opcheck's own
+@pytest.mark.parametrize("sized", [False, True])
+def test_the_operators_are_well_formed(sized: bool) -> None:
+    tokens = torch.randn(2, 6, 4, requires_grad=True)
+    opcheck(torch.ops.star.merge_into.default, (tokens, torch.tensor([[0, 2], [1, 3]]), 1))
+    into = torch.tensor([[0, 0, 1, 1, 0], [0, 0, 0, 1, 1]])
+    sizes = torch.ones(2, 6) if sized else None
+    opcheck(torch.ops.star.merge_tokens.default, (tokens, into, sizes, 2, 1))

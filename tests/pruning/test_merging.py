@@ -1,0 +1,158 @@
+"""Merging in the PyTorch reference: what a plain loop computes, whole at rates of 1, with sizes that add up."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from exporter.errors import RecipeError
+from exporter.models.base import PrunableViT
+from exporter.models.block import attend, attention_half, mlp_half, project
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.pruning.scores import intra_score
+from exporter.pruning.tokens import Decision, Grid, Packed
+from exporter.schedule.plan import ScheduleSettings, check_fits, keep_everything, manual_schedule
+from tests.ops.test_merging import reference_into, reference_mean
+from tests.pruning.test_pruned_vit import RATES, inter_of
+from tests.vits import make_model, make_vit, random_images
+
+FAMILIES = ("vit", "registers", "distilled", "lvvit")
+
+
+def merging(vit: PrunableViT, scorer: str = "fused") -> PrunedViT:
+    settings = ScheduleSettings(scorer, alpha=0.3, reduce="merge")
+    return PrunedViT(vit, manual_schedule(vit.spec, RATES, settings), inter_of(vit))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rates_of_one_are_the_untouched_model_bit_for_bit(family: str) -> None:
+    vit = make_vit(family)
+    images, schedule = random_images(vit, 3), replace(keep_everything(vit.spec), reduce="merge")
+    with torch.inference_mode():
+        assert torch.equal(PrunedViT(vit, schedule)(images), make_model(family)(images))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_image_is_merged_as_a_plain_loop_merges_it(family: str) -> None:
+    """One image at a time, groups averaged by NumPy; which patches stay is held to a loop elsewhere."""
+    vit = make_vit(family)
+    pruned, images = merging(vit), random_images(vit, 2)
+    with torch.inference_mode():
+        trace = pruned.trace(images)
+        for image in range(2):
+            logits = plain_loop(pruned, images[image : image + 1], trace.decisions, image)
+            torch.testing.assert_close(trace.logits[image], logits, rtol=1e-4, atol=1e-4)
+
+
+def plain_loop(
+    pruned: PrunedViT, image: torch.Tensor, decisions: dict[int, Decision], row: int
+) -> torch.Tensor:
+    vit = pruned.vit
+    prefix, sizes = vit.spec.num_prefix_tokens, np.ones(vit.spec.num_prefix_tokens + vit.spec.num_patches)
+    tokens, positions = vit.embed(image), torch.arange(vit.spec.num_patches)[None]
+    for layer, block in enumerate(vit.blocks, start=1):
+        tokens, _ = attention_half(block, tokens, positions)
+        if layer in decisions:
+            made = decisions[layer]
+            assert made.into is not None
+            keep, into = made.index[row].numpy(), made.into[row].numpy()
+            places, _ = reference_into(tokens[0, prefix:].numpy(), keep)
+            np.testing.assert_array_equal(into, places)
+            merged, sizes = reference_mean(tokens[0].numpy(), into, sizes, len(keep), prefix)
+            assert sizes.sum() == prefix + vit.spec.num_patches
+            tokens, positions = torch.from_numpy(merged).float()[None], positions[:, keep]
+        tokens = mlp_half(block, tokens)
+    return vit.classify(vit.norm(tokens))[0]
+
+
+def test_merging_keeps_whom_dropping_keeps_in_the_first_layer_and_answers_otherwise() -> None:
+    vit = make_vit()
+    merged, images = merging(vit), random_images(vit, 2)
+    dropped = PrunedViT(vit, replace(merged.schedule, reduce="drop"), inter_of(vit))
+    with torch.inference_mode():
+        one, other = merged.trace(images), dropped.trace(images)
+    assert torch.equal(one.decisions[1].index, other.decisions[1].index)
+    assert not torch.allclose(one.logits, other.logits)
+    assert other.gap == {}
+    assert other.decisions[1].into is None
+    assert one.gap[2].shape == one.score[2].shape
+
+
+def test_forced_decisions_merge_as_they_say() -> None:
+    pruned, images = merging(make_vit()), random_images(make_vit(), 2)
+    with torch.inference_mode():
+        own = pruned.trace(images)
+        assert torch.equal(pruned.trace(images, own.decisions).logits, own.logits)
+        gone = {layer: replace(each, into=None) for layer, each in own.decisions.items()}
+        assert not torch.allclose(pruned.trace(images, gone).logits, own.logits)
+
+
+def test_gradients_flow_through_merging() -> None:
+    vit = make_vit()
+    model = merging(vit, "intra")
+    model.requires_grad_(True)
+    model(random_images(vit, 2)).sum().backward()
+    gradient = vit.model.get_parameter("patch_embed.proj.weight").grad
+    assert gradient is not None
+    assert gradient.abs().sum() > 0
+
+
+def test_a_token_of_size_two_is_attended_to_as_two() -> None:
+    """Attention, class row and score over sized tokens are those over tokens that stand there so many times."""
+    vit = make_vit("registers")
+    block, prefix = vit.blocks[0], vit.spec.num_prefix_tokens
+    tokens = torch.randn(2, prefix + 5, vit.spec.dim)
+    sizes = torch.ones(2, prefix + 5)
+    sizes[:, prefix + 3 :] = 2
+    with torch.inference_mode():
+        context, row = attend(block, project(block, tokens), key_bias=sizes.log())
+        twice = torch.cat([tokens, tokens[:, prefix + 3 :]], dim=1)
+        expected, long_row = attend(block, project(block, twice))
+        torch.testing.assert_close(context, expected[:, : prefix + 5])
+        score, parts = intra_score(row, prefix), intra_score(long_row, prefix)
+    torch.testing.assert_close(score[:, :3], parts[:, :3])
+    torch.testing.assert_close(score[:, 3:], parts[:, 3:5] + parts[:, 5:])
+
+
+def test_a_bias_reaches_live_tokens_alone() -> None:
+    block = make_vit().blocks[0]
+    tokens, live = torch.randn(1, 6, 48), torch.arange(6)[None] < 4
+    with torch.inference_mode():
+        masked, _ = attend(block, project(block, tokens), None, live, torch.zeros(1, 6))
+        short, _ = attend(block, project(block, tokens[:, :4]))
+    torch.testing.assert_close(masked[:, :4], short)
+
+
+def test_sizes_weigh_keys_where_the_reduction_asks_for_it() -> None:
+    vit = make_vit()
+    sizes = torch.full((1, 17), 3.0)
+    grid = Grid(torch.randn(1, 17, 48), 1, sizes=sizes)
+    weighed = replace(grid, weighs_keys=True, sizes=torch.cat([sizes[:, :1] * 0 + 1, sizes[:, 1:]], dim=1))
+    assert grid.key_bias is None
+    with torch.inference_mode():
+        block = vit.blocks[0]
+        plain, sized = grid.through(block).values, weighed.through(block)
+        assert not torch.allclose(plain, sized.values)
+        torch.testing.assert_close(sized.values, weighed.attention(block)[0].mlp(block).values)
+
+
+def test_packed_tokens_do_not_merge() -> None:
+    index, count = torch.tensor([[0, 2]]), torch.tensor([2])
+    packed = Packed.of(Grid(torch.randn(1, 5, 4), 1), Decision(index, count))
+    with pytest.raises(NotImplementedError, match="do not merge"):
+        packed.nearest(index)
+
+
+@pytest.mark.parametrize("method", ["a-star", "a-star-batch"])
+def test_an_adaptive_method_cannot_merge_yet(method: str) -> None:
+    with pytest.raises(RecipeError, match=rf"reduction \| got merge for {method} \| need drop"):
+        ScheduleSettings(method=method, reduce="merge")  # type: ignore[arg-type]
+
+
+def test_an_unknown_reduction_is_refused() -> None:
+    with pytest.raises(RecipeError, match=r"reduce \| got 'mix' \| need one of drop, merge"):
+        ScheduleSettings(reduce="mix")
+    spec = make_vit().spec
+    with pytest.raises(RecipeError, match=r"got 'mix'"):
+        check_fits(replace(keep_everything(spec), reduce="mix"), spec)
