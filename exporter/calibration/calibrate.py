@@ -109,11 +109,9 @@ def calibrate(
 def _check_classifier(vit: PrunableViT) -> None:
     """Relevance starts at the logit of a class, and goes back through a linear layer."""
     if not vit.spec.num_classes or not vit.classifiers:
-        got = (
-            f"the head of {vit.spec.name}"
-            if vit.spec.num_classes
-            else f"{vit.spec.name}, which gives {' and '.join(output.kind for output in vit.outputs)}"
-        )
+        got = f"the head of {vit.spec.name}"
+        if not vit.spec.num_classes:
+            got = f"{vit.spec.name}, whose head gives an {' and '.join(each.kind for each in vit.outputs)}"
         hint = "--scorer intra needs none; --num-classes N --checkpoint FILE gives one"
         raise CalibrationError("relevance", got, "a linear classifier on the class token", hint)
 
