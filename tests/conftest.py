@@ -1,4 +1,4 @@
-"""Axis names in signatures are checked while testing: wrong shapes fail where they arise."""
+"""What all tests share. Axis names in signatures are checked while testing: wrong shapes fail where they arise."""
 
 from pathlib import Path
 
@@ -6,12 +6,16 @@ import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
-install_import_hook(["exporter.models", "exporter.pruning", "exporter.calibration"], "beartype.beartype")
+SHAPED = ("ops.selection", "ops.class_row", "ops.cdf_retain.torch_op", "models", "calibration", "pruning")
+install_import_hook([f"exporter.{name}" for name in SHAPED], "beartype.beartype")
 
 import torch  # noqa: E402
+from safetensors.torch import save_file  # noqa: E402
 
+from exporter.cli.main import main  # noqa: E402
 from exporter.models.base import PrunableViT  # noqa: E402
-from tests.vits import make_images, make_vit  # noqa: E402
+from tests.commands import Command, Outcome, Workplace  # noqa: E402
+from tests.vits import make_images, make_model, make_vit  # noqa: E402
 
 # Tiny models gain nothing from a second thread, and lose to it on a busy machine.
 torch.set_num_threads(1)
@@ -31,3 +35,26 @@ def tiny_vit() -> PrunableViT:
 def image_folder(tmp_path: Path) -> Path:
     """Six small photographs of noise in two class folders."""
     return make_images(tmp_path / "images")
+
+
+@pytest.fixture
+def star_export(capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run a verb; flags that argparse refuses leave with code 2 as well."""
+
+    def run(*arguments: object) -> Outcome:
+        capsys.readouterr()
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as exit_:
+            code = int(exit_.code or 0)
+        captured = capsys.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
+    folder = tmp_path_factory.mktemp("work")
+    save_file(make_model(num_classes=2).state_dict(), folder / "w.safetensors")
+    return Workplace(folder, folder / "w.safetensors", make_images(folder / "images", classes=2, each=6))

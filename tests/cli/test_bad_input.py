@@ -8,7 +8,7 @@ import timm
 import torch
 from PIL import Image
 
-from tests.cli.conftest import Command, Workplace
+from tests.commands import Command, Workplace
 from tests.vits import TINY, make_model
 
 ACS = [0.1] * 6 + [0.5] * 6

@@ -11,7 +11,7 @@ import pytest
 
 from exporter.cli.main import main
 from exporter.evaluation.benchmark.breakdown import CLASSES
-from tests.cli.conftest import Command, Workplace
+from tests.commands import Command, Workplace
 from tests.folders import save_all_checksums
 from tests.tiny_onnx import linear_classifier
 

@@ -6,7 +6,7 @@ import pytest
 
 from exporter.targets import TARGETS
 from exporter.workflows import best
-from tests.cli.conftest import Command, Workplace
+from tests.commands import Command, Workplace
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 
 from exporter.cli.main import main
 from exporter.workflows.export_folder import save_checksums
-from tests.cli.conftest import Command, Workplace
+from tests.commands import Command, Workplace
 
 QUICK = ("--batches", "1,2", "--rounds", "5", "--warmup", "0", "--profile-runs", "1")
 

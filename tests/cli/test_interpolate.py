@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Command, Workplace
+from tests.commands import Command, Workplace
 
 
 @pytest.mark.ort

@@ -14,7 +14,7 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule, load_json
 from exporter.workflows import search
 from exporter.workflows.measuring import Measure
-from tests.cli.conftest import Command, Workplace
+from tests.commands import Command, Workplace
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_sch
 from exporter.targets import ONNXRUNTIME, Target
 from exporter.vocabulary import InputKind
 from tests import vits
-from tests.pruning.test_adaptive import RATES, make_adaptive
+from tests.pruning.adaptive import RATES, make_adaptive
 
 __all__ = [
     "FAMILIES",

@@ -20,7 +20,7 @@ from exporter.workflows.amount import Speedup
 from exporter.workflows.measuring import Measure, measure_with, noise
 from exporter.workflows.requests import Lowering, Measuring
 from exporter.workflows.search import find_rho
-from tests.pruning.test_adaptive import varied_images
+from tests.pruning.adaptive import varied_images
 from tests.schedule.published import DEIT_S_ACS
 
 SPEC = describe(ModelRequest("deit_small_patch16_224")).spec
