@@ -1,5 +1,6 @@
 """What all tests share. Axis names in signatures are checked while testing: wrong shapes fail where they arise."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from safetensors.torch import save_file  # noqa: E402
 from exporter.cli.main import main  # noqa: E402
 from exporter.models.base import PrunableViT  # noqa: E402
 from tests.commands import Command, Outcome, Workplace  # noqa: E402
+from tests.disk_cache import shared_folder  # noqa: E402
 from tests.vits import make_images, make_model, make_vit  # noqa: E402
 
 # Tiny models gain nothing from a second thread, and lose to it on a busy machine.
@@ -54,7 +56,38 @@ def star_export(capsys: pytest.CaptureFixture[str]) -> Command:
 
 
 @pytest.fixture(scope="session")
-def workplace(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
-    folder = tmp_path_factory.mktemp("work")
-    save_file(make_model(num_classes=2).state_dict(), folder / "w.safetensors")
-    return Workplace(folder, folder / "w.safetensors", make_images(folder / "images", classes=2, each=6))
+def workplace() -> Workplace:
+    """What commands are given, at the same place in every process."""
+
+    def make(folder: Path) -> None:
+        save_file(make_model(num_classes=2).state_dict(), folder / "w.safetensors")
+        make_images(folder / "images", classes=2, each=6)
+
+    folder = shared_folder("work", make)
+    return Workplace(folder, folder / "w.safetensors", folder / "images")
+
+
+@pytest.fixture(scope="session")
+def calibration(workplace: Workplace) -> Path:
+    """The calibration of that model on those images, with the scores of both kinds."""
+
+    def make(folder: Path) -> None:
+        flags = (*workplace.model, "--images", workplace.images, "--out", folder / "c.safetensors")
+        assert main([str(each) for each in ("calibrate", *flags)]) == 0
+
+    return shared_folder("calibration", make) / "c.safetensors"
+
+
+@pytest.fixture(scope="session")
+def compiled(workplace: Workplace, calibration: Path) -> Callable[..., Path]:
+    """Export folders of that model at rho 0.5, for tests to read, one for each set of further flags."""
+    flags = (*workplace.model, "--images", workplace.images, "--calibration", calibration)
+    flags += ("--rho", "0.5", "--scorer", "intra", "--rounds", "0", "--json")
+
+    def folder(*more: str) -> Path:
+        def make(place: Path) -> None:
+            assert main([str(each) for each in ("compile", *flags, *more, "--out", place / "out")]) == 0
+
+        return shared_folder("".join(("compiled", *more)), make) / "out"
+
+    return folder

@@ -9,16 +9,6 @@ from exporter.workflows import best
 from tests.commands import Command, Workplace
 
 
-@pytest.fixture(scope="module")
-def calibration(workplace: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from exporter.cli.main import main  # noqa: PLC0415
-
-    path = tmp_path_factory.mktemp("best") / "c.safetensors"
-    flags = ("calibrate", *workplace.model, "--images", workplace.images, "--out", path)
-    assert main([str(each) for each in flags]) == 0
-    return path
-
-
 def flags_of(workplace: Workplace, calibration: Path) -> list[object]:
     measured = ["--rho", "0.6", "--batch", "2", "--rounds", "5"]
     return [*workplace.model, "--images", workplace.images, "--calibration", calibration, *measured]
