@@ -27,9 +27,9 @@ def lowered_pair(folder: Path, pruned: object) -> Pair[LoweredFile]:
 @pytest.mark.ort
 @pytest.mark.parametrize("labelled", [True, False])
 def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
-    images = make_images(tmp_path / "images", classes=2)
-    found = list_images(images if labelled else images / "class_0")
     spec = star().vit.spec
+    images = make_images(tmp_path / "images", classes=spec.num_classes, each=1)
+    found = list_images(images, num_classes=spec.num_classes if labelled else None)
     batch = first_images(found.files, spec.preprocessing, "float32", 3)
     proof = prove(
         Pair(dense(), star()),
@@ -43,7 +43,7 @@ def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
     assert proof.parity.layers and not proof.dense_parity.layers
     assert (proof.accuracy is not None) == labelled
     if proof.accuracy is not None:
-        assert proof.accuracy.dense.images == proof.accuracy.pruned.images == 6
+        assert proof.accuracy.dense.images == proof.accuracy.pruned.images == 7
     assert (proof.throughput, proof.comparison, proof.use) == (None, None, None)
 
 

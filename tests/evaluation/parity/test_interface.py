@@ -85,7 +85,7 @@ def test_inputs_that_no_one_feed_suits(role: str, info: TensorInfo) -> None:
     given = models()
     other = declaring(getattr(given, role), inputs={info.name: info})
     with pytest.raises(ParityError, match=role):
-        interface_faults(replace(given, **{role: other}))  # type: ignore[arg-type]
+        interface_faults(replace(given, **{role: other}))
 
 
 def test_logits_of_other_classes_cannot_be_compared() -> None:
