@@ -1,5 +1,6 @@
 """A lowered model against PyTorch: it passes as it was lowered, and fails with other weights."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from exporter.errors import ArtefactError
 from exporter.evaluation.parity.check_model import check, load_onnx
+from exporter.pruning.pruned_vit import PrunedViT
 from tests.lowering.models import dense, lowered, star
 from tests.tiny_onnx import linear_classifier
 from tests.vits import random_images
@@ -15,8 +17,8 @@ from tests.vits import random_images
 
 @pytest.mark.ort
 @pytest.mark.parametrize("make", [star, dense], ids=["star", "dense"])
-def test_as_it_was_lowered(make: object) -> None:
-    pruned = star() if make is star else dense()
+def test_as_it_was_lowered(make: Callable[[], PrunedViT]) -> None:
+    pruned = make()
     images = random_images(pruned.vit, 6).numpy()
     report = check(pruned, lowered(pruned), images, threads=1)
     assert report.passed, report.checks
