@@ -21,7 +21,18 @@ from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import keep_everything
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT
 from exporter.vocabulary import InputKind
-from tests.lowering.models import FAMILIES, a_star, biased_vit, dense, exported, lowered, pruned_of, run, star
+from tests.lowering.models import (
+    FAMILIES,
+    RATES,
+    a_star,
+    biased_vit,
+    dense,
+    exported,
+    lowered,
+    pruned_of,
+    run,
+    star,
+)
 from tests.vits import random_images
 
 SCORED = [(family, "fused") for family in FAMILIES]

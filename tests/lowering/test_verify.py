@@ -38,8 +38,10 @@ def test_another_count_names_the_tensor(more: int) -> None:
 def test_another_number_of_classes() -> None:
     model = lowered(dense())
     artefact = artefact_of(model)
+    (logits,) = artefact.spec.outputs
+    other = replace(artefact.spec, outputs=(replace(logits, channels=8),))
     with pytest.raises(RuntimeError, match="logits is"):
-        verify(model, replace(artefact, spec=replace(artefact.spec, num_classes=8)))
+        verify(model, replace(artefact, spec=other))
 
 
 def test_a_batch_that_was_baked_in() -> None:

@@ -9,6 +9,7 @@ from exporter.records import Pair
 from exporter.vocabulary import Method
 from exporter.workflows.best import choose, measure_all
 from exporter.workflows.recipe import Recipe
+from exporter.workflows.requests import Measuring
 from tests.evaluation.parity.models import images
 from tests.tiny_onnx import linear_classifier, pruned_classifier
 
@@ -21,7 +22,7 @@ FILES = {
 def test_all_are_measured_in_turns_against_one_base() -> None:
     # Every run takes as long as the one before and a tenth more.
     times = itertools.accumulate(1.1**step for step in itertools.count())
-    speeds = measure_all(FILES, images(2), Recipe(batch=2, rounds=5, threads=1), times.__next__)
+    speeds = measure_all(FILES, images(2), Measuring(batch=2, rounds=5, threads=1), times.__next__)
     assert speeds.keys() == FILES.keys()
     base = speeds["onnxruntime-fp32"]
     assert base.speedup == base.total_gain
@@ -37,11 +38,12 @@ def test_all_are_measured_in_turns_against_one_base() -> None:
 @pytest.mark.parametrize(
     ("recipe", "max_drop", "message"),
     [
-        (Recipe(method=Method.A_STAR), None, "best | got a-star | need star"),
-        (Recipe(), -1.0, "max_drop | got -1.0"),
-        (Recipe(), float("nan"), "max_drop | got nan"),
-        (Recipe(rounds=0), None, "--rounds"),
-        (Recipe(), None, "--calibration"),
+        (Recipe(method=Method.A_STAR, rho=0.5), None, "best | got a-star | need star"),
+        (Recipe(rho=0.5), -1.0, "max_drop | got -1.0"),
+        (Recipe(rho=0.5), float("nan"), "max_drop | got nan"),
+        (Recipe(rho=0.5, rounds=0), None, "--rounds"),
+        (Recipe(), None, "rho"),
+        (Recipe(rho=0.5), None, "--calibration"),
     ],
 )
 def test_what_is_refused_before_anything_is_loaded(

@@ -4,10 +4,11 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from exporter.errors import ModelError, OutputError
+from exporter.errors import OutputError, UserError
 from exporter.models.base import PrunableViT
 from exporter.runtimes.choice import RunSettings
 from exporter.vocabulary import Layout, Method
@@ -52,18 +53,19 @@ def test_a_model_in_memory(tiny_vit: PrunableViT, image_folder: Path, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("recipe", "message"),
+    ("wrong", "message"),
     [
-        (Recipe(target="abacus"), "target | got 'abacus'"),
-        (Recipe(target="openvino-fp32", layout=Layout.PACKED), "layout packed"),
-        (Recipe(target="tensorrt8-fp32", method=Method.A_STAR), "method a-star"),
+        ({"target": "abacus"}, "target | got 'abacus'"),
+        ({"target": "openvino-fp32", "layout": Layout.PACKED}, "layout packed"),
+        ({"target": "tensorrt8-fp32", "method": Method.A_STAR}, "method a-star"),
+        ({"rho": None}, "rho"),
     ],
 )
-def test_what_a_target_cannot_take_is_refused_before_anything_is_written(
-    tmp_path: Path, recipe: Recipe, message: str
+def test_what_cannot_be_made_is_refused_before_anything_is_written(
+    tmp_path: Path, wrong: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ModelError) as error:
-        compile_model(recipe, tmp_path / "out")
+    with pytest.raises(UserError) as error:
+        compile_model(Recipe(**{"rho": 0.5, "images": tmp_path, **wrong}), tmp_path / "out")
     assert message in str(error.value)
     assert not (tmp_path / "out").exists()
 
@@ -71,4 +73,4 @@ def test_what_a_target_cannot_take_is_refused_before_anything_is_written(
 def test_a_place_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "out").touch()
     with pytest.raises(OutputError):
-        compile_model(Recipe(), tmp_path / "out")
+        compile_model(Recipe(rho=0.5, images=tmp_path), tmp_path / "out")

@@ -11,11 +11,11 @@ from exporter.data.images import list_images
 from exporter.records import Pair
 from exporter.workflows.progress import Silent
 from exporter.workflows.proof import prove
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.requests import Measuring
 from tests.lowering.models import a_star, dense, lowered, star
 from tests.vits import make_images
 
-RECIPE = Recipe(batch=2, rounds=0, threads=1)
+QUIET = Measuring(batch=2, rounds=0, threads=1)
 
 
 def lowered_pair(folder: Path, pruned: object) -> Pair[LoweredFile]:
@@ -36,7 +36,7 @@ def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
         lowered_pair(tmp_path, star),
         folder=found,
         images=batch,
-        recipe=RECIPE,
+        measuring=QUIET,
         stages=Silent(),
     )
     assert proof.passed and proof.parity.passed and proof.dense_parity.passed
@@ -57,7 +57,7 @@ def test_a_star_says_what_it_left(tmp_path: Path) -> None:
         lowered_pair(tmp_path, a_star),
         folder=found,
         images=batch,
-        recipe=Recipe(batch=2, rounds=5, threads=1),
+        measuring=Measuring(batch=2, rounds=5, threads=1),
         stages=Silent(),
     )
     assert proof.passed
@@ -76,5 +76,5 @@ def test_one_model_that_is_another_fails_the_whole(tmp_path: Path) -> None:
     head.CopyFrom(onnx.numpy_helper.from_array(1.01 * onnx.numpy_helper.to_array(head), head.name))
     onnx.save(model, pair.dense.path)
     batch = first_images(found.files, star().vit.spec.preprocessing, "float32", 3)
-    proof = prove(Pair(dense(), star()), pair, folder=found, images=batch, recipe=RECIPE, stages=Silent())
+    proof = prove(Pair(dense(), star()), pair, folder=found, images=batch, measuring=QUIET, stages=Silent())
     assert (proof.passed, proof.parity.passed, proof.dense_parity.passed) == (False, True, False)

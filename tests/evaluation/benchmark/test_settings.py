@@ -14,17 +14,19 @@ def test_the_least_of_everything_is_allowed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    "wrong",
     [
-        ({"batches": ()}, "batches | got none"),
-        ({"batches": (1, 0)}, "batches | got 1,0"),
-        ({"rounds": 4}, "rounds | got 4 | need at least 5"),
-        ({"warmup": -1}, "warmup | got -1"),
-        ({"threads": -1}, "threads | got -1"),
-        ({"profile_runs": -1}, "profile_runs | got -1"),
+        {"batches": ()},
+        {"batches": (1, 0)},
+        {"rounds": 4},
+        {"warmup": -1},
+        {"threads": -1},
+        {"profile_runs": -1},
     ],
+    ids=lambda wrong: next(iter(wrong)),
 )
-def test_what_measures_nothing(wrong: dict[str, Any], message: str) -> None:
+def test_what_measures_nothing(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
     with pytest.raises(RecipeError) as error:
         BenchSettings(**wrong)
-    assert message in str(error.value)
+    assert error.value.subject == name

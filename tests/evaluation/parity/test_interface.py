@@ -1,6 +1,7 @@
 """What models of a comparison declare: what makes it impossible is an error, what merely differs is a fault."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -83,9 +84,9 @@ def test_a_dynamic_size_fits_every_size() -> None:
 )
 def test_inputs_that_no_one_feed_suits(role: str, info: TensorInfo) -> None:
     given = models()
-    other = declaring(getattr(given, role), inputs={info.name: info})
+    changed: dict[str, Any] = {role: declaring(getattr(given, role), inputs={info.name: info})}
     with pytest.raises(ParityError, match=role):
-        interface_faults(replace(given, **{role: other}))
+        interface_faults(replace(given, **changed))
 
 
 def test_logits_of_other_classes_cannot_be_compared() -> None:

@@ -5,10 +5,13 @@ import pytest
 
 from exporter.evaluation.parity.kept_sets import LayerResult
 from exporter.evaluation.parity.report import ParityReport
-from exporter.evaluation.parity.result import Measured, Spread, report_on
+from exporter.evaluation.parity.result import Judged, Measured, MeasuredOutput, Spread, report_on
 from exporter.evaluation.parity.tolerance import Tolerance
+from exporter.records import Output
+from exporter.vocabulary import OutputKind
 
-TOLERANCE = Tolerance(logit_diff_per_std=0.1, flip_margin=0.5, flip_mass=0.2, top1_agreement=1.0)
+LOGITS = Output("logits", OutputKind.LOGITS, 8)
+TOLERANCE = Tolerance(logit_diff_per_std=0.1, flip_margin=0.5, flip_mass=0.2, top1_agreement=1.0, cosine=0.99)
 
 
 def layer_result(
@@ -23,14 +26,15 @@ def layer_result(
 def measured(
     diff: list[float], layers: list[LayerResult] | None = None, finite: list[bool] | None = None
 ) -> Measured:
-    n = len(diff)
-    live = np.array(finite or [True] * n)
-    zeros = np.zeros(n)
-    return Measured(live, np.array(diff), zeros, zeros + 0.01, np.ones(n), np.ones(n), layers or [])
+    zeros, ones = np.zeros(len(diff)), np.ones(len(diff))
+    live = np.array(finite or [True] * len(diff))
+    logits = MeasuredOutput(live, np.array(diff), zeros, zeros + 0.01, {"top1": ones, "top5": ones})
+    return Measured({"logits": logits}, layers or [])
 
 
 def report(what: Measured, faults: tuple[str, ...] = (), std: float = 1.0) -> ParityReport:
-    return report_on(("PyTorch", "file"), faults, what, std, TOLERANCE, flip_margin=TOLERANCE.flip_margin)
+    judged = [Judged(LOGITS, std)]
+    return report_on(("PyTorch", "file"), faults, what, judged, TOLERANCE, flip_margin=TOLERANCE.flip_margin)
 
 
 def failing(what: ParityReport) -> list[str]:
@@ -50,10 +54,10 @@ def test_batches_are_joined_image_by_image() -> None:
     one = measured([0.1, 0.2], [layer_result([True, False], [0.1, np.nan])])
     two = measured([0.3], [layer_result([False], [np.nan])])
     both = Measured.joined([one, two])
-    assert both.diff.tolist() == [0.1, 0.2, 0.3]
+    assert both.outputs["logits"].diff.tolist() == [0.1, 0.2, 0.3]
     assert both.flipped.tolist() == [True, False, False]
     assert both.steady.tolist() == [False, True, True]
-    assert both.worst == (0.3, 0.01, 0.0)
+    assert both.outputs["logits"].agreements["top5"].tolist() == [1.0] * 3
 
 
 def test_a_dense_model_is_asked_of_its_logits_alone() -> None:

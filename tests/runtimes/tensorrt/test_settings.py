@@ -26,17 +26,19 @@ def test_levels_by_tensorrts_names(hardware: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    "wrong",
     [
-        ({"batches": ()}, "batches | got none"),
-        ({"batches": (0, 1)}, "batches | got 0,1"),
-        ({"batches": (8, 1)}, "each at least 1, ascending"),
-        ({"batches": (1, 1)}, "each at least 1, ascending"),
-        ({"workspace_mib": -1}, "workspace_mib | got -1"),
-        ({"hardware": "volta"}, "hardware | got volta"),
+        {"batches": ()},
+        {"batches": (0, 1)},
+        {"batches": (8, 1)},
+        {"batches": (1, 1)},
+        {"workspace_mib": -1},
+        {"hardware": "volta"},
     ],
+    ids=str,
 )
-def test_what_builds_nothing(wrong: dict[str, Any], message: str) -> None:
+def test_what_builds_nothing(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
     with pytest.raises(RecipeError) as error:
         BuildSettings(**wrong)
-    assert message in str(error.value)
+    assert error.value.subject == name
