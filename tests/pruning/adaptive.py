@@ -9,17 +9,21 @@ from exporter.schedule.plan import ScheduleSettings, manual_schedule
 from exporter.vocabulary import Method
 from tests.vits import random_images
 
-__all__ = ["LAYOUTS", "RATES", "kept_by", "make_adaptive", "varied_images"]
+__all__ = ["LAYOUTS", "RATES", "inter_of", "kept_by", "make_adaptive", "varied_images"]
 
 RATES = {1: 0.8, 2: 0.7, 4: 0.5}
 LAYOUTS = ("shrinking", "packed", "padded")
 
 
+def inter_of(vit: PrunableViT, seed: int = 0) -> np.ndarray:
+    """Inter-layer scores that differ from patch to patch."""
+    return np.random.default_rng(seed).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
+
+
 def make_adaptive(vit: PrunableViT, layout: str = "shrinking", scorer: str = "fused") -> PrunedViT:
     """a-STAR of a model, with inter-layer scores that differ from patch to patch."""
-    inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
     schedule = manual_schedule(vit.spec, RATES, ScheduleSettings(scorer, alpha=0.5, method=Method.A_STAR))
-    return PrunedViT(vit, schedule, inter, layout).eval()
+    return PrunedViT(vit, schedule, inter_of(vit), layout).eval()
 
 
 def kept_by(trace: Trace, image: int) -> list[list[int]]:

@@ -11,7 +11,9 @@ from exporter.records import Output
 from exporter.vocabulary import OutputKind
 
 LOGITS = Output("logits", OutputKind.LOGITS, 8)
-TOLERANCE = Tolerance(logit_diff_per_std=0.1, flip_margin=0.5, flip_mass=0.2, top1_agreement=1.0, cosine=0.99)
+TOLERANCE = Tolerance(
+    logit_diff_per_std=0.1, flip_margin=0.5, flip_mass=0.2, merge_gap=0.1, top1_agreement=1.0, cosine=0.99
+)
 
 
 def layer_result(
@@ -28,8 +30,9 @@ def measured(
 ) -> Measured:
     zeros, ones = np.zeros(len(diff)), np.ones(len(diff))
     live = np.array(finite or [True] * len(diff))
-    logits = MeasuredOutput(live, np.array(diff), zeros, zeros + 0.01, {"top1": ones, "top5": ones})
-    return Measured({"logits": logits}, layers or [])
+    agree = {"top1": ones, "top5": ones}
+    logits = MeasuredOutput(live, np.array(diff), zeros, zeros + 0.01, agree, agree)
+    return Measured({"logits": logits}, layers or [], [])
 
 
 def report(what: Measured, faults: tuple[str, ...] = (), std: float = 1.0) -> ParityReport:
