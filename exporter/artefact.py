@@ -5,13 +5,14 @@ runtime runs it, and how many multiply-adds it takes all follow from here, on ma
 """
 
 import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 import exporter
-from exporter.errors import ArtefactError
+from exporter.errors import ArtefactError, ModelError, RecipeError
 from exporter.records import ModelSpec, Output, Pair, Schedule, from_json, to_json
 from exporter.targets import Target, target_named
 from exporter.tensor_names import token_count_name, token_positions_name
@@ -124,14 +125,17 @@ def from_metadata(metadata: Mapping[str, str], source: str) -> Artefact:
         raise ArtefactError(
             source, f"a file of star-export {version}", f"one of {exporter.__version__}", hint
         )
-    return Artefact(
-        spec=from_json(ModelSpec, own["model"], source=source),
-        schedule=from_json(Schedule, own["schedule"], source=source),
-        target=target_named(own["target"]),
-        layout=Layout.named(own.get("layout", Artefact.layout)),
-        input_kind=InputKind.named(own["input_kind"]),
-        weights_sha256=own["weights_sha256"],
-    )
+    try:
+        return Artefact(
+            spec=from_json(ModelSpec, own["model"], source=source),
+            schedule=from_json(Schedule, own["schedule"], source=source),
+            target=target_named(own["target"]),
+            layout=Layout.named(own.get("layout", Artefact.layout)),
+            input_kind=InputKind.named(own["input_kind"]),
+            weights_sha256=own["weights_sha256"],
+        )
+    except (ModelError, RecipeError) as error:  # a word that this version does not know
+        raise ArtefactError(source, f"{error.subject} {error.got}", error.expected) from None
 
 
 def read_lowered(path: Path) -> LoweredFile:
@@ -193,6 +197,8 @@ def _entry(file: BinaryIO, size: int) -> tuple[str, str]:
         if kind != SIZED or number not in parts:
             raise ValueError("no ONNX metadata")
         parts[number] = _bytes(file, _varint(file)).decode("utf-8")
+    if file.tell() != end:
+        raise ValueError("no ONNX metadata")
     return parts[KEY], parts[VALUE]
 
 
@@ -223,6 +229,9 @@ def _varint(file: BinaryIO, head: bytes = b"") -> int:
 
 
 def _bytes(file: BinaryIO, size: int) -> bytes:
+    # Room is made before anything is read: a length is held to the file's first.
+    if size > 1 and size > os.fstat(file.fileno()).st_size:
+        raise ValueError("no ONNX model, or a torn one")
     content = file.read(size)
     if len(content) != size:
         raise ValueError("no ONNX model, or a torn one")

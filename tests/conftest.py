@@ -1,17 +1,23 @@
-"""Axis names in signatures are checked while testing: wrong shapes fail where they arise."""
+"""What all tests share. Axis names in signatures are checked while testing: wrong shapes fail where they arise."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
-install_import_hook(["exporter.models", "exporter.pruning", "exporter.calibration"], "beartype.beartype")
+SHAPED = ("ops.selection", "ops.class_row", "ops.cdf_retain.torch_op", "models", "calibration", "pruning")
+install_import_hook([f"exporter.{name}" for name in SHAPED], "beartype.beartype")
 
 import torch  # noqa: E402
+from safetensors.torch import save_file  # noqa: E402
 
+from exporter.cli.main import main  # noqa: E402
 from exporter.models.base import PrunableViT  # noqa: E402
-from tests.vits import make_images, make_vit  # noqa: E402
+from tests.commands import Command, Outcome, Workplace  # noqa: E402
+from tests.disk_cache import shared_folder  # noqa: E402
+from tests.vits import make_images, make_model, make_vit  # noqa: E402
 
 # Tiny models gain nothing from a second thread, and lose to it on a busy machine.
 torch.set_num_threads(1)
@@ -31,3 +37,57 @@ def tiny_vit() -> PrunableViT:
 def image_folder(tmp_path: Path) -> Path:
     """Six small photographs of noise in two class folders."""
     return make_images(tmp_path / "images")
+
+
+@pytest.fixture
+def star_export(capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run a verb; flags that argparse refuses leave with code 2 as well."""
+
+    def run(*arguments: object) -> Outcome:
+        capsys.readouterr()
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as exit_:
+            code = int(exit_.code or 0)
+        captured = capsys.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def workplace() -> Workplace:
+    """What commands are given, at the same place in every process."""
+
+    def make(folder: Path) -> None:
+        save_file(make_model(num_classes=2).state_dict(), folder / "w.safetensors")
+        make_images(folder / "images", classes=2, each=6)
+
+    folder = shared_folder("work", make)
+    return Workplace(folder, folder / "w.safetensors", folder / "images")
+
+
+@pytest.fixture(scope="session")
+def calibration(workplace: Workplace) -> Path:
+    """The calibration of that model on those images, with the scores of both kinds."""
+
+    def make(folder: Path) -> None:
+        flags = (*workplace.model, "--images", workplace.images, "--out", folder / "c.safetensors")
+        assert main([str(each) for each in ("calibrate", *flags)]) == 0
+
+    return shared_folder("calibration", make) / "c.safetensors"
+
+
+@pytest.fixture(scope="session")
+def compiled(workplace: Workplace, calibration: Path) -> Callable[..., Path]:
+    """Export folders of that model at rho 0.5, for tests to read, one for each set of further flags."""
+    flags = (*workplace.model, "--images", workplace.images, "--calibration", calibration)
+    flags += ("--rho", "0.5", "--scorer", "intra", "--rounds", "0", "--json")
+
+    def folder(*more: str) -> Path:
+        def make(place: Path) -> None:
+            assert main([str(each) for each in ("compile", *flags, *more, "--out", place / "out")]) == 0
+
+        return shared_folder("".join(("compiled", *more)), make) / "out"
+
+    return folder

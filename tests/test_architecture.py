@@ -11,6 +11,7 @@ import pytest
 import exporter
 
 ROOT = Path(exporter.__file__).parent
+TESTS = Path(__file__).parent
 
 # First to last: a module may import from its own row and from the rows above it.
 ORDER = (
@@ -207,3 +208,40 @@ def test_light_imports_stay_light(module: str, allowed: set[str]) -> None:
     heavy = set(HEAVY) - allowed
     check = f"import sys, {module}; sys.exit(', '.join({heavy} & set(sys.modules)) or 0)"
     subprocess.run([sys.executable, "-c", check], check=True)
+
+
+# Each in a process of its own, behind the libraries that take long.
+ALONE = """
+import importlib, os, sys, traceback
+import torch, timm, onnx, onnxscript
+for name in sys.argv[1:]:
+    child = os.fork()
+    if not child:
+        try:
+            importlib.import_module(name)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        sys.exit(f"{name} cannot be imported first")
+"""
+
+
+def test_operators_are_registered_by_whoever_names_them() -> None:
+    """Each module that names an operator of ours can be imported first: none leans on what another one imported."""
+    users = [path for path in MODULES if "torch.ops.star." in path.read_text(encoding="utf-8")]
+    names = [".".join(("exporter", *path.relative_to(ROOT).with_suffix("").parts)) for path in users]
+    assert "exporter.lowering.markers" in names
+    done = subprocess.run([sys.executable, "-c", ALONE, *names], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_nothing_is_imported_from_a_test() -> None:
+    """What tests share has a module of its own: a test can then be moved, and runs by itself."""
+    for path in TESTS.rglob("*.py"):
+        for name in imports_of(path):
+            shared = name.split(".")[0] != "tests" or not any(
+                part.startswith("test_") or part == "conftest" for part in name.split(".")[:-1]
+            )
+            assert shared, f"{path.relative_to(TESTS)} imports {name}"

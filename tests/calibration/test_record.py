@@ -15,16 +15,8 @@ from exporter.calibration.record import (
     save_calibration,
 )
 from exporter.errors import ArtefactError, CalibrationError, OutputError, RecipeError
-from exporter.records import BlockMacs, ModelSpec, Output, Preprocessing, to_json
-from exporter.vocabulary import CropMode, Interpolation, OutputKind
-
-PREPROCESSING = Preprocessing(
-    (3, 32, 32), Interpolation.BICUBIC, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), 0.9, CropMode.CENTER
-)
-LOGITS = Output("logits", OutputKind.LOGITS, 7)
-SPEC = ModelSpec(
-    "tiny", 48, 3, 1, (4, 4), 147_456, (BlockMacs(9_216, 18_432),) * 3, 336, PREPROCESSING, (LOGITS,)
-)
+from exporter.records import to_json
+from tests.calibration.specs import LOGITS, PREPROCESSING, SPEC
 
 
 def calibration(**settings: Any) -> Calibration:

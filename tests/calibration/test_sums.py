@@ -5,7 +5,7 @@ from safetensors.numpy import save_file
 
 from exporter.calibration.importance import ImageScores
 from exporter.calibration.sums import Sums, load_sums, save_sums
-from tests.calibration.test_record import SPEC
+from tests.calibration.specs import SPEC
 
 
 def one(value: float, counted: list[bool]) -> ImageScores:

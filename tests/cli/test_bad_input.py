@@ -8,7 +8,7 @@ import timm
 import torch
 from PIL import Image
 
-from tests.cli.conftest import Command, Workplace
+from tests.commands import Command, Workplace
 from tests.vits import TINY, make_model
 
 ACS = [0.1] * 6 + [0.5] * 6
@@ -106,10 +106,9 @@ def test_an_unknown_target(star_export: Command, workplace: Workplace, tmp_path:
     assert "onnxruntime-fp32" in compile_with(star_export, workplace, tmp_path / "o", "--target", "abacus")
 
 
-def test_a_calibration_of_another_model(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
-    calibration = tmp_path / "c.safetensors"
-    flags = (*workplace.model, "--images", workplace.images, "--scorer", "intra", "--out", calibration)
-    assert star_export("calibrate", *flags).code == 0
+def test_a_calibration_of_another_model(
+    star_export: Command, workplace: Workplace, calibration: Path, tmp_path: Path
+) -> None:
     torch.save(make_model(seed=5, num_classes=2).state_dict(), tmp_path / "other.pth")
     other = ("--checkpoint", tmp_path / "other.pth", "--calibration", calibration)
     assert "calibrate this model" in compile_with(star_export, workplace, tmp_path / "o", *other)

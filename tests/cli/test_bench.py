@@ -3,15 +3,15 @@
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
-from exporter.cli.main import main
 from exporter.evaluation.benchmark.breakdown import CLASSES
-from tests.cli.conftest import Command, Workplace
+from tests.commands import Command
 from tests.folders import save_all_checksums
 from tests.tiny_onnx import linear_classifier
 
@@ -19,11 +19,8 @@ QUICK = ["--batches", "1,2", "--rounds", "5", "--warmup", "0", "--profile-runs",
 
 
 @pytest.fixture(scope="module")
-def folder(workplace: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("bench") / "out"
-    flags = [*workplace.model, "--images", workplace.images, "--rho", "0.5", "--scorer", "intra"]
-    assert main([str(each) for each in ("compile", *flags, "--rounds", "0", "--json", "--out", out)]) == 0
-    return out
+def folder(compiled: Callable[..., Path]) -> Path:
+    return compiled()
 
 
 @pytest.fixture

@@ -6,17 +6,7 @@ import pytest
 
 from exporter.targets import TARGETS
 from exporter.workflows import best
-from tests.cli.conftest import Command, Workplace
-
-
-@pytest.fixture(scope="module")
-def calibration(workplace: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from exporter.cli.main import main  # noqa: PLC0415
-
-    path = tmp_path_factory.mktemp("best") / "c.safetensors"
-    flags = ("calibrate", *workplace.model, "--images", workplace.images, "--out", path)
-    assert main([str(each) for each in flags]) == 0
-    return path
+from tests.commands import Command, Workplace
 
 
 def flags_of(workplace: Workplace, calibration: Path) -> list[object]:

@@ -12,7 +12,7 @@ from exporter.workflows import compile_schedule
 from exporter.workflows.planning import Planner
 from exporter.workflows.resolve import Job
 from exporter.workflows.search import Search
-from tests.cli.conftest import Command, Workplace
+from tests.commands import Command, Workplace
 from tests.vits import make_vit
 
 QUICK = ("--rounds", "0", "--check-images", "4", "--scorer", "intra")

@@ -4,14 +4,14 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from exporter.cli.main import main
 from exporter.workflows.export_folder import save_checksums
-from tests.cli.conftest import Command, Workplace
+from tests.commands import Command
 
 QUICK = ("--batches", "1,2", "--rounds", "5", "--warmup", "0", "--profile-runs", "1")
 
@@ -34,17 +34,8 @@ BOX = (
 
 
 @pytest.fixture(scope="module", params=["star", "a-star"])
-def folder(
-    workplace: Workplace, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    return compiled(workplace, tmp_path_factory.mktemp("delivery") / "out", "--method", request.param)
-
-
-def compiled(workplace: Workplace, out: Path, *more: str) -> Path:
-    flags = [*workplace.model, "--images", workplace.images, "--rho", "0.5", "--scorer", "intra"]
-    rest = [*more, "--rounds", "0", "--json", "--out", out]
-    assert main([str(each) for each in ("compile", *flags, *rest)]) == 0
-    return out
+def folder(compiled: Callable[..., Path], request: pytest.FixtureRequest) -> Path:
+    return compiled(*([] if request.param == "star" else ["--method", request.param]))
 
 
 def on_the_machine(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -96,10 +87,10 @@ def test_a_provider_that_is_not_here(star_export: Command, folder: Path, runtime
 @pytest.mark.ort
 @pytest.mark.parametrize("target", ["openvino-int8", "onnxruntime-fp16"])
 def test_a_folder_runs_on_what_it_was_made_for(
-    star_export: Command, workplace: Workplace, tmp_path: Path, target: str
+    star_export: Command, compiled: Callable[..., Path], target: str
 ) -> None:
     """With the tolerance of its precision: fp32's would fail both."""
-    folder = compiled(workplace, tmp_path / "out", "--target", target)
+    folder = compiled("--target", target)
     done = star_export("check", folder, "--json")
     assert done.code == 0, done.out
     assert done.json["runtime"] == target.rpartition("-")[0]

@@ -4,17 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Command, Workplace
+from tests.commands import Command, Workplace
 
 
 @pytest.mark.ort
 def test_a_wide_input_takes_the_calibration_of_a_square_one(
-    star_export: Command, workplace: Workplace, tmp_path: Path
+    star_export: Command, workplace: Workplace, calibration: Path, tmp_path: Path
 ) -> None:
     images = ["--images", workplace.images]
-    calibration = tmp_path / "c.safetensors"
-    made = star_export("calibrate", *workplace.model, *images, "--gamma", "2", "--out", calibration)
-    assert made.code == 0, made.err
     wide = [*workplace.model, "img_size=(16,48)"]
     given = ["--calibration", calibration]
     refused = star_export("plan", *wide, *given, "--rho", "0.6")

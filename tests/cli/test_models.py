@@ -3,7 +3,7 @@
 import pytest
 
 from exporter.models import catalogue
-from tests.cli.conftest import Command
+from tests.commands import Command
 
 
 @pytest.fixture(autouse=True)

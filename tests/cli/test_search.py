@@ -7,22 +7,13 @@ from typing import Any
 
 import pytest
 
-from exporter.cli.main import main
 from exporter.evaluation.benchmark import Throughput, compare_speed
 from exporter.evaluation.benchmark.points import Point, RhoSweep
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule, load_json
 from exporter.workflows import search
 from exporter.workflows.measuring import Measure
-from tests.cli.conftest import Command, Workplace
-
-
-@pytest.fixture(scope="module")
-def calibration(workplace: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("search") / "c.safetensors"
-    flags = [*workplace.model, "--images", workplace.images, "--scorer", "intra", "--out", path]
-    assert main([str(each) for each in ("calibrate", *flags)]) == 0
-    return path
+from tests.commands import Command, Workplace
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from exporter.tensor_names import VARIANTS, variant_path
-from tests.cli.conftest import Command, Workplace
+from tests.commands import Command, Workplace
 from tests.schedule.published import DEIT_B_ACS, DEIT_B_COUNTS_AT_07
 
 SETTINGS = ["--gamma", "2", "--seed", "1"]

@@ -1,5 +1,6 @@
-"""The models that lowering is tested on: torch exports each of them once an opset, whatever is made of it then."""
+"""The models that lowering is tested on: torch exports each once an opset, for all tests and processes."""
 
+import hashlib
 from functools import cache
 from unittest.mock import patch
 
@@ -17,7 +18,8 @@ from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_sch
 from exporter.targets import ONNXRUNTIME, Target
 from exporter.vocabulary import InputKind
 from tests import vits
-from tests.pruning.test_adaptive import RATES, make_adaptive
+from tests.disk_cache import shared_bytes
+from tests.pruning.adaptive import RATES, make_adaptive
 
 __all__ = [
     "FAMILIES",
@@ -35,6 +37,9 @@ __all__ = [
 
 # A DeiT is a ViT by another name: the same modules.
 FAMILIES = tuple(family for family in vits.FAMILIES if family != "deit")
+
+# What a shared model was made from.
+NAMES: dict[PrunedViT, tuple[str, str, str]] = {}
 
 
 def biased_vit(family: str = "vit") -> PrunableViT:
@@ -99,10 +104,13 @@ def run(model: onnx.ModelProto, images: np.ndarray) -> dict[str, np.ndarray]:
 def _shared(family: str, method: str, detail: str) -> PrunedViT:
     vit = _vit(family)
     if method == "dense":
-        return PrunedViT(vit, keep_everything(vit.spec)).eval()
-    if method == "merging":
-        return pruned_of(vit, reduce="merge")
-    return pruned_of(vit, detail) if method == "star" else make_adaptive(vit, detail)
+        pruned = PrunedViT(vit, keep_everything(vit.spec)).eval()
+    elif method == "merging":
+        pruned = pruned_of(vit, reduce="merge")
+    else:
+        pruned = pruned_of(vit, detail) if method == "star" else make_adaptive(vit, detail)
+    NAMES[pruned] = (family, method, detail)
+    return pruned
 
 
 @cache
@@ -112,4 +120,16 @@ def _vit(family: str) -> PrunableViT:
 
 @cache
 def _exported(pruned: PrunedViT, opset: int) -> bytes:
-    return to_onnx(pruned, opset).SerializeToString()
+    def export() -> bytes:
+        return to_onnx(pruned, opset).SerializeToString()
+
+    if pruned not in NAMES:  # a model of one test's own
+        return export()
+    return shared_bytes("export", (*NAMES[pruned], opset, _weights_of(pruned)), export)
+
+
+def _weights_of(pruned: PrunedViT) -> str:
+    total = hashlib.sha256()
+    for name, value in sorted(pruned.state_dict().items()):
+        total.update(name.encode() + value.contiguous().numpy().tobytes())
+    return total.hexdigest()

@@ -20,7 +20,7 @@ from exporter.schedule.plan import ScheduleSettings, manual_schedule
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, ONNXRUNTIME_INT8, Target
 from exporter.vocabulary import Method
 from tests.lowering.models import FAMILIES, a_star, biased_vit, lowered
-from tests.pruning.test_adaptive import LAYOUTS, make_adaptive, varied_images
+from tests.pruning.adaptive import LAYOUTS, make_adaptive, varied_images
 
 # What a family adds is in its blocks, which the layouts share: a few kinds of block stand for all in the others.
 CASES = [(family, "packed") for family in FAMILIES]

@@ -13,7 +13,7 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import TENSORRT, TENSORRT_8, TENSORRT_FP16, TENSORRT_INT8, Target
 from exporter.tensor_names import context_name
 from tests.lowering.models import FAMILIES, a_star, lowered, run, star
-from tests.pruning.test_adaptive import varied_images
+from tests.pruning.adaptive import varied_images
 from tests.vits import random_images
 
 # Of ONNX's operators, those that onnx-tensorrt's list of supported operators has and that a ViT needs.

@@ -12,7 +12,7 @@ from exporter.lowering.variant_files import LEAST_BYTES, save_variants
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from tests.lowering.models import a_star, dense, lowered, star
-from tests.pruning.test_adaptive import varied_images
+from tests.pruning.adaptive import varied_images
 
 BOTH = pytest.mark.parametrize("make", [star, a_star])
 

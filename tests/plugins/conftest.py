@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.plugins.builds import SOURCE, configure
 from tests.plugins.implementations import HostLibrary
-
-SOURCE = Path(__file__).parents[2] / "plugins/cdf_retain"
 
 
 @pytest.fixture(scope="session")
@@ -42,12 +41,6 @@ def plugin_library(tensorrt_headers: Path, tmp_path_factory: pytest.TempPathFact
     for target in ("all", "plugin_host"):
         subprocess.run(["cmake", "--build", str(folder), "--target", target], check=True, capture_output=True)
     return folder / "libcdf_retain_plugin.so"
-
-
-def configure(folder: Path, headers: Path | None) -> str:
-    """Configure a build; what CMake said."""
-    command = ["cmake", "-S", str(SOURCE), "-B", str(folder), f"-DTENSORRT_INCLUDE_DIR={headers or ''}"]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def _need(*programs: str) -> None:

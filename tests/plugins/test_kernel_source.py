@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugins.conftest import SOURCE
+from tests.plugins.builds import SOURCE
 from tests.plugins.implementations import HostLibrary, mismatches
 from tests.plugins.rows import cases
 

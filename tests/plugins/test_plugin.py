@@ -8,7 +8,7 @@ import pytest
 
 from exporter.errors import ArtefactError
 from exporter.runtimes.tensorrt.plugin_library import checked_library
-from tests.plugins.conftest import configure
+from tests.plugins.builds import configure
 
 Answers = dict[str, list[str]]
 

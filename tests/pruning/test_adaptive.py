@@ -10,35 +10,12 @@ from hypothesis import strategies as st
 
 from exporter.models.base import PrunableViT
 from exporter.ops.cdf_retain.reference import cdf_retain
-from exporter.pruning.pruned_vit import PrunedViT, Trace
+from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.tokens import Decision, Grid
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
 from exporter.vocabulary import Method
+from tests.pruning.adaptive import LAYOUTS, RATES, kept_by, make_adaptive, varied_images
 from tests.vits import FAMILIES, make_vit, random_images
-
-RATES = {1: 0.8, 2: 0.7, 4: 0.5}
-LAYOUTS = ("shrinking", "packed", "padded")
-
-
-def make_adaptive(vit: PrunableViT, layout: str = "shrinking", scorer: str = "fused") -> PrunedViT:
-    inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
-    schedule = manual_schedule(vit.spec, RATES, ScheduleSettings(scorer, alpha=0.5, method=Method.A_STAR))
-    return PrunedViT(vit, schedule, inter, layout).eval()
-
-
-def kept_by(trace: Trace, image: int) -> list[list[int]]:
-    """The survivors of one image, layer by layer."""
-    survivors = []
-    for kept in trace.decisions.values():
-        assert kept.count is not None
-        survivors.append(kept.index[image, : int(kept.count[image])].tolist())
-    return survivors
-
-
-def varied_images(vit: PrunableViT, count: int, seed: int = 1) -> torch.Tensor:
-    """Noise of different strength, so that images keep different numbers of patches."""
-    strength = torch.linspace(0.1, 4.0, count)[:, None, None, None]
-    return random_images(vit, count, seed) * strength
 
 
 @pytest.mark.parametrize("family", FAMILIES)

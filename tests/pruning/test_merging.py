@@ -13,8 +13,8 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.scores import intra_score
 from exporter.pruning.tokens import Decision, Grid, Packed
 from exporter.schedule.plan import ScheduleSettings, check_fits, keep_everything, manual_schedule
-from tests.ops.test_merging import reference_into, reference_mean
-from tests.pruning.test_pruned_vit import RATES, inter_of
+from tests.ops.merging_reference import reference_into, reference_mean
+from tests.pruning.adaptive import RATES, inter_of
 from tests.vits import make_model, make_vit, random_images
 
 FAMILIES = ("vit", "registers", "distilled", "lvvit")

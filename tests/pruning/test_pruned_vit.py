@@ -12,13 +12,8 @@ from exporter.models.block import attention_half, mlp_half
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.tokens import Decision
 from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
+from tests.pruning.adaptive import RATES, inter_of
 from tests.vits import FAMILIES, make_model, make_vit, random_images
-
-RATES = {1: 0.8, 2: 0.7, 4: 0.5}
-
-
-def inter_of(vit: PrunableViT, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
 
 
 @pytest.mark.parametrize("family", FAMILIES)

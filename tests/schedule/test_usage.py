@@ -10,7 +10,7 @@ from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.macs import dense_macs, executed_macs, mean_macs, pruned_macs
 from exporter.schedule.usage import patch_use
-from tests.pruning.test_adaptive import LAYOUTS, kept_by, make_adaptive, varied_images
+from tests.pruning.adaptive import LAYOUTS, kept_by, make_adaptive, varied_images
 
 
 def counted(pruned: PrunedViT, images: torch.Tensor) -> np.ndarray:

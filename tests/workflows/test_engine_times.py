@@ -1,7 +1,5 @@
 """`bench --runtime tensorrt` of a folder: both tables, with a trtexec and engines that are stood in for."""
 
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +8,11 @@ import pytest
 from exporter.runtimes.base import TensorInfo
 from exporter.targets import TENSORRT
 from exporter.workflows import bench
-from tests.cli.conftest import Command, star_export  # noqa: F401
-from tests.evaluation.benchmark.test_engine_runs import PROGRAM
+from tests.commands import Command
 from tests.fakes import NumpyRunner
 from tests.folders import write_engines, write_folder
 from tests.runtimes.tensorrt.fake_cuda import manifest
+from tests.runtimes.tensorrt.fake_trtexec import install_trtexec
 
 QUICK = ("--runtime", "tensorrt", "--batches", "1,8", "--rounds", "5", "--warmup", "0")
 
@@ -23,17 +21,13 @@ QUICK = ("--runtime", "tensorrt", "--batches", "1,8", "--rounds", "5", "--warmup
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place = tmp_path / "folder"
     write_engines(write_folder(place, TENSORRT), manifest())
-    program = tmp_path / "bin/trtexec"
-    program.parent.mkdir()
-    program.write_text(PROGRAM.format(python=sys.executable, called=str(tmp_path / "called")))
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    install_trtexec(tmp_path, monkeypatch)
     images = TensorInfo("images", ("batch", 3, 4, 4), "float32")
     monkeypatch.setattr(bench, "runner_for", lambda *_: NumpyRunner(lambda feed: {}, (images,), ()))
     return place
 
 
-def test_json(folder: Path, star_export: Command) -> None:  # noqa: F811
+def test_json(folder: Path, star_export: Command) -> None:
     done = star_export("bench", folder, *QUICK, "--json")
     assert done.code == 0, done.err
     gpu: dict[str, Any] = done.json["gpu"]
@@ -46,7 +40,7 @@ def test_json(folder: Path, star_export: Command) -> None:  # noqa: F811
         assert (folder / f"inputs/images.batch{batch}.bin").stat().st_size % batch == 0
 
 
-def test_table(folder: Path, star_export: Command) -> None:  # noqa: F811
+def test_table(folder: Path, star_export: Command) -> None:
     done = star_export("bench", folder, *QUICK)
     assert done.code == 0, done.err
     for text in (
@@ -58,11 +52,11 @@ def test_table(folder: Path, star_export: Command) -> None:  # noqa: F811
         assert text in done.out
 
 
-def test_without_the_gpu_s_own_time(folder: Path, star_export: Command) -> None:  # noqa: F811
+def test_without_the_gpu_s_own_time(folder: Path, star_export: Command) -> None:
     assert star_export("bench", folder, *QUICK, "--no-gpu-time", "--json").json["gpu"] is None
 
 
-def test_an_engine_without_the_batch(folder: Path, star_export: Command) -> None:  # noqa: F811
+def test_an_engine_without_the_batch(folder: Path, star_export: Command) -> None:
     done = star_export("bench", folder, *QUICK[:2], "--batches", "1,4")
     assert done.code == 2
     assert "build --batches 4" in done.error

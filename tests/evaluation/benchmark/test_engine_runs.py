@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -27,24 +26,11 @@ from exporter.runtimes.tensorrt.loading import LoadedEngine
 from exporter.runtimes.tensorrt.manifest import engine_path, manifest_path
 from exporter.schedule.macs import MacCount
 from tests.runtimes.tensorrt.fake_cuda import FakeCuda, FakeEngine, loaded_engine, manifest
+from tests.runtimes.tensorrt.fake_trtexec import install_trtexec
 
 MACS = Pair(MacCount(4000, 0), MacCount(1900, 100))
 IMAGES = np.zeros((2, 3, 4, 4), np.float32)
 SETTINGS = BenchSettings(batches=(1, 8), rounds=5, warmup=1)
-
-# Notes how it was called, and exports two runs: the dense engine computes 4 ms, the pruned one 2.
-PROGRAM = """\
-#!{python}
-import json, sys
-flags = dict(word.removeprefix("--").partition("=")[::2] for word in sys.argv[1:])
-assert flags["duration"] == "1" and "includeDataTransfers" in flags
-compute = 4.0 if "dense" in flags["loadEngine"] else 2.0
-runs = [{{"h2dMs": 1.0, "computeMs": compute + more, "d2hMs": 0.5}} for more in (0.0, 0.2)]
-with open(flags["exportTimes"], "w") as file:
-    json.dump(runs, file)
-with open({called!r}, "a") as file:
-    file.write(json.dumps([flags["loadEngine"], flags["useProfile"], flags["shapes"]]) + "\\n")
-"""
 
 
 @pytest.fixture
@@ -64,12 +50,7 @@ def measured(files: Pair[Path], timer: str) -> list[EnginesAtBatch]:
 
 
 def test_by_trtexec(files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    called = tmp_path / "called"
-    program = tmp_path / "bin/trtexec"
-    program.parent.mkdir()
-    program.write_text(PROGRAM.format(python=sys.executable, called=str(called)))
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    called = install_trtexec(tmp_path, monkeypatch)
     assert timer_here("11.4.0") == TRTEXEC
     first, second = measured(files, TRTEXEC)
     assert (first.batch, second.batch) == (1, 8)

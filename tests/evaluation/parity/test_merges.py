@@ -13,7 +13,7 @@ from exporter.evaluation.parity.report import ParityReport, explain
 from exporter.runtimes.base import Feed, TensorInfo
 from tests.evaluation.parity.models import FP32, Family, compared, failing, images
 from tests.fakes import NumpyRunner
-from tests.ops.test_merging import reference_into, reference_mean
+from tests.ops.merging_reference import reference_into, reference_mean
 from tests.tiny_onnx import SIDE, WEIGHT
 
 Array = np.ndarray[Any, Any]

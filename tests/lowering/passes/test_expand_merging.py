@@ -10,7 +10,7 @@ from exporter.lowering.passes.expand_merging import expand_merging
 from exporter.lowering.passes.expand_selection import expand_selection
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from tests.lowering.graphs import applied
-from tests.ops.test_merging import reference_into, reference_mean
+from tests.ops.merging_reference import reference_into, reference_mean
 
 PATCHES, KEPT, DIM = 9, 4, 6
 

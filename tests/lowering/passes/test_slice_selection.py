@@ -43,8 +43,7 @@ def test_nothing_scores_or_chooses() -> None:
     onnx.checker.check_model(variant)
     operators = Counter(node.op_type for node in variant.graph.node)
     extra = operators - Counter(node.op_type for node in lowered(dense()).graph.node)
-    # The residual and the queries of each pruning layer are taken by themselves.
-    assert extra == {"Slice": 2 * len(RATES)}
+    assert extra.keys() == {"Slice"}
 
 
 def test_the_nodes_of_selection_are_those_that_go() -> None:

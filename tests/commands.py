@@ -1,4 +1,4 @@
-"""A command line in this process, and a small trained-looking model for it."""
+"""What tests of the command line share: what a command left, and what most commands are given."""
 
 import json
 from collections.abc import Callable
@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-from safetensors.torch import save_file
+from tests.vits import TINY
 
-from exporter.cli.main import main
-from tests.vits import TINY, make_images, make_model
+__all__ = ["Command", "Outcome", "Workplace"]
 
 
 @dataclass(frozen=True)
@@ -37,22 +35,6 @@ class Outcome:
 Command = Callable[..., Outcome]
 
 
-@pytest.fixture
-def star_export(capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run a verb; flags that argparse refuses leave with code 2 as well."""
-
-    def run(*arguments: object) -> Outcome:
-        capsys.readouterr()
-        try:
-            code = main([str(argument) for argument in arguments])
-        except SystemExit as exit_:
-            code = int(exit_.code or 0)
-        captured = capsys.readouterr()
-        return Outcome(code, captured.out, captured.err)
-
-    return run
-
-
 @dataclass(frozen=True)
 class Workplace:
     """A checkpoint, images of its two classes, and the flags that name the model."""
@@ -65,10 +47,3 @@ class Workplace:
     def model(self) -> list[object]:
         kwargs = [f"{key}={value}" for key, value in TINY.items() if key != "num_classes"]
         return ["--model", "vit_tiny_patch16_224", "--checkpoint", self.checkpoint, "--model-kwargs", *kwargs]
-
-
-@pytest.fixture(scope="session")
-def workplace(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
-    folder = tmp_path_factory.mktemp("work")
-    save_file(make_model(num_classes=2).state_dict(), folder / "w.safetensors")
-    return Workplace(folder, folder / "w.safetensors", make_images(folder / "images", classes=2, each=6))

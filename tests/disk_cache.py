@@ -1,0 +1,93 @@
+"""What takes long to make is made once, for all processes of a test run and for later runs of the same code.
+
+Entries lie in a folder that is named by all that could change them: every file of `exporter/`, every helper of the
+tests, the interpreter and each installed library by its version. Under other code there is another folder.
+"""
+
+import hashlib
+import shutil
+import sys
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import distributions
+from pathlib import Path
+
+from filelock import FileLock
+
+from exporter.files import written_beside
+
+__all__ = ["shared_bytes", "shared_folder"]
+
+ROOT = Path(__file__).parent.parent
+PLACE = ROOT / ".pytest_cache" / "made-once"
+# Runs of this many versions of the code find theirs again.
+VERSIONS = 3
+DONE = "made-once.sha256"
+
+
+def shared_bytes(name: str, parts: tuple[object, ...], make: Callable[[], bytes]) -> bytes:
+    """What `make` gives; `parts` tell an entry from others of its name."""
+    path = _folder() / f"{name}.{_digest(*(repr(part).encode() for part in parts))}"
+    with FileLock(f"{path}.lock"):
+        if path.is_file():
+            return path.read_bytes()
+        content = make()
+        if _key() == _folder().name:  # nobody edited a source since this process read it
+            with written_beside(path) as partial:
+                partial.write_bytes(content)
+    return content
+
+
+def shared_folder(name: str, make: Callable[[Path], object]) -> Path:
+    """A folder that `make` fills, for tests to read: a test that writes takes a copy.
+
+    One that was changed, or never finished, is made again.
+    """
+    place = _folder() / name
+    done = place.with_name(f"{name}.{DONE}")
+    with FileLock(f"{place}.lock"):
+        if not (place.is_dir() and done.is_file() and done.read_text() == _content_of(place)):
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir()
+            make(place)
+            done.write_text(_content_of(place) if _key() == _folder().name else "")
+    return place
+
+
+@cache
+def _folder() -> Path:
+    folder = PLACE / _key()
+    PLACE.mkdir(parents=True, exist_ok=True)
+    with FileLock(PLACE / ".lock"):
+        folder.mkdir(exist_ok=True)
+        folder.touch()
+        others = sorted(PLACE.glob("*/"), key=lambda path: path.stat().st_mtime, reverse=True)
+        for old in others[VERSIONS:]:
+            shutil.rmtree(old, ignore_errors=True)
+    return folder
+
+
+def _key() -> str:
+    helpers = [path for path in (ROOT / "tests").rglob("*.py") if not path.name.startswith("test_")]
+    sources = [path for path in (ROOT / "exporter").rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    content = (part for path in sorted(helpers + sources) for part in (str(path).encode(), path.read_bytes()))
+    return _digest(sys.version.encode(), *_libraries(), *content)
+
+
+@cache
+def _libraries() -> tuple[bytes, ...]:
+    return tuple(sorted({f"{each.name} {each.version}".encode() for each in distributions()}))
+
+
+def _content_of(folder: Path) -> str:
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    names_and_bytes = ((str(path.relative_to(folder)).encode(), path.read_bytes()) for path in paths)
+    return _digest(*(part for pair in names_and_bytes for part in pair))
+
+
+def _digest(*parts: bytes) -> str:
+    """Of the parts and where each ends."""
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(len(part).to_bytes(8, "little") + part)
+    return total.hexdigest()[:32]

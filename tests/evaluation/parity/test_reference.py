@@ -1,0 +1,63 @@
+"""PyTorch behind the runner's interface: the trace under the lowered model's names."""
+
+import numpy as np
+import pytest
+import torch
+
+from exporter.data.pixels import normalise
+from exporter.evaluation.parity.reference import patches_left_of, reference_runner
+from exporter.models.base import PrunableViT
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.schedule.plan import keep_everything
+from tests.lowering.models import star
+from tests.pruning.adaptive import make_adaptive, varied_images
+from tests.vits import random_images
+
+
+def test_the_trace_under_its_names() -> None:
+    pruned = star()
+    images = random_images(pruned.vit, 3)
+    with torch.inference_mode():
+        trace = pruned.trace(images)
+    with reference_runner(pruned) as runner:
+        results = runner.run({"images": images.numpy()})
+        declared = {info.name: info for info in runner.outputs}
+    assert results.keys() == declared.keys()
+    np.testing.assert_array_equal(results["logits"], trace.logits.numpy())
+    for layer, decision in trace.decisions.items():
+        np.testing.assert_array_equal(results[f"keep_{layer:02d}"], decision.index.numpy())
+        np.testing.assert_array_equal(results[f"score_{layer:02d}"], trace.score[layer].numpy())
+        assert declared[f"keep_{layer:02d}"].shape == ("batch", pruned.schedule.keep[layer - 1])
+
+
+def test_a_dense_model_has_logits_alone(tiny_vit: PrunableViT) -> None:
+    dense = PrunedViT(tiny_vit, keep_everything(tiny_vit.spec))
+    assert [info.name for info in reference_runner(dense).outputs] == ["logits"]
+
+
+def test_pixels_are_normalised_first(tiny_vit: PrunableViT) -> None:
+    pruned = PrunedViT(tiny_vit, keep_everything(tiny_vit.spec))
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32), dtype=np.uint8)
+    images = normalise(pixels, tiny_vit.spec.preprocessing)
+    with reference_runner(pruned, "uint8") as runner, reference_runner(pruned) as plain:
+        assert [info.dtype for info in runner.inputs] == ["uint8"]
+        np.testing.assert_array_equal(
+            runner.run({"images": pixels})["logits"], plain.run({"images": images})["logits"]
+        )
+
+
+def test_counts_of_a_star_have_no_static_size(tiny_vit: PrunableViT) -> None:
+    declared = {info.name: info.shape for info in reference_runner(make_adaptive(tiny_vit)).outputs}
+    assert (declared["keep_01"], declared["score_02"], declared["count_04"]) == (
+        ("batch", ""),
+        ("batch", ""),
+        ("batch",),
+    )
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5])
+def test_patches_left_do_not_depend_on_the_batch(tiny_vit: PrunableViT, batch: int) -> None:
+    pruned, images = make_adaptive(tiny_vit), varied_images(tiny_vit, 5)
+    with torch.inference_mode():
+        expected = pruned.patches_left(images).numpy()
+    np.testing.assert_array_equal(patches_left_of(pruned, images.numpy(), "float32", batch), expected)

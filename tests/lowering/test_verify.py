@@ -1,0 +1,53 @@
+"""The last look at a lowered file: a wrong count is ours, and named."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import onnx
+import pytest
+
+from exporter.lowering.metadata import artefact_of
+from exporter.lowering.verify import verify
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.records import Schedule
+from tests.lowering.models import a_star, dense, lowered, star
+
+
+def counting(schedule: Schedule, layer: int, more: int) -> Schedule:
+    """The schedule with another count behind one layer."""
+    keep = [*schedule.keep]
+    keep[layer - 1] += more
+    return replace(schedule, keep=tuple(keep))
+
+
+@pytest.mark.parametrize("make", [star, dense, a_star], ids=["star", "dense", "a-star"])
+def test_what_lowering_leaves_is_right(make: Callable[[], PrunedViT]) -> None:
+    model = lowered(make())
+    assert verify(model, artefact_of(model)) is model
+
+
+@pytest.mark.parametrize("more", [-1, 1])
+def test_another_count_names_the_tensor(more: int) -> None:
+    model = lowered(star())
+    artefact = artefact_of(model)
+    wrong = replace(artefact, schedule=counting(artefact.schedule, 2, more))
+    with pytest.raises(RuntimeError, match=f"lowering of {artefact.spec.name}: .*tokens_02"):
+        verify(model, wrong)
+
+
+def test_another_number_of_classes() -> None:
+    model = lowered(dense())
+    artefact = artefact_of(model)
+    (logits,) = artefact.spec.outputs
+    other = replace(artefact.spec, outputs=(replace(logits, channels=8),))
+    with pytest.raises(RuntimeError, match="logits is"):
+        verify(model, replace(artefact, spec=other))
+
+
+def test_a_batch_that_was_baked_in() -> None:
+    model = lowered(dense())
+    first = model.graph.input[0].type.tensor_type.shape.dim[0]
+    first.ClearField("dim_param")
+    first.dim_value = 1
+    with pytest.raises((RuntimeError, onnx.shape_inference.InferenceError)):
+        verify(model, artefact_of(model))

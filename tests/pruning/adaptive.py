@@ -1,0 +1,41 @@
+"""a-STAR of small models, in every layout, and images that keep different numbers of patches."""
+
+import numpy as np
+import torch
+
+from exporter.models.base import PrunableViT
+from exporter.pruning.pruned_vit import PrunedViT, Trace
+from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.vocabulary import Method
+from tests.vits import random_images
+
+__all__ = ["LAYOUTS", "RATES", "inter_of", "kept_by", "make_adaptive", "varied_images"]
+
+RATES = {1: 0.8, 2: 0.7, 4: 0.5}
+LAYOUTS = ("shrinking", "packed", "padded")
+
+
+def inter_of(vit: PrunableViT, seed: int = 0) -> np.ndarray:
+    """Inter-layer scores that differ from patch to patch."""
+    return np.random.default_rng(seed).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
+
+
+def make_adaptive(vit: PrunableViT, layout: str = "shrinking", scorer: str = "fused") -> PrunedViT:
+    """a-STAR of a model, with inter-layer scores that differ from patch to patch."""
+    schedule = manual_schedule(vit.spec, RATES, ScheduleSettings(scorer, alpha=0.5, method=Method.A_STAR))
+    return PrunedViT(vit, schedule, inter_of(vit), layout).eval()
+
+
+def kept_by(trace: Trace, image: int) -> list[list[int]]:
+    """The survivors of one image, layer by layer."""
+    survivors = []
+    for kept in trace.decisions.values():
+        assert kept.count is not None
+        survivors.append(kept.index[image, : int(kept.count[image])].tolist())
+    return survivors
+
+
+def varied_images(vit: PrunableViT, count: int, seed: int = 1) -> torch.Tensor:
+    """Noise of different strength, so that images keep different numbers of patches."""
+    strength = torch.linspace(0.1, 4.0, count)[:, None, None, None]
+    return random_images(vit, count, seed) * strength

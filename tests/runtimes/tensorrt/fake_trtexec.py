@@ -1,0 +1,33 @@
+"""A trtexec that stands in for NVIDIA's: it says how long runs took, and notes how it was called."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+__all__ = ["install_trtexec"]
+
+# Notes how it was called, and exports two runs: the dense engine computes 4 ms, the pruned one 2.
+PROGRAM = """\
+#!{python}
+import json, sys
+flags = dict(word.removeprefix("--").partition("=")[::2] for word in sys.argv[1:])
+assert flags["duration"] == "1" and "includeDataTransfers" in flags
+compute = 4.0 if "dense" in flags["loadEngine"] else 2.0
+runs = [{{"h2dMs": 1.0, "computeMs": compute + more, "d2hMs": 0.5}} for more in (0.0, 0.2)]
+with open(flags["exportTimes"], "w") as file:
+    json.dump(runs, file)
+with open({called!r}, "a") as file:
+    file.write(json.dumps([flags["loadEngine"], flags["useProfile"], flags["shapes"]]) + "\\n")
+"""
+
+
+def install_trtexec(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put it first on PATH; the file that it notes its calls in."""
+    program, called = folder / "bin/trtexec", folder / "called"
+    program.parent.mkdir()
+    program.write_text(PROGRAM.format(python=sys.executable, called=str(called)))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    return called

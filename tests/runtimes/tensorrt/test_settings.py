@@ -1,0 +1,44 @@
+"""What a build can be told, and the batches that each profile takes."""
+
+from typing import Any
+
+import pytest
+
+from exporter.errors import RecipeError
+from exporter.runtimes.tensorrt.settings import HARDWARE, BuildSettings
+
+
+def test_a_profile_a_batch() -> None:
+    assert BuildSettings(batches=(1, 8, 32)).profiles == ((1, 1), (8, 8), (32, 32))
+
+
+def test_any_batch_falls_into_one_profile() -> None:
+    profiles = BuildSettings(batches=(1, 8, 32), any_batch=True).profiles
+    assert profiles == ((1, 1), (2, 8), (9, 32))
+    for batch in range(1, 33):
+        assert sum(low <= batch <= high for low, high in profiles) == 1
+
+
+@pytest.mark.parametrize("hardware", HARDWARE)
+def test_levels_by_tensorrts_names(hardware: str) -> None:
+    level = BuildSettings(hardware=hardware).hardware_level
+    assert level in ("NONE", "AMPERE_PLUS", "SAME_COMPUTE_CAPABILITY")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"batches": ()},
+        {"batches": (0, 1)},
+        {"batches": (8, 1)},
+        {"batches": (1, 1)},
+        {"workspace_mib": -1},
+        {"hardware": "volta"},
+    ],
+    ids=str,
+)
+def test_what_builds_nothing(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(RecipeError) as error:
+        BuildSettings(**wrong)
+    assert error.value.subject == name

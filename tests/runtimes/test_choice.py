@@ -1,0 +1,88 @@
+"""Which runner a target gets, here and where a flag says otherwise."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporter.errors import MissingDependencyError, RecipeError, UserError
+from exporter.runtimes import choice
+from exporter.runtimes.choice import (
+    RunSettings,
+    on_this_cpu,
+    require_runtime,
+    runner_for,
+    runtime_for,
+    why_not,
+)
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.openvino_runner import OpenVinoRunner
+from exporter.runtimes.tensorrt.runner import TensorRtRunner
+from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO_BF16, OPENVINO_INT8, TENSORRT, Target
+from tests.tiny_onnx import linear_classifier
+
+PATH = Path("folder/vit.star.onnx")
+
+
+@pytest.mark.parametrize(
+    ("target", "runtime", "kind"),
+    [
+        (ONNXRUNTIME, None, OnnxRuntimeRunner),
+        (ONNXRUNTIME_FP16, None, OnnxRuntimeRunner),
+        (OPENVINO_INT8, None, OpenVinoRunner),
+        (TENSORRT, None, TensorRtRunner),
+        (OPENVINO_INT8, "onnxruntime", OnnxRuntimeRunner),
+        (ONNXRUNTIME, "openvino", OpenVinoRunner),
+        (ONNXRUNTIME, "onnxruntime-cuda", OnnxRuntimeRunner),
+    ],
+)
+def test_the_runner_of_a_target(target: Target, runtime: str | None, kind: type) -> None:
+    runner = runner_for(PATH, target, RunSettings(runtime=runtime), name="mine")
+    assert type(runner) is kind
+    assert runner.name == "mine" or kind is TensorRtRunner
+    assert runtime_for(target, RunSettings(runtime=runtime)) == (runtime or target.runtime)
+
+
+def test_an_engine_is_a_file() -> None:
+    with pytest.raises(UserError, match=r"got a model in memory \| need a file that star-export build"):
+        runner_for(b"onnx", TENSORRT, RunSettings())
+
+
+def test_a_tensorrt_file_is_checked_on_the_cpu_before_it_leaves() -> None:
+    assert on_this_cpu(TENSORRT, 2) == RunSettings(runtime="onnxruntime", threads=2)
+    assert on_this_cpu(OPENVINO_BF16, 2) == RunSettings(threads=2)
+
+
+@pytest.mark.parametrize("wrong", [{"runtime": "abacus"}, {"threads": -1}], ids=str)
+def test_settings_that_nothing_runs_on(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(RecipeError) as error:
+        RunSettings(**wrong)
+    assert error.value.subject == name
+
+
+@pytest.mark.ort
+def test_a_provider_that_is_not_here_is_refused_and_the_cpu_is_not(tmp_path: Path) -> None:
+    import numpy as np  # noqa: PLC0415
+
+    path = tmp_path / "m.onnx"
+    path.write_bytes(linear_classifier())
+    feed = {"images": np.zeros((1, 3, 4, 4), np.float32)}
+    require_runtime(path, feed, ONNXRUNTIME, RunSettings())
+    require_runtime(path, feed, OPENVINO_INT8, RunSettings())
+    with pytest.raises(UserError, match="CUDA"):
+        require_runtime(path, feed, ONNXRUNTIME, RunSettings(runtime="onnxruntime-cuda"))
+
+
+def test_why_a_target_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert why_not(ONNXRUNTIME) == ""
+    assert "star-export build" in why_not(TENSORRT)
+    monkeypatch.setattr(choice, "openvino_precisions", lambda: ("fp32", "int8"))
+    assert why_not(OPENVINO_INT8) == ""
+    assert why_not(OPENVINO_BF16) == "this CPU has no bf16 instructions"
+
+    def missing() -> tuple[str, ...]:
+        raise MissingDependencyError("openvino", "openvino")
+
+    monkeypatch.setattr(choice, "openvino_precisions", missing)
+    assert "star-export[openvino]" in why_not(OPENVINO_INT8)

@@ -1,0 +1,207 @@
+"""What a lowered file says of itself: written, read back without onnx, and refused in one line where it is none."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+import exporter
+from exporter.artefact import (
+    REQUIRED,
+    from_metadata,
+    read_lowered,
+    read_metadata,
+    read_pair,
+    to_metadata,
+)
+from exporter.errors import ArtefactError
+from exporter.records import Pair
+from exporter.targets import ONNXRUNTIME, OPENVINO, TARGETS, TENSORRT, Target
+from exporter.vocabulary import InputKind, Layout, Method
+from tests.folders import artefacts, write_folder
+from tests.tiny_onnx import linear_classifier
+
+# One folder serves many examples: each writes its file anew.
+MANY = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+PLAIN = artefacts().pruned
+
+
+def varint(number: int) -> bytes:
+    """As protobuf writes it."""
+    low, rest = number & 127, number >> 7
+    return bytes([low | 128]) + varint(rest) if rest else bytes([low])
+
+
+def entry(key: bytes, value: bytes) -> bytes:
+    """One piece of metadata as ONNX has it."""
+    body = b"\x0a" + varint(len(key)) + key + b"\x12" + varint(len(value)) + value
+    return b"\x72" + varint(len(body)) + body
+
+
+def written(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: target.name)
+@pytest.mark.parametrize("input_kind", list(InputKind))
+@pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR])
+def test_what_is_written_is_read_back(
+    tmp_path: Path, target: Target, input_kind: InputKind, method: Method
+) -> None:
+    made = artefacts(target, method=method, input_kind=input_kind)
+    for artefact in (made.dense, made.pruned):
+        path = written(tmp_path / "m.onnx", linear_classifier(metadata=to_metadata(artefact)))
+        # The layout is how a-STAR's tokens lie: other schedules have none to tell.
+        expected = artefact if artefact.schedule.adaptive else replace(artefact, layout=Layout.SHRINKING)
+        assert read_lowered(path).artefact == expected
+        assert read_metadata(path) == {each.key: each.value for each in onnx.load(path).metadata_props}
+
+
+def test_neither_a_time_nor_a_path_is_written() -> None:
+    assert to_metadata(PLAIN) == to_metadata(artefacts().pruned)
+    assert not [value for value in to_metadata(PLAIN).values() if "/tmp" in value]
+
+
+@pytest.mark.parametrize("name", ["reversed", "in the middle"])
+def test_metadata_is_found_wherever_it_stands(tmp_path: Path, name: str) -> None:
+    """Protobuf's fields come in any order; unknown ones are passed over."""
+    graph = linear_classifier()
+    pairs = [entry(key.encode(), value.encode()) for key, value in to_metadata(PLAIN).items()]
+    unknown = b"\x78\x96\x01" + b"\x99\x06" + bytes(8) + b"\x9d\x06" + bytes(4) + b"\x9a\x06\x02ab"
+    content = b"".join(reversed(pairs)) + unknown + graph
+    if name == "in the middle":
+        content = b"".join(pairs[:3]) + graph + unknown + b"".join(pairs[3:])
+    path = written(tmp_path / "m.onnx", content)
+    assert read_metadata(path) == to_metadata(PLAIN)
+    assert read_lowered(path).artefact == PLAIN
+
+
+def test_the_methods_of_both_files() -> None:
+    made = artefacts()
+    assert (made.dense.method, made.pruned.method) == ("dense", "star")
+    assert (made.dense.prunes, made.pruned.prunes) == (False, True)
+    adaptive = artefacts(method=Method.A_STAR).pruned
+    assert [
+        replace(adaptive, layout=layout).follows_image
+        for layout in (Layout.PADDED, Layout.PACKED, Layout.SHRINKING)
+    ] == [False, True, True]
+    assert not made.pruned.follows_image
+
+
+def test_what_is_no_onnx_file(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.onnx", tmp_path):
+        with pytest.raises(ArtefactError, match="need an ONNX model that star-export made"):
+            read_lowered(path)
+    for content in (b"", b"text", b"PK\x03\x04", b'{"a": 1}', linear_classifier()):
+        with pytest.raises(ArtefactError, match=r"m\.onnx"):
+            read_lowered(written(tmp_path / "m.onnx", content))
+
+
+@pytest.mark.parametrize("missing", REQUIRED)
+def test_a_file_of_an_earlier_version_is_one_line(missing: str) -> None:
+    """Version 0.1 said less."""
+    metadata = to_metadata(PLAIN)
+    del metadata[f"star_export.{missing}"]
+    metadata["star_export.version"] = "0.0.9"
+    with pytest.raises(ArtefactError) as error:
+        from_metadata(metadata, "old.onnx")
+    assert str(error.value).startswith("old.onnx | got a file of star-export 0.0.9 | need one of")
+    assert exporter.__version__ in str(error.value) and "compile it again" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("target", "abacus", "m.onnx | got target 'abacus' | need one of onnxruntime-fp32"),
+        ("input_kind", "int4", "m.onnx | got input kind 'int4' | need one of float32, uint8"),
+        ("layout", "folded", "m.onnx | got layout 'folded' | need one of shrinking"),
+        ("schedule", "{}", "m.onnx | got"),
+        ("schedule", "[1", "m.onnx | got"),
+        ("model", "null", "m.onnx | got"),
+    ],
+)
+def test_a_word_that_is_none_names_the_file(key: str, value: str, message: str) -> None:
+    metadata = {**to_metadata(PLAIN), f"star_export.{key}": value}
+    with pytest.raises(ArtefactError) as error:
+        from_metadata(metadata, "m.onnx")
+    assert message in str(error.value)
+
+
+def test_a_torn_file_is_refused_wherever_it_ends(tmp_path: Path) -> None:
+    """Behind a whole field more of them may be missing: then there is no metadata of ours, or not all of it."""
+    whole = linear_classifier(metadata=to_metadata(PLAIN))
+    for size in range(0, len(whole), 7):
+        with pytest.raises(ArtefactError):
+            read_lowered(written(tmp_path / "m.onnx", whole[:size]))
+
+
+@pytest.mark.parametrize("size", [2**31, 2**40, 2**62, 2**63, 2**64 - 1, 2**69])
+@pytest.mark.parametrize("head", [b"\x72", b"\x3a", b"\x72\x10\x0a"], ids=["an entry", "the graph", "a key"])
+def test_a_length_beyond_the_file_takes_no_memory(tmp_path: Path, head: bytes, size: int) -> None:
+    path = written(tmp_path / "m.onnx", head + varint(size) + bytes(20))
+    with pytest.raises(ArtefactError):
+        read_lowered(path)
+
+
+def test_an_entry_that_outgrows_itself(tmp_path: Path) -> None:
+    inner = b"\x0a\x03key\x12\x05value"
+    good = written(tmp_path / "m.onnx", b"\x72" + varint(len(inner)) + inner)
+    assert read_metadata(good) == {"key": "value"}
+    for size in (len(inner) - 1, len(inner) - 6, len(inner) + 1):
+        with pytest.raises(ArtefactError):
+            read_metadata(written(tmp_path / "m.onnx", b"\x72" + varint(size) + inner))
+
+
+@MANY
+@given(st.binary(max_size=200))
+@example(b"\x72\x00")
+@example(b"\xff" * 12)
+def test_random_bytes_are_never_ours(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(ArtefactError):
+        read_lowered(written(tmp_path / "m.onnx", content))
+
+
+@MANY
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.binary(min_size=1, max_size=8)), min_size=1, max_size=3))
+def test_a_damaged_file_is_read_or_refused(tmp_path: Path, damage: list[tuple[int, bytes]]) -> None:
+    content = bytearray(linear_classifier(metadata=to_metadata(PLAIN)))
+    for where, what in damage:
+        at = where % len(content)
+        content[at : at + len(what)] = what
+    try:
+        read_lowered(written(tmp_path / "m.onnx", bytes(content)))
+    except ArtefactError as error:
+        assert "\n" not in str(error)
+
+
+def test_a_pair_is_of_one_model(tmp_path: Path) -> None:
+    files = write_folder(tmp_path)
+    pair = read_pair(files)
+    assert (pair.dense.path, pair.pruned.path) == (files.dense, files.pruned)
+    with pytest.raises(ArtefactError, match=r"got a pruned model \| need the dense one"):
+        read_pair(Pair(files.pruned, files.pruned))
+    with pytest.raises(ArtefactError, match="drops no patch"):
+        read_pair(Pair(files.dense, files.dense))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"weights_sha256": "def"}, "with other weights or shapes"),
+        ({"spec": replace(PLAIN.spec, dim=7)}, "with other weights or shapes"),
+        ({"target": OPENVINO}, f"models? for {OPENVINO.name} .* one for {ONNXRUNTIME.name}"),
+        ({"target": TENSORRT}, TENSORRT.name),
+        ({"input_kind": InputKind.UINT8}, "takes uint8 .* takes float32"),
+    ],
+)
+def test_a_dense_file_of_something_else(tmp_path: Path, change: dict[str, object], message: str) -> None:
+    files = write_folder(tmp_path)
+    other = replace(artefacts().dense, **change)  # type: ignore[arg-type]
+    files.dense.write_bytes(linear_classifier(metadata=to_metadata(other)))
+    with pytest.raises(ArtefactError, match=message):
+        read_pair(files)

@@ -1,0 +1,28 @@
+"""One line for every error of a user's: subject, what came, what was expected, what to do."""
+
+import pytest
+
+from exporter import errors
+from exporter.errors import MissingDependencyError, RecipeError, UserError
+
+
+def test_four_parts_in_their_order() -> None:
+    error = RecipeError("rho", "2", "a value in (0, 1]", "say 0.7")
+    assert str(error) == "rho | got 2 | need a value in (0, 1] | say 0.7"
+    assert (error.subject, error.got, error.expected, error.hint) == (
+        "rho",
+        "2",
+        "a value in (0, 1]",
+        "say 0.7",
+    )
+    assert str(RecipeError("rho", "2", "less")) == "rho | got 2 | need less"
+
+
+def test_what_to_install() -> None:
+    error = MissingDependencyError("openvino", "openvino")
+    assert str(error).endswith("pip install 'star-export[openvino]'")
+
+
+@pytest.mark.parametrize("name", errors.__all__)
+def test_all_are_of_one_kind(name: str) -> None:
+    assert issubclass(getattr(errors, name), UserError)

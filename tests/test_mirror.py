@@ -1,0 +1,108 @@
+"""Tests mirror the tree: a module that holds logic has a test of its own, at the same path."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import exporter
+
+ROOT = Path(exporter.__file__).parent
+TESTS = Path(__file__).parent
+
+# Reached through others so far. This list gets shorter, never longer: a new module brings its test.
+WITHOUT = frozenset(
+    {
+        "calibration/cams.py",
+        "calibration/draw.py",
+        "calibration/settings.py",
+        "calibration/trace.py",
+        "cli/build.py",
+        "cli/calibrate.py",
+        "cli/check.py",
+        "cli/compile.py",
+        "cli/export.py",
+        "cli/flags.py",
+        "cli/gpu_table.py",
+        "cli/inspect.py",
+        "cli/main.py",
+        "cli/output.py",
+        "cli/plan.py",
+        "cli/plugin.py",
+        "cli/serve_config.py",
+        "lowering/markers.py",
+        "lowering/ranked_tokens.py",
+        "lowering/retention.py",
+        "lowering/scoring.py",
+        "models/base.py",
+        "models/block.py",
+        "models/conversion.py",
+        "models/lvvit_adapter.py",
+        "models/networks.py",
+        "models/parts.py",
+        "models/timm_eva.py",
+        "models/timm_parts.py",
+        "pruning/tokens.py",
+        "training/__main__.py",
+        "training/checkpoint.py",
+        "training/result.py",
+        "workflows/compile_schedule.py",
+        "workflows/requests.py",
+        "workflows/steps.py",
+    }
+)
+
+
+def holds_logic(tree: ast.Module) -> bool:
+    """Whether it defines a function, or a class that does something: more than names, constants and records."""
+    return any(
+        isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not _says_nothing(node)
+        for node in ast.walk(tree)
+    )
+
+
+def _says_nothing(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """A body of a docstring or of `...` alone, as protocols have."""
+    return all(isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) for each in function.body)
+
+
+def namesake(path: Path) -> Path:
+    """Where the test of a module lies; a package's own code is tested under the package's name."""
+    place = TESTS / path.relative_to(ROOT)
+    if path.name == "__init__.py":
+        return place.parent / f"test_{path.parent.name}.py"
+    return place.with_name(f"test_{path.stem.strip('_')}.py")
+
+
+LOGIC = [
+    path for path in sorted(ROOT.rglob("*.py")) if holds_logic(ast.parse(path.read_text(encoding="utf-8")))
+]
+
+
+@pytest.mark.parametrize("path", LOGIC, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_has_its_test(path: Path) -> None:
+    name = str(path.relative_to(ROOT))
+    if name in WITHOUT:
+        assert not namesake(path).exists(), f"{name} has its test now: take it off the list"
+    else:
+        assert namesake(path).is_file(), f"{name} needs {namesake(path).relative_to(TESTS)}"
+
+
+def test_the_list_names_modules_that_there_are() -> None:
+    assert {str(path.relative_to(ROOT)) for path in LOGIC} >= WITHOUT
+
+
+@pytest.mark.parametrize(
+    ("source", "logic"),
+    [
+        ("import os\nA = 1", False),
+        ("@dataclass\nclass A:\n    x: int", False),
+        ('class A(Protocol):\n    def f(self) -> int:\n        """Words."""', False),
+        ("class A:\n    def f(self) -> int: ...", False),
+        ("def f():\n    return 1", True),
+        ("class A:\n    @property\n    def f(self):\n        return 1", True),
+        ("async def f():\n    pass", True),
+    ],
+)
+def test_what_counts_as_logic(source: str, logic: bool) -> None:
+    assert holds_logic(ast.parse(source)) is logic

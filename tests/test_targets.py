@@ -1,0 +1,56 @@
+"""The rows of targets: each found by its name, each asking for what there is."""
+
+import pytest
+
+from exporter.errors import ModelError, RecipeError
+from exporter.targets import ONNXRUNTIME, OPENVINO, TARGETS, TENSORRT_8, Target, target_named
+from exporter.vocabulary import Layout, Method
+
+EACH = pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: target.name)
+
+
+@EACH
+def test_a_row_is_found_by_its_name(target: Target) -> None:
+    assert target_named(target.name) is target
+    assert target.name.startswith(target.runtime)
+    assert target.name.endswith(str(target.precision))
+
+
+def test_a_name_that_is_none() -> None:
+    with pytest.raises(ModelError, match=r"target \| got 'abacus' \| need one of onnxruntime-fp32, "):
+        target_named("abacus")
+
+
+@EACH
+def test_the_first_layout_is_the_default(target: Target) -> None:
+    assert target.layout(None) == target.layouts[0]
+    for layout in Layout:
+        if layout in target.layouts:
+            assert target.layout(str(layout)) is layout
+        else:
+            with pytest.raises(ModelError, match=f"layout {layout}"):
+                target.layout(layout)
+
+
+def test_a_layout_that_is_none() -> None:
+    with pytest.raises(RecipeError, match="folded"):
+        OPENVINO.layout("folded")
+
+
+def test_a_method_that_a_runtime_cannot_follow() -> None:
+    ONNXRUNTIME.check_method(Method.A_STAR)
+    with pytest.raises(ModelError, match=r"tensorrt8-fp32 \| got method a-star \| need star"):
+        TENSORRT_8.check_method(Method.A_STAR)
+    for target in TARGETS.values():
+        with pytest.raises(ModelError):
+            target.check_method(Method.A_STAR_BATCH)
+
+
+def test_a_file_is_named_by_model_method_and_target() -> None:
+    assert ONNXRUNTIME.file_name("vit", "a-star") == "vit.a-star.onnxruntime-fp32.onnx"
+
+
+@EACH
+def test_ranges_are_of_static_int8_alone(target: Target) -> None:
+    assert not target.takes_ranges or target.precision == "int8"
+    assert bool(target.quantization) == (target.precision == "int8")

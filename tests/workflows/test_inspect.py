@@ -1,0 +1,65 @@
+"""Each kind of file says what it is; a file of another kind is refused in one line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from exporter.errors import ArtefactError
+from exporter.workflows.inspect import inspect_artefact
+from tests.folders import write_folder
+
+
+@pytest.mark.ort
+def test_a_model(tmp_path: Path) -> None:
+    files = write_folder(tmp_path)
+    told = inspect_artefact(files.pruned)
+    assert (told["kind"], told["method"], told["target"]) == ("ONNX model", "star", "onnxruntime-fp32")
+    assert told["schedule"]["keep"] == [16, 10, 10, 6]
+    assert told["size_bytes"] == files.pruned.stat().st_size
+    assert [name.split("[")[0] for name in told["inputs"]] == [told["inputs"][0].split("[")[0]]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("schedule.json", "schedule"), ("reference.npz", "reference")])
+def test_what_lies_beside_it(tmp_path: Path, name: str, kind: str) -> None:
+    write_folder(tmp_path)
+    told = inspect_artefact(tmp_path / name)
+    assert (told["kind"], told["path"]) == (kind, str(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("key", "kind"),
+    [("parity", "report"), ("max_eval_images", "recipe"), ("engine_sha256", "engine manifest")],
+)
+def test_json_by_its_keys(tmp_path: Path, key: str, kind: str) -> None:
+    (tmp_path / "x.json").write_text(json.dumps({key: 1}))
+    assert inspect_artefact(tmp_path / "x.json")["kind"] == kind
+
+
+def test_a_folder_is_its_report(tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text('{"parity": {}}')
+    told = inspect_artefact(tmp_path)
+    assert (told["kind"], told["path"]) == ("report", str(tmp_path / "report.json"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("none.json", None, "no such file"),
+        ("x.txt", "{}", "a .txt file"),
+        ("x", "{}", "a nameless file"),
+        ("x.json", "{", "need a schedule, a recipe or a report"),
+        ("x.json", "[]", "a JSON list"),
+        ("x.json", '{"a": 1}', "keys a"),
+        ("x.json", '{"rates": 1}', "x.json"),
+        ("x.onnx", "text", "x.onnx"),
+        ("x.engine", "plan", "x"),
+    ],
+)
+def test_what_is_none_of_ours(tmp_path: Path, name: str, content: str | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(ArtefactError) as error:
+        inspect_artefact(tmp_path / name)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
