@@ -42,6 +42,8 @@ WITHOUT = frozenset(
         "models/parts.py",
         "models/timm_eva.py",
         "models/timm_parts.py",
+        "pruning/grid.py",
+        "pruning/packed.py",
         "pruning/tokens.py",
         "training/__main__.py",
         "training/checkpoint.py",

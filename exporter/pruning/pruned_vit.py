@@ -13,8 +13,10 @@ from exporter.models.base import PrunableViT
 from exporter.ops.cdf_retain.batch_scope import batch_count
 from exporter.ops.cdf_retain.torch_op import cdf_retain, cdf_retain_padded
 from exporter.ops.selection import keep_top_k
+from exporter.pruning.grid import Grid
+from exporter.pruning.packed import Packed
 from exporter.pruning.scores import intra_score, log_fused, weigh_inter
-from exporter.pruning.tokens import Decision, Grid, Packed, Tokens
+from exporter.pruning.tokens import Decision, Tokens
 from exporter.records import Schedule
 from exporter.schedule.macs import MacCount, pruned_macs
 from exporter.schedule.plan import check_fits

@@ -1,27 +1,17 @@
-"""How the tokens of a batch lie in memory, and how blocks and retentions act on them.
-
-A `Grid` holds a row of tokens for each image; where images keep different numbers of patches, the rows of some
-end in padding, which enters no attention, no score and no count. `Packed` holds the tokens of all images end to
-end: linear layers see survivors alone, and only attention is spread over a grid. Tokens merge in a `Grid` alone,
-and where every image keeps the same number of them.
-"""
+"""What a pruned forward pass asks of the tokens of a batch, however they lie in memory: see `grid` and `packed`."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
-from typing_extensions import override
 
 from exporter.models.base import BlockParts, PrunableViT
-from exporter.models.block import add_attention, attend, attention_half, mlp_half, project, whole_block
-from exporter.ops.merging import merge_into, merge_tokens
-from exporter.ops.selection import take_rows, take_tokens
 from exporter.tensor_names import token_count_name, token_positions_name
 from exporter.vocabulary import OutputKind
 
-__all__ = ["Decision", "Grid", "Packed", "Tokens"]
+__all__ = ["Decision", "Tokens", "live_tokens"]
 
 
 @dataclass(frozen=True)
@@ -92,147 +82,8 @@ class Tokens(ABC):
         return torch.arange(patches.shape[1], device=patches.device).expand(patches.shape[0], -1)
 
 
-@dataclass(frozen=True)
-class Grid(Tokens):
-    """`values` [b, prefix + n, dim].
-
-    `sizes` [b, prefix + n] are how many patches each token stands for, 1 for a prefix token; None where all are 1.
-    With `weighs_keys` a token is attended to as if it stood there so many times.
-    """
-
-    values: Tensor
-    prefix: int
-    positions: Tensor | None = None
-    count: Tensor | None = None
-    live: Tensor | None = None
-    sizes: Tensor | None = None
-    weighs_keys: bool = False
-
-    @property
-    def key_bias(self) -> Tensor | None:
-        """What is added to the logits of each key, [b, prefix + n]; None for nothing."""
-        return self.sizes.log() if self.weighs_keys and self.sizes is not None else None
-
-    @override
-    def through(self, block: BlockParts) -> "Grid":
-        if self.live is None and self.key_bias is None:
-            return replace(self, values=whole_block(block, self.values, self.positions))
-        return (self if block.attention is None else self.attention(block)[0]).mlp(block)
-
-    @override
-    def attention(self, block: BlockParts) -> tuple["Grid", Tensor]:
-        values, row = attention_half(block, self.values, self.positions, self.live, self.key_bias)
-        return replace(self, values=values), row
-
-    @override
-    def nearest(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        return merge_into(self.values, index, self.prefix)
-
-    @override
-    def reduce(self, decision: Decision) -> "Grid":
-        kept = decision.index
-        positions = kept if self.positions is None else self.positions.gather(1, kept)
-        if decision.into is None:
-            values, sizes = take_tokens(self.values, kept, self.prefix), self.sizes
-        else:
-            values, sizes = merge_tokens(self.values, decision.into, self.sizes, kept.shape[1], self.prefix)
-        return replace(
-            self,
-            values=values,
-            positions=positions,
-            count=decision.count,
-            live=_live(decision, self.prefix),
-            sizes=sizes,
-        )
-
-    @override
-    def mlp(self, block: BlockParts) -> "Grid":
-        return replace(self, values=mlp_half(block, self.values))
-
-    @override
-    def normed(self, vit: PrunableViT) -> Tensor:
-        values = self.values
-        if self.live is not None and vit.spec.patch_head_macs:
-            # A head that takes a maximum over patches must not meet padding: it gets the first survivor again.
-            values = torch.where(self.live.unsqueeze(-1), values, values[:, self.prefix : self.prefix + 1])
-        return vit.norm(values)
-
-
-@dataclass(frozen=True)
-class Packed(Tokens):
-    """`values` [total, dim], the first image's tokens first.
-
-    `slots` [b, prefix + n] says which of them stands in each place of the grid that attention needs; `places`
-    [total] is the way back, into the grid laid flat.
-    """
-
-    values: Float[Tensor, "total d"]
-    prefix: int
-    positions: Tensor
-    count: Tensor
-    live: Bool[Tensor, "b t"]
-    slots: Int[Tensor, "b t"]
-    places: Int[Tensor, " total"]
-
-    @classmethod
-    def of(cls, grid: Grid, decision: Decision) -> "Packed":
-        """The survivors of an even grid."""
-        batch, width = grid.values.shape[:2]
-        slots = torch.arange(batch * width, device=grid.values.device).reshape(batch, width)
-        positions = torch.arange(width - grid.prefix, device=slots.device).expand(batch, -1)
-        return _packed(grid.values.flatten(0, 1), grid.prefix, slots, positions, decision)
-
-    @override
-    def through(self, block: BlockParts) -> "Packed":
-        return (self if block.attention is None else self.attention(block)[0]).mlp(block)
-
-    @override
-    def attention(self, block: BlockParts) -> tuple["Packed", Tensor]:
-        qkv = take_rows(project(block, self.values), self.slots)
-        context, row = attend(block, qkv, self.positions, self.live)
-        context = context.flatten(0, 1).index_select(0, self.places)
-        return replace(self, values=add_attention(block, self.values, context)), row
-
-    @override
-    def nearest(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        raise NotImplementedError("packed tokens do not merge: check_reduction keeps them apart")
-
-    @override
-    def reduce(self, decision: Decision) -> "Packed":
-        return _packed(self.values, self.prefix, self.slots, self.positions, decision)
-
-    @override
-    def mlp(self, block: BlockParts) -> "Packed":
-        return replace(self, values=mlp_half(block, self.values))
-
-    @override
-    def normed(self, vit: PrunableViT) -> Tensor:
-        return take_rows(vit.norm(self.values), self.slots)
-
-
-def _packed(values: Tensor, prefix: int, slots: Tensor, positions: Tensor, decision: Decision) -> Packed:
-    """Pack the survivors: `slots` and `positions` are those of the layout that they were kept in."""
-    assert decision.count is not None
-    live = _live(decision, prefix)
-    assert live is not None
-    taken = torch.cat([slots[:, :prefix], slots[:, prefix:].gather(1, decision.index)], dim=1)
-    places = live.flatten().nonzero().squeeze(1)
-    tokens = (decision.count + prefix).unsqueeze(1)
-    # Padding is the image's own last survivor again, which a maximum over patches may meet.
-    within = torch.minimum(torch.arange(taken.shape[1], device=slots.device), tokens - 1)
-    after = tokens.cumsum(0) - tokens + within
-    return Packed(
-        values.index_select(0, taken.flatten().index_select(0, places)),
-        prefix,
-        positions.gather(1, decision.index),
-        decision.count,
-        live,
-        after,
-        places,
-    )
-
-
-def _live(decision: Decision, prefix: int) -> Tensor | None:
+def live_tokens(decision: Decision, prefix: int) -> Tensor | None:
+    """The tokens [b, prefix + k] that are an image's own after a decision, None where all are."""
     if decision.count is None:
         return None
     places = torch.arange(prefix + decision.index.shape[1], device=decision.index.device)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from exporter.models.base import PrunableViT
 from exporter.ops.cdf_retain.reference import cdf_retain
+from exporter.pruning.grid import Grid
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.pruning.tokens import Decision, Grid
+from exporter.pruning.tokens import Decision
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
 from exporter.vocabulary import Method
 from tests.pruning.adaptive import LAYOUTS, RATES, kept_by, make_adaptive, varied_images

@@ -9,9 +9,11 @@ import torch
 from exporter.errors import RecipeError
 from exporter.models.base import PrunableViT
 from exporter.models.block import attend, attention_half, mlp_half, project
+from exporter.pruning.grid import Grid
+from exporter.pruning.packed import Packed
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.scores import intra_score
-from exporter.pruning.tokens import Decision, Grid, Packed
+from exporter.pruning.tokens import Decision
 from exporter.schedule.plan import ScheduleSettings, check_fits, keep_everything, manual_schedule
 from tests.ops.merging_reference import reference_into, reference_mean
 from tests.pruning.adaptive import RATES, inter_of
