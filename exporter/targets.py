@@ -26,7 +26,7 @@ __all__ = [
 class Target:
     """A runtime and precision, and how a model is lowered for them.
 
-    `layouts` are the a-STAR layouts that the runtime supports, the best one first (`exporter.pruning.grid`, `exporter.pruning.packed`).
+    `layouts` are the a-STAR layouts that the runtime supports, the best one first (`exporter.pruning`).
     `passes` are the graph passes in execution order (`exporter.lowering.pipeline`). `quantization` is the INT8
     scheme applied after them, "" for none (`exporter.lowering.quantize`). `passes_after` run on the quantized
     graph. `methods` are the pruning methods that the runtime supports.
