@@ -1,4 +1,4 @@
-"""What tests of the command line share: what a command left, and what most commands are given."""
+"""Shared helpers for tests of the command line: the files a command left, and common arguments."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What all tests share. Axis names in signatures are checked while testing: wrong shapes fail where they arise."""
+"""Shared fixtures. Axis names in signatures are checked while testing: wrong shapes fail where they arise."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""What takes long to make is made once, for all processes of a test run and for later runs of the same code.
+"""Cache slow results on disk for all processes of a test run and for later runs of the same code.
 
-Entries lie in a folder that is named by all that could change them: every file of `exporter/`, every helper of the
-tests, the interpreter and each installed library by its version. Under other code there is another folder.
+Entries are in a folder named by a hash of all that could change them: every file of `exporter/`, every helper of
+the tests, the interpreter and each installed library by its version. Other code uses another folder.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""What a lowered file says of itself: written, read back without onnx, and refused in one line where it is none."""
+"""A lowered file's metadata: written, read back without onnx, and refused in one line where there is none."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One line for every error of a user's: subject, what came, what was expected, what to do."""
+"""One line for every user error: subject, value found, value expected, hint."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a user's type checker and interpreter see of `import exporter`."""
+"""The types of `import exporter` for a user's type checker and interpreter."""
 
 import subprocess
 import sys

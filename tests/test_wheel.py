@@ -1,4 +1,4 @@
-"""What is installed from the wheel: everything that runs, and nothing that does not."""
+"""The files installed from the wheel: all that run, and no others."""
 
 import os
 import shutil

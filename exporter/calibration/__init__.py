@@ -1,1 +1,1 @@
-"""What a few hundred images tell of a model: how much each patch matters later on, and how alike patches are."""
+"""Measure on a few hundred images how much each patch matters to later layers, and how similar patches are."""

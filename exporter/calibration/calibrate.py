@@ -1,4 +1,4 @@
-"""The calibration: streams the images once, in order, and adds up what each of them tells."""
+"""Calibrate: stream the images once, in order, and sum up their scores."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +28,7 @@ from exporter.records import to_json
 __all__ = ["calibrate", "calibrate_to"]
 
 SAVE_EVERY = 16  # images between two writes of the partial sums
-ACS_CHUNK = 8  # images in one forward pass where ACS alone is wanted; fixed, since it changes rounding
+ACS_CHUNK = 8  # images per forward pass without relevance; fixed, since it changes rounding
 
 OnProgress = Callable[[int, int], object]
 Scored = tuple[PlannedImage, ImageScores | None]
@@ -41,9 +41,9 @@ def calibrate_to(
     settings: CalibrationSettings,
     on_progress: OnProgress | None = None,
 ) -> Calibration:
-    """Calibrate into a file; interrupted and called again, it goes on where it stood, to the same bytes.
+    """Calibrate into a file; after an interruption, the next call continues, and writes the same bytes.
 
-    Partial sums lie beside the file until it is written.
+    Partial sums are in a file next to it until it is written.
 
     Raises:
         OutputError: The place cannot be written.
@@ -66,7 +66,7 @@ def calibrate(
     partial: Path | None = None,
     on_progress: OnProgress | None = None,
 ) -> Calibration:
-    """Inter-layer importance and ACS of an unpruned ViT over a folder of images.
+    """Compute inter-layer importance and ACS of an unpruned ViT over a folder of images.
 
     Each image's relevance is computed alone, so that no other image can change it.
 
@@ -74,9 +74,9 @@ def calibrate(
         vit: In eval mode; it is not changed. Where the settings ask for another dtype, a copy computes.
         images: All images that may be drawn from.
         settings: What to compute, and from how many images.
-        partial: Where sums are kept while it runs and when it is interrupted. Those of the same model, images
-            and settings are gone on with; any other file there is replaced.
-        on_progress: Called with the images behind us and the images in all.
+        partial: File for the sums while it runs and after an interruption. It continues from the sums of the same
+            model, images and settings, and replaces any other file there.
+        on_progress: Called with the number of images done and the total.
 
     Raises:
         CalibrationError: The settings do not suit the model or the number of images.
@@ -107,7 +107,7 @@ def calibrate(
 
 
 def _check_classifier(vit: PrunableViT) -> None:
-    """Relevance starts at the logit of a class, and goes back through a linear layer."""
+    """Check that the model has logits and a linear classifier: relevance starts there."""
     if not vit.spec.num_classes or not vit.classifiers:
         got = f"the head of {vit.spec.name}"
         if not vit.spec.num_classes:
@@ -119,7 +119,7 @@ def _check_classifier(vit: PrunableViT) -> None:
 def _chunks(
     vit: PrunableViT, planned: Sequence[PlannedImage], classes: int, settings: CalibrationSettings
 ) -> Iterator[list[Scored]]:
-    """The planned images with their scores, None for those that cannot be read; chunk by chunk, in order."""
+    """Yield the planned images with their scores, chunk by chunk, in order; None for images that cannot be read."""
     loaded = zip(planned, stream([item.file for item in planned], vit.spec.preprocessing), strict=True)
     while chunk := list(islice(loaded, 1 if settings.relevance else ACS_CHUNK)):
         good = [image for _, image in chunk if isinstance(image, LoadedImage)]
@@ -168,7 +168,7 @@ def _finished(
 
 
 def _key(vit: PrunableViT, dataset: str, settings: CalibrationSettings) -> str:
-    """Names a job: sums of another model, other images or settings, or another machine's arithmetic do not fit."""
+    """Return the key of a job: it depends on the model, images, settings, torch version and device type."""
     where = f"{torch.__version__} {vit.device.type}"
     parts = (vit.weights_sha256, dataset, to_json(vit.spec), to_json(settings), where)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()

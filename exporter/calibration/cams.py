@@ -1,4 +1,4 @@
-"""Relevance on its way back through a block, all classes side by side; axes as in `trace`, with k for classes."""
+"""Propagate relevance back through a block, for all classes at once; axes as in `trace`, with k for classes."""
 
 import torch
 from jaxtyping import Float
@@ -14,7 +14,7 @@ __all__ = ["to_attention", "to_block_input", "to_middle"]
 
 
 def to_middle(part: MlpParts, seen: MlpTrace, cam: Float[Tensor, "b k t d"]) -> Float[Tensor, "b k t d"]:
-    """From the output of the MLP part to the tokens between its attention and its MLP."""
+    """Propagate from the output of the MLP part to the tokens between attention and MLP."""
     middle = seen.tokens.unsqueeze(1)
     skip, branch = rules.add(cam, middle, seen.branch.unsqueeze(1))
     branch = rules.linear(branch, seen.fc2_input.unsqueeze(1), _as_added(part.fc2.weight, part.out))
@@ -28,7 +28,7 @@ def to_middle(part: MlpParts, seen: MlpTrace, cam: Float[Tensor, "b k t d"]) -> 
 def to_attention(
     part: AttentionParts, seen: AttentionTrace, cam: Float[Tensor, "b k t d"]
 ) -> tuple[Float[Tensor, "b k t d"], Float[Tensor, "b k h t t"], Float[Tensor, "b k h t c"]]:
-    """From the tokens after attention to the skip connection, to the attention itself and to the values."""
+    """Propagate from the tokens after attention to the skip connection, the attention and the values."""
     skip, branch = rules.add(cam, seen.tokens.unsqueeze(1), seen.branch.unsqueeze(1))
     branch = rules.linear(branch, seen.proj_input.unsqueeze(1), _as_added(part.proj.weight, part.out))
     context = branch.unflatten(-1, (part.num_heads, part.head_dim)).transpose(2, 3)
@@ -45,7 +45,7 @@ def to_block_input(
     attention: Float[Tensor, "b k h t t"],
     value: Float[Tensor, "b k h t c"],
 ) -> Float[Tensor, "b k t d"]:
-    """From the three of `to_attention` to the block's input."""
+    """Propagate from the three results of `to_attention` to the block's input."""
     key = seen.key.unsqueeze(1).transpose(-2, -1)
     query_cam, key_cam = rules.matmul(attention, seen.query.unsqueeze(1), key, seen.products.unsqueeze(1))
     key_cam = key_cam.transpose(-2, -1)
@@ -58,9 +58,9 @@ def to_block_input(
 
 
 def _as_added(weight: Float[Tensor, "o i"], out: nn.Module) -> Float[Tensor, "o i"]:
-    """A linear layer's weight with the sign that each of its outputs is added with.
+    """Return a linear layer's weight with the sign with which each of its outputs is added.
 
-    LayerScale may be negative: what the z+ rule takes for agreeing is then the other half of the products. Its size
+    LayerScale may be negative: the z+ rule then counts the other half of the products as agreeing. Its magnitude
     cancels in that rule.
     """
     sign = out(weight.new_ones(1, 1, weight.shape[0])).sign().reshape(-1, 1)

@@ -1,4 +1,4 @@
-"""Which images a calibration looks at, and which of its means each of them is part of."""
+"""Draw the images of a calibration, and assign them to its means."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ __all__ = ["PlannedImage", "count_rounds", "plan"]
 
 @dataclass(frozen=True)
 class PlannedImage:
-    """An image to look at: the rounds whose mean it is in, and whether ACS has it."""
+    """An image to read: the rounds whose mean includes it, and whether ACS includes it."""
 
     file: ImageFile
     rounds: tuple[int, ...]
@@ -19,7 +19,7 @@ class PlannedImage:
 
 
 def plan(images: ImageFolder, settings: CalibrationSettings) -> list[PlannedImage]:
-    """The images to look at, each once, in the folder's order.
+    """Return the images to read, each once, in the folder's order.
 
     Raises:
         CalibrationError: There are fewer images than one round of the paper's protocol draws.
@@ -47,7 +47,7 @@ def plan(images: ImageFolder, settings: CalibrationSettings) -> list[PlannedImag
 
 
 def count_rounds(settings: CalibrationSettings) -> int:
-    """Rounds that inter-layer scores are summed in."""
+    """Return the number of rounds over which inter-layer scores are summed."""
     if not settings.relevance:
         return 0
     return settings.rounds if settings.protocol == "paper" else 1

@@ -1,7 +1,7 @@
-"""The gradient of a logit on its way back through a block, all classes side by side.
+"""Propagate the gradient of a logit back through a block, for all classes at once.
 
-Written out by hand where the classes can share work (weights, attention, the activation's derivative); norms and
-scales, which are cheap and of any kind, go through autograd. Axes as in `trace`, with k for classes.
+The steps that the classes can share (weights, attention, the activation's derivative) are written by hand; norms
+and scales, which are cheap and of any kind, use autograd. Axes as in `trace`, with k for classes.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def pull_back(
     value: Float[Tensor, "b ..."],
     gradient: Float[Tensor, "b k ..."],
 ) -> Float[Tensor, "b k ..."]:
-    """Gradient with regard to `value` from the one with regard to `function(value)`.
+    """Return the gradient with respect to `value`, from that with respect to `function(value)`.
 
     `function` takes tensors [images, ...] and treats each image alone.
     """
@@ -37,7 +37,7 @@ def pull_back(
 
 
 def to_middle(part: MlpParts, seen: MlpTrace, gradient: Float[Tensor, "b k t d"]) -> Float[Tensor, "b k t d"]:
-    """From the output of the MLP part to the tokens between its attention and its MLP."""
+    """Propagate from the output of the MLP part to the tokens between attention and MLP."""
     branch = pull_back(part.out, seen.fc2_output, gradient) @ part.fc2.weight
     branch = pull_back(part.hidden_norm, seen.activated, branch)
     if isinstance(part.act, Gate):
@@ -52,14 +52,14 @@ def to_middle(part: MlpParts, seen: MlpTrace, gradient: Float[Tensor, "b k t d"]
 def to_context(
     part: AttentionParts, seen: AttentionTrace, gradient: Float[Tensor, "b k t d"]
 ) -> Float[Tensor, "b k h t c"]:
-    """From the tokens after attention to the heads' contexts, attention @ value."""
+    """Propagate from the tokens after attention to the heads' contexts, attention @ value."""
     branch = pull_back(part.out, seen.proj_output, gradient) @ part.proj.weight
     branch = pull_back(part.context_norm, seen.merged, branch)
     return branch.unflatten(-1, (part.num_heads, part.head_dim)).transpose(2, 3)
 
 
 def to_attention(seen: AttentionTrace, context: Float[Tensor, "b k h t c"]) -> Float[Tensor, "b k h t t"]:
-    """From the contexts to the attention after its softmax."""
+    """Propagate from the contexts to the attention after its softmax."""
     return context @ seen.value.unsqueeze(1).transpose(-2, -1)
 
 
@@ -70,7 +70,7 @@ def to_block_input(
     context: Float[Tensor, "b k h t c"],
     attention: Float[Tensor, "b k h t t"],
 ) -> Float[Tensor, "b k t d"]:
-    """From the gradients of the tokens after attention, of contexts and of attention to the block's input."""
+    """Propagate the gradients of the tokens after attention, of contexts and of attention to the block's input."""
     probability = seen.attention.unsqueeze(1)
     value = probability.transpose(-2, -1) @ context
     weighted = attention * probability
@@ -87,7 +87,7 @@ def to_block_input(
 
 
 def _derivative(activation: nn.Module, value: Tensor) -> Tensor:
-    """The derivative of an entry-by-entry function."""
+    """Return the derivative of an element-wise function."""
     with torch.enable_grad():
         leaf = value.detach().requires_grad_()
         (derivative,) = torch.autograd.grad(activation(leaf).sum(), leaf)

@@ -1,4 +1,4 @@
-"""What one image tells: its inter-layer scores, averaged over its classes, and its ACS at every layer."""
+"""Compute one image's inter-layer scores, averaged over its classes, and its ACS at every layer."""
 
 from dataclasses import dataclass
 
@@ -19,9 +19,9 @@ __all__ = ["ImageScores", "acs_of_images", "average_over_classes", "normalise_ro
 
 @dataclass(frozen=True)
 class ImageScores:
-    """One image's part in a calibration.
+    """One image's scores for a calibration.
 
-    `inter` is [layers, patches] and 0 in a layer that is not `counted` [layers]: no class had a score there.
+    `inter` is [layers, patches]; it is 0 in a layer that is not `counted` [layers], where no class had a score.
     """
 
     acs: NDArray[np.float64]
@@ -33,7 +33,7 @@ class ImageScores:
 def scores_of_image(
     vit: PrunableViT, image: Float[Tensor, "1 3 height width"], classes: int, normalize: str
 ) -> ImageScores:
-    """Explain the image's own top classes, by one forward pass and one sweep back; no classes: ACS alone."""
+    """Explain the image's own top classes with one forward and one backward pass; with no classes, ACS alone."""
     seen = trace(vit, image)
     prefix = vit.spec.num_prefix_tokens
     acs = torch.cat([average_cosine_similarity(block.output, prefix) for block in seen.blocks]).cpu().numpy()
@@ -47,7 +47,7 @@ def scores_of_image(
 
 @torch.inference_mode()
 def acs_of_images(vit: PrunableViT, images: Float[Tensor, "b 3 height width"]) -> list[ImageScores]:
-    """ACS alone, by the model's plain forward pass over a few images at once, without the classifier."""
+    """Compute ACS alone, by the model's plain forward pass over a few images, without the classifier."""
     like = next(vit.model.parameters())
     tokens = vit.embed(images.to(like))
     acs = []
@@ -73,7 +73,7 @@ def normalise_rows(
 def average_over_classes(
     scores: Float64[Tensor, "k layers patches"],
 ) -> tuple[Float64[Tensor, "layers patches"], Tensor, int]:
-    """Mean over the classes whose row has a finite, positive score; which layers have one; rows left out."""
+    """Return the mean over classes with a finite, positive score; the layers with such a class; rows left out."""
     good = scores.isfinite().all(-1) & (scores > 0).any(-1)
     classes = good.sum(0)
     total = torch.where(good.unsqueeze(-1), scores, 0).sum(0)

@@ -1,4 +1,4 @@
-"""What a calibration was asked for, what it found, and its file."""
+"""A calibration's settings, results and file."""
 
 import hashlib
 from dataclasses import dataclass
@@ -26,9 +26,9 @@ __all__ = [
 
 @dataclass(frozen=True)
 class CalibrationRecord:
-    """Where a calibration comes from. `images` were used, `skipped` could not be read.
+    """The origin of a calibration. `images` were used, `skipped` could not be read.
 
-    `empty_rows` counts rows of scores (image, class, layer) without a finite, positive score: no mean has them.
+    `empty_rows` counts rows of scores (image, class, layer) without a finite, positive score; no mean has them.
     """
 
     model: str
@@ -44,7 +44,7 @@ class CalibrationRecord:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """ACS [layers], and inter-layer importance [layers, patches] unless ACS alone was asked for."""
+    """ACS [layers], and inter-layer importance [layers, patches] unless only ACS was requested."""
 
     record: CalibrationRecord
     acs: NDArray[np.float64]
@@ -52,7 +52,7 @@ class Calibration:
 
     @property
     def inter_sha256(self) -> str:
-        """Hex digest of the inter-layer scores, which names them in a schedule; "" where there are none."""
+        """Hex digest of the inter-layer scores, which identifies them in a schedule; "" where there are none."""
         return "" if self.inter is None else hashlib.sha256(self.inter.astype("<f8").tobytes()).hexdigest()
 
 
@@ -102,13 +102,13 @@ def load_calibration(path: Path) -> Calibration:
     """Read a calibration back.
 
     Raises:
-        ArtefactError: The file is missing, broken, or something else.
+        ArtefactError: The file is missing, damaged, or not a calibration.
     """
     expected = "a calibration"
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no dict)
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
     except FileNotFoundError:
         raise ArtefactError(str(path), "no such file", expected) from None
     except (OSError, SafetensorError, ValueError, TypeError) as error:

@@ -1,11 +1,11 @@
 """Inter-layer importance of one image: how much each patch, at each layer, matters to a class (STAR, Algorithm 2).
 
-Per class, relevance and gradient of the logit travel from the logits down to the first block's attention, all
-classes side by side. Each block's attention A leaves mean over heads of (gradient x relevance of A)+, plus the
-identity. The class token's row is multiplied through these from the last layer down: after layer l it is the
-class row of (I + A_L) ... (I + A_l), which is what the published roll-out from layer l computes, in
-O(layers x tokens^2) for all l together. Where several tokens classify, it is the mean of their rows. A part that a
-block does not have passes all on by the skip connection; where that is the attention, the row stays as it is.
+For each class, relevance and gradient of the logit are propagated from the logits to the first block's attention,
+for all classes at once. Each block's attention A gives mean over heads of (gradient x relevance of A)+, plus the
+identity. The class token's row is multiplied by these matrices from the last layer down: after layer l it is the
+class row of (I + A_L) ... (I + A_l), the result of the published roll-out from layer l, in
+O(layers x tokens^2) for all l together. Where several tokens classify, the mean of their rows is used. A part that
+a block lacks is replaced by its skip connection; where that is the attention, the row does not change.
 
 The rules amplify rounding: in float32, layers near the input can be off by tens of percent. Use float64.
 """
@@ -27,14 +27,14 @@ def relevance(
     classes: Int[Tensor, "b k"],
     dtype: torch.dtype = torch.float64,
 ) -> Float[Tensor, "b k layers patches"]:
-    """Relevance of every patch position to each of an image's classes, seen from every layer.
+    """Compute the relevance of every patch position at every layer to each of an image's classes.
 
     Args:
-        vit: The unpruned ViT in eval mode. Where its dtype is another it is copied, so convert it once
-            (`in_dtype`) before calling this for many images.
+        vit: The unpruned ViT in eval mode. One of another dtype is copied, so convert it once (`in_dtype`)
+            before calling this for many images.
         images: Preprocessed images.
         classes: For each image the class indices to explain.
-        dtype: What everything is computed in.
+        dtype: The dtype of all computation.
 
     Returns:
         Scores >= 0 in `dtype`; index l is layer l + 1. Prefix tokens are left out.
@@ -45,7 +45,7 @@ def relevance(
 
 @torch.no_grad()
 def sweep(vit: PrunableViT, seen: Trace, classes: Int[Tensor, "b k"]) -> Float[Tensor, "b k layers patches"]:
-    """`relevance` of a pass that has been traced already, by the ViT that it was traced with."""
+    """Compute `relevance` from a trace, with the ViT that was traced."""
     cam, gradient = _cam_of_logits(vit, seen, classes), _gradient_of_logits(vit, seen, classes)
     row = torch.zeros_like(cam[..., 0])
     for classifier in vit.classifiers:
@@ -63,7 +63,7 @@ def sweep(vit: PrunableViT, seen: Trace, classes: Int[Tensor, "b k"]) -> Float[T
             skip, attention_cam, value_cam = cams.to_attention(part, attention, cam)
             weight = (attention_gradient * attention_cam).clamp_(min=0).mean(2)
             row = row + (row.unsqueeze(-2) @ weight).squeeze(-2)
-            if layer > 0:  # nothing reads what lies below the first attention
+            if layer > 0:  # nothing reads results below the first attention
                 cam = cams.to_block_input(part, attention, skip, attention_cam, value_cam)
                 gradient = gradients.to_block_input(
                     part, attention, gradient, context_gradient, attention_gradient
@@ -75,7 +75,7 @@ def sweep(vit: PrunableViT, seen: Trace, classes: Int[Tensor, "b k"]) -> Float[T
 def _gradient_of_logits(
     vit: PrunableViT, seen: Trace, classes: Int[Tensor, "b k"]
 ) -> Float[Tensor, "b k t d"]:
-    """Gradient of the classes' logits with regard to the last block's output."""
+    """Return the gradient of the classes' logits with respect to the last block's output."""
     tokens = seen.blocks[-1].output
     gradient = tokens.new_zeros(*classes.shape, *tokens.shape[1:])
     for classifier in vit.classifiers:
@@ -84,9 +84,9 @@ def _gradient_of_logits(
 
 
 def _cam_of_logits(vit: PrunableViT, seen: Trace, classes: Int[Tensor, "b k"]) -> Float[Tensor, "b k t d"]:
-    """Relevance at the last block's output, from 1 at each class's logit.
+    """Return the relevance at the last block's output, from 1 at each class's logit.
 
-    Of several classifiers that are averaged, each takes part by its own logit's share, as the terms of a sum do.
+    Several averaged classifiers each get the share of their own logit, like the terms of a sum.
     """
     features = vit.features(seen.normed)
     terms = torch.stack(

@@ -1,4 +1,4 @@
-"""A calibration for another input size than it was made at: its scores interpolated over the grid of patches."""
+"""Resize a calibration to another input size by interpolating its scores over the grid of patches."""
 
 from dataclasses import replace
 
@@ -16,10 +16,10 @@ __all__ = ["resize_scores", "resized_to"]
 
 
 def resized_to(calibration: Calibration, spec: ModelSpec) -> Calibration:
-    """The calibration as if it had been made at this model's input size; itself where it was.
+    """Return the calibration for this model's input size; the same object where the size is the same.
 
-    Scores are interpolated, ACS is taken over. Whether the weights are the same cannot be told any more, since a
-    position embedding that is resampled for another grid is other weights: name and depth are compared.
+    Scores are interpolated, ACS is kept. The weights can no longer be compared, since a position embedding that is
+    resampled for another grid changes their hash; name and depth are compared instead.
 
     Raises:
         CalibrationError: It was made with a model of another name or depth.
@@ -42,14 +42,14 @@ def resized_to(calibration: Calibration, spec: ModelSpec) -> Calibration:
 def resize_scores(
     scores: Float64[Tensor, "layers patches"], grid: tuple[int, int], to: tuple[int, int]
 ) -> Float64[Tensor, "layers others"]:
-    """Scores of the patches of one grid for those of another; bilinear, and averaged where the grid gets coarser.
+    """Interpolate scores from one grid of patches to another; bilinear, and averaged where the grid gets coarser.
 
-    Both grids lie over the whole image. Positive scores stay positive, and constant ones constant.
+    Both grids cover the whole image. Positive scores stay positive, and constant ones constant.
 
     Args:
-        scores: One row a layer, patches row by row.
-        grid: Rows and columns that they are of.
-        to: Rows and columns that are wanted.
+        scores: One row per layer, patches row by row.
+        grid: Rows and columns of the given grid.
+        to: Rows and columns of the new grid.
     """
     maps = scores.unflatten(-1, grid).unsqueeze(1)
     return F.interpolate(maps, size=to, mode="bilinear", align_corners=False, antialias=True).flatten(1)

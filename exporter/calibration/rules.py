@@ -1,10 +1,10 @@
 """The propagation rules of relevance (alpha = 1, beta = 0), one pure function each.
 
-They are those of Transformer-Explainability (Chefer et al., CVPR 2021), written from its formulas. Relevance has
-the axes [batch, classes, ...]; what the model computed has a classes axis of 1, so that everything that does not
-depend on the class is done once. Every sum is taken per image and class: a batch cannot mix its images.
-Norms, activations, softmax and dropout pass relevance on unchanged and have no function here. Nor has LayerScale,
-whose sign is a part of the weight before it.
+They implement the formulas of Transformer-Explainability (Chefer et al., CVPR 2021). Relevance has the axes
+[batch, classes, ...]; the model's values have a classes axis of 1, so that work that does not depend on the class
+is done once. Every sum is per image and class: a batch cannot mix its images.
+Norms, activations, softmax and dropout pass relevance on unchanged and have no function here. LayerScale has none
+either; its sign is part of the weight before it.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def guarded_inverse(denominator: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes
 
 
 def clone(relevance: Float[Tensor, "b k ..."], value: Float[Tensor, "b 1 ..."]) -> Float[Tensor, "b k ..."]:
-    """Relevance of a value that was used twice, from the sum of its uses' relevance: 0 where the value is 0."""
+    """Return the relevance of a value used twice, from the sum of its uses' relevance: 0 where the value is 0."""
     return relevance * (value * guarded_inverse(value))
 
 
@@ -36,8 +36,8 @@ def add(
 ) -> tuple[Float[Tensor, "b k t d"], Float[Tensor, "b k t d"]]:
     """Split relevance over the two terms of a sum.
 
-    Entry by entry in proportion to the terms; then each part is rescaled as a whole, to a share of the total
-    that is its absolute sum over both absolute sums. Without that, terms of opposite sign blow up.
+    Each element is split in proportion to the terms; then each part is rescaled as a whole, to a share of the total
+    that is its absolute sum over both absolute sums. Without rescaling, terms of opposite sign diverge.
     """
     ratio = relevance * guarded_inverse(left + right)
     left_part, right_part = left * ratio, right * ratio
@@ -51,7 +51,7 @@ def add(
 def linear(
     relevance: Float[Tensor, "b k t o"], value: Float[Tensor, "b 1 t i"], weight: Float[Tensor, "o i"]
 ) -> Float[Tensor, "b k t i"]:
-    """z+ rule of a linear layer: relevance goes where input and weight have the same sign; the bias has no part."""
+    """Apply the z+ rule to a linear layer: relevance goes to inputs of the weight's sign; the bias gets none."""
     positive, negative = weight.clamp(min=0), weight.clamp(max=0)
     agreeing = value.clamp(min=0) @ positive.T + value.clamp(max=0) @ negative.T
     ratio = relevance * guarded_inverse(agreeing)
@@ -63,7 +63,7 @@ def linear(
 def output_unit(
     value: Float[Tensor, "b 1 i"], weight: Float[Tensor, "b k i"], relevance: Float[Tensor, "b k"]
 ) -> Float[Tensor, "b k i"]:
-    """The z+ rule of `linear` for a single output unit each, whose weight row is given."""
+    """Apply the z+ rule of `linear` to a single output unit per class, given its weight row."""
     agreeing = (value * weight).clamp(min=0)
     return agreeing * (relevance * guarded_inverse(agreeing.sum(-1))).unsqueeze(-1)
 
@@ -74,7 +74,7 @@ def matmul(
     right: Float[Tensor, "b 1 h c n"],
     product: Float[Tensor, "b 1 h m n"],
 ) -> tuple[Float[Tensor, "b k h m c"], Float[Tensor, "b k h c n"]]:
-    """Relevance of both factors of `product = left @ right`, half to each; it keeps its sign."""
+    """Split relevance over both factors of `product = left @ right`, half to each; it keeps its sign."""
     ratio = relevance * (0.5 * guarded_inverse(product))
     left_part = (ratio @ right.transpose(-2, -1)).mul_(left)
     right_part = (left.transpose(-2, -1) @ ratio).mul_(right)
@@ -82,7 +82,7 @@ def matmul(
 
 
 def gate(relevance: Float[Tensor, "b k t m"]) -> Float[Tensor, "b k t two_m"]:
-    """Relevance of both factors of a gated MLP's product, one after the other: half to each, as in `matmul`.
+    """Return the relevance of both factors of a gated MLP's product, concatenated: half to each, as in `matmul`.
 
     The derivative of a·b by a, times a, is a·b itself: the rule of a product needs no values.
     """
@@ -95,15 +95,15 @@ def rotation(
     turned: Float[Tensor, "b 1 h t c"],
     pull_back: Callable[[Tensor], Tensor],
 ) -> Float[Tensor, "b k h t c"]:
-    """Relevance of `value` from that of `turned`, which a rotation of pairs of channels made of it.
+    """Return the relevance of `value` from that of `turned`, its rotation by pairs of channels.
 
-    Entry by entry in proportion to what each channel adds, with its sign. Behind `matmul` this is the rule of the
-    product of query and key with the rotation as a part of it; nothing is lost or added.
+    Relevance is split element by element in proportion to each channel's contribution, with its sign. After
+    `matmul` this is the rule of the product of query and key including the rotation; the total does not change.
 
     Args:
-        relevance: Of `turned`.
+        relevance: That of `turned`.
         value: Before the rotation.
         turned: After it.
-        pull_back: From a gradient with regard to `turned` to the one with regard to `value`.
+        pull_back: Maps a gradient with respect to `turned` to the one with respect to `value`.
     """
     return value * pull_back(relevance * guarded_inverse(turned))

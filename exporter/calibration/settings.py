@@ -1,4 +1,4 @@
-"""Everything that a calibration can be told."""
+"""The settings of a calibration."""
 
 from dataclasses import dataclass
 
@@ -11,10 +11,10 @@ __all__ = ["CalibrationSettings"]
 
 @dataclass(frozen=True)
 class CalibrationSettings(Settings):
-    """How images are drawn and how their scores become one score a layer and patch.
+    """Settings for drawing images and for reducing their scores to one score per layer and patch.
 
-    The protocol "all" looks at every image once. "paper" averages over `rounds` random batches of
-    `images_per_round` images and takes ACS from `acs_images` random images (STAR, Algorithm 2, Table 6).
+    The protocol "all" reads every image once. "paper" averages over `rounds` random batches of
+    `images_per_round` images and computes ACS on `acs_images` random images (STAR, Algorithm 2, Table 6).
     """
 
     protocol: str = option("all", "all: every image once. paper: ten random batches.", ("all", "paper"))
@@ -32,12 +32,12 @@ class CalibrationSettings(Settings):
         ("none", "sum", "minmax"),
     )
     relevance: bool = option(True, "Without it ACS alone is computed, at the cost of a forward pass.")
-    # float32 loses digits layer by layer on the way to the input.
+    # float32 loses digits layer by layer towards the input.
     dtype: str = option("float64", "Precision of the relevance.", ("float64", "float32"))
     seed: Natural = option(0, "Seed of every draw.")
 
     def classes_of(self, spec: ModelSpec) -> int:
-        """How many classes an image are explained.
+        """Return how many classes per image are explained.
 
         Raises:
             CalibrationError: gamma is more than the model's classes.

@@ -1,4 +1,4 @@
-"""The running sums of a calibration, and the file that lets an interrupted one go on where it stood."""
+"""The running sums of a calibration, and the file from which an interrupted one continues."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,9 +17,9 @@ __all__ = ["Sums", "load_sums", "save_sums"]
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Sums over the first `done` planned images, in their order. It is replaced, never changed.
+    """Sums over the first `done` planned images, in their order; immutable.
 
-    `inter` is [rounds, layers, patches], `counted` [rounds, layers] how many images each sum has,
+    `inter` is [rounds, layers, patches], `counted` [rounds, layers] the number of images in each sum,
     `acs` [layers]. `counts` holds, in this order: done, images used, skipped, images in `acs`, empty rows.
     """
 
@@ -30,7 +30,7 @@ class Sums:
 
     @staticmethod
     def zero(spec: ModelSpec, rounds: int) -> "Sums":
-        """Before the first image."""
+        """Return the sums before the first image."""
         return Sums(
             inter=np.zeros((rounds, spec.depth, spec.num_patches)),
             counted=np.zeros((rounds, spec.depth), np.int64),
@@ -40,11 +40,11 @@ class Sums:
 
     @property
     def done(self) -> int:
-        """Planned images that are behind us, used or skipped."""
+        """Number of planned images done, used or skipped."""
         return int(self.counts[0])
 
     def plus(self, scores: ImageScores, rounds: tuple[int, ...], *, in_acs: bool) -> "Sums":
-        """With one image more, which takes part in these rounds and maybe in ACS."""
+        """Return the sums with one more image, which counts in these rounds and, with `in_acs`, in ACS."""
         inter, counted = self.inter, self.counted
         if scores.inter is not None and scores.counted is not None:
             inter, counted = inter.copy(), counted.copy()
@@ -59,17 +59,17 @@ class Sums:
         )
 
     def plus_skipped(self) -> "Sums":
-        """With one image more that could not be read."""
+        """Return the sums with one more image that could not be read."""
         return replace(self, counts=self.counts + np.array([1, 0, 1, 0, 0]))
 
     def mean_acs(self) -> NDArray[np.float64]:
-        """Mean over images, [layers]."""
+        """Return the mean over images, [layers]."""
         return self.acs / max(1, int(self.counts[3]))
 
     def mean_inter(self) -> NDArray[np.float64]:
-        """Mean over each round's images, then over rounds, [layers, patches].
+        """Return the mean over each round's images, then over rounds, [layers, patches].
 
-        A layer that no image had a score for knows nothing of its patches: all alike.
+        A layer for which no image had a score gets equal scores for all patches.
         """
         rounds = self.inter / np.maximum(self.counted, 1)[..., None]
         filled = (self.counted > 0).sum(0)
@@ -79,7 +79,7 @@ class Sums:
 
 
 def save_sums(sums: Sums, path: Path, key: str) -> None:
-    """Write the sums, whole or not at all; `key` names the model, images and settings that they belong to.
+    """Write the sums atomically; `key` identifies the model, images and settings of the job.
 
     Raises:
         OutputError: The place cannot be written.
@@ -90,11 +90,11 @@ def save_sums(sums: Sums, path: Path, key: str) -> None:
 
 
 def load_sums(path: Path, key: str) -> Sums | None:
-    """Read the sums that `key` names; None where the file is missing, broken, or another job's."""
+    """Read the sums of the job `key`; None where the file is missing, damaged, or another job's."""
     try:
         with safe_open(path, framework="numpy") as file:
             if (file.metadata() or {}).get("key") != to_json(key):
                 return None
-            return Sums(**{name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118  (it is no dict)
+            return Sums(**{name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118  (not a dict)
     except (OSError, SafetensorError, TypeError):
         return None

@@ -1,4 +1,4 @@
-"""One forward pass of a ViT with everything kept that a sweep backwards through it reads."""
+"""One forward pass of a ViT that keeps every value a backward pass reads."""
 
 import copy
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ __all__ = ["AttentionTrace", "BlockTrace", "MlpTrace", "Trace", "in_dtype", "tra
 
 @dataclass(frozen=True)
 class AttentionTrace:
-    """What the attention part of a block computed of `tokens`; `branch` is what is added to them.
+    """Values of a block's attention part, computed from `tokens`; `branch` is added to them.
 
     Axes: b images, t tokens, d channels, h heads, c channels of a head. `query` and `key` are those after their
     norms and any rotation, `raw_query` and `raw_key` those before both, `normed_query` and `normed_key` those
@@ -41,7 +41,7 @@ class AttentionTrace:
 
 @dataclass(frozen=True)
 class MlpTrace:
-    """What the MLP part computed of `tokens`; m hidden channels, after the activation of a gated one fewer, g."""
+    """Values of the MLP part; m hidden channels, and g after the activation, fewer where it is gated."""
 
     tokens: Float[Tensor, "b t d"]
     normed: Float[Tensor, "b t d"]
@@ -54,7 +54,7 @@ class MlpTrace:
 
 @dataclass(frozen=True)
 class BlockTrace:
-    """What one block computed, part by part; None where it has no such part."""
+    """Values of one block, part by part; None for a part that the block lacks."""
 
     attention: AttentionTrace | None
     mlp: MlpTrace | None
@@ -63,7 +63,7 @@ class BlockTrace:
 
 @dataclass(frozen=True)
 class Trace:
-    """The whole pass: its blocks, the tokens after the final norm, and the logits."""
+    """Values of the whole pass: its blocks, the tokens after the final norm, and the logits."""
 
     blocks: tuple[BlockTrace, ...]
     normed: Float[Tensor, "b t d"]
@@ -71,7 +71,7 @@ class Trace:
 
 
 def in_dtype(vit: PrunableViT, dtype: torch.dtype) -> PrunableViT:
-    """The ViT itself where its weights have this dtype, else a copy that does; the caller's is left as it is."""
+    """Return the ViT itself where its weights have this dtype, else a converted copy; never convert in place."""
     if next(vit.model.parameters()).dtype == dtype:
         return vit
     # The adapter is copied with its model, so that its parts are the copy's modules.

@@ -1,1 +1,1 @@
-"""Image files as the batches that a model takes."""
+"""Load image files as batches for a model."""

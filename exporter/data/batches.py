@@ -1,4 +1,4 @@
-"""Image files as the batches that a lowered model takes."""
+"""Load image files as batches for a lowered model."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -19,13 +19,13 @@ Array = np.ndarray[Any, Any]
 def batches(
     files: Sequence[ImageFile], preprocessing: Preprocessing, input_kind: str, size: int
 ) -> Iterator[tuple[Array, Array]]:
-    """Images [n, 3, H, W] and their classes [n] int64, -1 where a class is not known; n is at most `size`.
+    """Yield images [n, 3, H, W] and their classes [n] int64, -1 where a class is unknown; n is at most `size`.
 
     Args:
         files: In this order; images that cannot be read are left out, with a warning.
         preprocessing: The model's own.
-        input_kind: "uint8" gives pixels, "float32" what the model makes of them.
-        size: Images in a batch.
+        input_kind: "uint8" for pixels, "float32" for normalised images.
+        size: Images per batch.
     """
     loaded = (item for item in stream(files, preprocessing) if isinstance(item, LoadedImage))
     while group := list(islice(loaded, size)):
@@ -38,10 +38,10 @@ def batches(
 def first_images(
     files: Sequence[ImageFile], preprocessing: Preprocessing, input_kind: str, count: int
 ) -> Array:
-    """The first `count` images that can be read, [n, 3, H, W].
+    """Return the first `count` images that can be read, [n, 3, H, W].
 
     Raises:
-        ImageError: Not one can be read.
+        ImageError: No image can be read.
     """
     for images, _ in batches(files, preprocessing, input_kind, count):
         return images

@@ -1,4 +1,4 @@
-"""From an image of any size to the model's input size, with Pillow alone: bit for bit what timm tests with."""
+"""Resize and crop an image to the model's input size, with Pillow alone: bit for bit timm's test transform."""
 
 from math import floor
 
@@ -13,7 +13,7 @@ Size = tuple[int, int]  # height and width
 
 
 def to_input_size(image: Image.Image, preprocessing: Preprocessing) -> Image.Image:
-    """Resize an RGB image and crop its center; under "border", pad what is missing with the mean colour."""
+    """Resize an RGB image and crop its center; under "border", pad missing pixels with the mean colour."""
     _, height, width = preprocessing.input_size
     scaled = floor(height / preprocessing.crop_pct), floor(width / preprocessing.crop_pct)
     before = image.height, image.width
@@ -25,17 +25,17 @@ def to_input_size(image: Image.Image, preprocessing: Preprocessing) -> Image.Ima
 
 
 def _resized(size: Size, target: Size, mode: CropMode) -> Size:
-    """The size that an image is resized to before it is cropped to `target` or less."""
+    """Return the size to which an image is resized before it is cropped to `target` or less."""
     if mode == CropMode.SQUASH:
         return target
     height, width = size
     if mode == CropMode.CENTER and target[0] == target[1]:
-        # torchvision truncates here, where timm rounds below.
+        # torchvision truncates here; timm rounds below.
         longer = int(target[0] * max(size) / min(size))
         return (longer, target[1]) if height > width else (target[0], longer)
     ratios = height / target[0], width / target[1]
     ratio = max(ratios) if mode == CropMode.BORDER else min(ratios)
-    # A strip would be resized to nothing.
+    # Without this limit, a strip would be resized to nothing.
     return max(1, round(height / ratio)), max(1, round(width / ratio))
 
 

@@ -1,4 +1,4 @@
-"""Folders of images: which files, in which order, of which class, and a hash that names them."""
+"""List a folder's images in a fixed order, with their classes and a hash that identifies them."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ SUFFIXES = frozenset(
 
 @dataclass(frozen=True)
 class ImageFile:
-    """One image and the index of its class, None where that is not known."""
+    """One image and the index of its class, None where it is unknown."""
 
     path: Path
     label: int | None
@@ -50,11 +50,11 @@ class ImageFolder:
 def list_images(
     folder: Path, *, num_classes: int | None = None, class_map: Path | None = None
 ) -> ImageFolder:
-    """Find the images below a folder, at any depth; hidden files and folders are not looked at.
+    """Find the images below a folder, at any depth; hidden files and folders are skipped.
 
-    The folder right below `folder` that an image lies in names its class. Its index comes from `class_map`, a
-    JSON object of folder names and class indices; without one it is the folder's place among all sorted
-    folders, if there are as many as the model has classes. Else no image has a label.
+    The subfolder of `folder` that an image is in names its class. The class index comes from `class_map`, a JSON
+    object of folder names and class indices; without one it is the subfolder's place among all sorted subfolders,
+    if there are as many as the model has classes. Otherwise no image has a label.
 
     Raises:
         ImageError: No such folder, no image in it, one that cannot be read, or a class map that does not fit.
@@ -74,29 +74,29 @@ def list_images(
 
 
 def class_names(folder: Path) -> tuple[str, ...]:
-    """The folders right below a folder, sorted; hidden ones are none."""
+    """Return the direct subfolders of a folder, sorted, without hidden ones."""
     folders = (path.name for path in folder.iterdir() if path.is_dir())
     return tuple(sorted(name for name in folders if not name.startswith(".")))
 
 
 def sample(images: ImageFolder, count: int | None, seed: int) -> ImageFolder:
-    """At most `count` of the images, drawn by the seed, in their old order; all of them for None."""
+    """Draw at most `count` of the images by the seed, and keep their order; all of them for None."""
     if count is None or count >= len(images.files):
         return images
     return ImageFolder(images.root, tuple(images.files[i] for i in draw(len(images.files), count, f"{seed}")))
 
 
 def draw(total: int, count: int, seed: str) -> list[int]:
-    """`count` different indices below `total`, ascending: those whose hash with the seed is smallest.
+    """Draw `count` different indices below `total`, ascending: those whose hash with the seed is smallest.
 
-    No library's generator takes part, so that a seed means the same draw for ever.
+    It uses no library's random generator, so that the same seed always gives the same draw.
     """
     rank = sorted(range(total), key=lambda index: hashlib.sha256(f"{seed}/{index}".encode()).digest())
     return sorted(rank[:count])
 
 
 def dataset_sha256(files: Sequence[ImageFile]) -> str:
-    """Hex digest over the bytes of all files, one after the other; a file that cannot be read adds nothing."""
+    """Return a hex digest over the bytes of all files, concatenated; a file that cannot be read adds nothing."""
     digest = hashlib.sha256()
     for file in files:
         try:
@@ -109,7 +109,7 @@ def dataset_sha256(files: Sequence[ImageFile]) -> str:
 
 
 def folder_sha256(images: ImageFolder) -> str:
-    """Hex digest over the relative paths and the bytes of all files, in the order of the paths.
+    """Return a hex digest over the relative paths and the bytes of all files, in the order of the paths.
 
     Raises:
         ImageError: A file cannot be read.
@@ -128,7 +128,7 @@ def folder_sha256(images: ImageFolder) -> str:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """Image files below a folder; links to folders are followed, but no folder is entered twice."""
+    """Yield image files below a folder; links to folders are followed, but no folder is entered twice."""
     entered = set()
     for place, folders, names in os.walk(folder, onerror=_unreadable, followlinks=True):
         real = os.path.realpath(place)

@@ -1,4 +1,4 @@
-"""From an image file to pixels as the model was trained to see them, and from pixels to the model's input."""
+"""Decode an image file into the pixels that the model was trained on, and normalise pixels to the model's input."""
 
 import logging
 from collections import deque
@@ -29,8 +29,8 @@ __all__ = [
 
 Array = np.ndarray[Any, Any]
 
-MAX_PIXELS = 89_478_485  # Pillow's own limit: beyond it a small file may be a bomb that unpacks to gigabytes
-MAX_ASPECT = 100  # a strip's short side is scaled up to the input size, and its long side with it
+MAX_PIXELS = 89_478_485  # Pillow's own limit against small files that unpack to gigabytes
+MAX_ASPECT = 100  # scaling a strip's short side up to the input size scales its long side too
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class LoadedImage:
 
 @dataclass(frozen=True)
 class SkippedImage:
-    """An image that could not be used, and why, in one line."""
+    """An image that could not be used, with the reason in one line."""
 
     path: Path
     reason: str
@@ -69,7 +69,7 @@ def stream(
 
 
 def load_image(file: ImageFile, preprocessing: Preprocessing) -> LoadedImage | SkippedImage:
-    """Decode one image and bring it to the input size; whatever is wrong with it becomes a reason to skip it."""
+    """Decode one image and bring it to the input size; any error becomes a reason to skip it."""
     try:
         image = read_rgb(file.path)
     except ImageError as error:
@@ -81,7 +81,7 @@ def read_rgb(path: Path) -> Image.Image:
     """Decode an image file.
 
     Raises:
-        ImageError: It is no image, a broken one, or one that is far too large.
+        ImageError: It is not an image, is damaged, or is far too large.
     """
     try:
         with Image.open(path) as image:
@@ -97,7 +97,7 @@ def read_rgb(path: Path) -> Image.Image:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Any mode as 8-bit RGB, as the loaders do that models are trained with: alpha is dropped, not blended.
+    """Convert any mode to 8-bit RGB as training loaders do: alpha is dropped, not blended.
 
     16-bit grey is scaled to 8 bits; Pillow alone would clip it to white.
     """
@@ -110,16 +110,16 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def to_pixels(image: Image.Image) -> Array:
-    """An RGB image as uint8 [3, height, width]."""
+    """Return an RGB image as uint8 [3, height, width]."""
     return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
 
 
 def normalise(pixels: Array, preprocessing: Preprocessing) -> Array:
-    """uint8 pixels to the model's float32 input, bit for bit as timm's ToTensor and Normalize.
+    """Convert uint8 pixels to the model's float32 input, bit for bit as timm's ToTensor and Normalize.
 
     Args:
         pixels: [..., 3, height, width].
-        preprocessing: Its mean and deviation of each channel.
+        preprocessing: Gives the mean and deviation of each channel.
     """
     mean = np.array(preprocessing.mean, np.float32).reshape(3, 1, 1)
     std = np.array(preprocessing.std, np.float32).reshape(3, 1, 1)

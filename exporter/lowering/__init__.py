@@ -1,1 +1,1 @@
-"""A pruned ViT as ONNX: exported whole, then rewritten pass by pass for one target."""
+"""Export a pruned ViT to ONNX, then rewrite the graph pass by pass for one target."""

@@ -1,4 +1,4 @@
-"""Nodes written into a graph as the math that they compute: `op.Softmax(op.Mul(query, scale), axis=-1)`."""
+"""Write nodes into a graph in the notation of the math: `op.Softmax(op.Mul(query, scale), axis=-1)`."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,10 +10,10 @@ import onnx_graphsurgeon as gs
 
 __all__ = ["Builder", "Operand"]
 
-# What an operator reads: a tensor, or a constant. A float becomes float32; an int and a list of them int64.
+# An operator's input: a tensor or a constant. A float becomes float32; an int or a list of ints becomes int64.
 Operand: TypeAlias = gs.Tensor | np.ndarray[Any, Any] | float | list[int]
 
-# Operators whose result has a dtype of its own.
+# Operators whose result dtype does not follow from the inputs.
 _INT64, _BOOL = np.dtype(np.int64), np.dtype(bool)
 _DTYPES = {
     **dict.fromkeys(("Shape", "Size", "NonZero", "ArgMax", "ArgMin"), _INT64),
@@ -22,13 +22,13 @@ _DTYPES = {
 
 
 class Builder:
-    """Writes nodes before one that is there, and returns what each of them gives.
+    """Write nodes before an existing node, and return their results.
 
         op = Builder(graph, before=node, prefix="context_03")
         logits = op.MatMul(query, op.Transpose(key, perm=[0, 1, 3, 2]), name="query_key")
 
-    A node and its result are called `prefix/name`; the name is by default the operator's in lower case, with a
-    number where it is taken. A result has the dtype that follows from the operator and its operands.
+    A node and its result are named `prefix/name`. The default name is the operator's in lower case, with a number
+    where the name is taken. A result's dtype follows from the operator and its operands.
     """
 
     def __init__(self, graph: gs.Graph, before: gs.Node | None = None, *, prefix: str) -> None:
@@ -36,7 +36,7 @@ class Builder:
         self._taken: set[str] = set()
 
     def __getattr__(self, operator: str) -> Callable[..., gs.Variable]:
-        """The standard operators, as methods."""
+        """Return a standard operator as a method."""
         if not onnx.defs.has(operator):
             raise AttributeError(f"ONNX has no operator {operator}")
         return partial(self, operator)
@@ -54,13 +54,13 @@ class Builder:
         """Write one node and return its first result.
 
         Args:
-            operator: Of ONNX, or of `domain`.
-            operands: What it reads, in order.
-            name: Of the node, behind the prefix.
-            out: The whole name of the result, where that is not the node's.
-            shape: Of the result, where it is known.
-            domain: Of the operator, "" for ONNX's own.
-            attributes: Of the node.
+            operator: An operator of ONNX, or of `domain`.
+            operands: The inputs, in order.
+            name: The node's name, after the prefix.
+            out: The full name of the result; by default the node's.
+            shape: The result's shape, where known.
+            domain: The operator's domain, "" for ONNX's own.
+            attributes: The node's attributes.
         """
         return self.several(
             operator, *operands, outs=(out,), name=name, shape=shape, domain=domain, **attributes
@@ -76,7 +76,7 @@ class Builder:
         domain: str = "",
         **attributes: Any,
     ) -> list[gs.Variable]:
-        """Write one node and return its results, which are called `outs`; see `__call__`."""
+        """Write one node and return its results, named `outs`; see `__call__`."""
         name = self._free(name or operator.lower())
         inputs = [self._tensor(each, f"{name}/{place}") for place, each in enumerate(operands)]
         results = [
@@ -90,7 +90,7 @@ class Builder:
         return results
 
     def _free(self, name: str) -> str:
-        """The name behind the prefix, with a number where it is taken."""
+        """Return the name after the prefix, with a number where it is taken."""
         whole, number = f"{self.prefix}/{name}", 1
         while whole in self._taken:
             number += 1
@@ -107,12 +107,12 @@ class Builder:
 
 
 def _place(nodes: list[gs.Node], node: gs.Node) -> int:
-    """By identity: two nodes of GraphSurgeon are equal where they look alike."""
+    """Return a node's index by identity; GraphSurgeon compares nodes by content."""
     return next(place for place, each in enumerate(nodes) if each is node)
 
 
 def _dtype(operator: str, place: int, inputs: list[gs.Tensor], attributes: dict[str, Any]) -> np.dtype | None:
-    """Of the result at a place; None where it is not known."""
+    """Return the dtype of one result; None where it is not known."""
     if operator == "Cast":
         return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(attributes["to"]))
     if operator == "TopK" and place == 1:

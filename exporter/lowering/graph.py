@@ -1,4 +1,4 @@
-"""How passes look at a graph and put things in the place of others."""
+"""Search a graph and replace its nodes; the helpers that passes share."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +14,9 @@ __all__ = ["Linear", "as_linear", "linear", "markers", "nodes_of", "producer", "
 
 @dataclass(frozen=True)
 class Linear:
-    """A linear layer found in a graph: result = tokens · weight + bias, weight [in, out]; `bias` None for none.
+    """A linear layer found in a graph: result = tokens · weight + bias, weight [in, out]; `bias` is None for none.
 
-    `nodes` are the MatMul and, where there is a bias, the Add behind it.
+    `nodes` are the MatMul and, where there is a bias, the Add after it.
     """
 
     tokens: gs.Variable
@@ -26,23 +26,23 @@ class Linear:
 
 
 def markers(graph: gs.Graph, kind: str) -> list[gs.Node]:
-    """The `star` nodes of one kind, first block to last."""
+    """Return the `star` nodes of one kind, first block to last."""
     return [node for node in graph.nodes if node.op == kind and node.domain == DOMAIN]
 
 
 def nodes_of(graph: gs.Graph, operator: str) -> list[gs.Node]:
-    """The nodes of one of ONNX's own operators, in the graph's order."""
+    """Return the nodes of one standard ONNX operator, in the graph's order."""
     return [node for node in graph.nodes if node.op == operator and not node.domain]
 
 
 def producer(tensor: gs.Tensor, operator: str = "") -> gs.Node | None:
-    """The node that gives a tensor, None where none does or where it is another operator."""
+    """Return the node that produces a tensor; None where there is none or it is another operator."""
     node = tensor.inputs[0] if tensor.inputs else None
     return node if node is not None and operator in ("", node.op) else None
 
 
 def as_linear(result: gs.Tensor) -> Linear | None:
-    """The linear layer that gives a tensor, None where it is something else."""
+    """Return the linear layer that produces a tensor; None where it is something else."""
     node = producer(result)
     if node is None or node.op not in ("Add", "MatMul") or not isinstance(node.inputs[1], gs.Constant):
         return None
@@ -64,7 +64,7 @@ def linear(
     bias: np.ndarray[Any, Any] | None,
     shape: list[int | str] | None,
 ) -> gs.Variable:
-    """Write a linear layer in the form that `as_linear` finds; the result has the builder's prefix for a name."""
+    """Write a linear layer in the form that `as_linear` finds; the result's name is the builder's prefix."""
     if bias is None:
         return op.MatMul(tokens, weight, name="multiply", out=op.prefix, shape=shape)
     product = op.MatMul(tokens, weight, name="multiply", shape=shape)
@@ -72,7 +72,7 @@ def linear(
 
 
 def replace(graph: gs.Graph, old: gs.Node, result: gs.Variable) -> None:
-    """Take `old` out; its one output, under its own name, is what `result` was."""
+    """Remove `old`; `result` takes over its one output under the same name."""
     (output,) = old.outputs
     node = result.inputs[0]
     old.outputs.clear()

@@ -1,7 +1,7 @@
-"""The steps of a pruned ViT that are lowered by choice, as single nodes of domain `star`.
+"""Markers: single nodes of domain `star` for the steps of a pruned ViT that each target lowers differently.
 
-torch.onnx would otherwise scatter each over a dozen nodes that a pass would have to find again. A target's passes
-expand them; CdfRetain alone may stay, as a node with a body of its own.
+torch.onnx would otherwise export each as a dozen nodes that a pass would have to find again. A target's passes
+expand them; only CdfRetain may remain, as a node with a function body.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import torch
 from onnx.defs import OpSchema
 from onnxscript import opset18, values
 
-# These register the operators that TRANSLATIONS names.
+# These imports register the operators in TRANSLATIONS.
 import exporter.ops.cdf_retain.torch_op
 import exporter.ops.class_row
 import exporter.ops.merging
@@ -129,7 +129,7 @@ def _translate_merge_tokens(tokens: Any, into: Any, sizes: Any, kept: int, num_p
 
 
 def _translate_take_rows(packed: Any, slots: Any) -> Any:
-    """No marker: one Gather is what every target wants. The exporter would flatten its indices."""
+    """Translate to one Gather without a marker, for every target. The exporter would flatten its indices."""
     return opset18.Gather(packed, slots, axis=0)
 
 

@@ -1,4 +1,4 @@
-"""What a lowered model is of, in its ONNX metadata; `exporter.artefact` has the words."""
+"""Read and write the artefact in a lowered model's ONNX metadata; `exporter.artefact` defines the keys."""
 
 import onnx
 
@@ -9,16 +9,16 @@ __all__ = ["artefact_of", "stamp"]
 
 
 def stamp(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
-    """Write what the model is of into its metadata."""
+    """Write the artefact into the model's metadata."""
     model.producer_name, model.producer_version = "star-export", exporter.__version__
     onnx.helper.set_model_props(model, to_metadata(artefact))
     return model
 
 
 def artefact_of(model: onnx.ModelProto, source: str = "") -> Artefact:
-    """What a model's metadata says of it; `source` is what errors call it.
+    """Return the artefact in a model's metadata; errors name the model `source`.
 
     Raises:
-        ArtefactError: It is none of ours.
+        ArtefactError: star-export did not write the model.
     """
     return from_metadata({each.key: each.value for each in model.metadata_props}, source or model.graph.name)

@@ -1,4 +1,4 @@
-"""The graph passes, one row each: what must hold of a graph before it, and what does after it."""
+"""The graph passes, one row each, with the conditions before and after each pass."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ __all__ = ["FINAL", "INITIAL", "MARKERS", "PASSES", "QUANTIZABLE", "Pass"]
 
 Run: TypeAlias = Callable[[gs.Graph, Artefact], int]
 
-# What may hold of a graph between two passes. Of a marker it is that there may be such nodes.
+# Conditions that may hold between two passes. For a marker: the graph may contain such nodes.
 MARKERS = (ATTENTION, CLASS_ROW, KEEP_TOP_K, MERGE_INTO, MERGE_TOKENS, TAKE_TOKENS)
 NAMED = "decisions and attentions have the names of exporter.tensor_names"
 PATCHES_RANKED = "top-k ranks patches alone"
@@ -43,7 +43,7 @@ SELECTION_EXPANDED = "top-k and the token gather are in standard operators"
 LINEAR = "linear layers on tokens are MatMul and Add"
 FP32 = "what is computed is float32"
 
-# What torch exports; what a file must be that is shipped; and what the quantizer takes.
+# Conditions of torch's export, of a shipped file, and of the quantizer's input.
 INITIAL = (*MARKERS, PATCHES_RANKED, QUERIES_OPEN, LINEAR, FP32)
 FINAL = (NAMED, ATTENTION_EXPANDED, MERGING_EXPANDED, SELECTION_EXPANDED)
 QUANTIZABLE = (*FINAL, LINEAR, FP32)
@@ -51,9 +51,9 @@ QUANTIZABLE = (*FINAL, LINEAR, FP32)
 
 @dataclass(frozen=True)
 class Pass:
-    """One rewrite of a graph, and how many places it changed.
+    """One rewrite of a graph; `run` returns the number of places changed.
 
-    `requires` is what must hold before it. It makes `ensures` hold, and `ends` no longer.
+    `requires` must hold before the pass. After it, `ensures` holds and `ends` no longer does.
     """
 
     run: Run
@@ -63,7 +63,7 @@ class Pass:
 
     @property
     def name(self) -> str:
-        """What targets call it: the name of its function, which is that of its file."""
+        """The name in target tables: that of the function and of its file."""
         return str(self.run.__name__)
 
 

@@ -1,4 +1,4 @@
-"""The whole lowering on one page: export, the target's passes in order, metadata, verification."""
+"""The whole lowering: export, the target's passes in order, metadata, verification."""
 
 import copy
 from collections.abc import Iterable, Iterator
@@ -24,7 +24,7 @@ from exporter.vocabulary import InputKind, Method
 
 __all__ = ["lower", "lower_each", "save_onnx"]
 
-# What protobuf can hold in one message, less room for the graph: a few MB at most.
+# The size limit of a protobuf message, less a few MB for the graph.
 LARGEST_WEIGHTS_BYTES = 2**31 - 2**24
 
 
@@ -34,17 +34,17 @@ def lower(
     input_kind: InputKind = InputKind.FLOAT32,
     images: np.ndarray[Any, Any] | None = None,
 ) -> onnx.ModelProto:
-    """A pruned (or, with rates of 1, the dense) ViT as the ONNX model of one target.
+    """Lower a pruned ViT (or, with rates of 1, the dense one) to the ONNX model of one target.
 
     Args:
         pruned: The PyTorch reference.
         target: Decides the opset and the passes.
         input_kind: Preprocessed images, or the pixels before normalisation.
-        images: [n, 3, H, W] as the model takes them, for a target in INT8: ranges of activations are taken here.
+        images: [n, 3, H, W] as the model takes them; an INT8 target takes the ranges of activations from them.
 
     Raises:
-        ModelError: The method or the layout is one that the target cannot take, the model does not fit into one
-            file, or INT8 has no images.
+        ModelError: The target does not support the method or the layout, the model does not fit into one file, or
+            there are no images for INT8.
     """
     artefact = _artefact(pruned, target, input_kind)
     return _for_target(to_onnx(pruned, target.opset), artefact, images)
@@ -56,7 +56,7 @@ def lower_each(
     input_kind: InputKind = InputKind.FLOAT32,
     images: np.ndarray[Any, Any] | None = None,
 ) -> Iterator[onnx.ModelProto]:
-    """What `lower` gives for one target after the other; those of one opset share what torch exports."""
+    """Yield the result of `lower` for each target; targets of one opset share torch's export."""
     exports: dict[int, onnx.ModelProto] = {}
     for target in targets:
         artefact = _artefact(pruned, target, input_kind)
@@ -66,7 +66,7 @@ def lower_each(
 
 
 def save_onnx(model: onnx.ModelProto, path: Path) -> None:
-    """Write one file, weights inside, beside `path` and rename it.
+    """Write one file with the weights inside: next to `path` first, then renamed.
 
     Raises:
         OutputError: The place cannot be written.
@@ -78,7 +78,7 @@ def save_onnx(model: onnx.ModelProto, path: Path) -> None:
 def _for_target(
     exported: onnx.ModelProto, artefact: Artefact, images: np.ndarray[Any, Any] | None
 ) -> onnx.ModelProto:
-    """All that comes after torch's export, whose tensors it takes over."""
+    """Run all steps after torch's export, and take over the export's tensors."""
     target = artefact.target
     graph = gs.import_onnx(exported)
     names = (*target.passes, "uint8_input") if artefact.input_kind == InputKind.UINT8 else target.passes
@@ -93,14 +93,14 @@ def _for_target(
 
 
 def _passed_again(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
-    """Nothing is cleaned up here: the count of a last layer is read by the variants alone, and would go."""
+    """Run the later passes without cleanup, which would remove the last layer's count: only variants read it."""
     graph = gs.import_onnx(model)
     run_passes(graph, artefact, artefact.target.passes_after, clean=False)
     return gs.export_onnx(graph)
 
 
 def _artefact(pruned: PrunedViT, target: Target, input_kind: str) -> Artefact:
-    """What will be made, checked before the export: that would take minutes to find out what cannot be."""
+    """Return the artefact, checked before the export, which takes minutes."""
     artefact = Artefact(
         pruned.vit.spec,
         pruned.schedule,

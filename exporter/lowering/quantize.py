@@ -1,6 +1,6 @@
-"""INT8 linear layers through ONNX Runtime's own quantizer, with a scale for each column of the weights.
+"""Quantize linear layers to INT8 with ONNX Runtime's quantizer, with a scale for each column of the weights.
 
-Attention, norms, scores and the classifier stay in fp32; so does the choice of patches.
+Attention, norms, scores, the selection and the classifier stay in fp32.
 """
 
 import importlib
@@ -20,26 +20,26 @@ from exporter.tensor_names import IMAGES
 
 __all__ = ["QUANTIZATIONS", "quantized"]
 
-# "dynamic": ranges of activations from the batch as it runs. ONNX Runtime does scale, product and bias in one
-# kernel, faster than with pairs. An image's answer depends, within the rounding, on who shares its batch.
-# "qdq": ranges from images, in pairs of QuantizeLinear and DequantizeLinear: what OpenVINO takes for INT8.
-# "symmetric": the same with a zero point of 0 everywhere, which is all that TensorRT knows.
+# "dynamic": ranges of activations from the running batch. ONNX Runtime computes scale, product and bias in one
+# kernel, faster than pairs. An image's answer depends, within the rounding, on the other images in its batch.
+# "qdq": ranges from images, in pairs of QuantizeLinear and DequantizeLinear, the form of INT8 that OpenVINO reads.
+# "symmetric": the same with a zero point of 0 everywhere, the only one that TensorRT supports.
 QUANTIZATIONS = ("dynamic", "qdq", "symmetric")
 
-# Images in a run of the calibration.
+# Images per run of the calibration.
 _BATCH = 8
-# Says that shapes are inferred: the quantizer would warn that they may not be.
+# Declares that shapes are inferred; without it the quantizer warns that they may not be.
 _PREPARED = ("onnx.quant.pre_process", "onnxruntime.quant")
 
 Array = np.ndarray[Any, Any]
 
 
 def quantized(model: onnx.ModelProto, artefact: Artefact, form: str, images: Array | None) -> onnx.ModelProto:
-    """The model with INT8 linear layers.
+    """Return the model with INT8 linear layers.
 
     Args:
         model: A lowered model in fp32, its linear layers as MatMul with a constant.
-        artefact: Say which layers choose patches.
+        artefact: Gives the layers that choose patches.
         form: One of QUANTIZATIONS.
         images: [n, 3, H, W] as the model takes them, to take ranges from; not for "dynamic".
 
@@ -59,14 +59,14 @@ def quantized(model: onnx.ModelProto, artefact: Artefact, form: str, images: Arr
             _static(prepared, nodes, _checked(images), place, symmetric=form == "symmetric")
         made = onnx.load(place)
     del made.graph.value_info[:], made.metadata_props[:]
-    # The quantizer forgets that sizes are the batch; tensors that are still there have the shapes they had.
+    # The quantizer drops the batch dimension's name; restore the shapes of the tensors that remain.
     there = {name for node in made.graph.node for name in node.output}
     made.graph.value_info.extend(value for value in model.graph.value_info if value.name in there)
     return made
 
 
 def _linear(graph: gs.Graph, scoring: frozenset[str]) -> Iterator[str]:
-    """Names of the products with a constant matrix, but for what scores patches and what gives the answer."""
+    """Yield the names of products with a constant matrix, except those that score patches or give the outputs."""
     last = {node.name for node in behind(graph.outputs)}
     for node in graph.nodes:
         constant = node.op == "MatMul" and isinstance(node.inputs[1], gs.Constant)
@@ -101,7 +101,7 @@ def _static(model: onnx.ModelProto, nodes: list[str], images: Array, place: Path
         per_channel=True,
         activation_type=quantization.QuantType.QInt8 if symmetric else quantization.QuantType.QUInt8,
         weight_type=quantization.QuantType.QInt8,
-        # What leaves a linear layer goes into a sum, an attention or a GELU: these are fp32.
+        # The result of a linear layer goes into a sum, an attention or a GELU, which are fp32.
         extra_options={
             "OpTypesToExcludeOutputQuantization": ["MatMul"],
             "ActivationSymmetric": symmetric,

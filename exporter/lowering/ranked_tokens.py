@@ -1,7 +1,7 @@
-"""Survivors as patches, in a graph that chooses among tokens and in any order: what `check` shows and forces.
+"""Translate between patches and ranked tokens, for the variants of a graph that chooses among tokens in any order.
 
-Such a graph has `keep_NN/tokens` in the place of `keep_NN` in all its layers: rows of the tokens that reach the
-layer, as they stand there, see `exporter.lowering.passes.rank_prefix`. Any other graph is left as it is.
+All layers of such a graph have `keep_NN/tokens` instead of `keep_NN`: rows of the tokens that reach the layer, in
+their order there, see `exporter.lowering.passes.rank_prefix`. Any other graph is left as it is.
 """
 
 from collections.abc import Iterator
@@ -21,8 +21,8 @@ __all__ = ["patches_for_tokens", "patches_from_tokens"]
 def patches_from_tokens(graph: gs.Graph, artefact: Artefact) -> None:
     """Add `keep_NN` [batch, k]: ascending, counted within the patches that reached the layer.
 
-    Where the patches of an image stand is followed from layer to layer, so that it is known how many of those that
-    reached a layer stand before each survivor.
+    The patches' positions are followed from layer to layer, to count the patches that reached a layer and precede
+    each survivor.
     """
     prefix, op = artefact.spec.num_prefix_tokens, Builder(graph, prefix="patches")
     before: gs.Variable | None = None
@@ -40,7 +40,7 @@ def patches_from_tokens(graph: gs.Graph, artefact: Artefact) -> None:
 
 
 def patches_for_tokens(graph: gs.Graph, artefact: Artefact) -> None:
-    """Add `keep_NN`, which no node gives, and let all that read the layer's own choice read the tokens it means."""
+    """Add `keep_NN` without a producer, and connect the readers of the layer's choice to its tokens."""
     prefix = artefact.spec.num_prefix_tokens
     prefixes: gs.Variable | None = None
     for layer, ranked in _ranked(graph, artefact):
@@ -56,7 +56,7 @@ def patches_for_tokens(graph: gs.Graph, artefact: Artefact) -> None:
 
 
 def _ranked(graph: gs.Graph, artefact: Artefact) -> Iterator[tuple[int, gs.Variable]]:
-    """The 1-based pruning layers and what they choose, where that is tokens."""
+    """Yield the 1-based pruning layers and their choices, where these are tokens."""
     tensors = graph.tensors()
     layers = artefact.schedule.pruning_layers
     if ranked_name(layers[0]) in tensors:
@@ -64,6 +64,6 @@ def _ranked(graph: gs.Graph, artefact: Artefact) -> Iterator[tuple[int, gs.Varia
 
 
 def _smaller(op: Builder, numbers: gs.Variable, bounds: gs.Variable) -> gs.Variable:
-    """How many of `numbers` [batch, n] are smaller than each of `bounds` [batch, k]."""
+    """Count how many of `numbers` [batch, n] are smaller than each of `bounds` [batch, k]."""
     smaller = op.Less(op.Unsqueeze(numbers, [1]), op.Unsqueeze(bounds, [2]))
     return op.ReduceSum(op.Cast(smaller, to=onnx.TensorProto.INT64), [2], keepdims=0)

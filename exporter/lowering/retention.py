@@ -1,4 +1,4 @@
-"""The bodies of the a-STAR retentions, put into a model beside the nodes that call them."""
+"""Add the function bodies of the a-STAR retentions to a model that calls them."""
 
 import onnx
 from onnx import inliner
@@ -15,7 +15,7 @@ __all__ = ["with_retention"]
 
 
 def with_retention(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
-    """Give CdfRetain its local function; replace CdfRetainPadded, which no runtime knows, by standard operators."""
+    """Add CdfRetain's local function; replace CdfRetainPadded, which no runtime supports, by standard operators."""
     kinds = {node.op_type for node in model.graph.node if node.domain == DOMAIN}
     if CDF_RETAIN in kinds:
         model.functions.append(cdf_retain_function(opset))

@@ -1,4 +1,4 @@
-"""Runs a target's passes in order. What goes wrong here is our own mistake: RuntimeError says where, and why."""
+"""Run a target's passes in order. A failure here is a bug in star-export: RuntimeError names place and cause."""
 
 import logging
 import traceback
@@ -21,7 +21,7 @@ def check_passes(target: Target) -> None:
     """Check the order of a target's passes before any of them runs.
 
     Raises:
-        RuntimeError: There is no such pass, or what one requires does not hold where it stands.
+        RuntimeError: There is no such pass, or its requirements do not hold at its place.
     """
     holds = _check_each(target, target.passes, set(INITIAL))
     if target.quantization:
@@ -31,16 +31,16 @@ def check_passes(target: Target) -> None:
 
 
 def run_passes(graph: gs.Graph, artefact: Artefact, names: Iterable[str], *, clean: bool = True) -> None:
-    """Run passes over a graph, each on what the one before it left.
+    """Run passes over a graph, each on the result of the one before.
 
     Args:
         graph: Changed in place.
-        artefact: What is lowered.
-        names: Of the passes, in order.
-        clean: Whether what nobody reads is taken out after each.
+        artefact: Describes the model being lowered.
+        names: Names of the passes, in order.
+        clean: Whether to remove nodes without a reader after each pass.
 
     Raises:
-        RuntimeError: A pass failed, or left what it should have replaced.
+        RuntimeError: A pass failed, or left a marker that it should have replaced.
     """
     for name in names:
         changed = _run(graph, artefact, PASSES[name])
@@ -51,7 +51,7 @@ def run_passes(graph: gs.Graph, artefact: Artefact, names: Iterable[str], *, cle
 
 
 def _check_each(target: Target, names: Iterable[str], holds: set[str]) -> set[str]:
-    """What holds after passes, given what holds before them."""
+    """Return the conditions that hold after passes, given those before them."""
     for name in names:
         if name not in PASSES:
             raise RuntimeError(f"target {target.name}: no pass {name}, only {', '.join(PASSES)}")
@@ -86,7 +86,7 @@ def _run(graph: gs.Graph, artefact: Artefact, step: Pass) -> int:
 
 
 def _node_at(error: Exception) -> str:
-    """The node that a pass had in hand when it failed: the innermost local variable that is called `node`."""
+    """Return the node a pass was working on when it failed: the innermost local variable named `node`."""
     places = [frame.f_locals.get("node") for frame, _ in traceback.walk_tb(error.__traceback__)]
     nodes = [node for node in places if isinstance(node, gs.Node)]
     return f"{nodes[-1].op} {nodes[-1].name}" if nodes else ""

@@ -1,4 +1,4 @@
-"""Which nodes of a graph choose patches, and which give the answer: what a lower precision must leave alone."""
+"""Find the nodes that choose patches and those that compute the outputs: a lower precision must not change them."""
 
 from collections.abc import Iterable, Iterator
 
@@ -9,14 +9,14 @@ from exporter.tensor_names import count_name, into_name, keep_name, ranked_name,
 
 __all__ = ["behind", "scoring_nodes"]
 
-# A walk back ends with a product, whose inputs are activations, and with a size, which is no number of a tensor's.
+# A walk back ends at a product, whose inputs are activations, and at a size, which holds no tensor values.
 ENDS = {"MatMul", "Gemm", "Attention", "Shape", "Size"}
 
 
 def scoring_nodes(graph: gs.Graph, artefact: Artefact) -> frozenset[str]:
-    """Names of the nodes from the product that makes a class row, itself included, to the survivors.
+    """Return the names of the nodes from the product that computes a class row, included, to the survivors.
 
-    Where tokens merge, also of those from the tokens to who joins whom, and to the weights of the mean.
+    Where tokens merge, also those from the tokens to each patch's survivor, and to the weights of the mean.
     """
     tensors, layers = graph.tensors(), artefact.schedule.pruning_layers
     names = [name(layer) for layer in layers for name in (keep_name, ranked_name, count_name)]
@@ -27,7 +27,7 @@ def scoring_nodes(graph: gs.Graph, artefact: Artefact) -> frozenset[str]:
 
 
 def behind(tensors: Iterable[gs.Tensor]) -> Iterator[gs.Node]:
-    """The nodes that tensors come from, back to the nearest products, these included."""
+    """Yield the nodes that produce the tensors, back to the nearest products, these included."""
     open_, seen = list(tensors), set()
     while open_:
         for node in open_.pop().inputs:

@@ -1,4 +1,4 @@
-"""PrunedViT to ONNX through torch.onnx, before any pass of a target."""
+"""Export a PrunedViT to ONNX through torch.onnx, before any pass of a target."""
 
 import onnx
 import torch
@@ -12,13 +12,13 @@ __all__ = ["to_onnx"]
 
 
 def to_onnx(pruned: PrunedViT, opset: int) -> onnx.ModelProto:
-    """Input `images` [batch, 3, H, W] float32, outputs as `exporter.artefact.output_names`; the batch is dynamic.
+    """Export with input `images` [batch, 3, H, W] float32 and the outputs that `output_names` lists; dynamic batch.
 
     Attention, top-k and the token gather are single nodes of domain `star`: see `exporter.lowering.markers`.
-    The nodes carry no trace of the source files, so the same model gives the same bytes anywhere.
+    The nodes hold no source locations, so the same model gives the same bytes anywhere.
     """
     channels, height, width = pruned.vit.spec.preprocessing.input_size
-    # A batch of 2: torch.export takes a size of 1 for a constant.
+    # A batch of 2: torch.export treats a size of 1 as a constant.
     example = torch.zeros(2, channels, height, width, device=pruned.vit.device)
     program = torch.onnx.export(
         pruned.eval(),

@@ -1,7 +1,7 @@
-"""The instrumented variants of a shipped model as files beside it; their weights are the shipped file's.
+"""Save the instrumented variants of a shipped model next to it; they use the weights of the shipped file.
 
-ONNX lets an initializer lie at an offset of another file. A variant names places in the shipped model, so that no
-weight is written twice, no variant can have weights of its own, and every runtime that opens ONNX files opens it.
+In ONNX an initializer may be an offset in another file. A variant's initializers point into the shipped model, so
+no weight is written twice, no variant has weights of its own, and every runtime that opens ONNX files opens it.
 """
 
 from pathlib import Path
@@ -15,15 +15,15 @@ from exporter.tensor_names import VARIANTS, keep_layers, variant_path
 
 __all__ = ["save_variants"]
 
-# Where a tensor lies in a file: offset and length in bytes.
+# A tensor's place in a file: offset and length in bytes.
 Place: TypeAlias = tuple[int, int]
 
-# Smaller tensors stay in the variant: among them are shapes, which runtimes read before they open other files.
+# Smaller tensors stay in the variant: they include shapes, which runtimes read before they open other files.
 LEAST_BYTES = 1024
 
 
 def save_variants(path: Path) -> dict[str, str]:
-    """Write both variants of the model that lies at `path`; their file names by role, none for a dense model.
+    """Write both variants of the model at `path`; return their file names by role, none for a dense model.
 
     Raises:
         OutputError: The place cannot be written.
@@ -46,7 +46,7 @@ def save_variants(path: Path) -> dict[str, str]:
 
 
 def _places(model: onnx.ModelProto, content: bytes) -> dict[str, tuple[Place, bytes]]:
-    """Where the file holds the bytes of each large initializer; they stand in the model's order."""
+    """Find the offset of each large initializer in the file; they are in the model's order."""
     found, start = {}, 0
     for tensor in model.graph.initializer:
         size = len(tensor.raw_data)
@@ -58,7 +58,7 @@ def _places(model: onnx.ModelProto, content: bytes) -> dict[str, tuple[Place, by
 
 
 def _point(tensor: onnx.TensorProto, file: str, places: dict[str, tuple[Place, bytes]]) -> None:
-    """Replace a tensor's bytes by where the shipped file holds the same ones."""
+    """Replace a tensor's bytes by the place of the same bytes in the shipped file."""
     place, raw = places.get(tensor.name, ((0, 0), b""))
     if not raw or raw != tensor.raw_data:
         return

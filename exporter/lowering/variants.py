@@ -1,7 +1,7 @@
-"""Variants of a shipped model, made from its own graph: its decisions are judged by them, and what they cost.
+"""Derive variants of a shipped model from its own graph, to check its decisions and measure their cost.
 
-The first two are the same graph but for what goes in and out, so what they show is what is shipped: survivors as
-patches in ascending position, which a graph that ranks tokens is translated from and to.
+The tracing and the forced variant differ from it only in inputs and outputs, so they show the shipped graph. Both
+give survivors as patches in ascending position; a graph that ranks tokens is translated from and to these.
 """
 
 import numpy as np
@@ -18,13 +18,13 @@ __all__ = ["forced_variant", "selection_nodes", "sliced_variant", "tracing_varia
 
 
 def tracing_variant(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the survivors of each pruning layer, `keep_NN` [batch, k] int64, as further outputs.
+    """Return the model with the survivors of each pruning layer, `keep_NN` [batch, k] int64, as further outputs.
 
-    Under a-STAR also `count_NN` [batch] int64: how many of a row are survivors. Where tokens merge also `into_NN`
-    [batch, patches] int64: which of them each patch joins.
+    a-STAR adds `count_NN` [batch] int64, the number of survivors in each row. Merging adds `into_NN`
+    [batch, patches] int64, the survivor that each patch joins.
 
     Raises:
-        ArtefactError: The model has no such layer, or is none of ours.
+        ArtefactError: The model has no pruning layer, or star-export did not write it.
     """
     graph = _opened(model)
     patches_from_tokens(graph, artefact_of(model))
@@ -33,10 +33,10 @@ def tracing_variant(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def forced_variant(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with `keep_NN`, a-STAR's `count_NN` and merging's `into_NN` in the place of its own decisions.
+    """Return the model with `keep_NN`, a-STAR's `count_NN` and merging's `into_NN` as inputs for its own decisions.
 
     Raises:
-        ArtefactError: The model has no pruning layer, or is none of ours.
+        ArtefactError: The model has no pruning layer, or star-export did not write it.
     """
     graph = _opened(model)
     patches_for_tokens(graph, artefact_of(model))
@@ -48,12 +48,12 @@ def forced_variant(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def sliced_variant(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with every retention replaced by a plain slice to the same count; nothing scores patches any more.
+    """Return the model with every retention replaced by a slice to the same count; nothing scores patches any more.
 
-    Its answers mean nothing. Its time is what the token counts cost, without the choice.
+    Its outputs mean nothing. Its time is the cost of the token counts without the selection.
 
     Raises:
-        ArtefactError: The model has no pruning layer, or one that is not as lowering leaves it.
+        ArtefactError: The model has no pruning layer, or one that is not in the form that lowering writes.
     """
     graph = _opened(model)
     slice_selection(graph, artefact_of(model))
@@ -62,7 +62,7 @@ def sliced_variant(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def selection_nodes(model: onnx.ModelProto, sliced: onnx.ModelProto) -> frozenset[str]:
-    """Names of the nodes that choose and move patches: those that the sliced variant does without."""
+    """Return the names of the nodes that choose and move patches: those that the sliced variant lacks."""
     before, after = ({node.name for node in each.graph.node} for each in (model, sliced))
     return frozenset(before - after)
 

@@ -1,4 +1,4 @@
-"""The last step of every lowering: the file is valid, and every block has the tokens that the schedule says."""
+"""Verify a lowered file, the last step of every lowering: it is valid, and each block has the schedule's tokens."""
 
 from typing import TypeAlias
 
@@ -12,16 +12,16 @@ from exporter.vocabulary import OutputKind
 
 __all__ = ["verify"]
 
-# None is a size that follows the data; 0 is one that shape inference could not tell.
+# None is a size that depends on the data; 0 is one that shape inference could not determine.
 Shape: TypeAlias = list[int | str | None]
 
 
 def verify(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
-    """Check names, the dynamic batch and the token count of every block; gives the model back.
+    """Check names, the dynamic batch and the token count of every block; return the model.
 
-    Counts are static; where they follow the image, the file must not hold one that was baked in.
+    Counts are static; where they depend on the image, the file must not hold a static count.
 
-    A mistake found here is ours, not the user's: it raises RuntimeError and keeps its trace.
+    A mistake found here is a bug in star-export, not the user's: it raises RuntimeError and keeps its trace.
     """
     onnx.checker.check_model(model)
     inferred = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
@@ -39,7 +39,7 @@ def verify(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
 
 
 def _expected(artefact: Artefact) -> dict[str, list[Shape]]:
-    """The shapes that each tensor may have; a fused attention gives heads side by side, of survivors."""
+    """Return the shapes that each tensor may have; a fused attention joins the heads and may hold survivors."""
     spec, schedule = artefact.spec, artefact.schedule
     shapes: dict[str, list[Shape]] = {
         IMAGES: [["batch", *spec.preprocessing.input_size]],
@@ -61,7 +61,7 @@ def _expected(artefact: Artefact) -> dict[str, list[Shape]]:
 
 
 def _given(artefact: Artefact, patches: int | None) -> dict[str, list[Shape]]:
-    """The shapes of the model's outputs, with so many patches in the end."""
+    """Return the shapes of the model's outputs for the final number of patches."""
     shapes: dict[str, list[Shape]] = {}
     counted = bool(artefact.schedule.masses)
     for output in artefact.spec.outputs:
@@ -74,7 +74,7 @@ def _given(artefact: Artefact, patches: int | None) -> dict[str, list[Shape]]:
 
 
 def _decision(artefact: Artefact, layer: int, tokens: int | None, left: Shape) -> dict[str, list[Shape]]:
-    """What says which tokens a layer takes, or which of them join which."""
+    """Return the shape of the tensor that holds the rows a layer takes, or the survivor that each patch joins."""
     if reduction_named(artefact.schedule.reduce).merges:
         return {
             into_name(layer): [
@@ -85,7 +85,7 @@ def _decision(artefact: Artefact, layer: int, tokens: int | None, left: Shape) -
 
 
 def _fits(shape: Shape | None, expected: Shape) -> bool:
-    """Whether a shape is the expected one, and unknown where that follows the data."""
+    """Whether a shape is the expected one, with unknown sizes where these depend on the data."""
     if shape is None or len(shape) != len(expected):
         return False
     return all(

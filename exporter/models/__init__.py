@@ -1,1 +1,1 @@
-"""A ViT behind one protocol, whatever family it is of and wherever its weights lie."""
+"""Load a ViT of any supported family, from any source of weights, behind one interface."""

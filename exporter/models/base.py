@@ -1,6 +1,6 @@
-"""What every later stage knows of a ViT: its embedding, its blocks part by part, its classifier.
+"""The interface of a ViT for all later stages: its embedding, its blocks part by part, its classifier.
 
-A family is one adapter that fills in these parts. Nothing after this stage asks which family it is.
+A family is one adapter that fills in these parts. Later stages do not depend on the family.
 """
 
 from abc import ABC, abstractmethod
@@ -22,7 +22,7 @@ __all__ = ["AttentionParts", "BlockParts", "Classifier", "MlpParts", "PrunableVi
 class AttentionParts:
     """The modules of x + out(proj(attention(qkv(norm x)))).
 
-    `qkv` gives query, key and value one after the other, each [heads, head_dim]. `out` is all that happens to the
+    `qkv` gives query, key and value concatenated, each [heads, head_dim]. `out` covers all that is applied to the
     branch before it is added. Modules that a family does not have are `nn.Identity`.
     """
 
@@ -43,8 +43,8 @@ class AttentionParts:
 class MlpParts:
     """The modules of x + out(fc2(hidden_norm(act(fc1(norm x))))); `whole` is the MLP from fc1 to fc2.
 
-    `act` works entry by entry, or is a `Gate`. Modules that a family does not have are `nn.Identity`. An MLP of one
-    linear layer has it as `fc2`; its `fc1` and `act` are `nn.Identity`.
+    `act` is element-wise, or a `Gate`. Modules that a family does not have are `nn.Identity`. An MLP of one linear
+    layer has it as `fc2`; its `fc1` and `act` are `nn.Identity`.
     """
 
     norm: nn.Module
@@ -60,7 +60,7 @@ class MlpParts:
 class BlockParts:
     """One pre-norm block: its attention part and its MLP part; a part that is None adds nothing.
 
-    `whole` is the untouched block, called where nothing is pruned; where its attention has a `rotary`, it takes the
+    `whole` is the original block, called where nothing is pruned; where its attention has a `rotary`, it takes the
     rotary's table as `rope`.
     """
 
@@ -78,14 +78,14 @@ class Classifier:
 
 
 class PrunableViT(ABC):
-    """A ViT with a class token, seen part by part; an adapter sets these, then calls `__init__`.
+    """A ViT with a class token, split into parts; an adapter sets these attributes, then calls `__init__`.
 
     Attributes:
         model: The network, in eval mode and frozen.
         blocks: First to last.
-        classifiers: The linear layers whose outputs are averaged into the logits; LRP starts there. None in a model
-            that gives no logits: there is no class to explain then.
-        outputs: What the model gives, in order; logits where an adapter says nothing.
+        classifiers: The linear layers whose outputs are averaged into the logits; LRP starts there. Empty for a
+            model without logits, which has no class to explain.
+        outputs: The model's outputs, in order; logits unless an adapter sets them.
     """
 
     model: nn.Module
@@ -100,32 +100,32 @@ class PrunableViT(ABC):
 
     @abstractmethod
     def embed(self, images: Tensor) -> Tensor:
-        """[batch, 3, H, W] to the tokens of block 1, [batch, prefix + patches, dim]."""
+        """Embed images [batch, 3, H, W] as the tokens of block 1, [batch, prefix + patches, dim]."""
 
     @abstractmethod
     def norm(self, tokens: Tensor) -> Tensor:
-        """The final norm of the trunk, same shape."""
+        """Apply the final norm of the trunk; the shape stays."""
 
     def features(self, normed: Tensor) -> Tensor:
-        """What the classifiers read, token by token: [batch, tokens, dim], after any norm of the head's own."""
+        """Return the input of the classifiers, token by token: [batch, tokens, dim], after any norm in the head."""
         return normed
 
     @abstractmethod
     def classify(self, normed: Tensor) -> Tensor:
-        """[batch, tokens, dim] after the final norm to logits [batch, classes], by the model's own head.
+        """Apply the model's own head to [batch, tokens, dim] after the final norm; return logits [batch, classes].
 
-        Prefix tokens stand first; the order of patches behind them is a runtime's own, and must not matter. A model
-        whose head gives an embedding and no logits returns that.
+        Prefix tokens come first; the order of the patches after them differs between runtimes and must not matter.
+        A model whose head gives an embedding instead of logits returns the embedding.
         """
 
-    def head(self, normed: Tensor, output: Output) -> Tensor:  # noqa: ARG002  (for adapters of several)
-        """One of the `outputs` [batch, channels]; to be overridden where a model gives logits and an embedding.
+    def head(self, normed: Tensor, output: Output) -> Tensor:  # noqa: ARG002  (for adapters with several)
+        """Return one of the `outputs` [batch, channels]; override it where a model gives logits and an embedding.
 
-        Tokens are no business of a head: they are what is left after the final norm.
+        A token output needs no head: it is the tokens after the final norm.
         """
         return self.classify(normed)
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return next(self.model.parameters()).device

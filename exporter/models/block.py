@@ -1,6 +1,6 @@
-"""One block taken apart: the attention half with the class-token row beside it, and the MLP half.
+"""One block in two halves: attention, together with the class-token row, and MLP.
 
-Together the halves compute, operation by operation, what the untouched block computes. A block may lack either.
+Together the halves run the operations of the original block, in the same order. A block may lack either.
 """
 
 import torch
@@ -17,7 +17,7 @@ __all__ = ["add_attention", "attend", "attention_half", "heads", "mlp_half", "pr
 def whole_block(
     block: BlockParts, tokens: Float[Tensor, "b t d"], positions: Int[Tensor, "b n"] | None = None
 ) -> Float[Tensor, "b t d"]:
-    """The untouched block, on patches that stand at `positions`: all of them where it is None."""
+    """Run the original block, on patches at `positions`, or on all patches where it is None."""
     if block.attention is None or block.attention.rotary is None:
         return block.whole(tokens)
     return block.whole(tokens, rope=block.attention.rotary.at(positions))
@@ -26,7 +26,7 @@ def whole_block(
 def heads(
     block: BlockParts, qkv: Float[Tensor, "b t three_d"], positions: Int[Tensor, "b n"] | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Query, key and value, each [batch, heads, tokens, head_dim], normed and turned; the scale is not in them."""
+    """Return query, key and value, each [batch, heads, tokens, head_dim], normed and rotated, without the scale."""
     attention = _attention(block)
     batch, tokens, _ = qkv.shape
     parts = qkv.reshape(batch, tokens, 3, attention.num_heads, attention.head_dim).permute(2, 0, 3, 1, 4)
@@ -44,21 +44,21 @@ def attention_half(
     live: Bool[Tensor, "b t"] | None = None,
     key_bias: Float[Tensor, "b t"] | None = None,
 ) -> tuple[Float[Tensor, "b t d"], Float[Tensor, "b h t"]]:
-    """The sum x + attn(norm1 x), and the class token's attention logits per head, scaled, before their softmax.
+    """Return x + attn(norm1 x), and the class token's attention logits per head, scaled, before their softmax.
 
     Args:
         block: Its modules; it has an attention part.
         tokens: Prefix tokens, then patches.
-        positions: Where the patches stand, None for all of them.
-        live: Which tokens may be attended to, None for all of them; the row has logits for the others too.
-        key_bias: What every query adds to the logit of each token, None for nothing; it is in the row too.
+        positions: The positions of the patches, None for all of them.
+        live: Which tokens may be attended to, None for all; the row has logits for the others too.
+        key_bias: Added to the logit of each token for every query, None for nothing; the row includes it.
     """
     context, row = attend(block, project(block, tokens), positions, live, key_bias)
     return add_attention(block, tokens, context), row
 
 
 def project(block: BlockParts, tokens: Float[Tensor, "... d"]) -> Float[Tensor, "... three_d"]:
-    """Query, key and value of each token, one after the other: the part of attention before tokens meet."""
+    """Return each token's query, key and value, concatenated: the part of attention before tokens interact."""
     attention = _attention(block)
     return attention.qkv(attention.norm(tokens))
 
@@ -70,10 +70,10 @@ def attend(
     live: Bool[Tensor, "b t"] | None = None,
     key_bias: Float[Tensor, "b t"] | None = None,
 ) -> tuple[Float[Tensor, "b t d"], Float[Tensor, "b h t"]]:
-    """What each token gathers from the others, heads side by side, and the class token's attention logits.
+    """Return the context of each token, heads concatenated, and the class token's attention logits.
 
-    The row costs O(tokens · dim) beside the fused attention; the attention's own probabilities are not
-    asked for, so that every runtime may keep it fused.
+    The row costs O(tokens · dim) in addition to the fused attention. The attention's own probabilities are not
+    used, so that every runtime can keep it fused.
     """
     attention = _attention(block)
     query, key, value = heads(block, qkv, positions)
@@ -90,7 +90,7 @@ def attend(
 def _mask(
     live: Bool[Tensor, "b t"] | None, key_bias: Float[Tensor, "b t"] | None
 ) -> Bool[Tensor, "b t"] | Float[Tensor, "b t"] | None:
-    """Which keys may be attended to, or what is added to their logits."""
+    """Return which keys may be attended to, or the bias added to their logits."""
     if live is None or key_bias is None:
         return live if key_bias is None else key_bias
     return key_bias.masked_fill(~live, -torch.inf)
@@ -99,20 +99,20 @@ def _mask(
 def add_attention(
     block: BlockParts, tokens: Float[Tensor, "... d"], context: Float[Tensor, "... d"]
 ) -> Float[Tensor, "... d"]:
-    """The sum of the tokens and what they gathered, projected: the part of attention after tokens have met."""
+    """Return the tokens plus their projected contexts: the part of attention after tokens have interacted."""
     attention = _attention(block)
     return tokens + attention.out(attention.proj(attention.context_norm(context)))
 
 
 def mlp_half(block: BlockParts, tokens: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
-    """The sum x + mlp(norm2 x); x where the block has no MLP part."""
+    """Return x + mlp(norm2 x); x where the block has no MLP part."""
     if block.mlp is None:
         return tokens
     return tokens + block.mlp.out(block.mlp.whole(block.mlp.norm(tokens)))
 
 
 def _attention(block: BlockParts) -> AttentionParts:
-    """Without one there is no class row: who asks for a half looks first whether there is any."""
+    """Return the attention part. A block without one has no class row, so callers check for it first."""
     if block.attention is None:
         raise ValueError("a block without an attention part")
     return block.attention

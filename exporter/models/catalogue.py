@@ -1,4 +1,4 @@
-"""Which models can be pruned, by name, and why the others cannot; nothing but shapes is built."""
+"""List the models that can be pruned, by name, and why others cannot; models are built without weights."""
 
 import warnings
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from exporter.records import ModelSpec
 
 __all__ = ["FAMILIES", "Family", "Support", "support_of", "survey"]
 
-# timm's modules whose networks have an adapter, and those that people would look for beside them.
+# timm's modules whose networks have an adapter, and related ones that users may look for.
 MODULES = (
     "deit",
     "vision_transformer",
@@ -33,8 +33,7 @@ EXAMPLE_CLASSES = 1000
 class Support:
     """Whether a model can be pruned. `reason` says why not; `spec` is its shape where it can.
 
-    `own_head` is False where the name comes without a classifier: `--num-classes` gives it one, a checkpoint its
-    weights.
+    `own_head` is False for a model without a classifier: `--num-classes` adds one, and a checkpoint its weights.
     """
 
     name: str
@@ -45,7 +44,7 @@ class Support:
 
 @dataclass(frozen=True)
 class Family:
-    """Models that are alike in all but size, by their smallest member."""
+    """Models that differ only in size, represented by the smallest member."""
 
     title: str
     member: str
@@ -87,10 +86,10 @@ FAMILIES = (
 
 
 def support_of(request: ModelRequest) -> Support:
-    """Whether a model can be pruned; one without a classifier is looked at with one of `EXAMPLE_CLASSES`.
+    """Return whether a model can be pruned; one without a classifier is checked with `EXAMPLE_CLASSES` classes.
 
     Raises:
-        ModelError: Nobody knows the name.
+        ModelError: The name is unknown.
     """
     try:
         return Support(request.name, describe(request).spec)
@@ -103,15 +102,15 @@ def support_of(request: ModelRequest) -> Support:
 
 
 def survey() -> Iterator[Support]:
-    """Every name of the families that have an adapter, and of those beside them.
+    """Check every name of the families that have an adapter, and of related ones.
 
-    A model is looked at by its first block, which is much faster, unless it cannot be cut that short: the depth of
-    these specs is therefore no fact.
+    A model is checked by its first block, which is much faster, unless it cannot be cut that short: the depth in
+    these specs is therefore not the model's.
     """
     yield support_of(ModelRequest(bundled.DIGITS_VIT.name))
     for name in (*LVVITS, *(each for module in MODULES for each in timm.list_models(module=module))):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # timm's, on names that it is about to change
+            warnings.simplefilter("ignore")  # timm's, on deprecated names
             answer = support_of(ModelRequest(name, model_kwargs={"depth": 1}))
             if "one entry per block" in answer.reason:
                 answer = support_of(ModelRequest(name))

@@ -1,4 +1,4 @@
-"""Checkpoints as their authors saved them, under the keys of the networks that run them here."""
+"""Convert official checkpoints to the keys of the networks used here."""
 
 import contextlib
 import io
@@ -16,13 +16,13 @@ __all__ = ["to_own_keys"]
 def to_own_keys(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
     """Rename keys, and resample position embeddings and patch embeddings to the model's grid.
 
-    timm's own filters do it for its networks: they know the official files of DeiT, DeiT-III, DINOv2, CLIP and EVA.
-    What they do not know stays as it is.
+    timm's own filters do it for its networks: they support the official files of DeiT, DeiT-III, DINOv2, CLIP and
+    EVA. Other keys stay as they are.
     """
     state = dict(state)
     if isinstance(model, LvVit):
         return _resampled(state, model)
-    # One of the filters prints what it tries; standard output belongs to results.
+    # One of the filters prints its attempts; standard output is reserved for results.
     with contextlib.redirect_stdout(io.StringIO()):
         if isinstance(model, eva.Eva):
             return eva.checkpoint_filter_fn(state, model)

@@ -1,6 +1,6 @@
-"""Hugging Face's ViT and DeiT, from a local folder: the same networks as timm's, under other names.
+"""Hugging Face's ViT and DeiT, from a local folder: timm's networks under other names.
 
-`config.json` and the weights are read as they lie there; the transformers library is not needed.
+`config.json` and the weights are read directly; the transformers library is not needed.
 """
 
 import json
@@ -18,7 +18,7 @@ from exporter.models.weights import read_state_dict
 
 __all__ = ["architecture_of", "is_folder", "preprocessing_of", "read_weights"]
 
-# The classifying models, and whether a second head reads the distillation token.
+# Models with a classifier; a teacher adds a second head, which reads the distillation token.
 TIMM_NAMES = {
     "ViTForImageClassification": "vit_base_patch16_224",
     "DeiTForImageClassification": "vit_base_patch16_224",
@@ -58,10 +58,10 @@ def is_folder(name: str) -> bool:
 
 
 def architecture_of(folder: Path) -> tuple[str, dict[str, Any]]:
-    """The timm architecture and the keyword arguments that make it this model.
+    """Return the timm architecture and the keyword arguments for this model.
 
     Raises:
-        ModelError: The config is none of a ViT or DeiT that classifies, or has what timm's networks have not.
+        ModelError: The config is not of a ViT or DeiT with a classifier, or needs something timm's networks lack.
     """
     config = _read(folder / "config.json")
     kind = next(iter(config.get("architectures") or ["no architecture"]))
@@ -84,12 +84,12 @@ def architecture_of(folder: Path) -> tuple[str, dict[str, Any]]:
         "act_layer": ACTIVATIONS[act],
         "num_classes": len(config.get("id2label", (0, 1))),
     }
-    # Without its teacher's head, a DeiT's distillation token is one that nothing reads but attention: a register.
+    # Without its teacher's head, a DeiT's distillation token is read only by attention: it is a register.
     return TIMM_NAMES[kind], kwargs | ({"reg_tokens": 1} if kind == "DeiTForImageClassification" else {})
 
 
 def preprocessing_of(folder: Path) -> dict[str, Any]:
-    """What `preprocessor_config.json` says by timm's keys; the processor's own defaults where there is no file."""
+    """Return `preprocessor_config.json` under timm's keys; the processor's own defaults where there is no file."""
     place = folder / "preprocessor_config.json"
     config = _read(place) if place.is_file() else {}
     values = {
@@ -109,10 +109,10 @@ def preprocessing_of(folder: Path) -> dict[str, Any]:
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """The weights under timm's keys.
+    """Return the weights under timm's keys.
 
     Raises:
-        CheckpointError: There is no file of weights, or it is none.
+        CheckpointError: There is no file of weights, or the file does not hold weights.
     """
     place = next((folder / name for name in FILES if (folder / name).is_file()), None)
     if place is None:
@@ -151,7 +151,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _side(size: Any) -> int:
-    """The height in pixels of a size in any of its forms; 0 where there is none."""
+    """Return the height in pixels of a size in any of its forms; 0 where there is none."""
     if isinstance(size, dict):
         size = size.get("height", size.get("shortest_edge"))
     return 0 if size is None else int(size)

@@ -19,7 +19,7 @@ SKIP_LAM = 2.0
 
 
 class LvVit(nn.Module):
-    """The classifier as it runs after training.
+    """The classifier in its form after training.
 
     Args:
         dim: Channels of a token.
@@ -28,7 +28,7 @@ class LvVit(nn.Module):
         mlp_ratio: Hidden channels of an MLP over those of a token.
         num_classes: Classes of both heads.
         img_size: Height and width of the input in pixels, or one number for both; multiples of 16.
-        use_aux: Whether the auxiliary head takes part; its weights are there in any case.
+        use_aux: Whether the auxiliary head is used; its weights exist in any case.
         crop_pct: Share of the resized image that the models were tested on.
     """
 
@@ -60,12 +60,12 @@ class LvVit(nn.Module):
         self.aux_head = nn.Linear(dim, num_classes)
 
     def embed(self, images: Float[Tensor, "b 3 height width"]) -> Float[Tensor, "b t d"]:
-        """The tokens of block 1."""
+        """Return the tokens of block 1."""
         patches = self.patch_embed(images).flatten(2).transpose(1, 2)
         return torch.cat([self.cls_token.expand(images.shape[0], -1, -1), patches], dim=1) + self.pos_embed
 
     def classify(self, normed: Float[Tensor, "b t d"]) -> Float[Tensor, "b classes"]:
-        """Logits from the class token and whichever patches are left."""
+        """Return logits from the class token and the remaining patches."""
         logits = self.head(normed[:, 0])
         if not self.use_aux:
             return logits

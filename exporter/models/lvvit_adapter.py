@@ -1,4 +1,4 @@
-"""The adapter for LV-ViT, and the models of that name."""
+"""The adapter for LV-ViT, and LV-ViT's models by name."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -29,17 +29,17 @@ IMAGENET = {
     "std": IMAGENET_DEFAULT_STD,
     "crop_mode": "center",
 }
-DEFAULT_ALPHA = 0.3  # STAR's for LV-ViT
+DEFAULT_ALPHA = 0.3  # STAR's value for LV-ViT
 
 
 class LvVitAdapter(PrunableViT):
-    """An LV-ViT; pruned, its auxiliary head takes the largest logit of the patches that are left.
+    """An LV-ViT; when pruned, its auxiliary head takes the largest logit of the remaining patches.
 
     Relevance starts at the class token's head alone, as in the authors' code.
 
     Args:
         model: In eval mode.
-        name: What the artefacts call it.
+        name: The model's name in artefacts.
         preprocessing: Overrides of ImageNet's, by timm's keys.
 
     Raises:
@@ -82,11 +82,11 @@ class LvVitAdapter(PrunableViT):
 
 
 def preprocessing_of(model: LvVit, overrides: Mapping[str, Any]) -> Preprocessing:
-    """ImageNet's preprocessing at the model's input size.
+    """Return ImageNet's preprocessing at the model's input size.
 
     Args:
-        model: Its input size and its crop count.
-        overrides: What differs, by timm's keys.
+        model: Gives the input size and the crop share.
+        overrides: Values that differ, by timm's keys.
     """
     return preprocessing_from({**IMAGENET, "crop_pct": model.crop_pct, **overrides}, model.img_size)
 

@@ -1,4 +1,4 @@
-"""From a model's name to its network: timm's, those written here, the bundled one, or a Hugging Face folder."""
+"""Create the network for a model's name: timm's, one written here, the bundled one, or a Hugging Face folder."""
 
 import difflib
 from collections.abc import Callable, Mapping
@@ -21,12 +21,12 @@ from exporter.records import Preprocessing
 
 __all__ = ["UNKNOWN", "ModelRequest", "Source", "create", "preprocessing_of", "source_of"]
 
-UNKNOWN = "model"  # what the error is about where nobody knows a name
+UNKNOWN = "model"  # subject of the error for an unknown name
 
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """Which ViT: its name, where its weights are, how it differs from the name's default.
+    """A requested ViT: its name, the place of its weights, and differences from the name's defaults.
 
     `name` is timm's, `lvvit_s` or `lvvit_m`, a bundled model's, or a folder that Hugging Face's library saved.
     """
@@ -40,9 +40,9 @@ class ModelRequest:
 
 @dataclass(frozen=True)
 class Source:
-    """A request with its name made out: what builds the network, and where its weights come from.
+    """A resolved request: the architecture that builds the network, and the source of its weights.
 
-    `name` is what artefacts call the model. `checkpoint` is None where the weights are timm's pretrained ones.
+    `name` is the model's name in artefacts. `checkpoint` is None where the weights are timm's pretrained ones.
     """
 
     name: str
@@ -54,10 +54,10 @@ class Source:
 
 
 def source_of(request: ModelRequest) -> Source:
-    """Make out a request's name; what the request gives stands before what comes with the name.
+    """Resolve a request's name; values in the request override those that come with the name.
 
     Raises:
-        ModelError: A Hugging Face folder holds none of the models that are known.
+        ModelError: A Hugging Face folder holds no supported model.
     """
     kwargs = dict(request.model_kwargs)
     if request.num_classes is not None:
@@ -82,10 +82,10 @@ def source_of(request: ModelRequest) -> Source:
 
 
 def create(source: Source, *, pretrained: bool = False, device: str = "cpu") -> nn.Module:
-    """The network, with pretrained weights or with none that mean anything.
+    """Create the network, with pretrained or with untrained weights.
 
     Raises:
-        ModelError: The name is unknown, it does not take these arguments, or pretrained weights cannot be had.
+        ModelError: The name is unknown, it does not take these arguments, or pretrained weights are unavailable.
     """
     with torch.device(device) if device != "cpu" else nullcontext():
         if source.architecture in LVVITS:
@@ -96,7 +96,7 @@ def create(source: Source, *, pretrained: bool = False, device: str = "cpu") -> 
 
 
 def preprocessing_of(model: nn.Module, source: Source) -> Preprocessing:
-    """A network's own preprocessing at its own input size, with what the source replaces; prunable or not.
+    """Return a network's own preprocessing at its own input size, with the source's overrides; prunable or not.
 
     Raises:
         ModelError: It has no patches, or a number is out of its range.

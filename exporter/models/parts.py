@@ -1,4 +1,4 @@
-"""Small modules that let families which are written differently be seen as the same parts."""
+"""Small modules that give differently written families the same parts."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -14,16 +14,16 @@ __all__ = ["Divided", "Gate", "JoinedLinear", "Linear", "Rotary", "Scaled", "Wei
 
 
 class WeightedModule(nn.Module, ABC):
-    """What stands for one linear layer; relevance and gradients read its weight."""
+    """A stand-in for one linear layer; relevance and gradients read its weight."""
 
     @property
     @abstractmethod
     def weight(self) -> Float[Tensor, "o i"]:
-        """As one linear layer would hold it."""
+        """The weight that one equivalent linear layer would have."""
 
 
 class JoinedLinear(WeightedModule):
-    """Linear layers that read the same input, as one whose outputs stand one after the other."""
+    """Linear layers with the same input, as one layer with concatenated outputs."""
 
     def __init__(self, parts: Sequence[nn.Linear]) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Divided(nn.Module):
 
 
 class Scaled(nn.Module):
-    """A branch times a learned factor a channel, where the factor is a parameter of the block and no module."""
+    """A branch times one learned factor per channel, where the factor is a parameter of the block, not a module."""
 
     def __init__(self, gamma: nn.Parameter) -> None:
         super().__init__()
@@ -67,11 +67,11 @@ class Scaled(nn.Module):
 
 
 class Gate(nn.Module):
-    """The product of a gated MLP: of the two halves of its first layer, one is activated, the other multiplies.
+    """The product in a gated MLP: one half of the first layer's output is activated and multiplies the other half.
 
     Args:
         act: The activation.
-        gate_last: Whether the second half is the one that is activated.
+        gate_last: Whether the second half is the activated one.
     """
 
     def __init__(self, act: nn.Module, *, gate_last: bool) -> None:
@@ -85,12 +85,12 @@ class Gate(nn.Module):
 
 
 class Rotary(nn.Module):
-    """Rotary position embedding of queries and keys; prefix tokens have no position and are not turned.
+    """Rotary position embedding of queries and keys; prefix tokens have no position and are not rotated.
 
     Args:
-        table: Sine and cosine of every patch position, [patches, 2 head_dim], or one such table a head.
+        table: Sine and cosine of every patch position, [patches, 2 head_dim], or one such table per head.
         num_prefix_tokens: Tokens before the first patch.
-        rotate_half: Whether channel i is paired with i + head_dim / 2 in the place of i + 1.
+        rotate_half: Whether channel i is paired with i + head_dim / 2 instead of i + 1.
     """
 
     table: Tensor
@@ -101,7 +101,7 @@ class Rotary(nn.Module):
         self.num_prefix_tokens, self.rotate_half = num_prefix_tokens, rotate_half
 
     def at(self, positions: Int[Tensor, "b n"] | None) -> Tensor:
-        """The table's rows for patches that stand at `positions`: [b, 1 or heads, n, 2 head_dim]; None: all."""
+        """Return the table's rows for patches at `positions`: [b, 1 or heads, n, 2 head_dim]; None: all."""
         if positions is None:
             return self.table
         rows = self.table[..., positions, :]

@@ -1,4 +1,4 @@
-"""From a name, a checkpoint file and keyword arguments to a ViT behind its adapter."""
+"""Load a ViT from a name, a checkpoint file and keyword arguments, behind its adapter."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ from exporter.models.weights import class_count, load_into
 
 __all__ = ["ModelRequest", "adapt", "describe", "load", "trainable"]
 
-# A network's class, and what takes it apart.
+# Each network's class and its adapter.
 ADAPTERS: dict[type[nn.Module], Callable[[Any, str, Mapping[str, Any]], PrunableViT]] = {
     VisionTransformer: TimmViT,
     Eva: TimmEva,
@@ -29,10 +29,10 @@ ADAPTERS: dict[type[nn.Module], Callable[[Any, str, Mapping[str, Any]], Prunable
 
 
 def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
-    """A trained ViT: the checkpoint's weights, else those that come with the name, else timm's pretrained ones.
+    """Load a trained ViT: the checkpoint's weights, else those that come with the name, else timm's pretrained.
 
     Raises:
-        ModelError: The name is unknown, the weights cannot be had, or the model cannot be pruned.
+        ModelError: The name is unknown, the weights are unavailable, or the model cannot be pruned.
         CheckpointError: The checkpoint is not this model's.
     """
     source = source_of(request)
@@ -42,7 +42,7 @@ def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
         state = source.read(source.checkpoint)
         model = create(_with_classes(source, class_count(state)))
         load_into(model, state, str(source.checkpoint))
-    # The adapter is made last: it may hold tables that the model computes where its weights are.
+    # The adapter is made last: it may hold tables that the model computes on the device of its weights.
     return adapt(_moved(model, device), source.name, source.preprocessing)
 
 
@@ -57,7 +57,7 @@ def _moved(model: nn.Module, device: str) -> nn.Module:
 
 
 def describe(request: ModelRequest) -> PrunableViT:
-    """The ViT's shape without its weights, on the meta device: enough for a schedule and a MAC count.
+    """Return the ViT's shape without weights, on the meta device: enough for a schedule and a MAC count.
 
     Raises:
         ModelError: The name is unknown, or the model cannot be pruned.
@@ -69,7 +69,7 @@ def describe(request: ModelRequest) -> PrunableViT:
 
 
 def adapt(model: nn.Module, name: str = "vit", preprocessing: Mapping[str, Any] | None = None) -> PrunableViT:
-    """A ViT instance of the user's behind its adapter; it is put in eval mode and frozen, not copied.
+    """Wrap a ViT instance in its adapter; it is put in eval mode and frozen, not copied.
 
     Raises:
         ModelError: It cannot be pruned.
@@ -83,9 +83,9 @@ def adapt(model: nn.Module, name: str = "vit", preprocessing: Mapping[str, Any] 
 
 @contextmanager
 def trainable(vit: PrunableViT) -> Iterator[None]:
-    """Let the parameters of an adapted ViT take gradients; behind the `with` it is frozen and in eval mode again.
+    """Let the parameters of an adapted ViT take gradients; after the `with` it is frozen and in eval mode again.
 
-    Its trained weights are no longer those that its `weights_sha256` names: adapt the model anew to go on.
+    Its trained weights no longer match `weights_sha256`: adapt the model again before using it further.
     """
     vit.model.requires_grad_(True)
     try:
@@ -95,7 +95,7 @@ def trainable(vit: PrunableViT) -> Iterator[None]:
 
 
 def _with_classes(source: Source, classes: int | None) -> Source:
-    """With the checkpoint's class count, unless the request or the name has its own."""
+    """Return the source with the checkpoint's class count, unless the request or the name sets one."""
     if classes is None or "num_classes" in source.model_kwargs:
         return source
     return replace(source, model_kwargs={**source.model_kwargs, "num_classes": classes})

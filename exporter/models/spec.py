@@ -1,4 +1,4 @@
-"""A model's ModelSpec, read off its adapter: nothing in it has to be counted by hand."""
+"""Derive a model's ModelSpec from its adapter, without any numbers given by hand."""
 
 import math
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from exporter.vocabulary import CropMode, Interpolation, OutputKind
 
 __all__ = ["preprocessing_from", "spec_of"]
 
-DEFAULT_ALPHA = 0.15  # STAR's for DeiT
+DEFAULT_ALPHA = 0.15  # STAR's value for DeiT
 
 
 def spec_of(
@@ -30,20 +30,20 @@ def spec_of(
     patch_head: Linear | None = None,
     default_alpha: float = DEFAULT_ALPHA,
 ) -> ModelSpec:
-    """The spec of a ViT whose `model`, `blocks`, `outputs`, `embed` and `classify` are in place already.
+    """Return the spec of a ViT whose `model`, `blocks`, `outputs`, `embed` and `classify` are already set.
 
     Args:
         vit: The adapter.
-        name: What the artefacts call the model.
+        name: The model's name in artefacts.
         grid: Rows and columns of patches.
         num_prefix_tokens: Tokens before the first patch.
-        preprocessing: How an image file becomes the model's input.
+        preprocessing: The conversion of an image file to the model's input.
         patch_head: A linear layer that reads every surviving patch.
         default_alpha: Weight of the intra-layer score where the user gives none.
 
     Raises:
-        ModelError: No block has attention, blocks differ in their heads or in the size of their attention, or heads
-            together are not as wide as the tokens.
+        ModelError: No block has attention, blocks differ in their heads or in the size of their attention, or the
+            heads together are not as wide as the tokens.
     """
     parts = _attention_parts(vit, name)
     dim = parts[0].proj.out_features
@@ -69,7 +69,7 @@ def spec_of(
 
 
 def preprocessing_from(config: Mapping[str, Any], size: tuple[int, int]) -> Preprocessing:
-    """The record of a config that has timm's keys.
+    """Return the preprocessing of a config with timm's keys.
 
     Args:
         config: `interpolation`, `mean`, `std`, `crop_pct` and `crop_mode`.
@@ -108,7 +108,7 @@ def _of_channels(values: Any) -> tuple[float, ...]:
 
 
 def _attention_parts(vit: PrunableViT, name: str) -> list[AttentionParts]:
-    """Of the blocks that have any, all alike: passes and plugins take one shape of heads a model."""
+    """Return the existing attention parts, all of one size: passes and plugins support one head shape per model."""
     parts = [block.attention for block in vit.blocks if block.attention is not None]
     if not parts:
         raise ModelError(name, "no block with attention", "one at least: its class row scores the patches")
@@ -128,7 +128,7 @@ def _block_macs(block: BlockParts) -> BlockMacs:
 
 
 def _weights(*linears: Linear | nn.Identity) -> int:
-    """Multiply-adds for one token: one a weight."""
+    """Count multiply-adds for one token: one per weight."""
     return sum(linear.weight.numel() for linear in linears if not isinstance(linear, nn.Identity))
 
 
@@ -140,7 +140,7 @@ class _Outputs:
 
 @torch.no_grad()
 def _outputs(vit: PrunableViT, dim: int, tokens: int) -> _Outputs:
-    """What the model gives, with the channels of each; and the multiply-adds of its heads on an unpruned image."""
+    """Return the model's outputs with their channels, and the multiply-adds of all heads on an unpruned image."""
     like = next(vit.model.parameters())
     normed = torch.zeros(1, tokens, dim, dtype=like.dtype, device=like.device)
     named = []
@@ -154,7 +154,7 @@ def _outputs(vit: PrunableViT, dim: int, tokens: int) -> _Outputs:
 
 @torch.no_grad()
 def _embedding_macs(vit: PrunableViT, preprocessing: Preprocessing) -> int:
-    """Multiply-adds of convolutions and matrix products, counted while one image is embedded."""
+    """Count multiply-adds of convolutions and matrix products while one image is embedded."""
     like = next(vit.model.parameters())
     with FlopCounterMode(display=False) as counter:
         vit.embed(torch.zeros(1, *preprocessing.input_size, dtype=like.dtype, device=like.device))

@@ -1,4 +1,4 @@
-"""The adapter for timm's Eva: EVA, EVA-02, RoPE-ViT, DINOv3 and others whose attention turns queries and keys."""
+"""The adapter for timm's Eva: EVA, EVA-02, RoPE-ViT, DINOv3 and others whose attention rotates queries and keys."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,11 +24,11 @@ __all__ = ["TimmEva"]
 class TimmEva(PrunableViT):
     """A timm Eva that classifies from its class token; survivors keep the rotation of their own positions.
 
-    The tables of sines and cosines are computed once: frequencies that are learned do not learn on.
+    The tables of sines and cosines are computed once: learned frequencies are not trained further.
 
     Args:
         model: The ViT, in eval mode.
-        name: What the artefacts call it.
+        name: The model's name in artefacts.
         preprocessing: Overrides of the model's own config, by timm's keys.
 
     Raises:
@@ -58,7 +58,7 @@ class TimmEva(PrunableViT):
 
     @override
     def embed(self, images: Tensor) -> Tensor:
-        # The other family's, which differs in that it makes no table of rotations: the blocks have theirs.
+        # VisionTransformer's method, which differs in that it makes no rotation table: the blocks have theirs.
         tokens = VisionTransformer._pos_embed(self.model, self.model.patch_embed(images))
         return self.model.norm_pre(tokens)
 
@@ -113,7 +113,7 @@ def _why_not_block(block: Any) -> str:
 
 
 def _rotaries(model: Eva) -> list[Rotary | None]:
-    """One a block; None where positions are embedded with the patches alone."""
+    """Return one rotary per block; None where positions are embedded only with the patches."""
     if model.rope is None:
         return [None] * len(model.blocks)
     if not model.dynamic_img_size and hasattr(model.rope, "feat_shape"):

@@ -1,4 +1,4 @@
-"""What timm's families share: their MLPs, their heads, and their preprocessing."""
+"""The MLPs, heads and preprocessing that timm's families share."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,7 +18,7 @@ __all__ = ["mlp_parts", "outputs_of", "preprocessing_of", "why_not_blocks", "why
 
 
 def mlp_parts(norm: nn.Module, mlp: Any, out: nn.Module) -> MlpParts:
-    """One of timm's MLPs between its norm and what scales its branch."""
+    """Return the parts of a timm MLP, with its norm and the scale of its branch."""
     if isinstance(mlp, SwiGLU):
         fc1: Linear = JoinedLinear([mlp.fc1_g, mlp.fc1_x])
         act: nn.Module = Gate(mlp.act, gate_last=False)
@@ -30,7 +30,7 @@ def mlp_parts(norm: nn.Module, mlp: Any, out: nn.Module) -> MlpParts:
 
 
 def why_not_mlp(mlp: Any) -> str:
-    """The reason why an MLP cannot be taken apart, or an empty string."""
+    """Return why an MLP cannot be split into parts, or an empty string."""
     is_linear = isinstance(getattr(mlp, "fc2", None), nn.Linear)
     if type(mlp) not in (Mlp, GluMlp, SwiGLU) or not is_linear:
         return f"an MLP of the kind {type(mlp).__name__}"
@@ -38,7 +38,7 @@ def why_not_mlp(mlp: Any) -> str:
 
 
 def why_not_blocks(model: Any, why_not_block: Callable[[Any], str]) -> str:
-    """The reason why the head or the first unfit block rules a model out, or an empty string."""
+    """Return why the head or the first unsupported block rules a model out, or an empty string."""
     reason = why_not_head(model)
     if reason:
         return reason
@@ -52,7 +52,7 @@ def why_not_blocks(model: Any, why_not_block: Callable[[Any], str]) -> str:
 
 
 def why_not_head(model: Any) -> str:
-    """The reason why a model does not classify from its class token, or an empty string."""
+    """Return why a model does not classify from its class token, or an empty string."""
     if model.cls_token is None:
         return "no class token: there is no row of attention to score patches by"
     if model.global_pool != "token" and not isinstance(model.head, nn.Linear):
@@ -66,10 +66,10 @@ def why_not_head(model: Any) -> str:
 
 
 def outputs_of(model: Any) -> tuple[Output, ...]:
-    """Logits; an embedding where the head is the projection that the pretrained weights of a CLIP tower end in.
+    """Return logits, or an embedding where the head is the projection of a pretrained CLIP tower.
 
-    timm loads that as the head, with as many "classes" as the embedding has channels and a bias of zeros. Towers
-    that were fine-tuned on labels say so in their tag.
+    timm loads that as the head, with as many "classes" as the embedding has channels and a bias of zeros. The
+    tag of a tower shows whether it was fine-tuned on labels.
     """
     config = getattr(model, "pretrained_cfg", None) or {}
     name = f"{config.get('architecture')}.{config.get('tag')}"
@@ -81,10 +81,10 @@ def outputs_of(model: Any) -> tuple[Output, ...]:
 
 
 def preprocessing_of(model: Any, overrides: Mapping[str, Any]) -> Preprocessing:
-    """The model's own preprocessing at its own input size.
+    """Return the model's own preprocessing at its own input size.
 
     Args:
         model: A timm model with a patch embedding.
-        overrides: What differs, by timm's keys.
+        overrides: Values that differ, by timm's keys.
     """
     return preprocessing_from({**resolve_model_data_config(model), **overrides}, model.patch_embed.img_size)

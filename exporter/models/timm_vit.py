@@ -23,7 +23,7 @@ class TimmViT(PrunableViT):
 
     Args:
         model: The ViT, in eval mode.
-        name: What the artefacts call it.
+        name: The model's name in artefacts.
         preprocessing: Overrides of the model's own config, by timm's keys.
 
     Raises:
@@ -72,7 +72,7 @@ class TimmViT(PrunableViT):
 
 
 def why_not(model: VisionTransformer) -> str:
-    """The reason why a model cannot be pruned, or an empty string."""
+    """Return why a model cannot be pruned, or an empty string."""
     return why_not_blocks(model, _why_not_block)
 
 

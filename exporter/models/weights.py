@@ -1,6 +1,6 @@
-"""Weights from files, and the hash that names them.
+"""Read weights from files, and compute the hash that identifies them.
 
-Of a pickle nothing is ever run: tensors are read, and the plain values that training scripts save beside them.
+No code in a pickle is run: only tensors are read, and the plain values that training scripts save with them.
 """
 
 import argparse
@@ -22,10 +22,10 @@ from exporter.models.conversion import to_own_keys
 
 __all__ = ["class_count", "load_into", "read_state_dict", "weights_sha256"]
 
-# Where training scripts put the weights: DeiT and STAR "model", TokenLabeling "state_dict_ema", timm "state_dict".
+# Keys of the weights in checkpoints: DeiT and STAR "model", TokenLabeling "state_dict_ema", timm "state_dict".
 WRAPPERS = ("model_ema", "state_dict_ema", "model", "state_dict", "module")
 
-# What scripts save beside the weights: their arguments, with paths, and NumPy numbers. None of it is kept.
+# Values that scripts save with the weights: arguments, with paths, and NumPy numbers. None of them is kept.
 _NUMBER: Any = np.float64(0).__reduce__()[0]
 _HARMLESS: list[Any] = [
     argparse.Namespace,
@@ -38,9 +38,9 @@ _HARMLESS: list[Any] = [
 
 
 def read_state_dict(path: Path) -> dict[str, Tensor]:
-    """Read a checkpoint: safetensors, or torch's format with tensors and a script's arguments and numbers at most.
+    """Read a checkpoint: safetensors, or torch's format with only tensors, script arguments and numbers.
 
-    The weights may lie under the keys that training scripts use; a `module.` prefix goes.
+    The weights may be under the keys that training scripts use; a `module.` prefix is removed.
 
     Raises:
         CheckpointError: No such file, or a file that is not weights.
@@ -67,16 +67,16 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
 
 
 def class_count(state: Mapping[str, Tensor]) -> int | None:
-    """Classes of the checkpoint's head, None where it has none."""
+    """Return the number of classes of the checkpoint's head, None where it has none."""
     head = state.get("head.weight", state.get("head.head.weight"))
     return None if head is None else head.shape[0]
 
 
 def load_into(model: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
-    """Load strictly, in the model's own dtype; what official files need is renamed and resampled.
+    """Load strictly, in the model's own dtype; keys and grids of official files are converted first.
 
     Raises:
-        CheckpointError: Keys or shapes are not this model's; the first of them are named.
+        CheckpointError: Keys or shapes are not this model's; the message names the first of them.
     """
     own = model.state_dict()
     try:
@@ -103,7 +103,7 @@ def load_into(model: nn.Module, state: Mapping[str, Tensor], source: str) -> Non
 
 
 def weights_sha256(model: nn.Module) -> str:
-    """Hex digest over names, dtypes, shapes and bytes of all parameters and buffers; "" on the meta device."""
+    """Hash names, dtypes, shapes and bytes of all parameters and buffers to a hex digest; "" on the meta device."""
     digest = hashlib.sha256()
     for name, value in sorted(model.state_dict().items()):
         if value.is_meta:
@@ -114,7 +114,7 @@ def weights_sha256(model: nn.Module) -> str:
 
 
 def _torch_load(path: Path) -> object:
-    # torch warns of pickles that it did not write, before it refuses them: the refusal is enough.
+    # torch warns of pickles that it did not write before it rejects them: the error is enough.
     with torch.serialization.safe_globals(_HARMLESS), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return torch.load(path, map_location="cpu", weights_only=True)

@@ -1,1 +1,1 @@
-"""The operators that a pruned ViT adds to a ViT, each whole for an exporter to see."""
+"""The operators that pruning adds to a ViT; an exporter sees each as a single node."""

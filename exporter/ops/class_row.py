@@ -1,4 +1,4 @@
-"""The class token's attention logits, as one operator that an exporter can see whole."""
+"""The class token's attention logits, as an operator that an exporter sees as one node."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ __all__ = ["class_row"]
 def class_row(
     query: Float[Tensor, "b h t c"], key: Float[Tensor, "b h t c"], scale: float
 ) -> Float[Tensor, "b h t"]:
-    """The row scale · q_class · keyᵀ of each head: O(tokens · dim), beside the fused attention."""
+    """Return scale · q_class · keyᵀ of each head: O(tokens · dim), in addition to the fused attention."""
     return torch.ops.star.class_row(query, key, scale)
 
 

@@ -1,4 +1,4 @@
-"""Who merges into whom, and the weighted mean of those that do, as operators that an exporter can see whole."""
+"""Token merging as operators that an exporter sees as one node each: choose a survivor, and average the tokens."""
 
 from typing import Any
 
@@ -9,24 +9,24 @@ from torch.nn import functional as F
 
 __all__ = ["WIDEST_GAP", "merge_into", "merge_tokens"]
 
-# Two cosines differ by no more: the gap of a token that no similarity moves.
+# Upper bound of the difference of two cosines: the gap of a token that joins its survivor in any case.
 WIDEST_GAP = 2.0
 
 
 def merge_into(
     tokens: Float[Tensor, "b t d"], keep: Int[Tensor, "b k"], num_prefix_tokens: int
 ) -> tuple[Int[Tensor, "b n"], Float[Tensor, "b n"]]:
-    """The survivor that each patch joins: the one whose centred token has the largest cosine with its own.
+    """Return the survivor that each patch joins: the one with the largest cosine between their centred tokens.
 
     Equal cosines go to the lower position. A survivor joins itself. Gradients do not pass.
 
     Args:
-        tokens: Prefix tokens, then patches; the mean over an image's patches is taken off before the cosine.
+        tokens: Prefix tokens, then patches; the mean over an image's patches is subtracted before the cosine.
         keep: The survivors, ascending, counted from the first patch.
         num_prefix_tokens: Tokens before the first patch.
 
     Returns:
-        The place of that survivor, from 0 to k − 1, and by how much its cosine exceeds the second largest:
+        The index of that survivor, from 0 to k − 1, and by how much its cosine exceeds the second largest:
         WIDEST_GAP for a survivor, and where there is no second.
     """
     return torch.ops.star.merge_into(tokens, keep, num_prefix_tokens)
@@ -39,13 +39,13 @@ def merge_tokens(
     kept: int,
     num_prefix_tokens: int,
 ) -> tuple[Float[Tensor, "b s d"], Float[Tensor, "b s"]]:
-    """The mean of the tokens that join each survivor, weighted by their sizes, and the sum of these sizes.
+    """Return the mean of the tokens that join each survivor, weighted by their sizes, and the sum of these sizes.
 
-    Prefix tokens come first, as they are. Gradients reach every token by its weight; sizes have none.
+    Prefix tokens come first, unchanged. Each token gets the gradient times its weight; sizes get none.
 
     Args:
         tokens: Prefix tokens, then patches.
-        into: The place of the survivor that each patch joins; every survivor is joined by one at least.
+        into: The index of the survivor that each patch joins; each survivor is joined by at least one.
         sizes: How many patches each token stands for, 1 for a prefix token; None where all are 1.
         kept: Number of survivors.
         num_prefix_tokens: Tokens before the first patch.
@@ -105,7 +105,7 @@ def _(
 
 
 def _weights(into: Tensor, sizes: Tensor | None, kept: int, prefix: int) -> tuple[Tensor, Tensor]:
-    """The share of each token in each merged one, [batch, prefix + kept, tokens], and the merged sizes."""
+    """Return the share of each token in each merged one, [batch, prefix + kept, tokens], and the merged sizes."""
     prefix_rows = torch.arange(prefix, device=into.device).expand(into.shape[0], -1)
     rows = torch.cat([prefix_rows, into + prefix], dim=1)
     joins = rows.unsqueeze(1) == torch.arange(prefix + kept, device=into.device).unsqueeze(1)

@@ -1,6 +1,6 @@
-"""Top-k and the gathers that follow it, as operators that an exporter can see whole.
+"""Top-k and the gathers that follow it, as operators that an exporter sees as one node each.
 
-Order and ties: score descending, then lower position; survivors stand in ascending position.
+Order and ties: score descending, then lower position; survivors are in ascending position.
 """
 
 from typing import Any
@@ -13,19 +13,19 @@ __all__ = ["keep_top_k", "take_rows", "take_tokens"]
 
 
 def keep_top_k(score: Float[Tensor, "b n"], k: int) -> Int[Tensor, "b k"]:
-    """Indices of the k largest scores of each row, ascending; equal scores go to the lower index."""
+    """Return the indices of the k largest scores of each row, ascending; equal scores go to the lower index."""
     return torch.ops.star.keep_top_k(score, k)
 
 
 def take_tokens(
     tokens: Float[Tensor, "b t d"], keep: Int[Tensor, "b k"], num_prefix_tokens: int
 ) -> Float[Tensor, "b s d"]:
-    """The prefix tokens and, behind them, the patches `keep` (counted from the first patch)."""
+    """Gather the prefix tokens, then the patches `keep` (counted from the first patch)."""
     return torch.ops.star.take_tokens(tokens, keep, num_prefix_tokens)
 
 
 def take_rows(packed: Float[Tensor, "total d"], slots: Int[Tensor, "b t"]) -> Float[Tensor, "b t d"]:
-    """The row of `packed` whose number stands in each slot."""
+    """Gather the row of `packed` whose index is in each slot."""
     return torch.ops.star.take_rows(packed, slots)
 
 
@@ -72,7 +72,7 @@ def _save_slots(
 
 def _add_back(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
     (slots,) = ctx.saved_tensors
-    # A row may stand in several slots: padding repeats an image's last survivor.
+    # A row may be in several slots: padding repeats an image's last survivor.
     zeros = grad.new_zeros((ctx.total, grad.shape[-1]))
     return zeros.index_add(0, slots.flatten(), grad.flatten(0, 1)), None
 
@@ -93,7 +93,7 @@ def _save_rows(
 def _scatter_back(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
     (keep,) = ctx.saved_tensors
     zeros = grad.new_zeros(ctx.shape)
-    # A padded row names its first patch again: what its padding sends back is added, and does not replace.
+    # Padding repeats a row's first patch: its gradient is added, and does not replace the patch's own.
     return zeros.scatter_add(1, _rows(zeros, keep, ctx.num_prefix_tokens), grad), None, None
 
 

@@ -1,4 +1,4 @@
-"""What a calibration needs to know of a model, without one."""
+"""Model specs for calibration tests that need no model."""
 
 from exporter.records import BlockMacs, ModelSpec, Output, Preprocessing
 from exporter.vocabulary import CropMode, Interpolation, OutputKind

@@ -1,4 +1,4 @@
-"""Relevance and gradients through blocks that lack a part, held to whole blocks whose branch adds zero."""
+"""Relevance and gradients through blocks that lack a part, compared with whole blocks whose branch adds zero."""
 
 from typing import Any
 

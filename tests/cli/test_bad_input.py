@@ -1,4 +1,4 @@
-"""What a user can do wrong: one line, exit code 2, nothing left behind."""
+"""User errors: one line, exit code 2, and no files left."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a lowered model is of goes into the file and comes back."""
+"""The artefact in a lowered model's metadata: written and read back."""
 
 import onnx
 import pytest

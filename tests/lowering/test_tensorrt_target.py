@@ -1,4 +1,4 @@
-"""What is lowered for TensorRT, as far as ONNX Runtime and the graph can tell."""
+"""The TensorRT target, as far as ONNX Runtime and the graph can check it."""
 
 from collections.abc import Callable
 

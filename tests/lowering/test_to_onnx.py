@@ -1,4 +1,4 @@
-"""What torch exports: choices as single nodes, a batch of any size, names that passes can find."""
+"""torch's export: choices as single nodes, a batch of any size, names that passes can find."""
 
 import onnx
 import pytest

@@ -1,4 +1,4 @@
-"""The last look at a lowered file: a wrong count is ours, and named."""
+"""The verification of a lowered file: a wrong count is a bug in star-export, and the message names it."""
 
 from collections.abc import Callable
 from dataclasses import replace

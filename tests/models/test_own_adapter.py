@@ -1,4 +1,4 @@
-"""The worked example of docs/models.md: an adapter of thirty lines does all that ours do."""
+"""The worked example of docs/models.md: an adapter of thirty lines does all that the built-in ones do."""
 
 import re
 from pathlib import Path

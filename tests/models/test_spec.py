@@ -1,4 +1,4 @@
-"""What is recorded of the preprocessing is what is done: other values are refused where they enter."""
+"""The recorded preprocessing is the one applied; unsupported values are refused on input."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Merging in NumPy, token by token: what every implementation is held to."""
+"""Merging in NumPy, token by token: the reference for every implementation."""
 
 from typing import Any
 

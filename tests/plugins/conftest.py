@@ -1,4 +1,4 @@
-"""What the plugin's tests build, once a session, by the commands of its README."""
+"""Builds for the plugin's tests, once per session, by the commands of its README."""
 
 import os
 import shutil

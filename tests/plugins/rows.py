@@ -1,4 +1,4 @@
-"""Rows of scores that CdfRetain's implementations are compared on: ordinary ones, and those made to part them."""
+"""Rows of scores on which CdfRetain's implementations are compared: ordinary ones, and edge cases."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple

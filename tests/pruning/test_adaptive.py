@@ -1,4 +1,4 @@
-"""a-STAR in PyTorch: what an image keeps is its own affair, however the batch lies in memory."""
+"""a-STAR in PyTorch: the kept patches of an image do not depend on its batch or on the layout in memory."""
 
 from dataclasses import replace
 

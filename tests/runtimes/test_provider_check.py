@@ -1,4 +1,4 @@
-"""What ran where, from a profile: a model whose work fell back to the CPU is refused."""
+"""Where each node ran, from a profile: a model whose work fell back to the CPU is refused."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What becomes of patches: rows by name, and which methods they can be joined with."""
+"""Reductions: rows by name, and the methods with which each can be combined."""
 
 import pytest
 

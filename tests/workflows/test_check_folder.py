@@ -1,4 +1,4 @@
-"""A folder on the runtime that serves it, held to its reference."""
+"""An export folder on the deployment runtime, compared with its reference."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The export folder as whoever serves from it reads it."""
+"""The export folder, read as a deployment reads it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Schedules lowered and timed in turns, beside the dense model."""
+"""Schedules lowered and timed in turns with the dense model."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""A job that nobody watches goes through its stages all the same."""
+"""A job without a progress listener runs through the same stages."""
 
 import pytest
 

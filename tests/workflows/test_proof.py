@@ -1,4 +1,4 @@
-"""What a compilation proves of two lowered models, without making them anew."""
+"""The checks of a compilation on two lowered models, without lowering them again."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What Triton is told. No Triton has read it: see docs/verification.md."""
+"""The files written for Triton. No Triton has read them: see docs/verification.md."""
 
 from dataclasses import replace
 from pathlib import Path

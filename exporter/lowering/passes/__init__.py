@@ -1,1 +1,1 @@
-"""One graph pass a file; `exporter.lowering.pipeline` lists them."""
+"""Graph passes, one per file; `exporter.lowering.pass_table` lists them."""

@@ -1,4 +1,4 @@
-"""Attention as scale, MatMul, Softmax, MatMul, which runtimes recognise and fuse; the class row beside it."""
+"""Expand attention into scale, MatMul, Softmax, MatMul, which runtimes fuse; and the class row with it."""
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -14,9 +14,9 @@ TURNED = [0, 1, 3, 2]
 
 
 def expand_attention(graph: gs.Graph, artefact: Artefact) -> int:
-    """Both markers, on tensors of shape [batch, heads, tokens, head_dim].
+    """Expand both markers, on tensors of shape [batch, heads, tokens, head_dim].
 
-    The audit of a TensorRT engine finds a block's attention by the names of the nodes.
+    The audit of a TensorRT engine finds a block's attention by the node names.
     """
     del artefact
     attentions, rows = markers(graph, ATTENTION), markers(graph, CLASS_ROW)
@@ -28,7 +28,7 @@ def expand_attention(graph: gs.Graph, artefact: Artefact) -> int:
 
 
 def _expand_attention(graph: gs.Graph, node: gs.Node) -> None:
-    """softmax(query · scale · keyᵀ) · value, over the keys that the mask leaves, where there is one."""
+    """Write softmax(query · scale · keyᵀ) · value, over the unmasked keys where there is a mask."""
     query, key, value, *mask = node.inputs
     op = Builder(graph, node, prefix=node.outputs[0].name)
     scaled = op.Mul(query, float(node.attrs["scale"]), name="scale_query")
@@ -40,7 +40,7 @@ def _expand_attention(graph: gs.Graph, node: gs.Node) -> None:
 
 
 def _expand_class_row(graph: gs.Graph, node: gs.Node) -> None:
-    """The row scale · q_class · keyᵀ, the class token being the first."""
+    """Write the row scale · q_class · keyᵀ; the class token is the first."""
     query, key = node.inputs
     op = Builder(graph, node, prefix=node.outputs[0].name)
     first = op.Slice(query, [0], [1], [2], name="take_class")

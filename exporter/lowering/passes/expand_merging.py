@@ -1,4 +1,4 @@
-"""Who merges into whom, and the mean of those that do, in standard operators."""
+"""Expand merging into standard operators: the survivor that each patch joins, and the weighted mean."""
 
 import numpy as np
 import onnx
@@ -12,21 +12,21 @@ from exporter.lowering.passes.expand_selection import behind_prefix, prefix_rows
 
 __all__ = ["expand_merging"]
 
-# Above any product of a token with a direction: a survivor joins itself.
+# Larger than any product of a token with a direction, so that a survivor joins itself.
 ITSELF = 1e30
-# What no squared length falls below: tokens that are all equal have no direction.
+# Lower bound of a squared length: tokens that are all equal have no direction.
 SHORTEST = 1e-24
 
 
 def expand_merging(graph: gs.Graph, artefact: Artefact) -> int:
-    """MergeInto as a product and ArgMax, MergeTokens as a product with the weights of the mean.
+    """Expand MergeInto to a product and ArgMax, and MergeTokens to a product with the weights of the mean.
 
-    1. Survivors alone are divided by their length: a token's own does not change which of them is the nearest.
-    2. Both products go over all tokens. Cutting prefix tokens off and putting them back would copy the others;
-       here they are rows that are not read, and rows that take one token each.
+    1. Only survivors are divided by their length: a token's own length does not change which survivor is nearest.
+    2. Both products cover all tokens. Removing and restoring prefix tokens would copy the patches; instead their
+       rows are not read in the first product, and take one token each in the second.
     3. The weights hold a 1 for each token, in the row of the survivor it joins. A sum by ScatterElements takes
        twice the time on a CPU.
-    4. All but the last product is named as deciding, see `exporter.lowering.scoring`: it stays fp32.
+    4. `exporter.lowering.scoring` finds all nodes but the last product by their names and keeps them fp32.
     """
     del artefact
     choosing, merging = markers(graph, MERGE_INTO), markers(graph, MERGE_TOKENS)
@@ -44,7 +44,7 @@ def expand_merging(graph: gs.Graph, artefact: Artefact) -> int:
 
 
 def _expand_merge_into(graph: gs.Graph, node: gs.Node) -> None:
-    """ArgMax over survivors of (x − mean) · s / |s|, where s is a survivor's x − mean."""
+    """Write ArgMax over survivors of (x − mean) · s / |s|, where s is a survivor's x − mean."""
     (tokens, keep), prefix = node.inputs, node.attrs["num_prefix_tokens"]
     count = int(tokens.shape[1])
     patches = np.zeros((1, count), np.float32)
@@ -66,7 +66,7 @@ def _expand_merge_into(graph: gs.Graph, node: gs.Node) -> None:
 
 
 def _expand_merge_tokens(graph: gs.Graph, node: gs.Node, rows: gs.Variable) -> None:
-    """Weights · tokens, where row j of the weights holds the sizes of those that join j, as shares."""
+    """Write weights · tokens; row j of the weights holds the sizes of the tokens that join j, normalised."""
     tokens, _, *sizes = node.inputs
     merged, merged_sizes = node.outputs
     width = node.attrs["num_prefix_tokens"] + node.attrs["kept"]

@@ -1,4 +1,4 @@
-"""Top-k and the token gather in standard operators, with the tie rule and ascending positions."""
+"""Expand top-k and the token gather into standard operators, with the tie rule and ascending positions."""
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -13,13 +13,13 @@ __all__ = ["behind_prefix", "expand_selection", "prefix_rows"]
 
 
 def expand_selection(graph: gs.Graph, artefact: Artefact) -> int:
-    """KeepTopK as two TopK nodes, TakeTokens as GatherND with batch_dims = 1.
+    """Expand KeepTopK to two TopK nodes, and TakeTokens to GatherND with batch_dims = 1.
 
-    1. ONNX gives equal scores to the lower index, which is the tie rule.
-    2. The second TopK, smallest first, puts the survivors in ascending position. TensorRT takes sorted = 1 alone.
-    3. GatherND reads whole rows. GatherElements would carry an index as large as the tokens.
-    4. The prefix tokens stand in the index, as rows of their own: to cut them off and to put them back would copy
-       all tokens twice. All that takes the same patches shares one index.
+    1. ONNX ranks the lower index first among equal scores; that is the tie rule.
+    2. The second TopK, smallest first, sorts the survivors by position. TensorRT supports only sorted = 1.
+    3. GatherND reads whole rows. GatherElements would need an index as large as the tokens.
+    4. The index includes the rows of the prefix tokens: splitting them off and concatenating them again would copy
+       all tokens twice. All gathers of the same patches share one index.
     """
     del artefact
     chosen, taken = markers(graph, KEEP_TOP_K), markers(graph, TAKE_TOKENS)
@@ -53,7 +53,7 @@ def _expand_keep_top_k(graph: gs.Graph, node: gs.Node) -> None:
 
 
 def prefix_rows(op: Builder, keep: gs.Variable, prefix: int) -> gs.Variable:
-    """0, 1, … for the prefix tokens of every image, as many as `keep` has rows: [batch, prefix]."""
+    """Write rows 0, 1, … of the prefix tokens for each row of `keep`: [batch, prefix]."""
     batch = op.Shape(keep, start=0, end=1, name="batch_of")
     return op.Expand(
         np.arange(prefix)[None], op.Concat(batch, [prefix], axis=0, name="shape_of"), name="rows"
@@ -61,5 +61,5 @@ def prefix_rows(op: Builder, keep: gs.Variable, prefix: int) -> gs.Variable:
 
 
 def behind_prefix(op: Builder, keep: gs.Variable, prefixes: gs.Variable, prefix: int) -> gs.Variable:
-    """Rows of tokens, [batch, prefix + k]: the prefix tokens, and the kept patches counted behind them."""
+    """Write rows of tokens, [batch, prefix + k]: the prefix tokens, then the kept patches shifted by `prefix`."""
     return op.Concat(prefixes, op.Add(keep, prefix, name="shift"), axis=1, name="join")

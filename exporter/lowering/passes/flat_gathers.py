@@ -1,4 +1,4 @@
-"""Rows of a batch taken by one Gather over all its tokens laid end to end: for runtimes slow at GatherND."""
+"""Gather rows from the tokens of the whole batch in one matrix, for runtimes with a slow GatherND."""
 
 import onnx_graphsurgeon as gs
 
@@ -11,10 +11,10 @@ __all__ = ["flat_gathers"]
 
 
 def flat_gathers(graph: gs.Graph, artefact: Artefact) -> int:
-    """GatherND with batch_dims = 1 becomes Reshape, Gather along the first axis, Reshape.
+    """Replace GatherND with batch_dims = 1 by Reshape, Gather along the first axis, Reshape.
 
-    An image's rows are counted from the first of the batch: its place in the batch times the tokens of an image is
-    added to the index, once for all that takes the same rows. Where tokens are not counted it stays GatherND.
+    Each image's index is offset by its place in the batch times its number of tokens; gathers of the same rows
+    share the offset index. GatherND stays where the number of tokens is not static.
     """
     del artefact
     gathers = [node for node in nodes_of(graph, "GatherND") if _takes_counted_rows(node)]
@@ -37,7 +37,7 @@ def flat_gathers(graph: gs.Graph, artefact: Artefact) -> int:
 
 
 def _takes_counted_rows(gather: gs.Node) -> bool:
-    """Whether rows are taken within each image, with numbers of them that are known."""
+    """Whether the node gathers rows within each image, with static numbers of rows."""
     counted = all(_is_counted(each) for each in (gather.inputs[0], gather.outputs[0]))
     return counted and gather.attrs.get("batch_dims") == 1
 
@@ -48,7 +48,7 @@ def _is_counted(tensor: gs.Variable) -> bool:
 
 
 def _places_in_batch(graph: gs.Graph, before: gs.Node) -> gs.Variable:
-    """0, 1, … of the images, [batch, 1, 1]."""
+    """Write the images' places in the batch, 0, 1, …: [batch, 1, 1]."""
     op = Builder(graph, before, prefix="batch")
     size = op.Squeeze(op.Shape(graph.tensors()[IMAGES], start=0, end=1, name="size"), [0], name="scalar")
     return op.Unsqueeze(op.Range(0, size, 1, name="places"), [1, 2], name="column")

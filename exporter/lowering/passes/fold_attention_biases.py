@@ -1,4 +1,4 @@
-"""Of the biases of an attention's projections only the query's is left: each costs a pass over memory."""
+"""Remove the key and value biases of attention projections: each bias costs a pass over memory."""
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -10,13 +10,13 @@ __all__ = ["fold_attention_biases"]
 
 
 def fold_attention_biases(graph: gs.Graph, artefact: Artefact) -> int:
-    """Drop the bias of the keys, and move that of the values into the projection behind the attention.
+    """Drop the bias of the keys, and move that of the values into the projection after the attention.
 
-    1. The key's bias adds the same number, query · bias, to every logit of a softmax row: the row stays what it is,
-       and so does the class token's. The class row itself changes by a number a head.
-    2. The weights of a row sum to 1, so the value's bias comes out of the attention as it went in, and then goes
-       through the projection like any token: bias · W + b. It is computed in float64.
-    3. Where the projection is not behind the attention at once (a norm between them), the values keep their bias.
+    1. The key's bias adds the same number, query · bias, to every logit of a softmax row, so the softmax does not
+       change. The class row changes by one number per head, and its softmax does not.
+    2. The weights of a row sum to 1, so attention passes the value's bias on unchanged. The projection then turns
+       it into bias · W + b, computed in float64.
+    3. The values keep their bias where the projection does not directly follow the attention (a norm between them).
     """
     del artefact
     return sum(_drop_key_bias(node) + _move_value_bias(node) for node in nodes_of(graph, "Attention"))

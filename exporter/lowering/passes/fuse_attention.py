@@ -1,7 +1,7 @@
-"""Attention as the one standard node of opset 23, on tokens as the QKV projection leaves them.
+"""Fuse attention into the standard node of opset 23, on tokens in the layout of the QKV projection.
 
 The exporter turns a packed projection [batch, tokens, 3·dim] into heads by Reshape, Transpose, Slice and Squeeze,
-and the result back by Transpose and Reshape. The node takes and gives [batch, tokens, dim], so all of that goes.
+and the result back by Transpose and Reshape. The node reads and writes [batch, tokens, dim] and needs none of them.
 """
 
 from dataclasses import dataclass
@@ -32,11 +32,11 @@ class Packed:
 
 
 def fuse_attention(graph: gs.Graph, artefact: Artefact) -> int:
-    """Fuse every attention whose heads come straight from one packed projection.
+    """Fuse every attention whose heads come directly from one packed projection.
 
-    1. With a norm on query or key the heads are needed as they are: those blocks are left to a later pass.
-    2. The projection becomes one product for each of the three parts: splitting what one product gives would
-       copy it, 2 % of a model's time. A projection that is no plain linear layer is split all the same.
+    1. A norm on query or key needs the heads as they are: those blocks are left to a later pass.
+    2. The projection becomes one product for each of the three parts: splitting the result of one product would
+       copy it, 2 % of a model's time. A projection that is not a plain linear layer is split by Split.
     3. The class row of a fused block reads the same parts, see `_fuse_class_row`.
     """
     heads = artefact.spec.num_heads
@@ -55,7 +55,7 @@ def fuse_attention(graph: gs.Graph, artefact: Artefact) -> int:
 
 
 def _fuse(graph: gs.Graph, node: gs.Node, merge: gs.Node, packed: Packed, heads: int) -> None:
-    (by_head,), (merged,), mask = node.outputs, merge.outputs, node.inputs[3:]  # a mask under a-STAR alone
+    (by_head,), (merged,), mask = node.outputs, merge.outputs, node.inputs[3:]  # only a-STAR has a mask
     attributes = {"q_num_heads": heads, "kv_num_heads": heads, "scale": node.attrs["scale"]}
     name, by_head.name = by_head.name, f"{by_head.name}/heads"
     op = Builder(graph, node, prefix=name)
@@ -71,7 +71,7 @@ def _fuse(graph: gs.Graph, node: gs.Node, merge: gs.Node, packed: Packed, heads:
     )
     node.inputs.clear()
     if len(merged.shape) == 2:
-        # Packed tokens: the exporter joined this Reshape with the one that lays the grid flat.
+        # Packed tokens: the exporter merged this Reshape with the one that flattens the grid.
         merge.inputs[0] = context
         return
     merge.outputs.clear()
@@ -80,9 +80,9 @@ def _fuse(graph: gs.Graph, node: gs.Node, merge: gs.Node, packed: Packed, heads:
 
 
 def _fuse_class_row(graph: gs.Graph, node: gs.Node, packed: Packed, heads: int) -> None:
-    """One product for all heads: the class query, spread over a block diagonal, times the keys.
+    """Write one product for all heads: the class query, spread over a block diagonal, times the keys.
 
-    It multiplies by zeros what other heads own, a thousandth of a block's work, and moves no key.
+    The zeros in other heads' columns cost a thousandth of a block's work, and the keys are not moved.
     """
     dim = int(np.asarray(packed.query.shape)[-1])
     diagonal = np.kron(np.eye(heads, dtype=np.float32), np.ones(dim // heads, dtype=np.float32))
@@ -98,14 +98,14 @@ def _is_class_row(node: gs.Node) -> bool:
 
 
 def _projection(node: gs.Node) -> gs.Variable | None:
-    """The packed projection that query, key and value are slices of, in this order; None where they are not."""
+    """Return the packed projection that query, key and value are slices of, in this order; else None."""
     thirds = [_slice_of(tensor) for tensor in node.inputs[:3]]
     found = [third[0] for place, third in enumerate(thirds) if third is not None and third[1] == place]
     return found[0] if len(found) == 3 and all(each is found[0] for each in found) else None
 
 
 def _unpacked(graph: gs.Graph, node: gs.Node, projection: gs.Variable) -> Packed:
-    """The three parts, each by a linear layer of its own where the projection is one."""
+    """Return the three parts, each from its own linear layer where the projection is a linear layer."""
     name, shape = node.outputs[0].name, [*projection.shape[:-1], projection.shape[-1] // 3]
     layer = as_linear(projection)
     if layer is None:
@@ -121,7 +121,7 @@ def _unpacked(graph: gs.Graph, node: gs.Node, projection: gs.Variable) -> Packed
 
 
 def _slice_of(tensor: gs.Tensor) -> tuple[gs.Variable, int] | None:
-    """The packed projection behind a tensor of heads, and which third it is."""
+    """Return the packed projection that a tensor of heads comes from, and which third it is."""
     path = []
     for operator in ("Squeeze", "Slice", "Transpose", "Reshape"):
         node = producer(tensor, operator)
@@ -136,7 +136,7 @@ def _slice_of(tensor: gs.Tensor) -> tuple[gs.Variable, int] | None:
 
 
 def _merge(context: gs.Variable) -> gs.Node | None:
-    """The Reshape that ends the way back from heads to tokens, None where heads are read otherwise."""
+    """Return the Reshape that ends the conversion from heads to tokens; None where heads have another reader."""
     if len(context.outputs) != 1 or context.outputs[0].op != "Transpose":
         return None
     turn = context.outputs[0]

@@ -1,7 +1,7 @@
-"""A typed half-precision graph: what is computed in which precision stands in the file, Cast by Cast.
+"""Convert a graph to half precision with explicit types: Cast nodes state which precision each node uses.
 
-Runtimes that take precision from the graph alone (TensorRT from 11 on) and those that have no flag for it
-(ONNX Runtime) then compute the same. Only standard operators are read and written.
+Runtimes that take precision from the graph alone (TensorRT from 11 on) and those without a flag for it
+(ONNX Runtime) then compute the same. The pass reads and writes only standard operators.
 """
 
 import ml_dtypes
@@ -15,29 +15,29 @@ from exporter.lowering.scoring import scoring_nodes
 
 __all__ = ["to_bf16", "to_fp16"]
 
-# Sums over a row that lose too much in half precision; and what makes floats of no tensor.
+# Operators whose row sums lose too much in half precision, and those that create floats from no float tensor.
 IN_FP32 = {"LayerNormalization", "RMSNormalization", "ConstantOfShape", "Range", "EyeLike"}
 
 FP32 = np.dtype(np.float32)
 
 
 def to_fp16(graph: gs.Graph, artefact: Artefact) -> int:
-    """Everything in fp16 but LayerNorm, the class row, the scores and what is chosen by them: see `_Halver`."""
+    """Convert to fp16 all but LayerNorm, the class row, the scores and the selection: see `_Halver`."""
     return _Halver(graph, artefact, np.dtype(np.float16)).run()
 
 
 def to_bf16(graph: gs.Graph, artefact: Artefact) -> int:
-    """The same in bf16, whose range is fp32's."""
+    """Convert the same nodes to bf16, which has fp32's range."""
     return _Halver(graph, artefact, np.dtype(ml_dtypes.bfloat16)).run()
 
 
 class _Halver:
-    """Gives every node one precision, and puts a Cast on every edge between two.
+    """Assign every node one precision, and insert a Cast on every edge between two precisions.
 
-    1. `images` and `logits` stay fp32: a file of another precision takes the place of the fp32 one.
-    2. From the product that makes the class row up to the survivors all is fp32: a score that was rounded to 11
-       bits would tie with its neighbours, and ties are decided by position.
-    3. Weights are stored in the precision of the node that reads them. One that nodes of both read is stored twice.
+    1. `images` and `logits` stay fp32, so that a file of another precision can replace the fp32 one.
+    2. All nodes from the product that computes the class row to the survivors stay fp32: a score rounded to 11 bits
+       would tie with its neighbours, and position decides ties.
+    3. Weights are stored in the precision of the node that reads them; twice, where nodes of both precisions do.
     """
 
     def __init__(self, graph: gs.Graph, artefact: Artefact, half: np.dtype) -> None:
@@ -46,7 +46,7 @@ class _Halver:
         self._turned: dict[tuple[str, np.dtype], gs.Tensor] = {}
 
     def run(self) -> int:
-        """Number of nodes that are half precision now."""
+        """Convert the graph and return the number of nodes in half precision."""
         _infer_dtypes(self._graph)
         floats = {name for name, tensor in self._graph.tensors().items() if tensor.dtype == FP32}
         halved = 0
@@ -69,7 +69,7 @@ class _Halver:
         return FP32 if exact else self._half
 
     def _as(self, tensor: gs.Tensor, precision: np.dtype) -> gs.Tensor:
-        """The tensor in a precision: itself, a constant of its own, or behind a Cast that all readers share."""
+        """Return the tensor in a precision: itself, a converted constant, or the result of a shared Cast."""
         if tensor.dtype == precision:
             return tensor
         key = (tensor.name, precision)
@@ -87,7 +87,7 @@ class _Halver:
         self._graph.nodes.append(gs.Node("Cast", f"{result.name}/cast", to, [source], [result]))
 
     def _keep_outputs(self) -> None:
-        """Cast back what leaves the model, under its own name."""
+        """Cast the model's outputs back to fp32, under their own names."""
         for place, output in enumerate(self._graph.outputs):
             if output.dtype == self._half:
                 whole = gs.Variable(output.name, FP32, output.shape)
@@ -97,7 +97,7 @@ class _Halver:
 
 
 def _infer_dtypes(graph: gs.Graph) -> None:
-    """Fill in the dtypes that the passes before left open."""
+    """Fill in the dtypes that earlier passes left open."""
     model = onnx.shape_inference.infer_shapes(gs.export_onnx(graph, do_type_check=False))
     kinds = {value.name: value.type.tensor_type.elem_type for value in model.graph.value_info}
     for name, tensor in graph.tensors().items():
@@ -106,7 +106,7 @@ def _infer_dtypes(graph: gs.Graph) -> None:
 
 
 def _rounded(values: np.ndarray, precision: np.dtype) -> np.ndarray:
-    """Finite values stay finite: fp16 ends at 65504."""
+    """Round values and keep finite ones finite: fp16 ends at 65504."""
     most = float(ml_dtypes.finfo(precision).max)
     finite = np.isfinite(values)
     return np.where(finite, np.clip(values, -most, most), values).astype(precision)

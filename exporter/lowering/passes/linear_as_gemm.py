@@ -1,4 +1,4 @@
-"""Linear layers on a matrix of tokens: the bias then goes into the product, and not over memory once more."""
+"""Convert linear layers to Gemm on a matrix of tokens: Gemm adds the bias without another pass over memory."""
 
 from typing import Any
 
@@ -10,18 +10,18 @@ from exporter.lowering.graph import Linear, as_linear, nodes_of, producer, repla
 
 __all__ = ["linear_as_gemm"]
 
-# What may stand between two linear layers and takes a matrix as well as a batch of them.
+# Operators between two linear layers that accept a matrix as well as a batch of matrices.
 ELEMENTWISE = ("Gelu", "Sigmoid", "Relu", "Erf", "Tanh")
 
 
 def linear_as_gemm(graph: gs.Graph, artefact: Artefact) -> int:
-    """MatMul and Add on [batch, tokens, in] become Reshape, Gemm and Reshape; the reshapes move nothing.
+    """Convert MatMul and Add on [batch, tokens, in] to Reshape, Gemm and Reshape; the reshapes move no data.
 
-    1. Gemm takes matrices alone. Between the two layers of an MLP the tokens stay one.
-    2. The way back is by a constant shape, so a layer whose number of tokens is not known is left as it is.
+    1. Gemm takes only matrices. Between the two layers of an MLP the tokens stay a matrix.
+    2. The second Reshape needs a constant shape, so a layer whose number of tokens is not static is left as it is.
     """
     del artefact
-    matrices: dict[str, gs.Variable] = {}  # what was made of the result of each layer before, by its name
+    matrices: dict[str, gs.Variable] = {}  # results of earlier layers as matrices, by name
     for node in nodes_of(graph, "Add"):
         result = node.outputs[0]
         layer = as_linear(result)
@@ -31,13 +31,13 @@ def linear_as_gemm(graph: gs.Graph, artefact: Artefact) -> int:
 
 
 def _is_counted(result: gs.Variable) -> bool:
-    """Three axes, with a number of tokens that is known."""
+    """Whether the result has three axes and a static number of tokens."""
     shape: Any = result.shape
     return shape is not None and len(shape) == 3 and isinstance(shape[1], int)
 
 
 def _expand(graph: gs.Graph, layer: Linear, matrices: dict[str, gs.Variable]) -> gs.Variable:
-    """Rewrite one layer; its result as a matrix."""
+    """Rewrite one layer; return its result as a matrix."""
     multiply, add = layer.nodes
     (result,), (batch, tokens, width) = add.outputs, add.outputs[0].shape
     (_, weight), bias = multiply.inputs, add.inputs[1]
@@ -54,9 +54,9 @@ def _expand(graph: gs.Graph, layer: Linear, matrices: dict[str, gs.Variable]) ->
 
 
 def _stay_flat(tokens: gs.Variable, matrices: dict[str, gs.Variable]) -> gs.Variable | None:
-    """The matrix that tokens already are before they are laid out again, up to what is element-wise.
+    """Return the tokens as the matrix that they were before the last Reshape, through element-wise nodes.
 
-    None where they were no matrix, or where something else reads them with their three axes.
+    None where they were not a matrix, or where another node reads them with three axes.
     """
     between: list[gs.Node] = []
     tensor = tokens

@@ -1,4 +1,4 @@
-"""Give the survivors, the gathered tokens and the attention outputs of each layer names that last."""
+"""Give each layer's survivors, gathered tokens and attention outputs their final names."""
 
 import onnx_graphsurgeon as gs
 
@@ -30,14 +30,14 @@ RETENTIONS = (KEEP_TOP_K, CDF_RETAIN, CDF_RETAIN_PADDED)
 
 
 def name_decisions(graph: gs.Graph, artefact: Artefact) -> int:
-    """`keep_NN`, `tokens_NN` and `class_row_NN` in pruning layers, `context_NN` where there is attention.
+    """Name `keep_NN`, `tokens_NN` and `class_row_NN` in pruning layers, `context_NN` where there is attention.
 
-    NN counts from 1. Under a-STAR also `count_NN`; where tokens merge, `into_NN` and `sizes_NN`. Packed tokens have
-    no `tokens_NN`: they are in no grid.
-    The variants of `check` and the verification after export find layers by these names.
+    NN counts from 1. a-STAR adds `count_NN`; merging adds `into_NN` and `sizes_NN`. Packed tokens have no
+    `tokens_NN`: they are not in a grid.
+    The variants for `check` and the verification after export find layers by these names.
     """
     pruning = artefact.schedule.pruning_layers
-    # A scorer without an intra-layer score reads no class row, and the exporter drops what nobody reads.
+    # A scorer without an intra-layer score reads no class row, and the exporter drops nodes without a reader.
     scored = pruning if markers(graph, CLASS_ROW) else ()
     taken = pruning if markers(graph, TAKE_TOKENS) else ()
     merged = pruning if markers(graph, MERGE_TOKENS) else ()
@@ -52,7 +52,7 @@ def name_decisions(graph: gs.Graph, artefact: Artefact) -> int:
     }
     for kind, wanted in names.items():
         for node, outputs in zip(markers(graph, kind), wanted, strict=True):
-            for output, name in zip(node.outputs, outputs, strict=False):  # what else there is keeps its name
+            for output, name in zip(node.outputs, outputs, strict=False):  # further outputs keep their names
                 _apart(graph, output)
                 output.name = name
             node.name = f"{kind}/{outputs[0]}"
@@ -60,7 +60,7 @@ def name_decisions(graph: gs.Graph, artefact: Artefact) -> int:
 
 
 def _apart(graph: gs.Graph, tensor: gs.Variable) -> None:
-    """A decision that the model also gives as an output keeps that name there."""
+    """Keep a decision's name as a model output: an Identity writes the output."""
     for place, output in enumerate(graph.outputs):
         if output is tensor:
             given = gs.Variable(tensor.name, tensor.dtype, tensor.shape)

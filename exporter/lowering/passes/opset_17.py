@@ -1,4 +1,4 @@
-"""What later opsets brought, in the words of opset 17: the last one that TensorRT 8.6 reads."""
+"""Rewrite operators of later opsets in opset 17, the last one that TensorRT 8.6 reads."""
 
 import math
 
@@ -14,11 +14,11 @@ OPSET = 17
 
 
 def opset_17(graph: gs.Graph, artefact: Artefact) -> int:
-    """Declare opset 17 and rewrite the nodes that were written otherwise then.
+    """Declare opset 17 and rewrite the nodes whose form has changed since.
 
-    1. Reductions (18) take their axes as an input; then they were an attribute.
-    2. Split (18) may be told the number of its outputs; then their sizes, or nothing for equal ones.
-    3. Gelu (20) was no operator.
+    1. Reductions take their axes as an attribute; since opset 18, as an input.
+    2. Split takes sizes, or nothing for equal ones; since opset 18, also a number of outputs.
+    3. Gelu is not an operator before opset 20.
     """
     del artefact
     changed = 0
@@ -33,12 +33,12 @@ def opset_17(graph: gs.Graph, artefact: Artefact) -> int:
         else:
             continue
         changed += 1
-    graph.opset, graph.import_domains = OPSET, None  # None: the one above, and what else the nodes use
+    graph.opset, graph.import_domains = OPSET, None  # None: the opset above, and the nodes' other domains
     return changed
 
 
 def _expand_gelu(graph: gs.Graph, node: gs.Node) -> None:
-    """The product x · (1 + erf(x / √2)) / 2; or with tanh(√(2/π) (x + 0.044715 x³)) in the place of erf."""
+    """Write x · (1 + erf(x / √2)) / 2, or with tanh(√(2/π) (x + 0.044715 x³)) instead of erf."""
     (x,) = node.inputs
     op = Builder(graph, node, prefix=f"{node.outputs[0].name}/gelu")
     if node.attrs.get("approximate", "none") == "tanh":

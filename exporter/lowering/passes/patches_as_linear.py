@@ -1,4 +1,4 @@
-"""The patch embedding as a linear layer on flattened patches: what runs in INT8 where a convolution does not."""
+"""Convert the patch embedding to a linear layer on flattened patches, which runs in INT8, unlike a convolution."""
 
 import onnx_graphsurgeon as gs
 
@@ -10,10 +10,10 @@ __all__ = ["patches_as_linear"]
 
 
 def patches_as_linear(graph: gs.Graph, artefact: Artefact) -> int:
-    """Conv whose kernel is its stride, then Reshape and Transpose to tokens: cut, one product, one sum.
+    """Convert a Conv whose kernel equals its stride, with its Reshape and Transpose, to patches, MatMul and Add.
 
-    1. Patches do not overlap, so to cut the images into them copies each pixel once.
-    2. Convolutions before the last one, or with padding, are another embedding; they are left alone.
+    1. Patches do not overlap, so cutting the images into patches copies each pixel once.
+    2. Convolutions before the last one, and those with padding, are left as they are.
     """
     del artefact
     changed = 0
@@ -26,7 +26,7 @@ def patches_as_linear(graph: gs.Graph, artefact: Artefact) -> int:
 
 
 def _tokens_of(conv: gs.Node) -> gs.Node | None:
-    """The Transpose that ends [batch, dim, rows, columns] → [batch, patches, dim], None where there is none."""
+    """Return the Transpose that ends [batch, dim, rows, columns] → [batch, patches, dim], or None."""
     readers = conv.outputs[0].outputs
     if len(readers) != 1 or readers[0].op != "Reshape" or len(readers[0].outputs[0].outputs) != 1:
         return None

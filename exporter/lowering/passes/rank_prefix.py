@@ -1,4 +1,4 @@
-"""Prefix tokens rank before every patch, so that the ranking gives the rows to take as they are."""
+"""Rank prefix tokens before every patch, so that the ranking directly gives the rows to gather."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ __all__ = ["rank_prefix"]
 
 LARGEST = np.finfo(np.float32).max
 
-# How a score is weighed, and what stands between that and the class row's mean, last to first.
+# The operator that weights a score, and the operators between it and the class row's mean, last to first.
 WEIGHED = {"Mul": ("Clip", "Slice"), "Add": ("Log", "Clip", "Slice")}
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """One layer's score, and what ranks by it.
+    """One layer's score, and the top-k that ranks by it.
 
-    `cut` drops the prefix columns of the class row's mean; `weigh` joins what is left of it, through floor and
-    logarithm, with the inter-layer scores, a constant row or a `lookup` by position.
+    `cut` drops the prefix columns of the class row's mean. `weigh` combines the rest, after floor and logarithm,
+    with the inter-layer scores: a constant row, or a `lookup` by position.
     """
 
     keep: gs.Node
@@ -35,16 +35,16 @@ class Ranking:
 
 
 def rank_prefix(graph: gs.Graph, artefact: Artefact) -> int:
-    """Score all tokens, the prefix tokens higher than any patch can be, and keep as many more.
+    """Score all tokens, the prefix tokens higher than any patch, and keep `num_prefix_tokens` more.
 
-    1. What chooses then gives `keep_NN/tokens`, rows of tokens: no node has to cut the prefix off the scores, to
-       count the survivors behind it, or to put it before them.
-    2. Positions count the prefix tokens in, too, and so do the tables that are looked up by them.
-    3. A floor holds scores above 0, so that one as high as float32 goes lifts a prefix token over every patch,
-       added to a logarithm or multiplied.
+    1. The top-k then gives `keep_NN/tokens`, rows of tokens: no node has to remove the prefix from the scores, to
+       shift the survivors past it, or to concatenate it with them.
+    2. Positions count the prefix tokens as well, and so do the tables looked up by position.
+    3. Scores have a positive floor, so float32's largest number ranks a prefix token above every patch, whether it
+       is added to a logarithm or multiplied.
 
-    All layers or none: a model whose scores are of another make, or that reads survivors or their positions
-    elsewhere, like one with rotary embeddings or one that gives its tokens, stays as it is.
+    The pass changes all layers or none. It leaves a model as it is where scores have another form, or where other
+    nodes read survivors or their positions, as with rotary embeddings or with tokens as an output.
     """
     prefix, layers = artefact.spec.num_prefix_tokens, artefact.schedule.pruning_layers
     rankings = [each for each in map(_ranking, markers(graph, KEEP_TOP_K)) if each is not None]
@@ -61,7 +61,7 @@ def rank_prefix(graph: gs.Graph, artefact: Artefact) -> int:
 
 
 def _ranking(keep: gs.Node) -> Ranking | None:
-    """What a top-k ranks by, None for a score of another make."""
+    """Return the score that a top-k ranks by; None for a score of another form."""
     weigh = producer(keep.inputs[0])
     if weigh is None or weigh.op not in WEIGHED:
         return None
@@ -79,7 +79,7 @@ def _ranking(keep: gs.Node) -> Ranking | None:
 
 
 def _only_takes(keep: gs.Node, lookups: list[gs.Node]) -> bool:
-    """Whether survivors and positions made of them are read by nothing but gathers and the lookups of scores."""
+    """Whether only gathers and score lookups read the survivors and the positions computed from them."""
     for reader in keep.outputs[0].outputs:
         taken = reader.outputs[0].outputs if reader.op == "GatherElements" else [reader]
         for each in taken:
@@ -107,7 +107,7 @@ def _widen(ranking: Ranking, prefix: int) -> None:
 
 
 def _between(ranking: Ranking) -> Iterator[gs.Variable]:
-    """The tensors whose width counts patches, from what follows the cut to the survivors and their positions."""
+    """Yield the tensors whose width counts patches, from after the cut to the survivors and their positions."""
     tensor = ranking.weigh.inputs[0]
     while tensor.inputs[0] is not ranking.cut:
         yield tensor

@@ -1,4 +1,4 @@
-"""Survivors are taken as early in the block as the rows of dropped patches are read by nobody else."""
+"""Move the gather of survivors as early in the block as the dropped rows have no other reader."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,19 +15,19 @@ __all__ = ["select_early"]
 
 @dataclass(frozen=True)
 class Taking:
-    """One retention on its way up: what it keeps, and how its markers are made."""
+    """One retention being moved up: its marker and the patches it keeps."""
 
     node: gs.Node
     keep: gs.Variable
     count: int | str | None
 
     def rows_of(self, op: Builder, tensor: gs.Variable) -> gs.Variable:
-        """The kept rows of a tensor, by a marker of their own."""
+        """Write a marker that gathers the kept rows of a tensor."""
         attributes, shape = self.node.attrs, self.shape_of(tensor)
         return op(TAKE_TOKENS, tensor, self.keep, name="taken", shape=shape, domain=DOMAIN, **attributes)
 
     def shape_of(self, tensor: gs.Variable) -> list[int | str] | None:
-        """The tensor's shape with no rows but the kept ones."""
+        """Return the tensor's shape with only the kept rows."""
         if tensor.shape is None or self.count is None:
             return None
         return [tensor.shape[0], self.count, *tensor.shape[2:]]
@@ -36,11 +36,11 @@ class Taking:
 def select_early(graph: gs.Graph, artefact: Artefact) -> int:
     """Move each TakeTokens up through the residual sum, the projection and the attention, to its queries.
 
-    1. All of these compute each row from the same row of their input, so to take rows before or after is the same.
-    2. Of an attention only the query's rows are that; keys and values stay whole. No query of a dropped patch
-       then meets a key, and none is projected: less work than the schedule's MACs count, on the same numbers.
-    3. A tensor that something else reads whole, like the residual or the query that the class row begins with,
-       is where the way up ends: the marker goes there. Where it cannot move at all it stays.
+    1. Each of these computes a row from the same row of its input, so gathering before or after gives the same.
+    2. In attention this holds only for the query; keys and values stay whole. Dropped patches then have no
+       attention row and no projection: less work than the schedule's MACs count, with the same results.
+    3. The move ends at a tensor that another node reads whole, like the residual or the query that the class row
+       reads: the marker goes there. A marker that cannot move stays.
     """
     del artefact
     changed = 0
@@ -75,7 +75,7 @@ def _move_up(graph: gs.Graph, node: gs.Node, tokens: gs.Variable, keep: gs.Varia
 
 
 def row_inputs(tensor: gs.Tensor) -> list[int]:
-    """Which inputs of the tensor's node it is computed from row by row; none where it is not."""
+    """Return the indices of the inputs that the tensor's node reads row by row; none where there are none."""
     if not tensor.inputs:
         return []
     node = tensor.inputs[0]
@@ -84,7 +84,7 @@ def row_inputs(tensor: gs.Tensor) -> list[int]:
 
 
 def _elementwise(node: gs.Node) -> list[int]:
-    """Tensors of one shape, and constants that are the same for every row."""
+    """Accept tensors of one shape, and constants that are the same for every row."""
     tensors = [index for index, each in enumerate(node.inputs) if not isinstance(each, gs.Constant)]
     constants = [each for each in node.inputs if isinstance(each, gs.Constant)]
     shapes = {str(node.inputs[index].shape) for index in tensors}
@@ -93,7 +93,7 @@ def _elementwise(node: gs.Node) -> list[int]:
 
 
 def _first(node: gs.Node) -> list[int]:
-    """Weights behind the tokens: a linear layer, or a norm over channels."""
+    """Accept tokens followed by weights: a linear layer, or a norm over channels."""
     weights = node.inputs[1:]
     plain = all(isinstance(each, gs.Constant) and each.values.ndim <= 2 for each in weights)
     over_channels = node.op != "LayerNormalization" or node.attrs.get("axis", -1) == -1
@@ -101,7 +101,7 @@ def _first(node: gs.Node) -> list[int]:
 
 
 def _query(node: gs.Node) -> list[int]:
-    """The query of an attention on tokens; a mask is the same for all queries, see `spread_masks`."""
+    """Accept the query of an attention on tokens; a mask is the same for all queries, see `spread_masks`."""
     return [0] if _is_tokens(node.inputs[0]) else []
 
 

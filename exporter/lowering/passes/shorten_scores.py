@@ -1,4 +1,4 @@
-"""The fused score in fewer nodes: with one image, what a node costs to start is most of what it costs."""
+"""Compute the fused score in fewer nodes: at batch 1, launching a node is most of its cost."""
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -10,21 +10,21 @@ from exporter.pruning.scores import SCORE_FLOOR
 
 __all__ = ["LARGEST_WEIGHT", "shorten_scores"]
 
-# Between these, a weight times any score from the floor to 1 is a normal number of float32, so that none is lost,
-# and less than what `rank_prefix` lifts a prefix token to.
+# In this range, a weight times any score from the floor to 1 is a normal float32, so that none is lost, and it is
+# less than the score that `rank_prefix` gives a prefix token.
 LEAST_WEIGHT, LARGEST_WEIGHT = float(np.finfo(np.float32).tiny) / SCORE_FLOOR, 2.0**27
 
 
 def shorten_scores(graph: gs.Graph, artefact: Artefact) -> int:
     """Rewrite alpha · log(intra) + table into intra · exp(table / alpha), which has the same order.
 
-    1. The table is made ahead of time, in float64.
-    2. It is looked up by position with Gather, as the exporter's GatherND needs a further axis; where every patch
-       still stands in its place it is taken as it is.
-    3. The largest weight is as large as may be: order is all that counts. Where the smallest is then still too
-       small for float32 the score stays a sum, log(intra) + table / alpha.
+    1. The table is computed ahead of time, in float64.
+    2. Gather looks it up by position; the exporter's GatherND needs a further axis. Where every patch is still in
+       its place, the table is used directly.
+    3. The largest weight is the largest allowed, since only the order counts. Where the smallest is then still too
+       small for float32, the score stays a sum, log(intra) + table / alpha.
 
-    A score of another make, with a mask in it or without a table, is left as it is.
+    A score of another form, with a mask or without a table, is left as it is.
     """
     del artefact
     changed = 0
@@ -59,7 +59,7 @@ def _shorten(add: gs.Node, weighed: gs.Node, lookup: gs.Node) -> None:
 
 
 def _is_weighed_log(node: gs.Node) -> bool:
-    """A logarithm times one positive number, read once."""
+    """Whether the node is a logarithm times one positive number, with one reader."""
     log, alpha = node.inputs
     if len(node.outputs[0].outputs) != 1 or not isinstance(alpha, gs.Constant):
         return False
@@ -67,7 +67,7 @@ def _is_weighed_log(node: gs.Node) -> bool:
 
 
 def _is_lookup(node: gs.Node) -> bool:
-    """A constant row of scores, the same for every image or looked up by position, read once."""
+    """Whether the node is a constant row of scores, fixed or looked up by position, with one reader."""
     if node.op not in ("Expand", "GatherND") or not isinstance(node.inputs[0], gs.Constant):
         return False
     table, index = node.inputs

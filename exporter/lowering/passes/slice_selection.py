@@ -1,4 +1,4 @@
-"""Keep the first patches in the place of the best ones: the same counts, at no cost of choosing."""
+"""Keep the first patches instead of the best ones: the same counts, without the selection cost."""
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -11,11 +11,11 @@ __all__ = ["slice_selection"]
 
 
 def slice_selection(graph: gs.Graph, artefact: Artefact) -> int:
-    """Every gather of a layer's survivors becomes one Slice, prefix tokens and the first patches.
+    """Replace every gather of a layer's survivors by one Slice of the prefix tokens and the first patches.
 
-    What chose the patches is then read by nobody, and goes with the next cleanup. It works on a model as it was
-    shipped, where all gathers of a layer share one index. Where tokens merge, the product that averages them
-    becomes the Slice: what it costs to merge is then counted as a cost of choosing.
+    The next cleanup removes the selection, which then has no reader. The pass needs a model as it was shipped,
+    where all gathers of a layer share one index. Where tokens merge, the product that averages them becomes the
+    Slice: the cost of merging then counts as selection cost.
 
     Raises:
         ArtefactError: A layer has no such index, or something else reads it.
@@ -37,11 +37,11 @@ def slice_selection(graph: gs.Graph, artefact: Artefact) -> int:
             )
         ]
         for node in readers:
-            tokens = node.inputs[node.op == "MatMul"]  # behind their weights
+            tokens = node.inputs[node.op == "MatMul"]  # after their weights
             node.op, node.attrs, node.inputs = "Slice", {}, [tokens, *ends]
     return len(layers)
 
 
 def _means(tensors: dict[str, gs.Tensor], layer: int) -> list[gs.Node]:
-    """The product that merges a layer's tokens, none where they do not merge."""
+    """Return the product that merges a layer's tokens, as a list; empty where they do not merge."""
     return list(tensors[tokens_name(layer)].inputs) if into_name(layer) in tensors else []

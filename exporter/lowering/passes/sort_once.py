@@ -1,4 +1,4 @@
-"""Of the two TopK that choose and put in order, the one that is not needed goes, or need not sort."""
+"""Remove the redundant sort of a layer's two TopK nodes: the first selects, the second orders."""
 
 import onnx_graphsurgeon as gs
 
@@ -10,15 +10,15 @@ __all__ = ["sort_once"]
 
 
 def sort_once(graph: gs.Graph, artefact: Artefact) -> int:
-    """Where one TopK sorts the indices of another, whose values nobody reads, one of them sorts in vain.
+    """Remove one sort where a TopK only orders the indices of another, whose values have no reader.
 
-    1. `sorted` = 0 for the first: ONNX Runtime then selects in linear time, by value and then by index, so that the
-       tie rule holds. TensorRT takes sorted = 1 alone, and OpenVINO is no faster.
-    2. Where tokens are ranked whole, see `rank_prefix`, the second goes. The class token comes out first, and the
-       order of the others says nothing: attention and linear layers are the same in any, scores are looked up by
-       position. With several prefix tokens their order would have to hold, and both stay.
+    1. The first gets `sorted` = 0: ONNX Runtime then selects in linear time, by value and then by index, so that
+       the tie rule holds. TensorRT supports only sorted = 1, and OpenVINO is no faster.
+    2. Where all tokens are ranked, see `rank_prefix`, the second is removed. The class token comes out first, and
+       the order of the others does not matter: attention and linear layers do not depend on it, and scores are
+       looked up by position. Several prefix tokens would have to keep their order; both TopK stay then.
 
-    Under 2, which of two equal scores at the cut survives is open from the second pruning layer on.
+    Under 2, which of two equal scores at the cut survives is undefined from the second pruning layer on.
     """
     single = artefact.spec.num_prefix_tokens == 1
     ranked = {ranked_name(layer) for layer in artefact.schedule.pruning_layers if single}

@@ -1,4 +1,4 @@
-"""Gemm as MatMul and Add: the one form of a linear layer that quantizers, and the fusions behind them, all know."""
+"""Convert Gemm to MatMul and Add, the form of a linear layer that all quantizers and later fusions recognise."""
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -11,7 +11,7 @@ __all__ = ["split_gemm"]
 
 
 def split_gemm(graph: gs.Graph, artefact: Artefact) -> int:
-    """Every Gemm of activations with a constant matrix; factors other than 1 go into the constants."""
+    """Convert every Gemm of activations with a constant matrix; the constants take in factors other than 1."""
     del artefact
     gemms = [node for node in nodes_of(graph, "Gemm") if _is_linear(node)]
     for node in gemms:

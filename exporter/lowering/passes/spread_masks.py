@@ -1,4 +1,4 @@
-"""An attention's mask for every query: ONNX Runtime broadcasts it over batch and heads alone."""
+"""Expand an attention mask to every query: ONNX Runtime broadcasts it only over batch and heads."""
 
 import onnx_graphsurgeon as gs
 
@@ -10,10 +10,10 @@ __all__ = ["spread_masks"]
 
 
 def spread_masks(graph: gs.Graph, artefact: Artefact) -> int:
-    """A mask [batch, 1, 1, keys] of an Attention node becomes [batch, 1, queries, keys].
+    """Expand the mask [batch, 1, 1, keys] of an Attention node to [batch, 1, queries, keys].
 
-    It runs when the queries are settled: those of dropped patches may be gone. Markers are left alone, they are
-    expanded to what broadcasts.
+    It runs once the queries are final, since those of dropped patches may be removed. Markers are left as they are:
+    they expand to operators that broadcast.
     """
     del artefact
     masked = [node for node in nodes_of(graph, "Attention") if len(node.inputs) > 3]

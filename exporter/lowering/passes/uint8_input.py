@@ -1,4 +1,4 @@
-"""Build the normalisation into the graph: the model then takes the pixels of an image as they are."""
+"""Build the normalisation into the graph: the model then takes an image's uint8 pixels."""
 
 import numpy as np
 import onnx
@@ -11,7 +11,7 @@ __all__ = ["uint8_input"]
 
 
 def uint8_input(graph: gs.Graph, artefact: Artefact) -> int:
-    """`images` becomes uint8 [batch, 3, H, W]; pixels / 255, − mean, / std follow, in PyTorch's order."""
+    """Make `images` uint8 [batch, 3, H, W]; pixels / 255, − mean, / std follow, in PyTorch's order."""
     (images,) = graph.inputs
     readers = list(images.outputs)
     pixels = gs.Variable(images.name, np.uint8, images.shape)

@@ -1,1 +1,1 @@
-"""CdfRetain, the operator behind a-STAR: the reference in NumPy, and its forms in PyTorch and ONNX."""
+"""CdfRetain, the operator of a-STAR: the reference in NumPy, and its forms in PyTorch and ONNX."""

@@ -1,4 +1,4 @@
-"""a-STAR as the authors' code has it: one count for a whole batch, which depends on who shares it.
+"""a-STAR as in the authors' code: one count for a whole batch, which depends on its other images.
 
 For comparison with published numbers; no model is exported with it.
 """
@@ -13,10 +13,10 @@ __all__ = ["batch_count"]
 
 
 def batch_count(score: Float[Tensor, "b n"], mass: float) -> int:
-    """Patches to keep of every image: where the batch's scores, image after image, reach `mass` of their sum.
+    """Count the patches to keep per image: where the batch's scores, image by image, reach `mass` of their sum.
 
-    Each image's scores stand in descending order, the images one behind the other. The place at which the running
-    sum reaches the mass, counted from 0 and divided by the number of images, is the count. With many images it
+    Each image's scores are in descending order, the images concatenated. The index at which the running sum
+    reaches the mass, counted from 0 and divided by the number of images, is the count. With many images it
     tends to mass · n, whatever the scores. At least one, at most k(mass, n).
     """
     images, patches = score.shape

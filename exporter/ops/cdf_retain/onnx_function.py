@@ -1,6 +1,6 @@
 """CdfRetain as an ONNX local function: a runtime without a kernel for it runs this body of standard operators.
 
-The node itself, domain `star`, carries the names under which TensorRT looks for a plugin in its place.
+The node itself, domain `star`, has the attributes by which TensorRT finds a plugin that replaces it.
 """
 
 import numpy as np
@@ -23,13 +23,13 @@ DOMAIN, CDF_RETAIN, CDF_RETAIN_PADDED = "star", "CdfRetain", "CdfRetainPadded"
 
 PLUGIN_ATTRIBUTES = {"plugin_version": "1", "plugin_namespace": "star"}
 
-# Numbers of float32 that a text must not round: the largest and the least normal one.
+# float32 numbers that the text must not round: the largest and the smallest normal one.
 LARGEST, LEAST = (repr(float(x)) for x in (np.finfo(np.float32).max, np.finfo(np.float32).tiny))
 
 TAKES = "(score, valid_count) =>"
 
-# A mass of 1 lifts the threshold above every sum: 2²⁵ · ⌊mass⌋ + 1. Any other leaves the 1, which a sum of units
-# that is not 0 never falls below, and with which a row of zeros keeps all that rule 5 of the reference allows.
+# A mass of 1 lifts the threshold above every sum: 2²⁵ · ⌊mass⌋ + 1. Any other mass leaves the 1: a nonzero sum of
+# units is never below it, and a row of zeros keeps all that rule 5 of the reference allows.
 BODY = f"""
    zero = Constant <value_float: float = 0.0> ()
    one = Constant <value_float: float = 1.0> ()
@@ -102,12 +102,12 @@ PADDED_ENDING = """
 
 
 def cdf_retain_function(opset: int) -> onnx.FunctionProto:
-    """The function of the operator's name, for a model of this opset (20 or later)."""
+    """Return the operator's function, for a model of this opset (20 or later)."""
     return _function(f"{CDF_RETAIN} <mass> {TAKES} (keep_index, keep_count, width)", ENDING, opset)
 
 
 def cdf_retain_padded_function(opset: int) -> onnx.FunctionProto:
-    """The same with a width of its own, a list of one number, that no count exceeds."""
+    """Return the same with a width attribute, a list of one number, that no count exceeds."""
     return _function(
         f"{CDF_RETAIN_PADDED} <mass, width> {TAKES} (keep_index, keep_count)", PADDED_ENDING, opset
     )

@@ -1,7 +1,7 @@
-"""CdfRetain in NumPy: the reference implementation that every other implementation of the operator is held to.
+"""CdfRetain in NumPy: the reference implementation for all other implementations of the operator.
 
 STAR, Alg. 1, option 2: of each image's patches, the fewest whose scores reach a share of their sum. Sums of floats
-depend on their order, and runtimes differ in it; so mass is counted in whole numbers whose sums are exact.
+depend on their order, which differs between runtimes; so mass is counted in integers, whose sums are exact.
 """
 
 from typing import Any, NamedTuple
@@ -23,18 +23,18 @@ __all__ = [
 
 Array = np.ndarray[Any, Any]
 
-# Whole numbers up to here, and their sums, are exact in float32.
+# Integers up to here, and their sums, are exact in float32.
 EXACT_SUM = 2**24
 
-# Patches a row: with more, a unit of mass would be coarser than 1/4096 of the row's largest score.
+# Patches per row: with more, a unit of mass would be coarser than 1/4096 of the row's largest score.
 LARGEST_PATCHES = 4096
 
 
 class Retained(NamedTuple):
-    """What CdfRetain gives.
+    """The results of CdfRetain.
 
-    `keep_index` [B, M] int64 holds each row's survivors, ascending, then zeros; `keep_count` [B] int64 is how
-    many they are; `width` [] int64 is M, the largest count of the batch.
+    `keep_index` [B, M] int64 holds each row's survivors, ascending, then zeros; `keep_count` [B] int64 is their
+    number; `width` [] int64 is M, the largest count of the batch.
     """
 
     keep_index: Array
@@ -52,7 +52,7 @@ def cdf_retain(score: Array, valid_count: Array, mass: float) -> Retained:
        to float32: sums of q are exact. The unit depends on the row alone, so an image keeps the same patches in
        any batch.
     4. A patch is kept while (sum of q ranked before it) < mass · (sum of all q), mass and product in float32.
-       In a row without a positive score nothing is known to be safe to drop: rule 5 decides alone.
+       In a row without a positive score no patch is known to be safe to drop: rule 5 decides alone.
     5. At most k(mass, valid_count) are kept, STAR's count, and at least one. A mass of 1 keeps every valid patch.
 
     Args:
@@ -78,13 +78,13 @@ def cdf_retain(score: Array, valid_count: Array, mass: float) -> Retained:
 
 
 def largest_counts(mass: float | np.float32, valid_count: Array) -> Array:
-    """k(p, n) = clamp(ceil(p·n − 1e-4), 1, n) in float32, for many n: STAR's counts, which a-STAR never exceeds."""
+    """Return k(p, n) = clamp(ceil(p·n − 1e-4), 1, n) in float32, for many n: STAR's counts, a-STAR's maxima."""
     product = np.float32(mass) * valid_count.astype(np.float32) - ROUNDING_GUARD
     return np.ceil(product).astype(np.int64).clip(1, valid_count)
 
 
 def mass_before(score: Array, valid_count: Array) -> Array:
-    """The share of its row's mass that ranks before each patch, [B, N] float64 in [0, 1]."""
+    """Return the share of its row's mass that ranks before each patch, [B, N] float64 in [0, 1]."""
     order, units = _ranked(score, valid_count)
     share = (units.cumsum(axis=1) - units) / np.maximum(units.sum(axis=1, keepdims=True), 1)
     before = np.empty_like(share)
@@ -93,7 +93,7 @@ def mass_before(score: Array, valid_count: Array) -> Array:
 
 
 def checked_mass(mass: float) -> np.float32:
-    """The mass as the contract has it, a float32; UserError unless that is in (0, 1]."""
+    """Return the mass as the contract's float32; raise UserError unless it is in (0, 1]."""
     share = np.float32(mass)
     if not 0.0 < share <= 1.0:
         raise UserError("mass", str(mass), "a share in (0, 1]")
@@ -101,7 +101,7 @@ def checked_mass(mass: float) -> np.float32:
 
 
 def _ranked(score: Array, valid_count: Array) -> tuple[Array, Array]:
-    """Patches by rank [B, N], and their mass in whole units; the first unit is floor(2²⁴ / valid_count)."""
+    """Return patches by rank [B, N], and their mass in integer units; the first has floor(2²⁴ / valid_count)."""
     live = np.arange(score.shape[1]) < valid_count[:, None]
     usable = np.where(live & (score > 0), score, np.float32(0)).clip(max=np.finfo(np.float32).max)
     order = np.argsort(-usable, axis=1, kind="stable")

@@ -1,4 +1,4 @@
-"""CdfRetain as a PyTorch operator that an exporter can see whole; `reference` beside it says what it does."""
+"""CdfRetain as a PyTorch operator that an exporter sees as one node; the module `reference` defines it."""
 
 import torch
 from jaxtyping import Float, Int
@@ -13,11 +13,11 @@ __all__ = ["cdf_retain", "cdf_retain_padded"]
 def cdf_retain(
     score: Float[Tensor, "b n"], valid_count: Int[Tensor, " b"], mass: float
 ) -> tuple[Int[Tensor, "b m"], Int[Tensor, " b"], Int[Tensor, ""]]:
-    """Survivors of each row, ascending and padded with zeros; how many they are; the largest of these counts.
+    """Return each row's survivors, ascending and padded with zeros; their number; the largest of these numbers.
 
     Args:
         score: Importance of each patch, float32.
-        valid_count: Patches that each image has; what stands behind them is not read.
+        valid_count: Patches of each image; entries after them are not read.
         mass: The share of the row's sum to reach, in (0, 1].
     """
     return torch.ops.star.cdf_retain(score, valid_count, mass)
@@ -26,7 +26,7 @@ def cdf_retain(
 def cdf_retain_padded(
     score: Float[Tensor, "b n"], valid_count: Int[Tensor, " b"], mass: float, width: int
 ) -> tuple[Int[Tensor, "b width"], Int[Tensor, " b"]]:
-    """The same, padded to a width that no count exceeds and that is known beforehand: STAR's count."""
+    """Return the same, padded to a width known beforehand that no count exceeds: STAR's count."""
     return torch.ops.star.cdf_retain_padded(score, valid_count, mass, width)
 
 
@@ -56,7 +56,7 @@ def _(score: Tensor, valid_count: Tensor, mass: float, width: int) -> tuple[Tens
 
 
 def _survivors(score: Tensor, valid_count: Tensor, mass: float) -> tuple[Tensor, Tensor]:
-    """Survivors in ascending position, those that go as `n`, [b, n]; and the counts [b]."""
+    """Return survivors in ascending position [b, n], dropped ones as the number n; and the counts [b]."""
     patches, valid = score.shape[1], valid_count.unsqueeze(1)
     slots = torch.arange(patches, device=score.device)
     usable = torch.where((slots < valid) & (score > 0), score, 0.0).clamp(max=torch.finfo(torch.float32).max)
@@ -64,7 +64,7 @@ def _survivors(score: Tensor, valid_count: Tensor, mass: float) -> tuple[Tensor,
     largest = torch.div(EXACT_SUM, valid, rounding_mode="floor").float()
     units = torch.floor(ranked / ranked[:, :1].clamp_min(torch.finfo(torch.float32).tiny) * largest)
     before, total = units.cumsum(1) - units, units.sum(1, keepdim=True)
-    # In the dtype of the contract: Python's floats would round later than a runtime does.
+    # In the contract's dtype: Python's floats would round later than a runtime does.
     share = torch.tensor(mass, dtype=torch.float32, device=score.device)
     threshold = torch.where(share < 1.0, (share * total).clamp_min(1.0), torch.inf)
     most = (share * valid.float() - float(ROUNDING_GUARD)).clamp_min(1.0)

@@ -1,4 +1,4 @@
-"""What a benchmark cannot be told."""
+"""Benchmark settings that are refused."""
 
 from typing import Any
 

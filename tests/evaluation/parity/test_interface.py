@@ -1,4 +1,4 @@
-"""What models of a comparison declare: what makes it impossible is an error, what merely differs is a fault."""
+"""Interfaces of two compared models: a difference that prevents the comparison is an error, any other a fault."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""PyTorch behind the runner's interface: the trace under the lowered model's names."""
+"""PyTorch as a runner: the trace under the lowered model's names."""
 
 import numpy as np
 import pytest

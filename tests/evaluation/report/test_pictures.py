@@ -1,4 +1,4 @@
-"""What the pictures show is what was kept."""
+"""The pictures show the kept patches."""
 
 import base64
 from io import BytesIO

@@ -1,4 +1,4 @@
-"""The PyTorch operator against the reference, and what an exporter asks of it."""
+"""The PyTorch operator, compared with the reference, and its contract with exporters."""
 
 import numpy as np
 import pytest

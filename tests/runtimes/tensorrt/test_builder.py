@@ -1,4 +1,4 @@
-"""What a build asks of TensorRT, version by version. No engine is built: see docs/verification.md."""
+"""The calls of a build to TensorRT, version by version. No engine is built: see docs/verification.md."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What nvidia-smi says of the clocks, and that its silence is no error."""
+"""GPU clocks from nvidia-smi; no output is not an error."""
 
 import os
 from pathlib import Path

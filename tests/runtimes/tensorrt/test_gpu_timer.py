@@ -1,4 +1,4 @@
-"""What is timed, in which order, and that all of it is freed. No GPU has run it: see docs/verification.md."""
+"""The timer's runs, their order, and that all resources are freed. No GPU has run it: see docs/verification.md."""
 
 import importlib.util
 import itertools

@@ -1,4 +1,4 @@
-"""What is asked of an engine before TensorRT sees it; TensorRT is stood in for."""
+"""Checks of an engine before TensorRT loads it; a fake replaces TensorRT."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a build can be told, and the batches that each profile takes."""
+"""Settings of a build, and the batches of each profile."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a version of TensorRT has is looked up by name."""
+"""Features of a TensorRT version are looked up by name."""
 
 import importlib
 from typing import Any
