@@ -62,7 +62,7 @@ def test_json_has_every_number(star_export: Command, folder: Path) -> None:
 def test_the_table_says_where_it_was_measured(star_export: Command, folder: Path) -> None:
     done = star_export("bench", folder, *QUICK)
     assert done.code == 0, done.err
-    for text in ("GMACs", "selection cost at batch 2", "5 rounds after 0", "a thread for each physical core"):
+    for text in ("GMACs", "selection cost at batch 2", "5 rounds after 0", "one thread per physical core"):
         assert text in done.out
 
 
