@@ -155,7 +155,7 @@ def test_a_model_of_somebody_else(star_export: Command, folder: Path, tmp_path: 
     (tmp_path / "other.onnx").write_bytes(linear_classifier())
     done = star_export(*("bench", "--dense", tmp_path / "other.onnx", "--pruned", files_of(folder)["pruned"]))
     assert done.code == 2
-    assert "other.onnx | got a model without our metadata" in done.error
+    assert "other.onnx | got a model without star-export's metadata" in done.error
 
 
 @pytest.mark.ort
