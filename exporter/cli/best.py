@@ -25,11 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-drop",
         type=float,
         metavar="POINTS",
-        help="Largest allowed loss of top-1 in points; without it, accuracy is not measured.",
+        help="Largest loss of top-1 in points; without it, accuracy is not measured.",
     )
-    parser.add_argument(
-        "--recipe", type=Path, metavar="FILE", help="A TOML file with any of the settings below."
-    )
+    parser.add_argument("--recipe", type=Path, metavar="FILE", help="A TOML file with any of these settings.")
     schedule = (*AMOUNT, *(name for name in SCHEDULE if name != "method"))
     measured = ("input_kind", "batch", "rounds", "threads", "eval_images", "max_eval_images")
     add_flags(parser, Recipe, (*MODEL, "calibration", "interpolate", *schedule, *measured, *IMAGES))

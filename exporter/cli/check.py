@@ -62,9 +62,7 @@ def _check_file(arguments: argparse.Namespace) -> int:
 
     job, asked = resolve(from_flags(Recipe, arguments)), from_flags(RunSettings, arguments).runtime
     if asked is not None:
-        raise RecipeError(
-            "--runtime", asked, "none with --onnx: a file is checked on the runtime of its target"
-        )
+        raise RecipeError("--runtime", asked, "none with --onnx: a file is checked on its target's runtime")
     stages, chosen = RichStages(), job.images
     model = load_onnx(arguments.onnx)
     artefact = artefact_of(model, str(arguments.onnx))

@@ -63,9 +63,7 @@ def _print(report: "Report", out: Path) -> None:
             (each.layer, each.least, f"{each.median:g}", f"{each.p95:g}", each.most, each.star)
             for each in report.use.layers
         ]
-        print_table(
-            f"patches kept per image, over {report.use.images} images, {report.use.layout}", columns, use
-        )
+        print_table(f"patches kept, {report.use.images} images, {report.use.layout}", columns, use)
     lines = [explain(report.dense_parity)[0], explain(report.parity)[0]]
     if report.comparison:
         low, high = report.comparison.quartiles

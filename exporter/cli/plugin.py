@@ -11,9 +11,7 @@ __all__ = ["add_arguments", "run"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="Folder to write the source to."
-    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="Folder for the source.")
 
 
 def run(arguments: argparse.Namespace) -> int:

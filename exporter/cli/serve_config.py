@@ -13,9 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from exporter.workflows.triton import ServeSettings  # noqa: PLC0415
 
     parser.add_argument("folder", type=Path, help="The export folder that `compile` wrote.")
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="The model repository to write."
-    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="The model repository.")
     add_flags(parser, ServeSettings)
 
 

@@ -28,11 +28,7 @@ class ScheduleSettings(Settings):
     alpha: Weight | None = option(
         None, "Weight of the class token's attention in the fused score, in [0, 1]; 0.15, LV-ViT 0.3."
     )
-    anchors: str = option(
-        "minmax",
-        "ACS values that get the rates 1 and rho: the extremes, or those of the first and last layer.",
-        ANCHORS,
-    )
+    anchors: str = option("minmax", "Which ACS values get the rates 1 and rho.", ANCHORS)
     seed: Natural = option(0, "Seed of all random draws.")
     round_to: Positive = option(1, "Token counts are rounded up to a multiple of this.")
     method: Method = option(

@@ -35,8 +35,5 @@ def check_reduction(name: str, method: Method) -> None:
     """Raise RecipeError unless the row exists and the method supports it."""
     if reduction_named(name).merges and method != Method.STAR:
         raise RecipeError(
-            "reduction",
-            f"{name} for {method}",
-            "drop",
-            "only star keeps the same number of patches of every image",
+            "reduction", f"{name} for {method}", "drop", "only star keeps equally many of every image"
         )

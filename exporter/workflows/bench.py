@@ -70,7 +70,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Setup:
-    """What is measured: both models on their runtime, the sliced variant, and the engines, if any."""
+    """The subjects of a benchmark: both models on their runtime, the sliced variant, and the engines, if any."""
 
     runtime: str
     models: Pair[LoweredFile]

@@ -28,7 +28,7 @@ IMAGE_BISECTIONS = 12
 
 @dataclass(frozen=True)
 class Planner:
-    """What all schedules of a model share: its shape, how patches are scored, ACS, and the digest of the scores.
+    """The common inputs of a model's schedules: its shape, how patches are scored, ACS, and the digest of scores.
 
     `acs` has one value per layer; only schedules from rho need it.
     """

@@ -120,9 +120,7 @@ def _check_reference(layer: int, run: Mapping[str, Array], shape: tuple[int, ...
     """Raise ParityError if indices or gaps of the reference are invalid."""
     if _malformed(layer, run, shape).any():
         raise ParityError(
-            f"reference: {into_name(layer)}",
-            "a survivor that joins another one",
-            "survivors that join themselves",
+            f"reference: {into_name(layer)}", "a survivor that joins another one", "each joins itself"
         )
     gap = run[gap_name(layer)]
     if gap.shape != shape or not (gap >= 0).all():

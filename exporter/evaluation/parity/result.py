@@ -233,13 +233,7 @@ def _checks(
         margin = max(_largest(layer.margin[layer.flipped]) or 0.0 for layer in measured.layers)
         checks += [
             _tracing(outputs),
-            _check(
-                "kept_indices",
-                malformed,
-                "<=",
-                0,
-                "images with indices out of order or range, or a wrong number of them",
-            ),
+            _check("kept_indices", malformed, "<=", 0, "images with indices out of order, range or count"),
             _check("kept_sets", margin, "<", flip_margin, f"{measured.flipped.sum()} images flip"),
             *merge_checks(measured.merges, tolerance.merge_gap),
         ]
