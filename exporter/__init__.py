@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-# Where each public name lives. They are imported when they are used: `import exporter` needs nothing.
+# The module of each public name. They are imported on first use, so `import exporter` needs no library.
 _PLACES = {
     "errors": ("UserError",),
     "models.networks": ("ModelRequest",),

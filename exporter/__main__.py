@@ -1,4 +1,4 @@
-"""`python -m exporter` is `star-export`."""
+"""Run `star-export` as `python -m exporter`."""
 
 import sys
 

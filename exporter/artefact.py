@@ -1,7 +1,7 @@
-"""A lowered model and what it is of: the one record, and the one reader and writer of a file's metadata.
+"""The record of a lowered model, and the reader and writer of a file's metadata.
 
-A file says what it was made from and for. Nothing beside it is asked: which tolerance it is compared with, which
-runtime runs it, and how many multiply-adds it takes all follow from here, on machines without onnx and PyTorch.
+The metadata alone determines the tolerance of comparisons, the runtime, and the MACs of a file. Reading it needs
+neither onnx nor PyTorch.
 """
 
 import hashlib
@@ -30,19 +30,19 @@ __all__ = [
 ]
 
 KEY_PREFIX = "star_export."
-# Without one of these a file is none of ours, or of a version before them.
+# A file without one of these keys is not from star-export, or from an earlier version.
 REQUIRED = ("model", "schedule", "target", "weights_sha256", "input_kind")
 EXPECTED = "an ONNX model that star-export made"
-# The field of ONNX's ModelProto that holds metadata, those of its entries, and protobuf's kinds of fields.
+# Field numbers: metadata in ONNX's ModelProto, key and value in its entries; then protobuf's wire types.
 METADATA, KEY, VALUE = 14, 1, 2
 VARINT, EIGHT_BYTES, SIZED, FOUR_BYTES = 0, 1, 2, 5
 
 
 @dataclass(frozen=True)
 class Artefact:
-    """What a lowered model is of (`spec`, `weights_sha256`), how it was pruned, and what it was made for.
+    """The source of a lowered model (`spec`, `weights_sha256`), its schedule, and its target.
 
-    `layout` is how a-STAR's tokens lie in a batch; other schedules need none. `weights_sha256` is of the network.
+    `layout` is that of a-STAR's tokens in a batch; other schedules ignore it. `weights_sha256`: of the network.
     """
 
     spec: ModelSpec
@@ -54,17 +54,17 @@ class Artefact:
 
     @property
     def prunes(self) -> bool:
-        """Whether any layer drops a patch, or may."""
+        """Whether any layer drops patches, or may drop some."""
         return bool(self.schedule.pruning_layers)
 
     @property
     def method(self) -> str:
-        """The schedule's method, "dense" where it drops nothing."""
+        """The schedule's method, or "dense" if it drops nothing."""
         return str(self.schedule.method) if self.prunes else "dense"
 
     @property
     def follows_image(self) -> bool:
-        """Whether token counts are known by the data alone."""
+        """Whether tensor shapes depend on the image."""
         return self.schedule.adaptive and self.layout != Layout.PADDED
 
 
@@ -77,7 +77,7 @@ class LoweredFile:
 
 
 def tensors_of(output: Output, *, counted: bool) -> tuple[str, ...]:
-    """The tensors of an output: itself, and of tokens also their positions and, `counted`, their number."""
+    """Return the tensors of an output: itself, for tokens also their positions, and if `counted` their number."""
     if output.kind != OutputKind.TOKENS:
         return (output.name,)
     count = (token_count_name(output.name),) if counted else ()
@@ -85,13 +85,13 @@ def tensors_of(output: Output, *, counted: bool) -> tuple[str, ...]:
 
 
 def output_names(spec: ModelSpec, schedule: Schedule) -> tuple[str, ...]:
-    """The tensors that a pruned model gives, in order; numbers of tokens are given where they follow the image."""
+    """Return the tensors that a pruned model returns, in order; with token counts if these depend on the image."""
     counted = bool(schedule.masses)
     return tuple(name for output in spec.outputs for name in tensors_of(output, counted=counted))
 
 
 def to_metadata(artefact: Artefact) -> dict[str, str]:
-    """What a model's file says of it; no time, no path."""
+    """Return the metadata of a model's file; it has no times and no paths."""
     schedule = to_json(artefact.schedule)
     entries = {
         "version": exporter.__version__,
@@ -109,19 +109,19 @@ def to_metadata(artefact: Artefact) -> dict[str, str]:
 
 
 def from_metadata(metadata: Mapping[str, str], source: str) -> Artefact:
-    """What `to_metadata` wrote; `source` is what errors call the model.
+    """Read the metadata that `to_metadata` wrote; errors name `source`.
 
     Raises:
-        ArtefactError: It is none of ours, or of a version that said less.
+        ArtefactError: star-export did not make the file, or an earlier version did.
     """
     own = {
         key.removeprefix(KEY_PREFIX): value for key, value in metadata.items() if key.startswith(KEY_PREFIX)
     }
     if not own:
-        raise ArtefactError(source, "a model without our metadata", EXPECTED)
+        raise ArtefactError(source, "a model without star-export's metadata", EXPECTED)
     if not own.keys() >= set(REQUIRED):
         version = own.get("version", "unknown")
-        hint = "compile it again; --calibration takes the calibration of then"
+        hint = "compile it again; --calibration accepts the earlier calibration"
         raise ArtefactError(
             source, f"a file of star-export {version}", f"one of {exporter.__version__}", hint
         )
@@ -139,19 +139,19 @@ def from_metadata(metadata: Mapping[str, str], source: str) -> Artefact:
 
 
 def read_lowered(path: Path) -> LoweredFile:
-    """A file and what it says of itself; its graph is not read.
+    """Read the metadata of a file, but not its graph.
 
     Raises:
-        ArtefactError: It is no ONNX model, or none of ours.
+        ArtefactError: The file is no ONNX model, or star-export did not make it.
     """
     return LoweredFile(path, from_metadata(read_metadata(path), str(path)))
 
 
 def read_pair(files: Pair[Path]) -> Pair[LoweredFile]:
-    """A dense and a pruned file of the same model.
+    """Read the metadata of a dense and a pruned file of the same model.
 
     Raises:
-        ArtefactError: A file is none of ours, is in the other's place, or is of another model.
+        ArtefactError: star-export did not make a file, the files are swapped, or their models differ.
     """
     pair = Pair(read_lowered(files.dense), read_lowered(files.pruned))
     dense, pruned = pair.dense.artefact, pair.pruned.artefact
@@ -170,10 +170,10 @@ def read_pair(files: Pair[Path]) -> Pair[LoweredFile]:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """The metadata of an ONNX file, its graph skipped: protobuf's top level alone, which no runtime is needed for.
+    """Read the metadata of an ONNX file from protobuf's top level; the graph is skipped, and no runtime is needed.
 
     Raises:
-        ArtefactError: It cannot be read, or is no ONNX model.
+        ArtefactError: The file cannot be read, or is no ONNX model.
     """
     entries: dict[str, str] = {}
     try:
@@ -190,7 +190,7 @@ def read_metadata(path: Path) -> dict[str, str]:
 
 
 def _entry(file: BinaryIO, size: int) -> tuple[str, str]:
-    """One key and its value."""
+    """Read one key and its value."""
     parts, end = {KEY: "", VALUE: ""}, file.tell() + size
     while file.tell() < end:
         number, kind = divmod(_varint(file), 8)
@@ -211,13 +211,13 @@ def _skip(file: BinaryIO, kind: int) -> None:
         size = _varint(file)
         if size:
             file.seek(size - 1, 1)
-            _bytes(file, 1)  # a file that ends before its graph does is torn
+            _bytes(file, 1)  # fails if the file ends within the field
     else:
         raise ValueError("no ONNX model")
 
 
 def _varint(file: BinaryIO, head: bytes = b"") -> int:
-    """Seven bits a byte, the lowest first; at most 64 bits."""
+    """Read a varint: seven bits per byte, lowest first; at most 64 bits."""
     number = 0
     for shift in range(0, 70, 7):
         byte = (head or _bytes(file, 1))[0]
@@ -229,7 +229,7 @@ def _varint(file: BinaryIO, head: bytes = b"") -> int:
 
 
 def _bytes(file: BinaryIO, size: int) -> bytes:
-    # Room is made before anything is read: a length is held to the file's first.
+    # read() allocates `size` bytes first, so the length is compared with the size of the file before.
     if size > 1 and size > os.fstat(file.fileno()).st_size:
         raise ValueError("no ONNX model, or a torn one")
     content = file.read(size)

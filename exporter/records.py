@@ -1,7 +1,7 @@
-"""The frozen records that travel between stages, and their canonical JSON.
+"""The frozen records that stages pass on, and their canonical JSON.
 
-Canonical means: keys sorted, no whitespace that varies, floats as Python's shortest round trip, and
-neither a time nor a path inside. The same inputs therefore give the same bytes.
+Canonical means: sorted keys, fixed whitespace, floats in Python's shortest round-trip form, and neither times nor
+paths. The same inputs therefore give the same bytes.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How an image file becomes the model's input; timm's words and meaning.
+    """How an image file becomes the model's input; names and meaning are timm's.
 
     `input_size` is (channels, height, width); `mean` and `std` are per channel on a [0, 1] scale.
     """
@@ -53,7 +53,7 @@ class Preprocessing:
 
 @dataclass(frozen=True)
 class BlockMacs:
-    """Multiply-adds of the linear layers of a block's attention and of its MLP for one token; 0: no such part."""
+    """MACs per token of the linear layers of a block's attention and MLP; 0 if the block lacks the part."""
 
     attention_token_macs: int
     mlp_token_macs: int
@@ -61,9 +61,9 @@ class BlockMacs:
 
 @dataclass(frozen=True)
 class Output:
-    """One thing that a model says of an image: its name, its kind, and how many numbers stand in a row of it.
+    """One output of a model: its name, its kind, and the number of values in a row.
 
-    `channels` is 0 where an adapter names the output and the model has not been asked yet: `spec_of` fills it in.
+    An adapter may declare an output with `channels` 0: `spec_of` then fills it in.
     """
 
     name: str
@@ -73,12 +73,12 @@ class Output:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What a schedule and a MAC count need to know of a ViT; sizes in tokens and channels.
+    """The shape of a ViT, for schedules and MAC counts; sizes in tokens and channels.
 
-    `num_prefix_tokens` counts the class token and what stands beside it (distillation token, registers).
-    The MACs are multiply-adds of one image before block 1 (`embed_macs`), of each of the `blocks`, of the heads,
-    and of a head that reads every surviving patch, for one patch. `outputs` stand in the order in which the model
-    gives them. `default_alpha` is the weight of the intra-layer score where the user gives none.
+    `num_prefix_tokens` counts the class token and other tokens before the patches (distillation token, registers).
+    The MACs are those of one image before block 1 (`embed_macs`), of each of the `blocks`, of the heads, and, per
+    patch, of a head that reads every surviving patch. `outputs` are in the model's order. `default_alpha` is the
+    weight of the intra-layer score if the user gives none.
     """
 
     name: str
@@ -96,22 +96,22 @@ class ModelSpec:
 
     @property
     def depth(self) -> int:
-        """Blocks."""
+        """Number of blocks."""
         return len(self.blocks)
 
     @property
     def attention_layers(self) -> tuple[int, ...]:
-        """1-based layers whose block has attention, and so a class row to score patches by."""
+        """1-based layers whose block has attention, and therefore a class row that scores patches."""
         return tuple(layer for layer, block in enumerate(self.blocks, start=1) if block.attention_token_macs)
 
     @property
     def num_classes(self) -> int:
-        """Logits of an image; 0 where the model gives none."""
+        """Number of logits; 0 if the model has none."""
         return next((output.channels for output in self.outputs if output.kind == OutputKind.LOGITS), 0)
 
     @property
     def num_patches(self) -> int:
-        """Patches that an unpruned image has."""
+        """Number of patches of an unpruned image."""
         return self.grid[0] * self.grid[1]
 
 
@@ -119,13 +119,13 @@ class ModelSpec:
 class Schedule:
     """Which share and how many patches each layer keeps, and by which score.
 
-    `method` is "star": p is a share of the patches; or "a-star": p is a share of their scores' mass, image by
-    image; or "a-star-batch", the authors' code, which takes one count for a batch. `rates[l]` is p of layer l+1, a
-    float32 value. `keep[l]` is the count after that layer when every layer keeps k(p, n) of what the one before
-    left: what STAR keeps, and the most that a-STAR keeps of any image. `inter_sha256` names the inter-layer scores
-    that the schedule was made with, "" where the scorer reads none.
-    `round_to` is what token counts were rounded up to a multiple of. `reduce` names the reduction, a row of
-    `exporter.schedule.reductions`: what becomes of the patches that a layer does not keep.
+    `method` is "star": p is a share of the patches; or "a-star": p is a share of the mass of their scores, per
+    image; or "a-star-batch": as in the authors' code, one count for a batch. `rates[l]` is p of layer l+1, a
+    float32 value. `keep[l]` is the count after that layer if every layer keeps k(p, n) of its n patches: the
+    count of STAR, and the upper bound of a-STAR. `inter_sha256` is the digest of the inter-layer scores that the
+    schedule was made with, "" if the scorer uses none.
+    Token counts are rounded up to a multiple of `round_to`. `reduce` names a row of `exporter.schedule.reductions`:
+    how the patches that a layer does not keep are reduced.
     """
 
     method: Method
@@ -144,12 +144,12 @@ class Schedule:
 
     @property
     def adaptive(self) -> bool:
-        """Whether the number of patches follows the image."""
+        """Whether the number of patches depends on the image."""
         return self.method == Method.A_STAR
 
     @property
     def pruning_layers(self) -> tuple[int, ...]:
-        """1-based layers that drop at least one patch, or under a-STAR may."""
+        """1-based layers that drop at least one patch, or under a-STAR may drop some."""
         if self.method != Method.STAR:
             return tuple(layer for layer, rate in enumerate(self.rates, start=1) if rate < 1.0)
         before = (self.num_patches, *self.keep[:-1])
@@ -158,30 +158,30 @@ class Schedule:
 
     @property
     def masses(self) -> dict[int, float]:
-        """The share of the mass that each 1-based pruning layer keeps; empty under STAR, which counts patches."""
+        """The share of the mass that each 1-based pruning layer keeps; empty for methods other than a-STAR."""
         return {layer: self.rates[layer - 1] for layer in self.pruning_layers} if self.adaptive else {}
 
 
 @dataclass(frozen=True)
 class Pair(Generic[T]):
-    """The dense and the pruned model, or what was measured of each on the same images or in the same run."""
+    """The dense and the pruned model, or measurements of both on the same images or in the same run."""
 
     dense: T
     pruned: T
 
 
 def to_json(record: object) -> str:
-    """Canonical JSON of a record, in one line."""
+    """Return the canonical JSON of a record, in one line."""
     return json.dumps(
         _plain(record), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
 
 
 def save_json(record: object, path: Path) -> None:
-    """Write a record beside `path` and rename it, indented, keys sorted.
+    """Write a record as indented JSON with sorted keys; `path` is replaced atomically.
 
     Raises:
-        OutputError: The place cannot be written.
+        OutputError: The file cannot be written.
     """
     text = json.dumps(_plain(record), sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
     with written_beside(path) as partial:
@@ -189,10 +189,10 @@ def save_json(record: object, path: Path) -> None:
 
 
 def from_json(kind: type[RecordT], text: str, *, source: str) -> RecordT:
-    """Read a record back.
+    """Read a record from JSON.
 
     Raises:
-        ArtefactError: The text is not JSON, or not the JSON of this kind of record; `source` is named.
+        ArtefactError: The text is not JSON, or not of this kind of record; the message names `source`.
     """
     try:
         table = msgspec.json.decode(text)
@@ -221,12 +221,12 @@ def load_json(kind: type[RecordT], path: Path) -> RecordT:
 
 
 def _plain(record: object) -> Any:
-    """Dicts and lists all the way down."""
+    """Convert a record to dicts and lists, recursively."""
     return msgspec.to_builtins(record, enc_hook=os.fspath, str_keys=True)
 
 
 def _unknown(told: Any, known: Any) -> str:
-    """The first key that was told and is not known: msgspec passes over those of a dataclass."""
+    """Return the first unknown key, or "": msgspec ignores unknown keys of a dataclass."""
     if isinstance(told, dict):
         own = (key if key not in known else _unknown(told[key], known[key]) for key in told)
         return next(filter(None, own), "")

@@ -1,8 +1,8 @@
-"""Settings declared once: a frozen dataclass gives types, limits, defaults, help, flags and TOML keys.
+"""Settings: one frozen dataclass declares types, limits, defaults, help texts, flags and TOML keys.
 
-msgspec converts and checks them, as it does records. It is strict, where cattrs makes 5 of "5" and of 5.7, and
-checks limits in the same step; it has no dependency and is imported in 17 ms (cattrs: 27 ms). Infinity passes a
-limit on one side, and NaN passes where there is none: `Field.converted` refuses both.
+msgspec converts and checks them, as it does records. It is strict, while cattrs converts "5" and 5.7 to 5, and it
+checks limits in the same step; it has no dependency and is imported in 17 ms (cattrs: 27 ms). It accepts infinity
+within a one-sided limit, and NaN without limits: `Field.converted` refuses both.
 """
 
 import argparse
@@ -38,10 +38,10 @@ __all__ = [
 
 SettingsT = TypeVar("SettingsT", bound="Settings")
 
-# What every library that takes such a number can hold.
+# The largest integer that all libraries used here accept.
 MOST = 2**31 - 1
 
-# What an error says of a limit is its description.
+# Errors quote the description of a limit.
 Positive = Annotated[int, Meta(ge=1, le=MOST, description=f"an integer from 1 to {MOST}")]
 Natural = Annotated[int, Meta(ge=0, le=MOST, description=f"an integer from 0 to {MOST}")]
 Batches = Annotated[tuple[Positive, ...], Meta(min_length=1)]
@@ -52,20 +52,20 @@ METAVARS = {Path: "PATH", int: "N", float: "X", dict: "NAME=VALUE"}
 
 
 class Settings:
-    """The base of settings: values are converted to the types of their fields, and checked, when one is made."""
+    """Base class of settings: values are converted to the types of their fields and checked on creation."""
 
     def __post_init__(self) -> None:
-        """Raise RecipeError, which names the field, for a value of another type or out of range."""
+        """Raise RecipeError, which names the field, for a value of the wrong type or out of range."""
         for name, each in fields_of(type(self)).items():
             object.__setattr__(self, name, each.converted(name, getattr(self, name)))
         self.check()
 
     def check(self) -> None:
-        """Raise RecipeError where values do not go together."""
+        """Raise RecipeError for values that contradict each other."""
 
 
 def option(default: Any, help: str, choices: Iterable[str] = ()) -> Any:  # noqa: A002
-    """A field of settings: its default, its help in one sentence, and the words it may be where it has no enum."""
+    """Declare a field of settings: its default, its help text, and its allowed words if its type is no enum."""
     metadata = {"help": help, "choices": tuple(choices)}
     if isinstance(default, dict):
         return dataclasses.field(default_factory=default.copy, metadata=metadata)
@@ -73,7 +73,7 @@ def option(default: Any, help: str, choices: Iterable[str] = ()) -> Any:  # noqa
 
 
 class Field:
-    """A field of settings: `kind` is its type with limits, `plain` the type alone, `choices` the words allowed."""
+    """A field of settings: `kind` is its type with limits, `plain` the bare type, `choices` the allowed words."""
 
     def __init__(self, declared: "dataclasses.Field[Any]", kind: Any) -> None:
         self.default, self.help = declared.default, declared.metadata.get("help", "")
@@ -85,10 +85,10 @@ class Field:
         self.choices: tuple[str, ...] = tuple(self.plain if is_enum else declared.metadata.get("choices", ()))
 
     def converted(self, subject: str, value: Any, *, strict: bool = True) -> Any:
-        """The value as its type; where it need not be `strict`, text is read as a number.
+        """Return the value converted to the field's type; unless `strict`, text is converted to a number.
 
         Raises:
-            RecipeError: It is none, or out of range; `subject` is named.
+            RecipeError: The value has the wrong type or is out of range; the message names `subject`.
         """
         try:
             made = msgspec.convert(
@@ -107,18 +107,18 @@ class Field:
         return made
 
     def from_words(self, flag: str, words: Any) -> Any:
-        """What the words of a flag mean."""
+        """Return the value of a flag's words."""
         if self.origin is dict:
             count, words = len(words), _pairs(flag, words)
-            # A keyword argument may stand over an earlier one; of two rates of a layer one would be a mistake.
+            # A keyword argument may override an earlier one; two rates for one layer are a mistake.
             if len(words) < count and typing.get_args(self.plain)[1] is not Any:
-                raise RecipeError(flag, "a name twice", "each once")
+                raise RecipeError(flag, "a name twice", "each name once")
         elif self.origin is tuple and isinstance(words, str):
             words = [word for word in words.split(",") if word]
         return self.converted(flag, words, strict=False)
 
     def flag(self) -> dict[str, Any]:
-        """How argparse takes it: as words, which `from_flags` reads."""
+        """Return the arguments of argparse's `add_argument`; `from_flags` converts the words."""
         shown = {"default": argparse.SUPPRESS, "help": self.help.replace("%", "%%")}
         if self.default not in (None, (), dataclasses.MISSING):
             values = self.default if isinstance(self.default, tuple) else (self.default,)
@@ -136,16 +136,16 @@ class Field:
 
 
 def fields_of(settings: type) -> Mapping[str, Field]:
-    """The fields of settings by name."""
+    """Return the fields of settings by name."""
     kinds = typing.get_type_hints(settings, include_extras=True)
     return {each.name: Field(each, kinds[each.name]) for each in dataclasses.fields(settings)}
 
 
 def add_flags(parser: Any, settings: type[Settings], names: Iterable[str] | None = None) -> None:
-    """Give `parser` a flag for each field of settings, or for those named, in that order.
+    """Add a flag to `parser` for each field of settings, or for those named, in that order.
 
-    A flag that is not used leaves nothing in the namespace, so that a recipe's value can stand. The flags of
-    earlier versions are read, and not shown.
+    An unused flag adds nothing to the namespace, so the recipe's value applies. Flags of earlier versions are
+    accepted but not shown in the help.
     """
     known = fields_of(settings)
     for name in known if names is None else names:
@@ -158,10 +158,10 @@ def add_flags(parser: Any, settings: type[Settings], names: Iterable[str] | None
 def from_flags(
     settings: type[SettingsT], arguments: argparse.Namespace, base: Mapping[str, Any] | None = None
 ) -> SettingsT:
-    """The settings that flags mean, over those of `base` (a recipe's table).
+    """Return the settings of the given flags, which override those of `base` (a recipe's table).
 
     Raises:
-        RecipeError: A value is out of range, or does not go with another.
+        RecipeError: A value is out of range, or contradicts another.
     """
     fields, given = fields_of(settings), dict(base or {})
     for name, words in vars(arguments).items():
@@ -171,10 +171,10 @@ def from_flags(
 
 
 def from_table(settings: type[Settings], table: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """The values of a TOML table, checked against the fields of settings.
+    """Return the values of a TOML table, checked against the fields of settings.
 
     Raises:
-        RecipeError: A key is unknown or a value is of the wrong type; `source` and the key are named.
+        RecipeError: A key is unknown or a value has the wrong type; the message names `source` and the key.
     """
     known, values = fields_of(settings), {}
     for key, value in renamed(table, known).items():
@@ -198,7 +198,7 @@ def _pairs(flag: str, texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _described(kind: Any) -> str:
-    """What the limits of a type say in words, wherever they stand in it."""
+    """Return the description of the first limit within a type, or ""."""
     own = [getattr(each, "description", None) for each in getattr(kind, "__metadata__", ())]
     return next(filter(None, (*own, *map(_described, typing.get_args(kind)))), "")
 

@@ -1,6 +1,6 @@
-"""The closed vocabularies: words that flags, recipes, files and the API share, each checked where it enters.
+"""The closed vocabularies: words that flags, recipes, files and the API share, checked on input.
 
-Open ones, which a project may add to, are rows: `exporter.targets`, `exporter.schedule.scorers`.
+Open vocabularies, which can be extended, are rows: `exporter.targets`, `exporter.schedule.scorers`.
 """
 
 from collections.abc import Container, Mapping
@@ -24,12 +24,12 @@ __all__ = [
 
 WordT = TypeVar("WordT", bound="Word")
 
-# What flags, recipes and files of 0.1 call a field, and what it is called now.
+# Former names of fields in flags, recipes and files of 0.1 → current names.
 FORMER_NAMES = {"flavour": "layout", "input": "input_kind", "tile": "round_to"}
 
 
 def renamed(table: Mapping[str, Any], known: Container[str]) -> dict[str, Any]:
-    """A table with today's names, where those are among the `known` ones and the former ones are not."""
+    """Return a table with current names, if these are among the `known` ones and the former names are not."""
     return {
         now if (now := FORMER_NAMES.get(key, key)) in known and key not in known else key: value
         for key, value in table.items()
@@ -37,7 +37,7 @@ def renamed(table: Mapping[str, Any], known: Container[str]) -> dict[str, Any]:
 
 
 class Word(str, Enum):
-    """A member is the string itself: in JSON, in file names, in messages."""
+    """An enum whose members are strings in JSON, file names and messages."""
 
     def __str__(self) -> str:
         return str(self.value)
@@ -47,10 +47,10 @@ class Word(str, Enum):
 
     @classmethod
     def named(cls: type[WordT], word: str) -> WordT:
-        """The member that is spelled so.
+        """Return the member with this value.
 
         Raises:
-            RecipeError: There is none; those that there are are named.
+            RecipeError: There is none; the message lists the members.
         """
         try:
             return cls(word)
@@ -63,8 +63,8 @@ class Word(str, Enum):
 class Method(Word):
     """How many patches a layer keeps.
 
-    STAR: a share of them. a-STAR: the fewest that hold a share of their scores' mass, image by image. The batch
-    form takes one count for a whole batch, as the authors' code does; it runs in PyTorch alone.
+    STAR: a share of them. a-STAR: the fewest whose scores reach a share of the total, per image. The batch form
+    takes one count for a whole batch, as the authors' code does; it runs only in PyTorch.
     """
 
     STAR = "star"
@@ -73,7 +73,7 @@ class Method(Word):
 
 
 class Layout(Word):
-    """How the tokens of a batch lie in memory where images keep different numbers of them: see `pruning.tokens`."""
+    """Memory layout of a batch whose images keep different numbers of tokens: see `exporter.pruning.tokens`."""
 
     SHRINKING = "shrinking"
     PACKED = "packed"
@@ -81,9 +81,9 @@ class Layout(Word):
 
 
 class CropMode(Word):
-    """How an image is brought to the model's input size; timm's words and meaning.
+    """How an image is fitted to the model's input size; names and meaning are timm's.
 
-    Center: the shorter side is resized and the longer one cropped. Squash: both sides are resized, each by its own
+    Center: the shorter side is resized and the longer one cropped. Squash: each side is resized by a separate
     factor. Border: the longer side is resized and the shorter one padded with the mean colour.
     """
 
@@ -93,7 +93,7 @@ class CropMode(Word):
 
 
 class Interpolation(Word):
-    """The filter of the resize; timm's and Pillow's names."""
+    """The filter of the resize; names are timm's and Pillow's."""
 
     NEAREST = "nearest"
     BILINEAR = "bilinear"
@@ -104,18 +104,18 @@ class Interpolation(Word):
 
 
 class InputKind(Word):
-    """What a lowered model takes: normalised images, or pixels."""
+    """The input of a lowered model: normalised images (float32) or pixels (uint8)."""
 
     FLOAT32 = "float32"
     UINT8 = "uint8"
 
 
 class OutputKind(Word):
-    """What an output of a model is, and with it how two runtimes' answers are compared.
+    """The kind of a model's output, which determines how two runtimes are compared.
 
-    LOGITS [batch, classes]: by the best classes. EMBEDDING [batch, channels]: by the cosine of the angle between
-    two. TOKENS: the patches that are left after the final norm [batch, k, channels], with their positions: by the
-    same cosine, token by token.
+    LOGITS [batch, classes]: by the best classes. EMBEDDING [batch, channels]: by the cosine between both sides.
+    TOKENS: the remaining patches after the final norm [batch, k, channels], with their positions: by the cosine of
+    each token.
     """
 
     LOGITS = "logits"
@@ -124,7 +124,7 @@ class OutputKind(Word):
 
 
 class Precision(Word):
-    """What a target's linear layers are computed in."""
+    """The precision of a target's linear layers."""
 
     FP32 = "fp32"
     FP16 = "fp16"

@@ -1,14 +1,14 @@
-"""Shows that a change of the code changed no artefact: record what one checkout makes, record another's, compare.
+"""Check that a code change leaves all artefacts unchanged: record those of two checkouts, and compare them.
 
     python scripts/same_artefacts.py record --images build/digits/train --out build/before
     python scripts/same_artefacts.py record --images build/digits/train --out build/after
     python scripts/same_artefacts.py compare build/before build/after
 
-`record` goes through the command line alone, so that it works on any checkout: the bundled model and a DeiT-Tiny
-with seeded weights, every target, dense, STAR and a-STAR. `compare` asks three things. Graphs must be equal but for
-the names of nodes and values. Their logits on ONNX Runtime, and every number of a calibration, must be equal bit
-for bit. Metadata that differs is listed, since a key or a field may have been renamed. Exits with 1 where a graph,
-a number or a schedule's count differs.
+`record` uses only the command line, so it works on any checkout: the bundled model and a DeiT-Tiny with seeded
+weights, every target, dense, STAR and a-STAR. `compare` makes three checks. Graphs must be equal except for the
+names of nodes and values. Their logits on ONNX Runtime, and every number of a calibration, must be equal bit for
+bit. Differences in metadata are listed, since a key or a field may have been renamed. Exits with 1 if a graph, a
+number or a count of a schedule differs.
 """
 
 import argparse
@@ -36,12 +36,12 @@ Attributes: TypeAlias = Sequence[tuple[str, str]]
 DEIT = "deit_tiny_patch16_224"
 METHODS = ("star", "a-star")
 RHO = "0.7"
-# Every target is recorded in its own layout of a-STAR's tokens; these in another one, too.
+# Every target is recorded in its default layout of a-STAR's tokens; these also in others.
 MORE_LAYOUTS = {"onnxruntime-fp32": ("shrinking", "padded"), "tensorrt-fp32": ("shrinking",)}
 
 
 def record(images: Path, out: Path) -> None:
-    """Make every artefact below `out`."""
+    """Make all artefacts in `out`."""
     out.mkdir(parents=True, exist_ok=True)
     from exporter.targets import TARGETS  # noqa: PLC0415  (`compare` needs none of it)
 
@@ -70,7 +70,7 @@ def record(images: Path, out: Path) -> None:
 
 
 def compare(before: Path, after: Path) -> int:
-    """Print what differs; 1 where a graph, a number or a count does."""
+    """Print the differences; return 1 if a graph, a number or a count differs."""
     files = sorted(path.relative_to(before) for path in before.rglob("*.*") if path.is_file())
     missing = [str(name) for name in files if not (after / name).is_file()]
     faults = [f"{name}: not there" for name in missing]
@@ -88,9 +88,9 @@ def compare(before: Path, after: Path) -> int:
 
 
 def graph_digest(graph: Graph) -> Counter[str]:
-    """A digest of every node, made of its operator, its attributes and the digests of what it reads.
+    """Return digests of all nodes, each from its operator, its attributes and the digests of its inputs.
 
-    Inputs and outputs of the graph keep their names, which are a contract.
+    Names of the graph's inputs and outputs are included, since users depend on them.
     """
     digests = {each.name: _digest("input", each.SerializeToString().hex()) for each in graph.input}
     digests |= {each.name: _constant(each) for each in graph.initializer}
@@ -121,7 +121,7 @@ def _compare_models(before: Path, after: Path) -> tuple[list[str], list[str]]:
 
 
 def _compare_logits(*models: onnx.ModelProto) -> list[str]:
-    """Both on ONNX Runtime, on one batch of noise."""
+    """Run both models on ONNX Runtime with one batch of noise, and compare the logits."""
     import onnxruntime  # noqa: PLC0415
 
     options = onnxruntime.SessionOptions()
@@ -172,7 +172,7 @@ def _digest(*parts: str) -> str:
 
 
 def _seeded_deit(folder: Path) -> list[str]:
-    """The flags of a DeiT-Tiny whose weights follow from a seed."""
+    """Write a DeiT-Tiny with seeded weights, and return its flags."""
     torch.manual_seed(0)
     model = timm.create_model(DEIT, num_classes=10)
     for parameter in model.parameters():
@@ -193,12 +193,12 @@ def _star_export(*words: object) -> None:
 
 
 def main() -> int:
-    """Read the command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    recorder = verbs.add_parser("record", help="Make every artefact.")
+    recorder = verbs.add_parser("record", help="Make all artefacts.")
     recorder.add_argument("--images", type=Path, required=True, help="A folder of images.")
-    recorder.add_argument("--out", type=Path, required=True, help="Where the artefacts go.")
+    recorder.add_argument("--out", type=Path, required=True, help="Folder to write the artefacts to.")
     comparer = verbs.add_parser("compare", help="Compare two recordings.")
     comparer.add_argument("before", type=Path)
     comparer.add_argument("after", type=Path)

@@ -116,7 +116,7 @@ def test_flags_are_read_as_the_types_of_their_fields() -> None:
         (("--batches", "1,x"), "--batches | got ['1', 'x']"),
         (("--pair", "nan", "1"), "--pair | got ['nan', '1'] | need a finite number"),
         (("--named", "32"), "--named | got '32' | need NAME=VALUE"),
-        (("--shares", "1=0.5", "1=0.7"), "--shares | got a name twice | need each once"),
+        (("--shares", "1=0.5", "1=0.7"), "--shares | got a name twice | need each name once"),
     ],
 )
 def test_wrong_flags_are_refused_in_one_line(flags: tuple[str, ...], message: str) -> None:

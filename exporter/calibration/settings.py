@@ -18,7 +18,7 @@ class CalibrationSettings(Settings):
     """
 
     protocol: str = option("all", "all: every image once. paper: ten random batches.", ("all", "paper"))
-    max_images: Positive | None = option(512, "At most so many images; none takes every one.")
+    max_images: Positive | None = option(512, "Largest number of images; none takes every one.")
     rounds: Positive = option(10, "paper: random batches.")
     images_per_round: Positive = option(192, "paper: images of a batch.")
     acs_images: Positive = option(500, "paper: images that ACS is taken from.")

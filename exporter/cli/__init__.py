@@ -1,1 +1,1 @@
-"""The command line: one file a verb, file in, file out. Results go to stdout, everything else to stderr."""
+"""The command line: one module per verb. Results go to stdout, everything else to stderr."""

@@ -1,7 +1,7 @@
-"""Measure the dense and the pruned model beside each other, at several batch sizes, and where the time goes.
+"""Measure the throughput of the dense and the pruned model at several batch sizes, and the time by operator.
 
-From an export folder, or from two ONNX files. Both run in turns in one process, on real images. A model is called
-faster only where the quartiles of the rounds' own ratios say so.
+Takes an export folder or two ONNX files. Both models run in turns in one process, on real images. The pruned model
+is reported as faster only if both quartiles of the per-round speed-ups are above 1.
 """
 
 import argparse
@@ -28,21 +28,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from exporter.evaluation.benchmark.settings import BenchSettings  # noqa: PLC0415
     from exporter.runtimes.choice import RunSettings  # noqa: PLC0415
 
-    parser.add_argument("folder", type=Path, nargs="?", help="What `compile --out` left.")
-    parser.add_argument("--dense", type=Path, metavar="FILE", help="The dense model, in place of a folder.")
+    parser.add_argument("folder", type=Path, nargs="?", help="The export folder that `compile` wrote.")
+    parser.add_argument("--dense", type=Path, metavar="FILE", help="The dense model, instead of a folder.")
     parser.add_argument("--pruned", type=Path, metavar="FILE", help="The pruned model.")
     parser.add_argument(
         "--reference",
         type=Path,
         metavar="FILE",
-        help="Where the images are; reference.npz beside the pruned model.",
+        help="File with the images. Default: reference.npz beside the pruned model.",
     )
     add_flags(parser, BenchSettings)
     add_flags(parser, RunSettings, ("runtime", "plugin"))
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure; 0, whichever is faster."""
+    """Measure and print; the exit code is 0 whichever model is faster."""
     from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
     from exporter.evaluation.benchmark.settings import BenchSettings  # noqa: PLC0415
     from exporter.runtimes.choice import RunSettings  # noqa: PLC0415
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _models(arguments: argparse.Namespace) -> "tuple[Pair[LoweredFile], Path]":
-    """The two files, and where their reference is."""
+    """Return the two models and the path of their reference."""
     from exporter.artefact import read_pair  # noqa: PLC0415
     from exporter.records import Pair  # noqa: PLC0415
     from exporter.workflows.export_folder import REFERENCE, read_folder  # noqa: PLC0415
@@ -73,7 +73,7 @@ def _models(arguments: argparse.Namespace) -> "tuple[Pair[LoweredFile], Path]":
     if arguments.folder is None and None not in given:
         beside = arguments.pruned.parent / REFERENCE
         return read_pair(Pair(arguments.dense, arguments.pruned)), arguments.reference or beside
-    got = "a folder and files" if arguments.folder else "neither, or half of it"
+    got = "a folder and files" if arguments.folder else "neither, or only one file"
     raise RecipeError("bench", got, "an export folder, or --dense FILE --pruned FILE")
 
 
@@ -86,8 +86,8 @@ def _print(result: "Bench") -> None:
     columns = ("batch", "model", "img/s", "median ms", "p99 ms", "speed-up", "quartiles", "E", "")
     print_table(title, columns, [row for each in result.batches for row in _rows(each)])
     if result.breakdown_ms:
-        heads = ("ms a run, dense → pruned", *(f"batch {each.batch}" for each in result.batches))
-        print_table("Where the time goes, profiled apart", heads, _breakdown_rows(result))
+        heads = ("ms per run, dense → pruned", *(f"batch {each.batch}" for each in result.batches))
+        print_table("Time by operator class, profiled separately", heads, _breakdown_rows(result))
     if result.gpu is not None:
         print_gpu_time(result.gpu)
     print_lines(_lines(result))
@@ -118,7 +118,7 @@ def _lines(result: "Bench") -> Iterator[str]:
             yield f"selection cost at batch {at.batch}: {took}"
     yield break_even_words(result.break_even_batch)
     hardware, settings = result.hardware, result.settings
-    threads = f"{settings.threads} threads" if settings.threads else "a thread for each physical core"
+    threads = f"{settings.threads} threads" if settings.threads else "one thread per physical core"
     cpus = f"CPUs {','.join(map(str, hardware.cpus))}" if hardware.cpus else f"{hardware.usable_cpus} CPUs"
     yield (
         f"{settings.rounds} rounds after {settings.warmup}, {threads}, {cpus} of {hardware.cpu_model}; "

@@ -1,7 +1,7 @@
-"""Say which runtime and precision serves a model fastest on this machine, within a loss of accuracy.
+"""Find the fastest runtime and precision for a model on this machine, within a limit on the loss of accuracy.
 
-Lowers the model for every target whose runtime is installed and whose instructions the CPU has, and measures all of
-them, dense and pruned, in one run. Takes a calibration, as `search` does.
+Lowers the model for every target whose runtime is installed and whose instructions the CPU supports, and measures
+all of them, dense and pruned, in one run. Needs a calibration, like `search`.
 """
 
 import argparse
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-drop",
         type=float,
         metavar="POINTS",
-        help="Top-1 points that a precision may cost; without it accuracy is not measured.",
+        help="Largest loss of top-1 in points; without it, accuracy is not measured.",
     )
     parser.add_argument("--recipe", type=Path, metavar="FILE", help="A TOML file with any of these settings.")
     schedule = (*AMOUNT, *(name for name in SCHEDULE if name != "method"))
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure; 0 in any case."""
+    """Measure and print; the exit code is always 0."""
     from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
     from exporter.workflows.best import choose  # noqa: PLC0415
 
@@ -69,6 +69,6 @@ def _row(choice: "Choice") -> tuple[str, ...]:
 def _lines(result: "Best") -> Iterator[str]:
     for each in result.choices:
         if each.left_out:
-            yield f"{each.target} is left out: {each.left_out}"
-    yield "gain: over the dense model in fp32 on ONNX Runtime; own: over the dense model of the same target"
+            yield f"{each.target} is not measured: {each.left_out}"
+    yield "gain: relative to dense fp32 on ONNX Runtime; own: relative to the dense model of the same target"
     yield f"best: --target {result.best}"

@@ -1,6 +1,6 @@
-"""Build the TensorRT engines of an export folder, for this GPU and this TensorRT.
+"""Build the TensorRT engines of an export folder for this GPU and this version of TensorRT.
 
-Each has a manifest beside it, and is audited: the dtype of its layers, the attention of every block.
+Writes a manifest beside each engine and audits it: the data types of its layers, and the attention of every block.
 """
 
 import argparse
@@ -16,12 +16,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     from exporter.runtimes.tensorrt.settings import BuildSettings  # noqa: PLC0415
 
-    parser.add_argument("folder", type=Path, help="What `compile --out` left.")
+    parser.add_argument("folder", type=Path, help="The export folder that `compile` wrote.")
     add_flags(parser, BuildSettings)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Build; 0."""
+    """Build the engines and print their audits; the exit code is 0."""
     from exporter.cli.output import RichStages, print_json, print_lines  # noqa: PLC0415
     from exporter.runtimes.tensorrt.audit import explain_audit  # noqa: PLC0415
     from exporter.runtimes.tensorrt.settings import BuildSettings  # noqa: PLC0415

@@ -1,6 +1,6 @@
-"""Measure inter-layer importance and average cosine similarity on images.
+"""Measure inter-layer importance and average cosine similarity (ACS) on images.
 
-Leaves one calibration file, which plan, export and check read. Interrupted, it goes on where it stood.
+Writes one calibration file, which plan, export and check read. An interrupted run continues when started again.
 """
 
 import argparse
@@ -17,12 +17,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     add_flags(parser, Recipe, (*MODEL, *IMAGES, *CALIBRATION, "scorer"))
     parser.add_argument(
-        "--out", type=Path, required=True, metavar="FILE", help="The calibration, .safetensors."
+        "--out", type=Path, required=True, metavar="FILE", help="The calibration to write, .safetensors."
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Calibrate; 0."""
+    """Calibrate and print ACS by layer; the exit code is 0."""
     from exporter.cli.output import RichStages, print_json, print_table  # noqa: PLC0415
     from exporter.files import writable_file  # noqa: PLC0415
     from exporter.workflows import steps  # noqa: PLC0415

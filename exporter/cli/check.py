@@ -1,7 +1,7 @@
-"""Hold an ONNX model of ours to the PyTorch model it was made from, on real images.
+"""Compare an exported model with its PyTorch reference on real images.
 
-An export folder is held to the answers that PyTorch left in it, which takes numpy and the runtime alone; an ONNX
-file to the model itself. Exits with 1 where it is another model.
+Compares the models of an export folder with PyTorch's recorded outputs (needs only numpy and the runtime), or an
+ONNX file with the PyTorch model. Exits with 1 if they do not agree.
 """
 
 import argparse
@@ -19,14 +19,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     from exporter.runtimes.choice import RunSettings  # noqa: PLC0415
 
-    parser.add_argument("folder", type=Path, nargs="?", help="What `compile --out` left, to check as it is.")
+    parser.add_argument("folder", type=Path, nargs="?", help="The export folder that `compile` wrote.")
     add_flags(parser, RunSettings, ("runtime", "plugin"))
     add_flags(parser, Recipe, (*MODEL, *IMAGES, "calibration", "interpolate", "check_images", "threads"))
-    parser.add_argument("--onnx", type=Path, metavar="FILE", help="A model, in place of a folder.")
+    parser.add_argument("--onnx", type=Path, metavar="FILE", help="A model, instead of a folder.")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check; 0 where the model is its reference, else 1."""
+    """Compare and print the parity result; the exit code is 0 if all checks pass, else 1."""
     if (arguments.folder is None) == (arguments.onnx is None):
         got = "neither" if arguments.folder is None else "a folder and a file"
         raise RecipeError("check", got, "an export folder, or --onnx FILE")
@@ -40,7 +40,7 @@ def _check_folder(arguments: argparse.Namespace) -> int:
     from exporter.workflows.check_folder import check_folder  # noqa: PLC0415
 
     settings = from_flags(RunSettings, arguments)
-    with RichStages().stage("parity with PyTorch's answers"):
+    with RichStages().stage("parity with PyTorch's outputs"):
         result = check_folder(arguments.folder, settings)
     if arguments.json:
         print_json({**vars(result), "passed": result.passed})
@@ -62,7 +62,7 @@ def _check_file(arguments: argparse.Namespace) -> int:
 
     job, asked = resolve(from_flags(Recipe, arguments)), from_flags(RunSettings, arguments).runtime
     if asked is not None:
-        raise RecipeError("--runtime", asked, "none with --onnx: a file is checked on what it was made for")
+        raise RecipeError("--runtime", asked, "none with --onnx: a file is checked on its target's runtime")
     stages, chosen = RichStages(), job.images
     model = load_onnx(arguments.onnx)
     artefact = artefact_of(model, str(arguments.onnx))

@@ -1,7 +1,7 @@
-"""Do all of it: calibrate, plan, prune, lower, compare with PyTorch, measure.
+"""Run the whole pipeline: calibrate, plan, prune, lower, compare with PyTorch, and measure.
 
-From flags, from a TOML recipe, or from a recipe with flags over it. Exits with 1 where a lowered model is not its
-PyTorch reference.
+Settings come from flags, from a TOML recipe, or from both; a flag overrides the recipe. Exits with 1 if a lowered
+model does not agree with its PyTorch reference.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compile; 0 where both lowered models are their references, else 1."""
+    """Compile and print the report; the exit code is 0 if both models pass the parity check, else 1."""
     from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
     from exporter.workflows.compile import compile_model  # noqa: PLC0415
 
@@ -63,17 +63,17 @@ def _print(report: "Report", out: Path) -> None:
             (each.layer, each.least, f"{each.median:g}", f"{each.p95:g}", each.most, each.star)
             for each in report.use.layers
         ]
-        print_table(f"patches that {report.use.images} images keep, {report.use.layout}", columns, use)
+        print_table(f"patches kept, {report.use.images} images, {report.use.layout}", columns, use)
     lines = [explain(report.dense_parity)[0], explain(report.parity)[0]]
     if report.comparison:
         low, high = report.comparison.quartiles
         lines.append(
             f"{report.comparison.outcome}: {report.comparison.speedup:.2f} × (quartiles {low:.2f} to {high:.2f}), "
-            f"E = {report.comparison.efficiency:.2f} of what the MACs promise"
+            f"E = {report.comparison.efficiency:.2f} relative to the MAC ratio"
         )
     for point in report.sweep.points if report.sweep else ():
         lines.append(
             f"rho {point.rho:.4g}: {point.gmacs:.3f} GMACs, {point.throughput.images_per_s:.1f} images/s, "
             f"{point.comparison.outcome}, {point.comparison.speedup:.2f} ×"
         )
-    print_lines([*lines, f"the whole report: {out / 'report.html'}"])
+    print_lines([*lines, f"full report: {out / 'report.html'}"])

@@ -1,6 +1,6 @@
-"""Lower a model to ONNX: pruned by a schedule, or dense.
+"""Export a model to ONNX: pruned by a schedule, or dense.
 
-The file holds its weights, its schedule, its preprocessing and where it comes from.
+The file contains the weights, and as metadata the schedule, the preprocessing and the hash of the weights.
 """
 
 import argparse
@@ -17,16 +17,14 @@ __all__ = ["add_arguments", "run"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     lowered = ("target", "layout", "input_kind")
-    ranges = ("images", "max_images", "seed")  # what INT8 takes the ranges of activations from
+    ranges = ("images", "max_images", "seed")  # images for the INT8 activation ranges
     add_flags(parser, Recipe, (*MODEL, "calibration", "interpolate", *lowered, *ranges, "schedule"))
-    parser.add_argument(
-        "--dense", action="store_true", help="The model as it is, in the place of a schedule."
-    )
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="The ONNX file.")
+    parser.add_argument("--dense", action="store_true", help="Export the dense model; no schedule is given.")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="The ONNX file to write.")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Lower; 0."""
+    """Lower the model and write the file; the exit code is 0."""
     from exporter.cli.output import RichStages, print_json, print_lines  # noqa: PLC0415
     from exporter.files import writable_file  # noqa: PLC0415
     from exporter.lowering.pipeline import save_onnx  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""The groups of flags that verbs share; each names fields of the recipe."""
+"""Groups of flags that verbs share, as names of fields of the recipe."""
 
 import argparse
 
@@ -16,6 +16,6 @@ MEASURED = ("target", "layout", "input_kind", "batch", "rounds", "threads")
 
 
 def recipe_of(arguments: argparse.Namespace) -> Recipe:
-    """The recipe that `--recipe` names, with the other flags over it."""
+    """Return the recipe that `--recipe` names, overridden by the other flags."""
     base = read_recipe(arguments.recipe) if arguments.recipe else {}
     return from_flags(Recipe, arguments, yielding(base, vars(arguments)))

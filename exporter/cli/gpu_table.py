@@ -1,4 +1,4 @@
-"""The table of `bench` in the GPU's own time, and the columns that it shares with the other one."""
+"""The GPU-time table of `bench`, and the columns that it shares with the throughput table."""
 
 import shlex
 from collections.abc import Iterator
@@ -14,23 +14,23 @@ COLUMNS = ("batch", "model", "img/s", "GPU ms", "p99", "in", "out", "speed-up", 
 
 
 def print_gpu_time(result: "EngineBench") -> None:
-    """The table, the clocks, and the trtexec commands."""
+    """Print the table, the clock rates and the trtexec commands."""
     from exporter.cli.output import print_lines, print_table  # noqa: PLC0415
 
-    title = f"GPU time by {result.timer}: compute, and the copies before and behind it, in ms"
+    title = f"GPU time by {result.timer}: compute and the copies in and out, in ms"
     print_table(title, COLUMNS, [row for each in result.batches for row in _gpu_rows(each)])
     print_lines(_gpu_lines(result))
 
 
 def against_dense(comparison: "Comparison") -> tuple[str, str, str, str]:
-    """Speed-up, quartiles, E and outcome: the last columns of a pruned model's row."""
+    """Return the last columns of a pruned model's row: speed-up, quartiles, E and outcome."""
     low, high = comparison.quartiles
     speed = f"{comparison.speedup:.3f}"
     return speed, f"{low:.3f} to {high:.3f}", f"{comparison.efficiency:.2f}", comparison.outcome
 
 
 def break_even_words(least: int | None) -> str:
-    """From which batch on pruning pays."""
+    """Return a sentence that names the break-even batch."""
     if least is None:
         return "pruning is not faster at the largest batch measured"
     return f"pruning is faster from batch {least} on, of those measured"
@@ -53,12 +53,12 @@ def _gpu_lines(gpu: "EngineBench") -> Iterator[str]:
     for at in gpu.batches:
         now = at.clocks
         clocks = f"SM {now.sm} of {now.most_sm}, memory {now.memory}, {now.power}, {now.temperature} °C"
-        yield f"clocks behind batch {at.batch}: {clocks}"
+        yield f"clocks after batch {at.batch}: {clocks}"
         for role, time in (("dense", at.times.dense), ("pruned", at.times.pruned)):
             if not time.cuda_graph:
-                yield f"{role} at batch {at.batch}: no CUDA graph could be captured, so kernels ran one by one"
+                yield f"{role} at batch {at.batch}: CUDA graph capture failed, kernels were launched one by one"
     yield f"in GPU time, {break_even_words(gpu.break_even_batch)}"
-    yield "the same with trtexec, which builds anew:"
+    yield "trtexec commands that build and time the same engines:"
     for at in gpu.batches:
         for time in (at.times.dense, at.times.pruned):
             yield f"  {shlex.join(time.line)}"

@@ -1,4 +1,4 @@
-"""Say what an artefact is: an ONNX model, a calibration, a schedule, a reference, a recipe, a report."""
+"""Describe a file of star-export: model, calibration, schedule, reference, engine, recipe or report."""
 
 import argparse
 import json
@@ -9,11 +9,11 @@ __all__ = ["add_arguments", "run"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument("artefact", type=Path, help="A file of ours, or an export folder.")
+    parser.add_argument("artefact", type=Path, help="A file that star-export wrote, or an export folder.")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Inspect; 0."""
+    """Print the description; the exit code is 0."""
     from exporter.workflows.inspect import inspect_artefact  # noqa: PLC0415
 
     described = inspect_artefact(arguments.artefact)

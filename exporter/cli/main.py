@@ -1,6 +1,6 @@
-"""`star-export VERB`: picks the verb, and turns what happened into an exit code.
+"""`star-export VERB`: run a verb and return its exit code.
 
-0 done, 1 a check failed, 2 an error the user can mend (one line, no trace), 130 interrupted.
+0: done. 1: a check failed. 2: an error that the user can fix (one line, no traceback). 130: interrupted.
 """
 
 import argparse
@@ -45,7 +45,7 @@ VERBS = (
     inspect,
 )
 
-# What the export machine has and the deployment machine need not have.
+# Libraries of the export machine that a deployment machine does not need.
 EXPORT_LIBRARIES = (
     "torch",
     "timm",
@@ -60,7 +60,7 @@ EXPORT_LIBRARIES = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb and give back the exit code."""
+    """Run one verb and return the exit code."""
     try:
         arguments = _parser().parse_args(argv)
         level = logging.DEBUG if arguments.verbose else logging.WARNING
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Refuses in one line, as every other error is."""
+    """Print a usage error in one line, like every other error."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message} | see {self.prog} --help\n")

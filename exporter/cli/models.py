@@ -1,6 +1,6 @@
-"""List the models that can be pruned, or say of one why it cannot.
+"""List the models that can be pruned, or explain why one cannot.
 
-Nothing is downloaded: the answer is about shapes. A folder that Hugging Face's library saved is a name, too.
+Nothing is downloaded: only architectures are examined. A model may also be a folder in Hugging Face's format.
 """
 
 import argparse
@@ -15,15 +15,15 @@ __all__ = ["add_arguments", "run"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
+    parser.add_argument("--why", metavar="NAME", help="Explain whether this model can be pruned, or why not.")
     parser.add_argument(
-        "--why", metavar="NAME", help="Say of this model whether it can be pruned, or why not."
+        "--refused", action="store_true", help="List models that cannot be pruned, with reasons."
     )
-    parser.add_argument("--refused", action="store_true", help="List those that cannot, with the reason.")
     add_flags(parser, Recipe, ("num_classes", "model_kwargs"))
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List; 0."""
+    """Print the list or the explanation; the exit code is 0."""
     from exporter.cli.output import print_json, print_lines  # noqa: PLC0415
     from exporter.models.catalogue import support_of, survey  # noqa: PLC0415
     from exporter.models.registry import ModelRequest  # noqa: PLC0415
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _lines(answers: list[Any], *, refused: bool) -> Iterator[str]:
-    """One line a model: names can be copied, and searched for."""
+    """Return one line per model."""
     shown = [each for each in answers if (each.spec is None) == refused]
     yield f"{len(shown)} models that {'cannot' if refused else 'can'} be pruned, of {len(answers)}"
     width = max(len(each.name) for each in shown)
@@ -69,5 +69,5 @@ def _in_words(answer: Any) -> str:
     spec = answer.spec
     if spec is None:
         return f"cannot be pruned: {answer.reason}"
-    head = "" if answer.own_head else "; it has no classifier of its own: give --num-classes or a checkpoint"
+    head = "" if answer.own_head else "; it has no classifier: give --num-classes or a checkpoint"
     return f"can be pruned: {spec.depth} blocks, {spec.num_patches} patches, {spec.dim} channels{head}"

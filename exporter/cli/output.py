@@ -1,4 +1,4 @@
-"""What verbs print: JSON for machines, a table for people, progress on stderr."""
+"""Print results as JSON or tables on stdout, and progress on stderr."""
 
 import json
 import time
@@ -17,14 +17,14 @@ __all__ = ["RichStages", "print_json", "print_lines", "print_table"]
 
 
 class RichStages:
-    """Stages of a long job, shown on stderr as they run."""
+    """Show the stages of a long job on stderr."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[Advance]:
-        """Show a stage until the body ends; the value moves its bar, where the length is known."""
+        """Show a stage until the body ends; call the value with (done, total) to move its progress bar."""
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         hidden = not self._console.is_terminal
         with Progress(*columns, console=self._console, transient=True, disable=hidden) as progress:
@@ -35,18 +35,18 @@ class RichStages:
 
 
 def print_json(record: object) -> None:
-    """A record on stdout, indented."""
+    """Print a record as indented JSON on stdout."""
     print(json.dumps(json.loads(to_json(record)), indent=2, sort_keys=True, ensure_ascii=False))
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Plain lines on stdout."""
+    """Print plain lines on stdout."""
     for line in lines:
         print(line)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """A table on stdout; every column but the first is aligned right."""
+    """Print a table on stdout; every column except the first is right-aligned."""
     print(title)
     table = Table()
     for index, column in enumerate(columns):

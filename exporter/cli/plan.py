@@ -1,6 +1,6 @@
-"""Turn average cosine similarity and rho into the patches that each layer keeps, and count the MACs.
+"""Compute how many patches each layer keeps from average cosine similarity (ACS) and rho, and count the MACs.
 
-Needs no weights: a JSON list of one ACS value a layer is enough, as is a calibration.
+Needs no weights, only a calibration or a JSON list with one ACS value per layer.
 """
 
 import argparse
@@ -24,12 +24,12 @@ __all__ = ["add_arguments", "run"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     add_flags(parser, Recipe, (*MODEL, *AMOUNT, *SCHEDULE, "seed", "calibration", "interpolate"))
-    parser.add_argument("--acs", type=Path, metavar="FILE", help="A JSON list of one ACS value a layer.")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="Where the schedule goes, as JSON.")
+    parser.add_argument("--acs", type=Path, metavar="FILE", help="A JSON list with one ACS value per layer.")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="The schedule to write, as JSON.")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Plan; 0."""
+    """Compute and print the schedule; the exit code is 0."""
     from exporter.cli.output import print_json, print_table  # noqa: PLC0415
     from exporter.files import writable_file  # noqa: PLC0415
     from exporter.models.registry import describe  # noqa: PLC0415
@@ -84,11 +84,11 @@ def _schedule(job: "Job", acs: Path | None, spec: "ModelSpec") -> "Schedule":
 
 
 def _read_acs(path: Path) -> list[float]:
-    expected = "a JSON list of one number a layer"
+    expected = "a JSON list with one number per layer"
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ArtefactError(str(path), str(error), expected) from None
     if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
-        raise ArtefactError(str(path), "something else", expected)
+        raise ArtefactError(str(path), "other JSON", expected)
     return [float(value) for value in values]

@@ -1,6 +1,6 @@
-"""Write the source of the CdfRetain plugin, for a-STAR on TensorRT, and say how it is built.
+"""Write the source of the CdfRetain plugin for a-STAR on TensorRT, and print the build command.
 
-It comes with the package, so that the machine with the GPU needs no checkout. rich is not needed either.
+The source is part of the installed package: the GPU machine needs neither a checkout of the repository nor rich.
 """
 
 import argparse
@@ -11,11 +11,11 @@ __all__ = ["add_arguments", "run"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="Where the source goes.")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="Folder for the source.")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write; 0."""
+    """Write the source and print the build command; the exit code is 0."""
     from exporter.records import to_json  # noqa: PLC0415
     from exporter.runtimes.tensorrt.plugin_library import build_command, write_source  # noqa: PLC0415
 

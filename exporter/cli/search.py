@@ -1,8 +1,7 @@
-"""Find rho for a measured speed-up: lower, measure beside the dense model, and try again.
+"""Find the rho that reaches a measured speed-up: lower each candidate and measure it together with the dense model.
 
-Takes a calibration, for its average cosine similarity, and for a-STAR images, which its speed follows. Leaves a
-schedule, as `plan` does. Exits with 1 where the speed-up is out of reach on this machine; what was tried is printed
-either way.
+Needs a calibration, and images for a-STAR, whose speed depends on them. Writes a schedule, like `plan`, and prints
+every candidate. Exits with 1 if the speed-up is out of reach on this machine.
 """
 
 import argparse
@@ -23,14 +22,14 @@ __all__ = ["add_arguments", "run"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument("--steps", type=int, default=6, metavar="N", help="Measurements at most. Default: 6.")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="Where the schedule goes, as JSON.")
+    parser.add_argument("--steps", type=int, default=6, metavar="N", help="Most measurements. Default: 6.")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="The schedule to write, as JSON.")
     names = ("speedup", *MODEL, "calibration", "interpolate", *SCHEDULE, *MEASURED, *IMAGES)
     add_flags(parser, Recipe, names)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Search; 0 where the speed-up is reached, else 1."""
+    """Search and print the candidates; the exit code is 0 if the speed-up is reached, else 1."""
     from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
     from exporter.files import writable_file  # noqa: PLC0415
     from exporter.records import save_json  # noqa: PLC0415
@@ -72,7 +71,7 @@ def _row(point: "Point", result: "Search") -> tuple[str, ...]:
 def _lines(result: "Search") -> Iterator[str]:
     if result.found is None:
         best = result.tried[0].comparison
-        yield f"out of reach: {best.speedup:.2f} × (lower quartile {best.quartiles[0]:.2f}) at the least rho"
+        yield f"out of reach: {best.speedup:.2f} × (lower quartile {best.quartiles[0]:.2f}) at the smallest rho"
     else:
         low, high = result.found.comparison.quartiles
         speedup = result.found.comparison.speedup

@@ -1,4 +1,4 @@
-"""Write a Triton model repository from an export folder, and say how to load it."""
+"""Write a Triton model repository from an export folder, and print the command that loads it."""
 
 import argparse
 from pathlib import Path
@@ -12,13 +12,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     from exporter.workflows.triton import ServeSettings  # noqa: PLC0415
 
-    parser.add_argument("folder", type=Path, help="What `compile --out` left.")
+    parser.add_argument("folder", type=Path, help="The export folder that `compile` wrote.")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="The model repository.")
     add_flags(parser, ServeSettings)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write; 0."""
+    """Write the repository; the exit code is 0."""
     from exporter.cli.output import print_json, print_lines  # noqa: PLC0415
     from exporter.workflows.triton import ServeSettings, load_command, write_repository  # noqa: PLC0415
 

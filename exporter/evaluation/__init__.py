@@ -1,1 +1,1 @@
-"""What models do, measured: parity, accuracy, speed, and the report of all three."""
+"""Measure parity, accuracy and speed of models, and write the report."""

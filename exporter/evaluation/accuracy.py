@@ -1,4 +1,4 @@
-"""Top-1 and top-5 of one runner over labelled images."""
+"""Measure top-1 and top-5 accuracy of one runner over labelled images."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Shares from 0 to 1 of `images`, and the counts that they come from.
+    """Top-1 and top-5 as shares from 0 to 1 of `images`, and the counts of hits.
 
-    With fewer than five classes, top-5 is over as many as there are.
+    With fewer than five classes, top-5 counts all classes.
     """
 
     top1: float
@@ -31,7 +31,7 @@ class Accuracy:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What a runner answers, image by image, in the order of the batches.
+    """The predicted classes of each image, in the order of the batches.
 
     `best` [images, up to 5] are the classes of the highest logits, best first; `labels` [images] the true ones.
     """
@@ -41,41 +41,41 @@ class Predictions:
 
     @property
     def hits(self) -> Array:
-        """Whether each of the best classes is the true one, bool like `best`."""
+        """Whether each of the best classes is the true one; bool, shaped like `best`."""
         return self.best == self.labels[:, None]
 
     @property
     def accuracy(self) -> Accuracy:
-        """The hits, counted."""
+        """The accuracy over all images."""
         images, top1, top5 = len(self.labels), int(self.hits[:, 0].sum()), int(self.hits.sum())
         return Accuracy(top1 / images, top5 / images, images, top1_hits=top1, top5_hits=top5)
 
 
 def top_classes(logits: Array, count: int) -> Array:
-    """The best classes of each image, best first; equal logits go to the lower class.
+    """Return the best classes of each image, best first; of equal logits, the lower class comes first.
 
     Args:
         logits: [images, classes], finite.
-        count: How many; as many as there are classes, where those are fewer.
+        count: Number of classes to return; all if there are fewer.
     """
     return np.argsort(-logits, axis=1, kind="stable")[:, :count]
 
 
 def evaluate(runner: Runner, batches: Iterable[tuple[Array, Array]]) -> Accuracy:
-    """Run every batch once and count the hits: `predict` says what it takes, and what it refuses."""
+    """Run every batch once and return the accuracy; arguments and errors are those of `predict`."""
     return predict(runner, batches).accuracy
 
 
 def predict(runner: Runner, batches: Iterable[tuple[Array, Array]]) -> Predictions:
-    """Run every batch once and keep the best classes of each image.
+    """Run every batch once and return the best classes of each image.
 
     Args:
-        runner: Takes `images`, returns `logits`, and maybe more.
-        batches: Images as the runner takes them, and one integer class for each.
+        runner: Takes `images` and returns `logits`; other outputs are ignored.
+        batches: Images as the runner takes them, and one integer class per image.
 
     Raises:
-        ImageError: There is no image, or a label is no class of the model.
-        UserError: The model gives no logits, or some that are not finite.
+        ImageError: There is no image, or a label is not a class of the model.
+        UserError: The model returns no logits, or logits that are not finite.
     """
     best, true = [], []
     with runner:

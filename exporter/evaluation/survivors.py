@@ -1,4 +1,4 @@
-"""Which patches survive where, from the tensors that a model names: one form for STAR and a-STAR."""
+"""Read from a model's tensors which patches survive each layer, in one form for STAR and a-STAR."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ NOBODY = -1
 
 
 def survivors_of(tensors: Mapping[str, Array], layer: int) -> Array:
-    """Survivors of a 1-based layer [images, k], counted within what reached it, then NOBODY."""
+    """Return survivors of a 1-based layer [images, k] as indices into its input patches, padded with NOBODY."""
     keep = tensors[keep_name(layer)]
     if count_name(layer) not in tensors:
         return keep
@@ -23,7 +23,7 @@ def survivors_of(tensors: Mapping[str, Array], layer: int) -> Array:
 
 
 def positions_by_layer(tensors: Mapping[str, Array]) -> dict[int, Array]:
-    """Where in the image the patches stand that are left after each pruning layer, NOBODY behind the last."""
+    """Return the image positions of the patches left after each pruning layer, padded with NOBODY."""
     positions: dict[int, Array] = {}
     current: Array | None = None
     for layer in keep_layers(tensors):
@@ -34,7 +34,7 @@ def positions_by_layer(tensors: Mapping[str, Array]) -> dict[int, Array]:
 
 
 def patches_left(tensors: Mapping[str, Array], depth: int, num_patches: int) -> Array:
-    """Patches that each image has left after each layer, [images, depth] int64."""
+    """Return the number of patches that each image has left after each layer, [images, depth] int64."""
     positions = positions_by_layer(tensors)
     images = len(next(iter(tensors.values())))
     left, columns = np.full(images, num_patches), []
@@ -45,6 +45,6 @@ def patches_left(tensors: Mapping[str, Array], depth: int, num_patches: int) -> 
 
 
 def take(positions: Array, survivors: Array) -> Array:
-    """The positions [images, k] of survivors; those out of range are taken for the nearest that there is."""
+    """Return the positions [images, k] of survivors; an index out of range is clipped to the nearest valid one."""
     taken = np.take_along_axis(positions, survivors.clip(0, positions.shape[1] - 1), axis=1)
     return np.where(survivors == NOBODY, NOBODY, taken)

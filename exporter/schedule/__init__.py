@@ -1,1 +1,1 @@
-"""How many patches each layer keeps, and what that saves."""
+"""Schedules: how many patches each layer keeps, and how many MACs that saves."""

@@ -1,4 +1,4 @@
-"""Multiply-adds of a ViT from its real token counts; 1 MAC is what the papers call 1 "FLOP"."""
+"""Count the multiply-adds of a ViT from its real token counts; 1 MAC is what the papers call 1 "FLOP"."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,41 +16,41 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class MacCount:
-    """MACs of one image: the network's own, and what scoring and merging the patches adds to it."""
+    """MACs of one image: those of the network, and those of scoring and merging patches."""
 
     network: int
     scoring: int
 
     @property
     def total(self) -> int:
-        """The network with its scoring."""
+        """MACs of network and scoring."""
         return self.network + self.scoring
 
     @property
     def gmacs(self) -> float:
-        """The total in units of 10⁹."""
+        """The total in 10⁹ MACs."""
         return self.total / 1e9
 
 
 def dense_macs(spec: ModelSpec) -> MacCount:
-    """MACs of the unpruned model."""
+    """Return the MACs of the unpruned model."""
     return pruned_macs(spec, (spec.num_patches,) * spec.depth)
 
 
 def pruned_macs(
     spec: ModelSpec, keep: Sequence[int], padded: Sequence[int] | None = None, reduce: str = "drop"
 ) -> MacCount:
-    """MACs where layer l leaves `keep[l]` patches between its attention and its MLP.
+    """Return the MACs if layer l keeps `keep[l]` patches between its attention and its MLP.
 
-    With `padded`, tokens meet in a grid of so many patches after each layer: attention and scoring pay for the
-    padding, linear layers do not.
+    `padded` is the width of the token grid after each layer, if tokens are padded: attention and scoring then
+    include the padding, linear layers do not.
 
     A block of N tokens costs 4·N·d² + 2·N²·d for attention and 2·h·N'·d for the MLP (3·h·N'·d for a gated one) on
-    the N' that are left; what a block lacks costs nothing. A head for patches costs c·d for each that is left in
-    the end.
-    Scoring costs the class token's row, N·d, and one product a patch for the fusion, where a layer drops any. Where
-    the others merge, two products over all tokens come to it: N·k·d for the similarities to the k survivors, their
-    mean taken off for N·d, and N·N'·d for the weighted means.
+    the N' tokens left; a missing part costs nothing. A head for patches costs c·d for each patch left after the
+    last block.
+    In a layer that drops any, scoring costs the class token's row, N·d, and one product per patch for the fusion.
+    Merging adds two products over all tokens: N·k·d for the similarities to the k survivors, N·d to subtract the
+    mean, and N·N'·d for the weighted means.
     """
     merges = reduction_named(reduce).merges
     prefix, dim = spec.num_prefix_tokens, spec.dim
@@ -69,21 +69,21 @@ def pruned_macs(
 
 
 def mean_macs(spec: ModelSpec, left: Array) -> MacCount:
-    """MACs of an image in the mean, where `left` [images, depth] are the patches that each has after each layer."""
+    """Return the mean MACs of an image; `left` [images, depth] is the number of patches after each layer."""
     counts = [pruned_macs(spec, each) for each in left.tolist()]
     network, scoring = (sum(getattr(count, part) for count in counts) for part in ("network", "scoring"))
     return MacCount(round(network / len(counts)), round(scoring / len(counts)))
 
 
 def executed_macs(spec: ModelSpec, left: Array, layout: str, most: Sequence[int]) -> float:
-    """Mean MACs of an image where a batch is computed together, padding included.
+    """Return the mean MACs of an image in a batch, padding included.
 
     Args:
         spec: The model's shape.
-        left: Patches that each image has after each layer, [batch, depth].
-        layout: "shrinking" pads every image to the batch's largest, "padded" to `most`; "packed" pads attention
-            alone to the batch's largest.
-        most: Patches after each layer that no image exceeds.
+        left: Number of patches of each image after each layer, [batch, depth].
+        layout: "shrinking" pads every image to the largest of the batch, "padded" to `most`; "packed" pads only
+            attention, to the largest of the batch.
+        most: Upper bound of the number of patches after each layer.
     """
     widest = left.max(axis=0).tolist()
     if layout == "packed":

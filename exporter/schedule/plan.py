@@ -1,4 +1,4 @@
-"""The Schedule of a model: from ACS and rho, or from rates that the user gives; and the checks on it."""
+"""Make the Schedule of a model from ACS and rho or from given rates, and check schedules."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,35 +22,35 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ScheduleSettings(Settings):
-    """How patches are scored, how rates follow from ACS, and whether a rate is of patches or of their mass."""
+    """How patches are scored, how rates follow from ACS, and whether a rate is a share of patches or of mass."""
 
-    scorer: str = option("fused", "What patches are chosen by.", SCORERS)
+    scorer: str = option("fused", "Score by which patches are chosen.", SCORERS)
     alpha: Weight | None = option(
         None, "Weight of the class token's attention in the fused score, in [0, 1]; 0.15, LV-ViT 0.3."
     )
-    anchors: str = option("minmax", "Where rates of 1 and rho are put.", ANCHORS)
-    seed: Natural = option(0, "Seed of every draw.")
+    anchors: str = option("minmax", "Which ACS values get the rates 1 and rho.", ANCHORS)
+    seed: Natural = option(0, "Seed of all random draws.")
     round_to: Positive = option(1, "Token counts are rounded up to a multiple of this.")
     method: Method = option(
         Method.STAR,
         "star keeps a share of the patches, a-star a share of their scores' mass, image by image.",
     )
-    reduce: str = option("drop", "What becomes of the patches that are not kept.", REDUCTIONS)
+    reduce: str = option("drop", "How the patches that are not kept are reduced.", REDUCTIONS)
 
     def check(self) -> None:
-        """Raise RecipeError for a reduction, or counts that are rounded, where counts follow the image."""
+        """Raise RecipeError if merging or rounded counts are combined with counts that depend on the image."""
         check_reduction(self.reduce, self.method)
         if self.method != Method.STAR and self.round_to != 1:
             got = f"{self.round_to} for {self.method}"
-            raise RecipeError("round_to", got, "1", "its counts follow the image")
+            raise RecipeError("round_to", got, "1", "its counts depend on the image")
 
 
 def star_schedule(
     spec: ModelSpec, acs: Sequence[float], rho: float, settings: ScheduleSettings, inter_sha256: str = ""
 ) -> Schedule:
-    """STAR's static schedule from one ACS value a layer.
+    """Return the schedule that follows from one ACS value per layer.
 
-    A layer without attention has no class row and keeps everything, whatever its ACS. That changes no other rate.
+    A layer without attention has no class row and keeps all patches, whatever its ACS; other rates do not change.
 
     Raises:
         ScheduleError: rho or an ACS is out of range, or the number of ACS values is not the model's depth.
@@ -68,10 +68,10 @@ def star_schedule(
 def manual_schedule(
     spec: ModelSpec, rates: Mapping[int, float], settings: ScheduleSettings, inter_sha256: str = ""
 ) -> Schedule:
-    """A schedule with one rate for each listed 1-based layer, taken of the current count.
+    """Return a schedule with a rate for each listed 1-based layer, as a share of its current count.
 
     Raises:
-        ScheduleError: A layer or a rate is out of range, or a layer that has no attention is to drop patches.
+        ScheduleError: A layer or a rate is out of range, or a layer without attention has a rate below 1.
     """
     every = manual_rates(rates, spec.depth)
     _check_scored(every, spec)
@@ -79,7 +79,7 @@ def manual_schedule(
 
 
 def keep_everything(spec: ModelSpec) -> Schedule:
-    """The dense model as a schedule: every rate is 1."""
+    """Return the schedule of the dense model: every rate is 1."""
     return _schedule(
         spec,
         (1.0,) * spec.depth,
@@ -91,7 +91,7 @@ def keep_everything(spec: ModelSpec) -> Schedule:
 
 
 def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
-    """Raise ScheduleError, naming the layer that is wrong, unless the schedule is one of this model's."""
+    """Raise ScheduleError, naming the wrong layer, unless the schedule fits the model."""
     if len(schedule.rates) != spec.depth or len(schedule.keep) != spec.depth:
         raise ScheduleError(
             "schedule", f"{len(schedule.rates)} layers", f"{spec.depth}, the depth of {spec.name}"

@@ -1,6 +1,6 @@
-"""Retention rates from the average cosine similarity (ACS) of each layer and one parameter, rho.
+"""Compute retention rates from the average cosine similarity (ACS) of each layer and one parameter, rho.
 
-STAR, section 5.2: p_l is linear in ACS_l. Rates are float32 values: they are rounded once, here.
+STAR, section 5.2: p_l is linear in ACS_l. Rates are rounded to float32 once, here.
 """
 
 import math
@@ -19,10 +19,10 @@ ANCHORS = ("minmax", "endpoints")
 def counts(
     rates: Sequence[float], num_patches: int, round_to: int = 1, num_prefix_tokens: int = 0
 ) -> tuple[int, ...]:
-    """Patches left after each layer, each rate taken of the current count.
+    """Return the number of patches left after each layer; a rate is a share of the current count.
 
-    Where a layer prunes, its tokens (patches and prefix tokens) are rounded up to a multiple of `round_to`, but
-    never to more than it had.
+    In a layer that prunes, the number of tokens (patches and prefix tokens) is rounded up to a multiple of
+    `round_to`, but not above its current number.
     """
     left, kept = num_patches, []
     for rate in rates:
@@ -33,19 +33,19 @@ def counts(
 
 
 def rates_from_acs(acs: Sequence[float], rho: float, anchors: str = "minmax") -> tuple[float, ...]:
-    """p_l = 1 − (1 − rho)·u_l, where u_l places ACS_l between two anchors (STAR, Alg. 1 step 8).
+    """Return p_l = 1 − (1 − rho)·u_l, where u_l is the position of ACS_l between two anchors (STAR, Alg. 1 step 8).
 
     Args:
-        acs: One value a layer, first to last.
-        rho: The least rate, in (0, 1].
-        anchors: "minmax" puts u = 0 and 1 at the least and largest ACS, which reproduces the published MACs.
-            "endpoints" puts them at the first and last layer, as the text has it, and clips p to [rho, 1].
+        acs: One value per layer, first to last.
+        rho: The lowest rate, in (0, 1].
+        anchors: "minmax" puts u = 0 and 1 at the smallest and largest ACS, which reproduces the published MACs.
+            "endpoints" puts them at the first and last layer, as the paper's text says, and clips p to [rho, 1].
 
     Returns:
-        One rate a layer, each a float32 value in [rho, 1]. All 1 where every ACS is the same.
+        One rate per layer, a float32 value in [rho, 1]. All are 1 if all ACS are equal.
 
     Raises:
-        ScheduleError: rho or an ACS is out of range, or "endpoints" where the last ACS is not above the first.
+        ScheduleError: rho or an ACS is out of range, or with "endpoints" the last ACS is not above the first.
     """
     check_rho(rho)
     values = _checked_acs(acs)
@@ -66,7 +66,7 @@ def rates_from_acs(acs: Sequence[float], rho: float, anchors: str = "minmax") ->
 
 
 def manual_rates(rates: Mapping[int, float], depth: int) -> tuple[float, ...]:
-    """One rate for each layer from rates given at some 1-based layers (STAR, Table 2); the others keep all.
+    """Return one rate per layer from rates of some 1-based layers (STAR, Table 2); the others keep all patches.
 
     Raises:
         ScheduleError: A layer or a rate is out of range.
@@ -88,7 +88,7 @@ def check_rho(rho: float) -> None:
 def _checked_acs(acs: Sequence[float]) -> np.ndarray:
     values = np.asarray(acs, dtype=np.float64)
     if values.ndim != 1 or values.size == 0:
-        raise ScheduleError("ACS", f"an array of shape {list(values.shape)}", "one value a layer")
+        raise ScheduleError("ACS", f"an array of shape {list(values.shape)}", "one value per layer")
     for layer, value in enumerate(values, start=1):
         if not math.isfinite(value):
             raise ScheduleError(f"ACS, layer {layer}", str(value), "a finite number")

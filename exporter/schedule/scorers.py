@@ -1,7 +1,7 @@
-"""What patches are scored by: one frozen row each.
+"""Scores by which patches are chosen: one frozen row each.
 
-A score has two factors: the class token's attention in a layer (intra), and a table of one number for each
-layer and patch position (inter), fused in logarithms by a weight.
+A score has two factors: the class token's attention in a layer (intra), and a table with one number per layer
+and patch position (inter). A weighted sum of their logarithms fuses them.
 """
 
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ __all__ = ["SCORERS", "Scorer", "scorer_named"]
 class Scorer:
     """A way to score patches.
 
-    `alpha` is the weight of the intra-layer factor, None where the schedule's counts. `calibrated` says that the
-    table comes from a calibration; otherwise it is noise, drawn by the schedule's seed.
+    `alpha` is the weight of the intra-layer factor; None: the schedule's. `calibrated`: the table comes from a
+    calibration; otherwise it is noise drawn by the schedule's seed.
     """
 
     name: str
@@ -24,7 +24,7 @@ class Scorer:
     calibrated: bool
 
     def weight(self, alpha: float) -> float:
-        """The weight of the intra-layer factor where the schedule says `alpha`; at 1 no table is read."""
+        """Return the weight of the intra-layer factor, given the schedule's `alpha`; at 1 the table is not used."""
         return alpha if self.alpha is None else self.alpha
 
 
@@ -37,7 +37,7 @@ SCORERS = {scorer.name: scorer for scorer in (FUSED, INTRA, INTER, RANDOM)}
 
 
 def scorer_named(name: str) -> Scorer:
-    """The row of that name, or RecipeError with the names there are."""
+    """Return the row of that name; RecipeError with the known names if there is none."""
     if name not in SCORERS:
         raise RecipeError("scorer", repr(name), f"one of {', '.join(SCORERS)}")
     return SCORERS[name]

@@ -1,4 +1,4 @@
-"""How many patches a-STAR leaves of real images, and the multiply-adds that follow."""
+"""Count how many patches a-STAR keeps of real images, and the resulting multiply-adds."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class LayerUse:
-    """Patches that a 1-based layer leaves, over images; STAR would leave `star` of each."""
+    """Number of patches that a 1-based layer keeps, over images; STAR would keep `star` of each."""
 
     layer: int
     least: int
@@ -27,10 +27,10 @@ class LayerUse:
 
 @dataclass(frozen=True)
 class PatchUse:
-    """What was left of `images` images, and the mean multiply-adds of one.
+    """Patches kept of `images` images, and the mean multiply-adds per image.
 
-    `useful_macs` count each image's own survivors, `scoring_macs` among them; `executed_macs` count also what
-    batches of `batch` images pad.
+    `useful_macs` count the survivors of each image and include `scoring_macs`; `executed_macs` also count the
+    padding in batches of `batch` images.
     """
 
     images: int
@@ -43,7 +43,7 @@ class PatchUse:
 
 
 def patch_use(spec: ModelSpec, schedule: Schedule, left: Array, layout: str, batch: int) -> PatchUse:
-    """The use of patches where `left` [images, depth] are those that each image has after each layer."""
+    """Return the use of patches; `left` [images, depth] is the number of patches of each image after each layer."""
     layers = tuple(
         LayerUse(
             layer=layer,

@@ -1,1 +1,1 @@
-"""Trains an image classifier from a folder of images: `python -m exporter.training --help`."""
+"""Train an image classifier on a folder of images: `python -m exporter.training --help`."""

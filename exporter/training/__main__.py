@@ -1,4 +1,4 @@
-"""Trains an image classifier from a folder of images, one folder a class."""
+"""Train an image classifier on a folder of images, with one subfolder per class."""
 
 import argparse
 import logging
@@ -18,12 +18,12 @@ __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Read the command line; give back the exit code."""
+    """Run the command line; return the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(prog="python -m exporter.training", description=__doc__)
-    parser.add_argument("--images", type=Path, required=True, help="Training images, one folder a class.")
+    parser.add_argument("--images", type=Path, required=True, help="Training images, one folder per class.")
     parser.add_argument(
-        "--held-out", type=Path, required=True, help="Images of the same classes to measure on."
+        "--held-out", type=Path, required=True, help="Images of the same classes, for accuracy."
     )
     parser.add_argument(
         "--out", type=Path, required=True, help="File for the weights, ending in .safetensors."
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         given = parser.parse_args(arguments)
         settings = from_flags(TrainSettings, given)
-        # This takes seconds to import; `--help` and wrong flags do not wait for it.
+        # This import takes seconds; `--help` and wrong flags need not wait for it.
         from exporter.training.session import train_folder  # noqa: PLC0415
 
         command = f"{parser.prog} {shlex.join(arguments)}"

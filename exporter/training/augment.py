@@ -1,4 +1,4 @@
-"""The random changes of training images, by the name of a preset."""
+"""Random augmentation of training images, by the name of a preset."""
 
 from collections.abc import Callable
 from functools import partial
@@ -20,9 +20,9 @@ Transform = Callable[[Image.Image], Tensor]
 
 
 def augmentation(settings: TrainSettings, preprocessing: Preprocessing) -> Transform:
-    """From an RGB image to a random variant of it, preprocessed: float32 [3, height, width].
+    """Return a transform from an RGB image to a random, preprocessed variant: float32 [3, height, width].
 
-    "affine" turns, shears, moves and scales what the model is evaluated on; "crop" is timm's recipe.
+    "affine" rotates, shears, shifts and scales the evaluation crop; "crop" is timm's recipe.
     """
     return (_crop if settings.augment == "crop" else _affine)(settings, preprocessing)
 

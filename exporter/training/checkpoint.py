@@ -1,4 +1,4 @@
-"""What an interrupted run leaves behind: everything that its next epoch needs, replaced whole."""
+"""Checkpoints of a training run: everything that its next epoch needs, in one file, replaced atomically."""
 
 import pickle
 from pathlib import Path
@@ -17,14 +17,14 @@ __all__ = ["RunState"]
 
 
 class RunState:
-    """The parts of a run that change from epoch to epoch.
+    """The state of a run that changes from epoch to epoch.
 
     Args:
-        model: The model that is trained.
+        model: The trained model.
         optimizer: Its optimizer.
-        scheduler: Learning rate by epoch; a function of the epoch, so nothing of it is stored.
-        ema: The averaged weights, where they are wanted.
-        identity: What the run was told and reads, as text; only the same run can be resumed.
+        scheduler: Learning rate by epoch; it depends only on the epoch, so it is not stored.
+        ema: The averaged weights, or None.
+        identity: Settings and inputs of the run, as text; only a run with the same identity can be resumed.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class RunState:
         """Replace the checkpoint.
 
         Raises:
-            OutputError: The place cannot be written.
+            OutputError: The file cannot be written.
         """
         content = {
             "identity": self.identity,
@@ -57,10 +57,10 @@ class RunState:
             torch.save(content, partial)
 
     def restore(self, path: Path) -> bool:
-        """Take over a checkpoint if there is one.
+        """Load a checkpoint if it exists; return whether it did.
 
         Raises:
-            ArtefactError: The file is broken, or another run's.
+            ArtefactError: The file is broken, or of another run.
         """
         if not path.exists():
             return False
@@ -69,8 +69,8 @@ class RunState:
             raise ArtefactError(
                 str(path),
                 "a checkpoint of other settings, images or versions",
-                "this run's",
-                "delete it to begin anew",
+                "a checkpoint of this run",
+                "delete it to start again",
             )
         self.model.load_state_dict(content["model"])
         self.optimizer.load_state_dict(content["optimizer"])
@@ -87,6 +87,6 @@ def _read(path: Path) -> dict[str, Any]:
         content = None
     if not isinstance(content, dict):
         raise ArtefactError(
-            str(path), "a file that cannot be read", "a training checkpoint", "delete it to begin anew"
+            str(path), "a file that cannot be read", "a training checkpoint", "delete it to start again"
         )
     return content

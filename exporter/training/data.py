@@ -1,4 +1,4 @@
-"""The image folders of a training run, one folder a class, and the batches of its epochs."""
+"""Image folders of a training run, with one subfolder per class, and the batches of each epoch."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ __all__ = ["Folders", "open_folders", "train_batches"]
 
 @dataclass(frozen=True)
 class Folders:
-    """Images to learn from, and others of the same classes to measure on."""
+    """Training images, and held-out images of the same classes."""
 
     class_names: tuple[str, ...]
     train: ImageFolder
@@ -33,14 +33,14 @@ class Folders:
 
 
 def open_folders(train: Path, held_out: Path) -> Folders:
-    """List both folders, which must hold images of every class.
+    """List both folders, which must contain images of every class.
 
     Raises:
-        ImageError: A folder is missing or holds no image, or the classes are too few or differ.
+        ImageError: A folder is missing or contains no image, or the classes are too few or differ.
     """
     (names, images), (others, measured) = _open(train), _open(held_out)
     if len(names) < 2:
-        raise ImageError(str(train), f"{len(names)} class", "at least 2 folders, one a class")
+        raise ImageError(str(train), f"{len(names)} class", "at least 2 folders, one per class")
     if names != others:
         first = sorted(set(names) ^ set(others))[0]
         raise ImageError(
@@ -50,9 +50,9 @@ def open_folders(train: Path, held_out: Path) -> Folders:
 
 
 def train_batches(images: ImageFolder, settings: TrainSettings, preprocessing: Preprocessing) -> Batches:
-    """The batches of an epoch as a function of it: images float32 [batch, 3, height, width], classes int64 [batch].
+    """Return a function of the epoch: batches of images float32 [batch, 3, H, W] and classes int64 [batch].
 
-    Their order depends on the seed and the epoch alone. The first epochs may see images of half the side.
+    The order depends only on the seed and the epoch. The first epochs may use images of half the side.
     """
     return partial(_of_epoch, _Images(images.files, augmentation(settings, preprocessing)), settings)
 
@@ -75,18 +75,18 @@ class _Images(Dataset[tuple[Tensor, int]]):
 
 def _open(root: Path) -> tuple[tuple[str, ...], ImageFolder]:
     if not root.is_dir():
-        raise ImageError(str(root), "no such folder", "one folder of images a class")
+        raise ImageError(str(root), "no such folder", "one folder of images per class")
     names = class_names(root)
     images = list_images(root, num_classes=len(names))
     for file in images.files:
         if file.label is None:
             raise ImageError(
-                str(file.path), "an image outside the class folders", "one folder of images a class"
+                str(file.path), "an image outside the class folders", "one folder of images per class"
             )
     labels = {file.label for file in images.files}
     for label, name in enumerate(names):
         if label not in labels:
-            raise ImageError(str(root / name), "no image", "one folder of images a class")
+            raise ImageError(str(root / name), "no image", "one folder of images per class")
     return names, images
 
 

@@ -1,4 +1,4 @@
-"""The one training loop: a model learns from labels and, where there is a teacher, from the teacher's answers."""
+"""The training loop: a model learns from labels and, with a teacher, from the teacher's predictions."""
 
 import logging
 import math
@@ -36,35 +36,35 @@ def finetune(
     identity: str = "",
     on_epoch: OnEpoch | None = None,
 ) -> None:
-    """Train a model in place; it is left in eval mode, with the averaged weights where the settings average.
+    """Train a model in place; it ends in eval mode, with the averaged weights if there are any.
 
-    With a teacher the loss is (1 − a)·CE(student, label) + a·CE(student, class that the teacher gives), where a is
-    `settings.distillation` and both terms read the same logits: hard distillation as in STAR. Gradients of a
-    `PrunedViT` pass through the tokens that it keeps, none through what it decides.
+    With a teacher the loss is (1 − a)·CE(student, label) + a·CE(student, teacher's class), where a is
+    `settings.distillation`. Both terms use the same logits: hard distillation as in STAR. Gradients of a
+    `PrunedViT` pass through the tokens that it keeps, but not through its decisions.
 
     Args:
-        student: From images to logits [batch, classes]; on its device already. Frozen parameters stay as they are.
-        teacher: The same for an unpruned model, in eval mode; it is not changed. None: labels alone.
-        batches: Gives an epoch, counted from 0, as images [batch, 3, height, width] and classes int64 [batch], or
-            shares of the classes, float [batch, classes].
+        student: Maps images to logits [batch, classes]; already on its device. Frozen parameters do not change.
+        teacher: An unpruned model with the same interface, in eval mode; not changed. None: labels only.
+        batches: Returns an epoch, counted from 0, as images [batch, 3, height, width] and classes int64 [batch],
+            or class probabilities, float [batch, classes].
         settings: Epochs, learning rate, loss, seed.
-        checkpoint: Written after each epoch; where there is one of the same run, it is gone on with.
-        identity: Names the run: a checkpoint of another one is refused.
+        checkpoint: Written after each epoch; if it exists and is of the same run, training continues from it.
+        identity: Identifies the run: a checkpoint with another identity is refused.
         on_epoch: Called after each epoch with the epochs done and the mean loss, the student in eval mode.
 
     Raises:
         ModelError: The student is frozen, or the teacher is in training mode or shares weights with the student.
-        RecipeError: The loss is no longer a number.
+        RecipeError: The loss is not finite.
         ImageError: An epoch has no batch.
-        ArtefactError: The checkpoint is broken, or another run's.
+        ArtefactError: The checkpoint is broken, or of another run.
         OutputError: The checkpoint cannot be written.
     """
     _check(student, teacher)
     run = _new_run(student, settings, identity)
     if checkpoint is not None and run.restore(checkpoint):
-        logger.info("%s: going on after epoch %d", checkpoint, run.epochs_done)
+        logger.info("%s: continuing after epoch %d", checkpoint, run.epochs_done)
     for epoch in range(run.epochs_done, settings.epochs):
-        # Randomness is a function of seed and epoch: a resumed run draws what an unbroken one draws.
+        # Random numbers depend only on seed and epoch, so a resumed run equals an uninterrupted one.
         random_seed(settings.seed * 100_003 + epoch)
         run.scheduler.step(epoch)
         loss = _epoch(run, teacher, batches(epoch), settings)
@@ -95,7 +95,7 @@ def _check(student: nn.Module, teacher: nn.Module | None) -> None:
 
 
 def _new_run(student: nn.Module, settings: TrainSettings, identity: str) -> RunState:
-    """Optimizer, schedule and average, before the first epoch."""
+    """Create optimizer, learning rate schedule and weight average, before the first epoch."""
     undecayed = {
         f"{place}.{name}".removeprefix(".")
         for place, module in student.named_modules()
@@ -118,7 +118,7 @@ def _new_run(student: nn.Module, settings: TrainSettings, identity: str) -> RunS
 def _epoch(
     run: RunState, teacher: nn.Module | None, batches: Iterable[Batch], settings: TrainSettings
 ) -> float:
-    """One pass over the images; gives back the mean loss."""
+    """Train on all images once; return the mean loss."""
     device = next(run.model.parameters()).device
     total, seen = 0.0, 0
     run.model.train()
@@ -141,7 +141,7 @@ def _epoch(
 def _step(
     run: RunState, teacher: nn.Module | None, images: Tensor, targets: Tensor, settings: TrainSettings
 ) -> float:
-    """One batch; gives back its loss."""
+    """Train on one batch; return its loss."""
     with _autocast(settings, images.device):
         logits = run.model(images)
     loss = _loss(logits.float(), targets, _answers(teacher, images, settings), settings)
@@ -158,7 +158,7 @@ def _step(
 
 @torch.no_grad()
 def _answers(teacher: nn.Module | None, images: Tensor, settings: TrainSettings) -> Tensor | None:
-    """The class int64 [batch] that the teacher gives to each image."""
+    """Return the teacher's class of each image, int64 [batch]."""
     if teacher is None:
         return None
     with _autocast(settings, images.device):

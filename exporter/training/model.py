@@ -1,4 +1,4 @@
-"""The untrained model of a training run, and its preprocessing."""
+"""Build the untrained model of a training run, and its preprocessing."""
 
 from typing import Any
 
@@ -13,10 +13,10 @@ __all__ = ["build_model", "build_student", "preprocessing_for"]
 
 
 def build_model(settings: TrainSettings, num_classes: int, **more: Any) -> nn.Module:
-    """An untrained model of the settings' shape, the same for the same seed.
+    """Build an untrained model from the settings; the same seed gives the same model.
 
     Raises:
-        ModelError: The name is unknown, or the model takes no such keyword.
+        ModelError: The name is unknown, or the model does not accept a keyword.
     """
     source = _source(settings, num_classes, more)
     random_seed(settings.seed)
@@ -24,20 +24,20 @@ def build_model(settings: TrainSettings, num_classes: int, **more: Any) -> nn.Mo
 
 
 def preprocessing_for(model: nn.Module, settings: TrainSettings, num_classes: int) -> Preprocessing:
-    """The model's own preprocessing at the size that it was built for, with what the settings replace.
+    """Return the model's preprocessing at its input size, with the overrides of the settings.
 
     Raises:
-        ModelError: The model is no Vision Transformer, or a number is out of its range.
-        RecipeError: There is no such interpolation.
+        ModelError: The model is no Vision Transformer, or a number is out of range.
+        RecipeError: The interpolation is unknown.
     """
     return preprocessing_of(model, _source(settings, num_classes, {}))
 
 
 def build_student(settings: TrainSettings, num_classes: int) -> nn.Module:
-    """The same model where and as it is trained: on its device, and for images of half the side where it sees any.
+    """Build the model for training: on its device, and able to take images of half the side if there are any.
 
     Raises:
-        ModelError: The model takes no such images.
+        ModelError: The model cannot take images of half the side.
     """
     more = {"dynamic_img_size": True} if settings.small_epochs else {}
     model = build_model(settings, num_classes, **more)
@@ -47,7 +47,7 @@ def build_student(settings: TrainSettings, num_classes: int) -> nn.Module:
 
 
 def _spell_out_attention(model: nn.Module) -> None:
-    """On a CPU the gradient of PyTorch's fused attention takes about twice as long as that of its parts."""
+    """Turn fused attention off: on a CPU its gradient takes about twice as long as that of separate operators."""
     for module in model.modules():
         if hasattr(module, "fused_attn"):
             setattr(module, "fused_attn", False)  # noqa: B010  (nn.Module types attributes as modules)

@@ -1,4 +1,4 @@
-"""What a run leaves: the weights, and the record of how they came about."""
+"""Write the result of a run: the weights, and a record of how they were trained."""
 
 import platform
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ __all__ = ["TrainRecord", "versions", "write_result"]
 
 @dataclass(frozen=True)
 class TrainRecord:
-    """Where weights come from and what they can do. Top-1 is a share, measured on the weights as written."""
+    """How weights were trained, and their accuracy. Top-1 is a share, measured with the weights as written."""
 
     command: str
     settings: TrainSettings
@@ -45,7 +45,7 @@ class TrainRecord:
 
 
 def versions() -> dict[str, str]:
-    """Of the libraries that the result depends on."""
+    """Return the versions of the libraries that the result depends on."""
     return {
         "pillow": PIL.__version__,
         "python": platform.python_version(),
@@ -64,14 +64,14 @@ def write_result(
     folders: Folders,
     command: str,
 ) -> TrainRecord:
-    """Round the weights, measure them, and write them and their record (`out` with the ending .json).
+    """Round the weights, measure accuracy, and write weights and record (`out` with the suffix .json).
 
     Raises:
-        OutputError: The place cannot be written.
+        OutputError: A file cannot be written.
     """
     dtype = torch.float16 if settings.fp16 else torch.float32
     state = {key: value.detach().cpu().to(dtype).contiguous() for key, value in trained.state_dict().items()}
-    # A fresh float32 model holds exactly what was rounded, and refuses keys that a user's would refuse.
+    # Accuracy is measured with a new float32 model that loads the rounded weights, as a user would.
     model = build_model(settings, len(folders.class_names))
     model.load_state_dict(state)
     model.to(settings.device).eval()

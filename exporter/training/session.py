@@ -1,4 +1,4 @@
-"""One training session: folders in, weights and record out, with what is shown meanwhile."""
+"""Run one training session, from image folders to weights and record, and show its progress."""
 
 from pathlib import Path
 
@@ -22,10 +22,10 @@ __all__ = ["train_folder"]
 def train_folder(
     images: Path, held_out: Path, out: Path, settings: TrainSettings, console: Console, *, command: str = ""
 ) -> TrainRecord:
-    """Train on one folder, measure on another, write `out`, its record and, epoch by epoch, its checkpoint.
+    """Train on one folder, measure on another, and write `out`, its record and, after each epoch, a checkpoint.
 
     Raises:
-        UserError: What was given cannot be trained, read or written.
+        UserError: An input is invalid or unreadable, or a file cannot be written.
     """
     if out.suffix != ".safetensors":
         raise OutputError("--out", str(out), "a name that ends in .safetensors")

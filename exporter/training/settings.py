@@ -1,4 +1,4 @@
-"""Everything that a training run can be told, once: the flags and the record's JSON follow from it."""
+"""All settings of a training run; the flags and the JSON of the record derive from them."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -17,30 +17,26 @@ Below1 = Annotated[float, Meta(ge=0, lt=1, description="a number in [0, 1)")]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings(Settings):
-    """How a model is trained; the images and the place of the result are given beside it."""
+    """How a model is trained; images and output file are given separately."""
 
-    model: str = option("vit_tiny_patch16_224", "Name of the architecture: timm's, lvvit_s or lvvit_m.")
+    model: str = option("vit_tiny_patch16_224", "Architecture: a timm name, lvvit_s or lvvit_m.")
     model_kwargs: dict[str, Any] = option(
-        {}, "What differs from the architecture, e.g. img_size=56 depth=12."
+        {}, "Keyword arguments of the architecture, e.g. img_size=56 depth=12."
     )
     epochs: Positive = option(100, "Passes over the training images.")
     small_epochs: Natural = option(
-        0, "How many of the first epochs see images of half the side, which costs a quarter."
+        0, "Number of first epochs on images of half the side, at a quarter of the cost."
     )
     batch_size: Positive = option(64, "Images per step.")
-    lr: Above0 = option(1e-3, "Highest learning rate; it falls to a hundredth along a cosine.")
-    warmup_epochs: Natural = option(5, "Epochs over which the learning rate rises, counted in `epochs`.")
+    lr: Above0 = option(1e-3, "Highest learning rate; cosine decay to a hundredth of it.")
+    warmup_epochs: Natural = option(5, "Epochs over which the learning rate rises; included in `epochs`.")
     weight_decay: NotBelow0 = option(0.05, "AdamW's weight decay; biases, norms and embeddings have none.")
-    clip_grad: NotBelow0 = option(1.0, "Largest norm of the gradient; 0 leaves it alone.")
-    distillation: Weight = option(
-        0.5, "Share of the loss that is the teacher's class; the label has the rest."
-    )
+    clip_grad: NotBelow0 = option(1.0, "Largest norm of the gradient; 0: no clipping.")
+    distillation: Weight = option(0.5, "Weight of the teacher's class in the loss; the rest is the label's.")
     smoothing: Below1 = option(0.1, "Label smoothing, a share in [0, 1).")
-    ema_decay: Below1 = option(
-        0.0, "Decay of the averaged weights that are then the result; 0 averages none."
-    )
+    ema_decay: Below1 = option(0.0, "Decay of the weight average, which becomes the result; 0: no averaging.")
     augment: str = option(
-        "affine", "affine keeps the whole object, crop is timm's own recipe.", ("affine", "crop")
+        "affine", "affine: keeps the whole object in view. crop: timm's recipe.", ("affine", "crop")
     )
     rotate: float = option(12.0, "affine: largest rotation, degrees either way.")
     shear: float = option(8.0, "affine: largest shear, degrees either way.")
@@ -50,27 +46,25 @@ class TrainSettings(Settings):
     )
     hflip: Weight = option(0.0, "Probability of mirroring left and right.")
     auto_augment: str | None = option(None, "crop: timm's augmentation policy, e.g. rand-m9-mstd0.5.")
-    mean: tuple[float, float, float] | None = option(
-        None, "Mean of each channel; the model's own by default."
-    )
+    mean: tuple[float, float, float] | None = option(None, "Mean of each channel; by default the model's.")
     std: tuple[float, float, float] | None = option(
-        None, "Deviation of each channel; the model's own by default."
+        None, "Standard deviation of each channel; by default the model's."
     )
     interpolation: str | None = option(
-        None, "Filter of the resize; the model's own by default.", ("nearest", "bilinear", "bicubic")
+        None, "Filter of the resize; by default the model's.", ("nearest", "bilinear", "bicubic")
     )
     crop_pct: Share | None = option(
-        None, "Share of the resized side that is kept; the model's own by default."
+        None, "Share of the resized side that the crop keeps; by default the model's."
     )
-    amp: bool = option(False, "Compute in bfloat16 where PyTorch's autocast holds it safe.")
-    fp16: bool = option(True, "Write half-precision weights; accuracy is measured on what is written.")
-    device: str = option("cpu", "PyTorch's name of the device, e.g. cpu or cuda.")
-    threads: Natural = option(0, "CPU threads; 0 leaves PyTorch's choice. Results depend on it.")
+    amp: bool = option(False, "Compute in bfloat16 by PyTorch's autocast.")
+    fp16: bool = option(True, "Write fp16 weights; accuracy is measured with the written weights.")
+    device: str = option("cpu", "PyTorch device, e.g. cpu or cuda.")
+    threads: Natural = option(0, "CPU threads; 0 is PyTorch's default. Results depend on it.")
     workers: Natural = option(0, "Processes that load images.")
     seed: Natural = option(0, "Seed of the weights, the order and the augmentation.")
 
     def check(self) -> None:
-        """Refuse what cannot be trained."""
+        """Raise RecipeError for settings that contradict each other."""
         low, high = self.scale
         for name, holds, expected in (
             ("small_epochs", self.small_epochs <= self.epochs, "epochs at most"),
@@ -82,6 +76,6 @@ class TrainSettings(Settings):
                 raise RecipeError(name, f"{getattr(self, name)}", expected)
 
     def preprocessing(self) -> dict[str, Any]:
-        """What is to replace the model's own preprocessing, by timm's keys."""
+        """Return the overrides of the model's preprocessing, by timm's keys."""
         keys = ("mean", "std", "interpolation", "crop_pct")
         return {key: getattr(self, key) for key in keys if getattr(self, key) is not None}

@@ -1,1 +1,1 @@
-"""The whole way in one call, and what is done with an export folder; only here a measurement changes a choice."""
+"""Run the whole pipeline, and work with export folders. Only these modules base decisions on measurements."""

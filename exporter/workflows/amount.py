@@ -1,4 +1,4 @@
-"""How much to prune: a closed union of five forms. `exporter.workflows.planning` turns each into a schedule."""
+"""How much to prune: one of five forms. `exporter.workflows.planning` turns each into a schedule."""
 
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
@@ -27,21 +27,21 @@ LayerRates = Annotated[dict[Positive, Share], Meta(description="LAYER=RATE, laye
 
 @dataclass(frozen=True)
 class Rho(Settings):
-    """The least retention rate; the others follow from ACS."""
+    """The lowest retention rate; the rates of the layers follow from ACS."""
 
     rho: Share
 
 
 @dataclass(frozen=True)
 class MacShare(Settings):
-    """The share of the dense model's MACs to save; rho is solved for."""
+    """The share of the dense model's MACs to save; rho is solved for it."""
 
     mac_reduction: Below1
 
 
 @dataclass(frozen=True)
 class Speedup(Settings):
-    """Dense ÷ pruned time to reach on this machine; rho is searched for in so many measurements at most."""
+    """Dense ÷ pruned time to reach on this machine; the search makes at most `measurements` measurements."""
 
     speedup: Above1
     measurements: Annotated[int, Meta(ge=2, description="an integer, at least 2")] = 6
@@ -49,14 +49,14 @@ class Speedup(Settings):
 
 @dataclass(frozen=True)
 class Rates(Settings):
-    """Rates of some 1-based layers; the others keep everything."""
+    """Retention rates of some 1-based layers; the others keep all patches."""
 
     rates: LayerRates
 
 
 @dataclass(frozen=True)
 class Given:
-    """A schedule that was made before: how patches are scored is in it, too."""
+    """An existing schedule; it also says how patches are scored."""
 
     schedule: Schedule
 

@@ -1,4 +1,4 @@
-"""Measure a dense and a pruned ONNX model of ours beside each other: their speed, and what it goes into."""
+"""Benchmark a dense and a pruned ONNX model together: throughput, and time by operator class."""
 
 import time
 from collections.abc import Mapping
@@ -48,10 +48,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Bench:
-    """A benchmark. `breakdown_ms` has milliseconds a run by class of operator, for each batch size in order.
+    """The result of a benchmark. `breakdown_ms`: milliseconds per run by operator class, for each batch size.
 
-    `break_even_batch` is None where pruning does not pay at the largest batch measured. `gpu` has the GPU's own
-    time, where engines ran.
+    `break_even_batch` is None if the pruned model is not faster at the largest batch measured. `gpu` is the GPU
+    time, None unless engines ran.
     """
 
     model: str
@@ -70,7 +70,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Setup:
-    """All that is measured: both models on their runtime, the sliced variant, the engines where there are any."""
+    """The subjects of a benchmark: both models on their runtime, the sliced variant, and the engines, if any."""
 
     runtime: str
     models: Pair[LoweredFile]
@@ -93,16 +93,16 @@ def bench(
     """Measure both files on one runtime.
 
     Args:
-        models: The dense and the pruned file, as `read_pair` or `read_folder` finds them.
-        reference: `images` [n, 3, H, W], as the models take them; and what an a-STAR model keeps of them.
+        models: The dense and the pruned file, from `read_pair` or `read_folder`.
+        reference: `images` [n, 3, H, W], as the models take them; and the patches that an a-STAR model keeps.
         settings: Batch sizes, rounds, threads.
-        stages: Shows where the job is.
-        clock: Seconds, from any start.
-        runtime: The target's by default; TensorRT takes the engines of the files' folder.
+        stages: Shows progress.
+        clock: Returns seconds, from any start.
+        runtime: By default the target's; TensorRT takes the engines in the folder of the files.
 
     Raises:
-        ArtefactError: The reference is not that of an a-STAR model.
-        UserError: The runtime is not here, or runs the models elsewhere.
+        ArtefactError: The reference does not belong to the a-STAR model.
+        UserError: The runtime is missing, or runs part of a model elsewhere.
     """
     stages, runtime = stages or Silent(), runtime or RunSettings(threads=settings.threads)
     with stages.stage("models"):
@@ -158,7 +158,7 @@ def _throughputs(setup: Setup, settings: BenchSettings, stages: Stages, clock: C
 
 
 def _breakdowns(setup: Setup, settings: BenchSettings, stages: Stages) -> tuple[Pair[dict[str, float]], ...]:
-    """For each batch; none on a runtime whose kernels are not profiled."""
+    """Return the breakdown for each batch; () on a runtime whose kernels are not profiled."""
     if not settings.profile_runs or setup.runtime != ONNXRUNTIME_CPU:
         return ()
     with stages.stage("profile"):
@@ -181,5 +181,5 @@ def _breakdown(setup: Setup, images: Array, settings: BenchSettings) -> Pair[dic
         return profile(path, {IMAGES: images}, runs=settings.profile_runs, threads=settings.threads)
 
     dense, pruned = kernels(setup.models.dense.path), kernels(setup.models.pruned.path)
-    # The exporter's names are each file's own: those of selection mean nothing in the dense one.
+    # Node names differ between the files: those of the selection mean nothing in the dense model.
     return Pair(breakdown(dense), breakdown(pruned, setup.sliced.selection))

@@ -1,4 +1,4 @@
-"""Which of the runtimes and precisions that are installed serves a model fastest, within a loss of accuracy."""
+"""Find the fastest installed runtime and precision for a model, within a limit on the loss of accuracy."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Speed:
-    """Both models of one target. `speedup` is over its own dense one, `total_gain` over dense fp32 ONNX Runtime."""
+    """One target's models. `speedup`: over its own dense model; `total_gain`: over dense fp32 on ONNX Runtime."""
 
     throughput: Pair[Throughput]
     speedup: Ratio
@@ -47,10 +47,10 @@ class Speed:
 
 @dataclass(frozen=True)
 class Choice:
-    """A target: `left_out` says why it was not measured, "" where it was.
+    """A target: `left_out` says why it was not measured, "" if it was.
 
-    `top1` is the pruned model's, and `drop` how many points that is below the fp32 one's on ONNX Runtime: what the
-    precision costs, not what pruning does. Both are None where accuracy was not asked for.
+    `top1` is that of the pruned model. `drop` is the loss in points against the pruned fp32 model on ONNX Runtime:
+    the cost of the precision, not of pruning. Both are None if accuracy was not requested.
     """
 
     target: str
@@ -62,7 +62,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Best:
-    """Every target, the fastest one first; `best` is the first whose drop is allowed."""
+    """All targets, fastest first; `best` is the first whose drop is allowed."""
 
     model: str
     rho: float | None
@@ -77,26 +77,26 @@ def choose(recipe: Recipe, max_drop: float | None = None, stages: Stages | None 
     """Lower the recipe's model for every target that runs here, and measure all of them in one run.
 
     Args:
-        recipe: Needs a calibration and images; `target` is not read.
-        max_drop: Points of top-1 that a precision may cost; None where accuracy does not matter.
-        stages: Shows where the job is.
+        recipe: Needs a calibration and images; `target` is ignored.
+        max_drop: Largest allowed loss of top-1 in points; None: accuracy is not measured.
+        stages: Shows progress.
 
     Raises:
-        UserError: Something in the recipe cannot be done.
+        UserError: The recipe cannot be carried out.
     """
     stages = stages or Silent()
     if max_drop is not None and not max_drop >= 0:
         raise RecipeError("max_drop", str(max_drop), "points of top-1, 0 or more")
     job = resolve(recipe)
     if job.scoring.method != Method.STAR:
-        raise RecipeError("best", job.scoring.method, "star, which every runtime takes")
+        raise RecipeError("best", job.scoring.method, "star, which every runtime supports")
     amount = job.needed_amount("best")
     if isinstance(amount, Speedup):
         raise RecipeError(
-            "best", "a speed-up", "another amount: each runtime would have its own rho", "use search"
+            "best", "a speed-up", "another amount: each runtime would need another rho", "use search"
         )
     needed(job.measuring.rounds or None, "--rounds", "at least 5: speeds are measured")
-    needed(job.calibration.path, "--calibration", "what star-export calibrate left")
+    needed(job.calibration.path, "--calibration", "the file that star-export calibrate wrote")
     measuring, input_kind = job.measuring, job.lowering.input_kind
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)
@@ -105,7 +105,7 @@ def choose(recipe: Recipe, max_drop: float | None = None, stages: Stages | None 
         pair = Pair(steps.dense(vit), steps.prune(vit, schedule, calibration))
         folder = steps.eval_images(job.images, vit.spec)
         if max_drop is not None and not folder.labelled:
-            raise RecipeError("max_drop", "images without classes", "one folder of images a class")
+            raise RecipeError("max_drop", "images without classes", "one folder of images per class")
     left_out = {name: why_not(target) for name, target in TARGETS.items()}
     targets = [target for name, target in TARGETS.items() if not left_out[name]]
     with stages.stage("lowering"):
@@ -127,7 +127,7 @@ def choose(recipe: Recipe, max_drop: float | None = None, stages: Stages | None 
 def lower_all(
     pair: Pair[PrunedViT], targets: Sequence[Target], input_kind: InputKind, images: Array | None
 ) -> dict[str, Pair[bytes]]:
-    """Both models for each target, as ONNX files in memory; `images` are for the ranges of INT8."""
+    """Return both models for each target, as ONNX files in memory; `images` are for INT8 activation ranges."""
 
     def files(pruned: PrunedViT) -> list[bytes]:
         return [model.SerializeToString() for model in lower_each(pruned, targets, input_kind, images)]
@@ -139,7 +139,7 @@ def lower_all(
 def measure_all(
     files: Mapping[str, Pair[bytes]], images: Array, measuring: Measuring, clock: Clock = time.perf_counter
 ) -> dict[str, Speed]:
-    """Every model of every target, fp32 ONNX Runtime among them, in turns in one run."""
+    """Measure all models of all targets, which include fp32 ONNX Runtime, interleaved in one run."""
     runners = {
         (name, role): _runner(name, getattr(pair, role), measuring.threads)
         for name, pair in files.items()
@@ -185,10 +185,10 @@ def _choice(
 
 
 def _allowed(drop: float | None, max_drop: float | None) -> bool:
-    """Points are differences of shares of whole images: the last bit is no loss."""
+    """Whether the drop is within the limit; 1e-9 points absorb rounding."""
     return drop is None or max_drop is None or drop <= max_drop + 1e-9
 
 
 def _order(choice: Choice) -> float:
-    """Time of the pruned model; what was left out stands last."""
+    """Sort key: time of the pruned model; targets that were not measured come last."""
     return choice.speed.throughput.pruned.median_ms if choice.speed else float("inf")

@@ -1,4 +1,4 @@
-"""Build the engines of an export folder, each with its manifest and its audit beside it."""
+"""Build the TensorRT engines of an export folder, and write a manifest and an audit for each."""
 
 import json
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ __all__ = ["BuiltEngine", "build_folder"]
 
 @dataclass(frozen=True)
 class BuiltEngine:
-    """One engine of a folder; `trtexec` has the command that builds and times the like, for each batch."""
+    """One engine of a folder; `trtexec` has an equivalent build-and-time command for each batch."""
 
     file: str
     manifest: EngineManifest
@@ -37,16 +37,16 @@ class BuiltEngine:
 def build_folder(
     folder: Path, settings: BuildSettings, stages: Stages | None = None
 ) -> tuple[BuiltEngine, ...]:
-    """Build the dense and the pruned model, and the variants that `check` reads.
+    """Build engines of the dense and the pruned model, and of the instrumented variants for `check`.
 
     Args:
-        folder: What `compile` left.
+        folder: An export folder that `compile` wrote.
         settings: Batches, memory, compatibility, plugin.
-        stages: Shows where the job is.
+        stages: Shows progress.
 
     Raises:
-        ArtefactError: The folder is not the one that was sent, is for another runtime, or TensorRT refuses a model.
-        UserError: TensorRT or a GPU is missing, or the version lacks what was asked for.
+        ArtefactError: A file does not match its checksum, the target is another runtime, or a model is refused.
+        UserError: TensorRT or a GPU is missing, or the version lacks a requested feature.
     """
     stages = stages or Silent()
     found = read_folder(folder)
@@ -61,7 +61,7 @@ def build_folder(
     spec, schedule = artefact.spec, artefact.schedule
     cache = settings.timing_cache or folder / ENGINES / f"timing.{here.tensorrt}.sm{here.sm}.cache"
     variants = settings.variants and artefact.prunes
-    # What a-STAR keeps of an image is at most what STAR keeps: the forced variant takes it as an input.
+    # Bounds for the inputs of the forced variant: a-STAR keeps at most as many patches as STAR.
     widths = {keep_name(layer): schedule.keep[layer - 1] for layer in schedule.pruning_layers}
     built = []
     for onnx in (dense, pruned, *_variants(pruned, variants)):
@@ -78,7 +78,7 @@ def _check_runtime(folder: Path, target: Target) -> None:
 
 
 def _check_version(target: Target, version: str) -> None:
-    """8.6 takes precision from flags, not from the graph, and reads opset 17 at most."""
+    """Raise UserError for 8.6, which reads opset 17 at most and takes precision from flags, not from the graph."""
     if target != TENSORRT_8 and major_version(version) < 9:
         hint = f"or star-export compile --target {TENSORRT_8.name}"
         raise UserError(f"target {target.name}", f"TensorRT {version}", "10 or later", hint)
@@ -111,7 +111,7 @@ def _save(engine: Engine, onnx: Path, settings: BuildSettings, here: Built, spec
     layers = path.with_suffix(".layers.json")
     with written_beside(layers) as partial:
         partial.write_text(json.dumps(json.loads(engine.layers), indent=1), encoding="utf-8")
-    # Last: an engine without a manifest is refused, one with another's is not thought to be whole.
+    # The manifest is written last: an engine without its manifest is refused.
     save_json(manifest, manifest_path(path))
     image = spec.preprocessing.input_size
     lines = tuple(

@@ -1,4 +1,4 @@
-"""Hold the models of an export folder to PyTorch's recorded answers, where there is neither PyTorch nor onnx."""
+"""Compare the models of an export folder with PyTorch's recorded outputs, without PyTorch and onnx."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ __all__ = ["FolderCheck", "check_folder"]
 
 @dataclass(frozen=True)
 class FolderCheck:
-    """Both results of a folder on one runtime."""
+    """The parity results of both models of a folder on one runtime."""
 
     runtime: str
     dense: ParityReport
@@ -30,22 +30,22 @@ class FolderCheck:
 
     @property
     def passed(self) -> bool:
-        """Whether both models are their references here."""
+        """Whether both models passed."""
         return self.dense.passed and self.pruned.passed
 
 
 def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
-    """The result of a folder on the runtime that will serve it.
+    """Compare the models of a folder with the recorded reference, on the runtime that will serve them.
 
-    The reference is played back from `reference.npz`; survivors are read and forced through the variants that lie
+    The reference outputs come from `reference.npz`; survivors are read and forced by the instrumented variants
     beside the pruned model.
 
     Args:
-        folder: What `compile` left, and for TensorRT what `build` added.
+        folder: An export folder that `compile` wrote; for TensorRT with the engines of `build`.
         settings: The runtime.
 
     Raises:
-        ArtefactError: The folder is none, or not the one that was sent.
+        ArtefactError: This is no export folder, or a file does not match its checksum.
         MissingDependencyError: The runtime is not installed.
     """
     found = read_folder(folder)
@@ -66,7 +66,7 @@ def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
             runner_for(path, target, settings),
             tracing=tracing,
             forced=forced,
-            # An engine takes the batches that it was built for.
+            # An engine runs only the batch sizes that it was built for.
             batches=whole_batches(images, *BATCHES) if runtime == TENSORRT else in_batches(images, BATCHES),
             tolerance=tolerance_for("fp32", target.precision),
             masses=artefact.schedule.masses,

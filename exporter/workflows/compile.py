@@ -1,4 +1,4 @@
-"""The whole way in one call: a trained ViT and some images in, the export folder and its proof out."""
+"""Compile a trained ViT: prune and export it, compare it with PyTorch, measure it, and write the export folder."""
 
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ from exporter.workflows.resolve import Job, resolve
 
 __all__ = ["compile_model"]
 
-# The picture of a sweep, beside the report.
+# The chart of a sweep, beside the report.
 CHART = "throughput.png"
 RECIPE = "recipe.json"
 
@@ -58,19 +58,19 @@ Array = np.ndarray[Any, Any]
 def compile_model(
     recipe: Recipe, out: PathLike, model: PrunableViT | nn.Module | None = None, stages: Stages | None = None
 ) -> Report:
-    """Calibrate, plan, prune, lower, compare and measure; leave the export folder in `out`.
+    """Calibrate, plan, prune, lower, compare and measure; write the export folder to `out`.
 
     Args:
-        recipe: What to make, and of what.
+        recipe: The settings of the compilation.
         out: The folder; files of an earlier compilation in it are replaced one by one.
-        model: A ViT in the place of the recipe's: an adapter, or a timm module.
-        stages: Shows where the job is.
+        model: A ViT to use instead of the recipe's: an adapter, or a timm module.
+        stages: Shows progress.
 
     Returns:
-        The report; `report.passed` says whether the lowered models are their references.
+        The report; `report.passed` says whether both models passed the parity check.
 
     Raises:
-        UserError: Something in the recipe cannot be done.
+        UserError: The recipe cannot be carried out.
     """
     stages, out, job = stages or Silent(), Path(out), resolve(recipe)
     amount = checked_amount(job)
@@ -109,7 +109,7 @@ def compile_model(
 def _deliver(
     references: Pair[PrunedViT], models: Pair[LoweredFile], images: Array, batch: int, out: Path
 ) -> tuple[dict[str, Array], list[str]]:
-    """What the deployment machine needs beside the two models: the reference's arrays, and the files written."""
+    """Write what a deployment machine needs beside both models; return the reference arrays and the file names."""
     pruned, input_kind = references.pruned, models.pruned.artefact.input_kind
     runner, dense = (reference_runner(each, input_kind) for each in (pruned, references.dense))
     reference = save_reference(runner, dense, images, out / REFERENCE)
@@ -130,7 +130,7 @@ def _lowered(
 
 
 def _save_chart(sweep: RhoSweep, model: str, path: Path) -> str:
-    """Draw the sweep; the picture's address for the page."""
+    """Draw the sweep, write the image, and return its data URL for the page."""
     from exporter.evaluation.report.chart import png_address, throughput_chart  # noqa: PLC0415  (matplotlib is slow to load)
 
     content = throughput_chart(sweep, model)

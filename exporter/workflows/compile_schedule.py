@@ -1,4 +1,4 @@
-"""The schedule of a compilation: what has to be there to find it, how it is found, and the sweep around it."""
+"""Find the schedule of a compilation, check its prerequisites, and measure the sweep over rho."""
 
 from functools import partial
 from importlib import import_module
@@ -28,10 +28,10 @@ Array = np.ndarray[Any, Any]
 
 
 def checked_amount(job: Job) -> Amount:
-    """Return how much to prune; everything that the work will need is there.
+    """Return how much to prune, after checking that everything the compilation needs is given.
 
     Raises:
-        RecipeError: The recipe names no amount, no images or no calibration where one is needed.
+        RecipeError: The amount is missing, or images or a calibration that are needed.
     """
     amount = job.needed_amount("compile")
     folder, images, path = "a folder of images", job.images, job.calibration.path
@@ -39,17 +39,17 @@ def checked_amount(job: Job) -> Amount:
     if reads_calibration(job) and path is None:
         needed(images.images, "--images", folder)
     if isinstance(amount, MacShare) and job.scoring.method != Method.STAR:
-        needed(images.images, "--images", "a folder of images: what a-star saves follows them")
+        needed(images.images, "--images", "a folder of images: the MACs of a-star depend on them")
     if isinstance(amount, Given) and amount.schedule.inter_sha256:
         needed(path, "--calibration", "the calibration that the schedule was made with")
     if job.sweep:
-        # What it needs is missing now, or not after hours of work.
+        # Import the chart now, so that a missing library is reported before hours of work.
         import_module("exporter.evaluation.report.chart")
     return amount
 
 
 def reads_calibration(job: Job) -> bool:
-    """Whether ACS or inter-layer scores are asked for."""
+    """Whether the compilation needs ACS or inter-layer scores."""
     follows_acs = bool(job.sweep) or not isinstance(job.amount, Given | Rates)
     return follows_acs or job.calibration.settings.relevance or job.calibration.path is not None
 
@@ -63,7 +63,7 @@ def schedule_of(
     job: Job,
     stages: Stages,
 ) -> Schedule:
-    """Return the schedule of an amount; a-STAR's share of MACs counts on images, a speed-up is measured.
+    """Return the schedule of an amount; a MAC share of a-STAR is solved on images, a speed-up by measurements.
 
     Raises:
         ScheduleError: The amount is out of reach.
@@ -75,7 +75,7 @@ def schedule_of(
         if found.schedule is None:
             least = found.tried[0].comparison.quartiles[0]
             raise ScheduleError(
-                "speedup", f"{wanted.speedup:g}", f"at most {least:.2f}, what the least rho gives"
+                "speedup", f"{wanted.speedup:g}", f"at most {least:.2f}, which the smallest rho gives"
             )
         return found.schedule
 
@@ -95,7 +95,7 @@ def measured_sweep(
     job: Job,
     stages: Stages,
 ) -> RhoSweep:
-    """Measure the schedules of several rho beside the dense model."""
+    """Measure the schedules of several rho together with the dense model."""
     vit, layout = references.dense.vit, references.pruned.layout
     prune = partial(steps.prune, vit, calibration=calibration, layout=layout)
     schedules = list(map(Planner.of(vit.spec, job.scoring, calibration).of_rho, job.sweep))

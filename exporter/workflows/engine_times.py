@@ -1,4 +1,4 @@
-"""Measure the engines of an export folder in the GPU's own time: `bench --runtime tensorrt`, second part."""
+"""Measure the GPU time of the engines of an export folder: the second part of `bench --runtime tensorrt`."""
 
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,11 @@ Array = np.ndarray[Any, Any]
 
 
 def engines_of(files: Pair[Path], settings: BenchSettings) -> Pair[EngineFile]:
-    """The engines of two files; what cannot be measured to the end is refused before anything is measured.
+    """Return the engines of two files, after checking that they can be measured at every batch.
 
     Raises:
-        ArtefactError: An engine is not there.
-        UserError: It was not built for one of the batches, or nothing here can measure GPU time.
+        ArtefactError: An engine is missing.
+        UserError: An engine was not built for one of the batches, or this machine cannot measure GPU time.
     """
     engines = Pair(*(engine_file(path, settings.batches) for path in (files.dense, files.pruned)))
     if settings.gpu_time:
@@ -47,13 +47,13 @@ def bench_engines(
     plugin: Path | None,
     advance: Advance,
 ) -> EngineBench:
-    """Measure both, at each batch; leaves raw images for trtexec in their folder.
+    """Measure both engines at each batch; write raw images for trtexec into their folder.
 
     Raises:
         UserError: An engine does not load or run.
     """
     folder, built = engines.pruned.onnx.parent, engines.pruned.manifest.built
-    # `compile` left those of two batch sizes; trtexec needs a file for each.
+    # `compile` wrote raw images for two batch sizes; trtexec needs a file for each batch size.
     missing = [each for each in settings.batches if not (folder / RAW_IMAGES.format(batch=each)).is_file()]
     save_raw_images(images, missing, folder)
     timer, measured = timer_here(built.tensorrt), []

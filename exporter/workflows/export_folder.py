@@ -1,4 +1,4 @@
-"""The export folder: what crosses from the export machine to the deployment machine."""
+"""Write, read and verify export folders, which are copied from the export to the deployment machine."""
 
 import json
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class ExportFolder:
-    """What an export folder holds for whoever runs its models."""
+    """The path of an export folder, its models and its reference file."""
 
     place: Path
     models: Pair[LoweredFile]
@@ -53,24 +53,24 @@ class ExportFolder:
 
     @property
     def target(self) -> Target:
-        """What both models were made for."""
+        """The target of both models."""
         return self.models.pruned.artefact.target
 
 
 def read_folder(folder: Path) -> ExportFolder:
-    """Verify every file of an export folder, and find its models; what they are, their own metadata says.
+    """Verify the checksums of an export folder, and read the metadata of its models.
 
     Raises:
-        ArtefactError: It is no folder that `compile` left, a file is missing or another one, or of another model.
+        ArtefactError: This is no export folder, a file is missing or changed, or a file is of another model.
     """
-    expected = "an export folder, which star-export compile leaves"
+    expected = "an export folder, which star-export compile writes"
     report = folder / REPORT
     if not report.is_file():
         raise ArtefactError(str(folder), f"no {REPORT} in it" if folder.is_dir() else "no folder", expected)
     sums = verify_checksums(folder)
     try:
         told = json.loads(report.read_text(encoding="utf-8"))["files"]
-        # A name alone: what is served lies in the folder, whatever a report says.
+        # Only the file name is used, so a report cannot point outside the folder.
         files = Pair(*(folder / Path(told[role]).name for role in ("dense", "pruned")))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtefactError(
@@ -83,12 +83,12 @@ def read_folder(folder: Path) -> ExportFolder:
 
 
 def read_reference(path: Path) -> dict[str, Array]:
-    """A `reference.npz`: real `images` [n, 3, H, W] as the models take them, and what PyTorch makes of them.
+    """Read `reference.npz`: real `images` [n, 3, H, W] as the models take them, and PyTorch's outputs for them.
 
     Raises:
-        ArtefactError: There is no such file, or it holds no images.
+        ArtefactError: The file is missing, or contains no images.
     """
-    expected = f"a {REFERENCE}, which star-export compile leaves"
+    expected = f"a {REFERENCE}, which star-export compile writes"
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             reference = {name: arrays[name] for name in arrays.files}
@@ -101,14 +101,14 @@ def read_reference(path: Path) -> dict[str, Array]:
 
 
 def save_reference(reference: Runner, dense: Runner, images: Array, path: Path) -> dict[str, Array]:
-    """Real images with what PyTorch makes of them, as `reference.npz`; gives the arrays back.
+    """Write real images and PyTorch's outputs for them as `reference.npz`, and return the arrays.
 
-    `images` as the model takes them, the outputs of the pruned model with its `keep_NN`, `score_NN` and a-STAR's
-    `count_NN`, where tokens merge `into_NN` and `gap_NN`, and the outputs of the other as `dense_…`. With scores
-    and gaps, flips can be judged without PyTorch.
+    The arrays are `images` as the models take them; the outputs of the pruned model with `keep_NN`, `score_NN`, for
+    a-STAR `count_NN`, with merging `into_NN` and `gap_NN`; and the outputs of the dense model as `dense_…`. Scores
+    and gaps give the margin of a flip without PyTorch.
 
     Raises:
-        OutputError: The place cannot be written.
+        OutputError: The file cannot be written.
     """
     with reference, dense:
         results = reference.run({IMAGES: images})
@@ -123,10 +123,10 @@ def save_reference(reference: Runner, dense: Runner, images: Array, path: Path) 
 
 
 def save_checksums(folder: Path, names: list[str]) -> None:
-    """`SHA256SUMS` over the named files, in the form that `sha256sum --check` reads.
+    """Write `SHA256SUMS` over the named files, in the format of `sha256sum --check`.
 
     Raises:
-        OutputError: The place cannot be written.
+        OutputError: The file cannot be written.
     """
     lines = [f"{sha256_of(folder / name)}  {name}\n" for name in sorted(names)]
     with written_beside(folder / CHECKSUMS) as partial:
@@ -134,10 +134,10 @@ def save_checksums(folder: Path, names: list[str]) -> None:
 
 
 def save_raw_images(images: Array, batches: Sequence[int], folder: Path) -> list[str]:
-    """The images as raw bytes for each batch size, repeated where there are too few; the names of the files.
+    """Write the images as raw bytes for each batch size, repeated to fill the batch; return the file names.
 
     Raises:
-        OutputError: The place cannot be written.
+        OutputError: A file cannot be written.
     """
     names = [RAW_IMAGES.format(batch=batch) for batch in batches]
     for batch, name in zip(batches, names, strict=True):
@@ -147,21 +147,21 @@ def save_raw_images(images: Array, batches: Sequence[int], folder: Path) -> list
 
 
 def verify_checksums(folder: Path) -> dict[str, str]:
-    """Hold every file to `SHA256SUMS`; the digests by name.
+    """Verify every file against `SHA256SUMS`; return the digests by name.
 
     Raises:
-        ArtefactError: There is no such list, or a file is missing or another one.
+        ArtefactError: The list is missing, or a file is missing or changed.
     """
     path = folder / CHECKSUMS
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
         sums = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
     except (OSError, ValueError) as error:
-        raise ArtefactError(str(path), str(error), "what star-export compile leaves") from None
+        raise ArtefactError(str(path), str(error), "a list that star-export compile wrote") from None
     if not sums:
-        raise ArtefactError(str(path), "an empty list", "what star-export compile leaves")
+        raise ArtefactError(str(path), "an empty list", "a list that star-export compile wrote")
     if any(Path(name).is_absolute() or ".." in Path(name).parts for name in sums):
-        raise ArtefactError(str(path), "a file outside the folder", "files of the folder alone")
+        raise ArtefactError(str(path), "a file outside the folder", "only files of the folder")
     for name, expected in sums.items():
         if not (folder / name).is_file():
             raise ArtefactError(str(folder / name), "no such file", f"the one that {CHECKSUMS} lists")

@@ -1,4 +1,4 @@
-"""What any artefact of ours is, and what it says of itself."""
+"""Describe any file that star-export writes, from its own contents."""
 
 import json
 from collections.abc import Callable
@@ -15,10 +15,10 @@ Described = dict[str, Any]
 
 
 def inspect_artefact(path: PathLike) -> Described:
-    """A summary with the keys `kind` and `path`, and what belongs to that kind.
+    """Return a summary with the keys `kind` and `path`, and more keys by kind.
 
     Raises:
-        ArtefactError: There is no such file, or it is none of ours.
+        ArtefactError: The file is missing, or star-export did not write it.
     """
     path = Path(path)
     place = path / "report.json" if path.is_dir() else path
@@ -74,7 +74,7 @@ def _reference(path: Path) -> Described:
 
 
 def _engine(path: Path) -> Described:
-    """What the manifest beside it says: the plan itself can be read where it was built alone."""
+    """Describe an engine by its manifest: only the machine that built it can load the engine itself."""
     from exporter.records import to_json  # noqa: PLC0415
     from exporter.runtimes.tensorrt.manifest import read_manifest  # noqa: PLC0415
 

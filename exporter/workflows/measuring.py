@@ -1,6 +1,6 @@
-"""How fast schedules run beside the dense model: each is lowered, and all are timed in turns in one run.
+"""Measure the speed of schedules and of the dense model: lower each, and time all of them interleaved in one run.
 
-Nobody asks here what a model answers: that is the compilation's part.
+Outputs are not compared here; `exporter.workflows.proof` does that.
 """
 
 import time
@@ -40,17 +40,17 @@ def measure_with(
     ranges: Array | None = None,
     clock: Clock = time.perf_counter,
 ) -> Measure:
-    """A function that lowers schedules and measures them, all in one run with the dense model.
+    """Return a function that lowers schedules and measures them in one run with the dense model.
 
     Args:
-        dense: Lowered once.
+        dense: The dense model; it is lowered once.
         prune: Makes the PyTorch model of a schedule.
-        images: [n, 3, H, W], as the lowered models take them; repeated or cut to the batch. For a-STAR real ones:
-            what it keeps follows them.
-        lowering: For which target and input.
-        measuring: At which batch, on how many threads, for how many rounds.
-        ranges: Images that INT8 takes the ranges of activations from.
-        clock: Seconds, from any start.
+        images: [n, 3, H, W], as the lowered models take them; repeated or cut to the batch. a-STAR needs real
+            images, which decide how many patches it keeps.
+        lowering: Target, layout and input.
+        measuring: Batch, threads and rounds.
+        ranges: Images for the INT8 activation ranges.
+        clock: Returns seconds, from any start.
     """
     target = lowering.target
 
@@ -77,7 +77,7 @@ def measure_with(
 
 
 def useful_macs(model: PrunedViT, images: Array, input_kind: InputKind) -> float:
-    """Multiply-adds of an image: the schedule's, or under a-STAR the mean of what these images keep."""
+    """Return the MACs of one image: from the schedule, or under a-STAR the mean over these images."""
     if model.method != "a-star":
         return float(model.macs.total)
     left = patches_left_of(model, images, input_kind, len(images))
@@ -85,7 +85,7 @@ def useful_macs(model: PrunedViT, images: Array, input_kind: InputKind) -> float
 
 
 def noise(spec: ModelSpec, input_kind: str, batch: int, seed: int = 0) -> Array:
-    """Images of noise, as a lowered model takes them: no node's work depends on what they show."""
+    """Return noise images as a lowered model takes them; the time of a static model does not depend on content."""
     generator, shape = np.random.default_rng(seed), (batch, *spec.preprocessing.input_size)
     if input_kind == "uint8":
         return generator.integers(0, 256, shape, dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""From an amount to a schedule: of a rho, or of the one that saves a share of the MACs or reaches a speed-up."""
+"""Turn an amount into a schedule: solve for rho if a share of MACs is given, search if a speed-up is."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,15 +22,15 @@ from exporter.workflows.requests import Images
 
 __all__ = ["IMAGE_BISECTIONS", "Planner", "measured_macs", "plan"]
 
-# Every one runs the model over the images; rho is then known to 1/4096.
+# Each bisection runs the model over the images; 12 give rho to 1/4096.
 IMAGE_BISECTIONS = 12
 
 
 @dataclass(frozen=True)
 class Planner:
-    """What all schedules of a model share: its shape, how patches are scored, ACS, and the scores' digest.
+    """The common inputs of a model's schedules: its shape, how patches are scored, ACS, and the digest of scores.
 
-    `acs` has one value a layer; schedules that do not follow from rho need none.
+    `acs` has one value per layer; only schedules from rho need it.
     """
 
     spec: ModelSpec
@@ -40,13 +40,13 @@ class Planner:
 
     @classmethod
     def of(cls, spec: ModelSpec, scoring: ScheduleSettings, calibration: Calibration | None) -> "Planner":
-        """With what a calibration found, where there is one."""
+        """Make a planner, with ACS and scores of the calibration if there is one."""
         if calibration is None:
             return cls(spec, scoring)
         return cls(spec, scoring, calibration.acs.tolist(), calibration.inter_sha256)
 
     def of_rho(self, rho: float) -> Schedule:
-        """STAR's or a-STAR's schedule for a rho."""
+        """Return the STAR or a-STAR schedule of a rho."""
         return star_schedule(self.spec, self.acs, rho, self.scoring, self.inter_sha256)
 
 
@@ -57,17 +57,17 @@ def plan(
     image_macs: Callable[[Schedule], float] | None = None,
     search: Callable[[Speedup], Schedule] | None = None,
 ) -> Schedule:
-    """The schedule of an amount.
+    """Return the schedule of an amount.
 
     Args:
         amount: How much to prune.
-        planner: Of which model, and how patches are scored.
-        image_macs: What an image costs under an a-STAR schedule, in the mean; see `measured_macs`.
+        planner: The model's shape, and how patches are scored.
+        image_macs: Mean MACs of an image under an a-STAR schedule; see `measured_macs`.
         search: Finds the schedule of a speed-up; see `exporter.workflows.search`.
 
     Raises:
-        ScheduleError: The amount is out of reach, or the schedule is another model's; or it takes images or
-            measurements to find, and there are none.
+        ScheduleError: The amount is out of reach, the schedule is of another model, or the amount needs images or
+            measurements and none are given.
     """
     if isinstance(amount, Rho):
         return planner.of_rho(amount.rho)
@@ -99,7 +99,7 @@ def _macs(spec: ModelSpec, schedule: Schedule) -> float:
 def measured_macs(
     vit: PrunableViT, images: Images, calibration: Calibration | None, batch: int
 ) -> Callable[[Schedule], float]:
-    """What an image of the calibration's costs under a schedule of a-STAR: useful MACs, in the mean."""
+    """Return a function: mean useful MACs of the calibration images under an a-STAR schedule."""
     folder = list_images(needed(images.images, "--images", "a folder of images"))
     files = sample(folder, images.check_images, images.seed).files
     pixels = first_images(files, vit.spec.preprocessing, InputKind.FLOAT32, images.check_images)

@@ -1,4 +1,4 @@
-"""How a long job says where it is, without knowing who listens."""
+"""The interface by which long jobs report progress."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -11,10 +11,10 @@ Advance: TypeAlias = Callable[[int, int], None]
 
 
 class Stages(Protocol):
-    """Shows the stages of a job one after the other."""
+    """Shows the stages of a job one after another."""
 
     def stage(self, name: str) -> AbstractContextManager[Advance]:
-        """Open a stage; the value that comes back moves it on."""
+        """Open a stage; the returned function reports its progress."""
 
 
 class Silent:
@@ -22,6 +22,6 @@ class Silent:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[Advance]:
-        """Open a stage that nobody sees."""
+        """Open a stage that is not shown."""
         del name
         yield lambda done, total: None  # noqa: ARG005

@@ -1,4 +1,4 @@
-"""What a compilation proves of its two models: parity, accuracy and speed."""
+"""Compare both models of a compilation with PyTorch, and measure their accuracy and speed."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -31,9 +31,9 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Proof:
-    """All that was measured. `accuracy` is None without labels, the times are None where none were asked for.
+    """All results. `accuracy` is None without labels; times are None if no rounds were requested.
 
-    `use` is what a-STAR left of the images, None under STAR, whose counts are the schedule's.
+    `use` is how many patches a-STAR kept; None under STAR, whose counts are in the schedule.
     """
 
     parity: ParityReport
@@ -45,7 +45,7 @@ class Proof:
 
     @property
     def passed(self) -> bool:
-        """Whether both lowered models are their PyTorch references."""
+        """Whether both lowered models passed the parity check."""
         return self.parity.passed and self.dense_parity.passed
 
 
@@ -62,11 +62,11 @@ def prove(
 
     Args:
         references: Both models in PyTorch.
-        models: What they were lowered to.
-        folder: Images for accuracy; it is measured where each has a label.
+        models: The lowered models.
+        folder: Images for accuracy, which is measured if all have labels.
         images: [n, 3, H, W] for parity and speed, as the models take them.
-        measuring: Says on how many threads, in which batches, for how many rounds.
-        stages: Shows where the job is.
+        measuring: Threads, batch and rounds.
+        stages: Shows progress.
     """
     with stages.stage("parity, dense"):
         dense_parity = _parity(references.dense, models.dense, images, measuring)
@@ -109,13 +109,13 @@ def _speed(
 
 
 def _runner(model: LoweredFile, threads: int) -> Runner:
-    """The file on its target's runtime."""
+    """Return a runner of the file on its target's runtime."""
     target = model.artefact.target
     return runner_for(model.path, target, on_this_cpu(target, threads))
 
 
 def _macs(references: Pair[PrunedViT], use: PatchUse | None) -> tuple[float, float]:
-    """Useful multiply-adds of an image of each model."""
+    """Return the useful MACs per image of each model."""
     dense, pruned = (each.macs.total for each in (references.dense, references.pruned))
     return float(dense), float(pruned if use is None else use.useful_macs)
 

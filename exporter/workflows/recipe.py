@@ -1,4 +1,4 @@
-"""Everything that a compilation can be told, once; every verb of the command line takes its flags from here."""
+"""All settings of a compilation; the verbs of the command line derive their flags from them."""
 
 import sys
 from collections.abc import Mapping
@@ -19,67 +19,65 @@ __all__ = ["AMOUNTS", "Recipe", "needed", "read_recipe", "yielding"]
 ValueT = TypeVar("ValueT")
 
 
-# timm's keys that a user may override; the input size is the model's (`model_kwargs`).
+# timm's keys that a user may override; the input size is set by `model_kwargs`.
 PREPROCESS_KEYS = ("interpolation", "mean", "std", "crop_pct", "crop_mode")
 
-# Recipes that extend each other in a row.
+# Longest chain of recipes that extend each other.
 MOST_EXTENDS = 50
 
-# The fields that say how much to prune: one of them is given.
+# The fields that say how much to prune; at most one of them may be given.
 AMOUNTS = ("rho", "mac_reduction", "speedup", "rates", "schedule")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(Measuring, ScheduleSettings, Images):
-    """A compilation: the model, the images, how much to prune, what to make, how to prove it.
+    """The settings of a compilation: model, images, amount of pruning, target, measurements.
 
-    It is flat, as flags and TOML are; `exporter.workflows.resolve` makes the records of it that steps take.
+    The record is flat, like flags and TOML; `exporter.workflows.resolve` splits it into records for the steps.
     """
 
     model: str | None = option(None, "A timm name, or a bundled model.")
     checkpoint: Path | None = option(None, "Trained weights: safetensors, or a torch file of tensors.")
-    num_classes: Positive | None = option(None, "Classes of the head; the checkpoint's own by default.")
+    num_classes: Positive | None = option(None, "Classes of the head; by default those of the checkpoint.")
     model_kwargs: dict[str, Any] = option(
-        {}, "What differs from the named model, e.g. img_size=32 patch_size=4."
+        {}, "Keyword arguments of the model, e.g. img_size=32 patch_size=4."
     )
-    preprocess: dict[str, Any] = option(
-        {}, "What differs from the model's own preprocessing, e.g. crop_pct=1.0."
-    )
-    device: str = option("cpu", "Where PyTorch computes, e.g. cpu or cuda.")
+    preprocess: dict[str, Any] = option({}, "Overrides of the model's preprocessing, e.g. crop_pct=1.0.")
+    device: str = option("cpu", "PyTorch device, e.g. cpu or cuda.")
 
-    calibration: Path | None = option(None, "A calibration that was made before, in place of a new one.")
+    calibration: Path | None = option(None, "An existing calibration, used instead of a new one.")
     interpolate: bool = option(
-        False, "Take a calibration that was made at another input size: scores are interpolated."
+        False, "Accept a calibration of another input size, and interpolate its scores."
     )
     gamma: Positive | None = option(
-        None, "Classes an image whose relevance counts; 6, or all if there are fewer."
+        None, "Classes per image that relevance explains; 6, or all if there are fewer."
     )
     protocol: str = option("all", "all: every image once. paper: ten random batches.", ("all", "paper"))
     relevance_dtype: str = option("float64", "Precision of the relevance.", ("float64", "float32"))
 
-    rho: Share | None = option(None, "The least retention rate, in (0, 1].")
-    mac_reduction: Below1 | None = option(
-        None, "Share of the MACs to save, in (0, 1); rho is then solved for."
-    )
+    rho: Share | None = option(None, "The lowest retention rate, in (0, 1].")
+    mac_reduction: Below1 | None = option(None, "Share of the MACs to save, in (0, 1); rho is solved for it.")
     speedup: Above1 | None = option(
-        None, "Dense ÷ pruned time to reach on this machine; rho is then searched for by measurements."
+        None, "Dense ÷ pruned time to reach on this machine; a search by measurements finds rho."
     )
     rates: LayerRates = option(
-        {}, "Rates at 1-based layers in place of rho, e.g. 4=0.7 7=0.49; the other layers keep everything."
+        {}, "Retention rates of 1-based layers instead of rho, e.g. 4=0.7 7=0.49; other layers keep all."
     )
     schedule: Path | None = option(
-        None, "A schedule that `plan` or `search` left; method, scorer and alpha are taken from it."
+        None, "A schedule from `plan` or `search`; method, scorer and alpha are taken from it."
     )
 
     target: str = option(ONNXRUNTIME.name, "The runtime and precision to lower for.", TARGETS)
-    layout: Layout | None = option(None, "How a-star's tokens lie in a batch; the target's best by default.")
+    layout: Layout | None = option(
+        None, "Layout of a-star's tokens in a batch; by default the target's best."
+    )
     input_kind: InputKind = option(InputKind.FLOAT32, "uint8 builds the normalisation into the graph.")
     sweep: tuple[Share, ...] = option(
         (), "Also measure these rho, e.g. 0.9,0.7,0.5, and draw throughput against MACs."
     )
 
     def check(self) -> None:
-        """Raise RecipeError for values that do not go together."""
+        """Raise RecipeError for settings that contradict each other."""
         super().check()
         told = [name for name in AMOUNTS if getattr(self, name) not in (None, {})]
         if len(told) > 1:
@@ -93,10 +91,10 @@ class Recipe(Measuring, ScheduleSettings, Images):
 
 
 def needed(value: ValueT | None, flag: str, expected: str) -> ValueT:
-    """The value of a flag that this step cannot do without.
+    """Return the value of a flag that this step needs.
 
     Raises:
-        RecipeError: It was not given.
+        RecipeError: The value is None.
     """
     if value is None:
         raise RecipeError(flag, "nothing", expected)
@@ -104,9 +102,9 @@ def needed(value: ValueT | None, flag: str, expected: str) -> ValueT:
 
 
 def read_recipe(path: Path) -> Mapping[str, Any]:
-    """The values that a TOML recipe sets; its paths are taken from where the recipe lies.
+    """Read the values that a TOML recipe sets; its paths are relative to the recipe's folder.
 
-    `extends` names another recipe beside it, whose values stand where this one sets none.
+    `extends` names another recipe; values that this one does not set are taken from it.
 
     Raises:
         RecipeError: The file is not TOML, a key or value is not one of a recipe, or recipes extend each other.
@@ -115,12 +113,12 @@ def read_recipe(path: Path) -> Mapping[str, Any]:
 
 
 def _read(path: Path, readers: tuple[Path, ...]) -> dict[str, Any]:
-    # Here, since a deployment machine reads no TOML, and Python 3.10 has no reader of its own.
+    # Imported here: a deployment machine reads no TOML, and Python 3.10 has no TOML reader.
     if sys.version_info >= (3, 11):
         import tomllib  # noqa: PLC0415
     else:
         import tomli as tomllib  # noqa: PLC0415
-    # A path may hold what no path may, and TOML may nest deeper than Python recurses.
+    # The path may be invalid, and TOML may be nested deeper than the recursion limit.
     try:
         place = path.resolve()
         table = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -128,7 +126,7 @@ def _read(path: Path, readers: tuple[Path, ...]) -> dict[str, Any]:
         raise RecipeError(str(path), str(error), "a TOML recipe") from None
     if place in readers or len(readers) > MOST_EXTENDS:
         got = "a recipe that extends itself" if place in readers else f"more than {MOST_EXTENDS} in a row"
-        raise RecipeError(f"{path}: extends", got, "one that ends somewhere")
+        raise RecipeError(f"{path}: extends", got, "a chain that ends")
     base = table.pop("extends", None)
     if not isinstance(base, str | None):
         raise RecipeError(f"{path}: extends", repr(base), "the path of a recipe")
@@ -139,6 +137,6 @@ def _read(path: Path, readers: tuple[Path, ...]) -> dict[str, Any]:
 
 
 def yielding(base: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe's values that stand where others are given too: an amount to prune gives way to any other amount."""
+    """Return `base` without its amount to prune if `values` gives any amount."""
     told = any(values.get(name) not in (None, {}) for name in AMOUNTS)
     return {key: value for key, value in base.items() if not (told and key in AMOUNTS)}

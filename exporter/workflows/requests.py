@@ -1,4 +1,4 @@
-"""What the steps of a compilation are told: small records, of which a recipe is the flat union."""
+"""The settings of the steps of a compilation: small records; a recipe is their flat union."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,15 +15,15 @@ __all__ = ["CalibrationSource", "Images", "Lowering", "Measuring"]
 
 @dataclass(frozen=True, kw_only=True)
 class Images(Settings):
-    """Which images a calibration, a comparison and a measurement take."""
+    """The images for calibration, comparison and measurement."""
 
-    images: Path | None = option(None, "A folder of images, or one folder a class, to calibrate on.")
-    eval_images: Path | None = option(None, "Images to compare and measure on; the calibration's by default.")
-    class_map: Path | None = option(None, "JSON: folder name to class index, where sorted order is not it.")
-    max_images: Positive = option(512, "At most so many images for calibration, drawn by the seed.")
-    max_eval_images: Positive = option(1000, "At most so many images for accuracy, drawn by the seed.")
-    check_images: Positive = option(64, "Number of images for parity and for reference.npz.")
-    seed: Natural = option(0, "Seed of every draw.")
+    images: Path | None = option(None, "A folder of images, or of one folder per class, to calibrate on.")
+    eval_images: Path | None = option(None, "Images to compare and measure on; by default those of --images.")
+    class_map: Path | None = option(None, "JSON of folder name to class index; by default sorted order.")
+    max_images: Positive = option(512, "Largest number of images for calibration, drawn by the seed.")
+    max_eval_images: Positive = option(1000, "Largest number of images for accuracy, drawn by the seed.")
+    check_images: Positive = option(64, "Number of images for the parity check and reference.npz.")
+    seed: Natural = option(0, "Seed of all random draws.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,10 +32,10 @@ class Measuring(Settings):
 
     batch: Positive = option(8, "Images per run in the throughput comparison.")
     rounds: Natural = option(20, "Rounds of the throughput comparison; 0 leaves it out.")
-    threads: Natural = option(0, "CPU threads of the runtime; 0 is one a physical core.")
+    threads: Natural = option(0, "CPU threads of the runtime; 0 is one per physical core.")
 
     def check(self) -> None:
-        """Raise RecipeError for a quartile of too few rounds."""
+        """Raise RecipeError if there are too few rounds for quartiles."""
         super().check()
         if 0 < self.rounds < LEAST_ROUNDS:
             raise RecipeError("rounds", str(self.rounds), f"0, or at least {LEAST_ROUNDS} for quartiles")
@@ -43,7 +43,7 @@ class Measuring(Settings):
 
 @dataclass(frozen=True)
 class CalibrationSource:
-    """A calibration from a file, interpolated to another input size where that is allowed; or how one is made."""
+    """A calibration file, interpolated to another input size if `interpolate`; or the settings to make one."""
 
     path: Path | None = None
     interpolate: bool = False
@@ -52,7 +52,7 @@ class CalibrationSource:
 
 @dataclass(frozen=True)
 class Lowering:
-    """What a model is lowered for; `layout` is how a-STAR's tokens lie in a batch."""
+    """The target, the layout of a-STAR's tokens in a batch, and the input of a lowered model."""
 
     target: Target = ONNXRUNTIME
     layout: Layout = Layout.SHRINKING

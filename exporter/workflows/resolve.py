@@ -1,4 +1,4 @@
-"""A recipe becomes the records that steps take: once, before any work."""
+"""Split a recipe into the records that steps take, before any work."""
 
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ PartT = TypeVar("PartT", bound=Settings)
 
 @dataclass(frozen=True)
 class Job:
-    """A recipe in the records that steps take. `amount` is None where it says nothing of how much to prune."""
+    """A recipe as the records that steps take. `amount` is None if the recipe sets no amount to prune."""
 
     model: ModelRequest
     device: str
@@ -35,18 +35,18 @@ class Job:
     sweep: tuple[float, ...]
 
     def needed_amount(self, verb: str) -> Amount:
-        """How much to prune; RecipeError where the recipe does not say."""
+        """Return how much to prune; RecipeError if the recipe does not say."""
         if self.amount is None:
             raise RecipeError(verb, "no amount to prune", f"one of {', '.join(AMOUNTS)}")
         return self.amount
 
 
 def resolve(recipe: Recipe) -> Job:
-    """The records of a recipe.
+    """Return the records of a recipe.
 
     Raises:
-        ModelError: The target takes no such layout or method.
-        RecipeError: Settings do not go together.
+        ModelError: The target does not support the layout or the method.
+        RecipeError: Settings contradict each other.
         ArtefactError: A schedule cannot be read.
     """
     amount = _amount(recipe)
@@ -75,7 +75,7 @@ def resolve(recipe: Recipe) -> Job:
 
 
 def _amount(recipe: Recipe) -> Amount | None:
-    """The one that the recipe names: it has made sure that there are not two."""
+    """Return the recipe's amount, None if it has none; `Recipe.check` refuses two."""
     if recipe.schedule is not None:
         return Given(load_json(Schedule, recipe.schedule))
     if recipe.rates:
@@ -99,5 +99,5 @@ def _calibration(recipe: Recipe, scoring: ScheduleSettings) -> CalibrationSettin
 
 
 def _part(kind: type[PartT], whole: Any) -> PartT:
-    """The fields of `whole` that a smaller record has."""
+    """Make a smaller record from the fields of `whole` with the same names."""
     return kind(**{name: getattr(whole, name) for name in fields_of(kind)})

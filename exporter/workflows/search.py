@@ -1,6 +1,6 @@
-"""Where a measured latency goes back into a schedule: rho for a speed-up, and a sweep over rho.
+"""Search for the rho that reaches a measured speed-up: every candidate is lowered and measured.
 
-Speed follows from token counts, and under a-STAR these from the images: every candidate is lowered and measured.
+Speed depends on token counts; under a-STAR these depend on the images.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ from exporter.workflows.resolve import Job, resolve
 
 __all__ = ["Search", "find_rho", "search", "search_model"]
 
-# A candidate this little above the target, in share of the speed-up, is taken without another try.
+# A candidate at most this far above the target, as a share of the speed-up, ends the search.
 CLOSE_ENOUGH = 0.02
 
 Array = np.ndarray[Any, Any]
@@ -37,7 +37,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Search:
-    """What was tried for a speed-up, in that order. `schedule` is the one found, None where none reached it."""
+    """The candidates for a speed-up, in the order tried. `schedule` is the one found, None if none reached it."""
 
     speedup: float
     batch: int
@@ -50,18 +50,18 @@ def search(recipe: Recipe, measurements: int = 6, stages: Stages | None = None) 
     """Search for the recipe's speed-up with its model, calibration and target: see `find_rho`.
 
     Args:
-        recipe: Needs a calibration; its images are taken where it names some, else noise. a-STAR needs images.
-        measurements: How many at most.
-        stages: Shows where the job is.
+        recipe: Needs a calibration. Without images, STAR is measured on noise; a-STAR needs images.
+        measurements: Largest number of measurements.
+        stages: Shows progress.
 
     Raises:
-        UserError: Something in the recipe cannot be done.
+        UserError: The recipe cannot be carried out.
     """
     stages, job = stages or Silent(), resolve(recipe)
     if not isinstance(job.amount, Speedup):
         raise RecipeError("search", "no speed-up", "--speedup X")
     wanted = replace(job.amount, measurements=measurements)
-    needed(job.calibration.path, "--calibration", "what star-export calibrate left")
+    needed(job.calibration.path, "--calibration", "the file that star-export calibrate wrote")
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)
         calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
@@ -78,7 +78,7 @@ def search_model(
     images: Array,
     stages: Stages,
 ) -> Search:
-    """The same with a model and a calibration at hand; `images` are taken as the lowered models take them."""
+    """Search with a loaded model and calibration; `images` are as the lowered models take them."""
     measuring, lowering = job.measuring, job.lowering
     planner = Planner.of(vit.spec, job.scoring, calibration)
     prune = partial(steps.prune, vit, calibration=calibration, layout=lowering.layout)
@@ -105,17 +105,17 @@ def find_rho(
     *,
     bisections: int = BISECTIONS,
 ) -> Search:
-    """The schedule of the largest rho tried whose lower quartile of the measured speed-up reaches a target.
+    """Find the largest rho tried whose lower quartile of the measured speed-up reaches the target.
 
-    A measurement is dear and noisy, so few are made. Time is close to linear in MACs: the next candidate is where a
-    line between the slowest one that is fast enough and the fastest one that is not meets the target.
+    Measurements are expensive and noisy, so few are made. Time is close to linear in MACs: the next candidate is
+    where the line through the slowest one that is fast enough and the fastest one that is not meets the target.
 
     Args:
         plan: Makes the schedule of a rho.
         cost: MACs of an image under a schedule; must not fall as rho rises.
-        measure: Measures schedules beside the dense model.
-        wanted: The speed-up, and how many measurements at most. The first is of the least rho: what is in reach.
-        bisections: Calls of `cost` for a candidate; see `rho_for`.
+        measure: Measures schedules together with the dense model.
+        wanted: The speed-up and the largest number of measurements. The smallest rho is measured first.
+        bisections: Calls of `cost` per candidate; see `rho_for`.
     """
     speedup = wanted.speedup
     fast, slow = plan(LEAST_RHO), plan(1.0)
@@ -148,10 +148,10 @@ def _images(job: Job, spec: ModelSpec) -> Array:
 
 
 def _form(schedule: Schedule) -> tuple[float, ...]:
-    """What tells the work of two schedules apart."""
+    """Return what determines the work of a schedule: equal values mean equal work."""
     return schedule.rates if schedule.adaptive else schedule.keep
 
 
 def _share(point: Point) -> float:
-    """Time over the dense model's, by the quartile that promises less."""
+    """Return pruned ÷ dense time, by the lower quartile of the speed-up."""
     return 1.0 / point.comparison.quartiles[0]

@@ -1,4 +1,4 @@
-"""The steps of a compilation as functions: what the verbs of the command line call, and what a program can."""
+"""The steps of a compilation as functions, for the command line and for programs."""
 
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ __all__ = [
     "read_calibration",
 ]
 
-# Ranges settle within a few dozen images.
+# Activation ranges settle within a few dozen images.
 RANGE_IMAGES = 64
 
 FOR_ONNXRUNTIME = Lowering()
@@ -48,11 +48,11 @@ Array = np.ndarray[Any, Any]
 def load_model(
     request: ModelRequest, device: str = "cpu", model: PrunableViT | nn.Module | None = None
 ) -> PrunableViT:
-    """The ViT that is asked for, or the one that is given: an adapter as it is, a timm module behind its adapter.
+    """Load the requested ViT, or adapt the given one: an adapter as it is, a timm module in its adapter.
 
     Raises:
         ModelError: The model is unknown or cannot be pruned.
-        CheckpointError: The checkpoint is not this model's.
+        CheckpointError: The checkpoint does not fit the model.
     """
     if isinstance(model, PrunableViT):
         return model
@@ -71,10 +71,10 @@ def calibrate(
 ) -> Calibration:
     """Calibrate on a folder of images into a file, or read the calibration that the source names.
 
-    Interrupted and called again, it goes on where it stood.
+    An interrupted calibration continues when called again.
 
     Raises:
-        CalibrationError: The settings do not suit the model or the images, or the file is another model's.
+        CalibrationError: The settings do not suit the model or the images, or the file is of another model.
         ImageError: There are no images.
     """
     given = read_calibration(source, vit.spec, vit.weights_sha256)
@@ -87,11 +87,11 @@ def calibrate(
 def read_calibration(
     source: CalibrationSource, spec: ModelSpec, weights_sha256: str = ""
 ) -> Calibration | None:
-    """The calibration that the source names, None where it names none; interpolated where that is allowed.
+    """Read the calibration that the source names, None if it names none; interpolate it if that is allowed.
 
     Raises:
         ArtefactError: The file is no calibration.
-        CalibrationError: It is not this model's; weights are not compared where the hash is "".
+        CalibrationError: It is of another model; weights are not compared if the hash is "".
     """
     if source.path is None:
         return None
@@ -107,10 +107,10 @@ def prune(
     calibration: Calibration | None = None,
     layout: Layout | str = Layout.SHRINKING,
 ) -> PrunedViT:
-    """The PyTorch reference of the pruned model; `layout` is how a-STAR's tokens lie in a batch.
+    """Return the PyTorch reference of the pruned model; `layout` is the layout of a-STAR's tokens in a batch.
 
     Raises:
-        ScheduleError: The schedule is not this model's, or was made with other inter-layer scores.
+        ScheduleError: The schedule is of another model, or was made with other inter-layer scores.
     """
     inter = None if calibration is None else calibration.inter
     if calibration is not None and schedule.inter_sha256 not in ("", calibration.inter_sha256):
@@ -120,24 +120,24 @@ def prune(
 
 
 def dense(vit: PrunableViT) -> PrunedViT:
-    """The model as it was trained, in the same form: every layer keeps everything."""
+    """Return the unpruned model as a `PrunedViT`: every layer keeps all patches."""
     return PrunedViT(vit, keep_everything(vit.spec))
 
 
 def export(
     pruned: PrunedViT, lowering: Lowering = FOR_ONNXRUNTIME, ranges: Array | None = None
 ) -> onnx.ModelProto:
-    """The ONNX model for a target and an input; INT8 takes the ranges of activations from images (`range_images`).
+    """Return the ONNX model for a target and an input; INT8 needs images for activation ranges (`range_images`).
 
     Raises:
-        ModelError: The target cannot take the method or layout, the model does not fit into one file, or INT8
-            has no images.
+        ModelError: The target does not support the method or layout, the model does not fit into one file, or
+            images for INT8 are missing.
     """
     return lower(pruned, lowering.target, lowering.input_kind, ranges)
 
 
 def range_images(images: Images, spec: ModelSpec, input_kind: InputKind, *targets: Target) -> Array | None:
-    """Calibration images for the ranges of activations; None where there are none, or no target needs them."""
+    """Return calibration images for INT8 activation ranges; None if there are none or no target needs them."""
     if images.images is None or not any(target.takes_ranges for target in targets):
         return None
     files = sample(list_images(images.images), min(images.max_images, RANGE_IMAGES), images.seed).files
@@ -145,10 +145,10 @@ def range_images(images: Images, spec: ModelSpec, input_kind: InputKind, *target
 
 
 def eval_images(images: Images, spec: ModelSpec) -> ImageFolder:
-    """The images to compare and measure on, drawn by the seed.
+    """Return the images to compare and measure on, drawn by the seed.
 
     Raises:
-        ImageError: There are none.
+        ImageError: There are no images.
     """
     place = needed(images.eval_images or images.images, "--images", "a folder of images")
     folder = list_images(place, num_classes=spec.num_classes, class_map=images.class_map)

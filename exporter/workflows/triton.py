@@ -1,6 +1,6 @@
-"""A Triton model repository out of an export folder: the models as they are, and a config.pbtxt for each.
+"""Write a Triton model repository from an export folder: the models unchanged, and a config.pbtxt for each.
 
-Written by the backends' documentation. No Triton server has loaded one yet: docs/verification.md keeps track.
+It follows the documentation of the backends. No Triton server has loaded one yet: see docs/verification.md.
 """
 
 import shutil
@@ -21,7 +21,7 @@ from exporter.workflows.export_folder import read_folder
 
 __all__ = ["ServeSettings", "config_text", "load_command", "write_repository"]
 
-# Triton's backend, the file that it takes, and where it runs. All but the engines read ONNX.
+# Triton's backend → (the file that it reads, the kind of device).
 BACKENDS = {
     "onnxruntime": ("model.onnx", "KIND_AUTO"),
     "openvino": ("model.onnx", "KIND_CPU"),
@@ -40,28 +40,28 @@ class ServeSettings(Settings):
 
     backend: str | None = option(
         None,
-        "What runs them; by default what they were made for. tensorrt takes the engines that `build` left.",
+        "Triton backend; by default the target's runtime. tensorrt uses the engines that `build` wrote.",
         BACKENDS,
     )
     max_batch: Positive = option(
-        32, "Images that Triton may join in a run; an engine's largest batch at most."
+        32, "Largest batch that Triton may form; for an engine, at most its largest batch."
     )
-    instances: Positive = option(1, "Copies of each model.")
-    queue_delay_us: Natural = option(500, "Microseconds that a request may wait for others.")
+    instances: Positive = option(1, "Instances of each model.")
+    queue_delay_us: Natural = option(500, "Longest wait of a request for a batch, in microseconds.")
 
 
 def write_repository(folder: Path, out: Path, settings: ServeSettings) -> tuple[Path, ...]:
     """Write `OUT/<model>/config.pbtxt` and `OUT/<model>/1/…` for the dense and the pruned model.
 
     Args:
-        folder: What `compile` left, and for TensorRT what `build` added.
+        folder: An export folder that `compile` wrote; for TensorRT with the engines of `build`.
         out: The repository.
         settings: Backend, batching, instances.
 
     Raises:
-        ArtefactError: The folder is not the one that was sent, was made for another runtime than the backend's, or
-            has no engine that takes any batch.
-        OutputError: The place cannot be written.
+        ArtefactError: A file does not match its checksum, the target is not the backend's runtime, or no engine
+            takes any batch size.
+        OutputError: The repository cannot be written.
     """
     found = read_folder(folder)
     artefact = found.models.pruned.artefact
@@ -84,7 +84,7 @@ def write_repository(folder: Path, out: Path, settings: ServeSettings) -> tuple[
 
 
 def _backend(folder: Path, target: Target, settings: ServeSettings) -> str:
-    """The target's runtime, or ONNX Runtime where that is asked for: a file of any target is standard ONNX."""
+    """Return the requested backend: the target's runtime, or ONNX Runtime, which runs the files of all targets."""
     backend = settings.backend or target.runtime
     if backend not in (target.runtime, "onnxruntime"):
         hint = f"--backend {target.runtime}, or compile with --target for {backend}"
@@ -94,11 +94,11 @@ def _backend(folder: Path, target: Target, settings: ServeSettings) -> str:
 
 def _check_engine(engine: Path, manifest: EngineManifest) -> None:
     if not manifest.any_batch:
-        got = "an engine of some batch sizes"
-        raise ArtefactError(str(engine), got, "one of any", "star-export build --any-batch")
-    # Triton's backend loads plugins in its own way, and ours has not been tried with it.
+        got = "an engine for certain batch sizes only"
+        raise ArtefactError(str(engine), got, "one for any batch", "star-export build --any-batch")
+    # Triton's backend loads plugins differently; CdfRetain has not been tested with it.
     if manifest.plugin_sha256:
-        raise ArtefactError(str(engine), "an engine with a plugin", "one without", "take the padded layout")
+        raise ArtefactError(str(engine), "an engine with a plugin", "one without", "use the padded layout")
 
 
 def config_text(
@@ -109,17 +109,17 @@ def config_text(
     backend: str,
     manifest: EngineManifest | None = None,
 ) -> str:
-    """One config.pbtxt. An engine runs the batches it was built for, and those are what Triton prefers."""
+    """Return the text of a config.pbtxt. For an engine, the preferred batch sizes are those it was built for."""
     file, kind = BACKENDS[backend]
     spec, input_kind = artefact.spec, artefact.input_kind
     batches: Sequence[int] = manifest.batches if manifest else ()
     largest = min(settings.max_batch, max(batches)) if batches else settings.max_batch
     preferred = [batch for batch in batches if 1 < batch <= largest] or [largest]
     dims = ", ".join(map(str, spec.preprocessing.input_size))
-    # Each profile of an engine serves a range of batches; without their names Triton would load the first alone.
+    # Each profile of an engine serves a range of batches; unless all are named, Triton loads only the first.
     profiles = "".join(f', "{index}"' for index in range(len(batches)))[2:]
     lines = [
-        f"# What the model takes: {to_json(spec.preprocessing)}",
+        f"# Preprocessing: {to_json(spec.preprocessing)}",
         TAKES[input_kind],
         f'name: "{name}"',
         f'backend: "{backend}"',
@@ -138,7 +138,7 @@ def config_text(
 
 
 def _outputs(spec: ModelSpec) -> list[str]:
-    """Of tokens the number follows the image; a model that counts its tokens says so in a tensor more."""
+    """Return the output entries; the number of tokens in a token output is dynamic."""
     lines = []
     for output in spec.outputs:
         dims = f"-1, {output.channels}" if output.kind == OutputKind.TOKENS else f"{output.channels}"
@@ -147,5 +147,5 @@ def _outputs(spec: ModelSpec) -> list[str]:
 
 
 def load_command(out: Path) -> str:
-    """How to start Triton on the repository."""
+    """Return the command that starts Triton with the repository."""
     return f"tritonserver --model-repository={out}"

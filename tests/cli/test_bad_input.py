@@ -163,7 +163,7 @@ def test_export_wants_a_schedule_or_dense(star_export: Command, workplace: Workp
         (["compile", "--method", "ab-star", "--out", "x"], "'ab-star'"),
         (["compile", "--layout", "folded", "--out", "x"], "'folded'"),
         (["best", "--max-drop", "-1"], "0 or more"),
-        (["check", "--onnx", "x.onnx", "--runtime", "openvino"], "checked on what it was made for"),
+        (["check", "--onnx", "x.onnx", "--runtime", "openvino"], "checked on its target's runtime"),
         (["plan", "--model", "deit_tiny_patch16_224", "--rates", "4=0.7", "--out", "."], "name of a file"),
         (["compile"], "--out"),
         (["fly"], "'fly'"),

@@ -62,7 +62,7 @@ def test_json_has_every_number(star_export: Command, folder: Path) -> None:
 def test_the_table_says_where_it_was_measured(star_export: Command, folder: Path) -> None:
     done = star_export("bench", folder, *QUICK)
     assert done.code == 0, done.err
-    for text in ("GMACs", "selection cost at batch 2", "5 rounds after 0", "a thread for each physical core"):
+    for text in ("GMACs", "selection cost at batch 2", "5 rounds after 0", "one thread per physical core"):
         assert text in done.out
 
 
@@ -155,7 +155,7 @@ def test_a_model_of_somebody_else(star_export: Command, folder: Path, tmp_path: 
     (tmp_path / "other.onnx").write_bytes(linear_classifier())
     done = star_export(*("bench", "--dense", tmp_path / "other.onnx", "--pruned", files_of(folder)["pruned"]))
     assert done.code == 2
-    assert "other.onnx | got a model without our metadata" in done.error
+    assert "other.onnx | got a model without star-export's metadata" in done.error
 
 
 @pytest.mark.ort

@@ -40,7 +40,7 @@ def test_what_is_not_installed_is_left_out_with_the_reason(
     )
     done = star_export("best", *flags_of(workplace, calibration))
     assert done.code == 0, done.err
-    assert "openvino-int8 is left out: no such thing" in done.out
+    assert "openvino-int8 is not measured: no such thing" in done.out
     assert "best: --target onnxruntime-fp32" in done.out
 
 

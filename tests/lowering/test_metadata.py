@@ -20,5 +20,5 @@ def test_it_comes_back() -> None:
 
 
 def test_a_model_of_somebody_else() -> None:
-    with pytest.raises(ArtefactError, match="without our metadata"):
+    with pytest.raises(ArtefactError, match="without star-export's metadata"):
         artefact_of(onnx.load_model_from_string(linear_classifier()))

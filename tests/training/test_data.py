@@ -77,5 +77,5 @@ def test_other_classes_are_refused(images: Path, tmp_path: Path) -> None:
     alone = make_images(tmp_path / "alone", classes=1)
     with pytest.raises(ImageError, match="at least 2 folders"):
         open_folders(alone, alone)
-    with pytest.raises(ImageError, match="one folder of images a class"):
+    with pytest.raises(ImageError, match="one folder of images per class"):
         open_folders(tmp_path / "none", images)

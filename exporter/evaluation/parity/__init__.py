@@ -1,4 +1,4 @@
-"""Whether a shipped model is its PyTorch reference: arithmetic and decisions, judged apart."""
+"""Compare a shipped model with its PyTorch reference: arithmetic and decisions are checked separately."""
 
 from exporter.evaluation.parity.comparison import BATCHES, compare, in_batches, whole_batches
 from exporter.evaluation.parity.report import Check, LayerParity, OutputParity, ParityReport, explain

@@ -1,4 +1,4 @@
-"""How two runtimes' answers for the same images are compared, by what an output is: a few numbers an image."""
+"""Compare the outputs of two runtimes for the same images, by kind of output: a few numbers per image."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ __all__ = ["MEASURES", "agreements", "check_shapes", "distance", "finite", "own_
 Array = np.ndarray[Any, Any]
 Tensors = Mapping[str, Array]
 
-# What is judged of each kind, first; then what is told beside it.
+# The measures of each kind of output: the first is checked, the others are only reported.
 MEASURES: Mapping[OutputKind, tuple[str, ...]] = {
     OutputKind.LOGITS: ("top1", "top5"),
     OutputKind.EMBEDDING: ("cosine",),
@@ -25,13 +25,13 @@ MEASURES: Mapping[OutputKind, tuple[str, ...]] = {
 
 
 def own_values(output: Output, tensors: Tensors) -> Array:
-    """The numbers of an output in float64, in one row, without padding."""
+    """Return the values of an output as one float64 vector, without padding."""
     values = tensors[output.name].astype(np.float64)
     return values[_own(output, tensors)].ravel() if output.kind == OutputKind.TOKENS else values.ravel()
 
 
 def finite(output: Output, tensors: Tensors) -> Array:
-    """Whether all numbers of an image are finite, [images]; padding may hold what it will."""
+    """Return whether all values of an image are finite, [images]; padding is ignored."""
     values = np.isfinite(tensors[output.name])
     if output.kind == OutputKind.TOKENS:
         values |= ~_own(output, tensors)[..., None]
@@ -39,9 +39,9 @@ def finite(output: Output, tensors: Tensors) -> Array:
 
 
 def distance(output: Output, ours: Tensors, theirs: Tensors) -> Array:
-    """Largest difference of a number in each image; NaN where one is not finite, which has a check of its own.
+    """Return the largest absolute difference in each image; NaN if a value is not finite (see `finite`).
 
-    Tokens are matched by position; an image of which the sides give other positions is infinitely far.
+    Tokens are matched by position; the difference is infinite if both sides have different positions.
     """
     a, b, both = _rows(output, ours, theirs)
     with np.errstate(invalid="ignore"):
@@ -54,10 +54,10 @@ def distance(output: Output, ours: Tensors, theirs: Tensors) -> Array:
 
 
 def agreements(output: Output, ours: Tensors, theirs: Tensors) -> dict[str, Array]:
-    """By the measures of the output's kind, [images] each.
+    """Return the measures of the output's kind, [images] each.
 
-    Of logits, whether the best class is the same, and the share of the five best. Else the least cosine of the
-    angle between two embeddings, or between the tokens of a position that both sides have; −1 where there is none.
+    Logits: whether the best class is equal, and the shared part of the five best. Others: the lowest cosine between
+    the embeddings, or between tokens at a position that both sides have; −1 if there is no such position.
     """
     if output.kind == OutputKind.LOGITS:
         a, b = (top_classes(each[output.name].astype(np.float64), 5) for each in (ours, theirs))
@@ -72,7 +72,7 @@ def agreements(output: Output, ours: Tensors, theirs: Tensors) -> dict[str, Arra
 
 
 def check_shapes(name: str, output: Output, tensors: Tensors, expected: Tensors) -> None:
-    """Raise ParityError unless answers can stand beside the expected ones; tokens may be fewer or more."""
+    """Raise ParityError unless the shapes match the expected ones; the number of tokens may differ."""
     got, needed = tensors[output.name].shape, expected[output.name].shape
     fits = got == needed
     if output.kind == OutputKind.TOKENS:
@@ -83,7 +83,7 @@ def check_shapes(name: str, output: Output, tensors: Tensors, expected: Tensors)
 
 
 def _rows(output: Output, ours: Tensors, theirs: Tensors) -> tuple[Array, Array, Array]:
-    """Both sides as [images, rows, channels] with the same row in the same place, and which rows both have."""
+    """Return both sides as [images, rows, channels] with matching rows, and a mask of the rows that both have."""
     a, b = (each[output.name].astype(np.float64) for each in (ours, theirs))
     if output.kind != OutputKind.TOKENS:
         return a[:, None], b[:, None], np.ones((len(a), 1), bool)
@@ -104,7 +104,7 @@ def _rows(output: Output, ours: Tensors, theirs: Tensors) -> tuple[Array, Array,
 
 
 def _own(output: Output, tensors: Tensors) -> Array:
-    """Which tokens are an image's own, [images, tokens]: all where no count says otherwise."""
+    """Return which tokens are not padding, [images, tokens]: all of them if there is no token count."""
     images, width = tensors[output.name].shape[:2]
     count = tensors.get(token_count_name(output.name), np.full(images, width))
     return np.arange(width) < count[:, None]

@@ -1,4 +1,4 @@
-"""Compare an ONNX model with the PyTorch model it was made from, on real images."""
+"""Compare an ONNX model with its PyTorch reference on real images."""
 
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,10 @@ Array = np.ndarray[Any, Any]
 
 
 def load_onnx(path: Path) -> onnx.ModelProto:
-    """Read an ONNX file whose weights are inside.
+    """Read an ONNX file that contains its weights.
 
     Raises:
-        ArtefactError: It is no ONNX model.
+        ArtefactError: The file is no ONNX model.
     """
     try:
         return onnx.load_model_from_string(path.read_bytes())
@@ -35,19 +35,19 @@ def load_onnx(path: Path) -> onnx.ModelProto:
 
 
 def check(pruned: PrunedViT, model: onnx.ModelProto, images: Array, *, threads: int = 0) -> ParityReport:
-    """The parity result of a lowered model on its target's runtime, on the CPU.
+    """Compare a lowered model with its reference, on its target's runtime on the CPU.
 
-    Half of the images go through one by one, the others eight at a time. Runtime and tolerance follow from the
-    target in the model's metadata.
+    Half of the images run one by one, the others eight at a time. The target in the model's metadata determines the
+    runtime and the tolerance.
 
     Args:
         pruned: The reference.
-        model: What `lower` made of it.
+        model: The lowered model.
         images: [images, 3, H, W], as the model takes them.
-        threads: CPU threads of the runtime; 0 is one a physical core.
+        threads: CPU threads of the runtime; 0 is one per physical core.
 
     Raises:
-        ArtefactError: The model is none of ours.
+        ArtefactError: star-export did not make the model.
         ParityError: There is nothing to compare.
     """
     artefact = artefact_of(model)

@@ -1,4 +1,4 @@
-"""Run a shipped model beside its reference, batch by batch, and hand what differs to the result."""
+"""Run a shipped model and its reference batch by batch, and measure the differences."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -28,7 +28,7 @@ from exporter.tensor_names import IMAGES
 
 __all__ = ["BATCHES", "compare", "in_batches", "whole_batches"]
 
-# Two batch sizes from one file: a size that was baked in by mistake shows.
+# Two batch sizes, to detect a batch size that is fixed in the file by mistake.
 BATCHES = (1, 8)
 
 Array = np.ndarray[Any, Any]
@@ -45,23 +45,23 @@ def compare(
     masses: Mapping[int, float] = MappingProxyType({}),
     outputs: Sequence[Output] = LOGITS_ALONE,
 ) -> ParityReport:
-    """Hold a shipped model to its reference over every image; one batch is in memory at a time.
+    """Compare a shipped model with its reference on all images; one batch is in memory at a time.
 
     Args:
-        reference: Returns the outputs and, where it prunes, `keep_NN` and `score_NN` of each pruning layer; under
-            a-STAR also `count_NN`, and where tokens merge `into_NN` and `gap_NN`.
-        shipped: The model that is deployed: `images` in, the outputs out.
-        tracing: The shipped model that also returns its decisions, under the same names; None for a dense model.
-        forced: The shipped model that takes them as inputs; None for a dense model.
-        batches: Images as every model takes them. Real ones: random pixels hide what real scores do.
-        tolerance: What may differ, from the table of `tolerance_for`.
+        reference: Returns the outputs and, if it prunes, `keep_NN` and `score_NN` of each pruning layer; under
+            a-STAR also `count_NN`, and if tokens merge `into_NN` and `gap_NN`.
+        shipped: The deployed model, from `images` to the outputs.
+        tracing: The variant that also returns its decisions, under the same names; None for a dense model.
+        forced: The variant that takes decisions as inputs; None for a dense model.
+        batches: Images as every model takes them; use real ones, since noise has other scores.
+        tolerance: The allowed differences, from `tolerance_for`.
         masses: Under a-STAR, the share of the mass that each 1-based pruning layer keeps.
-        outputs: What the models give, each compared in the way of its kind.
+        outputs: The outputs of the models, each compared by its kind.
 
     Raises:
-        ParityError: There is nothing to compare: no image, no common output, one whose numbers are all equal, or a
-            reference that contradicts itself.
-        UserError: A batch is not what the models take.
+        ParityError: There is nothing to compare: no image, no common output, an output whose values are all equal,
+            or a reference that contradicts itself.
+        UserError: A batch does not fit the inputs of the models.
     """
     models = Models(reference, shipped, tracing, forced, tuple(outputs))
     spreads = {output.name: Spread() for output in outputs}
@@ -82,15 +82,15 @@ def compare(
 
 
 def in_batches(images: Array, sizes: Sequence[int]) -> Iterator[Array]:
-    """The images in as many equal shares as there are sizes, each share in batches of at most its size."""
+    """Split the images into equal shares, one per size; yield each share in batches of at most its size."""
     for share, size in zip(np.array_split(images, len(sizes)), sizes, strict=True):
         yield from (share[start : start + size] for start in range(0, len(share), size))
 
 
 def whole_batches(images: Array, one: int, many: int) -> Iterator[Array]:
-    """Batches of `one` image or of `many` and of no other size: an engine is built for some sizes alone.
+    """Yield batches of exactly `one` or `many` images: an engine is built for certain sizes only.
 
-    About half of the images go through `many` at a time, the others `one` at a time; what fills no batch stays out.
+    About half of the images run `many` at a time, the others `one` at a time; incomplete batches are left out.
     """
     split = len(images) - max(len(images) // 2 // many, int(len(images) >= many)) * many
     for share, size in ((images[:split], one), (images[split:], many)):
@@ -100,7 +100,7 @@ def whole_batches(images: Array, one: int, many: int) -> Iterator[Array]:
 def _measure(
     models: Models, images: Array, spreads: Mapping[str, Spread], masses: Mapping[int, float]
 ) -> Measured:
-    """Every model on one batch, reduced to a few numbers an image."""
+    """Run every model on one batch, and reduce the outputs to a few numbers per image."""
     feed = {IMAGES: images}
     expected = models.reference.run(feed)
     for output in models.outputs:
@@ -128,15 +128,15 @@ def _measure(
 def _variants(
     models: Models, feed: Feed, expected: Feed, masses: Mapping[int, float], dense: tuple[Feed, Feed]
 ) -> tuple[Feed, Feed, list[LayerResult], list[MergeResult]]:
-    """Answers of the tracing and of the forced variant, and what the first one kept and merged.
+    """Return the outputs of the tracing and the forced variant, and the comparison of decisions.
 
-    A dense model has no variants: `dense` stands for their answers, and differs from nothing.
+    A dense model has no variants: `dense` is returned as their outputs, which gives differences of 0.
     """
     if models.tracing is None or models.forced is None:
         return *dense, [], []
     layers = pruning_layers(models.reference, models.outputs)
     traced = models.tracing.run(feed)
-    # Before the reference's survivors are forced on another model: this makes sure that they are any.
+    # This validates the reference's survivors before they are passed to the forced variant.
     kept, merges = compare_merges(compare_layers(layers, expected, traced, masses), expected, traced)
     names = forced_names(models.forced, decision_names(models.reference))
     decisions = {name: expected[name] for name in names}

@@ -1,7 +1,7 @@
-"""Whether the models of a comparison take and return the same tensors.
+"""Check that the models of a comparison take and return the same tensors.
 
-What makes a comparison impossible is an error. What merely differs (an output more, another dtype or another
-static size) is a fault in the report, and the rest is still measured.
+A difference that makes the comparison impossible is an error. Others (an extra output, another dtype or another
+static size) are faults in the report, and the rest is still measured.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,7 +41,7 @@ LOGITS_ALONE = (Output(LOGITS, OutputKind.LOGITS),)
 
 @dataclass(frozen=True)
 class Models:
-    """A reference, the model that is deployed, and its two variants where it prunes; all give the `outputs`."""
+    """A reference, the shipped model, and its two variants if it prunes; all return the `outputs`."""
 
     reference: Runner
     shipped: Runner
@@ -51,16 +51,16 @@ class Models:
 
     @property
     def present(self) -> tuple[Runner, ...]:
-        """Those that there are."""
+        """All models that are not None."""
         models = (self.reference, self.shipped, self.tracing, self.forced)
         return tuple(model for model in models if model is not None)
 
 
 def pruning_layers(reference: Runner, given: Sequence[Output] = LOGITS_ALONE) -> tuple[int, ...]:
-    """The 1-based layers whose kept patches the reference returns; none for a dense model.
+    """Return the 1-based layers whose kept patches the reference returns; () for a dense model.
 
     Raises:
-        ParityError: It takes or returns something else than a reference does.
+        ParityError: Its inputs or outputs are not those of a reference.
     """
     outputs = _by_name(reference.outputs)
     layers = keep_layers(outputs)
@@ -71,7 +71,7 @@ def pruning_layers(reference: Runner, given: Sequence[Output] = LOGITS_ALONE) ->
 
 
 def answer_names(reference: Runner, given: Sequence[Output]) -> list[str]:
-    """The tensors of the outputs, in their order; numbers of tokens where the reference returns any."""
+    """Return the tensors of the outputs, in order; token counts only if the reference returns them."""
     returned = {info.name for info in reference.outputs}
     names = [name for output in given for name in tensors_of(output, counted=True)]
     counts = {token_count_name(output.name) for output in given} - returned
@@ -79,9 +79,9 @@ def answer_names(reference: Runner, given: Sequence[Output]) -> list[str]:
 
 
 def decision_names(reference: Runner) -> list[str]:
-    """`keep_NN` of every pruning layer.
+    """Return the names `keep_NN` of all pruning layers.
 
-    Where images keep different numbers of patches also `count_NN`, where tokens merge also `into_NN`.
+    Also `count_NN` if images keep different numbers of patches, and `into_NN` if tokens merge.
     """
     return [
         *_of_layers(reference, keep_name),
@@ -91,9 +91,9 @@ def decision_names(reference: Runner) -> list[str]:
 
 
 def forced_names(forced: Runner, decisions: Sequence[str]) -> list[str]:
-    """The decisions that a forced variant takes: a runtime may drop an input that nobody reads.
+    """Return the decisions that a forced variant takes: a runtime may drop an unused input.
 
-    What says which tokens are taken, or which join which, is always read.
+    `into_NN`, or without merging `keep_NN`, is always used.
     """
     taken = {info.name for info in forced.inputs}
     layers = keep_layers(decisions)
@@ -103,26 +103,26 @@ def forced_names(forced: Runner, decisions: Sequence[str]) -> list[str]:
 
 
 def score_names(reference: Runner) -> list[str]:
-    """What flips are judged by: `score_NN` of every pruning layer, and where tokens merge `gap_NN`."""
+    """Return the tensors that give margins: `score_NN` of all pruning layers, and if tokens merge `gap_NN`."""
     return [*_of_layers(reference, score_name), *_if_any(reference, gap_name)]
 
 
 def _of_layers(reference: Runner, name: Callable[[int], str]) -> list[str]:
-    """The tensors of that name, one for each pruning layer."""
+    """Return the tensor names of all pruning layers."""
     return [name(layer) for layer in keep_layers(info.name for info in reference.outputs)]
 
 
 def _if_any(reference: Runner, name: Callable[[int], str]) -> list[str]:
-    """The same where the reference returns at least one of them."""
+    """Return the same names if the reference returns at least one of them, else []."""
     names = _of_layers(reference, name)
     return names if {info.name for info in reference.outputs} & set(names) else []
 
 
 def interface_faults(models: Models) -> list[str]:
-    """What the models declare otherwise than the reference does, in words.
+    """Describe the differences between what the models and the reference declare.
 
     Raises:
-        ParityError: The models cannot be run on one feed, or have no outputs or kept patches in common.
+        ParityError: The models cannot run on the same inputs, or outputs or kept patches are missing.
     """
     reference = models.reference
     layers = pruning_layers(reference, models.outputs)
@@ -175,7 +175,7 @@ def _check_names(model: Runner, side: str, infos: Mapping[str, TensorInfo], name
 
 
 def _compatible(a: TensorInfo, b: TensorInfo) -> bool:
-    """Dynamic dimensions fit every size."""
+    """Whether shapes are compatible; a dynamic dimension matches every size."""
     if len(a.shape) != len(b.shape):
         return False
     return all(

@@ -1,4 +1,4 @@
-"""Which patches two runs of a batch kept, layer by layer, and how near to the cut they differ."""
+"""Compare the kept patches of two runs of a batch by layer, with the distance of differences to the cut."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class LayerResult:
-    """One layer of one batch; every array has one entry an image.
+    """One layer of one batch; every array has one entry per image.
 
-    `patches` reach the layer and `kept` are left by the reference. `margin` is NaN but where `flipped`: the layer
-    is the first in which the image's sets differ. `malformed` marks indices that are not ascending, distinct and
-    in range, or under STAR are another number of them.
+    `patches` reach the layer and `kept` are left by the reference. `flipped`: the layer is the first in which the
+    image's sets differ; else `margin` is NaN. `malformed`: indices are not ascending, distinct and in range, or
+    under STAR their number is wrong.
     """
 
     layer: int
@@ -50,7 +50,7 @@ def compare_layers(
         masses: The share of the mass that each layer keeps under a-STAR; empty under STAR.
 
     Raises:
-        ParityError: The reference's own survivors are not the best by its own scores, or the other's are none.
+        ParityError: The reference's survivors are not the best by its scores, or the tested model has none.
     """
     results: list[LayerResult] = []
     images, patches = reference[score_name(layers[0])].shape
@@ -68,7 +68,7 @@ def compare_layers(
         malformed = _malformed(other, (theirs != NOBODY).sum(1))
         if not masses:
             malformed |= other.shape[1] != keep.shape[1]
-        # In the first layer that differs, both sides still count within the same patches.
+        # In the first layer that differs, the indices of both sides refer to the same patches.
         flips = _marked(keep, score.shape[1]) ^ _marked(other, score.shape[1])
         ours, theirs = take(ours, keep), take(theirs, other)
         overlap = _overlap(_marked(ours, patches), _marked(theirs, patches))
@@ -83,14 +83,14 @@ def compare_layers(
 
 
 def _marked(index: Array, size: int) -> Array:
-    """[images, size]; what is out of range counts as the nearest that is in it."""
+    """Return a mask [images, size] of the indices; an index out of range is clipped."""
     marked = np.zeros((len(index), size + 1), bool)
     np.put_along_axis(marked, np.where(index == NOBODY, size, index.clip(0, size - 1)), True, axis=1)
     return marked[:, :size]
 
 
 def _malformed(index: Array, patches: Array) -> Array:
-    """Anything but ascending, distinct numbers below an image's own `patches`, at least one, and then NOBODY."""
+    """Return images whose indices are not ascending, distinct and below `patches`, or are none; NOBODY pads."""
     there = index != NOBODY
     steps = np.diff(np.hstack([np.full((len(index), 1), -1), index]), axis=1)
     wrong = there & ((steps <= 0) | (index < 0) | (index >= patches[:, None]))
@@ -104,16 +104,16 @@ def _overlap(a: Array, b: Array) -> Array:
 
 
 def _margin(score: Array, live: Array, keep: Array, flips: Array, mass: float | None) -> Array:
-    """How far from the cut the farthest flipped patch lies.
+    """Return the largest distance of a flipped patch from the cut.
 
-    Under STAR, its distance to the midpoint of the k-th and the (k+1)-th log fused score. Under a-STAR, the
-    distance of the mass before it to the mass to reach, as a share; or the former, if less: two patches that tie
-    in score may change places across the cut.
+    Under STAR, the distance to the midpoint of the k-th and the (k+1)-th log fused score. Under a-STAR, the smaller
+    of that and the distance of the mass before the patch to the mass to reach, as a share: two patches with tied
+    scores may swap across the cut.
     """
     values = _finite(score)
     kept = _marked(keep, score.shape[1])
     worst_kept = np.where(kept, values, np.inf).min(1)
-    # A layer that keeps everything has no patch below the cut: its last one stands for both.
+    # A layer that keeps all patches has none below the cut: its lowest kept score is used instead.
     best_dropped = np.where(kept | ~live, -np.inf, values).max(1)
     best_dropped = np.where(np.isneginf(best_dropped), worst_kept, best_dropped)
     middle = (worst_kept + best_dropped) / 2
@@ -126,12 +126,12 @@ def _margin(score: Array, live: Array, keep: Array, flips: Array, mass: float | 
 
 
 def _finite(score: Array) -> Array:
-    """Scores in float64; the log of a zero score becomes the lowest float32, so that distances stay finite."""
+    """Return scores in float64; the log of a zero score becomes the lowest float32, so distances stay finite."""
     return np.maximum(score.astype(np.float64), np.finfo(np.float32).min)
 
 
 def _check_reference(layer: int, keep: Array, score: Array, live: Array) -> None:
-    """A margin means something only where the reference kept its own best patches."""
+    """Raise ParityError unless the reference kept its best patches: otherwise margins are meaningless."""
     subject = f"reference: {keep_name(layer)}"
     if score.shape != live.shape:
         raise ParityError(subject, f"{score.shape[1]} scores", f"one for each of {live.shape[1]} patches")

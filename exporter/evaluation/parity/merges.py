@@ -1,4 +1,4 @@
-"""Which survivor each patch joined in two runs of a batch, layer by layer, and how near a tie they differ."""
+"""Compare, layer by layer, which survivor each patch joined in two runs of a batch, and how close the ties were."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,11 +19,11 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class MergeResult:
-    """One layer of one batch in which tokens merge; every array has one entry an image.
+    """One layer of one batch in which tokens merge; every array has one entry per image.
 
-    `agreement` is the share of the patches, of those that reach the layer on both sides, that join the same
-    survivor. `gap` is NaN but where `flipped`: the layer is the first in which the image's decisions differ, and
-    its kept sets do not. `malformed` marks places that are out of range, or where a survivor does not join itself.
+    `agreement` is the share of the patches that reach the layer on both sides and join the same survivor.
+    `flipped`: the layer is the first in which the image's decisions differ, and its kept sets are equal; elsewhere
+    `gap` is NaN. `malformed`: an index is out of range, or a survivor does not join itself.
     """
 
     layer: int
@@ -36,15 +36,15 @@ class MergeResult:
 def compare_merges(
     kept: Sequence[LayerResult], reference: Mapping[str, Array], tested: Mapping[str, Array]
 ) -> tuple[list[LayerResult], list[MergeResult]]:
-    """Compare who joins whom; kept sets that differ after a patch joined another survivor count as no flip.
+    """Compare which survivor each patch joins; kept sets that differ only after a merge flip are not flips.
 
     Args:
-        kept: What `compare_layers` makes of the same batch.
-        reference: `keep_NN`, `into_NN` and `gap_NN` of each layer; nothing is compared where no `into_NN` is.
+        kept: The result of `compare_layers` for the same batch.
+        reference: `keep_NN`, `into_NN` and `gap_NN` of each layer; without `into_NN` nothing is compared.
         tested: `keep_NN` and `into_NN`.
 
     Raises:
-        ParityError: The reference's own places are none, or those of the other are as many as no patches.
+        ParityError: Indices of the reference are invalid, or those of the tested model have the wrong shape.
     """
     if not any(into_name(each.layer) in reference for each in kept):
         return list(kept), []
@@ -72,7 +72,7 @@ def compare_merges(
 
 
 def merge_checks(merges: Sequence[MergeResult], allowed: float) -> list[Check]:
-    """Whether all places are some, and all flips near a tie: gaps below `allowed`. None where no tokens merge."""
+    """Check that indices are valid and the gap of every flip is below `allowed`; [] if no tokens merge."""
     if not merges:
         return []
     malformed = int(np.any([each.malformed for each in merges], axis=0).sum())
@@ -85,14 +85,14 @@ def merge_checks(merges: Sequence[MergeResult], allowed: float) -> list[Check]:
             "<=",
             0,
             malformed <= 0,
-            "images with a place out of range or not its own",
+            "images with an index out of range, or a survivor that joins another",
         ),
-        Check("merges", gap, "<", allowed, gap < allowed, f"{flipped} images merge otherwise"),
+        Check("merges", gap, "<", allowed, gap < allowed, f"{flipped} images merge differently"),
     ]
 
 
 def _by_position(layer: int, run: Mapping[str, Array], positions: Array, size: int) -> Array:
-    """Where the survivor stands that the patch at each of `size` positions joins; NOBODY where none is."""
+    """Return, for each of `size` positions, the position of the survivor that its patch joins, or NOBODY."""
     keep = run[keep_name(layer)]
     places = run[into_name(layer)].clip(0, keep.shape[1] - 1)
     joined = np.full((len(keep), size), NOBODY)
@@ -107,21 +107,21 @@ def _agreement(joined: Array, other: Array) -> Array:
 
 
 def _malformed(layer: int, run: Mapping[str, Array], shape: tuple[int, ...]) -> Array:
-    """Places that are none of a survivor's, or a survivor that joins another one."""
+    """Return the images with an index out of range, or with a survivor that joins another one."""
     into, keep = run[into_name(layer)], run[keep_name(layer)]
     if into.shape != shape:
-        raise ParityError(into_name(layer), str(list(into.shape)), f"{list(shape)}, one place a patch")
+        raise ParityError(into_name(layer), str(list(into.shape)), f"{list(shape)}, one index per patch")
     own = np.take_along_axis(into, keep.clip(0, shape[1] - 1), axis=1)
     wrong: Array = ((into < 0) | (into >= keep.shape[1])).any(1) | (own != np.arange(keep.shape[1])).any(1)
     return wrong
 
 
 def _check_reference(layer: int, run: Mapping[str, Array], shape: tuple[int, ...]) -> None:
-    """A gap means something only where the reference's places are some."""
+    """Raise ParityError if indices or gaps of the reference are invalid."""
     if _malformed(layer, run, shape).any():
         raise ParityError(
-            f"reference: {into_name(layer)}", "a survivor that joins another one", "each its own place"
+            f"reference: {into_name(layer)}", "a survivor that joins another one", "each joins itself"
         )
     gap = run[gap_name(layer)]
     if gap.shape != shape or not (gap >= 0).all():
-        raise ParityError(f"reference: {gap_name(layer)}", "NaN, or less than 0", "one gap >= 0 a patch")
+        raise ParityError(f"reference: {gap_name(layer)}", "NaN, or less than 0", "one gap >= 0 per patch")

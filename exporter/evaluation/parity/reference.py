@@ -1,4 +1,4 @@
-"""The PyTorch reference behind the `Runner` interface, under the tensor names of the lowered model."""
+"""Run the PyTorch reference through the `Runner` interface, with the tensor names of the lowered model."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -29,9 +29,9 @@ Array = np.ndarray[Any, Any]
 
 
 def reference_runner(pruned: PrunedViT, input_kind: str = "float32") -> TorchRunner:
-    """A runner that returns the outputs and, for each pruning layer, `keep_NN`, `score_NN`, a-STAR's `count_NN`.
+    """Return a runner for the outputs and, per pruning layer, `keep_NN`, `score_NN` and for a-STAR `count_NN`.
 
-    Where tokens merge, also `into_NN` and `gap_NN`.
+    If tokens merge, it also returns `into_NN` and `gap_NN`.
 
     Args:
         pruned: The pruned (or, with rates of 1, the dense) ViT.
@@ -48,13 +48,13 @@ def reference_runner(pruned: PrunedViT, input_kind: str = "float32") -> TorchRun
 
 
 def patches_left_of(pruned: PrunedViT, images: Array, input_kind: str, batch: int) -> Array:
-    """Patches that each image has left after each layer, [images, depth].
+    """Return the number of patches that each image has left after each layer, [images, depth].
 
     Args:
         pruned: The pruned ViT.
         images: [images, 3, H, W], as the lowered model takes them.
         input_kind: "float32" or "uint8".
-        batch: Images in a run.
+        batch: Images per run.
     """
     parts = torch.from_numpy(images).split(batch)
     with torch.inference_mode():
@@ -65,7 +65,7 @@ def patches_left_of(pruned: PrunedViT, images: Array, input_kind: str, batch: in
 
 
 class _ByName(nn.Module):
-    """From tensors by name to tensors by name."""
+    """Map tensors by name to tensors by name."""
 
     def __init__(self, pruned: PrunedViT, input_kind: str) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ def _outputs(pruned: PrunedViT) -> Iterator[TensorInfo]:
         if schedule.masses:
             yield TensorInfo(token_count_name(output.name), ("batch",), "int64")
     for layer in schedule.pruning_layers:
-        # Sizes that follow the images have no name: they are equal to nothing else.
+        # Sizes that depend on the images have no name: they equal no other size.
         kept, scored = ("", "") if schedule.adaptive else (schedule.keep[layer - 1], before[layer - 1])
         yield TensorInfo(keep_name(layer), ("batch", kept), "int64")
         yield TensorInfo(score_name(layer), ("batch", scored), "float32")

@@ -1,4 +1,4 @@
-"""What a comparison leaves behind: every number it measured, every check it made, and one result."""
+"""The report of a comparison: every measured number, every check, and whether it passed."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ __all__ = ["Check", "LayerParity", "OutputParity", "ParityReport", "explain"]
 
 @dataclass(frozen=True)
 class Check:
-    """One named question; it holds where `measured` `relation` `allowed`, and fails where nothing was measured."""
+    """A named check: passes if `measured` `relation` `allowed` holds, fails if nothing was measured."""
 
     name: str
     measured: float | None
@@ -22,13 +22,13 @@ class Check:
 
 @dataclass(frozen=True)
 class LayerParity:
-    """One pruning layer, 1-based: which patches, of those that reach it, each side kept.
+    """One pruning layer, 1-based: which of its input patches each side kept.
 
-    `patches` and `kept` are the reference's, in the mean over images.
+    `patches` and `kept` are means over images, for the reference.
     `kept_set_overlap` is the mean over all images of |A∩B|/|A∪B|, on positions in the image. `differing_images`
-    kept another set here; `flipped_images` did so here first, and their largest margin is given.
-    Where tokens merge, `merge_agreement` is the mean share of patches that join the same survivor;
-    `merge_flipped_images` keep the same sets, but merge otherwise here first, and their largest gap is given.
+    kept another set in this layer; `flipped_images` did so here first, with the largest margin given.
+    If tokens merge, `merge_agreement` is the mean share of patches that join the same survivor;
+    `merge_flipped_images` keep the same sets but first differ here in a merge, with the largest gap given.
     """
 
     layer: int
@@ -44,7 +44,7 @@ class LayerParity:
 
     @property
     def differs(self) -> bool:
-        """Whether any image decides otherwise here."""
+        """Whether the decisions of any image differ in this layer."""
         return bool(self.differing_images or self.merge_flipped_images)
 
 
@@ -52,9 +52,9 @@ class LayerParity:
 class OutputParity:
     """One output of a model; differences as in `ParityReport`.
 
-    `measure` is "top1", the share of images that get the same class, or "cosine", the least of any image, and of
-    tokens of any position that both sides keep. `agreement` is over the images that keep the same patches on both
-    sides, `agreement_all` over all, `agreement_forced` over all with forced decisions.
+    `measure` is "top1", the share of images of equal class, or "cosine", the lowest of any image, for tokens of
+    any position that both sides keep. `agreement` is over images that keep the same patches on both sides,
+    `agreement_all` over all images, `agreement_forced` over all images with forced decisions.
     """
 
     name: str
@@ -73,15 +73,15 @@ class OutputParity:
 
 @dataclass(frozen=True)
 class ParityReport:
-    """Whether a shipped model is its reference; true where every check passed.
+    """The comparison of a shipped model with its reference; true if every check passed.
 
-    What is said of logits and classes is None for a model that gives none; `outputs` has the same of every output.
+    Fields about logits and classes are None for a model without logits; `outputs` has the same for every output.
 
     Arithmetic error: `max_abs_logit_diff` is over the images that keep the same patches on both sides,
     `max_abs_logit_diff_forced` over all images with the reference's patches forced on the shipped model.
-    Decision error: the kept sets, and how far from the cut (`margin`, in log fused score; under a-STAR a share of
-    the mass) an image's first different patches lie. `logit_diff_needed_per_std` is the tolerance that would have
-    been enough. None stands where there was nothing to measure: no pruning, no flip, or no image without one.
+    Decision error: the kept sets, and the distance to the cut (`margin`, in log fused score; under a-STAR a share
+    of the mass) of the first different patches. `logit_diff_needed_per_std` is the smallest passing tolerance.
+    None means that there was nothing to measure: no pruning, no flip, or no image without a flip.
     """
 
     reference: str
@@ -113,7 +113,7 @@ class ParityReport:
 
 
 def explain(report: ParityReport) -> list[str]:
-    """The report in lines for people: the result, the two kinds of error apart, then every check."""
+    """Return the report as lines of text: the result, arithmetic and decision errors, then every check."""
     result = "PASSED" if report.passed else "FAILED"
     lines = [
         f"{result}: {report.shipped} against {report.reference}, {report.images} images",
@@ -131,7 +131,7 @@ def _arithmetic(output: OutputParity) -> str:
     return (
         f"arithmetic: max |Δ{word}| {_number(output.max_abs_diff)} without a flip"
         f"{'' if forced is None else f', {_number(forced)} with forced indices'}, {word} std {output.std:.3g}, "
-        f"{_number(output.diff_needed_per_std)} std would have been enough"
+        f"smallest passing tolerance: {_number(output.diff_needed_per_std)} std"
     )
 
 

@@ -1,4 +1,4 @@
-"""From what was measured on each image to the checks and the report."""
+"""Turn the measurements of each image into checks and a report."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -20,7 +20,7 @@ __all__ = ["Judged", "Measured", "MeasuredOutput", "Spread", "report_on"]
 Array = np.ndarray[Any, Any]
 ResultT = TypeVar("ResultT", LayerResult, MergeResult)
 
-# The fields of a report that are about the logits.
+# The fields of a report about logits.
 OF_LOGITS = (
     "logit_std",
     "max_abs_logit_diff_allowed",
@@ -36,13 +36,13 @@ OF_LOGITS = (
 
 
 class Spread:
-    """Standard deviation of numbers that arrive in batches."""
+    """Standard deviation of values that arrive in batches."""
 
     def __init__(self) -> None:
         self._count, self._mean, self._squares = 0, 0.0, 0.0
 
     def add(self, values: Array) -> None:
-        """Take in a batch; sums of squares are about each mean, so that large logits lose no digits."""
+        """Add a batch; squares are summed around the means, so large logits lose no digits."""
         shift = float(values.mean()) - self._mean
         total = self._count + values.size
         self._squares += float(values.var()) * values.size + shift**2 * self._count * values.size / total
@@ -51,13 +51,13 @@ class Spread:
 
     @property
     def std(self) -> float:
-        """Over every value so far."""
+        """Standard deviation of all values so far."""
         return float(np.sqrt(self._squares / self._count))
 
 
 @dataclass(frozen=True)
 class Judged:
-    """An output, and the standard deviation of the reference's numbers in it."""
+    """An output, and the standard deviation of the reference's values in it."""
 
     output: Output
     std: float
@@ -65,7 +65,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class MeasuredOutput:
-    """One number an image, in every array; agreements by the measures of the output's kind."""
+    """One value per image in every array; agreements by the measures of the output's kind."""
 
     finite: Array
     diff: Array
@@ -88,9 +88,9 @@ class MeasuredOutput:
 
 @dataclass(frozen=True)
 class Measured:
-    """By output name, and `layers` and `merges` as `compare_merges` gives them: none for a dense model.
+    """Outputs by name, and `layers` and `merges` from `compare_merges`: empty for a dense model.
 
-    There are no merges where patches go.
+    `merges` is empty if patches are dropped.
     """
 
     outputs: dict[str, MeasuredOutput]
@@ -108,7 +108,7 @@ class Measured:
 
     @property
     def finite(self) -> Array:
-        """Whether all numbers of an image are finite, in every output."""
+        """Whether all values of an image are finite, in every output."""
         return np.all([each.finite for each in self.outputs.values()], axis=0)
 
     @property
@@ -119,15 +119,15 @@ class Measured:
 
     @property
     def forced_alone(self) -> bool:
-        """Whether only forced decisions leave something to judge: every image flips, and tokens merge.
+        """Whether outputs can be compared only with forced decisions: every image flips, and tokens merge.
 
-        Many patches nearly tie between two survivors. In INT8 every image merges one of them otherwise.
+        Many patches nearly tie between two survivors. In INT8, every image merges at least one of them differently.
         """
         return bool(self.merges) and not self.steady.any()
 
     @property
     def steady(self) -> Array:
-        """Images whose outputs differ by arithmetic alone: finite, and decided alike in every layer."""
+        """Images whose outputs differ only by arithmetic: finite, with equal decisions in every layer."""
         return self.finite & ~self.flipped
 
 
@@ -140,9 +140,9 @@ def report_on(
     *,
     flip_margin: float,
 ) -> ParityReport:
-    """The report on a reference and a shipped model, in this order of `names`.
+    """Return the report; `names` are those of the reference and of the shipped model.
 
-    `flip_margin` is the row of the tolerance that suits the method: of log scores, or of mass.
+    `flip_margin` is the tolerance of the method: of log scores for STAR, of mass for a-STAR.
     """
     layers = tuple(map(_layer, measured.layers, measured.merges or repeat(None)))
     margins = [layer.largest_flip_margin for layer in layers if layer.largest_flip_margin is not None]
@@ -193,7 +193,7 @@ def _output(judged: Judged, measured: Measured, tolerance: Tolerance) -> OutputP
 
 
 def _of_logits(outputs: Sequence[OutputParity], measured: Measured) -> dict[str, float | None]:
-    """The values of OF_LOGITS; None where a model gives no logits."""
+    """Return the values of OF_LOGITS; None if the model returns no logits."""
     logits = next((each for each in outputs if each.kind == OutputKind.LOGITS), None)
     if logits is None:
         return dict.fromkeys(OF_LOGITS)
@@ -220,7 +220,7 @@ def _checks(
     tolerance: Tolerance,
     flip_margin: float,
 ) -> tuple[Check, ...]:
-    """In the order in which a person would look: each one makes sense where those before it passed."""
+    """Return the checks in reading order: each is meaningful if those before it passed."""
     among = f"{measured.steady.sum()} of {measured.finite.size} images keep the same patches"
     among = "every image flips: with forced decisions" if measured.forced_alone else among
     checks = [_check("interface", len(faults), "<=", 0, "; ".join(faults))]
@@ -233,7 +233,7 @@ def _checks(
         margin = max(_largest(layer.margin[layer.flipped]) or 0.0 for layer in measured.layers)
         checks += [
             _tracing(outputs),
-            _check("kept_indices", malformed, "<=", 0, "images with indices out of order, range or number"),
+            _check("kept_indices", malformed, "<=", 0, "images with indices out of order, range or count"),
             _check("kept_sets", margin, "<", flip_margin, f"{measured.flipped.sum()} images flip"),
             *merge_checks(measured.merges, tolerance.merge_gap),
         ]
@@ -253,7 +253,7 @@ def _checks(
 
 
 def _tracing(outputs: Sequence[OutputParity]) -> Check:
-    """The output that the tracing variant differs in most, for what is allowed."""
+    """Check the output in which the tracing variant differs most, relative to what is allowed."""
     measured = [(each.max_abs_diff_tracing, each) for each in outputs]
     worst, output = max(
         measured, key=lambda pair: -1.0 if pair[0] is None else pair[0] / pair[1].max_abs_diff_allowed
@@ -288,7 +288,7 @@ def _layer(result: LayerResult, merge: MergeResult | None) -> LayerParity:
 
 
 def _join(parts: Sequence[ResultT]) -> ResultT:
-    """One layer's results of all batches as one."""
+    """Join one layer's results over all batches."""
     names = [each.name for each in fields(parts[0]) if each.name != "layer"]
     arrays: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
     return replace(parts[0], **arrays)
@@ -306,5 +306,5 @@ def _mean(values: Array) -> float | None:
     return float(values.mean()) if values.size else None
 
 
-# How a measure of images becomes one of a model.
+# How a measure of images is summarised for a model.
 SUMMARIES = {"top1": _mean, "cosine": _least}

@@ -1,4 +1,4 @@
-"""How far two models may lie apart: one named row for each pair of precisions."""
+"""Tolerances of the comparison: one row for each pair of precisions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,19 +11,19 @@ __all__ = ["TOLERANCES", "Tolerance", "tolerance_for"]
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What a shipped model may differ by from its reference.
+    """How much a shipped model may differ from its reference.
 
     Args:
-        logit_diff_per_std: Largest difference of a logit, in standard deviations of the reference's logits: a
-            model with flat logits is held as tightly as one with steep ones. Embeddings and tokens likewise.
-        flip_margin: An image may keep other patches where every one of them lies nearer than this to the
-            cut, in log fused score. Beyond it the runtimes disagree about more than a tie.
-        flip_mass: The same under a-STAR, as a share of the image's mass: it is counted in units of about 1e-5
-            of the largest score, and a rounding may move any of them by one.
-        merge_gap: A patch may join another survivor where the two that it resembles most lie nearer than this to
-            each other, in cosine.
-        top1_agreement: Least share of images without a flip that get the same class.
-        cosine: Least cosine of the angle between the embeddings of an image without a flip, or between two tokens.
+        logit_diff_per_std: Largest difference of a logit, in standard deviations of the reference's logits, so
+            that the scale of the logits does not matter. Embeddings and tokens likewise.
+        flip_margin: An image may keep other patches if each of them is closer than this to the cut, in log fused
+            score. A larger margin is more than a tie.
+        flip_mass: The same under a-STAR, as a share of the image's mass: mass is counted in units of about 1e-5 of
+            the largest score, and rounding may change each score by one unit.
+        merge_gap: A patch may join another survivor if its cosines to the two most similar survivors differ by less
+            than this.
+        top1_agreement: Lowest share of images without a flip that get the same class.
+        cosine: Lowest cosine between the embeddings of an image without a flip, or between two tokens.
     """
 
     logit_diff_per_std: float
@@ -44,8 +44,8 @@ TOLERANCES: Mapping[tuple[str, str], Tolerance] = MappingProxyType(
             top1_agreement=1.0,
             cosine=0.999999,
         ),
-        # 11 bits: a rounding is 5e-4 of a value, and a dozen blocks add up. Scores are summed in fp32, but
-        # come from query and key in fp16.
+        # 11 bits: rounding changes a value by up to 5e-4 of it, and errors add up over a dozen blocks. Scores are
+        # summed in fp32, but query and key are fp16.
         ("fp32", "fp16"): Tolerance(
             logit_diff_per_std=2e-2,
             flip_margin=1e-2,
@@ -54,7 +54,7 @@ TOLERANCES: Mapping[tuple[str, str], Tolerance] = MappingProxyType(
             top1_agreement=0.99,
             cosine=0.999,
         ),
-        # 8 bits: a rounding is 4e-3 of a value.
+        # 8 bits: rounding changes a value by up to 4e-3 of it.
         ("fp32", "bf16"): Tolerance(
             logit_diff_per_std=0.2,
             flip_margin=0.1,
@@ -63,8 +63,8 @@ TOLERANCES: Mapping[tuple[str, str], Tolerance] = MappingProxyType(
             top1_agreement=0.97,
             cosine=0.98,
         ),
-        # 8 bits over a whole row: not the same numbers any more, so that the share of equal classes says most.
-        # What it costs in accuracy is measured with labels.
+        # 8 bits over a whole row: values differ, so the share of equal classes is the main check. The loss of
+        # accuracy is measured with labels.
         ("fp32", "int8"): Tolerance(
             logit_diff_per_std=1.0,
             flip_margin=0.1,
@@ -75,11 +75,11 @@ TOLERANCES: Mapping[tuple[str, str], Tolerance] = MappingProxyType(
         ),
     }
 )
-"""By the precision of the reference and of the shipped model."""
+"""Keys: the precision of the reference and of the shipped model."""
 
 
 def tolerance_for(reference: str, shipped: str) -> Tolerance:
-    """The row for a pair of precisions, e.g. ("fp32", "fp32").
+    """Return the row for a pair of precisions, e.g. ("fp32", "fp32").
 
     Raises:
         ParityError: The table has no such pair.

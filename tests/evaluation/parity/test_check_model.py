@@ -39,7 +39,7 @@ def test_with_another_head() -> None:
 
 
 def test_a_model_of_somebody_else() -> None:
-    with pytest.raises(ArtefactError, match="without our metadata"):
+    with pytest.raises(ArtefactError, match="without star-export's metadata"):
         check(star(), onnx.load_model_from_string(linear_classifier()), np.zeros((1, 3, 32, 32), np.float32))
 
 
