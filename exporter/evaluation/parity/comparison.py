@@ -18,9 +18,10 @@ from exporter.evaluation.parity.interface import (
     pruning_layers,
 )
 from exporter.evaluation.parity.kept_sets import LayerResult, compare_layers
+from exporter.evaluation.parity.measured import Judged, Measured, MeasuredOutput, Spread
 from exporter.evaluation.parity.merges import MergeResult, compare_merges
 from exporter.evaluation.parity.report import ParityReport
-from exporter.evaluation.parity.result import Judged, Measured, MeasuredOutput, Spread, report_on
+from exporter.evaluation.parity.result import report_on
 from exporter.evaluation.parity.tolerance import Tolerance
 from exporter.records import Output
 from exporter.runtimes.base import Feed, Runner

@@ -3,36 +3,18 @@
 import numpy as np
 import pytest
 
-from exporter.evaluation.parity.kept_sets import LayerResult
+from exporter.evaluation.parity.measured import Judged, Measured
 from exporter.evaluation.parity.report import ParityReport
-from exporter.evaluation.parity.result import Judged, Measured, MeasuredOutput, Spread, report_on
+from exporter.evaluation.parity.result import report_on
 from exporter.evaluation.parity.tolerance import Tolerance
 from exporter.records import Output
 from exporter.vocabulary import OutputKind
+from tests.evaluation.parity.measured_images import layer_result, measured
 
 LOGITS = Output("logits", OutputKind.LOGITS, 8)
 TOLERANCE = Tolerance(
     logit_diff_per_std=0.1, flip_margin=0.5, flip_mass=0.2, merge_gap=0.1, top1_agreement=1.0, cosine=0.99
 )
-
-
-def layer_result(
-    flipped: list[bool], margin: list[float], malformed: list[bool] | None = None
-) -> LayerResult:
-    marks, overlap = np.array(flipped), np.where(flipped, 0.5, 1.0)
-    bad = np.array(malformed or [False] * len(flipped))
-    sizes = np.full(len(flipped), 16), np.full(len(flipped), 8)
-    return LayerResult(3, *sizes, overlap, marks, marks, np.array(margin), bad)
-
-
-def measured(
-    diff: list[float], layers: list[LayerResult] | None = None, finite: list[bool] | None = None
-) -> Measured:
-    zeros, ones = np.zeros(len(diff)), np.ones(len(diff))
-    live = np.array(finite or [True] * len(diff))
-    agree = {"top1": ones, "top5": ones}
-    logits = MeasuredOutput(live, np.array(diff), zeros, zeros + 0.01, agree, agree)
-    return Measured({"logits": logits}, layers or [], [])
 
 
 def report(what: Measured, faults: tuple[str, ...] = (), std: float = 1.0) -> ParityReport:
@@ -42,25 +24,6 @@ def report(what: Measured, faults: tuple[str, ...] = (), std: float = 1.0) -> Pa
 
 def failing(what: ParityReport) -> list[str]:
     return [check.name for check in what.checks if not check.passed]
-
-
-@pytest.mark.parametrize("offset", [0.0, 1e6])
-def test_the_spread_of_batches_is_that_of_all(offset: float) -> None:
-    values = np.random.default_rng(0).standard_normal(1000) + offset
-    spread = Spread()
-    for part in np.split(values, [3, 10, 500]):
-        spread.add(part)
-    assert spread.std == pytest.approx(values.std(), rel=1e-9)
-
-
-def test_batches_are_joined_image_by_image() -> None:
-    one = measured([0.1, 0.2], [layer_result([True, False], [0.1, np.nan])])
-    two = measured([0.3], [layer_result([False], [np.nan])])
-    both = Measured.joined([one, two])
-    assert both.outputs["logits"].diff.tolist() == [0.1, 0.2, 0.3]
-    assert both.flipped.tolist() == [True, False, False]
-    assert both.steady.tolist() == [False, True, True]
-    assert both.outputs["logits"].agreements["top5"].tolist() == [1.0] * 3
 
 
 def test_a_dense_model_is_asked_of_its_logits_alone() -> None:

@@ -1,0 +1,27 @@
+"""Numbers measured of images, made up for tests."""
+
+import numpy as np
+
+from exporter.evaluation.parity.kept_sets import LayerResult
+from exporter.evaluation.parity.measured import Measured, MeasuredOutput
+
+__all__ = ["layer_result", "measured"]
+
+
+def layer_result(
+    flipped: list[bool], margin: list[float], malformed: list[bool] | None = None
+) -> LayerResult:
+    marks, overlap = np.array(flipped), np.where(flipped, 0.5, 1.0)
+    bad = np.array(malformed or [False] * len(flipped))
+    sizes = np.full(len(flipped), 16), np.full(len(flipped), 8)
+    return LayerResult(3, *sizes, overlap, marks, marks, np.array(margin), bad)
+
+
+def measured(
+    diff: list[float], layers: list[LayerResult] | None = None, finite: list[bool] | None = None
+) -> Measured:
+    zeros, ones = np.zeros(len(diff)), np.ones(len(diff))
+    live = np.array(finite or [True] * len(diff))
+    agree = {"top1": ones, "top5": ones}
+    logits = MeasuredOutput(live, np.array(diff), zeros, zeros + 0.01, agree, agree)
+    return Measured({"logits": logits}, layers or [], [])
