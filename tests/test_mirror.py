@@ -45,9 +45,6 @@ WITHOUT = frozenset(
         "pruning/grid.py",
         "pruning/packed.py",
         "pruning/tokens.py",
-        "workflows/compile_schedule.py",
-        "workflows/requests.py",
-        "workflows/steps.py",
     }
 )
 

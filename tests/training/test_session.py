@@ -81,3 +81,26 @@ def test_broken_image_is_named(tmp_path: Path) -> None:
     (root / "class1" / "0.png").write_bytes(b"not an image")
     with pytest.raises(ImageError, match=r"class1.0\.png"):
         train_folder(root, root, tmp_path / "vit.safetensors", TINY, QUIET)
+
+
+@pytest.mark.parametrize(
+    ("model", "kwargs", "message"),
+    [
+        ("vit_of_nobody", {}, "a name that timm or this project knows"),
+        ("vit_tiny_patch16_224", {"wings": 2}, "wings"),
+        ("resnet18", {}, "a Vision Transformer"),
+    ],
+)
+def test_wrong_model_is_refused(
+    model: str, kwargs: dict[str, int], message: str, images: Path, tmp_path: Path
+) -> None:
+    settings = TrainSettings(model=model, model_kwargs=kwargs)
+    with pytest.raises(ModelError, match=message):
+        train_folder(images, images, tmp_path / "vit.safetensors", settings, QUIET)
+
+
+def test_other_ending_and_device_are_refused(images: Path, tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"\.safetensors"):
+        train_folder(images, images, tmp_path / "vit.pt", TINY, QUIET)
+    with pytest.raises(RecipeError, match="a device of this machine"):
+        train_folder(images, images, tmp_path / "vit.safetensors", TrainSettings(device="abacus"), QUIET)
