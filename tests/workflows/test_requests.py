@@ -11,7 +11,7 @@ from exporter.evaluation.benchmark.timing import LEAST_ROUNDS
 from exporter.targets import ONNXRUNTIME
 from exporter.vocabulary import InputKind, Layout
 from exporter.workflows.recipe import Recipe
-from exporter.workflows.requests import CalibrationSource, Images, Lowering, Measuring
+from exporter.workflows.requests import Images, Lowering, Measuring
 
 
 @pytest.mark.parametrize("rounds", [0, LEAST_ROUNDS, LEAST_ROUNDS + 1])
@@ -57,9 +57,3 @@ def test_a_recipe_has_every_field_with_the_same_default(part: type[Images | Meas
 
 def test_a_model_is_lowered_for_onnx_runtime_where_nothing_else_is_said() -> None:
     assert Lowering() == Lowering(ONNXRUNTIME, Layout.SHRINKING, InputKind.FLOAT32)
-
-
-def test_sources_of_calibrations_do_not_share_settings() -> None:
-    first, second = CalibrationSource(), CalibrationSource()
-    assert first == second
-    assert first.settings is not second.settings
