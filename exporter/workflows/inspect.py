@@ -90,7 +90,7 @@ def _json(path: Path) -> Described:
         raise ArtefactError(str(path), str(error), "a schedule, a recipe or a report") from None
     if not isinstance(content, dict):
         raise ArtefactError(str(path), f"a JSON {type(content).__name__}", "a schedule, a recipe or a report")
-    if "rates" in content:
+    if "keep" in content:
         load_json(Schedule, path)
         return {"kind": "schedule", **content}
     if "engine_sha256" in content:

@@ -1,17 +1,12 @@
 """`compile` takes what `plan` takes: a schedule, rates by layer; and refuses the rest before any work."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import exporter
 from exporter.errors import RecipeError
 from exporter.records import Schedule, load_json
-from exporter.workflows import compile_schedule
-from exporter.workflows.planning import Planner
-from exporter.workflows.resolve import Job
-from exporter.workflows.search import Search
 from tests.commands import Command, Workplace
 from tests.vits import make_vit
 
@@ -36,22 +31,6 @@ def test_rates_then_the_schedule_that_they_left(
     for name in ("schedule.json", "report.json"):
         assert (tmp_path / "b" / name).is_file()
     assert (tmp_path / "a/schedule.json").read_bytes() == (tmp_path / "b/schedule.json").read_bytes()
-
-
-@pytest.mark.ort
-def test_a_speed_up_is_searched_with_the_calibration_just_made(
-    star_export: Command, workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def search_model(wanted: Any, vit: Any, job: Job, calibration: Any, **more: Any) -> Search:
-        assert (wanted.speedup, job.scoring.scorer, len(calibration.acs)) == (1.5, "intra", vit.spec.depth)
-        planner = Planner.of(vit.spec, job.scoring, calibration)
-        return Search(wanted.speedup, 2, planner.of_rho(0.6), None, ())
-
-    monkeypatch.setattr(compile_schedule, "search_model", search_model)
-    flags = compile_flags(workplace, tmp_path / "out", "--speedup", "1.5", "--rounds", "5", "--batch", "2")
-    done = star_export(*flags)
-    assert done.code == 0, done.err
-    assert load_json(Schedule, tmp_path / "out/schedule.json").rho == 0.6
 
 
 @pytest.mark.parametrize(

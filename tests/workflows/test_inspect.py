@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from exporter.errors import ArtefactError
+from exporter.records import save_json
 from exporter.workflows.inspect import inspect_artefact
+from exporter.workflows.recipe import Recipe
 from tests.folders import write_folder
 
 
@@ -36,6 +38,12 @@ def test_json_by_its_keys(tmp_path: Path, key: str, kind: str) -> None:
     assert inspect_artefact(tmp_path / "x.json")["kind"] == kind
 
 
+def test_a_recipe_has_rates_too_and_is_no_schedule(tmp_path: Path) -> None:
+    save_json(Recipe(rates={2: 0.5}), tmp_path / "recipe.json")
+    told = inspect_artefact(tmp_path / "recipe.json")
+    assert (told["kind"], told["rates"]) == ("recipe", {"2": 0.5})
+
+
 def test_a_folder_is_its_report(tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text('{"parity": {}}')
     told = inspect_artefact(tmp_path)
@@ -51,7 +59,7 @@ def test_a_folder_is_its_report(tmp_path: Path) -> None:
         ("x.json", "{", "need a schedule, a recipe or a report"),
         ("x.json", "[]", "a JSON list"),
         ("x.json", '{"a": 1}', "keys a"),
-        ("x.json", '{"rates": 1}', "x.json"),
+        ("x.json", '{"keep": 1}', "x.json"),
         ("x.onnx", "text", "x.onnx"),
         ("x.engine", "plan", "x"),
     ],

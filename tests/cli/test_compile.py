@@ -1,94 +1,27 @@
-"""Each verb, file in and file out, and all of them in one."""
+"""`star-export compile`: what it leaves, what it prints, and that it does the same again."""
 
 import hashlib
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 
+from exporter.evaluation.report.record import Report
+from exporter.records import load_json
 from exporter.tensor_names import VARIANTS, variant_path
+from exporter.workflows import compile as compile_module
+from exporter.workflows.recipe import Recipe
 from tests.commands import Command, Workplace
-from tests.schedule.published import DEIT_B_ACS, DEIT_B_COUNTS_AT_07
 
 SETTINGS = ["--gamma", "2", "--seed", "1"]
 
 
-def test_plan_answers_with_the_published_counts(star_export: Command, tmp_path: Path) -> None:
-    (tmp_path / "acs.json").write_text(json.dumps(DEIT_B_ACS))
-    flags = ("--model", "deit_base_patch16_224", "--rho", "0.7", "--acs", tmp_path / "acs.json")
-    answer = star_export("plan", *flags, "--json").json
-    assert tuple(answer["keep"]) == DEIT_B_COUNTS_AT_07
-    assert len(answer["rates"]) == 12
-    assert answer["gmacs_dense"] == pytest.approx(17.564, abs=1e-3)
-    assert answer["gmacs_pruned"] == pytest.approx(9.28, abs=0.005)
-    shown = star_export("plan", *flags)
-    assert shown.code == 0
-    assert "17.56 → 9.28" in shown.out
-
-
-def test_plan_solves_for_a_share_of_macs(star_export: Command, tmp_path: Path) -> None:
-    (tmp_path / "acs.json").write_text(json.dumps(DEIT_B_ACS))
-    flags = (
-        "--model",
-        "deit_base_patch16_224",
-        "--mac-reduction",
-        "0.4",
-        "--acs",
-        tmp_path / "acs.json",
-        "--json",
-    )
-    answer = star_export("plan", *flags).json
-    assert 0.595 < answer["gmacs_pruned"] / answer["gmacs_dense"] <= 0.6
-
-
-def test_plan_takes_rates_by_layer(star_export: Command) -> None:
-    answer = star_export(
-        "plan", "--model", "deit_base_patch16_224", "--rates", "4=0.7", "7=0.49", "--json"
-    ).json
-    assert answer["keep"] == [196] * 3 + [138] * 3 + [68] * 6
-
-
-@pytest.mark.ort
-def test_the_verbs_one_after_the_other(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
-    calibration, schedule, pruned = (tmp_path / name for name in ("c.safetensors", "s.json", "p.onnx"))
-    flags = (*workplace.model, *SETTINGS, "--images", workplace.images)
-    done = star_export("calibrate", *flags, "--out", calibration, "--json")
-    assert done.code == 0
-    assert len(done.json["acs"]) == 4
-    plan = star_export(
-        "plan", *workplace.model, "--rho", "0.5", "--calibration", calibration, "--out", schedule, "--json"
-    )
-    assert plan.json["keep"][-1] < 16
-    arguments = (*workplace.model, "--schedule", schedule, "--calibration", calibration, "--out", pruned)
-    assert star_export("export", *arguments, "--json").json["method"] == "star"
-    check = (*workplace.model, "--calibration", calibration, "--images", workplace.images, "--onnx", pruned)
-    outcome = star_export("check", *check, "--json")
-    assert (outcome.code, outcome.json["passed"], outcome.json["images"]) == (0, True, 12)
-    assert "PASSED" in star_export("check", *check).out
-    for artefact, kind in ((calibration, "calibration"), (schedule, "schedule"), (pruned, "ONNX model")):
-        assert star_export("inspect", artefact, "--json").json["kind"] == kind
-
-
-@pytest.mark.ort
-def test_check_fails_with_1_when_the_model_is_another(
-    star_export: Command, workplace: Workplace, tmp_path: Path
-) -> None:
-    dense = tmp_path / "dense.onnx"
-    assert star_export("export", *workplace.model, "--dense", "--out", dense).code == 0
-    model = onnx.load(dense)
-    head = next(tensor for tensor in model.graph.initializer if tensor.name.endswith("head.weight"))
-    other = 1.001 * onnx.numpy_helper.to_array(head)
-    head.CopyFrom(onnx.numpy_helper.from_array(other.astype(np.float32), head.name))
-    onnx.save(model, dense)
-    outcome = star_export("check", *workplace.model, "--images", workplace.images, "--onnx", dense, "--json")
-    assert (outcome.code, outcome.json["passed"]) == (1, False)
-
-
 @pytest.mark.ort
 @pytest.mark.parametrize("input_kind", ["float32", "uint8"])
-def test_compile_leaves_a_folder_that_proves_itself(
+def test_it_leaves_a_folder_that_proves_itself(
     star_export: Command, workplace: Workplace, tmp_path: Path, input_kind: str
 ) -> None:
     flags = (
@@ -175,27 +108,67 @@ def test_compiling_a_star_for_a_mean_of_macs(
 
 
 @pytest.mark.ort
-def test_compiling_twice_gives_the_same_bytes(
-    star_export: Command, workplace: Workplace, tmp_path: Path
+def test_compiling_again_gives_the_same_bytes(
+    star_export: Command,
+    workplace: Workplace,
+    calibration: Path,
+    compiled: Callable[..., Path],
+    tmp_path: Path,
 ) -> None:
-    flags = (*workplace.model, *SETTINGS, "--images", workplace.images, "--rho", "0.5", "--rounds", "0")
-    for name in ("a", "b"):
-        assert star_export("compile", *flags, "--out", tmp_path / name).code == 0
-    for path in (tmp_path / "a").rglob("*.*"):
-        other = tmp_path / "b" / path.relative_to(tmp_path / "a")
-        assert path.read_bytes() == other.read_bytes(), path.name
+    """All but what the machine is called where it happened."""
+    flags = (*workplace.model, "--images", workplace.images, "--calibration", calibration)
+    flags += ("--rho", "0.5", "--scorer", "intra", "--rounds", "0")
+    before, again = compiled(), tmp_path / "out"
+    assert star_export("compile", *flags, "--out", again).code == 0
+    named = sorted(str(path.relative_to(before)) for path in before.rglob("*.*"))
+    assert named == sorted(str(path.relative_to(again)) for path in again.rglob("*.*"))
+    for name in set(named) - {"report.json", "report.html"}:
+        assert (before / name).read_bytes() == (again / name).read_bytes(), name
+    reports = [json.loads((folder / "report.json").read_text()) for folder in (before, again)]
+    assert {**reports[0], "hardware": None} == {**reports[1], "hardware": None}
 
 
-@pytest.mark.ort
-def test_a_recipe_and_flags_over_it(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
+@pytest.fixture
+def told(compiled: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> list[tuple[Recipe, Path]]:
+    """What a compilation is told; its report is another's."""
+    given: list[tuple[Recipe, Path]] = []
+    report = load_json(Report, compiled() / "report.json")
+
+    def compile_model(recipe: Recipe, out: Path, stages: object) -> Report:
+        given.append((recipe, out))
+        return replace(report, passed=recipe.rho != 0.1)
+
+    monkeypatch.setattr(compile_module, "compile_model", compile_model)
+    return given
+
+
+def test_a_recipe_and_flags_over_it(
+    star_export: Command, workplace: Workplace, told: list[tuple[Recipe, Path]], tmp_path: Path
+) -> None:
     kwargs = ", ".join(f"{text.replace('=', ' = ')}" for text in map(str, workplace.model[5:]))
     recipe = f'checkpoint = "{workplace.checkpoint}"\nimages = "{workplace.images}"\n'
     recipe += 'model = "vit_tiny_patch16_224"\n'
     recipe += f"model_kwargs = {{{kwargs}}}\nrho = 0.9\nscorer = 'intra'\nrounds = 0\n"
     (tmp_path / "r.toml").write_text(recipe)
-    done = star_export(
-        "compile", "--recipe", tmp_path / "r.toml", "--rho", "0.6", "--out", tmp_path / "o", "--json"
-    )
-    assert done.code == 0, done.err
-    assert (done.json["rho"], done.json["schedule"]["scorer"]) == (0.6, "intra")
-    assert done.json["throughput"] is None
+    flags = ("--rho", "0.6", "--out", tmp_path / "o", "--json")
+    assert star_export("compile", "--recipe", tmp_path / "r.toml", *flags).code == 0
+    ((recipe_told, out),) = told
+    assert out == tmp_path / "o"
+    assert (recipe_told.rho, recipe_told.scorer, recipe_told.rounds) == (0.6, "intra", 0)
+    assert (recipe_told.checkpoint, recipe_told.model_kwargs["img_size"]) == (workplace.checkpoint, 32)
+
+
+@pytest.mark.usefixtures("told")
+def test_what_it_prints(star_export: Command, compiled: Callable[..., Path], tmp_path: Path) -> None:
+    shown = star_export("compile", "--rho", "0.5", "--out", tmp_path / "o")
+    assert shown.code == 0
+    for text in ("vit_tiny_patch16_224, star, rho 0.5", "GMACs", "PASSED", str(tmp_path / "o/report.html")):
+        assert text in shown.out
+    assert "images/s" not in shown.out
+    printed = star_export("compile", "--rho", "0.5", "--out", tmp_path / "o", "--json").json
+    assert printed == json.loads((compiled() / "report.json").read_text())
+
+
+@pytest.mark.usefixtures("told")
+def test_a_model_that_is_not_its_reference_is_1(star_export: Command, tmp_path: Path) -> None:
+    assert star_export("compile", "--rho", "0.1", "--out", tmp_path / "o").code == 1

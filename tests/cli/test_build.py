@@ -1,0 +1,77 @@
+"""`star-export build`: what it prints of engines; TensorRT is stood in for."""
+
+import importlib.util
+import shlex
+from pathlib import Path
+
+import pytest
+
+from exporter.runtimes.tensorrt.manifest import Built
+from exporter.targets import TENSORRT
+from exporter.workflows import build
+from tests.commands import Command
+from tests.folders import write_folder
+from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
+
+HERE = Built("11.4.0.106", "13.0", "580.65", "NVIDIA A100-SXM4-80GB", "8.0")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_folder(tmp_path / "folder", TENSORRT)
+    return tmp_path / "folder"
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "import_tensorrt", lambda: fake_tensorrt(HERE.tensorrt))
+    monkeypatch.setattr(build, "this_machine", lambda version: HERE)
+
+
+@pytest.mark.usefixtures("machine")
+def test_json_has_every_engine(star_export: Command, folder: Path) -> None:
+    done = star_export("build", folder, "--batches", "1,8", "--no-variants", "--json")
+    assert done.code == 0, done.err
+    assert [each["file"] for each in done.json] == [
+        f"vit.{method}.tensorrt-fp32.engine" for method in ("dense", "star")
+    ]
+    for each in done.json:
+        assert each["manifest"]["batches"] == [1, 8]
+        assert each["manifest"]["built"]["gpu"] == HERE.gpu
+        assert each["audit"]["written"] == {"fp32": 1}
+        assert len(each["trtexec"]) == 2
+        assert (folder / "engines" / each["file"]).is_file()
+
+
+@pytest.mark.usefixtures("machine")
+def test_an_engine_is_named_with_its_machine_and_its_commands(star_export: Command, folder: Path) -> None:
+    done = star_export("build", folder, "--no-variants")
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    named = [line for line in lines if line.startswith("vit.")]
+    assert [line.partition(":")[0] for line in named] == [
+        f"vit.{method}.tensorrt-fp32.engine" for method in ("dense", "star")
+    ]
+    assert all(HERE.gpu in line and HERE.tensorrt in line for line in named)
+    commands = [shlex.split(line) for line in lines if line.startswith("  trtexec ")]
+    assert {words[1] for words in commands} == {
+        f"--onnx={folder}/vit.{method}.tensorrt-fp32.onnx" for method in ("dense", "star")
+    }
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"), [(["--batches", "0"], "--batches"), (["--plugin", "none.so"], "none.so")]
+)
+@pytest.mark.usefixtures("machine")
+def test_what_cannot_be_built(star_export: Command, folder: Path, flags: list[str], named: str) -> None:
+    done = star_export("build", folder, *flags)
+    assert done.code == 2
+    assert named in done.error
+    assert not (folder / "engines").exists()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tensorrt") is not None, reason="TensorRT is here")
+def test_without_tensorrt_one_is_told_how_to_get_it(star_export: Command, folder: Path) -> None:
+    done = star_export("build", folder)
+    assert done.code == 2
+    assert "pip install tensorrt" in done.error

@@ -1,0 +1,90 @@
+"""`star-export calibrate`: images in, one file out."""
+
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from PIL import Image
+
+from exporter.calibration.record import load_calibration
+from tests.commands import Command, Workplace
+from tests.vits import TINY
+
+
+def test_it_leaves_acs_and_scores(
+    star_export: Command, workplace: Workplace, calibration: Path, tmp_path: Path
+) -> None:
+    """The bytes are those of any other run with these flags."""
+    out = tmp_path / "c.safetensors"
+    done = star_export("calibrate", *workplace.model, "--images", workplace.images, "--out", out, "--json")
+    assert done.code == 0, done.err
+    made = load_calibration(out)
+    assert done.json["acs"] == made.acs.tolist()
+    assert done.json["record"]["images"] == 12
+    assert made.inter is not None
+    assert made.inter.shape == (4, 16)
+    assert out.read_bytes() == calibration.read_bytes()
+
+
+def test_the_table_has_a_line_a_layer(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
+    out = tmp_path / "c.safetensors"
+    flags = (*workplace.model, "--images", workplace.images, "--max-images", "5", "--scorer", "intra")
+    done = star_export("calibrate", *flags, "--out", out)
+    assert done.code == 0, done.err
+    made = load_calibration(out)
+    assert (made.record.images, made.inter) == (5, None)
+    assert str(out) in done.out.splitlines()[0]
+    for value in made.acs:
+        assert f" {value:.4f} " in done.out
+
+
+@pytest.mark.parametrize("missing", ["--images", "--out"])
+def test_images_and_a_place_are_needed(
+    star_export: Command, workplace: Workplace, tmp_path: Path, missing: str
+) -> None:
+    given = {"--images": workplace.images, "--out": tmp_path / "c.safetensors"}
+    flags = [part for flag, value in given.items() if flag != missing for part in (flag, value)]
+    done = star_export("calibrate", *workplace.model, *flags)
+    assert done.code == 2
+    assert missing in done.error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_broken_images_among_good_ones_are_skipped_and_named(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
+    images = tmp_path / "images"
+    images.mkdir()
+    for index, mode in enumerate(("L", "RGBA", "CMYK", "P", "LA", "I;16", "1")):
+        Image.new(mode, (40, 40)).save(images / f"{index}.{'tif' if mode == 'CMYK' else 'png'}")
+    (images / "broken.jpg").write_bytes(b"\xff\xd8 not an image")
+    flags = (
+        *workplace.model,
+        "--images",
+        images,
+        "--scorer",
+        "intra",
+        "--out",
+        tmp_path / "c.safetensors",
+        "--json",
+    )
+    done = star_export("calibrate", *flags)
+    assert done.code == 0
+    assert (done.json["record"]["images"], done.json["record"]["skipped"]) == (7, 1)
+    assert "broken.jpg" in done.err
+
+
+def test_a_head_that_projects_has_no_class_to_explain(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
+    tiny = {key: value for key, value in TINY.items() if key != "num_classes"}
+    torch.save(timm.create_model("vit_xsmall_patch16_clip_224", **tiny).state_dict(), tmp_path / "tower.pth")
+    tower = ["--model", "vit_xsmall_patch16_clip_224", "--checkpoint", tmp_path / "tower.pth"]
+    kwargs = ["--model-kwargs", *(f"{key}={value}" for key, value in tiny.items())]
+    flags = [*tower, *kwargs, "--images", workplace.images, "--out", tmp_path / "c.safetensors"]
+    done = star_export("calibrate", *flags)
+    assert done.code == 2
+    assert "embedding" in done.error
+    assert "--scorer intra" in done.error
+    assert star_export("calibrate", *flags, "--scorer", "intra").code == 0

@@ -1,0 +1,116 @@
+"""`star-export check`: a folder by its own answers, a file by the model that it was made from."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from exporter.records import Pair
+from exporter.workflows.export_folder import save_checksums
+from tests.commands import Command, Workplace
+
+
+def files_of(folder: Path) -> Pair[Path]:
+    named = json.loads((folder / "report.json").read_text())["files"]
+    return Pair(folder / named["dense"], folder / named["pruned"])
+
+
+@pytest.mark.ort
+def test_a_file_beside_the_model_that_it_was_made_from(
+    star_export: Command, workplace: Workplace, compiled: Callable[..., Path]
+) -> None:
+    pruned = files_of(compiled()).pruned
+    flags = (*workplace.model, "--images", workplace.images, "--onnx", pruned)
+    done = star_export("check", *flags, "--json")
+    assert (done.code, done.json["passed"], done.json["images"]) == (0, True, 12)
+    shown = star_export("check", *flags, "--check-images", "4")
+    assert (shown.code, "PASSED" in shown.out) == (0, True)
+
+
+@pytest.mark.ort
+def test_another_models_file_fails_with_1(
+    star_export: Command, workplace: Workplace, compiled: Callable[..., Path], tmp_path: Path
+) -> None:
+    model = onnx.load(files_of(compiled()).dense)
+    head = next(tensor for tensor in model.graph.initializer if tensor.name.endswith("head.weight"))
+    other = 1.001 * onnx.numpy_helper.to_array(head)
+    head.CopyFrom(onnx.numpy_helper.from_array(other.astype(np.float32), head.name))
+    dense = tmp_path / "dense.onnx"
+    onnx.save(model, dense)
+    outcome = star_export("check", *workplace.model, "--images", workplace.images, "--onnx", dense, "--json")
+    assert (outcome.code, outcome.json["passed"]) == (1, False)
+
+
+def test_a_runtime_is_the_folders_choice_alone(star_export: Command) -> None:
+    done = star_export("check", "--onnx", "x.onnx", "--runtime", "openvino")
+    assert done.code == 2
+    assert "--runtime" in done.error
+
+
+@pytest.fixture(scope="module", params=["star", "a-star"])
+def folder(compiled: Callable[..., Path], request: pytest.FixtureRequest) -> Path:
+    return compiled(*([] if request.param == "star" else ["--method", request.param]))
+
+
+@pytest.mark.ort
+def test_a_folder_of_another_model_fails_with_1(star_export: Command, folder: Path, tmp_path: Path) -> None:
+    """A reference of other logits, with its checksum mended: the models are not what PyTorch computed."""
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    with np.load(copy / "reference.npz") as arrays:
+        changed = {name: arrays[name] + (name == "logits") for name in arrays.files}
+    np.savez(copy / "reference.npz", **changed)
+    done = star_export("check", copy)
+    assert done.code == 2
+    assert "SHA256SUMS" in done.error
+    sums = (copy / "SHA256SUMS").read_text().splitlines()
+    save_checksums(copy, [line.split("  ")[1] for line in sums])
+    done = star_export("check", copy, "--json")
+    assert done.code == 1
+    assert done.json["dense"]["passed"]
+    assert not done.json["pruned"]["passed"]
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("runtime", ["onnxruntime-cuda", "onnxruntime-tensorrt"])
+def test_a_provider_that_is_not_here(
+    star_export: Command, compiled: Callable[..., Path], runtime: str
+) -> None:
+    done = star_export("check", compiled(), "--runtime", runtime)
+    assert done.code == 2
+    assert "star-export[onnxruntime-gpu]" in done.error
+
+
+def test_a_folder_or_a_file(star_export: Command, tmp_path: Path) -> None:
+    for flags in ((), (tmp_path, "--onnx", tmp_path / "m.onnx")):
+        done = star_export("check", *flags)
+        assert done.code == 2
+        assert "--onnx" in done.error
+
+
+@pytest.mark.parametrize("name", ["report.json", "empty.onnx", "text.onnx", "missing.onnx"])
+def test_a_file_that_is_no_model(
+    star_export: Command, workplace: Workplace, tmp_path: Path, name: str
+) -> None:
+    if name != "missing.onnx":
+        (tmp_path / name).write_text("" if name == "empty.onnx" else '{"a": 1}')
+    done = star_export("check", *workplace.model, "--images", workplace.images, "--onnx", tmp_path / name)
+    assert done.code == 2
+    assert name in done.error
+
+
+@pytest.mark.ort
+def test_a_wide_input_takes_the_calibration_of_a_square_one(
+    star_export: Command, workplace: Workplace, calibration: Path, tmp_path: Path
+) -> None:
+    images = ["--images", workplace.images]
+    wide = [*workplace.model, "img_size=(16,48)"]
+    given = ["--calibration", calibration, "--interpolate"]
+    schedule, onnx = tmp_path / "s.json", tmp_path / "m.onnx"
+    assert star_export("plan", *wide, *given, "--rho", "0.6", "--out", schedule).code == 0
+    assert star_export("export", *wide, *given, "--schedule", schedule, "--out", onnx).code == 0
+    checked = star_export("check", *wide, *given, *images, "--onnx", onnx, "--check-images", "4")
+    assert checked.code == 0, checked.out

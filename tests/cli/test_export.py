@@ -1,0 +1,73 @@
+"""`star-export export`: a model in, an ONNX file out."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from exporter.targets import Target
+from exporter.workflows import steps
+from tests.commands import Command, Workplace
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("role", ["dense", "pruned"])
+def test_a_file_is_the_one_that_compile_leaves(
+    star_export: Command, workplace: Workplace, compiled: Callable[..., Path], tmp_path: Path, role: str
+) -> None:
+    folder, out = compiled(), tmp_path / "m.onnx"
+    flags = ("--dense",) if role == "dense" else ("--schedule", folder / "schedule.json")
+    done = star_export("export", *workplace.model, *flags, "--out", out, "--json")
+    assert done.code == 0, done.err
+    report = json.loads((folder / "report.json").read_text())
+    assert done.json["file"] == str(out)
+    assert done.json["method"] == {"dense": "dense", "pruned": "star"}[role]
+    assert done.json["gmacs"] == pytest.approx(report["gmacs"][role])
+    assert out.read_bytes() == (folder / report["files"][role]).read_bytes()
+
+
+def test_a_schedule_or_dense_and_not_both(
+    star_export: Command, workplace: Workplace, compiled: Callable[..., Path], tmp_path: Path
+) -> None:
+    for flags in ((), ("--dense", "--schedule", compiled() / "schedule.json")):
+        done = star_export("export", *workplace.model, *flags, "--out", tmp_path / "x.onnx")
+        assert done.code == 2
+        assert "--schedule" in done.error and "--dense" in done.error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_int8_goes_to_the_lowering_with_its_images(
+    star_export: Command, workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str, tuple[int, ...]]] = []
+
+    def lower(pruned: object, target: Target, input_kind: str, images: Any) -> onnx.ModelProto:
+        asked.append((target.name, input_kind, images.shape))
+        return onnx.ModelProto(ir_version=10)
+
+    monkeypatch.setattr(steps, "lower", lower)
+    flags = (
+        "--images",
+        workplace.images,
+        "--max-images",
+        "3",
+        "--target",
+        "openvino-int8",
+        "--input",
+        "uint8",
+    )
+    done = star_export("export", *workplace.model, "--dense", *flags, "--out", tmp_path / "m.onnx")
+    assert done.code == 0, done.err
+    assert asked == [("openvino-int8", "uint8", (3, 3, 32, 32))]
+    assert onnx.load(tmp_path / "m.onnx").ir_version == 10
+    assert str(tmp_path / "m.onnx") in done.out
+
+
+def test_a_place_that_cannot_be_written(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    done = star_export("export", *workplace.model, "--dense", "--out", tmp_path / "taken/m.onnx")
+    assert done.code == 2
+    assert "taken" in done.error

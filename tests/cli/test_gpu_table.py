@@ -1,0 +1,85 @@
+"""The table of GPU time, from times that a test sets."""
+
+from dataclasses import replace
+
+import pytest
+
+from exporter.cli.gpu_table import against_dense, break_even_words, print_gpu_time
+from exporter.evaluation.benchmark import Throughput, compare_speed
+from exporter.evaluation.benchmark.gpu_time import EngineBench, EnginesAtBatch, GpuTime
+from exporter.records import Pair
+from exporter.runtimes.tensorrt.clocks import Clocks
+from tests.runtimes.tensorrt.fake_cuda import BUILT
+
+
+def times(batch: int, ms: float, *line: str, cuda_graph: bool = True) -> GpuTime:
+    compute = Throughput(batch, 1e3 * batch / ms, ms, ms + 0.5, (ms, ms), (ms,) * 5)
+    return GpuTime(compute, compute, 0.125, 0.0625, cuda_graph, line)
+
+
+def at_batch(batch: int, *, cuda_graph: bool = True) -> EnginesAtBatch:
+    """The pruned model takes half of the time with half of the multiply-adds."""
+    dense = times(batch, 4.0, "trtexec", "--onnx=dense model.onnx")
+    pruned = times(batch, 2.0, "trtexec", "--onnx=pruned.onnx", cuda_graph=cuda_graph)
+    comparison = compare_speed(dense.compute, pruned.compute, (2.0, 1.0))
+    clocks = Clocks("1410 MHz", "1593 MHz", "1980 MHz", "300 W", "55")
+    return EnginesAtBatch(batch, Pair(dense, pruned), comparison, clocks)
+
+
+AGAINST = ["2.000", "2.000 to 2.000", "1.00", "faster"]
+RESULT = EngineBench("CUDA events", BUILT, (at_batch(1), at_batch(8, cuda_graph=False)), 8)
+
+
+def printed(result: EngineBench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("COLUMNS", "200")
+    print_gpu_time(result)
+    return capsys.readouterr().out
+
+
+def test_a_row_for_each_engine_and_batch(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = printed(RESULT, capsys, monkeypatch).splitlines()
+    assert "CUDA events" in lines[0]
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if "│" in line]
+    assert rows == [
+        ["1", "dense", "250.0", "4.000", "4.500", "0.125", "0.062", "", "", "", ""],
+        ["", "pruned", "500.0", "2.000", "2.500", "0.125", "0.062", *AGAINST],
+        ["8", "dense", "2000.0", "4.000", "4.500", "0.125", "0.062", "", "", "", ""],
+        ["", "pruned", "4000.0", "2.000", "2.500", "0.125", "0.062", *AGAINST],
+    ]
+
+
+def test_what_stands_beneath_the_table(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = printed(RESULT, capsys, monkeypatch).splitlines()
+    (machine,) = (line for line in lines if BUILT.gpu in line and BUILT.driver in line)
+    assert BUILT.tensorrt in machine
+    clocks = [line for line in lines if "1410 MHz" in line]
+    assert [("batch 1" in line, "batch 8" in line) for line in clocks] == [(True, False), (False, True)]
+    (graph,) = (line for line in lines if "CUDA graph" in line)
+    assert "pruned at batch 8" in graph
+    assert any(break_even_words(8) in line for line in lines)
+    assert [line for line in lines if line.startswith("  trtexec ")] == [
+        "  trtexec '--onnx=dense model.onnx'",
+        "  trtexec --onnx=pruned.onnx",
+    ] * 2
+
+
+def test_where_every_graph_was_captured_nothing_is_said_of_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = printed(replace(RESULT, batches=(at_batch(1),), break_even_batch=None), capsys, monkeypatch)
+    assert "CUDA graph" not in out
+    assert break_even_words(None) in out
+
+
+def test_the_columns_that_both_tables_share() -> None:
+    comparison = replace(at_batch(1).comparison, quartiles=(0.9, 2.5), outcome="undecided", efficiency=0.456)
+    assert against_dense(comparison) == ("2.000", "0.900 to 2.500", "0.46", "undecided")
+
+
+def test_from_which_batch_on_it_pays() -> None:
+    assert "batch 4" in break_even_words(4)
+    assert "not faster" in break_even_words(None)

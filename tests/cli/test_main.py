@@ -1,0 +1,99 @@
+"""`star-export VERB`: from a verb and flags to an exit code, and to one line where a user can mend it."""
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+import exporter
+from exporter.cli import inspect
+from exporter.cli.main import VERBS
+from exporter.errors import RecipeError
+from tests.commands import Command
+
+
+def test_help_of_every_verb(star_export: Command) -> None:
+    overview = star_export("--help").out
+    for verb in VERBS:
+        name = verb.__name__.rpartition(".")[2].replace("_", "-")
+        shown = star_export(name, "--help")
+        assert shown.code == 0
+        assert f"star-export {name}" in shown.out
+        assert name in overview
+
+
+def test_the_version(star_export: Command) -> None:
+    shown = star_export("--version")
+    assert (shown.code, shown.out.split()) == (0, ["star-export", exporter.__version__])
+
+
+def raising(error: BaseException) -> Callable[[object], int]:
+    def run(arguments: object) -> int:
+        raise error
+
+    return run
+
+
+def test_what_a_user_can_mend_is_one_line(star_export: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = RecipeError("rho", "two\nlines", "one")
+    monkeypatch.setattr(inspect, "run", raising(error))
+    done = star_export("inspect", "x")
+    assert done.code == 2
+    assert "two lines" in done.error
+
+
+def test_a_library_of_the_export_machine_is_named(
+    star_export: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn")
+    monkeypatch.setattr(inspect, "run", raising(missing))
+    done = star_export("inspect", "x")
+    assert done.code == 2
+    assert "torch" in done.error
+    assert "export" in done.error
+
+
+def test_any_other_error_keeps_its_trace(star_export: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    for error in (ModuleNotFoundError("No module named 'ours'", name="ours"), ZeroDivisionError()):
+        monkeypatch.setattr(inspect, "run", raising(error))
+        with pytest.raises(type(error)):
+            star_export("inspect", "x")
+
+
+def test_an_interruption_is_130(star_export: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspect, "run", raising(KeyboardInterrupt()))
+    done = star_export("inspect", "x")
+    assert (done.code, done.out, len(done.err.splitlines())) == (130, "", 1)
+
+
+@pytest.mark.parametrize(("flags", "steps"), [([], 0), (["--verbose"], 1), (["-v"], 1)])
+def test_steps_are_logged_where_that_is_asked_for(
+    star_export: Command, monkeypatch: pytest.MonkeyPatch, flags: list[str], steps: int
+) -> None:
+    def run(arguments: object) -> int:
+        logging.getLogger("exporter").debug("a step")
+        logging.getLogger("exporter").warning("a warning")
+        return 1
+
+    monkeypatch.setattr(inspect, "run", run)
+    done = star_export("inspect", "x", *flags)
+    assert done.code == 1
+    assert (done.err.count("a step"), done.err.count("a warning")) == (steps, 1)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["compile", "--wings", "2", "--out", "x"], "--wings"),
+        (["compile", "--rho", "high", "--out", "x"], "'high'"),
+        (["compile", "--method", "ab-star", "--out", "x"], "'ab-star'"),
+        (["compile", "--layout", "folded", "--out", "x"], "'folded'"),
+        (["best", "--max-drop", "-1"], "0 or more"),
+        (["compile"], "--out"),
+        (["fly"], "'fly'"),
+    ],
+)
+def test_a_flag_that_is_none_is_one_line(star_export: Command, flags: list[str], message: str) -> None:
+    done = star_export(*flags)
+    assert done.code == 2
+    assert message in done.error

@@ -1,0 +1,140 @@
+"""`star-export plan`: the patches that each layer keeps, without weights."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from exporter.calibration.record import load_calibration
+from exporter.records import Schedule, load_json
+from tests.commands import Command, Workplace
+from tests.schedule.published import DEIT_B_ACS, DEIT_B_COUNTS_AT_07
+
+ACS = [0.1] * 6 + [0.5] * 6
+
+
+@pytest.fixture
+def acs(tmp_path: Path) -> Path:
+    (tmp_path / "acs.json").write_text(json.dumps(ACS))
+    return tmp_path / "acs.json"
+
+
+def test_it_answers_with_the_published_counts(star_export: Command, tmp_path: Path) -> None:
+    (tmp_path / "acs.json").write_text(json.dumps(DEIT_B_ACS))
+    flags = ("--model", "deit_base_patch16_224", "--rho", "0.7", "--acs", tmp_path / "acs.json")
+    answer = star_export("plan", *flags, "--json").json
+    assert tuple(answer["keep"]) == DEIT_B_COUNTS_AT_07
+    assert len(answer["rates"]) == 12
+    assert answer["gmacs_dense"] == pytest.approx(17.564, abs=1e-3)
+    assert answer["gmacs_pruned"] == pytest.approx(9.28, abs=0.005)
+    shown = star_export("plan", *flags)
+    assert shown.code == 0
+    assert "17.56 → 9.28" in shown.out
+
+
+def test_it_solves_for_a_share_of_macs(star_export: Command, tmp_path: Path) -> None:
+    (tmp_path / "acs.json").write_text(json.dumps(DEIT_B_ACS))
+    flags = (
+        "--model",
+        "deit_base_patch16_224",
+        "--mac-reduction",
+        "0.4",
+        "--acs",
+        tmp_path / "acs.json",
+        "--json",
+    )
+    answer = star_export("plan", *flags).json
+    assert 0.595 < answer["gmacs_pruned"] / answer["gmacs_dense"] <= 0.6
+
+
+def test_it_takes_rates_by_layer(star_export: Command) -> None:
+    answer = star_export(
+        "plan", "--model", "deit_base_patch16_224", "--rates", "4=0.7", "7=0.49", "--json"
+    ).json
+    assert answer["keep"] == [196] * 3 + [138] * 3 + [68] * 6
+
+
+def test_a_calibration_gives_acs_and_names_its_scores(
+    star_export: Command, workplace: Workplace, calibration: Path, tmp_path: Path
+) -> None:
+    given = (*workplace.model, "--calibration", calibration, "--out", tmp_path / "s.json")
+    answer = star_export("plan", *given, "--rho", "0.5", "--json").json
+    schedule = load_json(Schedule, tmp_path / "s.json")
+    made = load_calibration(calibration)
+    assert list(schedule.keep) == answer["keep"]
+    assert (schedule.rho, schedule.inter_sha256) == (0.5, made.inter_sha256)
+    assert schedule.acs == tuple(made.acs.tolist())
+
+
+def test_one_source_of_acs_where_rates_follow_it(star_export: Command, acs: Path, tmp_path: Path) -> None:
+    model = ("--model", "deit_small_patch16_224", "--out", tmp_path / "s.json")
+    both = ("--rho", "0.7", "--acs", acs, "--calibration", "c.safetensors")
+    for flags in (("--rho", "0.7"), both, ("--rates", "4=0.7", "--acs", acs)):
+        done = star_export("plan", *model, *flags)
+        assert done.code == 2
+        assert "--calibration" in done.error
+    assert not (tmp_path / "s.json").exists()
+
+
+def test_a_model_is_named(star_export: Command, acs: Path) -> None:
+    done = star_export("plan", "--rho", "0.7", "--acs", acs)
+    assert done.code == 2
+    assert "--model" in done.error
+
+
+def test_the_schedule_does_not_replace_a_folder(star_export: Command, tmp_path: Path) -> None:
+    done = star_export("plan", "--model", "deit_tiny_patch16_224", "--rates", "4=0.7", "--out", tmp_path)
+    assert done.code == 2
+    assert str(tmp_path) in done.error
+
+
+def test_a_calibration_of_another_input_size(
+    star_export: Command, workplace: Workplace, calibration: Path
+) -> None:
+    flags = (*workplace.model, "img_size=(16,48)", "--calibration", calibration, "--rho", "0.6", "--json")
+    refused = star_export("plan", *flags)
+    assert refused.code == 2
+    assert "32x32" in refused.error
+    assert star_export("plan", *flags, "--interpolate").json["keep"][0] <= 12
+
+
+def test_an_unknown_model(star_export: Command, acs: Path) -> None:
+    done = star_export("plan", "--model", "deit_smal_patch16_224", "--rho", "0.7", "--acs", acs)
+    assert done.code == 2
+    assert "deit_small_patch16_224" in done.error
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--rho", "0"], "--rho | got '0'"),
+        (["--rho", "1.5"], "--rho | got '1.5'"),
+        (["--rho", "nan"], "--rho | got 'nan'"),
+        (["--rho", "0.7", "--alpha", "2"], "--alpha | got '2'"),
+        (["--mac-reduction", "0.99"], "target"),
+        ([], "mac_reduction"),
+    ],
+)
+def test_values_out_of_range(star_export: Command, acs: Path, flags: list[str], message: str) -> None:
+    done = star_export("plan", "--model", "deit_small_patch16_224", "--acs", acs, *flags)
+    assert done.code == 2
+    assert message in done.error
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[0.1, 0.2]", "2 values"),
+        (json.dumps([*ACS[:-1], float("nan")]), "layer 12"),
+        ('{"a": 1}', "acs.json"),
+        ("[0.1, ", "acs.json"),
+        ('["a"]', "acs.json"),
+    ],
+)
+def test_acs_that_is_none(star_export: Command, tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "acs.json").write_text(content)
+    done = star_export(
+        "plan", "--model", "deit_small_patch16_224", "--rho", "0.7", "--acs", tmp_path / "acs.json"
+    )
+    assert done.code == 2
+    assert message in done.error

@@ -1,0 +1,13 @@
+"""What tests of training share."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.training.tiny import write_images
+
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Nine images of three classes, to read."""
+    return write_images(tmp_path_factory.mktemp("images"), classes=3)

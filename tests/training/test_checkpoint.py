@@ -1,0 +1,99 @@
+"""A run's state comes back whole, into the same run alone."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from timm.scheduler import CosineLRScheduler
+from timm.utils import ModelEmaV3
+from torch import nn
+
+from exporter.errors import ArtefactError, OutputError
+from exporter.training.checkpoint import RunState
+
+
+def run(seed: int, *, averaged: bool = True, identity: str = "this run") -> RunState:
+    """A run of one linear layer, with weights of its own."""
+    torch.manual_seed(seed)
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    scheduler = CosineLRScheduler(optimizer, t_initial=4)
+    return RunState(model, optimizer, scheduler, ModelEmaV3(model, 0.5) if averaged else None, identity)
+
+
+def step(state: RunState) -> None:
+    """One step of training, on inputs that are always the same."""
+    state.optimizer.zero_grad()
+    state.model(torch.ones(4, 3)).square().sum().backward()
+    state.optimizer.step()
+    if state.ema is not None:
+        state.ema.update(state.model)
+    state.steps_done += 1
+
+
+def values(state: RunState) -> list[torch.Tensor]:
+    averaged = [] if state.ema is None else list(state.ema.state_dict().values())
+    return [*state.model.state_dict().values(), *averaged]
+
+
+@pytest.mark.parametrize("averaged", [True, False])
+def test_the_next_step_is_the_one_that_would_have_come(tmp_path: Path, averaged: bool) -> None:
+    """Which takes weights, averages and the optimizer's moments alike."""
+    whole, resumed = run(0, averaged=averaged), run(1, averaged=averaged)
+    step(whole)
+    whole.epochs_done = 1
+    whole.save(tmp_path / "run.ckpt")
+    assert resumed.restore(tmp_path / "run.ckpt")
+    assert (resumed.epochs_done, resumed.steps_done) == (1, 1)
+    step(whole)
+    step(resumed)
+    assert all(map(torch.equal, values(whole), values(resumed)))
+
+
+def test_without_a_checkpoint_nothing_changes(tmp_path: Path) -> None:
+    state = run(0)
+    before = [value.clone() for value in values(state)]
+    assert not state.restore(tmp_path / "none.ckpt")
+    assert (state.epochs_done, state.steps_done) == (0, 0)
+    assert all(map(torch.equal, before, values(state)))
+
+
+def test_another_runs_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    run(0, identity="another run").save(tmp_path / "run.ckpt")
+    state = run(1)
+    before = [value.clone() for value in values(state)]
+    with pytest.raises(ArtefactError, match=r"run\.ckpt .* other settings"):
+        state.restore(tmp_path / "run.ckpt")
+    assert all(map(torch.equal, before, values(state)))
+
+
+@pytest.mark.parametrize("content", ["cut", "text", "empty", "a list"])
+def test_what_is_no_checkpoint_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "run.ckpt"
+    run(0).save(path)
+    if content == "a list":
+        torch.save([1, 2], path)
+    else:
+        whole = path.read_bytes()
+        path.write_bytes(
+            {"cut": whole[: len(whole) // 2], "text": b"not a checkpoint", "empty": b""}[content]
+        )
+    with pytest.raises(ArtefactError, match=r"run\.ckpt .* cannot be read"):
+        run(0).restore(path)
+
+
+def test_saving_replaces_the_checkpoint_whole(tmp_path: Path) -> None:
+    state = run(0)
+    state.save(tmp_path / "run.ckpt")
+    step(state)
+    state.save(tmp_path / "run.ckpt")
+    assert [path.name for path in tmp_path.iterdir()] == ["run.ckpt"]
+    resumed = run(1)
+    assert resumed.restore(tmp_path / "run.ckpt")
+    assert resumed.steps_done == 1
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    with pytest.raises(OutputError, match="taken"):
+        run(0).save(tmp_path / "taken" / "run.ckpt")
