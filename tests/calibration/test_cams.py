@@ -111,6 +111,22 @@ def test_attention_gets_what_the_rules_give_it(variant: str) -> None:
         torch.testing.assert_close(value[:, 0, head], values * (weights.transpose(1, 2) @ ratio))
 
 
+def test_query_key_and_value_go_back_to_their_own_rows_of_the_projection() -> None:
+    part, seen, _, _ = of_block("plain")
+    skip, attention, value = cams.to_attention(part, seen, arriving(seen.tokens, classes=1))
+    joined = torch.zeros(*seen.normed.shape[:2], 3 * part.num_heads * part.head_dim).double()
+    for head in range(part.num_heads):
+        query, key = seen.query[:, head], seen.key[:, head]
+        ratio = attention[:, 0, head] / (seen.products[:, head] + 1e-9) / 2
+        shares = (query * (ratio @ key), key * (ratio.transpose(1, 2) @ query), value[:, 0, head])
+        for place, share in enumerate(shares):
+            start = (place * part.num_heads + head) * part.head_dim
+            joined[..., start : start + part.head_dim] = share
+    branch = rules.linear(joined.unsqueeze(1), seen.normed[:, None], part.qkv.weight)
+    expected = rules.clone(skip + branch, seen.tokens[:, None])
+    torch.testing.assert_close(cams.to_block_input(part, seen, skip, attention, value), expected)
+
+
 def test_a_gate_is_shared_by_both_halves() -> None:
     _, _, part, seen = of_block("gated mlp")
     cam = arriving(seen.tokens)
