@@ -15,11 +15,11 @@ from tests.lowering.graphs import artefact, graph_of, run
 
 pytestmark = pytest.mark.ort
 
-LAYERS, PATCHES = (1, 3), 16
+LAYERS, PATCHES = (1, 2, 4), 16
 
 
 def pruning(prefix: int) -> Artefact:
-    """Of a model with so many prefix tokens that prunes twice."""
+    """Of a model with so many prefix tokens that prunes thrice."""
     of = artefact(*LAYERS)
     return replace(of, spec=replace(of.spec, num_prefix_tokens=prefix))
 
