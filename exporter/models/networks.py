@@ -121,7 +121,8 @@ def _create_lvvit(source: Source, *, pretrained: bool) -> nn.Module:
 
 def _create_timm(source: Source, *, pretrained: bool) -> nn.Module:
     try:
-        return timm.create_model(source.architecture, pretrained=pretrained, **source.model_kwargs)
+        name = source.architecture.removeprefix("timm/")
+        return timm.create_model(name, pretrained=pretrained, **source.model_kwargs)
     except (TypeError, ValueError, AssertionError) as error:
         raise ModelError(source.name, f"{error}", "keyword arguments that timm's model takes") from None
     except (OSError, RuntimeError) as error:

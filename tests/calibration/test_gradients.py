@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from exporter.calibration import gradients
-from exporter.calibration.trace import in_dtype, trace
-from exporter.models.base import PrunableViT
+from exporter.calibration.trace import MlpTrace, in_dtype, trace
+from exporter.models.base import MlpParts, PrunableViT
 from tests.calibration.samples import VARIANTS, frozen_images, tiny_vit
 
 
@@ -61,3 +61,16 @@ def test_the_gradient_of_attention_is_autograds(variant: str) -> None:
 def test_identity_costs_nothing() -> None:
     gradient = torch.ones(1, 2, 3)
     assert gradient is gradients.pull_back(nn.Identity(), torch.zeros(1, 3), gradient)
+
+
+def test_an_mlp_of_one_linear_layer_gives_autograds() -> None:
+    torch.manual_seed(0)
+    linear, norm, nothing = nn.Linear(6, 6).double(), nn.LayerNorm(6).double(), nn.Identity()
+    part = MlpParts(norm, nothing, nothing, nothing, linear, linear, nothing)
+    tokens, above = torch.randn(2, 5, 6).double(), torch.randn(2, 3, 5, 6).double()
+    with torch.no_grad():
+        normed, branch = norm(tokens), linear(norm(tokens))
+    seen = MlpTrace(tokens, normed, normed, normed, normed, branch, branch)
+    leaf = tokens.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(leaf + linear(norm(leaf)), leaf, above[:, 0])
+    torch.testing.assert_close(gradients.to_middle(part, seen, above)[:, 0], expected)

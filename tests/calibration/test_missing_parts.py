@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 import timm
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from exporter.calibration import cams, gradients
+from exporter.calibration import gradients
 from exporter.calibration.calibrate import calibrate
 from exporter.calibration.record import CalibrationSettings
 from exporter.calibration.relevance import relevance
-from exporter.calibration.trace import MlpTrace, in_dtype, trace
+from exporter.calibration.trace import in_dtype, trace
 from exporter.data.images import list_images
-from exporter.models.base import BlockParts, MlpParts, PrunableViT
+from exporter.models.base import BlockParts, PrunableViT
 from tests.calibration.samples import frozen_images, tiny_vit
 from tests.vits import cut_vit, make_images, make_vit
 
@@ -46,41 +46,6 @@ def test_a_missing_part_is_one_that_adds_zero(part: str, layer: int) -> None:
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-12)
     if part == "attention" and layer < 3:
         assert torch.equal(got[:, :, layer - 1], got[:, :, layer])
-
-
-def naive_single_linear(
-    weight: Tensor, tokens: Tensor, normed: Tensor, branch: Tensor, cam: Tensor
-) -> Tensor:
-    """The published rules for x + W n(x), entry by entry and image by image, with plain loops."""
-    result = torch.zeros_like(cam)
-    for place in torch.cartesian_prod(*(torch.arange(size) for size in cam.shape[:2])).tolist():
-        image, label = place
-        relevance_here = cam[image, label]
-        ratio = relevance_here / (tokens[image] + branch[image] + 1e-9)
-        left, right = tokens[image] * ratio, branch[image] * ratio
-        total = left.sum().abs() + right.sum().abs()
-        left = left * (left.sum().abs() / total * relevance_here.sum() / left.sum())
-        right = right * (right.sum().abs() / total * relevance_here.sum() / right.sum())
-        for token in range(cam.shape[2]):
-            products = (normed[image, token] * weight).clamp(min=0)  # [out, in]
-            shares = products / (products.sum(1, keepdim=True) + 1e-9)
-            result[image, label, token] = left[token] + (shares * right[token].unsqueeze(1)).sum(0)
-    return result
-
-
-def test_an_mlp_of_one_linear_layer_follows_the_rules_entry_by_entry() -> None:
-    torch.manual_seed(0)
-    linear, norm, nothing = nn.Linear(6, 6).double(), nn.LayerNorm(6).double(), nn.Identity()
-    part = MlpParts(norm, nothing, nothing, nothing, linear, linear, nothing)
-    tokens, cam = torch.randn(2, 5, 6).double(), torch.randn(2, 3, 5, 6).double()
-    with torch.no_grad():
-        normed, branch = norm(tokens), linear(norm(tokens))
-        seen = MlpTrace(tokens, normed, normed, normed, normed, branch, branch)
-        expected = naive_single_linear(linear.weight, tokens, normed, branch, cam)
-        torch.testing.assert_close(cams.to_middle(part, seen, cam), expected, rtol=1e-6, atol=1e-9)
-    leaf = tokens.clone().requires_grad_()
-    (expected,) = torch.autograd.grad(leaf + linear(norm(leaf)), leaf, cam[:, 0])
-    torch.testing.assert_close(gradients.to_middle(part, seen, cam)[:, 0], expected)
 
 
 def attentions_of(vit: PrunableViT) -> list[nn.Module]:

@@ -19,12 +19,11 @@ from exporter.lowering.pipeline import lower, lower_each
 from exporter.lowering.variants import forced_variant, tracing_variant
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import Output
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.runtimes.playback_runner import PlaybackRunner
 from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule, star_schedule
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT, Target
-from exporter.vocabulary import Method, OutputKind
+from exporter.vocabulary import Method
 from exporter.workflows.export_folder import read_reference, save_reference
 from tests.vits import cut_vit, make_images, make_tower, make_vit, random_images, varied_images, with_tokens
 
@@ -107,27 +106,6 @@ def test_openvino_agrees(method: Method) -> None:
     checked(pruned(with_tokens(make_tower()), method, "padded"), OPENVINO)
 
 
-def test_the_tokens_are_those_after_the_final_norm_where_they_stand() -> None:
-    vit = with_tokens(make_vit())
-    images = random_images(vit, 2)
-    with torch.inference_mode():
-        logits, tokens, positions = PrunedViT(vit, keep_everything(vit.spec))(images)
-        expected = vit.embed(images)
-        for block in vit.blocks:
-            expected = block.whole(expected)
-        assert torch.equal(tokens, vit.norm(expected)[:, 1:])
-        assert torch.equal(logits, vit.model(images))
-        assert positions.tolist() == [list(range(16))] * 2
-        trace = pruned(vit, Method.A_STAR, "packed").trace(images)
-    standing = torch.arange(16).expand(2, -1)
-    for decision in trace.decisions.values():
-        standing = standing.gather(1, decision.index)
-    last = trace.decisions[4].count
-    assert last is not None and torch.equal(trace.outputs["tokens_count"], last)
-    for image, count in enumerate(last.tolist()):
-        assert torch.equal(trace.outputs["tokens_positions"][image, :count], standing[image, :count])
-
-
 @pytest.mark.ort
 def test_a_wrong_position_or_token_fails() -> None:
     vit = with_tokens(cut_vit())
@@ -186,18 +164,3 @@ def test_accuracy_needs_logits() -> None:
     runner = reference_runner(PrunedViT(tower, keep_everything(tower.spec)))
     with pytest.raises(UserError, match=r"got the outputs embedding \| need logits"):
         evaluate(runner, [(random_images(tower, 1).numpy(), np.array([0]))])
-
-
-def test_an_adapter_may_give_logits_and_an_embedding() -> None:
-    vit = make_vit()
-
-    def head(normed: torch.Tensor, output: Output) -> torch.Tensor:
-        return vit.classify(normed) if output.kind == OutputKind.LOGITS else normed[:, 0]
-
-    vit.head = head  # type: ignore[method-assign]
-    vit.outputs = (*vit.outputs, Output("features", OutputKind.EMBEDDING))
-    object.__setattr__(vit.spec, "outputs", (*vit.spec.outputs, Output("features", OutputKind.EMBEDDING, 48)))
-    images = random_images(vit, 2)
-    with torch.inference_mode():
-        logits, features = PrunedViT(vit, keep_everything(vit.spec))(images)
-    assert logits.shape == (2, 7) and features.shape == (2, 48)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from exporter.errors import CheckpointError, ModelError
+from exporter.errors import CheckpointError
 from exporter.models.registry import ModelRequest, describe, load, trainable
 from tests.vits import TINY, make_model, make_vit
 
@@ -28,16 +28,6 @@ def test_num_classes_overrides_and_a_head_of_another_size_is_refused(tmp_path: P
     save_file(make_model().state_dict(), tmp_path / "w.safetensors")
     with pytest.raises(CheckpointError, match=r"head\.(bias|weight)"):
         load(ModelRequest(NAME, tmp_path / "w.safetensors", num_classes=9, model_kwargs=SHAPE))
-
-
-def test_an_unknown_name_offers_the_nearest() -> None:
-    with pytest.raises(ModelError, match="deit_small_patch16_224"):
-        describe(ModelRequest("deit_smal_patch16_224"))
-
-
-def test_a_wrong_keyword_is_one_line() -> None:
-    with pytest.raises(ModelError, match="wings"):
-        describe(ModelRequest(NAME, model_kwargs={"wings": 2}))
 
 
 def test_describe_reads_no_weights() -> None:

@@ -2,7 +2,6 @@
 
 import argparse
 import pickle
-import re
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -67,15 +66,6 @@ def test_a_method_with_weights_of_its_own_is_named(tmp_path: Path) -> None:
     torch.save({"model": state}, tmp_path / "dynamic.pth")
     with pytest.raises(CheckpointError, match=r"1 keys unexpected \(score_predictor"):
         load_into(make_model(), read_state_dict(tmp_path / "dynamic.pth"), "dynamic.pth")
-
-
-def test_the_layer_scales_of_official_deit3_files_are_renamed() -> None:
-    state = make_model("deit3, layer scale", seed=1).state_dict()
-    official = {re.sub(r"ls(\d)\.gamma", r"gamma_\1", key): value for key, value in state.items()}
-    assert "blocks.0.gamma_1" in official
-    model = make_model("deit3, layer scale", seed=2)
-    load_into(model, official, "deit3.pth")
-    assert weights_sha256(model) == weights_sha256(make_model("deit3, layer scale", seed=1))
 
 
 def test_a_position_embedding_that_cannot_be_resampled_is_one_line() -> None:

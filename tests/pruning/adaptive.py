@@ -1,15 +1,18 @@
 """a-STAR of small models, in every layout, and images that keep different numbers of patches."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT, Trace
+from exporter.pruning.tokens import Decision
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
 from exporter.vocabulary import Method
 from tests.vits import random_images
 
-__all__ = ["LAYOUTS", "RATES", "inter_of", "kept_by", "make_adaptive", "varied_images"]
+__all__ = ["LAYOUTS", "RATES", "decided", "inter_of", "kept_by", "make_adaptive", "varied_images"]
 
 RATES = {1: 0.8, 2: 0.7, 4: 0.5}
 LAYOUTS = ("shrinking", "packed", "padded")
@@ -24,6 +27,13 @@ def make_adaptive(vit: PrunableViT, layout: str = "shrinking", scorer: str = "fu
     """a-STAR of a model, with inter-layer scores that differ from patch to patch."""
     schedule = manual_schedule(vit.spec, RATES, ScheduleSettings(scorer, alpha=0.5, method=Method.A_STAR))
     return PrunedViT(vit, schedule, inter_of(vit), layout).eval()
+
+
+def decided(kept: Sequence[Sequence[int]]) -> Decision:
+    """What a layer decides that keeps these patches of each image: padding names the first patch again."""
+    counts = [len(row) for row in kept]
+    index = [[*row, *[0] * (max(counts) - len(row))] for row in kept]
+    return Decision(torch.tensor(index), torch.tensor(counts))
 
 
 def kept_by(trace: Trace, image: int) -> list[list[int]]:

@@ -1,7 +1,5 @@
 """a-STAR in PyTorch: the kept patches of an image do not depend on its batch or on the layout in memory."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -10,9 +8,7 @@ from hypothesis import strategies as st
 
 from exporter.models.base import PrunableViT
 from exporter.ops.cdf_retain.reference import cdf_retain
-from exporter.pruning.grid import Grid
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.pruning.tokens import Decision
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
 from exporter.vocabulary import Method
 from tests.pruning.adaptive import LAYOUTS, RATES, kept_by, make_adaptive, varied_images
@@ -77,24 +73,6 @@ def test_never_more_than_star_keeps(tiny_vit: PrunableViT) -> None:
     for layer, kept in trace.decisions.items():
         assert kept.count is not None
         assert int(kept.count.max()) <= pruned.schedule.keep[layer - 1]
-
-
-@pytest.mark.parametrize("layout", ["shrinking", "padded"])
-def test_padding_is_never_read(tiny_vit: PrunableViT, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Padding full of large numbers changes nothing; packed tokens have none."""
-    pruned, images = make_adaptive(tiny_vit, layout), varied_images(tiny_vit, 4)
-    with torch.inference_mode():
-        expected = pruned(images)
-    reduce = Grid.reduce
-
-    def soil(self: Grid, kept: Decision) -> Grid:
-        clean = reduce(self, kept)
-        assert clean.live is not None
-        return replace(clean, values=torch.where(clean.live.unsqueeze(-1), clean.values, 1e3))
-
-    monkeypatch.setattr(Grid, "reduce", soil)
-    with torch.inference_mode():
-        torch.testing.assert_close(pruned(images), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("scorer", ["intra", "inter", "random"])

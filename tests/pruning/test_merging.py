@@ -8,11 +8,8 @@ import torch
 
 from exporter.errors import RecipeError
 from exporter.models.base import PrunableViT
-from exporter.models.block import attend, attention_half, mlp_half, project
-from exporter.pruning.grid import Grid
-from exporter.pruning.packed import Packed
+from exporter.models.block import attention_half, mlp_half
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.pruning.scores import intra_score
 from exporter.pruning.tokens import Decision
 from exporter.schedule.plan import ScheduleSettings, check_fits, keep_everything, manual_schedule
 from tests.ops.merging_reference import reference_into, reference_mean
@@ -98,52 +95,6 @@ def test_gradients_flow_through_merging() -> None:
     gradient = vit.model.get_parameter("patch_embed.proj.weight").grad
     assert gradient is not None
     assert gradient.abs().sum() > 0
-
-
-def test_a_token_of_size_two_is_attended_to_as_two() -> None:
-    """Attention, class row and score over sized tokens are those over tokens that stand there so many times."""
-    vit = make_vit("registers")
-    block, prefix = vit.blocks[0], vit.spec.num_prefix_tokens
-    tokens = torch.randn(2, prefix + 5, vit.spec.dim)
-    sizes = torch.ones(2, prefix + 5)
-    sizes[:, prefix + 3 :] = 2
-    with torch.inference_mode():
-        context, row = attend(block, project(block, tokens), key_bias=sizes.log())
-        twice = torch.cat([tokens, tokens[:, prefix + 3 :]], dim=1)
-        expected, long_row = attend(block, project(block, twice))
-        torch.testing.assert_close(context, expected[:, : prefix + 5])
-        score, parts = intra_score(row, prefix), intra_score(long_row, prefix)
-    torch.testing.assert_close(score[:, :3], parts[:, :3])
-    torch.testing.assert_close(score[:, 3:], parts[:, 3:5] + parts[:, 5:])
-
-
-def test_a_bias_reaches_live_tokens_alone() -> None:
-    block = make_vit().blocks[0]
-    tokens, live = torch.randn(1, 6, 48), torch.arange(6)[None] < 4
-    with torch.inference_mode():
-        masked, _ = attend(block, project(block, tokens), None, live, torch.zeros(1, 6))
-        short, _ = attend(block, project(block, tokens[:, :4]))
-    torch.testing.assert_close(masked[:, :4], short)
-
-
-def test_sizes_weigh_keys_where_the_reduction_asks_for_it() -> None:
-    vit = make_vit()
-    sizes = torch.full((1, 17), 3.0)
-    grid = Grid(torch.randn(1, 17, 48), 1, sizes=sizes)
-    weighed = replace(grid, weighs_keys=True, sizes=torch.cat([sizes[:, :1] * 0 + 1, sizes[:, 1:]], dim=1))
-    assert grid.key_bias is None
-    with torch.inference_mode():
-        block = vit.blocks[0]
-        plain, sized = grid.through(block).values, weighed.through(block)
-        assert not torch.allclose(plain, sized.values)
-        torch.testing.assert_close(sized.values, weighed.attention(block)[0].mlp(block).values)
-
-
-def test_packed_tokens_do_not_merge() -> None:
-    index, count = torch.tensor([[0, 2]]), torch.tensor([2])
-    packed = Packed.of(Grid(torch.randn(1, 5, 4), 1), Decision(index, count))
-    with pytest.raises(NotImplementedError, match="do not merge"):
-        packed.nearest(index)
 
 
 @pytest.mark.parametrize("method", ["a-star", "a-star-batch"])

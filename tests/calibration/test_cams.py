@@ -1,0 +1,162 @@
+"""Relevance through the parts of a block: by the rules entry by entry, and lost nowhere."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from exporter.calibration import cams, rules
+from exporter.calibration.trace import AttentionTrace, MlpTrace, in_dtype, trace
+from exporter.models.base import AttentionParts, MlpParts
+from tests.calibration.samples import VARIANTS, frozen_images, frozen_weights, tiny_vit
+
+
+def naive_single_linear(
+    weight: Tensor, tokens: Tensor, normed: Tensor, branch: Tensor, cam: Tensor
+) -> Tensor:
+    """The published rules for x + W n(x), entry by entry and image by image, with plain loops."""
+    result = torch.zeros_like(cam)
+    for place in torch.cartesian_prod(*(torch.arange(size) for size in cam.shape[:2])).tolist():
+        image, label = place
+        relevance_here = cam[image, label]
+        ratio = relevance_here / (tokens[image] + branch[image] + 1e-9)
+        left, right = tokens[image] * ratio, branch[image] * ratio
+        total = left.sum().abs() + right.sum().abs()
+        left = left * (left.sum().abs() / total * relevance_here.sum() / left.sum())
+        right = right * (right.sum().abs() / total * relevance_here.sum() / right.sum())
+        for token in range(cam.shape[2]):
+            products = (normed[image, token] * weight).clamp(min=0)  # [out, in]
+            shares = products / (products.sum(1, keepdim=True) + 1e-9)
+            result[image, label, token] = left[token] + (shares * right[token].unsqueeze(1)).sum(0)
+    return result
+
+
+def test_an_mlp_of_one_linear_layer_follows_the_rules_entry_by_entry() -> None:
+    torch.manual_seed(0)
+    linear, norm, nothing = nn.Linear(6, 6).double(), nn.LayerNorm(6).double(), nn.Identity()
+    part = MlpParts(norm, nothing, nothing, nothing, linear, linear, nothing)
+    tokens, cam = torch.randn(2, 5, 6).double(), torch.randn(2, 3, 5, 6).double()
+    with torch.no_grad():
+        normed, branch = norm(tokens), linear(norm(tokens))
+        seen = MlpTrace(tokens, normed, normed, normed, normed, branch, branch)
+        expected = naive_single_linear(linear.weight, tokens, normed, branch, cam)
+        torch.testing.assert_close(cams.to_middle(part, seen, cam), expected, rtol=1e-6, atol=1e-9)
+
+
+def of_block(variant: str) -> tuple[AttentionParts, AttentionTrace, MlpParts, MlpTrace]:
+    """The second block and what it computed."""
+    vit = in_dtype(tiny_vit(variant), torch.float64)
+    seen = trace(vit, frozen_images(2, vit.spec.preprocessing.input_size[1:])).blocks[1]
+    block = vit.blocks[1]
+    assert block.attention and block.mlp and seen.attention and seen.mlp
+    return block.attention, seen.attention, block.mlp, seen.mlp
+
+
+def arriving(tokens: Tensor, classes: int = 3) -> Tensor:
+    """Positive relevance of every token and class, as it comes from above."""
+    shape = (tokens.shape[0], classes, *tokens.shape[1:])
+    return torch.rand(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def total(*cams_: Tensor) -> Tensor:
+    """The sum for each image and class."""
+    return torch.stack([cam.flatten(2).sum(-1) for cam in cams_]).sum(0)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_whole_block_loses_no_relevance(variant: str) -> None:
+    """What the rules of sums and linear layers promise; attention gives half to its weights, half to its values."""
+    part, attention, mlp, seen = of_block(variant)
+    cam = arriving(seen.tokens)
+    middle = cams.to_middle(mlp, seen, cam)
+    torch.testing.assert_close(total(middle), total(cam), rtol=1e-4, atol=1e-6)
+    skip, weights, value = cams.to_attention(part, attention, middle)
+    torch.testing.assert_close(total(skip, weights, value), total(middle), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(total(weights), total(value), rtol=1e-4, atol=1e-6)
+    below = cams.to_block_input(part, attention, skip, weights, value)
+    torch.testing.assert_close(total(below), total(middle), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_classes_do_not_mix(variant: str) -> None:
+    part, attention, mlp, seen = of_block(variant)
+    cam = arriving(seen.tokens)
+
+    def through(cam: Tensor) -> Tensor:
+        return cams.to_block_input(
+            part, attention, *cams.to_attention(part, attention, cams.to_middle(mlp, seen, cam))
+        )
+
+    together = through(cam)
+    for place in range(cam.shape[1]):
+        torch.testing.assert_close(
+            together[:, place], through(cam[:, place, None])[:, 0], rtol=1e-6, atol=1e-9
+        )
+
+
+@pytest.mark.parametrize("variant", ["plain", "inner norms", "distilled"])
+def test_attention_gets_what_the_rules_give_it(variant: str) -> None:
+    part, seen, _, _ = of_block(variant)
+    cam = arriving(seen.tokens, classes=1)
+    skip, attention, value = cams.to_attention(part, seen, cam)
+    expected_skip, branch = rules.add(cam, seen.tokens[:, None], seen.branch[:, None])
+    torch.testing.assert_close(skip, expected_skip)
+    context = rules.linear(branch, seen.proj_input[:, None], part.proj.weight)
+    for head in range(part.num_heads):
+        columns = slice(head * part.head_dim, (head + 1) * part.head_dim)
+        ratio = context[:, 0, :, columns] / (seen.merged[..., columns] + 1e-9) / 2
+        weights, values = seen.attention[:, head], seen.value[:, head]
+        torch.testing.assert_close(attention[:, 0, head], weights * (ratio @ values.transpose(1, 2)))
+        torch.testing.assert_close(value[:, 0, head], values * (weights.transpose(1, 2) @ ratio))
+
+
+def test_query_key_and_value_go_back_to_their_own_rows_of_the_projection() -> None:
+    part, seen, _, _ = of_block("plain")
+    skip, attention, value = cams.to_attention(part, seen, arriving(seen.tokens, classes=1))
+    joined = torch.zeros(*seen.normed.shape[:2], 3 * part.num_heads * part.head_dim).double()
+    for head in range(part.num_heads):
+        query, key = seen.query[:, head], seen.key[:, head]
+        ratio = attention[:, 0, head] / (seen.products[:, head] + 1e-9) / 2
+        shares = (query * (ratio @ key), key * (ratio.transpose(1, 2) @ query), value[:, 0, head])
+        for place, share in enumerate(shares):
+            start = (place * part.num_heads + head) * part.head_dim
+            joined[..., start : start + part.head_dim] = share
+    branch = rules.linear(joined.unsqueeze(1), seen.normed[:, None], part.qkv.weight)
+    expected = rules.clone(skip + branch, seen.tokens[:, None])
+    torch.testing.assert_close(cams.to_block_input(part, seen, skip, attention, value), expected)
+
+
+def test_a_gate_is_shared_by_both_halves() -> None:
+    _, _, part, seen = of_block("gated mlp")
+    cam = arriving(seen.tokens)
+    found = cams.to_middle(part, seen, cam)
+    _, branch = rules.add(cam, seen.tokens[:, None], seen.branch[:, None])
+    sign = part.out(torch.ones(1, 1, part.fc2.out_features).double()).sign().reshape(-1, 1)
+    branch = rules.linear(branch, seen.fc2_input[:, None], part.fc2.weight * sign)
+    both = torch.cat([branch, branch], -1) / 2
+    assert not isinstance(part.fc1, nn.Identity)
+    below = rules.linear(both, seen.normed[:, None], part.fc1.weight)
+    skip, _ = rules.add(cam, seen.tokens[:, None], seen.branch[:, None])
+    torch.testing.assert_close(found, rules.clone(skip + below, seen.tokens[:, None]))
+
+
+def test_a_negative_layer_scale_counts_what_disagrees() -> None:
+    """The sign of each channel's factor belongs to the weight before it; its size does not matter."""
+    signs = torch.ones(48).double()
+    signs[::3] = -1
+    found = []
+    for fold in (False, True):
+        vit = in_dtype(tiny_vit("layer scale"), torch.float64)
+        frozen_weights(vit.model)
+        model: Any = vit.model
+        mlp, scale = model.blocks[1].mlp, model.blocks[1].ls2
+        scale.gamma.copy_(signs if fold else 2 * signs)
+        if fold:
+            scale.gamma.fill_(1)
+            mlp.fc2.weight.mul_(2 * signs[:, None])
+            mlp.fc2.bias.mul_(2 * signs)
+        block, seen = vit.blocks[1], trace(vit, frozen_images(2)).blocks[1].mlp
+        assert block.mlp is not None and seen is not None
+        found.append(cams.to_middle(block.mlp, seen, arriving(seen.tokens)))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-6, atol=1e-9)

@@ -1,0 +1,146 @@
+"""What torch's operators become: one marker each, with the attributes that passes read."""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import onnx
+import pytest
+import torch
+from onnx.defs import OpSchema
+from onnxscript import evaluator, values
+
+from exporter.lowering import markers
+from exporter.lowering.markers import DOMAIN, TRANSLATIONS
+
+
+class Call(NamedTuple):
+    """An operator that a translation wrote."""
+
+    domain: str
+    operator: str
+    inputs: tuple[Any, ...]
+    attributes: dict[str, Any]
+    schema: OpSchema
+
+
+class Writer:
+    """Stands for the exporter: gives the one call of a translation back."""
+
+    def eval_op(self, op: values.Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+        assert op.op_schema is not None
+        return Call(op.opset.domain, op.name, tuple(args), dict(kwargs), op.op_schema)
+
+    def eval_function(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+        raise AssertionError(f"a function {function.name} in the place of an operator")
+
+
+def written(operator: Callable[..., Any], *arguments: Any, **options: Any) -> Call:
+    with evaluator.default_as(Writer()):
+        call = TRANSLATIONS[operator](*arguments, **options)
+    assert isinstance(call, Call)
+    return call
+
+
+STAR = torch.ops.star
+SDPA = torch.ops.aten.scaled_dot_product_attention.default
+QUERY = SimpleNamespace(shape=("batch", 3, "tokens", 16))
+
+# An operator of torch with its arguments, and the marker, its inputs and its attributes.
+CASES: dict[str, tuple[Any, tuple[Any, ...], str, tuple[Any, ...], dict[str, Any]]] = {
+    "class row": (STAR.class_row.default, ("q", "k", 0.5), markers.CLASS_ROW, ("q", "k"), {"scale": 0.5}),
+    "top-k": (STAR.keep_top_k.default, ("s", 8), markers.KEEP_TOP_K, ("s",), {"k": 8}),
+    "gather": (
+        STAR.take_tokens.default,
+        ("x", "i", 2),
+        markers.TAKE_TOKENS,
+        ("x", "i"),
+        {"num_prefix_tokens": 2},
+    ),
+    "who joins whom": (
+        STAR.merge_into.default,
+        ("x", "i", 2),
+        markers.MERGE_INTO,
+        ("x", "i"),
+        {"num_prefix_tokens": 2},
+    ),
+    "mean": (
+        STAR.merge_tokens.default,
+        ("x", "j", None, 4, 2),
+        markers.MERGE_TOKENS,
+        ("x", "j"),
+        {"kept": 4, "num_prefix_tokens": 2},
+    ),
+    "mean by size": (
+        STAR.merge_tokens.default,
+        ("x", "j", "z", 4, 2),
+        markers.MERGE_TOKENS,
+        ("x", "j", "z"),
+        {"kept": 4, "num_prefix_tokens": 2},
+    ),
+    "retention": (
+        STAR.cdf_retain.default,
+        ("s", "n", 0.7),
+        markers.CDF_RETAIN,
+        ("s", "n"),
+        {"mass": 0.7, "plugin_version": "1", "plugin_namespace": "star"},
+    ),
+    "padded retention": (
+        STAR.cdf_retain_padded.default,
+        ("s", "n", 0.7, 9),
+        markers.CDF_RETAIN_PADDED,
+        ("s", "n"),
+        {"mass": 0.7, "width": [9]},
+    ),
+    "attention": (SDPA, (QUERY, "k", "v"), markers.ATTENTION, (QUERY, "k", "v"), {"scale": 0.25}),
+    "masked attention": (
+        SDPA,
+        (QUERY, "k", "v", "m"),
+        markers.ATTENTION,
+        (QUERY, "k", "v", "m"),
+        {"scale": 0.25},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_operator_is_one_node_of_our_domain(case: str) -> None:
+    operator, arguments, name, inputs, attributes = CASES[case]
+    call = written(operator, *arguments)
+    assert (call.domain, call.operator) == (DOMAIN, name)
+    assert (call.inputs, call.attributes) == (inputs, attributes)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_node_is_as_its_schema_says(case: str) -> None:
+    """As torch's operator gives so many results; every attribute is declared, with the kind of its value."""
+    operator, arguments, *_ = CASES[case]
+    call = written(operator, *arguments)
+    schema = call.schema
+    assert (schema.domain, schema.name, schema.since_version) == (DOMAIN, call.operator, 1)
+    assert schema.min_input <= len(call.inputs) <= schema.max_input
+    assert len(schema.outputs) == len(operator._schema.returns)
+    assert schema.attributes.keys() == call.attributes.keys()
+    for name, value in call.attributes.items():
+        kind = onnx.AttributeProto.AttributeType.Name(onnx.helper.make_attribute(name, value).type)
+        assert schema.attributes[name].type == getattr(OpSchema.AttrType, kind), name
+
+
+def test_every_operator_has_a_case() -> None:
+    assert {operator for operator, *_ in CASES.values()} | {STAR.take_rows.default} == TRANSLATIONS.keys()
+
+
+def test_rows_are_taken_by_a_standard_gather() -> None:
+    call = written(STAR.take_rows.default, "packed", "slots")
+    assert (call.domain, call.operator) == ("", "Gather")
+    assert (call.inputs, call.attributes) == (("packed", "slots"), {"axis": 0})
+
+
+def test_attention_takes_the_scale_it_is_given() -> None:
+    assert written(SDPA, QUERY, "k", "v", scale=2.0).attributes == {"scale": 2.0}
+
+
+@pytest.mark.parametrize("option", [{"dropout_p": 0.1}, {"is_causal": True}, {"enable_gqa": True}])
+def test_attention_of_another_kind_is_not_lowered(option: dict[str, Any]) -> None:
+    with pytest.raises(NotImplementedError, match="dropout, a causal mask or grouped queries"):
+        written(SDPA, QUERY, "k", "v", **option)

@@ -1,0 +1,138 @@
+"""Names made out: what comes with them, what a request replaces, and what nobody knows."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from timm.models.vision_transformer import VisionTransformer
+from torch import nn
+
+from exporter import bundled
+from exporter.errors import ModelError
+from exporter.models.huggingface import read_weights
+from exporter.models.lvvit import LvVit
+from exporter.models.networks import ModelRequest, Source, create, preprocessing_of, source_of
+from exporter.models.registry import describe
+from exporter.models.weights import read_state_dict
+from tests.vits import make_model
+
+NAME = "vit_tiny_patch16_224"
+CONFIG = """{"architectures": ["ViTForImageClassification"], "hidden_size": 48, "num_hidden_layers": 2,
+ "id2label": {"0": "a", "1": "b", "2": "c"}}"""
+
+
+def source(name: str = NAME, **kwargs: Any) -> Source:
+    return Source(name, name, kwargs, {}, None)
+
+
+def test_a_name_of_timms_is_what_the_request_says() -> None:
+    request = ModelRequest(NAME, Path("w.pth"), 3, {"depth": 2, "num_classes": 9}, {"crop_pct": 0.5})
+    made = source_of(request)
+    assert (made.name, made.architecture, made.checkpoint) == (NAME, NAME, Path("w.pth"))
+    assert made.model_kwargs == {"depth": 2, "num_classes": 3}
+    assert made.preprocessing == {"crop_pct": 0.5}
+    assert request.model_kwargs == {"depth": 2, "num_classes": 9}
+    assert (source_of(ModelRequest(NAME)).checkpoint, source_of(ModelRequest(NAME)).model_kwargs) == (
+        None,
+        {},
+    )
+
+
+def test_a_bundled_model_brings_its_weights_and_gives_way() -> None:
+    model = bundled.DIGITS_VIT
+    own = source_of(ModelRequest(model.name))
+    assert (own.name, own.architecture, own.checkpoint) == (model.name, model.architecture, model.weights)
+    assert own.model_kwargs == {**model.model_kwargs, "num_classes": 10}
+    assert own.preprocessing == model.preprocessing
+    other = source_of(ModelRequest(model.name, Path("w.pth"), 3, {"depth": 2}, {"crop_pct": 0.5}))
+    assert other.checkpoint == Path("w.pth")
+    assert other.model_kwargs == {**model.model_kwargs, "num_classes": 3, "depth": 2}
+    assert other.preprocessing == {**model.preprocessing, "crop_pct": 0.5}
+
+
+def test_a_folder_brings_its_config_and_reads_its_own_weights(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "config.json").write_text(CONFIG)
+    own = source_of(ModelRequest(str(folder)))
+    assert (own.name, own.checkpoint, own.read) == ("mine", folder, read_weights)
+    assert (own.model_kwargs["embed_dim"], own.model_kwargs["num_classes"]) == (48, 3)
+    assert own.preprocessing["crop_mode"] == "squash"
+    request = ModelRequest(str(folder), Path("w.pth"), 5, {"depth": 1}, {"crop_mode": "center"})
+    other = source_of(request)
+    assert (other.checkpoint, other.read) == (Path("w.pth"), read_state_dict)
+    assert [other.model_kwargs[key] for key in ("num_classes", "depth", "embed_dim")] == [5, 1, 48]
+    assert other.preprocessing["crop_mode"] == "center"
+
+
+def test_a_name_becomes_its_network_where_it_is_wanted() -> None:
+    vit, lvvit = (
+        create(source(depth=2, embed_dim=48, num_heads=3)),
+        create(source("lvvit_s", depth=1), device="meta"),
+    )
+    assert isinstance(vit, VisionTransformer) and isinstance(lvvit, LvVit)
+    assert len(vit.blocks) == 2
+    assert {value.device.type for value in vit.parameters()} == {"cpu"}
+    assert {value.device.type for value in lvvit.parameters()} == {"meta"}
+
+
+def test_a_name_may_have_the_prefix_that_the_hub_gives_it() -> None:
+    named = create(source(f"timm/{NAME}", depth=1), device="meta")
+    assert isinstance(named, VisionTransformer) and len(named.blocks) == 1
+
+
+def test_pretrained_weights_that_cannot_be_had_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(*args: object, **kwargs: object) -> nn.Module:
+        raise OSError("no route\nto the hub")
+
+    monkeypatch.setattr("timm.create_model", offline)
+    with pytest.raises(ModelError, match=r"no pretrained weights \(OSError\).*or give --checkpoint FILE"):
+        create(source(), pretrained=True)
+    with pytest.raises(ModelError, match=r"got no route \| need a model that timm can build"):
+        create(source())
+    with pytest.raises(ModelError, match=r"no weights .*TokenLabeling.* give --checkpoint FILE"):
+        create(source("lvvit_s"), pretrained=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "kwargs", "reason"),
+    [
+        (NAME, {"wings": 2}, "wings.* need keyword arguments that timm's model takes"),
+        (NAME, {"embed_dim": 47}, "need keyword arguments that timm's model takes"),
+        ("lvvit_s", {"wings": 2}, "wings.* need keyword arguments that LV-ViT takes"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(name: str, kwargs: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ModelError, match=reason):
+        create(source(name, **kwargs), device="meta")
+
+
+@pytest.mark.parametrize(("name", "nearest"), [("lvvit_x", "lvvit_s"), ("digit_vit", "digits_vit")])
+def test_names_of_other_makes_are_offered_too(name: str, nearest: str) -> None:
+    with pytest.raises(ModelError, match=nearest):
+        create(source(name))
+
+
+def test_nothing_is_offered_where_nothing_is_near() -> None:
+    with pytest.raises(ModelError) as caught:
+        create(source("§§§§§§"))
+    assert "nearest" not in str(caught.value)
+
+
+def test_an_unknown_name_offers_the_nearest() -> None:
+    with pytest.raises(ModelError, match="deit_small_patch16_224"):
+        describe(ModelRequest("deit_smal_patch16_224"))
+
+
+def test_a_wrong_keyword_is_one_line() -> None:
+    with pytest.raises(ModelError, match="wings"):
+        describe(ModelRequest(NAME, model_kwargs={"wings": 2}))
+
+
+def test_preprocessing_is_any_networks_that_has_patches() -> None:
+    replaced = Source("x", "x", {}, {"crop_pct": 0.5}, None)
+    for family, size in (("wide and low", (3, 16, 48)), ("lvvit", (3, 64, 64))):
+        found = preprocessing_of(make_model(family), replaced)
+        assert (found.input_size, found.crop_pct) == (size, 0.5)
+    with pytest.raises(ModelError, match="a model without patch embedding"):
+        preprocessing_of(nn.Linear(2, 2), replaced)

@@ -1,0 +1,122 @@
+"""What timm's families share: MLPs seen as two layers, heads that are fit, and what a head gives."""
+
+import re
+from functools import partial
+from typing import Any
+
+import pytest
+import timm
+import torch
+from timm.layers import GluMlp, Mlp, SwiGLU
+from torch import nn
+
+from exporter.models.registry import adapt
+from exporter.models.timm_parts import (
+    mlp_parts,
+    outputs_of,
+    preprocessing_of,
+    why_not_blocks,
+    why_not_head,
+    why_not_mlp,
+)
+from exporter.tensor_names import LOGITS
+from tests.vits import TINY, make_model, make_vit
+
+MLPS = {
+    "plain": partial(Mlp, act_layer=nn.ReLU),
+    "normed": partial(Mlp, norm_layer=nn.LayerNorm),
+    "gated": partial(GluMlp, act_layer=nn.SiLU, gate_last=False),
+    "gated, normed, gate last": partial(GluMlp, norm_layer=nn.LayerNorm),
+    "gate apart": SwiGLU,
+    "gate apart, normed": partial(SwiGLU, norm_layer=nn.LayerNorm),
+}
+
+
+@pytest.mark.parametrize("kind", MLPS)
+def test_the_parts_of_an_mlp_are_the_whole(kind: str) -> None:
+    torch.manual_seed(0)
+    mlp, norm, out = MLPS[kind](12, hidden_features=20).eval(), nn.LayerNorm(12), nn.Identity()
+    assert why_not_mlp(mlp) == ""
+    part = mlp_parts(norm, mlp, out)
+    assert (part.norm, part.out, part.whole) == (norm, out, mlp)
+    tokens = torch.randn(2, 5, 12)
+    with torch.inference_mode():
+        apart = part.fc2(part.hidden_norm(part.act(part.fc1(tokens))))
+        torch.testing.assert_close(apart, mlp(tokens))
+        # One linear layer could take fc1's place: its weight, and the bias as what it gives for nothing.
+        layer = nn.functional.linear(tokens, part.fc1.weight, part.fc1(torch.zeros(12)))  # type: ignore[arg-type]
+        torch.testing.assert_close(part.fc1(tokens), layer)
+
+
+def test_an_mlp_of_another_make_is_refused() -> None:
+    mlp = Mlp(4)
+    mlp.fc2 = nn.Conv2d(4, 4, 1)
+    assert why_not_mlp(mlp) == "an MLP of the kind Mlp"
+    assert why_not_mlp(Mlp(4, use_conv=True)) == "an MLP of the kind Mlp"
+    assert why_not_mlp(nn.Linear(4, 4)) == "an MLP of the kind Linear"
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "reason"),
+    [
+        ({}, ""),
+        ({"class_token": False, "global_pool": "avg"}, "no class token"),
+        ({"global_pool": "avg", "num_classes": 0}, "pooling 'avg' and no classifier yet: --model-kwargs"),
+        ({"global_pool": "avg"}, "pooling 'avg': the classifier does not read the class token"),
+        ({"num_classes": 0}, r"no linear classifier \(give --num-classes\)"),
+    ],
+)
+def test_a_head_reads_the_class_token(kwargs: dict[str, object], reason: str) -> None:
+    got = why_not_head(timm.create_model("vit_tiny_patch16_224", **{**TINY, **kwargs}))
+    assert re.match(reason, got) and bool(got) == bool(reason)
+
+
+def test_the_first_unfit_block_is_named() -> None:
+    model: Any = make_model()
+    assert why_not_blocks(model, lambda _block: "") == ""
+    unfit = list(model.blocks)[1:3]
+    assert why_not_blocks(model, lambda block: "wings" if block in unfit else "") == "block 2 with wings"
+    model.blocks = nn.Sequential()
+    assert why_not_blocks(model, lambda _block: "wings") == "no blocks"
+    model.cls_token = None
+    assert why_not_blocks(model, lambda _block: "wings").startswith("no class token")
+
+
+def test_a_model_without_a_config_gives_logits() -> None:
+    model = make_model()
+    model.pretrained_cfg = None  # type: ignore[assignment]
+    assert [output.name for output in outputs_of(model)] == [LOGITS]
+
+
+def test_preprocessing_is_the_models_own_at_its_own_size() -> None:
+    preprocessing = make_vit("deit").spec.preprocessing
+    assert preprocessing.input_size == (3, 32, 32)
+    assert preprocessing.interpolation == "bicubic"
+    assert preprocessing.mean == pytest.approx((0.485, 0.456, 0.406))
+
+
+@pytest.mark.parametrize("name", ["vit_xsmall_patch16_clip_224", "eva_giant_patch14_clip_224"])
+def test_a_clip_tower_gives_an_embedding_until_it_gets_a_classifier(name: str) -> None:
+    tiny = {key: value for key, value in TINY.items() if key != "num_classes"}
+    spec = adapt(timm.create_model(name, **tiny)).spec
+    assert [(output.name, output.kind) for output in spec.outputs] == [("embedding", "embedding")]
+    assert spec.num_classes == 0 and spec.head_macs == 48 * spec.outputs[0].channels
+    assert adapt(timm.create_model(name, **TINY)).spec.num_classes == 7
+    trained = timm.create_model(name, **tiny)
+    nn.init.normal_(trained.get_parameter("head.bias"))
+    assert adapt(trained).spec.num_classes == trained.num_classes
+
+
+def test_a_tower_that_was_fine_tuned_on_labels_classifies() -> None:
+    model = timm.create_model("vit_base_patch32_clip_224.laion2b_ft_in1k", **{**TINY, "num_classes": 1000})
+    assert adapt(model).spec.num_classes == 1000
+
+
+def test_preprocessing_takes_what_is_given_over_the_models_own() -> None:
+    model = make_model("wide and low")
+    own, other = (
+        preprocessing_of(model, {}),
+        preprocessing_of(model, {"crop_pct": 0.5, "std": (0.1, 0.2, 0.3)}),
+    )
+    assert own.input_size == other.input_size == (3, 16, 48)
+    assert (other.crop_pct, other.std, other.mean) == (0.5, (0.1, 0.2, 0.3), own.mean)
