@@ -19,7 +19,7 @@ demo: $(VENV)/.installed
 	$(BIN)/star-export compile --recipe engines/demo.toml --out build/demo
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check

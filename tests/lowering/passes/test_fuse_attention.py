@@ -9,13 +9,13 @@ import pytest
 
 from exporter.lowering.passes.expand_attention import expand_attention
 from exporter.lowering.passes.fuse_attention import fuse_attention
-from exporter.targets import ONNXRUNTIME
+from exporter.targets import ONNXRUNTIME, TENSORRT
 from tests.lowering import graphs
 from tests.lowering.graphs import applied, artefact, graph_of, noise, operators
 from tests.lowering.models import RATES, lowered, run, star
 from tests.vits import random_images
 
-PRIMITIVE = replace(ONNXRUNTIME, passes=("name_decisions", "expand_attention", "expand_selection"))
+PRIMITIVE = replace(ONNXRUNTIME, passes=TENSORRT.passes)
 
 
 def test_every_block_has_one_attention_node_and_moves_no_heads() -> None:
