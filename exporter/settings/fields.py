@@ -44,7 +44,9 @@ class Settings:
 
 def option(default: Any, help: str, choices: Iterable[str] = ()) -> Any:  # noqa: A002
     """Declare a field of settings: its default, its help text, and its allowed words if its type is no enum."""
-    metadata = {"help": help, "choices": tuple(choices)}
+    shown = ",".join(map(str, default if isinstance(default, tuple) else (default,)))
+    text = help if default in (None, (), {}) else f"{help} Default: {shown}."
+    metadata = {"help": text, "choices": tuple(choices)}
     if isinstance(default, dict):
         return dataclasses.field(default_factory=default.copy, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -54,10 +56,10 @@ class Field:
     """A field of settings: `kind` is its type with limits, `plain` the bare type, `words` those that it accepts."""
 
     def __init__(self, declared: "dataclasses.Field[Any]", kind: Any) -> None:
-        self.default, self.help = declared.default, declared.metadata.get("help", "")
+        self.help: str = declared.metadata.get("help", "")
         self.words: tuple[str, ...] = declared.metadata.get("choices", ())
         # The default is one of the words, or None.
-        self.kind = self.plain = Literal[(*self.words, self.default)] if self.words else kind
+        self.kind = self.plain = Literal[(*self.words, declared.default)] if self.words else kind
         while typing.get_origin(self.plain) in (typing.Union, types.UnionType, Annotated):
             self.plain = next(each for each in typing.get_args(self.plain) if each is not type(None))
         if isinstance(self.plain, EnumMeta):
@@ -75,11 +77,9 @@ class Field:
                 value, self.kind, strict=strict, dec_hook=lambda path, text: path(text), str_keys=True
             )
         except (ValueError, OverflowError, RecursionError) as error:
-            words = f"one of {', '.join(self.words)}" if self.words else ""
-            mistyped = str(error).removeprefix("Expected ").replace("`", "").split(", got")[0]
-            raise RecipeError(
-                subject, SHORT.repr(value), words or _described(self.kind) or mistyped
-            ) from None
+            expected = f"one of {', '.join(self.words)}" if self.words else _described(self.kind)
+            bare = str(error).removeprefix("Expected ").replace("`", "").split(", got")[0]
+            raise RecipeError(subject, SHORT.repr(value), expected or bare) from None
 
 
 def fields_of(settings: type) -> Mapping[str, Field]:

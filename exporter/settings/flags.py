@@ -2,7 +2,6 @@
 
 import argparse
 import ast
-import dataclasses
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -38,7 +37,7 @@ def add_flags(parser: Any, settings: type[Settings], names: Iterable[str] | None
     known = fields_of(settings)
     for name in known if names is None else names:
         given = {"dest": name, "default": argparse.SUPPRESS, **_arguments(known[name])}
-        parser.add_argument(_flag(name), help=_help(known[name]), **given)
+        parser.add_argument(_flag(name), help=known[name].help.replace("%", "%%"), **given)
         for former in (before for before, now in FORMER_NAMES.items() if now == name):
             parser.add_argument(_flag(former), help=argparse.SUPPRESS, **given)
 
@@ -67,14 +66,6 @@ def _arguments(field: Field) -> Mapping[str, Any]:
     if origin is tuple and Ellipsis not in items:
         return {"metavar": "X", "nargs": len(items)}
     return ARGUMENTS[origin]
-
-
-def _help(field: Field) -> str:
-    text = field.help.replace("%", "%%")
-    if field.default in (None, (), dataclasses.MISSING):
-        return text
-    values = field.default if isinstance(field.default, tuple) else (field.default,)
-    return f"{text} Default: {','.join(map(str, values))}."
 
 
 def _value(flag: str, field: Field, words: Any) -> Any:
