@@ -17,8 +17,9 @@ from deits import MODELS, deit, dense, prune, schedule
 
 from exporter.artefact import read_pair
 from exporter.evaluation.benchmark.settings import BenchSettings
+from exporter.formats.canonical_json import save_json
 from exporter.lowering.pipeline import lower, save_onnx
-from exporter.records import Pair, save_json
+from exporter.records import Pair
 from exporter.targets import ONNXRUNTIME
 from exporter.tensor_names import IMAGES
 from exporter.workflows.bench import bench

@@ -13,7 +13,7 @@ from deits import MODELS, deit, dense, prune, schedule
 
 from exporter.evaluation.report.chart import throughput_chart
 from exporter.files import written_beside
-from exporter.records import save_json
+from exporter.formats.canonical_json import save_json
 from exporter.workflows.measuring import measure_with, noise
 from exporter.workflows.requests import Lowering, Measuring
 

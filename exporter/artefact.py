@@ -1,19 +1,19 @@
-"""The record of a lowered model, and the reader and writer of a file's metadata.
+"""The record of a lowered model, and its form in a file's metadata.
 
 The metadata alone determines the tolerance of comparisons, the runtime, and the MACs of a file. Reading it needs
 neither onnx nor PyTorch.
 """
 
 import hashlib
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import exporter
 from exporter.errors import ArtefactError, ModelError, RecipeError
-from exporter.records import ModelSpec, Output, Pair, Schedule, from_json, to_json
+from exporter.formats.canonical_json import from_json, to_json
+from exporter.formats.onnx_metadata import EXPECTED, read_metadata
+from exporter.records import ModelSpec, Output, Pair, Schedule
 from exporter.targets import Target, target_named
 from exporter.tensor_names import token_count_name, token_positions_name
 from exporter.vocabulary import InputKind, Layout, OutputKind
@@ -32,10 +32,6 @@ __all__ = [
 KEY_PREFIX = "star_export."
 # A file without one of these keys is not from star-export, or from an earlier version.
 REQUIRED = ("model", "schedule", "target", "weights_sha256", "input_kind")
-EXPECTED = "an ONNX model that star-export made"
-# Field numbers: metadata in ONNX's ModelProto, key and value in its entries; then protobuf's wire types.
-METADATA, KEY, VALUE = 14, 1, 2
-VARINT, EIGHT_BYTES, SIZED, FOUR_BYTES = 0, 1, 2, 5
 
 
 @dataclass(frozen=True)
@@ -167,72 +163,3 @@ def read_pair(files: Pair[Path]) -> Pair[LoweredFile]:
         expected = f"one for {pruned.target.name} that takes {pruned.input_kind}, as {files.pruned.name}"
         raise ArtefactError(str(files.dense), got, expected)
     return pair
-
-
-def read_metadata(path: Path) -> dict[str, str]:
-    """Read the metadata of an ONNX file from protobuf's top level; the graph is skipped, and no runtime is needed.
-
-    Raises:
-        ArtefactError: The file cannot be read, or is no ONNX model.
-    """
-    entries: dict[str, str] = {}
-    try:
-        with path.open("rb") as file:
-            while head := file.read(1):
-                number, kind = divmod(_varint(file, head), 8)
-                if kind == SIZED and number == METADATA:
-                    entries.update([_entry(file, _varint(file))])
-                else:
-                    _skip(file, kind)
-    except (OSError, ValueError, OverflowError) as error:
-        raise ArtefactError(str(path), str(error), EXPECTED) from None
-    return entries
-
-
-def _entry(file: BinaryIO, size: int) -> tuple[str, str]:
-    """Read one key and its value."""
-    parts, end = {KEY: "", VALUE: ""}, file.tell() + size
-    while file.tell() < end:
-        number, kind = divmod(_varint(file), 8)
-        if kind != SIZED or number not in parts:
-            raise ValueError("no ONNX metadata")
-        parts[number] = _bytes(file, _varint(file)).decode("utf-8")
-    if file.tell() != end:
-        raise ValueError("no ONNX metadata")
-    return parts[KEY], parts[VALUE]
-
-
-def _skip(file: BinaryIO, kind: int) -> None:
-    if kind == VARINT:
-        _varint(file)
-    elif kind in (EIGHT_BYTES, FOUR_BYTES):
-        _bytes(file, 8 if kind == EIGHT_BYTES else 4)
-    elif kind == SIZED:
-        size = _varint(file)
-        if size:
-            file.seek(size - 1, 1)
-            _bytes(file, 1)  # fails if the file ends within the field
-    else:
-        raise ValueError("no ONNX model")
-
-
-def _varint(file: BinaryIO, head: bytes = b"") -> int:
-    """Read a varint: seven bits per byte, lowest first; at most 64 bits."""
-    number = 0
-    for shift in range(0, 70, 7):
-        byte = (head or _bytes(file, 1))[0]
-        head = b""
-        number |= (byte & 127) << shift
-        if byte < 128:
-            return number
-    raise ValueError("no ONNX model")
-
-
-def _bytes(file: BinaryIO, size: int) -> bytes:
-    # read() allocates `size` bytes first, so the length is compared with the size of the file before.
-    if size > 1 and size > os.fstat(file.fileno()).st_size:
-        raise ValueError("no ONNX model, or a torn one")
-    content = file.read(size)
-    if len(content) != size:
-        raise ValueError("no ONNX model, or a torn one")
-    return content

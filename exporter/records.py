@@ -1,23 +1,12 @@
-"""The frozen records that stages pass on, and their canonical JSON.
+"""The frozen records that stages pass on; `exporter.formats.canonical_json` writes and reads them."""
 
-Canonical means: sorted keys, fixed whitespace, floats in Python's shortest round-trip form, and neither times nor
-paths. The same inputs therefore give the same bytes.
-"""
-
-import dataclasses
-import json
-import os
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
-import msgspec
 from msgspec import Meta
 
-from exporter.errors import ArtefactError, UserError
-from exporter.files import written_beside
 from exporter.settings import Natural, Positive, Share, Weight
-from exporter.vocabulary import CropMode, Interpolation, Method, OutputKind, renamed
+from exporter.vocabulary import CropMode, Interpolation, Method, OutputKind
 
 __all__ = [
     "BlockMacs",
@@ -26,13 +15,8 @@ __all__ = [
     "Pair",
     "Preprocessing",
     "Schedule",
-    "from_json",
-    "load_json",
-    "save_json",
-    "to_json",
 ]
 
-RecordT = TypeVar("RecordT")
 T = TypeVar("T")
 
 
@@ -168,68 +152,3 @@ class Pair(Generic[T]):
 
     dense: T
     pruned: T
-
-
-def to_json(record: object) -> str:
-    """Return the canonical JSON of a record, in one line."""
-    return json.dumps(
-        _plain(record), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    )
-
-
-def save_json(record: object, path: Path) -> None:
-    """Write a record as indented JSON with sorted keys; `path` is replaced atomically.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
-    text = json.dumps(_plain(record), sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
-    with written_beside(path) as partial:
-        partial.write_text(text + "\n", encoding="utf-8")
-
-
-def from_json(kind: type[RecordT], text: str, *, source: str) -> RecordT:
-    """Read a record from JSON.
-
-    Raises:
-        ArtefactError: The text is not JSON, or not of this kind of record; the message names `source`.
-    """
-    try:
-        table = msgspec.json.decode(text)
-        if isinstance(table, dict):
-            table = renamed(table, {each.name for each in dataclasses.fields(kind)})  # type: ignore[arg-type]
-        record = msgspec.convert(table, kind)
-    except (ValueError, RecursionError, UserError) as error:
-        raise ArtefactError(source, str(error), f"the JSON of a {kind.__name__}") from None
-    unknown = _unknown(table, _plain(record))
-    if unknown:
-        raise ArtefactError(source, f"an unknown key {unknown!r}", f"the JSON of a {kind.__name__}")
-    return record
-
-
-def load_json(kind: type[RecordT], path: Path) -> RecordT:
-    """Read a record from a file.
-
-    Raises:
-        ArtefactError: The file is missing or is not such a record.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ArtefactError(str(path), str(error), f"the JSON of a {kind.__name__}") from None
-    return from_json(kind, text, source=str(path))
-
-
-def _plain(record: object) -> Any:
-    """Convert a record to dicts and lists, recursively."""
-    return msgspec.to_builtins(record, enc_hook=os.fspath, str_keys=True)
-
-
-def _unknown(told: Any, known: Any) -> str:
-    """Return the first unknown key, or "": msgspec ignores unknown keys of a dataclass."""
-    if isinstance(told, dict):
-        own = (key if key not in known else _unknown(told[key], known[key]) for key in told)
-        return next(filter(None, own), "")
-    if isinstance(told, list):
-        return next(filter(None, map(_unknown, told, known)), "")
-    return ""

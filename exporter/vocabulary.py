@@ -3,6 +3,7 @@
 Open vocabularies, which can be extended, are rows: `exporter.targets`, `exporter.schedule.scorers`.
 """
 
+import re
 from collections.abc import Container, Mapping
 from enum import Enum
 from typing import Any, TypeVar
@@ -30,10 +31,8 @@ FORMER_NAMES = {"flavour": "layout", "input": "input_kind", "tile": "round_to"}
 
 def renamed(table: Mapping[str, Any], known: Container[str]) -> dict[str, Any]:
     """Return a table with current names, if these are among the `known` ones and the former names are not."""
-    return {
-        now if (now := FORMER_NAMES.get(key, key)) in known and key not in known else key: value
-        for key, value in table.items()
-    }
+    former = {before: now for before, now in FORMER_NAMES.items() if now in known and before not in known}
+    return {former.get(key, key): value for key, value in table.items()}
 
 
 class Word(str, Enum):
@@ -52,12 +51,10 @@ class Word(str, Enum):
         Raises:
             RecipeError: There is none; the message lists the members.
         """
-        try:
-            return cls(word)
-        except ValueError:
-            known = ", ".join(cls)
-            subject = "".join(f" {c.lower()}" if c.isupper() else c for c in cls.__name__).strip()
-            raise RecipeError(subject, repr(word), f"one of {known}") from None
+        if word not in list(cls):
+            subject = re.sub(r"\B(?=[A-Z])", " ", cls.__name__).lower()
+            raise RecipeError(subject, repr(word), f"one of {', '.join(cls)}")
+        return cls(word)
 
 
 class Method(Word):

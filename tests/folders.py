@@ -11,7 +11,8 @@ import numpy as np
 from onnx import TensorProto
 
 from exporter.artefact import Artefact, to_metadata
-from exporter.records import ModelSpec, Pair, save_json
+from exporter.formats.canonical_json import save_json
+from exporter.records import ModelSpec, Pair
 from exporter.runtimes.tensorrt.manifest import ENGINES, EngineManifest, engine_path, manifest_path
 from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
 from exporter.targets import ONNXRUNTIME, Target

@@ -17,7 +17,7 @@ TESTS = Path(__file__).parent
 ORDER = (
     ("errors",),
     ("files", "tensor_names", "vocabulary"),
-    ("settings",),
+    ("formats", "settings"),
     ("records", "targets", "bundled"),
     ("artefact",),
     ("data",),
@@ -38,6 +38,7 @@ RANK = {name: rank for rank, row in enumerate(ORDER) for name in row}
 
 # The same inside the rooms that have rooms of their own.
 INNER_ORDER = {
+    "settings": (("limits", "fields"), ("flags",)),
     "lowering": (
         ("markers", "metadata"),
         ("builder",),
@@ -64,8 +65,10 @@ OWNERS = {
     "jinja2": ("evaluation/report/page.py",),
     "rich": ("cli/output.py", "training/"),
     "msgspec": (
-        "settings.py",
+        "settings/",
         "records.py",
+        "formats/canonical_json.py",
+        "workflows/recipe.py",
         "workflows/amount.py",
         "evaluation/benchmark/settings.py",
         "training/settings.py",

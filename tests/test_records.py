@@ -1,170 +1,32 @@
-"""Records go to canonical JSON and come back the same; what is none says so in one line."""
+"""What records say of themselves, beyond their fields."""
 
-import json
-import re
-from dataclasses import asdict, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from exporter.calibration.record import CalibrationRecord
-from exporter.calibration.settings import CalibrationSettings
-from exporter.errors import ArtefactError
 from exporter.models.base import PrunableViT
-from exporter.records import (
-    BlockMacs,
-    ModelSpec,
-    Output,
-    Preprocessing,
-    Schedule,
-    from_json,
-    load_json,
-    save_json,
-    to_json,
-)
-from exporter.runtimes.tensorrt.manifest import EngineManifest
+from exporter.records import BlockMacs, Output
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
-from exporter.schedule.scorers import SCORERS
-from exporter.vocabulary import CropMode, Interpolation, Method, OutputKind
-
-FINITE = st.floats(allow_nan=False, allow_infinity=False)
-COUNTS, SHARES, TEXT = st.integers(1, 4096), st.floats(0.0, 1.0, exclude_min=True), st.text(max_size=8)
-PREPROCESSINGS = st.builds(
-    Preprocessing,
-    input_size=st.tuples(COUNTS, COUNTS, COUNTS),
-    interpolation=st.sampled_from(Interpolation),
-    mean=st.lists(FINITE).map(tuple),
-    std=st.lists(FINITE).map(tuple),
-    crop_pct=FINITE,
-    crop_mode=st.sampled_from(CropMode),
-)
-MACS = st.integers(0, 2**62)
-BLOCKS = st.builds(BlockMacs, attention_token_macs=MACS, mlp_token_macs=MACS)
-OUTPUTS = st.builds(Output, name=TEXT, kind=st.sampled_from(OutputKind), channels=COUNTS)
-SPECS = st.builds(
-    ModelSpec,
-    **dict.fromkeys(("dim", "num_heads", "num_prefix_tokens"), COUNTS),
-    **dict.fromkeys(("embed_macs", "head_macs", "patch_head_macs"), MACS),
-    name=TEXT,
-    grid=st.tuples(COUNTS, COUNTS),
-    blocks=st.lists(BLOCKS).map(tuple),
-    preprocessing=PREPROCESSINGS,
-    outputs=st.lists(OUTPUTS).map(tuple),
-    default_alpha=FINITE,
-)
-SCHEDULES = st.builds(
-    Schedule,
-    method=st.sampled_from(Method),
-    scorer=st.sampled_from(list(SCORERS)),
-    alpha=st.floats(0.0, 1.0),
-    rho=st.none() | SHARES,
-    anchors=st.just("minmax"),
-    rates=st.lists(SHARES, min_size=1).map(tuple),
-    keep=st.lists(COUNTS).map(tuple),
-    num_patches=COUNTS,
-    acs=st.none() | st.lists(FINITE).map(tuple),
-    seed=st.integers(0, 2**31 - 1),
-    inter_sha256=TEXT,
-    round_to=COUNTS,
-)
-CALIBRATIONS = st.builds(
-    CalibrationRecord,
-    **dict.fromkeys(("model", "weights_sha256", "dataset_sha256"), TEXT),
-    **dict.fromkeys(("images", "skipped", "empty_rows"), COUNTS),
-    grid=st.tuples(COUNTS, COUNTS),
-    preprocessing=PREPROCESSINGS,
-    settings=st.builds(
-        CalibrationSettings,
-        protocol=st.sampled_from(["all", "paper"]),
-        max_images=st.none() | COUNTS,
-        gamma=st.none() | COUNTS,
-        relevance=st.booleans(),
-        seed=st.integers(0, 2**31 - 1),
-    ),
-)
-MANIFESTS = st.builds(
-    EngineManifest,
-    **dict.fromkeys(
-        ("engine_sha256", "onnx", "onnx_sha256", "schedule_sha256", "plugin_sha256", "hardware"), TEXT
-    ),
-    **{name: st.booleans() for name in ("plugin_serialised", "any_batch", "tf32", "version_compatible")},
-    batches=st.lists(COUNTS).map(tuple),
-    workspace_mib=COUNTS,
-    strongly_typed=st.booleans(),
-)
+from exporter.vocabulary import Method, OutputKind
 
 
-@given(st.one_of(PREPROCESSINGS, SPECS, SCHEDULES, CALIBRATIONS, MANIFESTS))
-def test_a_record_comes_back_as_it_was(record: Any) -> None:
-    text = to_json(record)
-    assert from_json(type(record), text, source="test") == record
-    assert to_json(from_json(type(record), text, source="test")) == text
+def test_the_shape_of_a_model(tiny_vit: PrunableViT) -> None:
+    spec = tiny_vit.spec
+    assert spec.depth == len(spec.blocks)
+    assert spec.num_patches == spec.grid[0] * spec.grid[1]
+    assert replace(spec, outputs=(Output("tokens", OutputKind.TOKENS, 3),)).num_classes == 0
+    assert replace(spec, outputs=(Output("a", OutputKind.LOGITS, 7),)).num_classes == 7
 
 
-@given(st.one_of(SPECS, SCHEDULES, CALIBRATIONS, MANIFESTS))
-def test_the_json_is_what_json_makes_of_the_fields(record: Any) -> None:
-    """The bytes that earlier versions wrote: sorted keys, no spaces, Python's shortest numbers."""
-    fields = json.loads(json.dumps(asdict(record)))
-    expected = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    assert to_json(record) == expected
+def test_layers_with_attention_are_counted_from_1(tiny_vit: PrunableViT) -> None:
+    blocks = (BlockMacs(1, 1), BlockMacs(0, 1), BlockMacs(1, 0))
+    assert replace(tiny_vit.spec, blocks=blocks).attention_layers == (1, 3)
 
 
-def test_the_key_of_0_1_is_read(tiny_vit: PrunableViT) -> None:
-    schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, ScheduleSettings(round_to=4))
-    text = to_json(schedule).replace('"round_to":', '"tile":')
-    assert '"tile":4' in text
-    assert from_json(Schedule, text, source="test") == schedule
-
-
-def test_an_unknown_key_is_refused_however_deep_it_lies(tiny_vit: PrunableViT) -> None:
-    for text in (
-        to_json(tiny_vit.spec).replace('"crop_mode":', '"wings":2,"crop_mode":'),
-        to_json(tiny_vit.spec).replace('"dim":', '"wings":2,"dim":'),
-        to_json(tiny_vit.spec).replace('"mlp_token_macs":', '"wings":2,"mlp_token_macs":'),
-    ):
-        with pytest.raises(ArtefactError, match="unknown key 'wings'"):
-            from_json(ModelSpec, text, source="test")
-
-
-def test_nested_records_come_back(tiny_vit: PrunableViT) -> None:
-    assert from_json(ModelSpec, to_json(tiny_vit.spec), source="test") == tiny_vit.spec
-
-
-def test_files_are_the_same_bytes_each_time(tmp_path: Path, tiny_vit: PrunableViT) -> None:
-    save_json(tiny_vit.spec, tmp_path / "a.json")
-    save_json(replace(tiny_vit.spec), tmp_path / "b.json")
-    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
-    assert load_json(ModelSpec, tmp_path / "a.json") == tiny_vit.spec
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "truncated"),
-        ("[]", "Expected `object`, got `array`"),
-        ('{"rates": 3}', "Expected `array`, got `int` - at `$.rates`"),
-        ('{"method": "star"}', "missing required field `scorer`"),
-        ('{"rho": NaN}', "malformed"),
-        ('{"rho": 1e999}', "out of range"),
-        (f'{{"seed": {"9" * 5000}}}', "out of range"),
-        ("[" * 100_000, "recursion"),
-    ],
-)
-def test_other_text_is_refused(text: str, message: str) -> None:
-    with pytest.raises(ArtefactError, match=re.escape(message)) as error:
-        from_json(Schedule, text, source="schedule.json")
-    assert len(str(error.value).splitlines()) == 1
-
-
-def test_a_value_of_another_type_is_refused(tiny_vit: PrunableViT) -> None:
-    text = to_json(tiny_vit.spec).replace('"num_heads":3', '"num_heads":"three"')
-    with pytest.raises(ArtefactError, match=r"Expected `int`, got `str` - at `\$.num_heads"):
-        from_json(ModelSpec, text, source="spec")
-
-
-def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ArtefactError, match="No such file"):
-        load_json(Schedule, tmp_path / "none.json")
+def test_layers_that_prune_and_their_masses(tiny_vit: PrunableViT) -> None:
+    star = manual_schedule(tiny_vit.spec, {2: 0.5, 3: 0.99}, ScheduleSettings())
+    assert not star.adaptive
+    assert star.pruning_layers == (2,)  # 0.99 of 8 patches is rounded up to 8
+    assert star.masses == {}
+    adaptive = replace(star, method=Method.A_STAR)
+    assert adaptive.adaptive
+    assert adaptive.pruning_layers == (2, 3)
+    assert adaptive.masses == {2: star.rates[1], 3: star.rates[2]}

@@ -18,7 +18,7 @@ from deits import MODELS, deit, dense, prune, schedule
 from machine import on_a_gpu
 
 from exporter.evaluation.benchmark import Comparison, Throughput, compare_speed, throughput
-from exporter.records import save_json
+from exporter.formats.canonical_json import save_json
 from exporter.runtimes.base import Runner
 from exporter.runtimes.tensorrt.clocks import Clocks, read_clocks
 from exporter.schedule.macs import mean_macs

@@ -22,8 +22,8 @@ from exporter.data.images import ImageFolder, dataset_sha256
 from exporter.data.pixels import LoadedImage, SkippedImage, normalise, stream
 from exporter.errors import CalibrationError, ImageError
 from exporter.files import writable_folder
+from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
-from exporter.records import to_json
 
 __all__ = ["calibrate", "calibrate_to"]
 

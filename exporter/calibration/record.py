@@ -12,7 +12,8 @@ from safetensors.numpy import save
 from exporter.calibration.settings import CalibrationSettings
 from exporter.errors import ArtefactError, CalibrationError
 from exporter.files import written_beside
-from exporter.records import ModelSpec, Preprocessing, from_json, to_json
+from exporter.formats.canonical_json import from_json, to_json
+from exporter.records import ModelSpec, Preprocessing
 
 __all__ = [
     "Calibration",

@@ -10,7 +10,8 @@ from safetensors.numpy import save
 
 from exporter.calibration.importance import ImageScores
 from exporter.files import written_beside
-from exporter.records import ModelSpec, to_json
+from exporter.formats.canonical_json import to_json
+from exporter.records import ModelSpec
 
 __all__ = ["Sums", "load_sums", "save_sums"]
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from exporter.records import to_json
+from exporter.formats.canonical_json import to_json
 from exporter.workflows.progress import Advance
 
 __all__ = ["RichStages", "print_json", "print_lines", "print_table"]

@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Search and print the candidates; the exit code is 0 if the speed-up is reached, else 1."""
     from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
     from exporter.files import writable_file  # noqa: PLC0415
-    from exporter.records import save_json  # noqa: PLC0415
+    from exporter.formats.canonical_json import save_json  # noqa: PLC0415
     from exporter.workflows.search import search  # noqa: PLC0415
 
     recipe = from_flags(Recipe, arguments)

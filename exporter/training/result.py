@@ -15,7 +15,8 @@ from exporter.data.batches import batches
 from exporter.data.images import ImageFolder, folder_sha256
 from exporter.evaluation.accuracy import Accuracy, evaluate
 from exporter.files import sha256_of, written_beside
-from exporter.records import Preprocessing, save_json
+from exporter.formats.canonical_json import save_json
+from exporter.records import Preprocessing
 from exporter.runtimes.torch_runner import logits_runner
 from exporter.training.data import Folders
 from exporter.training.model import build_model

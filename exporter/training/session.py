@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from exporter.data.images import folder_sha256
 from exporter.errors import OutputError, RecipeError
 from exporter.files import writable_folder
-from exporter.records import to_json
+from exporter.formats.canonical_json import to_json
 from exporter.training.data import open_folders, train_batches
 from exporter.training.finetune import finetune
 from exporter.training.model import build_model, build_student, preprocessing_for

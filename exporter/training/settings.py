@@ -5,14 +5,14 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from exporter.errors import RecipeError
-from exporter.settings import Natural, Positive, Settings, Share, Weight, option
+from exporter.settings import LARGEST, Natural, Number, Positive, Settings, Share, Weight, option
 
 __all__ = ["TrainSettings"]
 
-Above0 = Annotated[float, Meta(gt=0, description="a number above 0")]
-NotBelow0 = Annotated[float, Meta(ge=0, description="a number of at least 0")]
+Above0 = Annotated[float, Meta(gt=0, le=LARGEST, description="a number above 0")]
+NotBelow0 = Annotated[float, Meta(ge=0, le=LARGEST, description="a number of at least 0")]
 Below1 = Annotated[float, Meta(ge=0, lt=1, description="a number in [0, 1)")]
+Triple = tuple[Number, Number, Number]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,18 +38,16 @@ class TrainSettings(Settings):
     augment: str = option(
         "affine", "affine: keeps the whole object in view. crop: timm's recipe.", ("affine", "crop")
     )
-    rotate: float = option(12.0, "affine: largest rotation, degrees either way.")
-    shear: float = option(8.0, "affine: largest shear, degrees either way.")
+    rotate: Number = option(12.0, "affine: largest rotation, degrees either way.")
+    shear: Number = option(8.0, "affine: largest shear, degrees either way.")
     translate: Weight = option(0.15, "affine: largest shift, as a share of the side.")
     scale: tuple[Above0, Above0] = option(
         (0.5, 1.0), "affine: range of the zoom; crop: range of the area kept, at most 1."
     )
     hflip: Weight = option(0.0, "Probability of mirroring left and right.")
     auto_augment: str | None = option(None, "crop: timm's augmentation policy, e.g. rand-m9-mstd0.5.")
-    mean: tuple[float, float, float] | None = option(None, "Mean of each channel; by default the model's.")
-    std: tuple[float, float, float] | None = option(
-        None, "Standard deviation of each channel; by default the model's."
-    )
+    mean: Triple | None = option(None, "Mean of each channel; by default the model's.")
+    std: Triple | None = option(None, "Standard deviation of each channel; by default the model's.")
     interpolation: str | None = option(
         None, "Filter of the resize; by default the model's.", ("nearest", "bilinear", "bicubic")
     )
@@ -66,14 +64,10 @@ class TrainSettings(Settings):
     def check(self) -> None:
         """Raise RecipeError for settings that contradict each other."""
         low, high = self.scale
-        for name, holds, expected in (
-            ("small_epochs", self.small_epochs <= self.epochs, "epochs at most"),
-            ("warmup_epochs", self.warmup_epochs < self.epochs, "below epochs"),
-            ("scale", low <= high, "the lower one first"),
-            ("scale", self.augment == "affine" or high <= 1, "at most 1, being a share of the area"),
-        ):
-            if not holds:
-                raise RecipeError(name, f"{getattr(self, name)}", expected)
+        self.require("small_epochs", self.small_epochs <= self.epochs, "epochs at most")
+        self.require("warmup_epochs", self.warmup_epochs < self.epochs, "below epochs")
+        self.require("scale", low <= high, "the lower one first")
+        self.require("scale", self.augment == "affine" or high <= 1, "at most 1, being a share of the area")
 
     def preprocessing(self) -> dict[str, Any]:
         """Return the overrides of the model's preprocessing, by timm's keys."""

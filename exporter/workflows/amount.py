@@ -6,7 +6,7 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta
 
 from exporter.records import Schedule
-from exporter.settings import Positive, Settings, Share
+from exporter.settings import LARGEST, Positive, Settings, Share
 
 __all__ = [
     "Above1",
@@ -20,7 +20,7 @@ __all__ = [
     "Speedup",
 ]
 
-Above1 = Annotated[float, Meta(gt=1, description="a number above 1")]
+Above1 = Annotated[float, Meta(gt=1, le=LARGEST, description="a number above 1")]
 Below1 = Annotated[float, Meta(gt=0, lt=1, description="a number in (0, 1)")]
 LayerRates = Annotated[dict[Positive, Share], Meta(description="LAYER=RATE, layers from 1, rates in (0, 1]")]
 

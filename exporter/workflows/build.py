@@ -7,7 +7,8 @@ from pathlib import Path
 
 from exporter.errors import ArtefactError, UserError
 from exporter.files import sha256_of, written_beside
-from exporter.records import ModelSpec, save_json
+from exporter.formats.canonical_json import save_json
+from exporter.records import ModelSpec
 from exporter.runtimes.tensorrt.audit import Audit, audit, read_layers
 from exporter.runtimes.tensorrt.builder import Engine, build_engine
 from exporter.runtimes.tensorrt.machine import this_machine

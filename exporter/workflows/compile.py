@@ -18,11 +18,12 @@ from exporter.evaluation.report.pictures import strips
 from exporter.evaluation.report.record import Gmacs, Report
 from exporter.evaluation.report.versions import installed_versions
 from exporter.files import PathLike, writable_folder, written_beside
+from exporter.formats.canonical_json import save_json
 from exporter.lowering.pipeline import save_onnx
 from exporter.lowering.variant_files import save_variants
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import Pair, save_json
+from exporter.records import Pair
 from exporter.schedule.macs import MacCount
 from exporter.workflows import steps
 from exporter.workflows.compile_schedule import (

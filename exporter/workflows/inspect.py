@@ -5,9 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from exporter.artefact import KEY_PREFIX, read_lowered, read_metadata
+from exporter.artefact import KEY_PREFIX, read_lowered
 from exporter.errors import ArtefactError
 from exporter.files import PathLike
+from exporter.formats.onnx_metadata import read_metadata
 
 __all__ = ["inspect_artefact"]
 
@@ -54,7 +55,7 @@ def _onnx(path: Path) -> Described:
 
 def _calibration(path: Path) -> Described:
     from exporter.calibration.record import load_calibration  # noqa: PLC0415
-    from exporter.records import to_json  # noqa: PLC0415
+    from exporter.formats.canonical_json import to_json  # noqa: PLC0415
 
     calibration = load_calibration(path)
     record = json.loads(to_json(calibration.record))
@@ -75,14 +76,15 @@ def _reference(path: Path) -> Described:
 
 def _engine(path: Path) -> Described:
     """Describe an engine by its manifest: only the machine that built it can load the engine itself."""
-    from exporter.records import to_json  # noqa: PLC0415
+    from exporter.formats.canonical_json import to_json  # noqa: PLC0415
     from exporter.runtimes.tensorrt.manifest import read_manifest  # noqa: PLC0415
 
     return {"kind": "engine", **json.loads(to_json(read_manifest(path))), "size_bytes": path.stat().st_size}
 
 
 def _json(path: Path) -> Described:
-    from exporter.records import Schedule, load_json  # noqa: PLC0415
+    from exporter.formats.canonical_json import load_json  # noqa: PLC0415
+    from exporter.records import Schedule  # noqa: PLC0415
 
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -1,12 +1,14 @@
 """All settings of a compilation; the verbs of the command line derive their flags from them."""
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from exporter.errors import RecipeError
+import msgspec
+from msgspec import Meta
+
+from exporter.errors import MissingDependencyError, RecipeError
 from exporter.schedule.plan import ScheduleSettings
 from exporter.settings import Positive, Share, from_table, option
 from exporter.targets import ONNXRUNTIME, TARGETS
@@ -21,6 +23,8 @@ ValueT = TypeVar("ValueT")
 
 # timm's keys that a user may override; the input size is set by `model_kwargs`.
 PREPROCESS_KEYS = ("interpolation", "mean", "std", "crop_pct", "crop_mode")
+PreprocessKey = Annotated[str, Meta(pattern=rf"\A({'|'.join(PREPROCESS_KEYS)})\Z")]
+Overrides = Annotated[dict[PreprocessKey, Any], Meta(description=f"values of {', '.join(PREPROCESS_KEYS)}")]
 
 # Longest chain of recipes that extend each other.
 MOST_EXTENDS = 50
@@ -42,7 +46,7 @@ class Recipe(Measuring, ScheduleSettings, Images):
     model_kwargs: dict[str, Any] = option(
         {}, "Keyword arguments of the model, e.g. img_size=32 patch_size=4."
     )
-    preprocess: dict[str, Any] = option({}, "Overrides of the model's preprocessing, e.g. crop_pct=1.0.")
+    preprocess: Overrides = option({}, "Overrides of the model's preprocessing, e.g. crop_pct=1.0.")
     device: str = option("cpu", "PyTorch device, e.g. cpu or cuda.")
 
     calibration: Path | None = option(None, "An existing calibration, used instead of a new one.")
@@ -82,12 +86,16 @@ class Recipe(Measuring, ScheduleSettings, Images):
         told = [name for name in AMOUNTS if getattr(self, name) not in (None, {})]
         if len(told) > 1:
             raise RecipeError(" and ".join(told), "both" if len(told) == 2 else "all", "one of them")
-        unknown = sorted(set(self.preprocess) - set(PREPROCESS_KEYS))
-        if unknown:
-            raise RecipeError("preprocess", f"the key {unknown[0]!r}", f"one of {', '.join(PREPROCESS_KEYS)}")
-        if self.sweep and not self.rounds:
-            got = f"{','.join(map(str, self.sweep))} in no rounds"
-            raise RecipeError("sweep", got, "rounds to measure them in")
+        self.require("sweep", not self.sweep or self.rounds > 0, "none if rounds are 0: they are measured")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _RecipeFile(Recipe):
+    """The settings of a recipe's file."""
+
+    extends: Path | None = option(
+        None, "Another recipe; values that this one does not set are taken from it."
+    )
 
 
 def needed(value: ValueT | None, flag: str, expected: str) -> ValueT:
@@ -101,39 +109,32 @@ def needed(value: ValueT | None, flag: str, expected: str) -> ValueT:
     return value
 
 
-def read_recipe(path: Path) -> Mapping[str, Any]:
+def read_recipe(path: Path, above: tuple[Path, ...] = ()) -> Mapping[str, Any]:
     """Read the values that a TOML recipe sets; its paths are relative to the recipe's folder.
 
-    `extends` names another recipe; values that this one does not set are taken from it.
+    Args:
+        path: The recipe. It may extend another one: values that it does not set are taken from there.
+        above: The recipes that extend this one, by their whole paths.
 
     Raises:
         RecipeError: The file is not TOML, a key or value is not one of a recipe, or recipes extend each other.
+        MissingDependencyError: Python 3.10 has no TOML reader, and none is installed.
     """
-    return _read(path, ())
-
-
-def _read(path: Path, readers: tuple[Path, ...]) -> dict[str, Any]:
-    # Imported here: a deployment machine reads no TOML, and Python 3.10 has no TOML reader.
-    if sys.version_info >= (3, 11):
-        import tomllib  # noqa: PLC0415
-    else:
-        import tomli as tomllib  # noqa: PLC0415
     # The path may be invalid, and TOML may be nested deeper than the recursion limit.
     try:
-        place = path.resolve()
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        place, table = path.resolve(), msgspec.toml.decode(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise RecipeError(str(path), str(error), "a TOML recipe") from None
-    if place in readers or len(readers) > MOST_EXTENDS:
-        got = "a recipe that extends itself" if place in readers else f"more than {MOST_EXTENDS} in a row"
+    except ImportError:
+        raise MissingDependencyError("tomli", "export") from None
+    if place in above or len(above) > MOST_EXTENDS:
+        got = "a recipe that extends itself" if place in above else f"more than {MOST_EXTENDS} in a row"
         raise RecipeError(f"{path}: extends", got, "a chain that ends")
-    base = table.pop("extends", None)
-    if not isinstance(base, str | None):
-        raise RecipeError(f"{path}: extends", repr(base), "the path of a recipe")
-    inherited = _read(path.parent / base, (*readers, place)) if base else {}
-    values = from_table(Recipe, table, str(path))
-    placed = {key: path.parent / value if isinstance(value, Path) else value for key, value in values.items()}
-    return {**yielding(inherited, placed), **placed}
+    told = from_table(_RecipeFile, table, str(path))
+    values = {key: path.parent / value if isinstance(value, Path) else value for key, value in told.items()}
+    extended = values.pop("extends", None)
+    inherited = read_recipe(extended, (*above, place)) if extended else {}
+    return {**yielding(inherited, values), **values}
 
 
 def yielding(base: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from exporter.calibration.settings import CalibrationSettings
-from exporter.errors import RecipeError
 from exporter.evaluation.benchmark.timing import LEAST_ROUNDS
 from exporter.settings import Natural, Positive, Settings, option
 from exporter.targets import ONNXRUNTIME, Target
@@ -37,8 +36,8 @@ class Measuring(Settings):
     def check(self) -> None:
         """Raise RecipeError if there are too few rounds for quartiles."""
         super().check()
-        if 0 < self.rounds < LEAST_ROUNDS:
-            raise RecipeError("rounds", str(self.rounds), f"0, or at least {LEAST_ROUNDS} for quartiles")
+        enough = self.rounds == 0 or self.rounds >= LEAST_ROUNDS
+        self.require("rounds", enough, f"0, or at least {LEAST_ROUNDS} for quartiles")
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from typing import Any, TypeVar
 
 from exporter.calibration.settings import CalibrationSettings
 from exporter.errors import RecipeError
+from exporter.formats.canonical_json import load_json
 from exporter.models.registry import ModelRequest
-from exporter.records import Schedule, load_json
+from exporter.records import Schedule
 from exporter.schedule.plan import ScheduleSettings
 from exporter.schedule.scorers import scorer_named
 from exporter.settings import Settings, fields_of

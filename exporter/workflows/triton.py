@@ -11,7 +11,8 @@ from pathlib import Path
 from exporter.artefact import Artefact
 from exporter.errors import ArtefactError
 from exporter.files import written_beside
-from exporter.records import ModelSpec, to_json
+from exporter.formats.canonical_json import to_json
+from exporter.records import ModelSpec
 from exporter.runtimes.tensorrt.manifest import ENGINES, EngineManifest, engine_path, read_manifest
 from exporter.settings import Natural, Positive, Settings, option
 from exporter.targets import Target

@@ -15,7 +15,7 @@ from exporter.calibration.record import (
     save_calibration,
 )
 from exporter.errors import ArtefactError, CalibrationError, OutputError, RecipeError
-from exporter.records import to_json
+from exporter.formats.canonical_json import to_json
 from tests.calibration.specs import LOGITS, PREPROCESSING, SPEC
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from exporter.evaluation.report.record import Report
-from exporter.records import load_json
+from exporter.formats.canonical_json import load_json
 from exporter.tensor_names import VARIANTS, variant_path
 from exporter.workflows import compile as compile_module
 from exporter.workflows.recipe import Recipe

@@ -6,7 +6,8 @@ import pytest
 
 import exporter
 from exporter.errors import RecipeError
-from exporter.records import Schedule, load_json
+from exporter.formats.canonical_json import load_json
+from exporter.records import Schedule
 from tests.commands import Command, Workplace
 from tests.vits import make_vit
 

@@ -65,7 +65,10 @@ def test_a_calibration_of_another_model(
     ("flags", "message"),
     [
         (["--device", "abacus"], "device | got 'abacus'"),
-        (["--preprocess", "wings=2"], "preprocess | got the key 'wings'"),
+        (
+            ["--preprocess", "wings=2"],
+            "--preprocess | got {'wings': 2} | need values of interpolation, mean, std",
+        ),
         (["--preprocess", "mean=abc"], "preprocessing | got could not convert"),
         (["--preprocess", "mean=(0.5,0.5)"], "preprocessing | got 2 numbers"),
     ],

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from exporter.calibration.record import load_calibration
-from exporter.records import Schedule, load_json
+from exporter.formats.canonical_json import load_json
+from exporter.records import Schedule
 from tests.commands import Command, Workplace
 from tests.schedule.published import DEIT_B_ACS, DEIT_B_COUNTS_AT_07
 

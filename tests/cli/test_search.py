@@ -8,8 +8,9 @@ import pytest
 
 from exporter.evaluation.benchmark import Throughput, compare_speed
 from exporter.evaluation.benchmark.points import Point, RhoSweep
+from exporter.formats.canonical_json import load_json
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import Schedule, load_json
+from exporter.records import Schedule
 from exporter.workflows import search
 from exporter.workflows.measuring import Measure
 from tests.commands import Command, Workplace

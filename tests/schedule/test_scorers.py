@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from exporter.errors import RecipeError
+from exporter.formats.canonical_json import from_json, to_json
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import from_json, to_json
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
 from exporter.schedule.scorers import FUSED, INTER, INTRA, RANDOM, SCORERS, scorer_named
 

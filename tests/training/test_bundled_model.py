@@ -15,7 +15,7 @@ from exporter.data.batches import batches
 from exporter.data.images import folder_sha256
 from exporter.evaluation.accuracy import evaluate
 from exporter.files import sha256_of
-from exporter.records import load_json
+from exporter.formats.canonical_json import load_json
 from exporter.runtimes.torch_runner import logits_runner
 from exporter.training.data import Folders, open_folders
 from exporter.training.result import TrainRecord

@@ -10,7 +10,8 @@ from torch import nn
 
 from exporter.errors import OutputError
 from exporter.files import sha256_of
-from exporter.records import Preprocessing, load_json
+from exporter.formats.canonical_json import load_json
+from exporter.records import Preprocessing
 from exporter.training.data import open_folders
 from exporter.training.model import build_model, preprocessing_for
 from exporter.training.result import TrainRecord, versions, write_result

@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 
 from exporter.errors import RecipeError
-from exporter.records import from_json, to_json
+from exporter.formats.canonical_json import from_json, to_json
 from exporter.settings import add_flags, from_flags
 from exporter.training.settings import TrainSettings
 

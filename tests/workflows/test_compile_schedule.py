@@ -9,8 +9,9 @@ from exporter.calibration.record import Calibration
 from exporter.errors import RecipeError, ScheduleError
 from exporter.evaluation.benchmark import Throughput, compare_speed
 from exporter.evaluation.benchmark.points import Point
+from exporter.formats.canonical_json import save_json
 from exporter.models.base import PrunableViT
-from exporter.records import Pair, Schedule, save_json
+from exporter.records import Pair, Schedule
 from exporter.schedule.macs import dense_macs
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
 from exporter.workflows import compile_schedule, steps

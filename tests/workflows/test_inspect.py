@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from exporter.errors import ArtefactError
-from exporter.records import save_json
+from exporter.formats.canonical_json import save_json
 from exporter.workflows.inspect import inspect_artefact
 from exporter.workflows.recipe import Recipe
 from tests.folders import write_folder

@@ -2,13 +2,15 @@
 
 import argparse
 import dataclasses
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from exporter.errors import RecipeError
+from exporter.errors import MissingDependencyError, RecipeError
 from exporter.settings import add_flags, from_flags
-from exporter.workflows.recipe import Recipe, needed, read_recipe
+from exporter.workflows.recipe import MOST_EXTENDS, Recipe, needed, read_recipe
 
 
 def parse(*flags: str) -> Recipe:
@@ -82,6 +84,11 @@ def test_a_recipe_file(tmp_path: Path) -> None:
         ("rho = 'high'", "rho | got 'high' | need a number in (0, 1]"),
         ("batch = true", "batch | got True | need an integer from 1"),
         ("scorer = 'best'", "scorer | got 'best' | need one of"),
+        (
+            "preprocess = {wings = 2}",
+            "preprocess | got {'wings': 2} | need values of interpolation, mean, std",
+        ),
+        ("extends = 3", "r.toml: extends | got 3 | need"),
         ("rho = ", "a TOML recipe"),
     ],
 )
@@ -102,13 +109,14 @@ def test_a_missing_recipe(tmp_path: Path) -> None:
     [
         ({"batch": 0}, "batch"),
         ({"rounds": 3}, "rounds"),
+        ({"sweep": (0.5,), "rounds": 0}, r"sweep \| got \(0.5,\) \| need none if rounds are 0"),
         ({"rho": 0.5, "mac_reduction": 0.5}, "both"),
         ({"mac_reduction": 1.0}, "mac_reduction"),
     ],
 )
-def test_values_that_no_stage_takes(values: dict[str, float], message: str) -> None:
+def test_values_that_no_stage_takes(values: dict[str, Any], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
-        Recipe(**values)  # type: ignore[arg-type]
+        Recipe(**values)
 
 
 def test_a_pair_without_a_name() -> None:
@@ -146,3 +154,23 @@ RECIPES = sorted((Path(__file__).parents[2] / "engines").rglob("*.toml"))
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_the_recipes_that_come_with_it(path: Path) -> None:
     Recipe(**read_recipe(path))
+
+
+def test_recipes_that_extend_each_other(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text('extends = "b.toml"')
+    (tmp_path / "b.toml").write_text('extends = "a.toml"')
+    with pytest.raises(RecipeError, match="got a recipe that extends itself"):
+        read_recipe(tmp_path / "a.toml")
+    for index in range(60):
+        (tmp_path / f"{index}.toml").write_text(f'extends = "{index + 1}.toml"')
+    with pytest.raises(RecipeError, match=f"got more than {MOST_EXTENDS} in a row"):
+        read_recipe(tmp_path / "0.toml")
+
+
+def test_a_python_without_a_toml_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.10 has none of its own."""
+    (tmp_path / "r.toml").write_text("rho = 0.5")
+    for name in ("tomllib", "tomli"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingDependencyError, match=r"tomli .* pip install 'star-export\[export\]'"):
+        read_recipe(tmp_path / "r.toml")

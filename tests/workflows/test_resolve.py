@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from exporter.errors import ArtefactError, ModelError, RecipeError
+from exporter.formats.canonical_json import save_json
 from exporter.models.base import PrunableViT
-from exporter.records import save_json
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
 from exporter.vocabulary import Layout, Method
 from exporter.workflows.amount import Given, MacShare, Rates, Rho, Speedup

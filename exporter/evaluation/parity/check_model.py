@@ -7,10 +7,10 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
-from exporter.artefact import EXPECTED
 from exporter.errors import ArtefactError
 from exporter.evaluation.parity import BATCHES, ParityReport, compare, in_batches, tolerance_for
 from exporter.evaluation.parity.reference import reference_runner
+from exporter.formats.onnx_metadata import EXPECTED
 from exporter.lowering.metadata import artefact_of
 from exporter.lowering.variants import forced_variant, tracing_variant
 from exporter.pruning.pruned_vit import PrunedViT

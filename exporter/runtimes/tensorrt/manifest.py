@@ -8,7 +8,7 @@ from pathlib import Path
 
 from exporter.errors import ArtefactError, UserError
 from exporter.files import sha256_of
-from exporter.records import load_json
+from exporter.formats.canonical_json import load_json
 from exporter.runtimes.tensorrt.plugin_library import LIBRARY
 from exporter.runtimes.tensorrt.settings import BuildSettings
 

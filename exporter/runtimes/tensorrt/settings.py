@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporter.errors import RecipeError
 from exporter.settings import Batches, Natural, Settings, option
 
 __all__ = ["BuildSettings"]
@@ -37,8 +36,7 @@ class BuildSettings(Settings):
 
     def check(self) -> None:
         """Raise RecipeError for batches out of order: each profile starts above the previous one."""
-        if tuple(sorted(set(self.batches))) != self.batches:
-            raise RecipeError("batches", ",".join(map(str, self.batches)), "each once, ascending")
+        self.require("batches", tuple(sorted(set(self.batches))) == self.batches, "each once, ascending")
 
     @property
     def profiles(self) -> tuple[tuple[int, int], ...]:

@@ -21,7 +21,8 @@ from exporter.evaluation.benchmark.engine_runs import (
 )
 from exporter.evaluation.benchmark.gpu_time import EnginesAtBatch
 from exporter.evaluation.benchmark.settings import BenchSettings
-from exporter.records import Pair, save_json, to_json
+from exporter.formats.canonical_json import save_json, to_json
+from exporter.records import Pair
 from exporter.runtimes.tensorrt.loading import LoadedEngine
 from exporter.runtimes.tensorrt.manifest import engine_path, manifest_path
 from exporter.schedule.macs import MacCount

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from exporter.evaluation.benchmark import environment, hardware
-from exporter.records import from_json, to_json
+from exporter.formats.canonical_json import from_json, to_json
 
 
 def test_the_environment_names_what_is_loaded_and_loads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

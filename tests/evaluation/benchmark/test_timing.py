@@ -8,7 +8,7 @@ import pytest
 
 from exporter.errors import UserError
 from exporter.evaluation.benchmark import Comparison, Ratio, Throughput, compare_speed, ratio_of, throughput
-from exporter.records import from_json, to_json
+from exporter.formats.canonical_json import from_json, to_json
 from tests.fakes import TurnedClock, forever
 
 FEED = {"images": np.zeros((4, 3), np.float32)}

@@ -7,7 +7,7 @@ import pytest
 
 from exporter.errors import ParityError, UserError
 from exporter.evaluation.parity import ParityReport, compare, explain
-from exporter.records import from_json, to_json
+from exporter.formats.canonical_json import from_json, to_json
 from exporter.runtimes.base import TensorInfo
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from tests.evaluation.parity.models import FP32, Array, Family, compared, images, pruned_family, with_outputs

@@ -3,7 +3,7 @@
 import json
 
 from exporter.evaluation.report.record import Gmacs
-from exporter.records import to_json
+from exporter.formats.canonical_json import to_json
 from tests.evaluation.report.reports import small_report
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from exporter.errors import ArtefactError
 from exporter.files import sha256_of
-from exporter.records import save_json
+from exporter.formats.canonical_json import save_json
 from exporter.runtimes.tensorrt import loading
 from exporter.runtimes.tensorrt.loading import load_engine
 from exporter.runtimes.tensorrt.manifest import manifest_path

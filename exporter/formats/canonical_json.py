@@ -1,0 +1,85 @@
+"""Frozen records as canonical JSON.
+
+Canonical means: sorted keys, fixed whitespace, floats in Python's shortest round-trip form, and neither times nor
+paths. The same inputs therefore give the same bytes.
+"""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from exporter.errors import ArtefactError, UserError
+from exporter.files import written_beside
+from exporter.vocabulary import renamed
+
+__all__ = ["from_json", "load_json", "save_json", "to_json"]
+
+RecordT = TypeVar("RecordT")
+
+
+def to_json(record: object) -> str:
+    """Return the canonical JSON of a record, in one line."""
+    return _text(record, separators=(",", ":"))
+
+
+def save_json(record: object, path: Path) -> None:
+    """Write a record as indented JSON with sorted keys; `path` is replaced atomically.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    with written_beside(path) as partial:
+        partial.write_text(_text(record, indent=2) + "\n", encoding="utf-8")
+
+
+def from_json(kind: type[RecordT], text: str | bytes, *, source: str) -> RecordT:
+    """Read a record from JSON.
+
+    Raises:
+        ArtefactError: The text is not JSON, or not of this kind of record; the message names `source`.
+    """
+    try:
+        fields = {each.name for each in dataclasses.fields(kind)}  # type: ignore[arg-type]
+        table = renamed(msgspec.json.decode(text, type=dict[str, Any]), fields)
+        record = msgspec.convert(table, kind)
+        _refuse_unknown(table, _plain(record))
+    except (ValueError, RecursionError, UserError) as error:
+        raise ArtefactError(source, str(error), f"the JSON of a {kind.__name__}") from None
+    return record
+
+
+def load_json(kind: type[RecordT], path: Path) -> RecordT:
+    """Read a record from a file.
+
+    Raises:
+        ArtefactError: The file is missing or is not such a record.
+    """
+    try:
+        return from_json(kind, path.read_bytes(), source=str(path))
+    except OSError as error:
+        raise ArtefactError(str(path), str(error), f"the JSON of a {kind.__name__}") from None
+
+
+def _text(record: object, **layout: Any) -> str:
+    return json.dumps(_plain(record), sort_keys=True, ensure_ascii=False, allow_nan=False, **layout)
+
+
+def _plain(record: object) -> Any:
+    """Convert a record to dicts and lists, recursively."""
+    return msgspec.to_builtins(record, enc_hook=os.fspath, str_keys=True)
+
+
+def _refuse_unknown(told: Any, known: Any) -> None:
+    """Raise ValueError for the first unknown key: msgspec ignores unknown keys of a dataclass."""
+    if isinstance(told, dict):
+        for key, value in told.items():
+            if key not in known:
+                raise ValueError(f"an unknown key {key!r}")
+            _refuse_unknown(value, known[key])
+    if isinstance(told, list):
+        for value, inner in zip(told, known, strict=True):
+            _refuse_unknown(value, inner)

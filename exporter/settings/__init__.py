@@ -1,0 +1,21 @@
+"""Settings: one frozen dataclass declares types, limits, defaults, help texts, flags and TOML keys."""
+
+from exporter.settings.fields import Settings, fields_of, from_table, option
+from exporter.settings.flags import add_flags, from_flags
+from exporter.settings.limits import LARGEST, Batches, Natural, Number, Positive, Share, Weight
+
+__all__ = [
+    "LARGEST",
+    "Batches",
+    "Natural",
+    "Number",
+    "Positive",
+    "Settings",
+    "Share",
+    "Weight",
+    "add_flags",
+    "fields_of",
+    "from_flags",
+    "from_table",
+    "option",
+]

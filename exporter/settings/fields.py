@@ -1,0 +1,108 @@
+"""Declare settings, and convert and check their values.
+
+msgspec does both, as it does for records. It is strict, while cattrs converts "5" and 5.7 to 5, and it checks
+limits in the same step; it has no dependency and is imported in 17 ms (cattrs: 27 ms).
+"""
+
+import dataclasses
+import reprlib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from enum import EnumMeta
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from exporter.errors import RecipeError
+from exporter.vocabulary import renamed
+
+__all__ = ["Field", "Settings", "fields_of", "from_table", "option"]
+
+# Long values are shortened in errors.
+SHORT = reprlib.Repr()
+SHORT.maxstring = SHORT.maxlong = SHORT.maxother = 60
+
+
+class Settings:
+    """Base class of settings: values are converted to the types of their fields and checked on creation."""
+
+    def __post_init__(self) -> None:
+        """Raise RecipeError, which names the field, for a value of the wrong type or out of range."""
+        for name, each in fields_of(type(self)).items():
+            object.__setattr__(self, name, each.converted(name, getattr(self, name)))
+        self.check()
+
+    def check(self) -> None:
+        """Raise RecipeError for values that contradict each other."""
+
+    def require(self, name: str, holds: bool, expected: str) -> None:
+        """Raise RecipeError, which names the field, unless its value suits those of the other fields."""
+        if not holds:
+            raise RecipeError(name, SHORT.repr(getattr(self, name)), expected)
+
+
+def option(default: Any, help: str, choices: Iterable[str] = ()) -> Any:  # noqa: A002
+    """Declare a field of settings: its default, its help text, and its allowed words if its type is no enum."""
+    shown = ",".join(map(str, default if isinstance(default, tuple) else (default,)))
+    text = help if default in (None, (), {}) else f"{help} Default: {shown}."
+    metadata = {"help": text, "choices": tuple(choices)}
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=default.copy, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+class Field:
+    """A field of settings: `kind` is its type with limits, `plain` the bare type, `words` those that it accepts."""
+
+    def __init__(self, declared: "dataclasses.Field[Any]", kind: Any) -> None:
+        self.help: str = declared.metadata.get("help", "")
+        self.words: tuple[str, ...] = declared.metadata.get("choices", ())
+        # The default is one of the words, or None.
+        self.kind = self.plain = Literal[(*self.words, declared.default)] if self.words else kind
+        while typing.get_origin(self.plain) in (typing.Union, types.UnionType, Annotated):
+            self.plain = next(each for each in typing.get_args(self.plain) if each is not type(None))
+        if isinstance(self.plain, EnumMeta):
+            self.words = tuple(self.plain)
+
+    def converted(self, subject: str, value: Any, *, strict: bool = True) -> Any:
+        """Return the value converted to the field's type; unless `strict`, text is converted to a number.
+
+        Raises:
+            RecipeError: The value has the wrong type or is out of range; the message names `subject`.
+        """
+        try:
+            # msgspec knows all types of settings but paths.
+            return msgspec.convert(
+                value, self.kind, strict=strict, dec_hook=lambda path, text: path(text), str_keys=True
+            )
+        except (ValueError, OverflowError, RecursionError) as error:
+            expected = f"one of {', '.join(self.words)}" if self.words else _described(self.kind)
+            bare = str(error).removeprefix("Expected ").replace("`", "").split(", got")[0]
+            raise RecipeError(subject, SHORT.repr(value), expected or bare) from None
+
+
+def fields_of(settings: type) -> Mapping[str, Field]:
+    """Return the fields of settings by name."""
+    kinds = typing.get_type_hints(settings, include_extras=True)
+    return {each.name: Field(each, kinds[each.name]) for each in dataclasses.fields(settings)}
+
+
+def from_table(settings: type[Settings], table: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Return the values of a TOML table, checked against the fields of settings.
+
+    Raises:
+        RecipeError: A key is unknown or a value has the wrong type; the message names `source` and the key.
+    """
+    known, values = fields_of(settings), {}
+    for key, value in renamed(table, known).items():
+        if key not in known:
+            raise RecipeError(f"{source}: {key}", "an unknown key", f"one of {', '.join(known)}")
+        values[key] = known[key].converted(f"{source}: {key}", value)
+    return values
+
+
+def _described(kind: Any) -> str:
+    """Return the description of the first limit within a type, or ""."""
+    own = [getattr(each, "description", None) for each in getattr(kind, "__metadata__", ())]
+    return next(filter(None, (*own, *map(_described, typing.get_args(kind)))), "")

@@ -1,0 +1,93 @@
+"""Derive argparse's flags from the fields of settings, and settings from the flags given."""
+
+import argparse
+import ast
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from exporter.errors import RecipeError
+from exporter.settings.fields import Field, Settings, fields_of
+from exporter.vocabulary import FORMER_NAMES
+
+__all__ = ["add_flags", "from_flags"]
+
+SettingsT = TypeVar("SettingsT", bound=Settings)
+
+# The arguments of argparse's `add_argument` by the type of a field.
+ARGUMENTS: Mapping[Any, Mapping[str, Any]] = {
+    bool: {"action": argparse.BooleanOptionalAction},
+    int: {"metavar": "N"},
+    float: {"metavar": "X"},
+    str: {"metavar": "NAME"},
+    Path: {"metavar": "PATH"},
+    dict: {"metavar": "NAME=VALUE", "nargs": "+"},
+    tuple: {"metavar": "A,B,…"},
+}
+
+
+def add_flags(parser: Any, settings: type[Settings], names: Iterable[str] | None = None) -> None:
+    """Add a flag to `parser` for each field of settings, or for those named, in that order.
+
+    An unused flag adds nothing to the namespace, so the recipe's value applies. Flags of earlier versions are
+    accepted but not shown in the help.
+    """
+    known = fields_of(settings)
+    for name in known if names is None else names:
+        given = {"dest": name, "default": argparse.SUPPRESS, **_arguments(known[name])}
+        parser.add_argument(_flag(name), help=known[name].help.replace("%", "%%"), **given)
+        for former in (before for before, now in FORMER_NAMES.items() if now == name):
+            parser.add_argument(_flag(former), help=argparse.SUPPRESS, **given)
+
+
+def from_flags(
+    settings: type[SettingsT], arguments: argparse.Namespace, base: Mapping[str, Any] | None = None
+) -> SettingsT:
+    """Return the settings of the given flags, which override those of `base` (a recipe's table).
+
+    Raises:
+        RecipeError: A value is out of range, or contradicts another.
+    """
+    fields, words = fields_of(settings), vars(arguments)
+    given = {name: _value(_flag(name), fields[name], words[name]) for name in words if name in fields}
+    return settings(**{**(base or {}), **given})
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _arguments(field: Field) -> Mapping[str, Any]:
+    if field.words:
+        return {"metavar": f"{{{','.join(field.words)}}}"}
+    origin, items = typing.get_origin(field.plain) or field.plain, typing.get_args(field.plain)
+    if origin is tuple and Ellipsis not in items:
+        return {"metavar": "X", "nargs": len(items)}
+    return ARGUMENTS[origin]
+
+
+def _value(flag: str, field: Field, words: Any) -> Any:
+    """Return the value of a flag's words."""
+    origin = typing.get_origin(field.plain)
+    if origin is tuple and isinstance(words, str):
+        words = [word for word in words.split(",") if word]
+    if origin is dict:
+        count, words = len(words), _pairs(flag, words)
+        # A keyword argument may override an earlier one; two rates for one layer are a mistake.
+        if len(words) < count and Any not in typing.get_args(field.plain):
+            raise RecipeError(flag, "a name twice", "each name once")
+    return field.converted(flag, words, strict=False)
+
+
+def _pairs(flag: str, texts: Sequence[str]) -> dict[str, Any]:
+    pairs: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise RecipeError(flag, repr(text), "NAME=VALUE, e.g. img_size=32")
+        pairs[name] = value
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            pairs[name] = ast.literal_eval(value)
+    return pairs

@@ -1,0 +1,22 @@
+"""Types with limits, for settings and records; errors quote the description of a limit.
+
+msgspec accepts infinity within a one-sided limit, and NaN without limits: every number of settings has two limits.
+"""
+
+import sys
+from typing import Annotated
+
+from msgspec import Meta
+
+__all__ = ["LARGEST", "Batches", "Natural", "Number", "Positive", "Share", "Weight"]
+
+# The largest integer that all libraries used here accept, and the largest finite number.
+MOST = 2**31 - 1
+LARGEST = sys.float_info.max
+
+Positive = Annotated[int, Meta(ge=1, le=MOST, description=f"an integer from 1 to {MOST}")]
+Natural = Annotated[int, Meta(ge=0, le=MOST, description=f"an integer from 0 to {MOST}")]
+Batches = Annotated[tuple[Positive, ...], Meta(min_length=1)]
+Number = Annotated[float, Meta(ge=-LARGEST, le=LARGEST, description="a finite number")]
+Share = Annotated[float, Meta(gt=0, le=1, description="a number in (0, 1]")]
+Weight = Annotated[float, Meta(ge=0, le=1, description="a number in [0, 1]")]

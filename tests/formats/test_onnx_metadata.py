@@ -1,0 +1,61 @@
+"""ONNX metadata is read from protobuf's bytes, wherever it stands, and never beyond the file."""
+
+from pathlib import Path
+
+import pytest
+
+from exporter.artefact import read_lowered, to_metadata
+from exporter.errors import ArtefactError
+from exporter.formats.onnx_metadata import read_metadata
+from tests.folders import artefacts
+from tests.tiny_onnx import linear_classifier
+
+PLAIN = artefacts().pruned
+
+
+def varint(number: int) -> bytes:
+    """As protobuf writes it."""
+    low, rest = number & 127, number >> 7
+    return bytes([low | 128]) + varint(rest) if rest else bytes([low])
+
+
+def entry(key: bytes, value: bytes) -> bytes:
+    """One piece of metadata as ONNX has it."""
+    body = b"\x0a" + varint(len(key)) + key + b"\x12" + varint(len(value)) + value
+    return b"\x72" + varint(len(body)) + body
+
+
+def written(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("name", ["reversed", "in the middle"])
+def test_metadata_is_found_wherever_it_stands(tmp_path: Path, name: str) -> None:
+    """Protobuf's fields come in any order; unknown ones are passed over."""
+    graph = linear_classifier()
+    pairs = [entry(key.encode(), value.encode()) for key, value in to_metadata(PLAIN).items()]
+    unknown = b"\x78\x96\x01" + b"\x99\x06" + bytes(8) + b"\x9d\x06" + bytes(4) + b"\x9a\x06\x02ab"
+    content = b"".join(reversed(pairs)) + unknown + graph
+    if name == "in the middle":
+        content = b"".join(pairs[:3]) + graph + unknown + b"".join(pairs[3:])
+    path = written(tmp_path / "m.onnx", content)
+    assert read_metadata(path) == to_metadata(PLAIN)
+    assert read_lowered(path).artefact == PLAIN
+
+
+@pytest.mark.parametrize("size", [2**31, 2**40, 2**62, 2**63, 2**64 - 1, 2**69])
+@pytest.mark.parametrize("head", [b"\x72", b"\x3a", b"\x72\x10\x0a"], ids=["an entry", "the graph", "a key"])
+def test_a_length_beyond_the_file_takes_no_memory(tmp_path: Path, head: bytes, size: int) -> None:
+    path = written(tmp_path / "m.onnx", head + varint(size) + bytes(20))
+    with pytest.raises(ArtefactError):
+        read_metadata(path)
+
+
+def test_an_entry_that_outgrows_itself(tmp_path: Path) -> None:
+    inner = b"\x0a\x03key\x12\x05value"
+    good = written(tmp_path / "m.onnx", b"\x72" + varint(len(inner)) + inner)
+    assert read_metadata(good) == {"key": "value"}
+    for size in (len(inner) - 1, len(inner) - 6, len(inner) + 1):
+        with pytest.raises(ArtefactError):
+            read_metadata(written(tmp_path / "m.onnx", b"\x72" + varint(size) + inner))

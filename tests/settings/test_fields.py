@@ -1,0 +1,122 @@
+"""A field says what it is once: types, limits and TOML keys follow."""
+
+import importlib
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import exporter
+from exporter.errors import RecipeError
+from exporter.settings import Settings, fields_of, from_table
+from exporter.vocabulary import Layout
+from tests.settings.example import Example
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"rho": 1.7}, "rho | got 1.7 | need a number in (0, 1]"),
+        ({"rho": math.nan}, "rho | got nan | need a number in (0, 1]"),
+        ({"rho": 10**400}, "rho | got 1000000000"),
+        ({"anything": math.nan}, "anything | got nan | need a finite number"),
+        ({"anything": math.inf}, "anything | got inf | need a finite number"),
+        ({"anything": "5"}, "anything | got '5' | need a finite number"),
+        ({"pair": (0.5, math.inf)}, "need a finite number"),
+        ({"pair": (0.5,)}, "pair | got (0.5,)"),
+        ({"alpha": -0.1}, "alpha | got -0.1 | need a number in [0, 1]"),
+        ({"count": 0}, "count | got 0 | need an integer from 1 to"),
+        ({"count": 2**31}, "count | got 2147483648 | need an integer from 1 to 2147483647"),
+        ({"count": 2.5}, "count | got 2.5"),
+        ({"count": True}, "count | got True"),
+        ({"word": "c"}, "word | got 'c' | need one of a, b"),
+        ({"layout": "folded"}, "layout | got 'folded' | need one of shrinking, packed, padded"),
+        ({"batches": ()}, "batches | got ()"),
+        ({"batches": (1, 0)}, "batches | got (1, 0) | need an integer from 1"),
+        ({"place": 3}, "place | got 3"),
+        ({"named": [1]}, "named | got [1]"),
+        ({"shares": {1: 1.5}}, "shares | got {1: 1.5} | need a number in (0, 1]"),
+        ({"really": "yes"}, "really | got 'yes' | need bool"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_as_it_is_given(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        Example(**values)
+    assert message in str(caught.value)
+    assert len(str(caught.value)) < 200
+
+
+def test_values_become_those_of_their_types() -> None:
+    example = Example(layout="packed", place="a/b", batches=[4], rho=1)  # type: ignore[arg-type]
+    assert example.layout is Layout.PACKED
+    assert (example.place, example.batches) == (Path("a/b"), (4,))
+    assert type(example.rho) is float
+
+
+def test_values_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(RecipeError) as caught:
+        Example(count=3, least=4)
+    assert str(caught.value) == "least | got 4 | need count at most"
+
+
+def test_a_word_may_be_none_only_where_none_is_the_default() -> None:
+    assert Example(maybe=None).maybe is None
+    with pytest.raises(RecipeError, match=r"word \| got None \| need one of a, b"):
+        Example(word=None)  # type: ignore[arg-type]
+
+
+def test_the_key_of_0_1_is_read() -> None:
+    assert from_table(Example, {"flavour": "padded"}, "r.toml") == {"layout": Layout.PADDED}
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"rhoo": 1}, "r.toml: rhoo | got an unknown key | need one of rho, alpha"),
+        ({"rho": "high"}, "r.toml: rho | got 'high' | need a number in (0, 1]"),
+    ],
+)
+def test_a_wrong_table_names_the_file_and_the_key(table: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        from_table(Example, table, "r.toml")
+    assert message in str(caught.value)
+
+
+MODULES = (
+    "calibration.settings",
+    "evaluation.benchmark.settings",
+    "runtimes.choice",
+    "runtimes.tensorrt.settings",
+    "schedule.plan",
+    "training.settings",
+    "workflows.amount",
+    "workflows.recipe",
+    "workflows.triton",
+)
+
+
+def every_settings() -> list[type[Settings]]:
+    """Every class of settings of the package."""
+    for name in MODULES:
+        importlib.import_module(f"exporter.{name}")
+    kinds = [Settings]
+    for kind in kinds:
+        kinds += [each for each in kind.__subclasses__() if each not in kinds]
+    return [kind for kind in kinds[1:] if kind.__module__.startswith("exporter.")]
+
+
+def test_every_module_with_settings_is_listed() -> None:
+    root = Path(exporter.__file__).parent
+    found = {path for path in root.rglob("*.py") if "(Settings):" in path.read_text(encoding="utf-8")}
+    listed = {root / f"{name.replace('.', '/')}.py" for name in MODULES}
+    assert found <= listed | {root / "workflows/requests.py"}  # which the recipe imports
+
+
+@pytest.mark.parametrize("settings", every_settings(), ids=lambda each: each.__name__)
+def test_no_number_of_settings_may_be_infinite_or_nan(settings: type[Settings]) -> None:
+    for name, field in fields_of(settings).items():
+        for number in (math.nan, math.inf, -math.inf):
+            for value in (number, (number,), (number,) * 2, (number,) * 3):
+                with pytest.raises(RecipeError):
+                    field.converted(name, value)
