@@ -1,19 +1,20 @@
-"""Files bundled with the package: a small DeiT-shaped ViT for handwritten digits, and the plugin's source."""
+"""Files bundled with the package: three small ViTs with their training records, and the plugin's source."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-__all__ = ["DIGITS_VIT", "PLUGIN_SOURCE", "BundledModel"]
+__all__ = ["CIFAR_VIT", "DIGITS_VIT", "MODELS", "OFFSET_DIGITS_VIT", "PLUGIN_SOURCE", "BundledModel"]
 
+HERE = Path(__file__).parent
 # A symbolic link to plugins/cdf_retain in a checkout; the files themselves in the wheel.
-PLUGIN_SOURCE = Path(__file__).with_name("cdf_retain")
+PLUGIN_SOURCE = HERE / "cdf_retain"
 
 
 @dataclass(frozen=True)
 class BundledModel:
-    """A timm architecture, its arguments, and the paths of its weights and training record.
+    """A timm architecture, its arguments, and what its weights were trained on.
 
     `preprocessing` overrides entries of timm's config, under timm's keys.
     """
@@ -21,22 +22,74 @@ class BundledModel:
     name: str
     architecture: str
     model_kwargs: Mapping[str, int]
-    num_classes: int
     class_names: tuple[str, ...]
     preprocessing: Mapping[str, object]
-    weights: Path
-    record: Path
 
+    @property
+    def num_classes(self) -> int:
+        """Number of logits."""
+        return len(self.class_names)
+
+    @property
+    def weights(self) -> Path:
+        """The weights, fp16."""
+        return HERE / f"{self.name}.safetensors"
+
+    @property
+    def record(self) -> Path:
+        """How they were trained, and how good they are."""
+        return HERE / f"{self.name}.json"
+
+
+DIGITS = tuple("0123456789")
+GREY = MappingProxyType(
+    {"interpolation": "bicubic", "crop_pct": 1.0, "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
+)
 
 DIGITS_VIT = BundledModel(
     name="digits_vit",
     architecture="vit_tiny_patch16_224",
     model_kwargs=MappingProxyType({"img_size": 56, "patch_size": 4, "embed_dim": 128, "num_heads": 4}),
-    num_classes=10,
-    class_names=tuple("0123456789"),
-    preprocessing=MappingProxyType(
-        {"interpolation": "bicubic", "crop_pct": 1.0, "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
-    ),
-    weights=Path(__file__).with_name("digits_vit.safetensors"),
-    record=Path(__file__).with_name("digits_vit.json"),
+    class_names=DIGITS,
+    preprocessing=GREY,
 )
+
+# Its digits are smaller and anywhere in the image: no fixed choice of patches contains them.
+OFFSET_DIGITS_VIT = BundledModel(
+    name="offset_digits_vit",
+    architecture="vit_tiny_patch16_224",
+    model_kwargs=MappingProxyType({"img_size": 56, "patch_size": 4, "embed_dim": 96, "num_heads": 3}),
+    class_names=DIGITS,
+    preprocessing=GREY,
+)
+
+# Photos. The images, CIFAR-10, are not bundled.
+CIFAR_VIT = BundledModel(
+    name="cifar_vit",
+    architecture="vit_tiny_patch16_224",
+    model_kwargs=MappingProxyType(
+        {"img_size": 32, "patch_size": 4, "embed_dim": 192, "num_heads": 3, "depth": 9}
+    ),
+    class_names=(
+        "airplane",
+        "automobile",
+        "bird",
+        "cat",
+        "deer",
+        "dog",
+        "frog",
+        "horse",
+        "ship",
+        "truck",
+    ),
+    preprocessing=MappingProxyType(
+        {
+            "interpolation": "bicubic",
+            "crop_pct": 1.0,
+            "mean": (0.4914, 0.4822, 0.4465),
+            "std": (0.247, 0.2435, 0.2616),
+        }
+    ),
+)
+
+MODELS = MappingProxyType({each.name: each for each in (DIGITS_VIT, OFFSET_DIGITS_VIT, CIFAR_VIT)})

@@ -107,7 +107,8 @@ def survey() -> Iterator[Support]:
     A model is checked by its first block, which is much faster, unless it cannot be cut that short: the depth in
     these specs is therefore not the model's.
     """
-    yield support_of(ModelRequest(bundled.DIGITS_VIT.name))
+    for name in bundled.MODELS:
+        yield support_of(ModelRequest(name))
     for name in (*LVVITS, *(each for module in MODULES for each in timm.list_models(module=module))):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # timm's, on deprecated names

@@ -72,8 +72,8 @@ def source_of(request: ModelRequest) -> Source:
             else (request.checkpoint, read_state_dict)
         )
         return Source(folder.resolve().name, architecture, {**own, **kwargs}, preprocessing, place, read)
-    if request.name == bundled.DIGITS_VIT.name:
-        model = bundled.DIGITS_VIT
+    if request.name in bundled.MODELS:
+        model = bundled.MODELS[request.name]
         kwargs = {**model.model_kwargs, "num_classes": model.num_classes, **kwargs}
         preprocessing = {**model.preprocessing, **request.preprocessing}
         place = request.checkpoint or model.weights
@@ -135,6 +135,6 @@ def _create_timm(source: Source, *, pretrained: bool) -> nn.Module:
 
 def _unknown(name: str) -> ModelError:
     known = [*timm.list_models("*vit*"), *timm.list_models("*deit*"), *timm.list_models("eva*"), *LVVITS]
-    nearest = difflib.get_close_matches(name, [*known, bundled.DIGITS_VIT.name], n=3, cutoff=0.5)
+    nearest = difflib.get_close_matches(name, [*known, *bundled.MODELS], n=3, cutoff=0.5)
     hint = f"nearest names: {', '.join(nearest)}" if nearest else ""
     return ModelError(UNKNOWN, repr(name), "a name that timm or this project knows", hint)

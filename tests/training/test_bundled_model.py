@@ -1,5 +1,6 @@
-"""The weights that come with the package are those of their record, small, and as good as it says."""
+"""The weights that come with the package are those of their records, small, and as good as these say."""
 
+import os
 import runpy
 from pathlib import Path
 
@@ -10,72 +11,108 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from exporter.bundled import DIGITS_VIT
+from exporter.bundled import CIFAR_VIT, DIGITS_VIT, MODELS, OFFSET_DIGITS_VIT, BundledModel
 from exporter.data.batches import batches
 from exporter.data.images import folder_sha256
 from exporter.evaluation.accuracy import evaluate
 from exporter.files import sha256_of
 from exporter.formats.canonical_json import load_json
+from exporter.models.registry import ModelRequest, load
 from exporter.runtimes.torch_runner import logits_runner
 from exporter.training.data import Folders, open_folders
 from exporter.training.result import TrainRecord
 
 DIGITS_SCRIPT = Path(__file__).parents[2] / "calib_data" / "digits.py"
+# A folder that holds CIFAR-10 as train/<class>/ and test/<class>/; the images are not bundled.
+CIFAR = "STAR_EXPORT_CIFAR10"
+LEAST_TOP1 = {DIGITS_VIT.name: 0.97, OFFSET_DIGITS_VIT.name: 0.9, CIFAR_VIT.name: 0.7}
+PATCHES = {DIGITS_VIT.name: 196, OFFSET_DIGITS_VIT.name: 196, CIFAR_VIT.name: 64}
+MOST_BYTES = {DIGITS_VIT.name: 5_000_000, OFFSET_DIGITS_VIT.name: 5_000_000, CIFAR_VIT.name: 10_000_000}
+
+each_model = pytest.mark.parametrize("bundled", MODELS.values(), ids=MODELS)
 
 
-@pytest.fixture(scope="module")
-def record() -> TrainRecord:
-    return load_json(TrainRecord, DIGITS_VIT.record)
+def record_of(bundled: BundledModel) -> TrainRecord:
+    return load_json(TrainRecord, bundled.record)
 
 
-@pytest.fixture(scope="module")
-def model() -> nn.Module:
+def network_of(bundled: BundledModel) -> nn.Module:
+    """timm's own module, without an adapter."""
     vit: nn.Module = timm.create_model(
-        DIGITS_VIT.architecture, num_classes=DIGITS_VIT.num_classes, **DIGITS_VIT.model_kwargs
+        bundled.architecture, num_classes=bundled.num_classes, **bundled.model_kwargs
     )
-    vit.load_state_dict(load_file(DIGITS_VIT.weights), strict=True)
+    vit.load_state_dict(load_file(bundled.weights), strict=True)
     return vit.eval()
 
 
 @pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Folders:
-    out = tmp_path_factory.mktemp("digits") / "images"
-    runpy.run_path(str(DIGITS_SCRIPT))["write_digits"](out)
+def folders(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    """The images of a bundled model."""
+    if request.param == CIFAR_VIT.name:
+        if CIFAR not in os.environ:
+            pytest.skip(f"CIFAR-10 is not bundled: {CIFAR} names its folder")
+        root = Path(os.environ[CIFAR])
+        return open_folders(root / "train", root / "test")
+    script = runpy.run_path(str(DIGITS_SCRIPT))
+    out = tmp_path_factory.mktemp(request.param) / "images"
+    script["write_digits"](
+        out, script["SETS"]["digits" if request.param == DIGITS_VIT.name else "offset-digits"]
+    )
     return open_folders(out / "train", out / "held_out")
 
 
-def test_file_is_small_and_half_precision(record: TrainRecord) -> None:
-    assert DIGITS_VIT.weights.stat().st_size <= 8_000_000
-    assert {torch.float16} == {value.dtype for value in load_file(DIGITS_VIT.weights).values()}
-    assert record.weights_sha256 == sha256_of(DIGITS_VIT.weights)
+@each_model
+def test_file_is_small_and_half_precision(bundled: BundledModel) -> None:
+    assert bundled.weights.stat().st_size <= MOST_BYTES[bundled.name]
+    assert {torch.float16} == {value.dtype for value in load_file(bundled.weights).values()}
+    assert record_of(bundled).weights_sha256 == sha256_of(bundled.weights)
 
 
-def test_declaration_agrees_with_the_record(record: TrainRecord) -> None:
-    assert record.settings.model == DIGITS_VIT.architecture
-    assert record.class_names == DIGITS_VIT.class_names
-    assert dict(DIGITS_VIT.model_kwargs).items() <= {**record.settings.model_kwargs, "depth": 12}.items()
-    for key, value in DIGITS_VIT.preprocessing.items():
+@each_model
+def test_declaration_agrees_with_the_record(bundled: BundledModel) -> None:
+    record = record_of(bundled)
+    assert record.settings.model == bundled.architecture
+    assert record.class_names == bundled.class_names
+    assert dict(bundled.model_kwargs).items() <= {"depth": 12, **record.settings.model_kwargs}.items()
+    for key, value in bundled.preprocessing.items():
         assert getattr(record.preprocessing, key) == value
 
 
-def test_shape_is_a_small_deit(model: nn.Module, record: TrainRecord) -> None:
+@each_model
+def test_shape_is_a_small_deit(bundled: BundledModel) -> None:
+    model, record = network_of(bundled), record_of(bundled)
     assert isinstance(model, timm.models.VisionTransformer)
-    assert len(model.blocks) == 12
-    assert model.patch_embed.num_patches == 196
+    assert len(model.blocks) == bundled.model_kwargs.get("depth", 12)
+    assert model.patch_embed.num_patches == PATCHES[bundled.name]
     assert model.num_prefix_tokens == 1
     assert record.parameters == sum(parameter.numel() for parameter in model.parameters())
 
 
-def test_accuracy_of_the_record_is_reproduced(model: nn.Module, record: TrainRecord, digits: Folders) -> None:
-    runner = logits_runner(model, record.preprocessing.input_size)
-    found = evaluate(runner, batches(digits.held_out.files, record.preprocessing, "float32", 64))
-    assert (found.images, digits.class_names) == (record.images_held_out, record.class_names)
-    assert found.top1 >= 0.97
+@each_model
+def test_name_loads_these_weights(bundled: BundledModel) -> None:
+    loaded = load(ModelRequest(bundled.name)).model.state_dict()
+    for name, value in network_of(bundled).state_dict().items():
+        assert torch.equal(loaded[name], value)
+
+
+@pytest.mark.parametrize(
+    ("bundled", "folders"), [(each, each.name) for each in MODELS.values()], indirect=["folders"]
+)
+def test_accuracy_of_the_record_is_reproduced(bundled: BundledModel, folders: Folders) -> None:
+    record = record_of(bundled)
+    runner = logits_runner(network_of(bundled), record.preprocessing.input_size)
+    found = evaluate(runner, batches(folders.held_out.files, record.preprocessing, "float32", 64))
+    assert (found.images, folders.class_names) == (record.images_held_out, record.class_names)
+    assert found.top1 >= LEAST_TOP1[bundled.name]
     assert abs(found.top1 - record.top1_held_out) <= 2 / found.images
 
 
-def test_record_names_the_images(record: TrainRecord, digits: Folders) -> None:
-    if PIL.__version__ != record.versions["pillow"]:
+@pytest.mark.parametrize(
+    ("bundled", "folders"), [(each, each.name) for each in MODELS.values()], indirect=["folders"]
+)
+def test_record_names_the_images(bundled: BundledModel, folders: Folders) -> None:
+    record = record_of(bundled)
+    if bundled is not CIFAR_VIT and PIL.__version__ != record.versions["pillow"]:
         pytest.skip(f"Pillow {PIL.__version__} may write other PNG files than {record.versions['pillow']}")
-    assert record.images_train_sha256 == folder_sha256(digits.train)
-    assert record.images_held_out_sha256 == folder_sha256(digits.held_out)
+    assert record.images_train_sha256 == folder_sha256(folders.train)
+    assert record.images_held_out_sha256 == folder_sha256(folders.held_out)
