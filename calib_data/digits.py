@@ -6,7 +6,7 @@
 writes `train/<class>/<name>.png` and `held_out/<class>/<name>.png`; the name starts with scikit-learn's index.
 The 8x8 digits fill their frame, so there would be nothing to prune. Each is therefore placed on a black canvas: in
 the set `digits` near the middle of 16x16 pixels, like the object of a photo; in the set `offset-digits` anywhere on
-28x28 pixels, so that no fixed choice of patches can contain it. `manifest.json` beside this file has checksums of the
+28x28 pixels, so that no fixed choice of patches contains it. `manifest.json` beside this file has checksums of the
 pixels; the script writes nothing that does not match them.
 """
 
