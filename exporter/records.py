@@ -62,7 +62,8 @@ class ModelSpec:
     `num_prefix_tokens` counts the class token and other tokens before the patches (distillation token, registers).
     The MACs are those of one image before block 1 (`embed_macs`), of each of the `blocks`, of the heads, and, per
     patch, of a head that reads every surviving patch. `outputs` are in the model's order. `default_alpha` is the
-    weight of the intra-layer score if the user gives none.
+    weight of the intra-layer score if the user gives none. `num_class_tokens` is how many of the prefix tokens, the
+    first ones, a classifier reads: the mean of their attention is the intra-layer score.
     """
 
     name: str
@@ -77,6 +78,7 @@ class ModelSpec:
     outputs: tuple[Output, ...]
     patch_head_macs: int = 0
     default_alpha: float = 0.15
+    num_class_tokens: int = 1
 
     @property
     def depth(self) -> int:

@@ -61,7 +61,7 @@ def check_fits(calibration: Calibration, spec: ModelSpec, weights_sha256: str) -
     """Check that a calibration was made with this model; weights are not compared where the hash is "".
 
     Raises:
-        CalibrationError: It was made for other weights, another depth or another input size.
+        CalibrationError: It was made for other weights, another depth, another input size or another crop.
     """
     record = calibration.record
     hint = "calibrate this model"
@@ -77,6 +77,11 @@ def check_fits(calibration: Calibration, spec: ModelSpec, weights_sha256: str) -
             )
         )
         raise CalibrationError("calibration", f"an input of {made}", f"{need} for {spec.name}", hint)
+    crops = [(each.crop_mode, each.crop_pct) for each in (record.preprocessing, spec.preprocessing)]
+    if crops[0] != crops[1]:
+        made, need = (f"crop_mode={mode} crop_pct={share:g}" for mode, share in crops)
+        hint = "scores belong to positions: calibrate with this crop, or set --preprocess"
+        raise CalibrationError("calibration", f"images by {made}", f"{need} of {spec.name}", hint)
     if weights_sha256 and record.weights_sha256 != weights_sha256:
         got = f"weights {record.weights_sha256[:12]} of {record.model}"
         raise CalibrationError("calibration", got, f"weights {weights_sha256[:12]} of {spec.name}", hint)

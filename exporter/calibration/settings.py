@@ -6,7 +6,10 @@ from exporter.errors import CalibrationError
 from exporter.records import ModelSpec
 from exporter.settings import Natural, Positive, Settings, option
 
-__all__ = ["CalibrationSettings"]
+__all__ = ["NORMALIZE", "CalibrationSettings"]
+
+# How the scores of one image, class and layer are scaled before any mean.
+NORMALIZE = ("none", "sum", "minmax")
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class CalibrationSettings(Settings):
         "none",
         "Of the scores of one image, class and layer, before any mean: sum divides by their sum, minmax maps "
         "them to [0, 1], as the authors' code does (its way through maps of 224x224 pixels is left out).",
-        ("none", "sum", "minmax"),
+        NORMALIZE,
     )
     relevance: bool = option(True, "Without it ACS alone is computed, at the cost of a forward pass.")
     # float32 loses digits layer by layer towards the input.

@@ -90,7 +90,10 @@ _attention = _marker(
     optional={"mask": _BOOL},
 )
 _class_row = _marker(
-    CLASS_ROW, {"query": _FLOAT, "key": _FLOAT}, {"row": _FLOAT}, {"scale": OpSchema.AttrType.FLOAT}
+    CLASS_ROW,
+    {"query": _FLOAT, "key": _FLOAT},
+    {"row": _FLOAT},
+    {"scale": OpSchema.AttrType.FLOAT, "num_class_tokens": OpSchema.AttrType.INT},
 )
 _RETAINED = {"keep_index": _INT64, "keep_count": _INT64}
 _cdf_retain = _marker(
@@ -107,8 +110,8 @@ _cdf_retain_padded = _marker(
 )
 
 
-def _translate_class_row(query: Any, key: Any, scale: float) -> Any:
-    return _class_row(query, key, scale=scale)
+def _translate_class_row(query: Any, key: Any, scale: float, num_class_tokens: int) -> Any:
+    return _class_row(query, key, scale=scale, num_class_tokens=num_class_tokens)
 
 
 def _translate_keep_top_k(score: Any, k: int) -> Any:

@@ -1,4 +1,4 @@
-"""One block in two halves: attention, together with the class-token row, and MLP.
+"""One block in two halves: attention, together with the class row, and MLP.
 
 Together the halves run the operations of the original block, in the same order. A block may lack either.
 """
@@ -43,8 +43,8 @@ def attention_half(
     positions: Int[Tensor, "b n"] | None = None,
     live: Bool[Tensor, "b t"] | None = None,
     key_bias: Float[Tensor, "b t"] | None = None,
-) -> tuple[Float[Tensor, "b t d"], Float[Tensor, "b h t"]]:
-    """Return x + attn(norm1 x), and the class token's attention logits per head, scaled, before their softmax.
+) -> tuple[Float[Tensor, "b t d"], Float[Tensor, "b rows t"]]:
+    """Return x + attn(norm1 x), and the class row: the attention logits, scaled, of each head and class token.
 
     Args:
         block: Its modules; it has an attention part.
@@ -69,8 +69,8 @@ def attend(
     positions: Int[Tensor, "b n"] | None = None,
     live: Bool[Tensor, "b t"] | None = None,
     key_bias: Float[Tensor, "b t"] | None = None,
-) -> tuple[Float[Tensor, "b t d"], Float[Tensor, "b h t"]]:
-    """Return the context of each token, heads concatenated, and the class token's attention logits.
+) -> tuple[Float[Tensor, "b t d"], Float[Tensor, "b rows t"]]:
+    """Return the context of each token, heads concatenated, and the class row.
 
     The row costs O(tokens · dim) in addition to the fused attention. The attention's own probabilities are not
     used, so that every runtime can keep it fused.
@@ -81,7 +81,7 @@ def attend(
     allowed = _mask(live, key_bias)
     mask = None if allowed is None else allowed[:, None, None, :]
     context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
-    row = class_row(query, key, attention.head_dim**-0.5)
+    row = class_row(query, key, attention.head_dim**-0.5, attention.num_class_tokens)
     if key_bias is not None:
         row = row + key_bias.unsqueeze(1)
     return context.transpose(1, 2).reshape(qkv.shape[0], qkv.shape[1], -1), row

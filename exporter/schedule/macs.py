@@ -48,7 +48,8 @@ def pruned_macs(
     A block of N tokens costs 4·N·d² + 2·N²·d for attention and 2·h·N'·d for the MLP (3·h·N'·d for a gated one) on
     the N' tokens left; a missing part costs nothing. A head for patches costs c·d for each patch left after the
     last block.
-    In a layer that drops any, scoring costs the class token's row, N·d, and one product per patch for the fusion.
+    In a layer that drops any, scoring costs N·d for the row of each class token, and one product per patch for the
+    fusion.
     Merging adds two products over all tokens: N·k·d for the similarities to the k survivors, N·d to subtract the
     mean, and N·N'·d for the weighted means.
     """
@@ -62,7 +63,7 @@ def pruned_macs(
             network += tokens * block.attention_token_macs + 2 * places**2 * dim
         network += (prefix + after) * block.mlp_token_macs
         if after < before:
-            scoring += places * dim + grid
+            scoring += spec.num_class_tokens * places * dim + grid
             scoring += merges * tokens * dim * (after + 1 + prefix + after)
         before, grid = after, grid_after
     return MacCount(network, scoring)

@@ -11,7 +11,7 @@ import numpy as np
 from exporter.errors import ScheduleError
 from exporter.ops.keep_count import keep_count
 
-__all__ = ["ANCHORS", "counts", "manual_rates", "rates_from_acs"]
+__all__ = ["ANCHORS", "counts", "ends_of_acs", "manual_rates", "rates_from_acs"]
 
 ANCHORS = ("minmax", "endpoints")
 
@@ -63,6 +63,21 @@ def rates_from_acs(acs: Sequence[float], rho: float, anchors: str = "minmax") ->
         return (1.0,) * len(values)
     rates = 1.0 - (1.0 - rho) * (values - low) / (high - low)
     return tuple(float(rate) for rate in np.clip(rates, rho, 1.0).astype(np.float32))
+
+
+def ends_of_acs(acs: Sequence[float]) -> tuple[float, float]:
+    """Return where the ACS of the first and of the last layer lie between the smallest (0) and the largest (1).
+
+    STAR's text expects (0, 1), which makes rho the rate of the last layer; where all are equal, that is returned.
+
+    Raises:
+        ScheduleError: An ACS is not a finite number.
+    """
+    values = _checked_acs(acs)
+    low, high = values.min(), values.max()
+    if high == low:
+        return 0.0, 1.0
+    return float((values[0] - low) / (high - low)), float((values[-1] - low) / (high - low))
 
 
 def manual_rates(rates: Mapping[int, float], depth: int) -> tuple[float, ...]:

@@ -1,8 +1,11 @@
 """Turn an amount into a schedule: solve for rho if a share of MACs is given, search if a speed-up is."""
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+
+import numpy as np
 
 from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
@@ -14,16 +17,22 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.macs import dense_macs, mean_macs, pruned_macs
 from exporter.schedule.plan import ScheduleSettings, check_fits, manual_schedule, star_schedule
+from exporter.schedule.rates import ends_of_acs
 from exporter.schedule.solve import rho_for
 from exporter.vocabulary import InputKind, Method
 from exporter.workflows.amount import Amount, Given, MacShare, Rates, Rho, Speedup
 from exporter.workflows.recipe import needed
 from exporter.workflows.requests import Images
 
-__all__ = ["IMAGE_BISECTIONS", "Planner", "measured_macs", "plan"]
+__all__ = ["IMAGE_BISECTIONS", "Planner", "measured_macs", "plan", "warn_of_anchors"]
 
 # Each bisection runs the model over the images; 12 give rho to 1/4096.
 IMAGE_BISECTIONS = 12
+
+# The authors' five models have their first layer at 0 to 0.34 of the range of ACS, their last one at 0.66 to 1.
+FIRST_AT_MOST, LAST_AT_LEAST = 0.5, 0.5
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -69,18 +78,36 @@ def plan(
         ScheduleError: The amount is out of reach, the schedule is of another model, or the amount needs images or
             measurements and none are given.
     """
-    if isinstance(amount, Rho):
-        return planner.of_rho(amount.rho)
-    if isinstance(amount, MacShare):
-        return _saving(amount, planner, image_macs)
-    if isinstance(amount, Rates):
-        return manual_schedule(planner.spec, amount.rates, planner.scoring, planner.inter_sha256)
     if isinstance(amount, Given):
         check_fits(amount.schedule, planner.spec)
         return amount.schedule
-    if search is None:
+    if isinstance(amount, Rates):
+        return manual_schedule(planner.spec, amount.rates, planner.scoring, planner.inter_sha256)
+    if isinstance(amount, Rho):
+        schedule = planner.of_rho(amount.rho)
+    elif isinstance(amount, MacShare):
+        schedule = _saving(amount, planner, image_macs)
+    elif search is None:
         raise ScheduleError("speedup", "no measurements", "a model to measure", "use search or compile")
-    return search(amount)
+    else:
+        schedule = search(amount)
+    warn_of_anchors(schedule)
+    return schedule
+
+
+def warn_of_anchors(schedule: Schedule) -> None:
+    """Log a warning where the anchors "minmax" put rho far from the last layers: STAR expects ACS to rise."""
+    if schedule.acs is None or schedule.anchors != "minmax" or not schedule.pruning_layers:
+        return
+    first, last = ends_of_acs(schedule.acs)
+    if first <= FIRST_AT_MOST and last >= LAST_AT_LEAST:
+        return
+    lowest, depth = int(np.argmin(schedule.rates)) + 1, len(schedule.rates)
+    logger.warning(
+        "ACS does not rise from the first layer (at %.2f of its range) to the last (at %.2f): layer %d of %d gets "
+        "the lowest rate, and %d of %d patches are left; check the accuracy, or set --rates",
+        *(first, last, lowest, depth, schedule.keep[-1], schedule.num_patches),
+    )
 
 
 def _saving(amount: MacShare, planner: Planner, image_macs: Callable[[Schedule], float] | None) -> Schedule:

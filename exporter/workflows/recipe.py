@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
+from exporter.calibration.settings import NORMALIZE
 from exporter.errors import MissingDependencyError, RecipeError
 from exporter.schedule.plan import ScheduleSettings
 from exporter.settings import Positive, Share, from_table, option
@@ -57,6 +58,11 @@ class Recipe(Measuring, ScheduleSettings, Images):
         None, "Classes per image that relevance explains; 6, or all if there are fewer."
     )
     protocol: str = option("all", "all: every image once. paper: ten random batches.", ("all", "paper"))
+    normalize: str = option(
+        "none",
+        "How the relevance of one image and class is scaled before the mean: none, to a sum of 1, or to [0, 1].",
+        NORMALIZE,
+    )
     relevance_dtype: str = option("float64", "Precision of the relevance.", ("float64", "float32"))
 
     rho: Share | None = option(None, "The lowest retention rate, in (0, 1].")

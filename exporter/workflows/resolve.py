@@ -93,6 +93,7 @@ def _calibration(recipe: Recipe, scoring: ScheduleSettings) -> CalibrationSettin
         protocol=recipe.protocol,
         max_images=recipe.max_images,
         gamma=recipe.gamma,
+        normalize=recipe.normalize,
         relevance=scorer_named(scoring.scorer).calibrated,
         dtype=recipe.relevance_dtype,
         seed=recipe.seed,

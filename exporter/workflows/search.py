@@ -22,7 +22,7 @@ from exporter.vocabulary import Method
 from exporter.workflows import steps
 from exporter.workflows.amount import Speedup
 from exporter.workflows.measuring import Measure, measure_with, noise, useful_macs
-from exporter.workflows.planning import IMAGE_BISECTIONS, Planner
+from exporter.workflows.planning import IMAGE_BISECTIONS, Planner, warn_of_anchors
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipe import Recipe, needed
 from exporter.workflows.resolve import Job, resolve
@@ -66,7 +66,10 @@ def search(recipe: Recipe, measurements: int = 6, stages: Stages | None = None) 
         vit = steps.load_model(job.model, job.device)
         calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
         images = _images(job, vit.spec)
-    return search_model(wanted, vit, job, calibration, images=images, stages=stages)
+    found = search_model(wanted, vit, job, calibration, images=images, stages=stages)
+    if found.schedule is not None:
+        warn_of_anchors(found.schedule)
+    return found
 
 
 def search_model(
@@ -112,7 +115,7 @@ def find_rho(
 
     Args:
         plan: Makes the schedule of a rho.
-        cost: MACs of an image under a schedule; must not fall as rho rises.
+        cost: MACs of an image under a schedule.
         measure: Measures schedules together with the dense model.
         wanted: The speed-up and the largest number of measurements. The smallest rho is measured first.
         bisections: Calls of `cost` per candidate; see `rho_for`.

@@ -27,6 +27,20 @@ def test_it_leaves_acs_and_scores(
     assert out.read_bytes() == calibration.read_bytes()
 
 
+def test_scores_may_be_normalised_before_their_mean(
+    star_export: Command, workplace: Workplace, calibration: Path, tmp_path: Path
+) -> None:
+    out, plain = tmp_path / "c.safetensors", load_calibration(calibration)
+    flags = (*workplace.model, "--images", workplace.images, "--normalize", "sum", "--out", out, "--json")
+    done = star_export("calibrate", *flags)
+    assert done.json["record"]["settings"]["normalize"] == "sum"
+    made = load_calibration(out)
+    assert made.acs.tolist() == plain.acs.tolist()
+    assert made.inter is not None and plain.inter is not None
+    assert made.inter.sum(-1) == pytest.approx(1.0)
+    assert plain.inter.sum(-1) != pytest.approx(1.0)
+
+
 def test_the_table_has_a_line_a_layer(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
     out = tmp_path / "c.safetensors"
     flags = (*workplace.model, "--images", workplace.images, "--max-images", "5", "--scorer", "intra")

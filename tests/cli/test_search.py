@@ -1,11 +1,14 @@
 """`star-export search`: what it prints and leaves."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from exporter.calibration.record import load_calibration, save_calibration
 from exporter.evaluation.benchmark import Throughput, compare_speed
 from exporter.evaluation.benchmark.points import Point, RhoSweep
 from exporter.formats.canonical_json import load_json
@@ -57,6 +60,18 @@ def test_it_leaves_the_schedule_and_says_what_was_tried(
     shown = star_export(*flags, "--images", workplace.images)
     assert shown.code == 0
     assert "1.3 × at batch 4" in shown.out
+
+
+@pytest.mark.usefixtures("flat_machine")
+@pytest.mark.parametrize(("acs", "lines"), [((0.1, 0.3, 0.5, 0.9), 0), ((0.9, 0.5, 0.3, 0.1), 1)])
+def test_a_rho_that_falls_on_early_layers_is_told_of_once(
+    star_export: Command, workplace: Workplace, calibration: Path, tmp_path: Path, acs: Any, lines: int
+) -> None:
+    made = tmp_path / "c.safetensors"
+    save_calibration(replace(load_calibration(calibration), acs=np.array(acs)), made)
+    done = star_export(*flags_of(workplace, made), "--speedup", 1.2, "--batch", 4)
+    assert done.code == 0, done.err
+    assert done.err.count("ACS does not rise") == lines
 
 
 @pytest.mark.usefixtures("flat_machine")

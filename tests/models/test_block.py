@@ -26,8 +26,9 @@ def test_the_parts_are_the_whole_bit_for_bit(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", [name for name in FAMILIES if not name.startswith("lvvit")])
-def test_the_class_row_is_the_attention_of_the_class_token(family: str) -> None:
+def test_the_class_row_is_the_attention_of_the_class_tokens(family: str) -> None:
     vit = make_vit(family)
+    classifying = vit.spec.num_class_tokens
     with torch.inference_mode():
         tokens = vit.embed(random_images(vit, 2))
         for block in vit.blocks:
@@ -38,7 +39,8 @@ def test_the_class_row_is_the_attention_of_the_class_token(family: str) -> None:
             hook = attention.attn_drop.register_forward_hook(lambda *call, to=seen: to.append(call[-1]))
             tokens = whole_block(block, tokens)
             hook.remove()
-            torch.testing.assert_close(row.softmax(-1), seen[0][:, :, 0], rtol=1e-4, atol=1e-6)
+            expected = seen[0][:, :, :classifying].flatten(1, 2)
+            torch.testing.assert_close(row.softmax(-1), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_the_class_row_of_lvvit_is_the_attention_of_its_class_token() -> None:

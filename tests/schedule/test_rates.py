@@ -7,19 +7,27 @@ from hypothesis import strategies as st
 
 from exporter.errors import ScheduleError
 from exporter.ops.keep_count import keep_count
-from exporter.schedule.rates import counts, manual_rates, rates_from_acs
-from tests.schedule.published import DEIT_B_ACS, DEIT_B_COUNTS_AT_07, DEIT_B_RATES_AT_075
+from exporter.schedule.rates import counts, ends_of_acs, manual_rates, rates_from_acs
+from tests.schedule.ours import DEIT_B_COUNTS_AT_07
+from tests.schedule.published import DEIT_B, DEIT_B_RATES_AT_07, MODELS, PublishedModel
 
 ACS = st.lists(st.floats(-1.0, 1.0), min_size=2, max_size=16)
 RHO = st.floats(0.01, 1.0)
 
 
-def test_published_rates_of_deit_b() -> None:
-    assert rates_from_acs(DEIT_B_ACS, 0.75) == pytest.approx(DEIT_B_RATES_AT_075, abs=1e-3)
+def test_the_rates_of_the_authors_code_at_one_rho_give_those_at_another() -> None:
+    assert rates_from_acs(DEIT_B.acs, 0.7) == pytest.approx(DEIT_B_RATES_AT_07, abs=2e-5)
 
 
-def test_published_counts_of_deit_b() -> None:
-    assert counts(rates_from_acs(DEIT_B_ACS, 0.7), 196) == DEIT_B_COUNTS_AT_07
+@pytest.mark.parametrize("model", MODELS.values(), ids=lambda each: each.name)
+def test_the_rates_of_the_authors_code_end_at_one_and_rho(model: PublishedModel) -> None:
+    """So their anchors are the smallest and the largest ACS: the first and the last layer have other rates."""
+    assert (max(model.rates), min(model.rates)) == (1.0, model.rates_rho)
+    assert rates_from_acs(model.acs, model.rates_rho) == pytest.approx(model.rates, abs=1e-6)
+
+
+def test_our_counts_of_deit_b() -> None:
+    assert counts(rates_from_acs(DEIT_B.acs, 0.7), 196) == DEIT_B_COUNTS_AT_07
 
 
 @given(acs=ACS, rho=RHO)
@@ -57,7 +65,18 @@ def test_equal_acs_keeps_everything() -> None:
 
 
 def test_rho_of_one_keeps_everything() -> None:
-    assert rates_from_acs(DEIT_B_ACS, 1.0) == (1.0,) * 12
+    assert rates_from_acs(DEIT_B.acs, 1.0) == (1.0,) * 12
+
+
+@given(acs=st.lists(st.integers(-99, 99), min_size=1, max_size=16))
+def test_the_ends_of_acs_are_where_their_rates_say(acs: list[float]) -> None:
+    first, last = ends_of_acs(acs)
+    assert 0 <= min(first, last) <= max(first, last) <= 1
+    rates = rates_from_acs(acs, 0.5)
+    if min(acs) < max(acs):
+        assert (rates[0], rates[-1]) == pytest.approx((1 - 0.5 * first, 1 - 0.5 * last), abs=1e-6)
+    else:
+        assert (first, last) == (0.0, 1.0)
 
 
 def test_endpoints_are_the_text_of_the_paper() -> None:

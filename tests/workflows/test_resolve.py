@@ -24,6 +24,7 @@ def test_the_parts_of_a_recipe() -> None:
             scorer="intra",
             seed=3,
             gamma=2,
+            normalize="minmax",
             batch=4,
             target="tensorrt-fp32",
             preprocess={"crop_pct": 1.0},
@@ -32,6 +33,7 @@ def test_the_parts_of_a_recipe() -> None:
     assert (job.model.name, job.model.preprocessing) == ("m", {"crop_pct": 1.0})
     assert (job.images.images, job.images.seed, job.scoring.seed) == (Path("photos"), 3, 3)
     assert (job.calibration.settings.gamma, job.calibration.settings.relevance) == (2, False)
+    assert job.calibration.settings.normalize == "minmax"
     assert (job.scoring.scorer, job.scoring.alpha, job.measuring.batch) == ("intra", None, 4)
     assert (job.lowering.target.name, job.lowering.layout) == ("tensorrt-fp32", Layout.PADDED)
 

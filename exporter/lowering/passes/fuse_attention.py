@@ -80,7 +80,7 @@ def _fuse(graph: gs.Graph, node: gs.Node, merge: gs.Node, packed: Packed, heads:
 
 
 def _fuse_class_row(graph: gs.Graph, node: gs.Node, packed: Packed, heads: int) -> None:
-    """Write one product for all heads: the class query, spread over a block diagonal, times the keys.
+    """Write one product for all heads: the class queries, spread over a block diagonal, times the keys.
 
     The zeros in other heads' columns cost a thousandth of a block's work, and the keys are not moved.
     """
@@ -88,9 +88,16 @@ def _fuse_class_row(graph: gs.Graph, node: gs.Node, packed: Packed, heads: int) 
     diagonal = np.kron(np.eye(heads, dtype=np.float32), np.ones(dim // heads, dtype=np.float32))
     scaled = (node.attrs["scale"] * diagonal)[None].astype(np.float32)
     op = Builder(graph, node, prefix=node.outputs[0].name)
-    query = op.Slice(packed.query, [0], [1], [1], name="take_class")
+    tokens = node.attrs["num_class_tokens"]
+    query = op.Slice(packed.query, [0], [tokens], [1], name="take_class")
+    if tokens == 1:
+        spread = op.Mul(query, scaled, name="spread_heads")
+    else:
+        column = op.Unsqueeze(query, [1], name="column")
+        spread = op.Mul(column, scaled[:, :, None], name="spread_tokens")
+        spread = op.Reshape(spread, [0, heads * tokens, dim], name="spread_heads")
     keys = op.Transpose(packed.key, perm=[0, 2, 1], name="turn_keys")
-    replace(graph, node, op.MatMul(op.Mul(query, scaled, name="spread_heads"), keys, name="query_keys"))
+    replace(graph, node, op.MatMul(spread, keys, name="query_keys"))
 
 
 def _is_class_row(node: gs.Node) -> bool:

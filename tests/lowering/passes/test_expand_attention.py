@@ -51,12 +51,13 @@ def test_the_parts_have_the_names_that_an_audit_looks_for() -> None:
     ]
 
 
-def test_class_row() -> None:
+@pytest.mark.parametrize("tokens", [1, 2])
+def test_class_row(tokens: int) -> None:
     graph = graph_of(
-        f"({HEADS} q, {HEADS} k) => (float[b, 2, 5] class_row_01) "
-        f"{{ class_row_01 = star.ClassRow <scale = {SCALE}> (q, k) }}"
+        f"({HEADS} q, {HEADS} k) => (float[b, {2 * tokens}, 5] class_row_01) "
+        f"{{ class_row_01 = star.ClassRow <scale = {SCALE}, num_class_tokens = {tokens}> (q, k) }}"
     )
     assert applied(expand_attention, graph) == 1
     query, key = noise(2, 2, 5, 3), noise(2, 2, 5, 3)
-    expected = SCALE * np.einsum("bhd,bhtd->bht", query[:, :, 0], key)
+    expected = SCALE * np.einsum("bhrd,bhtd->bhrt", query[:, :, :tokens], key).reshape(2, 2 * tokens, 5)
     np.testing.assert_allclose(run(graph, q=query, k=key)["class_row_01"], expected, rtol=1e-4, atol=1e-6)

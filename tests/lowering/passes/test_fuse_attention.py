@@ -56,7 +56,10 @@ CONSTANTS = {
 
 
 def block(
-    projection: str = "m = MatMul(x, w) p = Add(m, b)", query: str = "q", order: str = "012"
+    projection: str = "m = MatMul(x, w) p = Add(m, b)",
+    query: str = "q",
+    order: str = "012",
+    class_tokens: int = 1,
 ) -> gs.Graph:
     """An attention as the exporter writes it: heads out of a packed projection, and back to tokens."""
     thirds = " ".join(
@@ -64,10 +67,10 @@ def block(
         for part, n in zip("qkv", order, strict=True)
     )
     return graph_of(
-        f"(float[b, 5, {DIM}] x) => (float[b, 5, {DIM}] y, float[b, {HEADS}, 5] r) {{ {projection}"
+        f"(float[b, 5, {DIM}] x) => (float[b, 5, {DIM}] y, float[b, {HEADS * class_tokens}, 5] r) {{ {projection}"
         " g = Reshape(p, split) h = Transpose <perm = [2, 0, 3, 1, 4]> (g)"
         f" {thirds} u = Abs(q) context_01 = star.Attention <scale = 0.5> ({query}, k, v)"
-        f" r = star.ClassRow <scale = 0.5> ({query}, k)"
+        f" r = star.ClassRow <scale = 0.5, num_class_tokens = {class_tokens}> ({query}, k)"
         " t = Transpose <perm = [0, 2, 1, 3]> (context_01) z = Reshape(t, merge) y = Abs(z) }",
         CONSTANTS,
     )
@@ -90,8 +93,11 @@ def with_shapes(graph: gs.Graph) -> gs.Graph:
     ],
     ids=["a linear layer", "something else"],
 )
-def test_one_node_on_tokens_computes_what_the_markers_mean(projection: str, left: dict[str, int]) -> None:
-    one, other = (with_shapes(block(projection)) for _ in range(2))
+@pytest.mark.parametrize("class_tokens", [1, 2])
+def test_one_node_on_tokens_computes_what_the_markers_mean(
+    projection: str, left: dict[str, int], class_tokens: int
+) -> None:
+    one, other = (with_shapes(block(projection, class_tokens=class_tokens)) for _ in range(2))
     assert applied(fuse_attention, other) == 1
     counts = operators(other)
     assert counts["Attention"] == 1
