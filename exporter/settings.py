@@ -25,6 +25,7 @@ from exporter.vocabulary import FORMER_NAMES, renamed
 __all__ = [
     "Batches",
     "Natural",
+    "Points",
     "Positive",
     "Settings",
     "Share",
@@ -46,6 +47,7 @@ Positive = Annotated[int, Meta(ge=1, le=MOST, description=f"an integer from 1 to
 Natural = Annotated[int, Meta(ge=0, le=MOST, description=f"an integer from 0 to {MOST}")]
 Batches = Annotated[tuple[Positive, ...], Meta(min_length=1)]
 Share = Annotated[float, Meta(gt=0, le=1, description="a number in (0, 1]")]
+Points = Annotated[float, Meta(gt=0, lt=100, description="a number of percentage points in (0, 100)")]
 Weight = Annotated[float, Meta(ge=0, le=1, description="a number in [0, 1]")]
 
 METAVARS = {Path: "PATH", int: "N", float: "X", dict: "NAME=VALUE"}
