@@ -51,7 +51,15 @@ INNER_ORDER = {
         ("variant_files",),
     ),
     "runtimes": (("base",), ("tensorrt",)),
-    "evaluation": (("survivors", "accuracy"), ("benchmark",), ("parity",), ("report",)),
+    "evaluation": (
+        ("survivors", "proportions"),
+        ("paired", "accuracy"),
+        ("loss",),
+        ("eval_result",),
+        ("benchmark",),
+        ("parity",),
+        ("report",),
+    ),
 }
 
 # The files that own each heavy import; elsewhere it is a fault.
@@ -201,6 +209,8 @@ HEAVY = (
         ("exporter.runtimes.base", set()),
         ("exporter.evaluation.parity", set()),
         ("exporter.evaluation.accuracy", set()),
+        ("exporter.evaluation.loss", set()),
+        ("exporter.workflows.eval", {"PIL"}),
         ("exporter.data.batches", {"PIL"}),
     ],
 )

@@ -18,7 +18,7 @@ from exporter.workflows.recipe import Recipe
 
 if TYPE_CHECKING:
     from exporter.cli.output import RichStages
-    from exporter.evaluation.eval_result import Evaluation
+    from exporter.evaluation.eval_result import Evaluation, ModelResult
     from exporter.evaluation.loss import PairResult
     from exporter.workflows.eval_models import EvalModel
 
@@ -114,18 +114,18 @@ def _torch_models(
 def _print(result: "Evaluation") -> None:
     from exporter.cli.output import print_lines, print_table  # noqa: PLC0415
 
-    rows = []
-    for name, model in result.models.items():
-        if model.top1 is None or model.top5 is None or model.interval is None:
-            rows.append((name, model.runtime, "", "", ""))
-            continue
-        low, high = model.interval
-        rows.append(
-            (name, model.runtime, f"{model.top1:.2%}", f"{low:.2%} to {high:.2%}", f"{model.top5:.2%}")
-        )
+    rows = [(name, *_row(model)) for name, model in result.models.items()]
     title = f"{result.images} images, {result.scored_classes} classes"
     print_table(title, ("model", "runtime", "top-1", "95 % interval", "top-5"), rows)
     print_lines(_lines(result))
+
+
+def _row(model: "ModelResult") -> tuple[str, ...]:
+    from exporter.cli.output import percent_interval  # noqa: PLC0415
+
+    if model.top1 is None or model.top5 is None or model.interval is None:
+        return model.runtime, "", "", ""
+    return model.runtime, f"{model.top1:.2%}", percent_interval(model.interval), f"{model.top5:.2%}"
 
 
 def _lines(result: "Evaluation") -> Iterator[str]:
@@ -136,8 +136,10 @@ def _lines(result: "Evaluation") -> Iterator[str]:
 
 
 def _pair_lines(pair: "PairResult") -> Iterator[str]:
-    low, high = pair.agreement_interval
-    yield f"agreement: the same class on {pair.agreement:.2%} of the images (95 % {low:.2%} to {high:.2%})"
+    from exporter.cli.output import percent_interval  # noqa: PLC0415
+
+    interval = percent_interval(pair.agreement_interval)
+    yield f"agreement: the same class on {pair.agreement:.2%} of the images (95 % {interval})"
     if pair.loss_points is None or pair.loss_interval_points is None:
         yield "accuracy is not measured: the images have no labels"
         return

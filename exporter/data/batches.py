@@ -83,13 +83,12 @@ def first_images(
 
 
 def made_ahead(items: Generator[ItemT]) -> Generator[ItemT]:
-    """Yield the items of a generator; a thread makes the next one while the caller works on the one before."""
-    end = object()
+    """Yield the items, which are not None; a thread makes the next one while the caller works on the one before."""
     with ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:
-        waiting = pool.submit(next, items, end)
+        waiting = pool.submit(next, items, None)
         try:
-            while (item := waiting.result()) is not end:
-                waiting = pool.submit(next, items, end)
+            while (item := waiting.result()) is not None:
+                waiting = pool.submit(next, items, None)
                 yield item
         finally:
             pool.submit(items.close)

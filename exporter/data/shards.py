@@ -70,7 +70,7 @@ class _Header(tarfile.TarInfo):
     """A member's header; a broken one within a file is an error, where `tarfile` would take it for the end."""
 
     @classmethod
-    def fromtarfile(cls, archive: Any) -> "tarfile.TarInfo":
+    def fromtarfile(cls, archive: Any) -> "_Header":
         ends = tuple(getattr(tarfile, name) for name in ("EOFHeaderError", "EmptyHeaderError"))
         try:
             return super().fromtarfile(archive)

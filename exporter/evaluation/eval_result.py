@@ -53,7 +53,7 @@ def require_within(result: Evaluation, points: float) -> None:
     half = 100 * half_width(interval(images))
     if half > points:
         enough = images_for(interval, points / 100)
-        got = f"{what} within ± {half:.2g} points on {images} images"
+        got = f"{what} within ± {half:.3g} points on {images} images"
         raise ImageError("--within", got, f"± {points:g}", f"about {enough:,} images would do")
 
 

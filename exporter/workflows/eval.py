@@ -86,7 +86,7 @@ def evaluate_models(
         loaded = batches_of(source.files, [model.view for model in models], settings.batch, workers=workers)
         runners = [model.runner for model in models]
         found = predict_each(runners, seen.feeds(loaded), classes=subset, size=settings.batch)
-    pair, differing = None, ()
+    pair, differing = None, tuple[Disagreement, ...]()
     if len(found) == 2:
         pair = compare_predictions(*found, names=names, class_names=source.class_names)
         differing = disagreements(*found, images=seen.names)

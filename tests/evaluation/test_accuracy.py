@@ -18,7 +18,7 @@ def test_hits_are_counted_over_batches_of_any_size() -> None:
     logits = np.array([[9, 1, 2, 3, 4, 5], [0, 9, 8, 7, 6, 5], [9, 8, 7, 6, 5, 0]], np.float32)
     labels = np.array([0, 5, 5])
     batches = [(logits[:1], labels[:1]), (logits[1:], labels[1:])]
-    assert evaluate(echo(6), batches) == Accuracy(1 / 3, 2 / 3, images=3, top1_hits=1, top5_hits=2)
+    assert evaluate(echo(6), batches) == Accuracy.of(images=3, top1_hits=1, top5_hits=2)
 
 
 def test_predictions_are_kept_image_by_image() -> None:
@@ -28,14 +28,12 @@ def test_predictions_are_kept_image_by_image() -> None:
     assert found.best.tolist() == [[0, 2, 1], [1, 2, 0], [0, 1, 2]]
     assert found.labels.tolist() == labels.tolist()
     assert found.hits[:, 0].tolist() == [True, False, False]
-    assert found.accuracy == Accuracy(1 / 3, 1.0, images=3, top1_hits=1, top5_hits=3)
+    assert found.accuracy == Accuracy.of(images=3, top1_hits=1, top5_hits=3)
 
 
 def test_top5_of_three_classes_is_top3() -> None:
     logits = np.array([[3, 2, 1]], np.float32)
-    assert evaluate(echo(3), [(logits, np.array([2]))]) == Accuracy(
-        0.0, 1.0, images=1, top1_hits=0, top5_hits=1
-    )
+    assert evaluate(echo(3), [(logits, np.array([2]))]) == Accuracy.of(images=1, top1_hits=0, top5_hits=1)
 
 
 @pytest.mark.parametrize("classes", [7, 1000])
@@ -55,7 +53,7 @@ def test_a_label_that_is_no_class_is_one_line(labels: list[object]) -> None:
 
 def test_no_image_is_an_error() -> None:
     for batches in ([], [(np.zeros((0, 6), np.float32), np.zeros(0, int))]):
-        with pytest.raises(ImageError, match="no labelled image"):
+        with pytest.raises(ImageError, match="got no image"):
             evaluate(echo(6), batches)
 
 
