@@ -94,11 +94,15 @@ def test_a_member_that_is_no_image_is_skipped_and_named(tmp_path: Path) -> None:
 
 
 def torn(path: Path, how: str) -> Path:
-    raw = bytearray(write_shard(path, {f"{each}.png": encoded(each, side=8) for each in range(3)}).read_bytes())
+    raw = bytearray(
+        write_shard(path, {f"{each}.png": encoded(each, side=8) for each in range(3)}).read_bytes()
+    )
     at = 512 + 512 * -(-len(encoded(0, side=8)) // 512)  # where the second header starts
     if how == "header":
         raw[at : at + 200] = bytes(range(200))
-    path.write_bytes({"text": b"no tar file", "empty": b"", "cut": bytes(raw[: at + 600])}.get(how, bytes(raw)))
+    path.write_bytes(
+        {"text": b"no tar file", "empty": b"", "cut": bytes(raw[: at + 600])}.get(how, bytes(raw))
+    )
     return path
 
 

@@ -1,9 +1,14 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
+from exporter.data.images import UNKNOWN
 from exporter.errors import ImageError, UserError
-from exporter.evaluation.accuracy import Accuracy, evaluate, predict, top_classes
-from exporter.runtimes.base import TensorInfo
+from exporter.evaluation.accuracy import Accuracy, evaluate, predict, predict_each, top_classes
+from exporter.evaluation.proportions import wilson
+from exporter.runtimes.base import Feed, TensorInfo
 from tests.fakes import NumpyRunner
 
 
@@ -66,3 +71,65 @@ def test_the_runner_is_freed() -> None:
     runner = echo(6)
     evaluate(runner, [(np.zeros((1, 6), np.float32), np.array([0]))])
     assert (runner.activations, runner.deactivations) == (1, 1)
+
+
+def test_an_accuracy_holds_its_interval() -> None:
+    found = Accuracy.of(top1_hits=90, top5_hits=99, images=100)
+    assert (found.top1, found.top5, found.images) == (0.9, 0.99, 100)
+    assert found.interval == wilson(90, 100)
+    assert found.interval == pytest.approx((0.8256, 0.9448), abs=1e-4)
+
+
+@given(arrays(np.float32, (4, 9), elements=st.integers(-2, 2)), st.integers(1, 9))
+def test_the_best_are_those_of_a_stable_sort(logits: np.ndarray, count: int) -> None:
+    expected = np.argsort(-logits, axis=1, kind="stable")[:, :count]
+    assert top_classes(logits, count).tolist() == expected.tolist()
+
+
+def test_the_best_of_very_many_are_sorted() -> None:
+    logits = np.random.default_rng(0).integers(0, 5, (3, 40)).astype(np.float32)
+    assert top_classes(logits, 20).tolist() == np.argsort(-logits, axis=1, kind="stable")[:, :20].tolist()
+    assert top_classes(logits, 99).shape == (3, 40)
+
+
+def test_two_models_see_every_batch_once_in_turns() -> None:
+    asked: list[str] = []
+
+    def noted(name: str) -> NumpyRunner:
+        runner = echo(3)
+        runner.function = lambda feed: (asked.append(name), {"logits": feed["images"]})[1]
+        return runner
+
+    one, two = np.eye(3, dtype=np.float32), np.eye(3, dtype=np.float32)[::-1].copy()
+    labels = np.array([0, 1, UNKNOWN])
+    runners = [noted("first"), noted("second")]
+    first, second = predict_each(runners, [((one, two), labels), ((one[:1], two[:1]), labels[:1])])
+    assert asked == ["first", "second"] * 2
+    assert first.best[:, 0].tolist() == [0, 1, 2, 0]
+    assert second.best[:, 0].tolist() == [2, 1, 0, 2]
+    assert first.labels.tolist() == second.labels.tolist() == [0, 1, UNKNOWN, 0]
+    assert not first.labelled
+    assert [runner.deactivations for runner in runners] == [1, 1]
+
+
+def test_a_small_batch_is_filled_and_cut() -> None:
+    seen = []
+
+    def run(feed: Feed) -> dict[str, np.ndarray]:
+        seen.append(len(feed["images"]))
+        return {"logits": feed["images"]}
+
+    runner = echo(3)
+    runner.function = run
+    batches = [((np.eye(3, dtype=np.float32)[:count],), np.arange(count)) for count in (3, 2)]
+    (found,) = predict_each([runner], batches, size=3)
+    assert seen == [3, 3]
+    assert found.accuracy == Accuracy.of(top1_hits=5, top5_hits=5, images=5)
+
+
+def test_only_a_subset_of_the_classes_competes() -> None:
+    logits = np.array([[9, 1, 8, 2, 3, 0, 4, 5]], np.float32)
+    classes = np.array([1, 3, 4])
+    (found,) = predict_each([echo(8)], [((logits,), np.array([3]))], classes=classes)
+    assert found.best.tolist() == [[4, 3, 1]]
+    assert found.accuracy == Accuracy.of(top1_hits=0, top5_hits=1, images=1)
