@@ -211,6 +211,7 @@ HEAVY = (
         ("exporter.evaluation.accuracy", set()),
         ("exporter.evaluation.loss", set()),
         ("exporter.workflows.eval", {"PIL"}),
+        ("exporter.workflows.eval_settings", set()),
         ("exporter.data.batches", {"PIL"}),
     ],
 )

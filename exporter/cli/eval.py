@@ -32,7 +32,7 @@ MOST_CLASSES = 5
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     from exporter.runtimes.choice import RunSettings  # noqa: PLC0415
-    from exporter.workflows.eval import EvalSettings  # noqa: PLC0415
+    from exporter.workflows.eval_settings import EvalSettings  # noqa: PLC0415
 
     parser.add_argument("first", type=Path, nargs="?", help="An export folder, or an .onnx or .engine file.")
     parser.add_argument("second", type=Path, nargs="?", help="A second file, to compare with the first.")
@@ -55,7 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
     from exporter.evaluation.eval_result import require_within  # noqa: PLC0415
     from exporter.workflows.disagreements import disagreement_paths, save_disagreements  # noqa: PLC0415
-    from exporter.workflows.eval import EvalSettings, evaluate_models  # noqa: PLC0415
+    from exporter.workflows.eval import evaluate_models  # noqa: PLC0415
+    from exporter.workflows.eval_settings import EvalSettings  # noqa: PLC0415
 
     settings, stages = from_flags(EvalSettings, arguments), RichStages()
     models = _models(arguments, stages)
