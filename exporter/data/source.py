@@ -56,7 +56,9 @@ def open_source(
     """
     index = read_class_map(class_map, num_classes) if class_map is not None and labels else None
     folder = paths[0] if len(paths) == 1 and paths[0].is_dir() else None
-    shards = find_shards(folder) if folder is not None else tuple(paths)
+    # Beside class folders, a tar file is what they were unpacked from.
+    packed = folder is None or not class_names(folder)
+    shards = tuple(paths) if folder is None else find_shards(folder) if packed else ()
     if not shards and folder is not None:
         found = _labelled(folder, num_classes, class_map) if labels else list_images(folder)
         drawn = sample(found, max_images, seed)

@@ -35,6 +35,11 @@ def test_a_folder_knows_its_classes_and_its_size(folder: Path) -> None:
     assert source.name_of(files[-1].path) == "class_1/2.png"
 
 
+def test_beside_class_folders_tar_files_do_not_count(folder: Path) -> None:
+    (folder / "val.tar").write_bytes(b"what the folders were unpacked from")
+    assert open_source([folder], 2).total == 6
+
+
 def test_a_few_of_a_folder_are_drawn(folder: Path) -> None:
     few = open_source([folder], 2, max_images=2, seed=1)
     assert (few.total, len(list(few.files))) == (2, 2)
