@@ -4,6 +4,7 @@ import io
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
@@ -19,8 +20,8 @@ def encoded(seed: int, form: str = "PNG", side: int = 40) -> bytes:
     return file.getvalue()
 
 
-def write_shard(path: Path, members: Mapping[str, bytes | str], mode: str = "w") -> Path:
-    """A tar file of these members, in this order."""
+def write_shard(path: Path, members: Mapping[str, Any], mode: Literal["w", "w:gz"] = "w") -> Path:
+    """A tar file of these members, bytes or text, in this order."""
     with tarfile.open(path, mode) as archive:
         for name, content in members.items():
             raw = content.encode() if isinstance(content, str) else content
