@@ -44,13 +44,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print(report: "Report", out: Path) -> None:
-    from exporter.cli.output import print_lines, print_table  # noqa: PLC0415
+    from exporter.cli.output import percent_interval, print_lines, print_table  # noqa: PLC0415
     from exporter.evaluation.parity import explain  # noqa: PLC0415
 
     rows = [("GMACs", f"{report.gmacs.dense:.3f}", f"{report.gmacs.pruned:.3f}")]
     if report.accuracy:
         pair = report.accuracy
         rows.append(("top-1", f"{pair.dense.top1:.2%}", f"{pair.pruned.top1:.2%}"))
+        dense, pruned = percent_interval(pair.dense.interval), percent_interval(pair.pruned.interval)
+        rows.append(("95 % interval", dense, pruned))
     if report.throughput:
         times = report.throughput
         title = f"images/s, batch {report.batch}"

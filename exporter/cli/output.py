@@ -10,10 +10,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from exporter.evaluation.proportions import Interval
 from exporter.formats.canonical_json import to_json
 from exporter.workflows.progress import Advance
 
-__all__ = ["RichStages", "print_json", "print_lines", "print_table"]
+__all__ = ["RichStages", "percent_interval", "print_json", "print_lines", "print_table"]
 
 
 class RichStages:
@@ -32,6 +33,12 @@ class RichStages:
             start_s = time.perf_counter()
             yield lambda done, total: progress.update(task, completed=done, total=total)
         self._console.print(f"✓ {name}, {time.perf_counter() - start_s:.1f} s")
+
+
+def percent_interval(interval: Interval) -> str:
+    """Return the limits of an interval of shares as percentages."""
+    low, high = interval
+    return f"{low:.2%} to {high:.2%}"
 
 
 def print_json(record: object) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from exporter.cli.output import RichStages, print_json, print_lines, print_table
+from exporter.cli.output import RichStages, percent_interval, print_json, print_lines, print_table
 
 
 @dataclass(frozen=True)
@@ -58,3 +58,7 @@ def test_a_stage_that_fails_is_not_said_to_be_done(capsys: pytest.CaptureFixture
     with pytest.raises(ZeroDivisionError), RichStages().stage("calibration"):
         raise ZeroDivisionError
     assert "✓" not in capsys.readouterr().err
+
+
+def test_an_interval_is_in_percent() -> None:
+    assert percent_interval((0.91234, 1.0)) == "91.23% to 100.00%"

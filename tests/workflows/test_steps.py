@@ -47,7 +47,7 @@ def test_a_model_is_loaded_by_its_name() -> None:
 
 
 def test_calibrating_says_how_far_it_is(tiny_vit: PrunableViT, image_folder: Path, tmp_path: Path) -> None:
-    seen: list[tuple[int, int]] = []
+    seen: list[tuple[int, int | None]] = []
     made = steps.calibrate(
         tiny_vit,
         QUICK,
