@@ -65,15 +65,10 @@ def evaluate_models(
     if len(found) == 2:
         pair = compare_predictions(*found, names=names, class_names=source.class_names)
         differing = disagreements(*found, images=seen.names)
-    result = Evaluation(
-        models={each.name: _result(each, made) for each, made in zip(models, found, strict=True)},
-        pair=pair,
-        images=len(seen.names),
-        skipped=seen.skipped,
-        scored_classes=classes if subset is None else len(subset),
-        versions=environment().versions,
-    )
-    return result, differing
+    results = {each.name: _result(each, made) for each, made in zip(models, found, strict=True)}
+    scored = classes if subset is None else len(subset)
+    versions = environment().versions
+    return Evaluation(results, pair, len(seen.names), seen.skipped, scored, versions), differing
 
 
 @dataclass
