@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.files import writable_file  # noqa: PLC0415
     from exporter.models.registry import describe  # noqa: PLC0415
     from exporter.records import save_json  # noqa: PLC0415
-    from exporter.schedule.macs import dense_macs, pruned_macs  # noqa: PLC0415
+    from exporter.schedule.macs import dense_macs, schedule_macs  # noqa: PLC0415
     from exporter.workflows.resolve import resolve  # noqa: PLC0415
 
     job = resolve(from_flags(Recipe, arguments))
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     out = writable_file(arguments.out) if arguments.out else None
     spec = describe(job.model).spec
     schedule = _schedule(job, arguments.acs, spec)
-    dense, pruned = dense_macs(spec), pruned_macs(spec, schedule.keep, reduce=schedule.reduce)
+    dense, pruned = dense_macs(spec), schedule_macs(spec, schedule)
     if out:
         save_json(schedule, out)
     answer = {

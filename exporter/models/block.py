@@ -3,6 +3,8 @@
 Together the halves run the operations of the original block, in the same order. A block may lack either.
 """
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -11,7 +13,14 @@ from torch.nn import functional as F
 from exporter.models.base import AttentionParts, BlockParts
 from exporter.ops.class_row import class_row
 
-__all__ = ["add_attention", "attend", "attention_half", "heads", "mlp_half", "project", "whole_block"]
+__all__ = ["Seen", "add_attention", "attend", "attention_half", "heads", "mlp_half", "project", "whole_block"]
+
+
+class Seen(NamedTuple):
+    """What attention gives beside its result: the class row [batch, heads, tokens], and the keys as it reads them."""
+
+    row: Tensor
+    key: Tensor
 
 
 def whole_block(
@@ -43,7 +52,7 @@ def attention_half(
     positions: Int[Tensor, "b n"] | None = None,
     live: Bool[Tensor, "b t"] | None = None,
     key_bias: Float[Tensor, "b t"] | None = None,
-) -> tuple[Float[Tensor, "b t d"], Float[Tensor, "b h t"]]:
+) -> tuple[Float[Tensor, "b t d"], Seen]:
     """Return x + attn(norm1 x), and the class token's attention logits per head, scaled, before their softmax.
 
     Args:
@@ -53,8 +62,8 @@ def attention_half(
         live: Which tokens may be attended to, None for all; the row has logits for the others too.
         key_bias: Added to the logit of each token for every query, None for nothing; the row includes it.
     """
-    context, row = attend(block, project(block, tokens), positions, live, key_bias)
-    return add_attention(block, tokens, context), row
+    context, seen = attend(block, project(block, tokens), positions, live, key_bias)
+    return add_attention(block, tokens, context), seen
 
 
 def project(block: BlockParts, tokens: Float[Tensor, "... d"]) -> Float[Tensor, "... three_d"]:
@@ -69,7 +78,7 @@ def attend(
     positions: Int[Tensor, "b n"] | None = None,
     live: Bool[Tensor, "b t"] | None = None,
     key_bias: Float[Tensor, "b t"] | None = None,
-) -> tuple[Float[Tensor, "b t d"], Float[Tensor, "b h t"]]:
+) -> tuple[Float[Tensor, "b t d"], Seen]:
     """Return the context of each token, heads concatenated, and the class token's attention logits.
 
     The row costs O(tokens · dim) in addition to the fused attention. The attention's own probabilities are not
@@ -84,7 +93,7 @@ def attend(
     row = class_row(query, key, attention.head_dim**-0.5)
     if key_bias is not None:
         row = row + key_bias.unsqueeze(1)
-    return context.transpose(1, 2).reshape(qkv.shape[0], qkv.shape[1], -1), row
+    return context.transpose(1, 2).reshape(qkv.shape[0], qkv.shape[1], -1), Seen(row, key)
 
 
 def _mask(

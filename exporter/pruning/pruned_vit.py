@@ -12,13 +12,14 @@ from exporter.errors import ScheduleError
 from exporter.models.base import PrunableViT
 from exporter.ops.cdf_retain.batch_scope import batch_count
 from exporter.ops.cdf_retain.torch_op import cdf_retain, cdf_retain_padded
+from exporter.ops.pairing import pair_tokens
 from exporter.ops.selection import keep_top_k
 from exporter.pruning.grid import Grid
 from exporter.pruning.packed import Packed
 from exporter.pruning.scores import intra_score, log_fused, weigh_inter
 from exporter.pruning.tokens import Decision, Tokens
 from exporter.records import Schedule
-from exporter.schedule.macs import MacCount, pruned_macs
+from exporter.schedule.macs import MacCount, schedule_macs
 from exporter.schedule.plan import check_fits
 from exporter.schedule.reductions import reduction_named
 from exporter.schedule.scorers import scorer_named
@@ -32,7 +33,7 @@ __all__ = ["PrunedViT", "Trace"]
 class Trace:
     """What a pruned forward pass gives by tensor name, and what it decided by 1-based layer.
 
-    `score[l]` [batch, n] are log fused scores. Where tokens merge, `gap[l]` [batch, n] is by how much the survivor
+    `score[l]` [batch, n] are log fused scores, or those of pairs. Where tokens merge, `gap[l]` [batch, n] is by how much the survivor
     that each patch joins resembles it more than any other does.
     """
 
@@ -78,7 +79,8 @@ class PrunedViT(nn.Module):
         check_fits(schedule, vit.spec)
         self.vit, self.schedule, self.layout = vit, schedule, Layout.named(layout)
         self.model, self.reduction = vit.model, reduction_named(schedule.reduce)
-        self.alpha = scorer_named(schedule.scorer).weight(schedule.alpha)
+        self.scorer = scorer_named(schedule.scorer)
+        self.alpha = self.scorer.weight(schedule.alpha)
         self._layers = frozenset(schedule.pruning_layers)
         if self.alpha < 1.0 and self._layers:
             weighted = weigh_inter(_inter_table(vit, schedule, inter), self.alpha).to(vit.device)
@@ -94,7 +96,7 @@ class PrunedViT(nn.Module):
     @property
     def macs(self) -> MacCount:
         """Multiply-adds of one image; under a-STAR, the most that any may take."""
-        return pruned_macs(self.vit.spec, self.schedule.keep, reduce=self.schedule.reduce)
+        return schedule_macs(self.vit.spec, self.schedule)
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> Tensor | tuple[Tensor, ...]:
         """What the pruned model gives: one tensor, or several in the order of `exporter.artefact.output_names`."""
@@ -117,7 +119,7 @@ class PrunedViT(nn.Module):
 
         Args:
             images: Preprocessed images.
-            forced: Decisions by layer, in place of the model's own; gaps are then not taken.
+            forced: Decisions by layer, in place of the model's own.
         """
         prefix = self.vit.spec.num_prefix_tokens
         tokens: Tokens = Grid(self.vit.embed(images), prefix, weighs_keys=self.reduction.weighs_keys)
@@ -128,15 +130,25 @@ class PrunedViT(nn.Module):
             if layer not in self._layers:
                 tokens = tokens.through(block)
                 continue
-            tokens, class_row = tokens.attention(block)
-            score[layer] = self._score(layer, class_row, tokens)
-            decision = self._decide(layer, score[layer], tokens.count) if forced is None else forced[layer]
-            if self.reduction.merges and forced is None:
-                into, gap[layer] = tokens.nearest(decision.index)
-                decision = replace(decision, into=into)
-            decisions[layer] = decision
-            tokens = self._reduce(tokens, decision).mlp(block)
+            tokens, seen = tokens.attention(block)
+            if self.scorer.pairs:
+                decisions[layer], score[layer], gap[layer] = self._pair(layer, seen.key)
+            else:
+                score[layer] = self._score(layer, seen.row, tokens)
+                decisions[layer] = self._decide(layer, score[layer], tokens.count)
+                if self.reduction.merges:
+                    into, gap[layer] = tokens.nearest(decisions[layer].index)
+                    decisions[layer] = replace(decisions[layer], into=into)
+            if forced is not None:
+                decisions[layer] = forced[layer]
+            tokens = self._reduce(tokens, decisions[layer]).mlp(block)
         return Trace(tokens.outputs(self.vit), decisions, score, gap)
+
+    def _pair(self, layer: int, key: Tensor) -> tuple[Decision, Tensor, Tensor]:
+        """Return ToMe's decision, the scores by which patches stay, and the gaps."""
+        prefix = self.vit.spec.num_prefix_tokens
+        index, into, score, gap = pair_tokens(key, self.schedule.keep[layer - 1], prefix)
+        return Decision(index, into=into), score, gap
 
     def _score(self, layer: int, class_row: Tensor, tokens: Tokens) -> Tensor:
         """Log fused score [batch, n] of the patches that are there."""

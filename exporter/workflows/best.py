@@ -21,7 +21,7 @@ from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import on_this_cpu, runner_for, why_not
 from exporter.targets import ONNXRUNTIME, TARGETS, Target
 from exporter.tensor_names import IMAGES
-from exporter.vocabulary import InputKind, Method
+from exporter.vocabulary import InputKind
 from exporter.workflows import steps
 from exporter.workflows.amount import Speedup
 from exporter.workflows.planning import Planner, plan
@@ -88,8 +88,8 @@ def choose(recipe: Recipe, max_drop: float | None = None, stages: Stages | None 
     if max_drop is not None and not max_drop >= 0:
         raise RecipeError("max_drop", str(max_drop), "points of top-1, 0 or more")
     job = resolve(recipe)
-    if job.scoring.method != Method.STAR:
-        raise RecipeError("best", job.scoring.method, "star, which every runtime supports")
+    if job.scoring.method.counts_vary:
+        raise RecipeError("best", job.scoring.method, "star or tome, which every runtime supports")
     amount = job.needed_amount("best")
     if isinstance(amount, Speedup):
         raise RecipeError(

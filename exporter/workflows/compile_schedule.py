@@ -12,7 +12,7 @@ from exporter.evaluation.benchmark.points import RhoSweep
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair, Schedule
-from exporter.vocabulary import Method
+from exporter.schedule.methods import METHODS
 from exporter.workflows import steps
 from exporter.workflows.amount import Amount, Given, MacShare, Rates, Speedup
 from exporter.workflows.measuring import measure_with
@@ -38,7 +38,7 @@ def checked_amount(job: Job) -> Amount:
     needed(images.eval_images or images.images, "--images", folder)
     if reads_calibration(job) and path is None:
         needed(images.images, "--images", folder)
-    if isinstance(amount, MacShare) and job.scoring.method != Method.STAR:
+    if isinstance(amount, MacShare) and job.scoring.method.counts_vary:
         needed(images.images, "--images", "a folder of images: the MACs of a-star depend on them")
     if isinstance(amount, Given) and amount.schedule.inter_sha256:
         needed(path, "--calibration", "the calibration that the schedule was made with")
@@ -50,7 +50,9 @@ def checked_amount(job: Job) -> Amount:
 
 def reads_calibration(job: Job) -> bool:
     """Whether the compilation needs ACS or inter-layer scores."""
-    follows_acs = bool(job.sweep) or not isinstance(job.amount, Given | Rates)
+    follows_acs = METHODS[job.scoring.method].follows_acs and (
+        bool(job.sweep) or not isinstance(job.amount, Given | Rates)
+    )
     return follows_acs or job.calibration.settings.relevance or job.calibration.path is not None
 
 
@@ -79,7 +81,7 @@ def schedule_of(
             )
         return found.schedule
 
-    if isinstance(amount, MacShare) and job.scoring.method != Method.STAR:
+    if isinstance(amount, MacShare) and job.scoring.method.counts_vary:
         with stages.stage("rho, on calibration images"):
             macs = measured_macs(vit, job.images, calibration, job.measuring.batch)
             return plan(amount, planner, image_macs=macs)

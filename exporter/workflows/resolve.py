@@ -92,7 +92,7 @@ def _calibration(recipe: Recipe, scoring: ScheduleSettings) -> CalibrationSettin
         protocol=recipe.protocol,
         max_images=recipe.max_images,
         gamma=recipe.gamma,
-        relevance=scorer_named(scoring.scorer).calibrated,
+        relevance=scorer_named(scoring.scored_by).calibrated,
         dtype=recipe.relevance_dtype,
         seed=recipe.seed,
     )

@@ -18,7 +18,6 @@ from exporter.evaluation.benchmark.points import Point, RhoSweep
 from exporter.models.base import PrunableViT
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.solve import BISECTIONS, LEAST_RHO, rho_for
-from exporter.vocabulary import Method
 from exporter.workflows import steps
 from exporter.workflows.amount import Speedup
 from exporter.workflows.measuring import Measure, measure_with, noise, useful_macs
@@ -93,7 +92,7 @@ def search_model(
         with stages.stage(f"rho {', '.join(f'{schedule.rho:.4g}' for schedule in schedules)}"):
             return measure(schedules)
 
-    bisections = BISECTIONS if job.scoring.method == Method.STAR else IMAGE_BISECTIONS
+    bisections = IMAGE_BISECTIONS if job.scoring.method.counts_vary else BISECTIONS
     return find_rho(planner.of_rho, cost, shown, wanted, bisections=bisections)
 
 
@@ -142,7 +141,8 @@ def find_rho(
 
 def _images(job: Job, spec: ModelSpec) -> Array:
     images, input_kind, batch = job.images, job.lowering.input_kind, job.measuring.batch
-    if job.scoring.method == Method.STAR and images.images is None and images.eval_images is None:
+    counted = not job.scoring.method.counts_vary
+    if counted and images.images is None and images.eval_images is None:
         return noise(spec, input_kind, batch, images.seed)
     return first_images(steps.eval_images(images, spec).files, spec.preprocessing, input_kind, batch)
 

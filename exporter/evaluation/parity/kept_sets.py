@@ -21,7 +21,7 @@ class LayerResult:
     """One layer of one batch; every array has one entry per image.
 
     `patches` reach the layer and `kept` are left by the reference. `flipped`: the layer is the first in which the
-    image's sets differ; else `margin` is NaN. `malformed`: indices are not ascending, distinct and in range, or
+    image's sets differ; else `margin` is NaN. `malformed`: indices are not ascending (but for pairs), distinct and in range, or
     under STAR their number is wrong.
     """
 
@@ -40,6 +40,8 @@ def compare_layers(
     reference: Mapping[str, Array],
     tested: Mapping[str, Array],
     masses: Mapping[int, float],
+    *,
+    ascending: bool = True,
 ) -> list[LayerResult]:
     """Compare the survivors of every pruning layer of one batch.
 
@@ -48,6 +50,7 @@ def compare_layers(
         reference: `keep_NN` and `score_NN` of each layer, under a-STAR also `count_NN`.
         tested: `keep_NN` of each layer, under a-STAR also `count_NN`.
         masses: The share of the mass that each layer keeps under a-STAR; empty under STAR.
+        ascending: Whether survivors must be in ascending order. Those of pairs have another, which is not compared.
 
     Raises:
         ParityError: The reference's survivors are not the best by its scores, or the tested model has none.
@@ -59,13 +62,13 @@ def compare_layers(
     for layer in layers:
         score, live = reference[score_name(layer)], ours != NOBODY
         keep, other = survivors_of(reference, layer), tested[keep_name(layer)]
-        _check_reference(layer, keep, score, live)
+        _check_reference(layer, keep if ascending else np.sort(keep, axis=1), score, live)
         if len(other) != images or other.shape[1] == 0:
             raise ParityError(
                 keep_name(layer), str(list(other.shape)), f"some patches for each of {images} images"
             )
         other = survivors_of(tested, layer)
-        malformed = _malformed(other, (theirs != NOBODY).sum(1))
+        malformed = _malformed(other if ascending else np.sort(other, axis=1), (theirs != NOBODY).sum(1))
         if not masses:
             malformed |= other.shape[1] != keep.shape[1]
         # In the first layer that differs, the indices of both sides refer to the same patches.
