@@ -17,7 +17,11 @@ __all__ = ["Seen", "add_attention", "attend", "attention_half", "heads", "mlp_ha
 
 
 class Seen(NamedTuple):
-    """What attention gives beside its result: the class row [batch, heads, tokens], and the keys as it reads them."""
+    """What attention gives beside its result.
+
+    `row` [batch, heads, tokens] are the class token's logits, `key` [batch, heads, tokens, head_dim] the keys as
+    attention reads them: normed and rotated.
+    """
 
     row: Tensor
     key: Tensor
@@ -53,7 +57,7 @@ def attention_half(
     live: Bool[Tensor, "b t"] | None = None,
     key_bias: Float[Tensor, "b t"] | None = None,
 ) -> tuple[Float[Tensor, "b t d"], Seen]:
-    """Return x + attn(norm1 x), and the class token's attention logits per head, scaled, before their softmax.
+    """Return x + attn(norm1 x); and the class token's attention logits, scaled, before their softmax, and the keys.
 
     Args:
         block: Its modules; it has an attention part.
@@ -79,7 +83,7 @@ def attend(
     live: Bool[Tensor, "b t"] | None = None,
     key_bias: Float[Tensor, "b t"] | None = None,
 ) -> tuple[Float[Tensor, "b t d"], Seen]:
-    """Return the context of each token, heads concatenated, and the class token's attention logits.
+    """Return the context of each token, heads concatenated; and the class token's attention logits, and the keys.
 
     The row costs O(tokens · dim) in addition to the fused attention. The attention's own probabilities are not
     used, so that every runtime can keep it fused.

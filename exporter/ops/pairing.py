@@ -1,4 +1,4 @@
-"""Token merging in pairs (ToMe, Bolya et al., ICLR 2023, section 3), as an operator that an exporter sees as one node.
+"""Token merging in pairs (ToMe, Bolya et al., ICLR 2023, section 3): an operator that an exporter sees as one node.
 
 All tokens are split alternately into two sets. Each token of the first may join the token of the second whose mean
 key resembles its own most; those that resemble theirs most do. Prefix tokens neither join nor are joined.

@@ -53,7 +53,7 @@ class Packed(Tokens):
 
     @override
     def nearest(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        raise NotImplementedError("packed tokens do not merge: check_reduction keeps them apart")
+        raise NotImplementedError("packed tokens do not merge: exporter.schedule.methods keeps them apart")
 
     @override
     def reduce(self, decision: Decision) -> "Packed":

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from exporter.errors import ScheduleError
 from exporter.models.base import PrunableViT
+from exporter.models.block import Seen
 from exporter.ops.cdf_retain.batch_scope import batch_count
 from exporter.ops.cdf_retain.torch_op import cdf_retain, cdf_retain_padded
 from exporter.ops.pairing import pair_tokens
@@ -33,8 +34,8 @@ __all__ = ["PrunedViT", "Trace"]
 class Trace:
     """What a pruned forward pass gives by tensor name, and what it decided by 1-based layer.
 
-    `score[l]` [batch, n] are log fused scores, or those of pairs. Where tokens merge, `gap[l]` [batch, n] is by how much the survivor
-    that each patch joins resembles it more than any other does.
+    `score[l]` [batch, n] are log fused scores, or those of pairs. Where tokens merge, `gap[l]` [batch, n] is by how
+    much the survivor that each patch joins resembles it more than any other does; forced decisions have none.
     """
 
     outputs: dict[str, Tensor]
@@ -119,7 +120,7 @@ class PrunedViT(nn.Module):
 
         Args:
             images: Preprocessed images.
-            forced: Decisions by layer, in place of the model's own.
+            forced: Decisions by layer, in place of the model's own; scores are the model's all the same.
         """
         prefix = self.vit.spec.num_prefix_tokens
         tokens: Tokens = Grid(self.vit.embed(images), prefix, weighs_keys=self.reduction.weighs_keys)
@@ -131,24 +132,29 @@ class PrunedViT(nn.Module):
                 tokens = tokens.through(block)
                 continue
             tokens, seen = tokens.attention(block)
-            if self.scorer.pairs:
-                decisions[layer], score[layer], gap[layer] = self._pair(layer, seen.key)
-            else:
-                score[layer] = self._score(layer, seen.row, tokens)
-                decisions[layer] = self._decide(layer, score[layer], tokens.count)
-                if self.reduction.merges:
-                    into, gap[layer] = tokens.nearest(decisions[layer].index)
-                    decisions[layer] = replace(decisions[layer], into=into)
-            if forced is not None:
-                decisions[layer] = forced[layer]
+            decided = self._choose(layer, tokens, seen, None if forced is None else forced[layer])
+            decisions[layer], score[layer], clear = decided
+            if clear is not None:
+                gap[layer] = clear
             tokens = self._reduce(tokens, decisions[layer]).mlp(block)
         return Trace(tokens.outputs(self.vit), decisions, score, gap)
 
-    def _pair(self, layer: int, key: Tensor) -> tuple[Decision, Tensor, Tensor]:
-        """Return ToMe's decision, the scores by which patches stay, and the gaps."""
-        prefix = self.vit.spec.num_prefix_tokens
-        index, into, score, gap = pair_tokens(key, self.schedule.keep[layer - 1], prefix)
-        return Decision(index, into=into), score, gap
+    def _choose(
+        self, layer: int, tokens: Tokens, seen: Seen, forced: Decision | None
+    ) -> tuple[Decision, Tensor, Tensor | None]:
+        """Return the decision, or the forced one; the scores; and the gaps of a merge that was not forced."""
+        if self.scorer.pairs:
+            most, prefix = self.schedule.keep[layer - 1], self.vit.spec.num_prefix_tokens
+            index, into, score, gap = pair_tokens(seen.key, most, prefix)
+            return (Decision(index, into=into), score, gap) if forced is None else (forced, score, None)
+        score = self._score(layer, seen.row, tokens)
+        if forced is not None:
+            return forced, score, None
+        decision = self._decide(layer, score, tokens.count)
+        if not self.reduction.merges:
+            return decision, score, None
+        into, gap = tokens.nearest(decision.index)
+        return replace(decision, into=into), score, gap
 
     def _score(self, layer: int, class_row: Tensor, tokens: Tokens) -> Tensor:
         """Log fused score [batch, n] of the patches that are there."""

@@ -21,8 +21,8 @@ class LayerResult:
     """One layer of one batch; every array has one entry per image.
 
     `patches` reach the layer and `kept` are left by the reference. `flipped`: the layer is the first in which the
-    image's sets differ; else `margin` is NaN. `malformed`: indices are not ascending (but for pairs), distinct and in range, or
-    under STAR their number is wrong.
+    image's sets differ; else `margin` is NaN. `malformed`: indices are not distinct, in range and in order
+    (ascending; for pairs, the reference's), or under STAR their number is wrong.
     """
 
     layer: int
@@ -50,7 +50,8 @@ def compare_layers(
         reference: `keep_NN` and `score_NN` of each layer, under a-STAR also `count_NN`.
         tested: `keep_NN` of each layer, under a-STAR also `count_NN`.
         masses: The share of the mass that each layer keeps under a-STAR; empty under STAR.
-        ascending: Whether survivors must be in ascending order. Those of pairs have another, which is not compared.
+        ascending: Whether survivors must be in ascending order; otherwise those of equal sets must be in the
+            reference's, which says what the next layer pairs.
 
     Raises:
         ParityError: The reference's survivors are not the best by its scores, or the tested model has none.
@@ -76,6 +77,7 @@ def compare_layers(
         ours, theirs = take(ours, keep), take(theirs, other)
         overlap = _overlap(_marked(ours, patches), _marked(theirs, patches))
         differs = overlap < 1
+        malformed |= same_so_far & ~differs & _reordered(ours, theirs)
         flipped = differs & same_so_far
         margin = _margin(score, live, keep, flips, masses.get(layer))
         counts = live.sum(1), (keep != NOBODY).sum(1)
@@ -99,6 +101,14 @@ def _malformed(index: Array, patches: Array) -> Array:
     wrong = there & ((steps <= 0) | (index < 0) | (index >= patches[:, None]))
     gaps = ~there[:, :-1] & there[:, 1:]
     return wrong.any(1) | gaps.any(1) | ~there.any(1)
+
+
+def _reordered(index: Array, other: Array) -> Array:
+    """Return images whose survivors are in another order; none where the numbers of survivors differ."""
+    if index.shape != other.shape:
+        return np.zeros(len(index), bool)
+    changed: Array = (index != other).any(1)
+    return changed
 
 
 def _overlap(a: Array, b: Array) -> Array:

@@ -28,7 +28,7 @@ def expand_attention(graph: gs.Graph, artefact: Artefact) -> int:
 
 
 def _expand_attention(graph: gs.Graph, node: gs.Node) -> None:
-    """Write softmax(query · scale · keyᵀ) · value, over the unmasked keys or with added logits where there is a mask."""
+    """Write softmax(query · scale · keyᵀ) · value; a float mask is added to the logits, another excludes keys."""
     query, key, value, *mask = node.inputs
     op = Builder(graph, node, prefix=node.outputs[0].name)
     scaled = op.Mul(query, float(node.attrs["scale"]), name="scale_query")
