@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from exporter.errors import RecipeError
 
-__all__ = ["REDUCTIONS", "Reduction", "reduction_named"]
+__all__ = ["DROP", "MERGE", "MERGE_WEIGHTED", "REDUCTIONS", "Reduction", "reduction_named"]
 
 
 @dataclass(frozen=True)

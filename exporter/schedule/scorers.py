@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from exporter.errors import RecipeError
 
-__all__ = ["SCORERS", "Scorer", "scorer_named"]
+__all__ = ["FUSED", "INTER", "INTRA", "PAIRS", "RANDOM", "SCORERS", "Scorer", "scorer_named"]
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def choose(recipe: Recipe, max_drop: float | None = None, stages: Stages | None 
     """Lower the recipe's model for every target that runs here, and measure all of them in one run.
 
     Args:
-        recipe: Needs a calibration and images; `target` is ignored.
+        recipe: Needs images, and a calibration where scores or rates follow from one; `target` is ignored.
         max_drop: Largest allowed loss of top-1 in points; None: accuracy is not measured.
         stages: Shows progress.
 
@@ -96,7 +96,8 @@ def choose(recipe: Recipe, max_drop: float | None = None, stages: Stages | None 
             "best", "a speed-up", "another amount: each runtime would need another rho", "use search"
         )
     needed(job.measuring.rounds or None, "--rounds", "at least 5: speeds are measured")
-    needed(job.calibration.path, "--calibration", "the file that star-export calibrate wrote")
+    if job.reads_calibration:
+        needed(job.calibration.path, "--calibration", "the file that star-export calibrate wrote")
     measuring, input_kind = job.measuring, job.lowering.input_kind
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)

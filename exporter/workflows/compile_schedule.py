@@ -12,9 +12,8 @@ from exporter.evaluation.benchmark.points import RhoSweep
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair, Schedule
-from exporter.schedule.methods import METHODS
 from exporter.workflows import steps
-from exporter.workflows.amount import Amount, Given, MacShare, Rates, Speedup
+from exporter.workflows.amount import Amount, Given, MacShare, Speedup
 from exporter.workflows.measuring import measure_with
 from exporter.workflows.planning import Planner, measured_macs, plan
 from exporter.workflows.progress import Stages
@@ -22,7 +21,7 @@ from exporter.workflows.recipe import needed
 from exporter.workflows.resolve import Job
 from exporter.workflows.search import search_model
 
-__all__ = ["checked_amount", "measured_sweep", "reads_calibration", "schedule_of"]
+__all__ = ["checked_amount", "measured_sweep", "schedule_of"]
 
 Array = np.ndarray[Any, Any]
 
@@ -36,7 +35,7 @@ def checked_amount(job: Job) -> Amount:
     amount = job.needed_amount("compile")
     folder, images, path = "a folder of images", job.images, job.calibration.path
     needed(images.eval_images or images.images, "--images", folder)
-    if reads_calibration(job) and path is None:
+    if job.reads_calibration and path is None:
         needed(images.images, "--images", folder)
     if isinstance(amount, MacShare) and job.scoring.method.counts_vary:
         needed(images.images, "--images", "a folder of images: the MACs of a-star depend on them")
@@ -46,14 +45,6 @@ def checked_amount(job: Job) -> Amount:
         # Import the chart now, so that a missing library is reported before hours of work.
         import_module("exporter.evaluation.report.chart")
     return amount
-
-
-def reads_calibration(job: Job) -> bool:
-    """Whether the compilation needs ACS or inter-layer scores."""
-    follows_acs = METHODS[job.scoring.method].follows_acs and (
-        bool(job.sweep) or not isinstance(job.amount, Given | Rates)
-    )
-    return follows_acs or job.calibration.settings.relevance or job.calibration.path is not None
 
 
 def schedule_of(

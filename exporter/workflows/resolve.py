@@ -7,6 +7,7 @@ from exporter.calibration.settings import CalibrationSettings
 from exporter.errors import RecipeError
 from exporter.models.registry import ModelRequest
 from exporter.records import Schedule, load_json
+from exporter.schedule.methods import METHODS
 from exporter.schedule.plan import ScheduleSettings
 from exporter.schedule.scorers import scorer_named
 from exporter.settings import Settings, fields_of
@@ -33,6 +34,17 @@ class Job:
     lowering: Lowering
     measuring: Measuring
     sweep: tuple[float, ...]
+
+    @property
+    def follows_acs(self) -> bool:
+        """Whether the rates of the schedule, or of a sweep, follow from ACS."""
+        from_rho = bool(self.sweep) or not isinstance(self.amount, Given | Rates)
+        return from_rho and METHODS[self.scoring.method].follows_acs
+
+    @property
+    def reads_calibration(self) -> bool:
+        """Whether ACS or inter-layer scores are needed, or a calibration is given."""
+        return self.follows_acs or self.calibration.settings.relevance or self.calibration.path is not None
 
     def needed_amount(self, verb: str) -> Amount:
         """Return how much to prune; RecipeError if the recipe does not say."""

@@ -49,7 +49,7 @@ def search(recipe: Recipe, measurements: int = 6, stages: Stages | None = None) 
     """Search for the recipe's speed-up with its model, calibration and target: see `find_rho`.
 
     Args:
-        recipe: Needs a calibration. Without images, STAR is measured on noise; a-STAR needs images.
+        recipe: Needs a calibration, but for ToMe. Without images, noise is measured; a-STAR needs images.
         measurements: Largest number of measurements.
         stages: Shows progress.
 
@@ -60,7 +60,8 @@ def search(recipe: Recipe, measurements: int = 6, stages: Stages | None = None) 
     if not isinstance(job.amount, Speedup):
         raise RecipeError("search", "no speed-up", "--speedup X")
     wanted = replace(job.amount, measurements=measurements)
-    needed(job.calibration.path, "--calibration", "the file that star-export calibrate wrote")
+    if job.reads_calibration:
+        needed(job.calibration.path, "--calibration", "the file that star-export calibrate wrote")
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)
         calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
