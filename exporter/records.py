@@ -106,10 +106,10 @@ class Schedule:
     """Which share and how many patches each layer keeps, and by which score.
 
     `method` is "star": p is a share of the patches; or "a-star": p is a share of the mass of their scores, per
-    image; or "a-star-batch": as in the authors' code, one count for a batch. `rates[l]` is p of layer l+1, a
-    float32 value. `keep[l]` is the count after that layer if every layer keeps k(p, n) of its n patches: the
-    count of STAR, and the upper bound of a-STAR. `inter_sha256` is the digest of the inter-layer scores that the
-    schedule was made with, "" if the scorer uses none.
+    image; or "a-star-batch": as in the authors' code, one count for a batch; or "tome": p follows from the one
+    number of patches that every layer merges. `rates[l]` is p of layer l+1, a float32 value. `keep[l]` is the count
+    after that layer if every layer keeps k(p, n) of its n patches: STAR's count, and the upper bound of a-STAR's.
+    `inter_sha256` is the digest of the inter-layer scores of the schedule, "" if the scorer uses none.
     Token counts are rounded up to a multiple of `round_to`. `reduce` names a row of `exporter.schedule.reductions`:
     how the patches that a layer does not keep are reduced.
     """
@@ -136,7 +136,7 @@ class Schedule:
     @property
     def pruning_layers(self) -> tuple[int, ...]:
         """1-based layers that drop at least one patch, or under a-STAR may drop some."""
-        if self.method != Method.STAR:
+        if self.method.counts_vary:
             return tuple(layer for layer, rate in enumerate(self.rates, start=1) if rate < 1.0)
         before = (self.num_patches, *self.keep[:-1])
         pairs = zip(before, self.keep, strict=True)

@@ -58,7 +58,7 @@ def _print(report: "Report", out: Path) -> None:
         title = f"images/s, batch {report.batch}"
         rows.append((title, f"{times.dense.images_per_s:.1f}", f"{times.pruned.images_per_s:.1f}"))
     rho = "" if report.rho is None else f", rho {report.rho:.4g}"
-    print_table(f"{report.model}, {report.method}{rho}", ("", "dense", "pruned"), rows)
+    print_table(f"{report.model}, {report.method}, {report.reduce}{rho}", ("", "dense", "pruned"), rows)
     if report.use:
         columns = ("layer", "least", "median", "p95", "most", "STAR")
         use = [

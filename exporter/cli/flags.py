@@ -11,7 +11,7 @@ MODEL = ("model", "checkpoint", "num_classes", "model_kwargs", "preprocess", "de
 IMAGES = ("images", "class_map", "max_images", "seed")
 CALIBRATION = ("gamma", "protocol", "normalize", "relevance_dtype")
 AMOUNT = ("rho", "mac_reduction", "rates", "schedule")
-SCHEDULE = ("method", "scorer", "alpha", "anchors", "round_to")
+SCHEDULE = ("method", "scorer", "reduce", "alpha", "anchors", "round_to")
 MEASURED = ("target", "layout", "input_kind", "batch", "rounds", "threads")
 
 

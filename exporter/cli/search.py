@@ -1,7 +1,7 @@
 """Find the rho that reaches a measured speed-up: lower each candidate and measure it together with the dense model.
 
-Needs a calibration, and images for a-STAR, whose speed depends on them. Writes a schedule, like `plan`, and prints
-every candidate. Exits with 1 if the speed-up is out of reach on this machine.
+Needs a calibration, but for ToMe, and images for a-STAR, whose speed depends on them. Writes a schedule, like
+`plan`, and prints every candidate. Exits with 1 if the speed-up is out of reach on this machine.
 """
 
 import argparse

@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from exporter.errors import RecipeError, ScheduleError
+from exporter.ops.pair_sets import num_joined
 from exporter.records import ModelSpec, Schedule
-from exporter.schedule.rates import ANCHORS, counts, manual_rates, rates_from_acs
-from exporter.schedule.reductions import REDUCTIONS, check_reduction
+from exporter.schedule.methods import METHODS, check_choices
+from exporter.schedule.rates import ANCHORS, counts, even_rates, manual_rates, rates_from_acs
+from exporter.schedule.reductions import REDUCTIONS
 from exporter.schedule.scorers import SCORERS, scorer_named
 from exporter.settings import Natural, Positive, Settings, Weight, option
 from exporter.vocabulary import Method
@@ -17,6 +19,7 @@ __all__ = [
     "keep_everything",
     "manual_schedule",
     "star_schedule",
+    "tome_schedule",
 ]
 
 
@@ -24,7 +27,9 @@ __all__ = [
 class ScheduleSettings(Settings):
     """How patches are scored, how rates follow from ACS, and whether a rate is a share of patches or of mass."""
 
-    scorer: str = option("fused", "Score by which patches are chosen.", SCORERS)
+    scorer: str | None = option(
+        None, "Score by which patches are chosen; by default fused, for tome pairs.", SCORERS
+    )
     alpha: Weight | None = option(
         None, "Weight of the class token's attention in the fused score, in [0, 1]; 0.15, LV-ViT 0.3."
     )
@@ -33,16 +38,31 @@ class ScheduleSettings(Settings):
     round_to: Positive = option(1, "Token counts are rounded up to a multiple of this.")
     method: Method = option(
         Method.STAR,
-        "star keeps a share of the patches, a-star a share of their scores' mass, image by image.",
+        "star keeps a share of the patches, a-star a share of their scores' mass, image by image; tome merges the "
+        "same number in every layer.",
     )
-    reduce: str = option("drop", "How the patches that are not kept are reduced.", REDUCTIONS)
+    reduce: str | None = option(
+        None,
+        "How the patches that are not kept are reduced; by default drop, for tome merge-weighted.",
+        REDUCTIONS,
+    )
+
+    @property
+    def scored_by(self) -> str:
+        """The name of the scorer, given or the method's default."""
+        return self.scorer or METHODS[self.method].scorers[0]
+
+    @property
+    def reduced_by(self) -> str:
+        """The name of the reduction, given or the method's default."""
+        return self.reduce or METHODS[self.method].reductions[0]
 
     def check(self) -> None:
-        """Raise RecipeError if merging or rounded counts are combined with counts that depend on the image."""
-        check_reduction(self.reduce, self.method)
+        """Raise RecipeError if the method does not support the scorer, the reduction or rounded counts."""
+        check_choices(self.method, self.scored_by, self.reduced_by)
         if self.method != Method.STAR and self.round_to != 1:
-            got = f"{self.round_to} for {self.method}"
-            raise RecipeError("round_to", got, "1", "its counts depend on the image")
+            why = "its counts depend on the image" if self.method.counts_vary else "its counts are even"
+            raise RecipeError("round_to", f"{self.round_to} for {self.method}", "1", why)
 
 
 def star_schedule(
@@ -63,6 +83,19 @@ def star_schedule(
         for layer, rate in enumerate(rates_from_acs(acs, rho, settings.anchors), start=1)
     )
     return _schedule(spec, rates, settings, rho=rho, acs=tuple(map(float, acs)), inter_sha256=inter_sha256)
+
+
+def tome_schedule(spec: ModelSpec, rho: float, settings: ScheduleSettings) -> Schedule:
+    """Return the schedule in which every layer with attention merges the same number of patches.
+
+    rho is the share that the last layer leaves; ToMe's r is (1 − rho) · patches / layers.
+
+    Raises:
+        ScheduleError: rho is out of range.
+    """
+    layers = [layer in spec.attention_layers for layer in range(1, spec.depth + 1)]
+    rates = even_rates(rho, spec.num_patches, layers, spec.num_prefix_tokens)
+    return _schedule(spec, rates, settings, rho=rho, acs=None, inter_sha256="")
 
 
 def manual_schedule(
@@ -104,13 +137,14 @@ def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
         if not 0.0 < rate <= 1.0:
             raise ScheduleError(f"schedule, layer {layer}", f"rate {rate}", "a rate in (0, 1]")
     _check_scored(schedule.rates, spec)
+    _check_paired(schedule, spec)
     scorer_named(schedule.scorer)
     if not 0.0 <= schedule.alpha <= 1.0:
         raise ScheduleError("schedule", f"alpha {schedule.alpha}", "a number in [0, 1]")
     if schedule.round_to < 1 or schedule.seed < 0:
         got = f"round_to {schedule.round_to}, seed {schedule.seed}"
         raise ScheduleError("schedule", got, "round_to of at least 1, seed of at least 0")
-    check_reduction(schedule.reduce, schedule.method)
+    check_choices(schedule.method, schedule.scorer, schedule.reduce)
     right = counts(schedule.rates, spec.num_patches, schedule.round_to, spec.num_prefix_tokens)
     for layer, (came, expected) in enumerate(zip(schedule.keep, right, strict=True), start=1):
         if came != expected:
@@ -130,9 +164,9 @@ def _schedule(
     acs: tuple[float, ...] | None,
     inter_sha256: str,
 ) -> Schedule:
-    return Schedule(
+    schedule = Schedule(
         method=settings.method,
-        scorer=settings.scorer,
+        scorer=settings.scored_by,
         alpha=spec.default_alpha if settings.alpha is None else settings.alpha,
         rho=rho,
         anchors=settings.anchors,
@@ -141,10 +175,12 @@ def _schedule(
         num_patches=spec.num_patches,
         acs=acs,
         seed=settings.seed,
-        inter_sha256=inter_sha256 if scorer_named(settings.scorer).calibrated else "",
+        inter_sha256=inter_sha256 if scorer_named(settings.scored_by).calibrated else "",
         round_to=settings.round_to,
-        reduce=settings.reduce,
+        reduce=settings.reduced_by,
     )
+    _check_paired(schedule, spec)
+    return schedule
 
 
 def _check_scored(rates: Sequence[float], spec: ModelSpec) -> None:
@@ -152,3 +188,17 @@ def _check_scored(rates: Sequence[float], spec: ModelSpec) -> None:
         if rate < 1.0 and layer not in spec.attention_layers:
             got, hint = f"rate {rate:.6g} in a block without attention", "no class row scores its patches"
             raise ScheduleError(f"schedule, layer {layer}", got, "rate 1", hint)
+
+
+def _check_paired(schedule: Schedule, spec: ModelSpec) -> None:
+    """Raise ScheduleError where pairs cannot merge as many patches as the schedule says."""
+    if not scorer_named(schedule.scorer).pairs:
+        return
+    before = (spec.num_patches, *schedule.keep[:-1])
+    for layer, (patches, kept) in enumerate(zip(before, schedule.keep, strict=True), start=1):
+        least = num_joined(patches, spec.num_prefix_tokens)
+        if kept < least:
+            hint = "in one layer, pairs merge at most every second patch"
+            raise ScheduleError(
+                f"schedule, layer {layer}", f"{kept} of {patches} patches", f"at least {least}", hint
+            )

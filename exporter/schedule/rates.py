@@ -10,8 +10,9 @@ import numpy as np
 
 from exporter.errors import ScheduleError
 from exporter.ops.keep_count import keep_count
+from exporter.ops.pair_sets import num_joined
 
-__all__ = ["ANCHORS", "counts", "ends_of_acs", "manual_rates", "rates_from_acs"]
+__all__ = ["ANCHORS", "counts", "ends_of_acs", "even_rates", "manual_rates", "rates_from_acs"]
 
 ANCHORS = ("minmax", "endpoints")
 
@@ -78,6 +79,40 @@ def ends_of_acs(acs: Sequence[float]) -> tuple[float, float]:
     if high == low:
         return 0.0, 1.0
     return float((values[0] - low) / (high - low)), float((values[-1] - low) / (high - low))
+
+
+def even_rates(
+    rho: float, num_patches: int, layers: Sequence[bool], num_prefix_tokens: int
+) -> tuple[float, ...]:
+    """Return rates by which every layer merges the same number of patches, as in ToMe, and rho of all are left.
+
+    ToMe's r, patches merged in a layer, is (1 − rho) · patches / layers. It need not be an integer: the count after
+    l layers is ceil(patches − r·l). A layer merges at most every patch that may join another.
+
+    Args:
+        rho: The share of the patches that the last layer leaves, in (0, 1].
+        num_patches: Patches before the first layer.
+        layers: Whether each layer may merge patches.
+        num_prefix_tokens: They decide which patches may join another, see `exporter.ops.pairing`.
+
+    Raises:
+        ScheduleError: rho is out of range.
+    """
+    check_rho(rho)
+    left, rates, done = num_patches, [], 0
+    for merges in layers:
+        done += merges
+        wanted = math.ceil(num_patches * (1.0 - (1.0 - rho) * done / max(sum(layers), 1)) - 1e-4)
+        after = min(left, max(wanted, num_joined(left, num_prefix_tokens), 1)) if merges else left
+        rates.append(_float32_below(after / left))
+        left = after
+    return tuple(rates)
+
+
+def _float32_below(rate: float) -> float:
+    """Return the largest float32 not above a rate: the count of a rounded-up one could be one more."""
+    rounded = np.float32(rate)
+    return float(rounded if rounded <= rate else np.nextafter(rounded, np.float32(0.0)))
 
 
 def manual_rates(rates: Mapping[int, float], depth: int) -> tuple[float, ...]:

@@ -29,7 +29,6 @@ from exporter.workflows import steps
 from exporter.workflows.compile_schedule import (
     checked_amount,
     measured_sweep,
-    reads_calibration,
     schedule_of,
 )
 from exporter.workflows.export_folder import (
@@ -80,7 +79,7 @@ def compile_model(
         vit = steps.load_model(job.model, job.device, model)
         folder = steps.eval_images(job.images, vit.spec)
     calibration = None
-    if reads_calibration(job):
+    if job.reads_calibration:
         with stages.stage("calibration") as advance:
             calibration = steps.calibrate(
                 vit, job.calibration, job.images, out / "calibration.safetensors", advance
@@ -155,6 +154,7 @@ def _report(
     return Report(
         model=pruned.vit.spec.name,
         method=pruned.schedule.method,
+        reduce=pruned.schedule.reduce,
         rho=pruned.schedule.rho,
         target=job.lowering.target.name,
         files={"dense": models.dense.path.name, "pruned": models.pruned.path.name},

@@ -15,11 +15,18 @@ from exporter.evaluation.parity.reference import patches_left_of
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Schedule
-from exporter.schedule.macs import dense_macs, mean_macs, pruned_macs
-from exporter.schedule.plan import ScheduleSettings, check_fits, manual_schedule, star_schedule
+from exporter.schedule.macs import dense_macs, mean_macs, schedule_macs
+from exporter.schedule.methods import METHODS
+from exporter.schedule.plan import (
+    ScheduleSettings,
+    check_fits,
+    manual_schedule,
+    star_schedule,
+    tome_schedule,
+)
 from exporter.schedule.rates import ends_of_acs
 from exporter.schedule.solve import rho_for
-from exporter.vocabulary import InputKind, Method
+from exporter.vocabulary import InputKind
 from exporter.workflows.amount import Amount, Given, MacShare, Rates, Rho, Speedup
 from exporter.workflows.recipe import needed
 from exporter.workflows.requests import Images
@@ -55,7 +62,9 @@ class Planner:
         return cls(spec, scoring, calibration.acs.tolist(), calibration.inter_sha256)
 
     def of_rho(self, rho: float) -> Schedule:
-        """Return the STAR or a-STAR schedule of a rho."""
+        """Return the method's schedule of a rho."""
+        if not METHODS[self.scoring.method].follows_acs:
+            return tome_schedule(self.spec, rho, self.scoring)
         return star_schedule(self.spec, self.acs, rho, self.scoring, self.inter_sha256)
 
 
@@ -112,7 +121,7 @@ def warn_of_anchors(schedule: Schedule) -> None:
 
 def _saving(amount: MacShare, planner: Planner, image_macs: Callable[[Schedule], float] | None) -> Schedule:
     target = (1.0 - amount.mac_reduction) * dense_macs(planner.spec).total
-    if planner.scoring.method == Method.STAR:
+    if not planner.scoring.method.counts_vary:
         return rho_for(planner.of_rho, partial(_macs, planner.spec), target)
     if image_macs is None:
         raise ScheduleError("mac_reduction", "a-star without images", "images to count on", "use compile")
@@ -120,7 +129,7 @@ def _saving(amount: MacShare, planner: Planner, image_macs: Callable[[Schedule],
 
 
 def _macs(spec: ModelSpec, schedule: Schedule) -> float:
-    return pruned_macs(spec, schedule.keep, reduce=schedule.reduce).total
+    return schedule_macs(spec, schedule).total
 
 
 def measured_macs(

@@ -8,6 +8,7 @@ from exporter.errors import RecipeError
 from exporter.formats.canonical_json import load_json
 from exporter.models.registry import ModelRequest
 from exporter.records import Schedule
+from exporter.schedule.methods import METHODS
 from exporter.schedule.plan import ScheduleSettings
 from exporter.schedule.scorers import scorer_named
 from exporter.settings import Settings, fields_of
@@ -34,6 +35,17 @@ class Job:
     lowering: Lowering
     measuring: Measuring
     sweep: tuple[float, ...]
+
+    @property
+    def follows_acs(self) -> bool:
+        """Whether the rates of the schedule, or of a sweep, follow from ACS."""
+        from_rho = bool(self.sweep) or not isinstance(self.amount, Given | Rates)
+        return from_rho and METHODS[self.scoring.method].follows_acs
+
+    @property
+    def reads_calibration(self) -> bool:
+        """Whether ACS or inter-layer scores are needed, or a calibration is given."""
+        return self.follows_acs or self.calibration.settings.relevance or self.calibration.path is not None
 
     def needed_amount(self, verb: str) -> Amount:
         """Return how much to prune; RecipeError if the recipe does not say."""
@@ -94,7 +106,7 @@ def _calibration(recipe: Recipe, scoring: ScheduleSettings) -> CalibrationSettin
         max_images=recipe.max_images,
         gamma=recipe.gamma,
         normalize=recipe.normalize,
-        relevance=scorer_named(scoring.scorer).calibrated,
+        relevance=scorer_named(scoring.scored_by).calibrated,
         dtype=recipe.relevance_dtype,
         seed=recipe.seed,
     )

@@ -18,7 +18,6 @@ from exporter.evaluation.benchmark.points import Point, RhoSweep
 from exporter.models.base import PrunableViT
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.solve import BISECTIONS, LEAST_RHO, rho_for
-from exporter.vocabulary import Method
 from exporter.workflows import steps
 from exporter.workflows.amount import Speedup
 from exporter.workflows.measuring import Measure, measure_with, noise, useful_macs
@@ -50,7 +49,7 @@ def search(recipe: Recipe, measurements: int = 6, stages: Stages | None = None) 
     """Search for the recipe's speed-up with its model, calibration and target: see `find_rho`.
 
     Args:
-        recipe: Needs a calibration. Without images, STAR is measured on noise; a-STAR needs images.
+        recipe: Needs a calibration, but for ToMe. Without images, noise is measured; a-STAR needs images.
         measurements: Largest number of measurements.
         stages: Shows progress.
 
@@ -61,7 +60,8 @@ def search(recipe: Recipe, measurements: int = 6, stages: Stages | None = None) 
     if not isinstance(job.amount, Speedup):
         raise RecipeError("search", "no speed-up", "--speedup X")
     wanted = replace(job.amount, measurements=measurements)
-    needed(job.calibration.path, "--calibration", "the file that star-export calibrate wrote")
+    if job.reads_calibration:
+        needed(job.calibration.path, "--calibration", "the file that star-export calibrate wrote")
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)
         calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
@@ -96,7 +96,7 @@ def search_model(
         with stages.stage(f"rho {', '.join(f'{schedule.rho:.4g}' for schedule in schedules)}"):
             return measure(schedules)
 
-    bisections = BISECTIONS if job.scoring.method == Method.STAR else IMAGE_BISECTIONS
+    bisections = IMAGE_BISECTIONS if job.scoring.method.counts_vary else BISECTIONS
     return find_rho(planner.of_rho, cost, shown, wanted, bisections=bisections)
 
 
@@ -145,7 +145,8 @@ def find_rho(
 
 def _images(job: Job, spec: ModelSpec) -> Array:
     images, input_kind, batch = job.images, job.lowering.input_kind, job.measuring.batch
-    if job.scoring.method == Method.STAR and images.images is None and images.eval_images is None:
+    counted = not job.scoring.method.counts_vary
+    if counted and images.images is None and images.eval_images is None:
         return noise(spec, input_kind, batch, images.seed)
     return first_images(steps.eval_images(images, spec).files, spec.preprocessing, input_kind, batch)
 

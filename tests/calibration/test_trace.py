@@ -49,7 +49,7 @@ def test_every_block_says_what_it_computed(variant: str) -> None:
         torch.testing.assert_close(attention.products, attention.query @ attention.key.transpose(-2, -1))
         torch.testing.assert_close(attention.attention.sum(-1), torch.ones_like(attention.attention[..., 0]))
         torch.testing.assert_close(attention.branch, attention_of(part, attention))
-        row = attention_half(block, tokens)[1]
+        row = attention_half(block, tokens)[1].row
         torch.testing.assert_close(attention.products[:, :, 0] * part.head_dim**-0.5, row)
         torch.testing.assert_close(mlp.tokens, tokens + attention.branch)
         torch.testing.assert_close(mlp.fc2_output, block.mlp.whole(block.mlp.norm(mlp.tokens)))

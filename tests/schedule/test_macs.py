@@ -9,10 +9,12 @@ from _pytest.mark.structures import ParameterSet
 from torch.utils.flop_counter import FlopCounterMode
 
 from exporter.models.registry import ModelRequest, describe
+from exporter.ops.pair_sets import num_joined
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec
-from exporter.schedule.macs import MacCount, dense_macs, pruned_macs
-from exporter.schedule.plan import ScheduleSettings, manual_schedule, star_schedule
+from exporter.schedule.macs import MacCount, dense_macs, pruned_macs, schedule_macs
+from exporter.schedule.plan import ScheduleSettings, manual_schedule, star_schedule, tome_schedule
+from exporter.vocabulary import Method
 from tests.schedule.ours import GMACS, MANUAL_GMACS
 from tests.schedule.published import DEIT_B, HALF_DIGIT, MANUAL, MISSES, MODELS, PublishedModel
 from tests.vits import FAMILIES, make_vit, random_images
@@ -124,3 +126,37 @@ def test_merging_costs_two_products_more() -> None:
         expected += tokens * dim + tokens * after * dim + tokens * (prefix + after) * dim
         before = after
     assert pruned.macs.scoring - dropped.scoring == expected
+
+
+@pytest.mark.parametrize("family", ["vit", "distilled", "registers"])
+def test_pairs_cost_their_similarities_and_the_means(family: str) -> None:
+    """No class row; a product of mean keys, whose length is that of a head."""
+    vit = make_vit(family)
+    pruned = PrunedViT(vit, tome_schedule(vit.spec, 0.4, ScheduleSettings(method=Method.TOME)))
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        pruned(random_images(vit, 1))
+    # Pairs and means are one operator each, which the counter does not look into.
+    assert counter.get_total_flops() // 2 == pruned.macs.network
+    prefix, dim, before, expected = vit.spec.num_prefix_tokens, vit.spec.dim, vit.spec.num_patches, 0
+    for after in pruned.schedule.keep:
+        joined = num_joined(before, prefix)
+        expected += (before - joined) * joined * dim // vit.spec.num_heads
+        expected += (prefix + before) * (prefix + after) * dim
+        before = after
+    assert pruned.macs.scoring == expected
+
+
+def test_a_schedule_counts_by_its_own_scorer_and_reduction() -> None:
+    vit = make_vit()
+    scoring = {}
+    for scorer, reduce in (
+        ("intra", "drop"),
+        ("intra", "merge"),
+        ("intra", "merge-weighted"),
+        ("pairs", "merge"),
+    ):
+        settings = ScheduleSettings(scorer, reduce=reduce)
+        macs = schedule_macs(vit.spec, manual_schedule(vit.spec, {2: 0.5}, settings))
+        scoring[scorer, reduce] = macs.scoring
+    assert scoring["intra", "drop"] < scoring["pairs", "merge"] < scoring["intra", "merge"]
+    assert scoring["intra", "merge"] == scoring["intra", "merge-weighted"]

@@ -12,8 +12,12 @@ from exporter.schedule.plan import (
     keep_everything,
     manual_schedule,
     star_schedule,
+    tome_schedule,
 )
+from exporter.vocabulary import Method
+from tests.vits import cut_vit, make_vit
 
+TOME = ScheduleSettings(method=Method.TOME)
 ACS = [0.1, 0.5, 0.3, 0.9]
 
 
@@ -46,6 +50,9 @@ def test_the_number_of_acs_values_must_be_the_depth(tiny_vit: PrunableViT) -> No
         ({"round_to": 0}, "round_to"),
         ({"alpha": float("nan")}, "alpha"),
         ({"round_to": 4, "method": "a-star"}, "4 for a-star"),
+        ({"round_to": 4, "method": "tome"}, "4 for tome .* counts are even"),
+        ({"scorer": "fused", "method": "tome"}, "fused for tome"),
+        ({"reduce": "drop", "method": "tome"}, r"drop for tome \| need merge-weighted or merge"),
     ],
 )
 def test_settings_out_of_range(settings: dict[str, object], message: str) -> None:
@@ -74,4 +81,54 @@ def test_check_fits_names_the_layer(tiny_vit: PrunableViT) -> None:
         (replace(good, rates=good.rates[:3], keep=good.keep[:3]), "3 layers"),
     ):
         with pytest.raises(ScheduleError, match=message):
+            check_fits(bad, tiny_vit.spec)
+
+
+def test_tome_merges_the_same_number_in_every_layer(tiny_vit: PrunableViT) -> None:
+    schedule = tome_schedule(tiny_vit.spec, 0.5, TOME)
+    assert schedule.keep == (14, 12, 10, 8)
+    assert (schedule.method, schedule.scorer, schedule.reduce) == (Method.TOME, "pairs", "merge-weighted")
+    assert (schedule.rho, schedule.acs, schedule.inter_sha256) == (0.5, None, "")
+    check_fits(schedule, tiny_vit.spec)
+
+
+def test_tome_merges_at_most_every_second_patch(tiny_vit: PrunableViT) -> None:
+    schedule = tome_schedule(tiny_vit.spec, 0.05, TOME)
+    assert schedule.keep == (13, 9, 5, 3)
+    check_fits(schedule, tiny_vit.spec)
+    assert tome_schedule(make_vit("distilled").spec, 0.05, TOME).keep == (13, 9, 5, 2)
+
+
+def test_tome_passes_over_a_layer_without_attention() -> None:
+    assert tome_schedule(cut_vit().spec, 0.5, TOME).keep == (14, 14, 12, 10, 8)
+
+
+def test_defaults_are_those_of_the_method() -> None:
+    for settings, chosen in (
+        (ScheduleSettings(), ("fused", "drop")),
+        (ScheduleSettings(method=Method.A_STAR), ("fused", "drop")),
+        (TOME, ("pairs", "merge-weighted")),
+        (ScheduleSettings("intra", reduce="merge"), ("intra", "merge")),
+    ):
+        assert (settings.scored_by, settings.reduced_by) == chosen
+
+
+def test_pairs_cannot_merge_more_than_every_second_patch(tiny_vit: PrunableViT) -> None:
+    message = r"layer 2 \| got 7 of 16 patches \| need at least 8 \| in one layer"
+    with pytest.raises(ScheduleError, match=message):
+        manual_schedule(tiny_vit.spec, {2: 0.4}, TOME)
+    good = manual_schedule(tiny_vit.spec, {2: 0.5}, TOME)
+    assert good.keep == (16, 8, 8, 8)
+    with pytest.raises(ScheduleError, match=message):
+        check_fits(replace(good, keep=(16, 7, 7, 7)), tiny_vit.spec)
+
+
+def test_a_schedule_whose_choices_do_not_go_together_does_not_fit(tiny_vit: PrunableViT) -> None:
+    good = tome_schedule(tiny_vit.spec, 0.5, TOME)
+    for bad in (
+        replace(good, reduce="drop"),
+        replace(good, scorer="intra"),
+        replace(good, method=Method.A_STAR),
+    ):
+        with pytest.raises(RecipeError, match="for"):
             check_fits(bad, tiny_vit.spec)

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from exporter.errors import ScheduleError
 from exporter.ops.keep_count import keep_count
-from exporter.schedule.rates import counts, ends_of_acs, manual_rates, rates_from_acs
+from exporter.ops.pair_sets import num_joined
+from exporter.schedule.rates import counts, ends_of_acs, even_rates, manual_rates, rates_from_acs
 from tests.schedule.ours import DEIT_B_COUNTS_AT_07
 from tests.schedule.published import DEIT_B, DEIT_B_RATES_AT_07, MODELS, PublishedModel
 
@@ -126,6 +127,49 @@ def test_keep_count_does_not_round_a_whole_product_up() -> None:
 def test_keep_count_rounds_up() -> None:
     assert keep_count(0.5, 3) == 2
     assert keep_count(1e-6, 3) == 1
+
+
+@given(patches=st.integers(2, 1024), depth=st.integers(1, 32), data=st.data())
+def test_an_integer_r_is_that_of_tome(patches: int, depth: int, data: st.DataObject) -> None:
+    """Behind a class token: each layer merges r, at most half of the patches."""
+    r = data.draw(st.integers(0, (patches - 1) // depth))
+    rates = even_rates(1.0 - r * depth / patches, patches, [True] * depth, 1)
+    left, expected = patches, []
+    for _ in range(depth):
+        left -= min(r, left // 2)
+        expected.append(left)
+    assert counts(rates, patches) == tuple(expected)
+
+
+@given(
+    rho=st.floats(0.01, 1.0),
+    patches=st.integers(1, 4096),
+    layers=st.lists(st.booleans(), min_size=1, max_size=32),
+    prefix=st.integers(0, 6),
+)
+def test_counts_fall_evenly_and_never_below_what_others_join(
+    rho: float, patches: int, layers: list[bool], prefix: int
+) -> None:
+    rates = even_rates(rho, patches, layers, prefix)
+    r = (1.0 - rho) * patches / max(sum(layers), 1)
+    left, done = patches, 0
+    for rate, merges, after in zip(rates, layers, counts(rates, patches), strict=True):
+        least = max(num_joined(left, prefix), 1) if merges else left
+        done += merges
+        assert 0.0 < rate <= 1.0 and rate == np.float32(rate)
+        assert least <= after <= left
+        assert after == keep_count(rate, left)
+        assert after in (left, least) or abs(after - (patches - r * done)) < 1 + 1e-3
+        left = after
+
+
+def test_a_fraction_of_a_patch_is_merged_later() -> None:
+    assert counts(even_rates(0.4, 16, [True] * 4, 1), 16) == (14, 12, 9, 7)
+    assert counts(even_rates(0.5, 16, [True, False, True, True, True], 1), 16) == (14, 14, 12, 10, 8)
+    assert even_rates(1.0, 16, [True] * 4, 1) == (1.0,) * 4
+    assert even_rates(0.5, 16, [False] * 4, 1) == (1.0,) * 4
+    with pytest.raises(ScheduleError, match="rho"):
+        even_rates(0.0, 16, [True] * 4, 1)
 
 
 def test_manual_rates_leave_other_layers_whole() -> None:

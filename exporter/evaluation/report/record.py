@@ -31,7 +31,7 @@ class Report:
     """A compilation. `accuracy` is None without labels; times and `sweep` are None if they were not measured.
 
     For an a-STAR model `gmacs` are the useful MACs, averaged over images; `use` counts the patches that images
-    keep, None under STAR.
+    keep, None under STAR. `reduce` says what became of the other patches: they were dropped, or merged.
 
     `passed` says whether both lowered models agree with their PyTorch references. `speedup` and `efficiency` are
     those of `comparison`, at `batch` images per run.
@@ -39,6 +39,7 @@ class Report:
 
     model: str
     method: str
+    reduce: str
     rho: float | None
     target: str
     files: dict[str, str]

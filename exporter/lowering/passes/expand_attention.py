@@ -28,12 +28,14 @@ def expand_attention(graph: gs.Graph, artefact: Artefact) -> int:
 
 
 def _expand_attention(graph: gs.Graph, node: gs.Node) -> None:
-    """Write softmax(query · scale · keyᵀ) · value, over the unmasked keys where there is a mask."""
+    """Write softmax(query · scale · keyᵀ) · value; a float mask is added to the logits, another excludes keys."""
     query, key, value, *mask = node.inputs
     op = Builder(graph, node, prefix=node.outputs[0].name)
     scaled = op.Mul(query, float(node.attrs["scale"]), name="scale_query")
     logits = op.MatMul(scaled, op.Transpose(key, perm=TURNED, name="turn_key"), name="query_key")
-    if mask:
+    if mask and mask[0].dtype == np.float32:
+        logits = op.Add(logits, *mask, name="mask")
+    elif mask:
         logits = op.Where(*mask, logits, -np.inf, name="mask")
     weights = op.Softmax(logits, axis=-1, name="softmax")
     replace(graph, node, op.MatMul(weights, value, name="weigh_value"))

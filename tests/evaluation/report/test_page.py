@@ -24,6 +24,7 @@ def test_it_says_what_the_report_says(tmp_path: Path) -> None:
     assert "&lt;vit&gt;" in page and "<vit>" not in page
     assert "PASSED: shipped against reference, 2 images" in page
     assert len(re.findall("PASSED: ", page)) == 2
+    assert "the other patches: drop;" in page
     for check in explain(report.parity)[3:]:
         assert check.split(":")[0] in page
 

@@ -9,6 +9,7 @@ import pytest
 
 from exporter.lowering.passes.expand_attention import expand_attention
 from exporter.lowering.passes.fuse_attention import fuse_attention
+from exporter.lowering.passes.spread_masks import spread_masks
 from exporter.targets import ONNXRUNTIME, TENSORRT
 from tests.lowering import graphs
 from tests.lowering.graphs import applied, artefact, graph_of, noise, operators
@@ -109,6 +110,32 @@ def test_one_node_on_tokens_computes_what_the_markers_mean(
     expected, got = graphs.run(one, x=x), graphs.run(other, x=x)
     for name in ("y", "r"):
         np.testing.assert_allclose(got[name], expected[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.ort
+def test_pairs_and_a_bias_are_read_by_the_fused_block_too() -> None:
+    """The marker gets the keys as the projection gives them, [batch, tokens, dim]."""
+    one, other = (with_shapes(block()) for _ in range(2))
+    bias = noise(1, 1, 1, 5)
+    for graph in (one, other):
+        tensors = graph.tensors()
+        (node,) = (each for each in graph.nodes if each.op == "Attention")
+        node.inputs.append(gs.Constant("bias", bias))
+        outputs = [gs.Variable(name) for name in ("keep", "into", "score", "gap")]
+        graph.nodes.append(gs.Node("PairTokens", "pair", {}, [tensors["k"]], outputs, domain="star"))
+        graph.outputs.append(outputs[0])
+    assert applied(fuse_attention, other) == 1
+    (pairing,) = (each for each in other.nodes if each.op == "PairTokens")
+    assert pairing.inputs[0].shape == ["b", 5, DIM]
+    assert pairing.inputs[0] is next(each for each in other.nodes if each.op == "Attention").inputs[1]
+    for graph in (one, other):
+        graph.outputs.pop()
+        graph.cleanup()
+    applied(expand_attention, one)
+    applied(spread_masks, other)
+    x = noise(2, 5, DIM)
+    expected, got = graphs.run(one, x=x), graphs.run(other, x=x)
+    np.testing.assert_allclose(got["y"], expected["y"], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
