@@ -75,7 +75,7 @@ def _schedule(job: "Job", acs: Path | None, spec: "ModelSpec") -> "Schedule":
     amount = job.needed_amount("plan")
     _check_sources(job, acs)
     calibration = steps.read_calibration(job.calibration, spec)
-    planner = Planner.of(spec, job.scoring, calibration)
+    planner = Planner.of(spec, job.scoring, calibration, job.shape)
     return plan(amount, replace(planner, acs=_read_acs(acs)) if acs else planner)
 
 

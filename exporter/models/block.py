@@ -19,8 +19,8 @@ __all__ = ["Seen", "add_attention", "attend", "attention_half", "heads", "mlp_ha
 class Seen(NamedTuple):
     """What attention gives beside its result.
 
-    `row` [batch, rows, tokens] is the class row: the logits of each head and class token. `key` [batch, heads, tokens,
-    head_dim] are the keys as attention reads them: normed and rotated.
+    `row` [batch, rows, tokens] is the class row: the logits of each head and class token. `key` [batch, heads,
+    tokens, head_dim] are the keys as attention reads them: normed and rotated.
     """
 
     row: Tensor

@@ -20,8 +20,8 @@ from exporter.pruning.packed import Packed
 from exporter.pruning.scores import intra_score, log_fused, weigh_inter
 from exporter.pruning.tokens import Decision, Tokens
 from exporter.records import Schedule
+from exporter.schedule.checks import check_fits
 from exporter.schedule.macs import MacCount, schedule_macs
-from exporter.schedule.plan import check_fits
 from exporter.schedule.reductions import reduction_named
 from exporter.schedule.scorers import scorer_named
 from exporter.tensor_names import LOGITS

@@ -1,13 +1,20 @@
-"""Make the Schedule of a model from ACS and rho or from given rates, and check schedules."""
+"""Make the Schedule of a model from ACS and rho, from rho alone, or from given rates."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from exporter.errors import RecipeError, ScheduleError
-from exporter.ops.pair_sets import num_joined
 from exporter.records import ModelSpec, Schedule
+from exporter.schedule.checks import check_paired, check_scored
 from exporter.schedule.methods import METHODS, check_choices
-from exporter.schedule.rates import ANCHORS, counts, even_rates, manual_rates, rates_from_acs
+from exporter.schedule.rates import (
+    ANCHORS,
+    counts,
+    even_rates,
+    manual_rates,
+    rates_from_acs,
+    scaled_rates,
+)
 from exporter.schedule.reductions import REDUCTIONS
 from exporter.schedule.scorers import SCORERS, scorer_named
 from exporter.settings import Natural, Positive, Settings, Weight, option
@@ -15,9 +22,9 @@ from exporter.vocabulary import Method
 
 __all__ = [
     "ScheduleSettings",
-    "check_fits",
     "keep_everything",
     "manual_schedule",
+    "scaled_schedule",
     "star_schedule",
     "tome_schedule",
 ]
@@ -107,8 +114,24 @@ def manual_schedule(
         ScheduleError: A layer or a rate is out of range, or a layer without attention has a rate below 1.
     """
     every = manual_rates(rates, spec.depth)
-    _check_scored(every, spec)
+    check_scored(every, spec)
     return _schedule(spec, every, settings, rho=None, acs=None, inter_sha256=inter_sha256)
+
+
+def scaled_schedule(
+    spec: ModelSpec, rates: Sequence[float], rho: float, settings: ScheduleSettings, inter_sha256: str = ""
+) -> Schedule:
+    """Return the schedule whose lowest rate is rho; the distances of all rates from 1 keep their proportions.
+
+    Raises:
+        ScheduleError: rho is out of range, every rate is 1, or there is not one for each layer.
+    """
+    if len(rates) != spec.depth:
+        got = f"{len(rates)} rates"
+        raise ScheduleError("schedule", got, f"{spec.depth}, one for each layer of {spec.name}")
+    scaled = scaled_rates(rates, rho)
+    check_scored(scaled, spec)
+    return _schedule(spec, scaled, settings, rho=rho, acs=None, inter_sha256=inter_sha256)
 
 
 def keep_everything(spec: ModelSpec) -> Schedule:
@@ -121,38 +144,6 @@ def keep_everything(spec: ModelSpec) -> Schedule:
         acs=None,
         inter_sha256="",
     )
-
-
-def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
-    """Raise ScheduleError, naming the wrong layer, unless the schedule fits the model."""
-    if len(schedule.rates) != spec.depth or len(schedule.keep) != spec.depth:
-        raise ScheduleError(
-            "schedule", f"{len(schedule.rates)} layers", f"{spec.depth}, the depth of {spec.name}"
-        )
-    if schedule.num_patches != spec.num_patches:
-        raise ScheduleError(
-            "schedule", f"{schedule.num_patches} patches", f"{spec.num_patches} of {spec.name}"
-        )
-    for layer, rate in enumerate(schedule.rates, start=1):
-        if not 0.0 < rate <= 1.0:
-            raise ScheduleError(f"schedule, layer {layer}", f"rate {rate}", "a rate in (0, 1]")
-    _check_scored(schedule.rates, spec)
-    _check_paired(schedule, spec)
-    scorer_named(schedule.scorer)
-    if not 0.0 <= schedule.alpha <= 1.0:
-        raise ScheduleError("schedule", f"alpha {schedule.alpha}", "a number in [0, 1]")
-    if schedule.round_to < 1 or schedule.seed < 0:
-        got = f"round_to {schedule.round_to}, seed {schedule.seed}"
-        raise ScheduleError("schedule", got, "round_to of at least 1, seed of at least 0")
-    check_choices(schedule.method, schedule.scorer, schedule.reduce)
-    right = counts(schedule.rates, spec.num_patches, schedule.round_to, spec.num_prefix_tokens)
-    for layer, (came, expected) in enumerate(zip(schedule.keep, right, strict=True), start=1):
-        if came != expected:
-            raise ScheduleError(
-                f"schedule, layer {layer}",
-                f"{came} patches",
-                f"{expected}, which its rate {schedule.rates[layer - 1]} gives",
-            )
 
 
 def _schedule(
@@ -179,26 +170,5 @@ def _schedule(
         round_to=settings.round_to,
         reduce=settings.reduced_by,
     )
-    _check_paired(schedule, spec)
+    check_paired(schedule, spec)
     return schedule
-
-
-def _check_scored(rates: Sequence[float], spec: ModelSpec) -> None:
-    for layer, rate in enumerate(rates, start=1):
-        if rate < 1.0 and layer not in spec.attention_layers:
-            got, hint = f"rate {rate:.6g} in a block without attention", "no class row scores its patches"
-            raise ScheduleError(f"schedule, layer {layer}", got, "rate 1", hint)
-
-
-def _check_paired(schedule: Schedule, spec: ModelSpec) -> None:
-    """Raise ScheduleError where pairs cannot merge as many patches as the schedule says."""
-    if not scorer_named(schedule.scorer).pairs:
-        return
-    before = (spec.num_patches, *schedule.keep[:-1])
-    for layer, (patches, kept) in enumerate(zip(before, schedule.keep, strict=True), start=1):
-        least = num_joined(patches, spec.num_prefix_tokens)
-        if kept < least:
-            hint = "in one layer, pairs merge at most every second patch"
-            raise ScheduleError(
-                f"schedule, layer {layer}", f"{kept} of {patches} patches", f"at least {least}", hint
-            )

@@ -12,7 +12,15 @@ from exporter.errors import ScheduleError
 from exporter.ops.keep_count import keep_count
 from exporter.ops.pair_sets import num_joined
 
-__all__ = ["ANCHORS", "counts", "ends_of_acs", "even_rates", "manual_rates", "rates_from_acs"]
+__all__ = [
+    "ANCHORS",
+    "counts",
+    "ends_of_acs",
+    "even_rates",
+    "manual_rates",
+    "rates_from_acs",
+    "scaled_rates",
+]
 
 ANCHORS = ("minmax", "endpoints")
 
@@ -113,6 +121,19 @@ def _float32_below(rate: float) -> float:
     """Return the largest float32 not above a rate: the count of a rounded-up one could be one more."""
     rounded = np.float32(rate)
     return float(rounded if rounded <= rate else np.nextafter(rounded, np.float32(0.0)))
+
+
+def scaled_rates(rates: Sequence[float], rho: float) -> tuple[float, ...]:
+    """Return rates whose distances from 1 keep their proportions, and whose lowest is rho, as float32 values.
+
+    Raises:
+        ScheduleError: rho is out of range, or every rate is 1.
+    """
+    check_rho(rho)
+    lowest = min(rates)
+    if lowest >= 1.0:
+        raise ScheduleError("rates", "1 in every layer", "a lower one, whose proportion to scale")
+    return tuple(float(np.float32(1.0 - (1.0 - rho) * (1.0 - rate) / (1.0 - lowest))) for rate in rates)
 
 
 def manual_rates(rates: Mapping[int, float], depth: int) -> tuple[float, ...]:

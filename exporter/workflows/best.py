@@ -102,7 +102,7 @@ def choose(recipe: Recipe, max_drop: float | None = None, stages: Stages | None 
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)
         calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
-        schedule = plan(amount, Planner.of(vit.spec, job.scoring, calibration))
+        schedule = plan(amount, Planner.of(vit.spec, job.scoring, calibration, job.shape))
         pair = Pair(steps.dense(vit), steps.prune(vit, schedule, calibration))
         folder = steps.eval_images(job.images, vit.spec)
         if max_drop is not None and not folder.labelled:

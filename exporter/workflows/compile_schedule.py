@@ -61,7 +61,7 @@ def schedule_of(
     Raises:
         ScheduleError: The amount is out of reach.
     """
-    planner = Planner.of(vit.spec, job.scoring, calibration)
+    planner = Planner.of(vit.spec, job.scoring, calibration, job.shape)
 
     def searched(wanted: Speedup) -> Schedule:
         found = search_model(wanted, vit, job, calibration, images=images, stages=stages)
@@ -91,7 +91,7 @@ def measured_sweep(
     """Measure the schedules of several rho together with the dense model."""
     vit, layout = references.dense.vit, references.pruned.layout
     prune = partial(steps.prune, vit, calibration=calibration, layout=layout)
-    schedules = list(map(Planner.of(vit.spec, job.scoring, calibration).of_rho, job.sweep))
+    schedules = list(map(Planner.of(vit.spec, job.scoring, calibration, job.shape).of_rho, job.sweep))
     with stages.stage(f"sweep over rho {', '.join(map(str, job.sweep))}"):
         measure = measure_with(references.dense, prune, images, job.lowering, job.measuring, ranges=ranges)
         return measure(schedules)

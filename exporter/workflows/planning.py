@@ -15,16 +15,17 @@ from exporter.evaluation.parity.reference import patches_left_of
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Schedule
+from exporter.schedule.checks import check_fits
 from exporter.schedule.macs import dense_macs, mean_macs, schedule_macs
 from exporter.schedule.methods import METHODS
 from exporter.schedule.plan import (
     ScheduleSettings,
-    check_fits,
     manual_schedule,
+    scaled_schedule,
     star_schedule,
     tome_schedule,
 )
-from exporter.schedule.rates import ends_of_acs
+from exporter.schedule.rates import ends_of_acs, manual_rates
 from exporter.schedule.solve import rho_for
 from exporter.vocabulary import InputKind
 from exporter.workflows.amount import Amount, Given, MacShare, Rates, Rho, Speedup
@@ -46,23 +47,41 @@ logger = logging.getLogger(__name__)
 class Planner:
     """The common inputs of a model's schedules: its shape, how patches are scored, ACS, and the digest of scores.
 
-    `acs` has one value per layer; only schedules from rho need it.
+    `acs` has one value per layer; only schedules from rho need it, unless they keep the proportions of `rates`.
     """
 
     spec: ModelSpec
     scoring: ScheduleSettings
     acs: Sequence[float] = ()
     inter_sha256: str = ""
+    rates: Sequence[float] = ()
 
     @classmethod
-    def of(cls, spec: ModelSpec, scoring: ScheduleSettings, calibration: Calibration | None) -> "Planner":
-        """Make a planner, with ACS and scores of the calibration if there is one."""
+    def of(
+        cls,
+        spec: ModelSpec,
+        scoring: ScheduleSettings,
+        calibration: Calibration | None,
+        shape: Rates | Given | None = None,
+    ) -> "Planner":
+        """Make a planner, with ACS and scores of the calibration and the rates of a shape if there are any.
+
+        Raises:
+            ScheduleError: A rate of the shape is out of range.
+        """
+        rates: Sequence[float] = ()
+        if isinstance(shape, Given):
+            rates = shape.schedule.rates
+        elif shape is not None:
+            rates = manual_rates(shape.rates, spec.depth)
         if calibration is None:
-            return cls(spec, scoring)
-        return cls(spec, scoring, calibration.acs.tolist(), calibration.inter_sha256)
+            return cls(spec, scoring, rates=rates)
+        return cls(spec, scoring, calibration.acs.tolist(), calibration.inter_sha256, rates)
 
     def of_rho(self, rho: float) -> Schedule:
         """Return the method's schedule of a rho."""
+        if self.rates:
+            return scaled_schedule(self.spec, self.rates, rho, self.scoring, self.inter_sha256)
         if not METHODS[self.scoring.method].follows_acs:
             return tome_schedule(self.spec, rho, self.scoring)
         return star_schedule(self.spec, self.acs, rho, self.scoring, self.inter_sha256)

@@ -24,7 +24,11 @@ PartT = TypeVar("PartT", bound=Settings)
 
 @dataclass(frozen=True)
 class Job:
-    """A recipe as the records that steps take. `amount` is None if the recipe sets no amount to prune."""
+    """A recipe as the records that steps take.
+
+    `amount` is None if the recipe sets no amount to prune. `shape` has the rates that a number scales; None: they
+    follow from the method.
+    """
 
     model: ModelRequest
     device: str
@@ -32,6 +36,7 @@ class Job:
     calibration: CalibrationSource
     scoring: ScheduleSettings
     amount: Amount | None
+    shape: Rates | Given | None
     lowering: Lowering
     measuring: Measuring
     sweep: tuple[float, ...]
@@ -40,7 +45,7 @@ class Job:
     def follows_acs(self) -> bool:
         """Whether the rates of the schedule, or of a sweep, follow from ACS."""
         from_rho = bool(self.sweep) or not isinstance(self.amount, Given | Rates)
-        return from_rho and METHODS[self.scoring.method].follows_acs
+        return from_rho and self.shape is None and METHODS[self.scoring.method].follows_acs
 
     @property
     def reads_calibration(self) -> bool:
@@ -62,11 +67,11 @@ def resolve(recipe: Recipe) -> Job:
         RecipeError: Settings contradict each other.
         ArtefactError: A schedule cannot be read.
     """
-    amount = _amount(recipe)
-    scoring = _part(ScheduleSettings, amount.schedule if isinstance(amount, Given) else recipe)
+    number, shape = _number(recipe), _shape(recipe)
+    scoring = _part(ScheduleSettings, shape.schedule if isinstance(shape, Given) else recipe)
     target = target_named(recipe.target)
     target.check_method(scoring.method)
-    if isinstance(amount, Speedup) and not recipe.rounds:
+    if isinstance(number, Speedup) and not recipe.rounds:
         raise RecipeError("rounds", "0", "at least 5: a speed-up is measured")
     return Job(
         model=ModelRequest(
@@ -80,24 +85,28 @@ def resolve(recipe: Recipe) -> Job:
         images=_part(Images, recipe),
         calibration=CalibrationSource(recipe.calibration, recipe.interpolate, _calibration(recipe, scoring)),
         scoring=scoring,
-        amount=amount,
+        amount=number or shape,
+        shape=shape if number else None,
         lowering=Lowering(target, target.layout(recipe.layout), recipe.input_kind),
         measuring=_part(Measuring, recipe),
         sweep=recipe.sweep,
     )
 
 
-def _amount(recipe: Recipe) -> Amount | None:
-    """Return the recipe's amount, None if it has none; `Recipe.check` refuses two."""
-    if recipe.schedule is not None:
-        return Given(load_json(Schedule, recipe.schedule))
-    if recipe.rates:
-        return Rates(recipe.rates)
+def _number(recipe: Recipe) -> Rho | MacShare | Speedup | None:
+    """Return how much to prune as a number; `Recipe.check` refuses two."""
     if recipe.speedup is not None:
         return Speedup(recipe.speedup)
     if recipe.mac_reduction is not None:
         return MacShare(recipe.mac_reduction)
     return None if recipe.rho is None else Rho(recipe.rho)
+
+
+def _shape(recipe: Recipe) -> Rates | Given | None:
+    """Return the rates of the recipe; `Recipe.check` refuses two."""
+    if recipe.schedule is not None:
+        return Given(load_json(Schedule, recipe.schedule))
+    return Rates(recipe.rates) if recipe.rates else None
 
 
 def _calibration(recipe: Recipe, scoring: ScheduleSettings) -> CalibrationSettings:

@@ -49,7 +49,8 @@ def search(recipe: Recipe, measurements: int = 6, stages: Stages | None = None) 
     """Search for the recipe's speed-up with its model, calibration and target: see `find_rho`.
 
     Args:
-        recipe: Needs a calibration, but for ToMe. Without images, noise is measured; a-STAR needs images.
+        recipe: Needs a calibration where its rates or its scores do. Without images, noise is measured; a-STAR
+            needs images.
         measurements: Largest number of measurements.
         stages: Shows progress.
 
@@ -83,7 +84,7 @@ def search_model(
 ) -> Search:
     """Search with a loaded model and calibration; `images` are as the lowered models take them."""
     measuring, lowering = job.measuring, job.lowering
-    planner = Planner.of(vit.spec, job.scoring, calibration)
+    planner = Planner.of(vit.spec, job.scoring, calibration, job.shape)
     prune = partial(steps.prune, vit, calibration=calibration, layout=lowering.layout)
     with stages.stage("lowering, dense"):
         ranges = steps.range_images(job.images, vit.spec, lowering.input_kind, lowering.target)

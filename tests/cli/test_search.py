@@ -63,6 +63,20 @@ def test_it_leaves_the_schedule_and_says_what_was_tried(
 
 
 @pytest.mark.usefixtures("flat_machine")
+def test_rates_are_scaled_without_a_calibration(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
+    flags = ("search", *workplace.model, "--speedup", 1.3, "--batch", 4, "--scorer", "intra")
+    done = star_export(*flags, "--rates", "2=0.8", "3=0.6", "--out", tmp_path / "s.json", "--json")
+    assert done.code == 0, done.err
+    schedule = load_json(Schedule, tmp_path / "s.json")
+    assert schedule.pruning_layers == (2, 3)
+    assert 1 - schedule.rates[1] == pytest.approx((1 - schedule.rates[2]) / 2, abs=1e-6)
+    again = star_export(*flags, "--schedule", tmp_path / "s.json", "--json")
+    assert again.json["found"]["rho"] == pytest.approx(done.json["found"]["rho"])
+
+
+@pytest.mark.usefixtures("flat_machine")
 @pytest.mark.parametrize(("acs", "lines"), [((0.1, 0.3, 0.5, 0.9), 0), ((0.9, 0.5, 0.3, 0.1), 1)])
 def test_a_rho_that_falls_on_early_layers_is_told_of_once(
     star_export: Command, workplace: Workplace, calibration: Path, tmp_path: Path, acs: Any, lines: int

@@ -1,16 +1,14 @@
 """Schedules: what makes one, and what is wrong with one."""
 
-from dataclasses import replace
-
 import pytest
 
 from exporter.errors import RecipeError, ScheduleError
 from exporter.models.base import PrunableViT
+from exporter.schedule.checks import check_fits
 from exporter.schedule.plan import (
     ScheduleSettings,
-    check_fits,
     keep_everything,
-    manual_schedule,
+    scaled_schedule,
     star_schedule,
     tome_schedule,
 )
@@ -67,23 +65,6 @@ def test_rounded_counts_fit_and_say_so(tiny_vit: PrunableViT) -> None:
     check_fits(schedule, tiny_vit.spec)
 
 
-def test_check_fits_names_the_layer(tiny_vit: PrunableViT) -> None:
-    good = manual_schedule(tiny_vit.spec, {2: 0.5}, ScheduleSettings())
-    check_fits(good, tiny_vit.spec)
-    for bad, message in (
-        (replace(good, rates=(1.0, 0.0, 1.0, 1.0)), "layer 2"),
-        (replace(good, keep=(16, 8, 9, 8)), "layer 3"),
-        (replace(good, num_patches=17), "17 patches"),
-        (replace(good, round_to=4), r"8 patches \| need 11"),
-        (replace(good, round_to=0), "round_to 0"),
-        (replace(good, alpha=float("nan")), "alpha nan"),
-        (replace(good, seed=-1), "seed -1"),
-        (replace(good, rates=good.rates[:3], keep=good.keep[:3]), "3 layers"),
-    ):
-        with pytest.raises(ScheduleError, match=message):
-            check_fits(bad, tiny_vit.spec)
-
-
 def test_tome_merges_the_same_number_in_every_layer(tiny_vit: PrunableViT) -> None:
     schedule = tome_schedule(tiny_vit.spec, 0.5, TOME)
     assert schedule.keep == (14, 12, 10, 8)
@@ -113,22 +94,15 @@ def test_defaults_are_those_of_the_method() -> None:
         assert (settings.scored_by, settings.reduced_by) == chosen
 
 
-def test_pairs_cannot_merge_more_than_every_second_patch(tiny_vit: PrunableViT) -> None:
-    message = r"layer 2 \| got 7 of 16 patches \| need at least 8 \| in one layer"
-    with pytest.raises(ScheduleError, match=message):
-        manual_schedule(tiny_vit.spec, {2: 0.4}, TOME)
-    good = manual_schedule(tiny_vit.spec, {2: 0.5}, TOME)
-    assert good.keep == (16, 8, 8, 8)
-    with pytest.raises(ScheduleError, match=message):
-        check_fits(replace(good, keep=(16, 7, 7, 7)), tiny_vit.spec)
+def test_scaled_rates_keep_their_proportions_and_their_scorer(tiny_vit: PrunableViT) -> None:
+    schedule = scaled_schedule(tiny_vit.spec, (1.0, 0.9, 1.0, 0.5), 0.25, ScheduleSettings("intra"))
+    assert schedule.rates == (1.0, pytest.approx(0.85), 1.0, 0.25)
+    assert (schedule.rho, schedule.acs, schedule.scorer) == (0.25, None, "intra")
+    check_fits(schedule, tiny_vit.spec)
 
 
-def test_a_schedule_whose_choices_do_not_go_together_does_not_fit(tiny_vit: PrunableViT) -> None:
-    good = tome_schedule(tiny_vit.spec, 0.5, TOME)
-    for bad in (
-        replace(good, reduce="drop"),
-        replace(good, scorer="intra"),
-        replace(good, method=Method.A_STAR),
-    ):
-        with pytest.raises(RecipeError, match="for"):
-            check_fits(bad, tiny_vit.spec)
+def test_rates_to_scale_are_one_for_each_layer(tiny_vit: PrunableViT) -> None:
+    with pytest.raises(ScheduleError, match=r"got 3 rates \| need 4"):
+        scaled_schedule(tiny_vit.spec, (1.0, 0.5, 1.0), 0.5, ScheduleSettings())
+    with pytest.raises(ScheduleError, match="without attention"):
+        scaled_schedule(cut_vit().spec, (1.0, 0.5, 1.0, 1.0, 1.0), 0.5, ScheduleSettings())

@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 from exporter.errors import ScheduleError
 from exporter.ops.keep_count import keep_count
 from exporter.ops.pair_sets import num_joined
-from exporter.schedule.rates import counts, ends_of_acs, even_rates, manual_rates, rates_from_acs
+from exporter.schedule.rates import (
+    counts,
+    ends_of_acs,
+    even_rates,
+    manual_rates,
+    rates_from_acs,
+    scaled_rates,
+)
 from tests.schedule.ours import DEIT_B_COUNTS_AT_07
 from tests.schedule.published import DEIT_B, DEIT_B_RATES_AT_07, MODELS, PublishedModel
 
@@ -208,3 +215,21 @@ def test_rounding_to_one_changes_nothing() -> None:
 
 def test_tokens_are_what_is_rounded_prefix_and_patches() -> None:
     assert counts([0.7, 0.7], 196, 8, 1) == (143, 103)  # 144 and 104 tokens
+
+
+@given(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=12), RHO)
+def test_scaled_rates_have_the_lowest_asked_for_and_keep_proportions(rates: list[float], rho: float) -> None:
+    if min(rates) >= 1.0:
+        with pytest.raises(ScheduleError, match="1 in every layer"):
+            scaled_rates(rates, rho)
+        return
+    scaled = scaled_rates(rates, rho)
+    assert min(scaled) == np.float32(rho)
+    assert all(0.0 < rate <= 1.0 for rate in scaled)
+    cut, expected = 1.0 - np.array(scaled), 1.0 - np.array(rates)
+    np.testing.assert_allclose(cut * expected.max(), expected * cut.max(), atol=1e-6)
+
+
+def test_rates_scaled_to_their_own_lowest_are_the_same() -> None:
+    rates = (1.0, 0.75, 0.5)
+    assert scaled_rates(rates, 0.5) == rates

@@ -31,6 +31,18 @@ def test_a_share_of_the_macs(tiny_vit: PrunableViT) -> None:
     assert pruned_macs(spec, schedule.keep).total <= 0.7 * dense_macs(spec).total
 
 
+def test_a_number_scales_rates_and_a_schedule(tiny_vit: PrunableViT) -> None:
+    rates, spec = Rates({2: 0.8, 4: 0.6}), tiny_vit.spec
+    given = Given(manual_schedule(spec, rates.rates, INTRA))
+    for shape in (rates, given):
+        planner = Planner.of(spec, INTRA, None, shape)
+        schedule = plan(Rho(0.2), planner)
+        assert schedule.rates == pytest.approx((1.0, 0.6, 1.0, 0.2))
+        saving = plan(MacShare(0.3), planner)
+        assert pruned_macs(spec, saving.keep).total <= 0.7 * dense_macs(spec).total
+        assert saving.pruning_layers == (2, 4)
+
+
 def test_a_share_under_a_star_counts_on_images(tiny_vit: PrunableViT) -> None:
     planner = Planner(tiny_vit.spec, ScheduleSettings("intra", method=Method.A_STAR), ACS)
     with pytest.raises(ScheduleError, match="a-star without images"):

@@ -52,6 +52,23 @@ def test_amounts(values: dict[str, Any], amount: object) -> None:
     assert resolve(Recipe(**values)).amount == amount
 
 
+@pytest.mark.parametrize("number", [{"rho": 0.7}, {"mac_reduction": 0.4}, {"speedup": 1.5}], ids=str)
+def test_a_number_scales_rates_and_needs_no_acs(number: dict[str, Any]) -> None:
+    job = resolve(Recipe(**number, rates={4: 0.7}, scorer="intra"))
+    assert (job.amount, job.shape) == (resolve(Recipe(**number)).amount, Rates({4: 0.7}))
+    assert not job.reads_calibration
+    assert resolve(Recipe(**number, scorer="intra")).reads_calibration
+    assert resolve(Recipe(**number, rates={4: 0.7})).reads_calibration  # for inter-layer scores
+
+
+def test_a_number_scales_a_schedule_with_its_scores(tmp_path: Path, tiny_vit: PrunableViT) -> None:
+    schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, ScheduleSettings("random", seed=7))
+    save_json(schedule, tmp_path / "s.json")
+    job = resolve(Recipe(speedup=1.5, schedule=tmp_path / "s.json"))
+    assert (job.amount, job.shape) == (Speedup(1.5), Given(schedule))
+    assert (job.scoring.scorer, job.scoring.seed) == ("random", 7)
+
+
 def test_a_schedule_says_how_patches_are_scored(tmp_path: Path, tiny_vit: PrunableViT) -> None:
     settings = ScheduleSettings("random", method=Method.A_STAR, seed=7)
     schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, settings)
