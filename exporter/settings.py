@@ -14,7 +14,7 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -24,6 +24,7 @@ from exporter.vocabulary import FORMER_NAMES, renamed
 
 __all__ = [
     "Batches",
+    "Count",
     "Natural",
     "Positive",
     "Settings",
@@ -45,6 +46,7 @@ MOST = 2**31 - 1
 Positive = Annotated[int, Meta(ge=1, le=MOST, description=f"an integer from 1 to {MOST}")]
 Natural = Annotated[int, Meta(ge=0, le=MOST, description=f"an integer from 0 to {MOST}")]
 Batches = Annotated[tuple[Positive, ...], Meta(min_length=1)]
+Count = Annotated[Positive | Literal["auto"], Meta(description=f"an integer from 1 to {MOST}, or auto")]
 Share = Annotated[float, Meta(gt=0, le=1, description="a number in (0, 1]")]
 Weight = Annotated[float, Meta(ge=0, le=1, description="a number in [0, 1]")]
 

@@ -29,6 +29,8 @@ class CalibrationRecord:
     """The origin of a calibration. `images` were used, `skipped` could not be read.
 
     `empty_rows` counts rows of scores (image, class, layer) without a finite, positive score; no mean has them.
+    `overlap` says for each layer how far two halves of the images agree (`exporter.calibration.agreement`); None
+    for ACS alone, for a single image, and in files of earlier versions.
     """
 
     model: str
@@ -40,6 +42,7 @@ class CalibrationRecord:
     grid: tuple[int, int]
     preprocessing: Preprocessing
     settings: CalibrationSettings
+    overlap: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +123,8 @@ def load_calibration(path: Path) -> Calibration:
     patches = record.grid[0] * record.grid[1]
     if acs is None or acs.ndim != 1 or arrays or (inter is None) == record.settings.relevance:
         raise ArtefactError(str(path), "other arrays", "acs [layers], and inter with relevance")
+    if record.overlap is not None and len(record.overlap) != len(acs):
+        raise ArtefactError(str(path), f"an overlap of {len(record.overlap)} layers", f"{len(acs)}")
     if inter is not None and inter.shape != (len(acs), patches):
         raise ArtefactError(str(path), f"inter of shape {list(inter.shape)}", f"[{len(acs)}, {patches}]")
     if not all(np.isfinite(array).all() for array in (acs, inter) if array is not None):

@@ -22,7 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Calibrate and print ACS by layer; the exit code is 0."""
+    """Calibrate and print ACS and the halves' agreement by layer; the exit code is 0."""
+    from exporter.calibration.agreement import warn_where_unsettled  # noqa: PLC0415
     from exporter.cli.output import RichStages, print_json, print_table  # noqa: PLC0415
     from exporter.files import writable_file  # noqa: PLC0415
     from exporter.workflows import steps  # noqa: PLC0415
@@ -35,12 +36,17 @@ def run(arguments: argparse.Namespace) -> int:
         vit = steps.load_model(job.model, job.device)
     with stages.stage("calibration") as advance:
         calibration = steps.calibrate(vit, job.calibration, job.images, out, advance)
+    record = calibration.record
+    if record.settings.max_images == "auto":
+        warn_where_unsettled(record.overlap, range(1, len(calibration.acs) + 1), record.images)
     if arguments.json:
-        print_json(
-            {"file": str(arguments.out), "acs": calibration.acs.tolist(), "record": calibration.record}
-        )
+        print_json({"file": str(arguments.out), "acs": calibration.acs.tolist(), "record": record})
     else:
-        images = f"{calibration.record.images} images, {calibration.record.skipped} skipped"
-        rows = [(layer, f"{acs:.4f}") for layer, acs in enumerate(calibration.acs, start=1)]
-        print_table(f"{arguments.out}: {images}", ("layer", "ACS"), rows)
+        images = f"{record.images} images, {record.skipped} skipped"
+        agreed = [f"{share:.2f}" for share in record.overlap or ()] or [""] * len(calibration.acs)
+        rows = [
+            (layer, f"{acs:.4f}", share)
+            for layer, (acs, share) in enumerate(zip(calibration.acs, agreed, strict=True), start=1)
+        ]
+        print_table(f"{arguments.out}: {images}", ("layer", "ACS", "overlap of halves"), rows)
     return 0

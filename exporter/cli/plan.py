@@ -80,7 +80,9 @@ def _schedule(job: "Job", acs: Path | None, spec: "ModelSpec") -> "Schedule":
         raise RecipeError("plan", got or "no ACS", "--acs or --calibration with rho or mac_reduction")
     calibration = steps.read_calibration(job.calibration, spec)
     planner = Planner.of(spec, job.scoring, calibration)
-    return plan(amount, replace(planner, acs=_read_acs(acs)) if acs else planner)
+    schedule = plan(amount, replace(planner, acs=_read_acs(acs)) if acs else planner)
+    steps.warn_where_unsettled(schedule, calibration)
+    return schedule
 
 
 def _read_acs(path: Path) -> list[float]:

@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,33 @@ def calibration(**settings: Any) -> Calibration:
     record = CalibrationRecord("tiny", "aa", "bb", 5, 1, 0, SPEC.grid, PREPROCESSING, chosen)
     inter = np.random.RandomState(0).random_sample((3, 16))
     return Calibration(record, np.array([0.1, 0.3, 0.2]), inter if chosen.relevance else None)
+
+
+@pytest.mark.parametrize("overlap", [None, (0.75, 0.5, 1.0)])
+def test_the_overlap_comes_back(tmp_path: Path, overlap: tuple[float, ...] | None) -> None:
+    made = calibration(max_images="auto")
+    made = replace(made, record=replace(made.record, overlap=overlap))
+    save_calibration(made, tmp_path / "c.safetensors")
+    assert load_calibration(tmp_path / "c.safetensors").record == made.record
+
+
+def test_a_file_without_an_overlap_is_read(tmp_path: Path) -> None:
+    """Calibrations of 0.1 have none."""
+    old = calibration()
+    record = json.loads(to_json(old.record))
+    del record["overlap"]
+    assert old.inter is not None
+    foreign(tmp_path / "c.safetensors", {"acs": old.acs, "inter": old.inter}, json.dumps(record))
+    loaded = load_calibration(tmp_path / "c.safetensors")
+    assert loaded.record == old.record and loaded.record.overlap is None
+
+
+def test_an_overlap_of_another_depth_is_one_line(tmp_path: Path) -> None:
+    made = calibration()
+    made = replace(made, record=replace(made.record, overlap=(0.5, 0.5)))
+    save_calibration(made, tmp_path / "c.safetensors")
+    with pytest.raises(ArtefactError, match="an overlap of 2 layers"):
+        load_calibration(tmp_path / "c.safetensors")
 
 
 @pytest.mark.parametrize("relevance", [True, False])
