@@ -23,7 +23,7 @@ CHECKS = (64, 128, 256, 512, 1024, 2048)
 logger = logging.getLogger(__name__)
 
 
-def better_half_overlap(halves: NDArray[np.float64]) -> tuple[float, ...] | None:
+def better_half_overlap(halves: NDArray[np.float64]) -> NDArray[np.float64] | None:
     """Return each layer's overlap of two tables of scores; None where either half has no score at all.
 
     Args:
@@ -35,23 +35,23 @@ def better_half_overlap(halves: NDArray[np.float64]) -> tuple[float, ...] | None
     best = np.argsort(-halves, axis=-1, kind="stable")[..., : (patches + 1) // 2]
     marked = np.zeros(halves.shape, bool)
     np.put_along_axis(marked, best, values=True, axis=-1)
-    return tuple((marked.all(0).sum(-1) / best.shape[-1]).tolist())
+    return marked.all(0).sum(-1) / best.shape[-1]
 
 
-def unsettled(overlap: Sequence[float], layers: Sequence[int]) -> dict[int, float]:
+def unsettled(overlap: NDArray[np.float64], layers: Sequence[int]) -> dict[int, float]:
     """Return the overlap of those of the 1-based layers whose scores are not settled."""
-    return {layer: overlap[layer - 1] for layer in layers if overlap[layer - 1] < ENOUGH}
+    return {layer: float(overlap[layer - 1]) for layer in layers if overlap[layer - 1] < ENOUGH}
 
 
 def is_settled(halves: NDArray[np.float64]) -> bool:
     """Whether the scores of every layer are settled."""
     overlap = better_half_overlap(halves)
-    return overlap is not None and min(overlap) >= ENOUGH
+    return overlap is not None and bool(overlap.min() >= ENOUGH)
 
 
-def warn_where_unsettled(overlap: Sequence[float] | None, layers: Sequence[int], images: int) -> None:
+def warn_where_unsettled(overlap: NDArray[np.float64] | None, layers: Sequence[int], images: int) -> None:
     """Log one line if the scores of any of these 1-based layers are not settled."""
-    found = unsettled(overlap, layers) if overlap else {}
+    found = {} if overlap is None else unsettled(overlap, layers)
     if found:
         worst = min(found, key=lambda layer: found[layer])
         logger.warning(

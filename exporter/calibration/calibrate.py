@@ -181,9 +181,9 @@ def _finished(
         grid=vit.spec.grid,
         preprocessing=vit.spec.preprocessing,
         settings=settings,
-        overlap=better_half_overlap(sums.halves),
     )
-    return Calibration(record, sums.mean_acs(), sums.mean_inter() if settings.relevance else None)
+    inter = sums.mean_inter() if settings.relevance else None
+    return Calibration(record, sums.mean_acs(), inter, better_half_overlap(sums.halves))
 
 
 def _key(vit: PrunableViT, dataset: str, settings: CalibrationSettings) -> str:

@@ -29,8 +29,6 @@ class CalibrationRecord:
     """The origin of a calibration. `images` were used, `skipped` could not be read.
 
     `empty_rows` counts rows of scores (image, class, layer) without a finite, positive score; no mean has them.
-    `overlap` says for each layer how far two halves of the images agree (`exporter.calibration.agreement`); None
-    for ACS alone, for a single image, and in files of earlier versions.
     """
 
     model: str
@@ -42,16 +40,25 @@ class CalibrationRecord:
     grid: tuple[int, int]
     preprocessing: Preprocessing
     settings: CalibrationSettings
-    overlap: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """ACS [layers], and inter-layer importance [layers, patches] unless only ACS was requested."""
+    """ACS [layers], and inter-layer importance [layers, patches] unless only ACS was requested.
+
+    `overlap` [layers] says how far two halves of the images agree (`exporter.calibration.agreement`); None without
+    importance, for a single image, and in files of earlier versions.
+    """
 
     record: CalibrationRecord
     acs: NDArray[np.float64]
     inter: NDArray[np.float64] | None
+    overlap: NDArray[np.float64] | None = None
+
+    @property
+    def overlap_by_layer(self) -> tuple[float, ...] | None:
+        """`overlap` as plain numbers, for reports."""
+        return None if self.overlap is None else tuple(map(float, self.overlap))
 
     @property
     def inter_sha256(self) -> str:
@@ -90,11 +97,9 @@ def save_calibration(calibration: Calibration, path: Path) -> None:
     Raises:
         OutputError: The place cannot be written.
     """
-    arrays = {"acs": calibration.acs}
-    if calibration.inter is not None:
-        arrays["inter"] = calibration.inter
+    arrays = {"acs": calibration.acs, "inter": calibration.inter, "overlap": calibration.overlap}
     content = save(
-        {name: np.ascontiguousarray(array, np.float64) for name, array in arrays.items()},
+        {name: np.ascontiguousarray(each, np.float64) for name, each in arrays.items() if each is not None},
         metadata={"record": to_json(calibration.record)},
     )
     with written_beside(path) as partial:
@@ -119,14 +124,14 @@ def load_calibration(path: Path) -> Calibration:
     if "record" not in metadata:
         raise ArtefactError(str(path), "safetensors without a record", expected)
     record = from_json(CalibrationRecord, metadata["record"], source=str(path))
-    acs, inter = arrays.pop("acs", None), arrays.pop("inter", None)
+    acs, inter, overlap = (arrays.pop(name, None) for name in ("acs", "inter", "overlap"))
     patches = record.grid[0] * record.grid[1]
     if acs is None or acs.ndim != 1 or arrays or (inter is None) == record.settings.relevance:
         raise ArtefactError(str(path), "other arrays", "acs [layers], and inter with relevance")
-    if record.overlap is not None and len(record.overlap) != len(acs):
-        raise ArtefactError(str(path), f"an overlap of {len(record.overlap)} layers", f"{len(acs)}")
+    if overlap is not None and overlap.shape != acs.shape:
+        raise ArtefactError(str(path), f"overlap of shape {list(overlap.shape)}", f"[{len(acs)}]")
     if inter is not None and inter.shape != (len(acs), patches):
         raise ArtefactError(str(path), f"inter of shape {list(inter.shape)}", f"[{len(acs)}, {patches}]")
-    if not all(np.isfinite(array).all() for array in (acs, inter) if array is not None):
+    if not all(np.isfinite(array).all() for array in (acs, inter, overlap) if array is not None):
         raise ArtefactError(str(path), "values that are not finite", expected)
-    return Calibration(record, acs, inter)
+    return Calibration(record, acs, inter, overlap)

@@ -36,7 +36,7 @@ def resized_to(calibration: Calibration, spec: ModelSpec) -> Calibration:
     if inter is not None:
         inter = resize_scores(torch.from_numpy(np.array(inter)), record.grid, spec.grid).numpy()
     moved = replace(record, grid=spec.grid, preprocessing=spec.preprocessing, weights_sha256="")
-    return Calibration(moved, calibration.acs, inter)
+    return Calibration(moved, calibration.acs, inter, calibration.overlap)
 
 
 def resize_scores(

@@ -36,17 +36,16 @@ def run(arguments: argparse.Namespace) -> int:
         vit = steps.load_model(job.model, job.device)
     with stages.stage("calibration") as advance:
         calibration = steps.calibrate(vit, job.calibration, job.images, out, advance)
-    record = calibration.record
+    record, overlap = calibration.record, calibration.overlap_by_layer
     if record.settings.max_images == "auto":
-        warn_where_unsettled(record.overlap, range(1, len(calibration.acs) + 1), record.images)
+        warn_where_unsettled(calibration.overlap, range(1, len(calibration.acs) + 1), record.images)
     if arguments.json:
-        print_json({"file": str(arguments.out), "acs": calibration.acs.tolist(), "record": record})
+        values = {"acs": calibration.acs.tolist(), "overlap": overlap}
+        print_json({"file": str(arguments.out), **values, "record": record})
     else:
+        shares = [f"{share:.2f}" for share in overlap] if overlap else [""] * len(calibration.acs)
+        columns = zip(calibration.acs, shares, strict=True)
+        rows = [(layer, f"{acs:.4f}", share) for layer, (acs, share) in enumerate(columns, start=1)]
         images = f"{record.images} images, {record.skipped} skipped"
-        agreed = [f"{share:.2f}" for share in record.overlap or ()] or [""] * len(calibration.acs)
-        rows = [
-            (layer, f"{acs:.4f}", share)
-            for layer, (acs, share) in enumerate(zip(calibration.acs, agreed, strict=True), start=1)
-        ]
         print_table(f"{arguments.out}: {images}", ("layer", "ACS", "overlap of halves"), rows)
     return 0

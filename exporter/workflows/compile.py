@@ -170,5 +170,5 @@ def _report(
         versions=installed_versions(),
         hardware=environment(job.measuring.threads),
         sweep=sweep,
-        calibration_overlap=calibration.record.overlap if calibration else None,
+        calibration_overlap=calibration.overlap_by_layer if calibration else None,
     )

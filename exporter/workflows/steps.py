@@ -124,8 +124,8 @@ def prune(
 def warn_where_unsettled(schedule: Schedule, calibration: Calibration | None) -> None:
     """Log one line if halves of the calibration's images disagree in a layer that prunes by inter-layer scores."""
     if calibration is not None and schedule.inter_sha256:
-        record = calibration.record
-        agreement.warn_where_unsettled(record.overlap, schedule.pruning_layers, record.images)
+        images = calibration.record.images
+        agreement.warn_where_unsettled(calibration.overlap, schedule.pruning_layers, images)
 
 
 def dense(vit: PrunableViT) -> PrunedViT:

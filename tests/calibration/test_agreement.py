@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from exporter.calibration.agreement import (
     CHECKS,
@@ -19,12 +20,18 @@ from exporter.calibration.agreement import (
 seeds = st.integers(0, 10_000)
 
 
+def shares(halves: NDArray[np.float64]) -> list[float]:
+    overlap = better_half_overlap(halves)
+    assert overlap is not None
+    return overlap.tolist()
+
+
 @given(seeds, st.integers(1, 5), st.integers(1, 40))
 def test_it_is_the_share_of_the_better_half_that_both_choose(seed: int, layers: int, patches: int) -> None:
     halves = np.random.RandomState(seed).randint(1, 9, (2, layers, patches)).astype(float)  # with ties
     count = (patches + 1) // 2
-    overlap = better_half_overlap(halves)
-    assert overlap is not None and len(overlap) == layers
+    overlap = shares(halves)
+    assert len(overlap) == layers
     for layer in range(layers):
         best = [
             set(sorted(range(patches), key=lambda place: (-row[place], place))[:count])
@@ -36,9 +43,9 @@ def test_it_is_the_share_of_the_better_half_that_both_choose(seed: int, layers: 
 @given(seeds, st.floats(0.01, 100))
 def test_only_the_order_of_a_halfs_scores_matters(seed: int, scale: float) -> None:
     halves = np.random.RandomState(seed).random_sample((2, 3, 16))
-    assert better_half_overlap(halves) == better_half_overlap(np.stack((scale * halves[0], halves[1] ** 2)))
-    assert better_half_overlap(np.stack((halves[0], scale * halves[0]))) == (1.0, 1.0, 1.0)
-    assert better_half_overlap(np.stack((halves[0], -halves[0] + 2))) == (0.0, 0.0, 0.0)
+    assert shares(halves) == shares(np.stack((scale * halves[0], halves[1] ** 2)))
+    assert shares(np.stack((halves[0], scale * halves[0]))) == [1.0] * 3
+    assert shares(np.stack((halves[0], 2 - halves[0]))) == [0.0] * 3
 
 
 @pytest.mark.parametrize("without", [[0], [1], [0, 1]])
@@ -55,7 +62,7 @@ def test_the_least_layer_decides() -> None:
     swapped[[9, 10]] = swapped[[10, 9]]
     worse = swapped.copy()
     worse[[8, 11]] = worse[[11, 8]]
-    assert better_half_overlap(np.stack((np.stack((ordered,) * 2), np.stack((swapped, worse))))) == (0.9, 0.8)
+    assert shares(np.stack((np.stack((ordered,) * 2), np.stack((swapped, worse))))) == [0.9, 0.8]
     assert is_settled(np.stack((ordered[None], swapped[None])))
     assert not is_settled(np.stack((np.stack((ordered,) * 2), np.stack((swapped, worse)))))
 
@@ -65,12 +72,12 @@ def test_the_counts_of_auto_are_even_and_grow() -> None:
 
 
 def test_only_the_layers_asked_for_are_looked_at() -> None:
-    assert unsettled((0.5, ENOUGH, 0.89), (2, 3)) == {3: 0.89}
+    assert unsettled(np.array((0.5, ENOUGH, 0.89)), (2, 3)) == {3: 0.89}
 
 
 def test_one_line_names_the_layers_and_the_worst(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        warn_where_unsettled((0.5, 0.81, 0.95, 0.7), (2, 3, 4), 64)
+        warn_where_unsettled(np.array((0.5, 0.81, 0.95, 0.7)), (2, 3, 4), 64)
     (record,) = caplog.records
     assert "layers 2, 4 (0.70 in layer 4) with 64 images" in record.getMessage()
     assert "\n" not in record.getMessage()
@@ -80,5 +87,5 @@ def test_one_line_names_the_layers_and_the_worst(caplog: pytest.LogCaptureFixtur
 def test_nothing_is_said_of_what_is_settled_or_unknown(
     caplog: pytest.LogCaptureFixture, overlap: tuple[float, ...] | None, layers: tuple[int, ...]
 ) -> None:
-    warn_where_unsettled(overlap, layers, 64)
+    warn_where_unsettled(None if overlap is None else np.array(overlap), layers, 64)
     assert caplog.records == []
