@@ -38,7 +38,7 @@ def resized_to(calibration: Calibration, spec: ModelSpec) -> Calibration:
         inter = resize_scores(torch.from_numpy(np.array(inter)), record.grid, spec.grid).numpy()
     size = replace(record.preprocessing, input_size=spec.preprocessing.input_size)
     moved = replace(record, grid=spec.grid, preprocessing=size, weights_sha256="")
-    return Calibration(moved, calibration.acs, inter)
+    return Calibration(moved, calibration.acs, inter, calibration.overlap)
 
 
 def resize_scores(

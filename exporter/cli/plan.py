@@ -76,7 +76,9 @@ def _schedule(job: "Job", acs: Path | None, spec: "ModelSpec") -> "Schedule":
     _check_sources(job, acs)
     calibration = steps.read_calibration(job.calibration, spec)
     planner = Planner.of(spec, job.scoring, calibration, job.shape)
-    return plan(amount, replace(planner, acs=_read_acs(acs)) if acs else planner)
+    schedule = plan(amount, replace(planner, acs=_read_acs(acs)) if acs else planner)
+    steps.warn_where_unsettled(schedule, calibration)
+    return schedule
 
 
 def _check_sources(job: "Job", acs: Path | None) -> None:

@@ -19,6 +19,7 @@ __all__ = [
     "draw",
     "folder_sha256",
     "list_images",
+    "ranked",
     "sample",
 ]
 
@@ -99,8 +100,12 @@ def draw(total: int, count: int, seed: str) -> list[int]:
 
     It uses no library's random generator, so that the same seed always gives the same draw.
     """
-    rank = sorted(range(total), key=lambda index: hashlib.sha256(f"{seed}/{index}".encode()).digest())
-    return sorted(rank[:count])
+    return sorted(ranked(total, seed)[:count])
+
+
+def ranked(total: int, seed: str) -> list[int]:
+    """Return the indices below `total` in the order of their hash with the seed: a draw takes the first of them."""
+    return sorted(range(total), key=lambda index: hashlib.sha256(f"{seed}/{index}".encode()).digest())
 
 
 def dataset_sha256(files: Sequence[ImageFile]) -> str:

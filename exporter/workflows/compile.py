@@ -87,6 +87,7 @@ def compile_model(
     drawn, lowering = sample(folder, job.images.check_images, job.images.seed), job.lowering
     images = first_images(drawn.files, vit.spec.preprocessing, lowering.input_kind, job.images.check_images)
     schedule = schedule_of(vit, calibration, amount=amount, images=images, job=job, stages=stages)
+    steps.warn_where_unsettled(schedule, calibration)
     references = Pair(steps.dense(vit), steps.prune(vit, schedule, calibration, lowering.layout))
     ranges = steps.range_images(job.images, vit.spec, lowering.input_kind, lowering.target)
     paths = (_lowered(each, lowering, ranges, out, stages) for each in (references.dense, references.pruned))
@@ -170,4 +171,5 @@ def _report(
         versions=installed_versions(),
         hardware=environment(job.measuring.threads),
         sweep=sweep,
+        calibration_overlap=calibration.overlap_by_layer if calibration else None,
     )

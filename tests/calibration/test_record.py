@@ -27,6 +27,29 @@ def calibration(**settings: Any) -> Calibration:
     return Calibration(record, np.array([0.1, 0.3, 0.2]), inter if chosen.relevance else None)
 
 
+def test_the_overlap_comes_back(tmp_path: Path) -> None:
+    made = replace(calibration(max_images="auto"), overlap=np.array([0.75, 0.5, 1.0]))
+    save_calibration(made, tmp_path / "c.safetensors")
+    loaded = load_calibration(tmp_path / "c.safetensors")
+    assert loaded.record == made.record
+    assert loaded.overlap is not None and loaded.overlap.tolist() == [0.75, 0.5, 1.0]
+
+
+def test_a_file_without_an_overlap_is_read(tmp_path: Path) -> None:
+    """Calibrations of 0.1 have none."""
+    old = calibration()
+    assert old.inter is not None
+    foreign(tmp_path / "c.safetensors", {"acs": old.acs, "inter": old.inter}, to_json(old.record))
+    loaded = load_calibration(tmp_path / "c.safetensors")
+    assert loaded.record == old.record and loaded.overlap is None
+
+
+def test_an_overlap_of_another_depth_is_one_line(tmp_path: Path) -> None:
+    save_calibration(replace(calibration(), overlap=np.array([0.5, 0.5])), tmp_path / "c.safetensors")
+    with pytest.raises(ArtefactError, match=r"overlap of shape \[2\] \| need \[3\]"):
+        load_calibration(tmp_path / "c.safetensors")
+
+
 @pytest.mark.parametrize("relevance", [True, False])
 def test_comes_back_as_it_was_saved(tmp_path: Path, relevance: bool) -> None:
     saved = calibration(relevance=relevance, max_images=None)

@@ -34,7 +34,8 @@ class Report:
     keep, None under STAR. `reduce` says what became of the other patches: they were dropped, or merged.
 
     `passed` says whether both lowered models agree with their PyTorch references. `speedup` and `efficiency` are
-    those of `comparison`, at `batch` images per run.
+    those of `comparison`, at `batch` images per run. `calibration_overlap` says for each layer how far two halves
+    of the calibration's images agree.
     """
 
     model: str
@@ -60,3 +61,4 @@ class Report:
     versions: dict[str, str]
     hardware: Hardware
     sweep: RhoSweep | None = None
+    calibration_overlap: tuple[float, ...] | None = None

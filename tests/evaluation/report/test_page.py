@@ -29,6 +29,16 @@ def test_it_says_what_the_report_says(tmp_path: Path) -> None:
         assert check.split(":")[0] in page
 
 
+def test_the_overlap_of_a_calibrations_halves_is_shown_where_there_is_one(tmp_path: Path) -> None:
+    report, pages = small_report(), []
+    shares = tuple(0.6123 for _ in report.schedule.rates)
+    for each in (report, replace(report, calibration_overlap=shares)):
+        save_page(each, [], tmp_path / "report.html")
+        pages.append((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert [page.count("<td>0.61</td>") for page in pages] == [0, len(shares)]
+    assert ["overlap of halves" in page for page in pages] == [False, True]
+
+
 def test_it_needs_nothing_beside_it(tmp_path: Path) -> None:
     sweep = RhoSweep(8, 4.0, summary(8, np.full(5, 2.0)), ())
     chart = "data:image/png;base64,AAAA"
