@@ -128,6 +128,16 @@ def test_it_needs_a_calibration(star_export: Command, workplace: Workplace) -> N
 
 
 @pytest.mark.usefixtures("flat_machine")
+def test_tome_needs_none(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
+    flags = ("--method", "tome", "--speedup", 1.2, "--batch", 4, "--out", tmp_path / "s.json", "--json")
+    done = star_export("search", *workplace.model, *flags)
+    assert done.code == 0, done.err
+    schedule = load_json(Schedule, tmp_path / "s.json")
+    assert (schedule.method, schedule.reduce, schedule.acs) == ("tome", "merge-weighted", None)
+    assert done.json["found"]["comparison"]["speedup"] >= 1.2
+
+
+@pytest.mark.usefixtures("flat_machine")
 def test_a_star_follows_images_and_wants_some(
     star_export: Command, workplace: Workplace, calibration: Path, tmp_path: Path
 ) -> None:

@@ -73,7 +73,7 @@ def test_several_results_take_the_place_of_several_and_may_be_read_meanwhile() -
 def test_results_are_as_many_as_outputs() -> None:
     graph = graph_of("(float[n] x) => (float[n] y) { a, b = star.Some(x) y = Add(a, b) }")
     node = graph.nodes[0]
-    with pytest.raises(ValueError, match="shorter"):
+    with pytest.raises(ValueError, match="longer"):
         replace(graph, node, Builder(graph, node, prefix="new").Abs(graph.inputs[0]))
 
 

@@ -17,6 +17,7 @@ from exporter.runtimes.choice import why_not
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.runtimes.playback_runner import PlaybackRunner
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TARGETS, TENSORRT, TENSORRT_8, Target
+from exporter.vocabulary import Precision
 from exporter.workflows.export_folder import read_reference, save_reference
 from tests.lowering.models import dense, lowered, merging, run, star
 from tests.vits import random_images
@@ -54,8 +55,10 @@ def test_parity_of_every_target(target: Target, reduce: str) -> None:
     """Those for TensorRT run on ONNX Runtime."""
     if target.runtime == "openvino" and (reason := why_not(target)):
         pytest.skip(reason)
-    pruned = merging("registers", reduce)
-    images = images_of(pruned)
+    # The classes of a random network lie close together: in INT8, of few images one is too many.
+    family, count = ("vit", 48) if target.precision == Precision.INT8 else ("registers", 16)
+    pruned = merging(family, reduce)
+    images = images_of(pruned, count)
     report = check(pruned, lowered(pruned, target, images=images if target.takes_ranges else None), images)
     assert report.passed, report.checks
     assert {"merges", "merge_indices"} <= {each.name for each in report.checks}
@@ -99,7 +102,7 @@ def test_weighted_keys_are_a_mask_and_leave_the_score_short() -> None:
         nodes = [node for node in model.graph.node if node.op_type == "Attention"]
         assert [len(node.input) > 3 for node in nodes] == masked
     logs = [node.op_type for node in weighted.graph.node].count("Log")
-    assert logs == 3  # of the sizes behind layers 1, 2 and 4 at most; of scores none
+    assert logs == 2  # of the sizes behind layers 1 and 2; of scores none
 
 
 def test_who_joins_whom_stays_fp32() -> None:
@@ -135,8 +138,9 @@ def test_forced_decisions_are_read() -> None:
 
 @pytest.mark.ort
 @pytest.mark.parametrize("target", [ONNXRUNTIME, ONNXRUNTIME_FP16, TENSORRT], ids=lambda target: target.name)
-def test_the_sliced_variant_chooses_and_merges_nothing(target: Target) -> None:
-    sliced = sliced_variant(lowered(merging(), target))
+@pytest.mark.parametrize("reduce", REDUCTIONS)
+def test_the_sliced_variant_chooses_and_merges_nothing(target: Target, reduce: str) -> None:
+    sliced = sliced_variant(lowered(merging(reduce=reduce), target))
     assert not {"ArgMax", "TopK", "Equal"} & {node.op_type for node in sliced.graph.node}
     assert np.isfinite(run(sliced, images_of(merging(), 2))["logits"]).all()
 

@@ -6,8 +6,8 @@ from exporter.errors import ScheduleError
 from exporter.models.base import PrunableViT
 from exporter.models.registry import ModelRequest, describe
 from exporter.records import Schedule
-from exporter.schedule.macs import dense_macs, pruned_macs
-from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.schedule.macs import dense_macs, pruned_macs, schedule_macs
+from exporter.schedule.plan import ScheduleSettings, manual_schedule, tome_schedule
 from exporter.vocabulary import Method
 from exporter.workflows.amount import Given, MacShare, Rates, Rho, Speedup
 from exporter.workflows.planning import Planner, plan
@@ -41,6 +41,18 @@ def test_a_number_scales_rates_and_a_schedule(tiny_vit: PrunableViT) -> None:
         saving = plan(MacShare(0.3), planner)
         assert pruned_macs(spec, saving.keep).total <= 0.7 * dense_macs(spec).total
         assert saving.pruning_layers == (2, 4)
+
+
+def test_tome_follows_no_acs(tiny_vit: PrunableViT) -> None:
+    spec, scoring = tiny_vit.spec, ScheduleSettings(method=Method.TOME)
+    planner = Planner(spec, scoring)
+    assert plan(Rho(0.5), planner) == tome_schedule(spec, 0.5, scoring)
+    schedule = plan(MacShare(0.2), planner)
+    assert schedule.method == Method.TOME
+    # Merging counts: without it, more would be saved.
+    assert pruned_macs(spec, schedule.keep).total < schedule_macs(spec, schedule).total
+    assert schedule_macs(spec, schedule).total <= 0.8 * dense_macs(spec).total
+    assert plan(Rates({2: 0.5}), planner).keep == (16, 8, 8, 8)
 
 
 def test_a_share_under_a_star_counts_on_images(tiny_vit: PrunableViT) -> None:

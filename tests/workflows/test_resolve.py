@@ -81,6 +81,16 @@ def test_a_schedule_says_how_patches_are_scored(tmp_path: Path, tiny_vit: Prunab
         resolve(Recipe(schedule=tmp_path / "s.json", target="tensorrt8-fp32"))
 
 
+def test_tome_is_scored_and_reduced_by_its_own_defaults() -> None:
+    job = resolve(Recipe(method=Method.TOME, rho=0.5))
+    assert (job.scoring.scored_by, job.scoring.reduced_by) == ("pairs", "merge-weighted")
+    assert not job.calibration.settings.relevance
+    assert not job.follows_acs and not job.reads_calibration
+    star = resolve(Recipe(rho=0.5, scorer="intra", reduce="merge-weighted"))
+    assert star.follows_acs and star.reads_calibration
+    assert not resolve(Recipe(rates={2: 0.5}, scorer="intra")).follows_acs
+
+
 def test_no_amount_is_said_by_the_verb() -> None:
     with pytest.raises(
         RecipeError, match=r"compile \| got no amount to prune \| need one of rho, mac_reduction"
