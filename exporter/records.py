@@ -62,7 +62,8 @@ class ModelSpec:
     `num_prefix_tokens` counts the class token and other tokens before the patches (distillation token, registers).
     The MACs are those of one image before block 1 (`embed_macs`), of each of the `blocks`, of the heads, and, per
     patch, of a head that reads every surviving patch. `outputs` are in the model's order. `default_alpha` is the
-    weight of the intra-layer score if the user gives none.
+    weight of the intra-layer score if the user gives none. `num_class_tokens` is how many of the prefix tokens, the
+    first ones, a classifier reads: the mean of their attention is the intra-layer score.
     """
 
     name: str
@@ -77,6 +78,7 @@ class ModelSpec:
     outputs: tuple[Output, ...]
     patch_head_macs: int = 0
     default_alpha: float = 0.15
+    num_class_tokens: int = 1
 
     @property
     def depth(self) -> int:
@@ -104,10 +106,10 @@ class Schedule:
     """Which share and how many patches each layer keeps, and by which score.
 
     `method` is "star": p is a share of the patches; or "a-star": p is a share of the mass of their scores, per
-    image; or "a-star-batch": as in the authors' code, one count for a batch. `rates[l]` is p of layer l+1, a
-    float32 value. `keep[l]` is the count after that layer if every layer keeps k(p, n) of its n patches: the
-    count of STAR, and the upper bound of a-STAR. `inter_sha256` is the digest of the inter-layer scores that the
-    schedule was made with, "" if the scorer uses none.
+    image; or "a-star-batch": as in the authors' code, one count for a batch; or "tome": p follows from the one
+    number of patches that every layer merges. `rates[l]` is p of layer l+1, a float32 value. `keep[l]` is the count
+    after that layer if every layer keeps k(p, n) of its n patches: STAR's count, and the upper bound of a-STAR's.
+    `inter_sha256` is the digest of the inter-layer scores of the schedule, "" if the scorer uses none.
     Token counts are rounded up to a multiple of `round_to`. `reduce` names a row of `exporter.schedule.reductions`:
     how the patches that a layer does not keep are reduced.
     """
@@ -134,7 +136,7 @@ class Schedule:
     @property
     def pruning_layers(self) -> tuple[int, ...]:
         """1-based layers that drop at least one patch, or under a-STAR may drop some."""
-        if self.method != Method.STAR:
+        if self.method.counts_vary:
             return tuple(layer for layer, rate in enumerate(self.rates, start=1) if rate < 1.0)
         before = (self.num_patches, *self.keep[:-1])
         pairs = zip(before, self.keep, strict=True)

@@ -40,7 +40,7 @@ class Target:
     passes: tuple[str, ...]
     quantization: str = ""
     passes_after: tuple[str, ...] = ()
-    methods: tuple[Method, ...] = (Method.STAR, Method.A_STAR)
+    methods: tuple[Method, ...] = (Method.STAR, Method.A_STAR, Method.TOME)
 
     @property
     def takes_ranges(self) -> bool:
@@ -67,7 +67,7 @@ class Target:
 
 
 # _PRIMITIVE: attention as MatMul, Softmax, MatMul, for the runtime to fuse. _FUSED: as one node, with more passes.
-_PRIMITIVE = ("name_decisions", "expand_attention", "expand_merging", "expand_selection")
+_PRIMITIVE = ("name_decisions", "expand_attention", "expand_pairing", "expand_merging", "expand_selection")
 _FUSED = (
     "name_decisions",
     "fuse_attention",
@@ -77,6 +77,7 @@ _FUSED = (
     "select_early",
     "spread_masks",
     "expand_attention",
+    "expand_pairing",
     "expand_merging",
     "expand_selection",
 )
@@ -104,7 +105,11 @@ TENSORRT = Target(
 
 # The parser of TensorRT 8.6 ends at opset 17. It has no plugins with data-dependent shapes; int64 becomes int32.
 TENSORRT_8 = replace(
-    TENSORRT, name="tensorrt8-fp32", opset=18, passes=(*_PRIMITIVE, "opset_17"), methods=(Method.STAR,)
+    TENSORRT,
+    name="tensorrt8-fp32",
+    opset=18,
+    passes=(*_PRIMITIVE, "opset_17"),
+    methods=(Method.STAR, Method.TOME),
 )
 
 # TensorRT 11 takes precision from the graph alone, as TensorRT 10 does with strong typing.

@@ -61,12 +61,19 @@ class Method(Word):
     """How many patches a layer keeps.
 
     STAR: a share of them. a-STAR: the fewest whose scores reach a share of the total, per image. The batch form
-    takes one count for a whole batch, as the authors' code does; it runs only in PyTorch.
+    takes one count for a whole batch, as the authors' code does; it runs only in PyTorch. ToMe: the same number
+    fewer in every layer.
     """
 
     STAR = "star"
     A_STAR = "a-star"
     A_STAR_BATCH = "a-star-batch"
+    TOME = "tome"
+
+    @property
+    def counts_vary(self) -> bool:
+        """Whether the number of patches depends on the image or on its batch."""
+        return self in (Method.A_STAR, Method.A_STAR_BATCH)
 
 
 class Layout(Word):

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
-SHAPED = ("ops.selection", "ops.class_row", "ops.cdf_retain.torch_op", "models", "calibration", "pruning")
+SHAPED = (
+    "ops.selection",
+    "ops.pairing",
+    "ops.class_row",
+    "ops.cdf_retain.torch_op",
+    "models",
+    "calibration",
+    "pruning",
+)
 install_import_hook([f"exporter.{name}" for name in SHAPED], "beartype.beartype")
 
 import torch  # noqa: E402

@@ -52,7 +52,15 @@ INNER_ORDER = {
         ("variant_files",),
     ),
     "runtimes": (("base",), ("tensorrt",)),
-    "evaluation": (("survivors", "accuracy"), ("benchmark",), ("parity",), ("report",)),
+    "evaluation": (
+        ("survivors", "proportions"),
+        ("paired", "accuracy"),
+        ("loss",),
+        ("eval_result",),
+        ("benchmark",),
+        ("parity",),
+        ("report",),
+    ),
 }
 
 # The files that own each heavy import; elsewhere it is a fault.
@@ -204,6 +212,9 @@ HEAVY = (
         ("exporter.runtimes.base", set()),
         ("exporter.evaluation.parity", set()),
         ("exporter.evaluation.accuracy", set()),
+        ("exporter.evaluation.loss", set()),
+        ("exporter.workflows.eval", {"PIL"}),
+        ("exporter.workflows.eval_settings", set()),
         ("exporter.data.batches", {"PIL"}),
     ],
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from exporter.calibration.agreement import CHECKS, better_half_overlap, is_settled
 from exporter.calibration.draw import PlannedImage, count_rounds, plan
 from exporter.calibration.importance import ImageScores, acs_of_images, scores_of_image
 from exporter.calibration.record import (
@@ -76,7 +77,7 @@ def calibrate(
         settings: What to compute, and from how many images.
         partial: File for the sums while it runs and after an interruption. It continues from the sums of the same
             model, images and settings, and replaces any other file there.
-        on_progress: Called with the number of images done and the total.
+        on_progress: Called with the number of images done and the total, with "auto" up to the next check.
 
     Raises:
         CalibrationError: The settings do not suit the model or the number of images.
@@ -92,18 +93,32 @@ def calibrate(
     scorer = in_dtype(vit, getattr(torch, settings.dtype)) if settings.relevance else vit
     chunks = _chunks(scorer, planned[sums.done :], classes, settings)
     try:
-        for chunk in chunks:
+        while not _settled(sums, settings) and (chunk := next(chunks, None)):
             before = sums.done
             sums = _added(sums, chunk)
             if partial and before // SAVE_EVERY != sums.done // SAVE_EVERY:
                 save_sums(sums, partial, key)
             if on_progress:
-                on_progress(sums.done, len(planned))
+                on_progress(sums.done, _goal(sums.done, len(planned), settings))
     except KeyboardInterrupt:
         if partial:
             save_sums(sums, partial, key)
         raise
+    read = planned[: sums.done]
+    digest = digest if len(read) == len(planned) else dataset_sha256([item.file for item in read])
     return _finished(vit, images, sums, digest, settings)
+
+
+def _settled(sums: Sums, settings: CalibrationSettings) -> bool:
+    """Whether "auto" stops here. It depends on nothing but the sums, so an interruption does not change it."""
+    return settings.max_images == "auto" and sums.done in CHECKS and is_settled(sums.halves)
+
+
+def _goal(done: int, planned: int, settings: CalibrationSettings) -> int:
+    """Return the number of images at which progress is complete: with "auto", the next check."""
+    if settings.max_images != "auto":
+        return planned
+    return min(planned, next(check for check in CHECKS if check >= done))
 
 
 def _check_classifier(vit: PrunableViT) -> None:
@@ -143,7 +158,10 @@ def _scored(
 
 def _added(sums: Sums, chunk: Sequence[Scored]) -> Sums:
     for item, scores in chunk:
-        sums = sums.plus_skipped() if scores is None else sums.plus(scores, item.rounds, in_acs=item.in_acs)
+        if scores is None:
+            sums = sums.plus_skipped()
+        else:
+            sums = sums.plus(scores, item.rounds, in_acs=item.in_acs, half=item.half)
     return sums
 
 
@@ -164,7 +182,8 @@ def _finished(
         preprocessing=vit.spec.preprocessing,
         settings=settings,
     )
-    return Calibration(record, sums.mean_acs(), sums.mean_inter() if settings.relevance else None)
+    inter = sums.mean_inter() if settings.relevance else None
+    return Calibration(record, sums.mean_acs(), inter, better_half_overlap(sums.halves))
 
 
 def _key(vit: PrunableViT, dataset: str, settings: CalibrationSettings) -> str:

@@ -5,12 +5,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from exporter.calibration import rules
+from exporter.calibration.attention import QueryKeyValue
 from exporter.calibration.gradients import pull_back
 from exporter.calibration.trace import AttentionTrace, MlpTrace
 from exporter.models.base import AttentionParts, MlpParts
 from exporter.models.parts import Gate, Rotary
 
-__all__ = ["to_attention", "to_block_input", "to_middle"]
+__all__ = ["to_block_input", "to_context", "to_middle"]
 
 
 def to_middle(part: MlpParts, seen: MlpTrace, cam: Float[Tensor, "b k t d"]) -> Float[Tensor, "b k t d"]:
@@ -25,34 +26,27 @@ def to_middle(part: MlpParts, seen: MlpTrace, cam: Float[Tensor, "b k t d"]) -> 
     return rules.clone(skip.add_(branch), middle)
 
 
-def to_attention(
+def to_context(
     part: AttentionParts, seen: AttentionTrace, cam: Float[Tensor, "b k t d"]
-) -> tuple[Float[Tensor, "b k t d"], Float[Tensor, "b k h t t"], Float[Tensor, "b k h t c"]]:
-    """Propagate from the tokens after attention to the skip connection, the attention and the values."""
+) -> tuple[Float[Tensor, "b k t d"], Float[Tensor, "b k h t c"]]:
+    """Propagate from the tokens after attention to the skip connection and the heads' contexts."""
     skip, branch = rules.add(cam, seen.tokens.unsqueeze(1), seen.branch.unsqueeze(1))
     branch = rules.linear(branch, seen.proj_input.unsqueeze(1), _as_added(part.proj.weight, part.out))
-    context = branch.unflatten(-1, (part.num_heads, part.head_dim)).transpose(2, 3)
-    attention, value = rules.matmul(
-        context, seen.attention.unsqueeze(1), seen.value.unsqueeze(1), seen.context.unsqueeze(1)
-    )
-    return skip, attention, value
+    return skip, branch.unflatten(-1, (part.num_heads, part.head_dim)).transpose(2, 3)
 
 
 def to_block_input(
     part: AttentionParts,
     seen: AttentionTrace,
     skip: Float[Tensor, "b k t d"],
-    attention: Float[Tensor, "b k h t t"],
-    value: Float[Tensor, "b k h t c"],
+    inside: QueryKeyValue,
 ) -> Float[Tensor, "b k t d"]:
-    """Propagate from the three results of `to_attention` to the block's input."""
-    key = seen.key.unsqueeze(1).transpose(-2, -1)
-    query_cam, key_cam = rules.matmul(attention, seen.query.unsqueeze(1), key, seen.products.unsqueeze(1))
-    key_cam = key_cam.transpose(-2, -1)
+    """Propagate from the skip connection, and from query, key and value inside attention, to the block's input."""
+    query, key, value = inside
     if part.rotary is not None:
-        query_cam = _unturned(part.rotary, query_cam, seen.normed_query, seen.query)
-        key_cam = _unturned(part.rotary, key_cam, seen.normed_key, seen.key)
-    qkv = torch.stack((query_cam, key_cam, value), dim=2).permute(0, 1, 4, 2, 3, 5).flatten(3)
+        query = _unturned(part.rotary, query, seen.normed_query, seen.query)
+        key = _unturned(part.rotary, key, seen.normed_key, seen.key)
+    qkv = torch.stack((query, key, value), dim=2).permute(0, 1, 4, 2, 3, 5).flatten(3)
     branch = rules.linear(qkv, seen.normed.unsqueeze(1), part.qkv.weight)
     return rules.clone(skip + branch, seen.tokens.unsqueeze(1))
 

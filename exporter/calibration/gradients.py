@@ -10,11 +10,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from exporter.calibration.attention import QueryKeyValue
 from exporter.calibration.trace import AttentionTrace, MlpTrace
 from exporter.models.base import AttentionParts, MlpParts
 from exporter.models.parts import Gate
 
-__all__ = ["pull_back", "to_attention", "to_block_input", "to_context", "to_middle"]
+__all__ = ["pull_back", "to_block_input", "to_context", "to_middle"]
 
 
 def pull_back(
@@ -58,25 +59,14 @@ def to_context(
     return branch.unflatten(-1, (part.num_heads, part.head_dim)).transpose(2, 3)
 
 
-def to_attention(seen: AttentionTrace, context: Float[Tensor, "b k h t c"]) -> Float[Tensor, "b k h t t"]:
-    """Propagate from the contexts to the attention after its softmax."""
-    return context @ seen.value.unsqueeze(1).transpose(-2, -1)
-
-
 def to_block_input(
     part: AttentionParts,
     seen: AttentionTrace,
     middle: Float[Tensor, "b k t d"],
-    context: Float[Tensor, "b k h t c"],
-    attention: Float[Tensor, "b k h t t"],
+    inside: QueryKeyValue,
 ) -> Float[Tensor, "b k t d"]:
-    """Propagate the gradients of the tokens after attention, of contexts and of attention to the block's input."""
-    probability = seen.attention.unsqueeze(1)
-    value = probability.transpose(-2, -1) @ context
-    weighted = attention * probability
-    products = torch.addcmul(weighted, probability, weighted.sum(-1, keepdim=True), value=-1)
-    products *= part.head_dim**-0.5
-    query, key = products @ seen.key.unsqueeze(1), products.transpose(-2, -1) @ seen.query.unsqueeze(1)
+    """Propagate the gradients of the tokens after attention, and of query, key and value, to the block's input."""
+    query, key, value = inside
     if part.rotary is not None:
         query = pull_back(part.rotary, seen.normed_query, query)
         key = pull_back(part.rotary, seen.normed_key, key)

@@ -45,11 +45,21 @@ class CalibrationRecord:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """ACS [layers], and inter-layer importance [layers, patches] unless only ACS was requested."""
+    """ACS [layers], and inter-layer importance [layers, patches] unless only ACS was requested.
+
+    `overlap` [layers] says how far two halves of the images agree (`exporter.calibration.agreement`); None without
+    importance, for a single image, and in files of earlier versions.
+    """
 
     record: CalibrationRecord
     acs: NDArray[np.float64]
     inter: NDArray[np.float64] | None
+    overlap: NDArray[np.float64] | None = None
+
+    @property
+    def overlap_by_layer(self) -> tuple[float, ...] | None:
+        """`overlap` as plain numbers, for reports."""
+        return None if self.overlap is None else tuple(map(float, self.overlap))
 
     @property
     def inter_sha256(self) -> str:
@@ -61,7 +71,7 @@ def check_fits(calibration: Calibration, spec: ModelSpec, weights_sha256: str) -
     """Check that a calibration was made with this model; weights are not compared where the hash is "".
 
     Raises:
-        CalibrationError: It was made for other weights, another depth or another input size.
+        CalibrationError: It was made for other weights, another depth, another input size or another crop.
     """
     record = calibration.record
     hint = "calibrate this model"
@@ -77,6 +87,11 @@ def check_fits(calibration: Calibration, spec: ModelSpec, weights_sha256: str) -
             )
         )
         raise CalibrationError("calibration", f"an input of {made}", f"{need} for {spec.name}", hint)
+    crops = [(each.crop_mode, each.crop_pct) for each in (record.preprocessing, spec.preprocessing)]
+    if crops[0] != crops[1]:
+        made, need = (f"crop_mode={mode} crop_pct={share:g}" for mode, share in crops)
+        hint = "scores belong to positions: calibrate with this crop, or set --preprocess"
+        raise CalibrationError("calibration", f"images by {made}", f"{need} of {spec.name}", hint)
     if weights_sha256 and record.weights_sha256 != weights_sha256:
         got = f"weights {record.weights_sha256[:12]} of {record.model}"
         raise CalibrationError("calibration", got, f"weights {weights_sha256[:12]} of {spec.name}", hint)
@@ -88,11 +103,9 @@ def save_calibration(calibration: Calibration, path: Path) -> None:
     Raises:
         OutputError: The place cannot be written.
     """
-    arrays = {"acs": calibration.acs}
-    if calibration.inter is not None:
-        arrays["inter"] = calibration.inter
+    arrays = {"acs": calibration.acs, "inter": calibration.inter, "overlap": calibration.overlap}
     content = save(
-        {name: np.ascontiguousarray(array, np.float64) for name, array in arrays.items()},
+        {name: np.ascontiguousarray(each, np.float64) for name, each in arrays.items() if each is not None},
         metadata={"record": to_json(calibration.record)},
     )
     with written_beside(path) as partial:
@@ -117,12 +130,14 @@ def load_calibration(path: Path) -> Calibration:
     if "record" not in metadata:
         raise ArtefactError(str(path), "safetensors without a record", expected)
     record = from_json(CalibrationRecord, metadata["record"], source=str(path))
-    acs, inter = arrays.pop("acs", None), arrays.pop("inter", None)
+    acs, inter, overlap = (arrays.pop(name, None) for name in ("acs", "inter", "overlap"))
     patches = record.grid[0] * record.grid[1]
     if acs is None or acs.ndim != 1 or arrays or (inter is None) == record.settings.relevance:
         raise ArtefactError(str(path), "other arrays", "acs [layers], and inter with relevance")
+    if overlap is not None and overlap.shape != acs.shape:
+        raise ArtefactError(str(path), f"overlap of shape {list(overlap.shape)}", f"[{len(acs)}]")
     if inter is not None and inter.shape != (len(acs), patches):
         raise ArtefactError(str(path), f"inter of shape {list(inter.shape)}", f"[{len(acs)}, {patches}]")
-    if not all(np.isfinite(array).all() for array in (acs, inter) if array is not None):
+    if not all(np.isfinite(array).all() for array in (acs, inter, overlap) if array is not None):
         raise ArtefactError(str(path), "values that are not finite", expected)
-    return Calibration(record, acs, inter)
+    return Calibration(record, acs, inter, overlap)

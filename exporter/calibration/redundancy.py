@@ -13,7 +13,8 @@ def average_cosine_similarity(
     """Compute the mean cosine over all pairs of different patches of each image, in [-1, 1], without prefix tokens.
 
     Unit rows u make it O(patches x dim): the sum over pairs is (|sum of u|^2 - patches) / 2. The paper divides by
-    another number of pairs, which changes nothing: rates depend on ACS only through ratios of differences.
+    another number of pairs, which changes nothing: rates depend on ACS only through ratios of differences. Its sum
+    includes the class token, which does change ACS; the authors' code, followed here, leaves it out.
     A row of zeros has cosine 0 with every other. A single patch has no pair, and gets 0.
 
     Args:

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from exporter.calibration import cams, gradients, rules
+from exporter.calibration import attention, cams, gradients, rules
 from exporter.calibration.trace import Trace, in_dtype, trace
 from exporter.models.base import PrunableViT
 
@@ -57,17 +57,14 @@ def sweep(vit: PrunableViT, seen: Trace, classes: Int[Tensor, "b k"]) -> Float[T
             gradient = gradients.to_middle(block.mlp, here.mlp, gradient)
             cam = cams.to_middle(block.mlp, here.mlp, cam)
         if block.attention is not None and here.attention is not None:
-            part, attention = block.attention, here.attention
-            context_gradient = gradients.to_context(part, attention, gradient)
-            attention_gradient = gradients.to_attention(attention, context_gradient)
-            skip, attention_cam, value_cam = cams.to_attention(part, attention, cam)
-            weight = (attention_gradient * attention_cam).clamp_(min=0).mean(2)
-            row = row + (row.unsqueeze(-2) @ weight).squeeze(-2)
+            part, inner = block.attention, here.attention
+            skip, context_cam = cams.to_context(part, inner, cam)
+            context_gradient = gradients.to_context(part, inner, gradient)
+            added, below, slopes = attention.propagate(inner, row, context_cam, context_gradient)
+            row = row + added
             if layer > 0:  # nothing reads results below the first attention
-                cam = cams.to_block_input(part, attention, skip, attention_cam, value_cam)
-                gradient = gradients.to_block_input(
-                    part, attention, gradient, context_gradient, attention_gradient
-                )
+                cam = cams.to_block_input(part, inner, skip, below)
+                gradient = gradients.to_block_input(part, inner, gradient, slopes)
         scores.append(row[..., vit.spec.num_prefix_tokens :])
     return torch.stack(scores[::-1], dim=2)
 

@@ -18,8 +18,9 @@ __all__ = ["resize_scores", "resized_to"]
 def resized_to(calibration: Calibration, spec: ModelSpec) -> Calibration:
     """Return the calibration for this model's input size; the same object where the size is the same.
 
-    Scores are interpolated, ACS is kept. The weights can no longer be compared, since a position embedding that is
-    resampled for another grid changes their hash; name and depth are compared instead.
+    Scores are interpolated, ACS is kept, and so is the crop: both grids cover the same part of the image. The
+    weights can no longer be compared, since a position embedding that is resampled for another grid changes their
+    hash; name and depth are compared instead.
 
     Raises:
         CalibrationError: It was made with a model of another name or depth.
@@ -35,8 +36,9 @@ def resized_to(calibration: Calibration, spec: ModelSpec) -> Calibration:
     inter = calibration.inter
     if inter is not None:
         inter = resize_scores(torch.from_numpy(np.array(inter)), record.grid, spec.grid).numpy()
-    moved = replace(record, grid=spec.grid, preprocessing=spec.preprocessing, weights_sha256="")
-    return Calibration(moved, calibration.acs, inter)
+    size = replace(record.preprocessing, input_size=spec.preprocessing.input_size)
+    moved = replace(record, grid=spec.grid, preprocessing=size, weights_sha256="")
+    return Calibration(moved, calibration.acs, inter, calibration.overlap)
 
 
 def resize_scores(

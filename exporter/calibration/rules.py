@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["add", "clone", "gate", "guarded_inverse", "linear", "matmul", "output_unit", "rotation"]
+__all__ = ["add", "clone", "gate", "guarded_inverse", "half_share", "linear", "output_unit", "rotation"]
 
 # Added to every denominator; a denominator of exactly 0 gives 0. Published values depend on it where sums cancel.
 EPS = 1e-9
@@ -68,23 +68,19 @@ def output_unit(
     return agreeing * (relevance * guarded_inverse(agreeing.sum(-1))).unsqueeze(-1)
 
 
-def matmul(
-    relevance: Float[Tensor, "b k h m n"],
-    left: Float[Tensor, "b 1 h m c"],
-    right: Float[Tensor, "b 1 h c n"],
-    product: Float[Tensor, "b 1 h m n"],
-) -> tuple[Float[Tensor, "b k h m c"], Float[Tensor, "b k h c n"]]:
-    """Split relevance over both factors of `product = left @ right`, half to each; it keeps its sign."""
-    ratio = relevance * (0.5 * guarded_inverse(product))
-    left_part = (ratio @ right.transpose(-2, -1)).mul_(left)
-    right_part = (left.transpose(-2, -1) @ ratio).mul_(right)
-    return left_part, right_part
+def half_share(product: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
+    """Return the factor of a matrix product's relevance in the rule that gives half to each factor, with its sign.
+
+    With ratio = relevance * half_share(left @ right), that of left is (ratio @ rightᵀ) * left, and that of right is
+    (leftᵀ @ ratio) * right.
+    """
+    return guarded_inverse(product).mul_(0.5)
 
 
 def gate(relevance: Float[Tensor, "b k t m"]) -> Float[Tensor, "b k t two_m"]:
-    """Return the relevance of both factors of a gated MLP's product, concatenated: half to each, as in `matmul`.
+    """Return the relevance of both factors of a gated MLP's product, concatenated: half to each.
 
-    The derivative of a·b by a, times a, is a·b itself: the rule of a product needs no values.
+    The derivative of a·b by a, times a, is a·b itself: the rule of `half_share` needs no values.
     """
     return torch.cat((relevance, relevance), dim=-1).mul_(0.5)
 
@@ -98,7 +94,7 @@ def rotation(
     """Return the relevance of `value` from that of `turned`, its rotation by pairs of channels.
 
     Relevance is split element by element in proportion to each channel's contribution, with its sign. After
-    `matmul` this is the rule of the product of query and key including the rotation; the total does not change.
+    `half_share` this is the rule of the product of query and key including the rotation; the total does not change.
 
     Args:
         relevance: That of `turned`.

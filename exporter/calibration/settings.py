@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 
-from exporter.errors import CalibrationError
+from exporter.errors import CalibrationError, RecipeError
 from exporter.records import ModelSpec
-from exporter.settings import Natural, Positive, Settings, option
+from exporter.settings import Count, Natural, Positive, Settings, option
 
-__all__ = ["CalibrationSettings"]
+__all__ = ["NORMALIZE", "CalibrationSettings"]
+
+# How the scores of one image, class and layer are scaled before any mean.
+NORMALIZE = ("none", "sum", "minmax")
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,9 @@ class CalibrationSettings(Settings):
     """
 
     protocol: str = option("all", "all: every image once. paper: ten random batches.", ("all", "paper"))
-    max_images: Positive | None = option(512, "Largest number of images; none takes every one.")
+    max_images: Count | None = option(
+        512, "Largest number of images; none takes every one, auto as many as it takes: see `agreement`."
+    )
     rounds: Positive = option(10, "paper: random batches.")
     images_per_round: Positive = option(192, "paper: images of a batch.")
     acs_images: Positive = option(500, "paper: images that ACS is taken from.")
@@ -29,12 +34,23 @@ class CalibrationSettings(Settings):
         "none",
         "Of the scores of one image, class and layer, before any mean: sum divides by their sum, minmax maps "
         "them to [0, 1], as the authors' code does (its way through maps of 224x224 pixels is left out).",
-        ("none", "sum", "minmax"),
+        NORMALIZE,
     )
     relevance: bool = option(True, "Without it ACS alone is computed, at the cost of a forward pass.")
     # float32 loses digits layer by layer towards the input.
     dtype: str = option("float64", "Precision of the relevance.", ("float64", "float32"))
     seed: Natural = option(0, "Seed of every draw.")
+
+    def check(self) -> None:
+        """Raise RecipeError if "auto" is combined with settings that leave it nothing to decide, or to look at."""
+        if self.max_images == "auto" and self.protocol == "paper":
+            raise RecipeError(
+                "max_images", "auto for protocol paper", "a number", "rounds and their images say it"
+            )
+        if self.max_images == "auto" and not self.relevance:
+            raise RecipeError(
+                "max_images", "auto without relevance", "a number", "it looks at inter-layer scores"
+            )
 
     def classes_of(self, spec: ModelSpec) -> int:
         """Return how many classes per image are explained.

@@ -21,11 +21,13 @@ class Sums:
     """Sums over the first `done` planned images, in their order; immutable.
 
     `inter` is [rounds, layers, patches], `counted` [rounds, layers] the number of images in each sum,
-    `acs` [layers]. `counts` holds, in this order: done, images used, skipped, images in `acs`, empty rows.
+    `halves` [2, layers, patches] the sums over the images of either half, each once, and `acs` [layers].
+    `counts` holds, in this order: done, images used, skipped, images in `acs`, empty rows.
     """
 
     inter: NDArray[np.float64]
     counted: NDArray[np.int64]
+    halves: NDArray[np.float64]
     acs: NDArray[np.float64]
     counts: NDArray[np.int64]
 
@@ -35,6 +37,7 @@ class Sums:
         return Sums(
             inter=np.zeros((rounds, spec.depth, spec.num_patches)),
             counted=np.zeros((rounds, spec.depth), np.int64),
+            halves=np.zeros((2, spec.depth, spec.num_patches)),
             acs=np.zeros(spec.depth),
             counts=np.zeros(5, np.int64),
         )
@@ -44,17 +47,19 @@ class Sums:
         """Number of planned images done, used or skipped."""
         return int(self.counts[0])
 
-    def plus(self, scores: ImageScores, rounds: tuple[int, ...], *, in_acs: bool) -> "Sums":
-        """Return the sums with one more image, which counts in these rounds and, with `in_acs`, in ACS."""
-        inter, counted = self.inter, self.counted
-        if scores.inter is not None and scores.counted is not None:
-            inter, counted = inter.copy(), counted.copy()
+    def plus(self, scores: ImageScores, rounds: tuple[int, ...], *, in_acs: bool, half: int = 0) -> "Sums":
+        """Return the sums with one more image: in these rounds, in its half, and with `in_acs` in ACS."""
+        inter, counted, halves = self.inter, self.counted, self.halves
+        if rounds and scores.inter is not None and scores.counted is not None:
+            inter, counted, halves = inter.copy(), counted.copy(), halves.copy()
+            halves[half] += scores.inter
             for index in rounds:
                 inter[index] += scores.inter
                 counted[index] += scores.counted
         return Sums(
             inter=inter,
             counted=counted,
+            halves=halves,
             acs=self.acs + scores.acs if in_acs else self.acs,
             counts=self.counts + np.array([1, 1, 0, int(in_acs), scores.empty_rows]),
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional as F
 
 from exporter.models.base import AttentionParts, BlockParts, MlpParts, PrunableViT
 
@@ -18,7 +19,7 @@ class AttentionTrace:
 
     Axes: b images, t tokens, d channels, h heads, c channels of a head. `query` and `key` are those after their
     norms and any rotation, `raw_query` and `raw_key` those before both, `normed_query` and `normed_key` those
-    between. `products` are the unscaled dot products of query and key.
+    between. No matrix [tokens, tokens] is kept: `attention` computes it again, piece by piece.
     """
 
     tokens: Float[Tensor, "b t d"]
@@ -30,8 +31,6 @@ class AttentionTrace:
     query: Float[Tensor, "b h t c"]
     key: Float[Tensor, "b h t c"]
     value: Float[Tensor, "b h t c"]
-    products: Float[Tensor, "b h t t"]
-    attention: Float[Tensor, "b h t t"]
     context: Float[Tensor, "b h t c"]
     merged: Float[Tensor, "b t d"]
     proj_input: Float[Tensor, "b t d"]
@@ -107,9 +106,7 @@ def _trace_attention(part: AttentionParts, tokens: Float[Tensor, "b t d"]) -> At
     raw_query, raw_key, value = qkv.unbind(0)
     normed_query, normed_key = part.q_norm(raw_query), part.k_norm(raw_key)
     query, key = (each if part.rotary is None else part.rotary(each) for each in (normed_query, normed_key))
-    products = query @ key.transpose(-2, -1)
-    attention = (products * part.head_dim**-0.5).softmax(-1)
-    context = attention @ value
+    context = F.scaled_dot_product_attention(query, key, value)
     merged = context.transpose(1, 2).reshape(batch, count, -1)
     proj_input = part.context_norm(merged)
     proj_output = part.proj(proj_input)
@@ -123,8 +120,6 @@ def _trace_attention(part: AttentionParts, tokens: Float[Tensor, "b t d"]) -> At
         query=query,
         key=key,
         value=value,
-        products=products,
-        attention=attention,
         context=context,
         merged=merged,
         proj_input=proj_input,

@@ -1,7 +1,7 @@
 """Find the fastest runtime and precision for a model on this machine, within a limit on the loss of accuracy.
 
 Lowers the model for every target whose runtime is installed and whose instructions the CPU supports, and measures
-all of them, dense and pruned, in one run. Needs a calibration, like `search`.
+all of them, dense and pruned, in one run. Needs a calibration, like `search`, but for ToMe.
 """
 
 import argparse
@@ -28,9 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Largest loss of top-1 in points; without it, accuracy is not measured.",
     )
     parser.add_argument("--recipe", type=Path, metavar="FILE", help="A TOML file with any of these settings.")
-    schedule = (*AMOUNT, *(name for name in SCHEDULE if name != "method"))
     measured = ("input_kind", "batch", "rounds", "threads", "eval_images", "max_eval_images")
-    add_flags(parser, Recipe, (*MODEL, "calibration", "interpolate", *schedule, *measured, *IMAGES))
+    add_flags(parser, Recipe, (*MODEL, "calibration", "interpolate", *AMOUNT, *SCHEDULE, *measured, *IMAGES))
 
 
 def run(arguments: argparse.Namespace) -> int:

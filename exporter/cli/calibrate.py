@@ -22,7 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Calibrate and print ACS by layer; the exit code is 0."""
+    """Calibrate and print ACS and the halves' agreement by layer; the exit code is 0."""
+    from exporter.calibration.agreement import warn_where_unsettled  # noqa: PLC0415
     from exporter.cli.output import RichStages, print_json, print_table  # noqa: PLC0415
     from exporter.files import writable_file  # noqa: PLC0415
     from exporter.workflows import steps  # noqa: PLC0415
@@ -35,12 +36,16 @@ def run(arguments: argparse.Namespace) -> int:
         vit = steps.load_model(job.model, job.device)
     with stages.stage("calibration") as advance:
         calibration = steps.calibrate(vit, job.calibration, job.images, out, advance)
+    record, overlap = calibration.record, calibration.overlap_by_layer
+    if record.settings.max_images == "auto":
+        warn_where_unsettled(calibration.overlap, range(1, len(calibration.acs) + 1), record.images)
     if arguments.json:
-        print_json(
-            {"file": str(arguments.out), "acs": calibration.acs.tolist(), "record": calibration.record}
-        )
+        values = {"acs": calibration.acs.tolist(), "overlap": overlap}
+        print_json({"file": str(arguments.out), **values, "record": record})
     else:
-        images = f"{calibration.record.images} images, {calibration.record.skipped} skipped"
-        rows = [(layer, f"{acs:.4f}") for layer, acs in enumerate(calibration.acs, start=1)]
-        print_table(f"{arguments.out}: {images}", ("layer", "ACS"), rows)
+        shares = [f"{share:.2f}" for share in overlap] if overlap else [""] * len(calibration.acs)
+        columns = zip(calibration.acs, shares, strict=True)
+        rows = [(layer, f"{acs:.4f}", share) for layer, (acs, share) in enumerate(columns, start=1)]
+        images = f"{record.images} images, {record.skipped} skipped"
+        print_table(f"{arguments.out}: {images}", ("layer", "ACS", "overlap of halves"), rows)
     return 0

@@ -44,19 +44,21 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print(report: "Report", out: Path) -> None:
-    from exporter.cli.output import print_lines, print_table  # noqa: PLC0415
+    from exporter.cli.output import percent_interval, print_lines, print_table  # noqa: PLC0415
     from exporter.evaluation.parity import explain  # noqa: PLC0415
 
     rows = [("GMACs", f"{report.gmacs.dense:.3f}", f"{report.gmacs.pruned:.3f}")]
     if report.accuracy:
         pair = report.accuracy
         rows.append(("top-1", f"{pair.dense.top1:.2%}", f"{pair.pruned.top1:.2%}"))
+        dense, pruned = percent_interval(pair.dense.interval), percent_interval(pair.pruned.interval)
+        rows.append(("95 % interval", dense, pruned))
     if report.throughput:
         times = report.throughput
         title = f"images/s, batch {report.batch}"
         rows.append((title, f"{times.dense.images_per_s:.1f}", f"{times.pruned.images_per_s:.1f}"))
     rho = "" if report.rho is None else f", rho {report.rho:.4g}"
-    print_table(f"{report.model}, {report.method}{rho}", ("", "dense", "pruned"), rows)
+    print_table(f"{report.model}, {report.method}, {report.reduce}{rho}", ("", "dense", "pruned"), rows)
     if report.use:
         columns = ("layer", "least", "median", "p95", "most", "STAR")
         use = [

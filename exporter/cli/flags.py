@@ -9,9 +9,9 @@ __all__ = ["AMOUNT", "CALIBRATION", "IMAGES", "MEASURED", "MODEL", "SCHEDULE", "
 
 MODEL = ("model", "checkpoint", "num_classes", "model_kwargs", "preprocess", "device")
 IMAGES = ("images", "class_map", "max_images", "seed")
-CALIBRATION = ("gamma", "protocol", "relevance_dtype")
+CALIBRATION = ("gamma", "protocol", "normalize", "relevance_dtype")
 AMOUNT = ("rho", "mac_reduction", "rates", "schedule")
-SCHEDULE = ("method", "scorer", "alpha", "anchors", "round_to")
+SCHEDULE = ("method", "scorer", "reduce", "alpha", "anchors", "round_to")
 MEASURED = ("target", "layout", "input_kind", "batch", "rounds", "threads")
 
 

@@ -17,6 +17,7 @@ from exporter.cli import (
     calibrate,
     check,
     compile,  # noqa: A004
+    eval,  # noqa: A004
     export,
     inspect,
     models,
@@ -39,6 +40,7 @@ VERBS = (
     build,
     plugin,
     bench,
+    eval,
     best,
     compile,
     serve_config,

@@ -4,16 +4,25 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from exporter.evaluation.proportions import Interval
 from exporter.formats.canonical_json import to_json
 from exporter.workflows.progress import Advance
 
-__all__ = ["RichStages", "print_json", "print_lines", "print_table"]
+__all__ = ["RichStages", "percent_interval", "print_json", "print_lines", "print_table"]
+
+
+# The time left is estimated from the last ten minutes: an image of a large model can take half a minute.
+PACE_S = 600.0
+
+# Seconds between two lines of progress where stderr is no terminal.
+TOLD_S = 60.0
 
 
 class RichStages:
@@ -27,11 +36,29 @@ class RichStages:
         """Show a stage until the body ends; call the value with (done, total) to move its progress bar."""
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         hidden = not self._console.is_terminal
-        with Progress(*columns, console=self._console, transient=True, disable=hidden) as progress:
+        progress = Progress(
+            *columns, console=self._console, transient=True, disable=hidden, speed_estimate_period=PACE_S
+        )
+        start_s = told_s = time.perf_counter()
+
+        def advance(done: int, total: int | None) -> None:
+            nonlocal told_s
+            progress.update(task, completed=done, total=total)
+            left = progress.tasks[task].time_remaining
+            if hidden and left is not None and time.perf_counter() - told_s >= TOLD_S:
+                told_s = time.perf_counter()
+                self._console.print(f"{name}: {done} of {total}, {timedelta(seconds=round(left))} left")
+
+        with progress:
             task = progress.add_task(name, total=None)
-            start_s = time.perf_counter()
-            yield lambda done, total: progress.update(task, completed=done, total=total)
+            yield advance
         self._console.print(f"✓ {name}, {time.perf_counter() - start_s:.1f} s")
+
+
+def percent_interval(interval: Interval) -> str:
+    """Return the limits of an interval of shares as percentages."""
+    low, high = interval
+    return f"{low:.2%} to {high:.2%}"
 
 
 def print_json(record: object) -> None:

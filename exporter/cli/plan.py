@@ -1,6 +1,6 @@
 """Compute how many patches each layer keeps from average cosine similarity (ACS) and rho, and count the MACs.
 
-Needs no weights, only a calibration or a JSON list with one ACS value per layer.
+Needs no weights, only a calibration or a JSON list with one ACS value per layer; the method tome needs neither.
 """
 
 import argparse
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from exporter.cli.flags import AMOUNT, MODEL, SCHEDULE
 from exporter.errors import ArtefactError, RecipeError
 from exporter.settings import add_flags, from_flags
+from exporter.vocabulary import Method
 from exporter.workflows.recipe import Recipe, needed
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.files import writable_file  # noqa: PLC0415
     from exporter.formats.canonical_json import save_json  # noqa: PLC0415
     from exporter.models.registry import describe  # noqa: PLC0415
-    from exporter.schedule.macs import dense_macs, pruned_macs  # noqa: PLC0415
+    from exporter.schedule.macs import dense_macs, schedule_macs  # noqa: PLC0415
     from exporter.workflows.resolve import resolve  # noqa: PLC0415
 
     job = resolve(from_flags(Recipe, arguments))
@@ -42,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     out = writable_file(arguments.out) if arguments.out else None
     spec = describe(job.model).spec
     schedule = _schedule(job, arguments.acs, spec)
-    dense, pruned = dense_macs(spec), pruned_macs(spec, schedule.keep, reduce=schedule.reduce)
+    dense, pruned = dense_macs(spec), schedule_macs(spec, schedule)
     if out:
         save_json(schedule, out)
     answer = {
@@ -69,18 +70,26 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _schedule(job: "Job", acs: Path | None, spec: "ModelSpec") -> "Schedule":
     from exporter.workflows import steps  # noqa: PLC0415
-    from exporter.workflows.amount import Given, Rates  # noqa: PLC0415
     from exporter.workflows.planning import Planner, plan  # noqa: PLC0415
 
     amount = job.needed_amount("plan")
-    follows_acs = not isinstance(amount, Given | Rates)
-    sources = [acs is not None, job.calibration.path is not None]
-    if sum(sources) > 1 or (follows_acs and not any(sources)) or (acs is not None and not follows_acs):
-        got = " and ".join(n for n, told in zip(("--acs", "--calibration"), sources, strict=True) if told)
-        raise RecipeError("plan", got or "no ACS", "--acs or --calibration with rho or mac_reduction")
+    _check_sources(job, acs)
     calibration = steps.read_calibration(job.calibration, spec)
-    planner = Planner.of(spec, job.scoring, calibration)
-    return plan(amount, replace(planner, acs=_read_acs(acs)) if acs else planner)
+    planner = Planner.of(spec, job.scoring, calibration, job.shape)
+    schedule = plan(amount, replace(planner, acs=_read_acs(acs)) if acs else planner)
+    steps.warn_where_unsettled(schedule, calibration)
+    return schedule
+
+
+def _check_sources(job: "Job", acs: Path | None) -> None:
+    """Raise RecipeError unless ACS has one source where rates follow from it, and no file of its own elsewhere."""
+    told = [acs is not None, job.calibration.path is not None]
+    if acs is not None and job.scoring.method == Method.TOME:
+        raise RecipeError("plan", "--acs for tome", "no ACS", "its rates follow from rho alone")
+    if (sum(told) == 1) if job.follows_acs else acs is None:
+        return
+    got = " and ".join(name for name, here in zip(("--acs", "--calibration"), told, strict=True) if here)
+    raise RecipeError("plan", got or "no ACS", "--acs or --calibration with rho or mac_reduction")
 
 
 def _read_acs(path: Path) -> list[float]:

@@ -1,7 +1,8 @@
 """Find the rho that reaches a measured speed-up: lower each candidate and measure it together with the dense model.
 
-Needs a calibration, and images for a-STAR, whose speed depends on them. Writes a schedule, like `plan`, and prints
-every candidate. Exits with 1 if the speed-up is out of reach on this machine.
+Needs a calibration, but for ToMe and for rates to scale without inter-layer scores; and images for a-STAR, whose
+speed depends on them. Writes a schedule, like `plan`, and prints every candidate. Exits with 1 if the speed-up is
+out of reach on this machine.
 """
 
 import argparse
@@ -24,7 +25,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     parser.add_argument("--steps", type=int, default=6, metavar="N", help="Most measurements. Default: 6.")
     parser.add_argument("--out", type=Path, metavar="FILE", help="The schedule to write, as JSON.")
-    names = ("speedup", *MODEL, "calibration", "interpolate", *SCHEDULE, *MEASURED, *IMAGES)
+    names = (
+        "speedup",
+        "rates",
+        "schedule",
+        *MODEL,
+        "calibration",
+        "interpolate",
+        *SCHEDULE,
+        *MEASURED,
+        *IMAGES,
+    )
     add_flags(parser, Recipe, names)
 
 

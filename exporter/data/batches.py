@@ -1,19 +1,56 @@
-"""Load image files as batches for a lowered model."""
+"""Load image files as batches for lowered models."""
 
-from collections.abc import Iterator, Sequence
-from itertools import islice
-from typing import Any
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 
-from exporter.data.images import ImageFile
-from exporter.data.pixels import LoadedImage, normalise, stream
+from exporter.data.images import UNKNOWN, ImageFile
+from exporter.data.pixels import LoadedImage, SkippedImage, normalise, stream
 from exporter.errors import ImageError
 from exporter.records import Preprocessing
 
-__all__ = ["batches", "first_images"]
+__all__ = ["Batch", "View", "batches", "batches_of", "first_images", "made_ahead"]
 
 Array = np.ndarray[Any, Any]
+ItemT = TypeVar("ItemT")
+
+
+@dataclass(frozen=True)
+class View:
+    """What a model takes of an image: its own preprocessing, and pixels ("uint8") or normalised images."""
+
+    preprocessing: Preprocessing
+    input_kind: str
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """The images of some files: for each view [n, 3, H, W], their classes [n] int64, UNKNOWN where it is.
+
+    `skipped` are the images among them that could not be read; a last batch may have nothing else.
+    """
+
+    views: tuple[Array, ...]
+    labels: Array
+    files: tuple[ImageFile, ...]
+    skipped: tuple[SkippedImage, ...]
+
+
+def batches_of(
+    files: Iterable[ImageFile], views: Sequence[View], size: int, *, workers: int = 1
+) -> Generator[Batch]:
+    """Load every image once for all views, in this order, while the caller works on the batch before.
+
+    Args:
+        files: Iterated over once; images that cannot be read are left out, with a warning.
+        views: What the models take.
+        size: Images per batch; the last one may have fewer.
+        workers: Threads that decode. They are at most one batch ahead of the thread that stacks images.
+    """
+    return made_ahead(_batches(files, views, size, workers=workers, ahead=max(size, 2 * workers)))
 
 
 def batches(
@@ -27,12 +64,9 @@ def batches(
         input_kind: "uint8" for pixels, "float32" for normalised images.
         size: Images per batch.
     """
-    loaded = (item for item in stream(files, preprocessing) if isinstance(item, LoadedImage))
-    while group := list(islice(loaded, size)):
-        pixels = np.stack([item.pixels for item in group])
-        images = pixels if input_kind == "uint8" else normalise(pixels, preprocessing)
-        labels = [-1 if item.file.label is None else item.file.label for item in group]
-        yield images, np.array(labels, dtype=np.int64)
+    for batch in _batches(files, [View(preprocessing, input_kind)], size, workers=1, ahead=4):
+        if batch.files:
+            yield batch.views[0], batch.labels
 
 
 def first_images(
@@ -46,3 +80,54 @@ def first_images(
     for images, _ in batches(files, preprocessing, input_kind, count):
         return images
     raise ImageError("images", "none that can be read", "at least one")
+
+
+def made_ahead(items: Generator[ItemT]) -> Generator[ItemT]:
+    """Yield the items, which are not None; a thread makes the next one while the caller works on the one before."""
+    with ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:
+        waiting = pool.submit(next, items, None)
+        try:
+            while (item := waiting.result()) is not None:
+                waiting = pool.submit(next, items, None)
+                yield item
+        finally:
+            pool.submit(items.close)
+
+
+def _batches(
+    files: Iterable[ImageFile], views: Sequence[View], size: int, *, workers: int, ahead: int
+) -> Generator[Batch]:
+    preprocessings = list(dict.fromkeys(view.preprocessing for view in views))
+    loaded = stream(files, *preprocessings, ahead=ahead, workers=workers)
+    while True:
+        images, skipped = _group(loaded, size)
+        if not (images or skipped):
+            return
+        made = {view: _input(images, view, preprocessings.index(view.preprocessing)) for view in views}
+        labels = [UNKNOWN if each.file.label is None else each.file.label for each in images]
+        yield Batch(
+            tuple(made[view] for view in views),
+            labels=np.array(labels, dtype=np.int64),
+            files=tuple(each.file for each in images),
+            skipped=tuple(skipped),
+        )
+
+
+def _group(
+    loaded: Iterator[LoadedImage | SkippedImage], size: int
+) -> tuple[list[LoadedImage], list[SkippedImage]]:
+    """Take the next `size` images that can be read, and what is skipped among them."""
+    images: list[LoadedImage] = []
+    skipped: list[SkippedImage] = []
+    while len(images) < size and (item := next(loaded, None)) is not None:
+        if isinstance(item, LoadedImage):
+            images.append(item)
+        else:
+            skipped.append(item)
+    return images, skipped
+
+
+def _input(images: Sequence[LoadedImage], view: View, place: int) -> Array:
+    shape = (0, *view.preprocessing.input_size)
+    pixels = np.stack([each.views[place] for each in images]) if images else np.empty(shape, np.uint8)
+    return pixels if view.input_kind == "uint8" else normalise(pixels, view.preprocessing)

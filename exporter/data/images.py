@@ -1,16 +1,17 @@
 """List a folder's images in a fixed order, with their classes and a hash that identifies them."""
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from exporter.data.class_map import read_class_map
 from exporter.errors import ImageError
 
 __all__ = [
     "SUFFIXES",
+    "UNKNOWN",
     "ImageFile",
     "ImageFolder",
     "class_names",
@@ -18,6 +19,7 @@ __all__ = [
     "draw",
     "folder_sha256",
     "list_images",
+    "ranked",
     "sample",
 ]
 
@@ -25,13 +27,20 @@ SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jp2", ".avif"}
 )
 
+# In an array of classes: that of an image whose class is not known.
+UNKNOWN = -1
+
 
 @dataclass(frozen=True)
 class ImageFile:
-    """One image and the index of its class, None where it is unknown."""
+    """One image and the index of its class, None where it is unknown.
+
+    `content` holds the bytes of a member of a tar file, whose `path` is then that of the tar file and its own.
+    """
 
     path: Path
     label: int | None
+    content: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -65,7 +74,7 @@ def list_images(
     if not paths:
         raise ImageError(str(folder), "no image", f"files ending in {', '.join(sorted(SUFFIXES))}")
     if class_map is not None:
-        index = _read_class_map(class_map, num_classes)
+        index = read_class_map(class_map, num_classes)
     else:
         names = class_names(folder)
         index = {name: place for place, name in enumerate(names)} if len(names) == num_classes else {}
@@ -91,8 +100,12 @@ def draw(total: int, count: int, seed: str) -> list[int]:
 
     It uses no library's random generator, so that the same seed always gives the same draw.
     """
-    rank = sorted(range(total), key=lambda index: hashlib.sha256(f"{seed}/{index}".encode()).digest())
-    return sorted(rank[:count])
+    return sorted(ranked(total, seed)[:count])
+
+
+def ranked(total: int, seed: str) -> list[int]:
+    """Return the indices below `total` in the order of their hash with the seed: a draw takes the first of them."""
+    return sorted(range(total), key=lambda index: hashlib.sha256(f"{seed}/{index}".encode()).digest())
 
 
 def dataset_sha256(files: Sequence[ImageFile]) -> str:
@@ -152,21 +165,3 @@ def _label(relative: Path, index: dict[str, int], class_map: Path | None) -> int
         got = f"no class for folder {name!r}" if name else f"{relative.name} outside the class folders"
         raise ImageError(str(class_map), got, "an index for every folder that holds images")
     return index.get(name)
-
-
-def _read_class_map(path: Path, num_classes: int | None) -> dict[str, int]:
-    expected = "a JSON object of folder names and class indices"
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ImageError(str(path), error.strerror or str(error), expected) from None
-    except ValueError as error:
-        raise ImageError(str(path), f"no JSON ({error})", expected) from None
-    if not isinstance(content, dict):
-        raise ImageError(str(path), f"a JSON {type(content).__name__}", expected)
-    for name, value in content.items():
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        if not whole or value < 0 or (num_classes is not None and value >= num_classes):
-            limit = "" if num_classes is None else f" below {num_classes}"
-            raise ImageError(str(path), f"{value!r} for {name!r}", f"a class index from 0{limit}")
-    return content

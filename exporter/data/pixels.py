@@ -4,7 +4,8 @@ import logging
 from collections import deque
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,18 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class LoadedImage:
-    """An image file's pixels, uint8 [3, height, width], cropped to the model's input size."""
+    """An image file's pixels, uint8 [3, height, width], cropped to the model's input size.
+
+    `views` has one such array for each preprocessing, `pixels` is the first.
+    """
 
     file: ImageFile
-    pixels: Array
+    views: tuple[Array, ...]
+
+    @property
+    def pixels(self) -> Array:
+        """The pixels for the first preprocessing, often the only one."""
+        return self.views[0]
 
 
 @dataclass(frozen=True)
@@ -52,14 +61,17 @@ class SkippedImage:
 
 
 def stream(
-    files: Iterable[ImageFile], preprocessing: Preprocessing, *, ahead: int = 4, workers: int = 1
+    files: Iterable[ImageFile], *preprocessings: Preprocessing, ahead: int = 4, workers: int = 1
 ) -> Generator[LoadedImage | SkippedImage]:
-    """Decode images in order, a few ahead of the caller in threads; skipped ones are logged as warnings."""
+    """Decode images in order, `ahead` of the caller in threads; skipped ones are logged as warnings.
+
+    An image is decoded once for all preprocessings. No more than `ahead` + 1 images are in memory.
+    """
     waiting: deque[Future[LoadedImage | SkippedImage]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="decode") as pool:
         try:
             for file in files:
-                waiting.append(pool.submit(load_image, file, preprocessing))
+                waiting.append(pool.submit(load_image, file, *preprocessings))
                 if len(waiting) > ahead:
                     yield _logged(waiting.popleft().result())
             while waiting:
@@ -68,23 +80,25 @@ def stream(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def load_image(file: ImageFile, preprocessing: Preprocessing) -> LoadedImage | SkippedImage:
-    """Decode one image and bring it to the input size; any error becomes a reason to skip it."""
+def load_image(file: ImageFile, *preprocessings: Preprocessing) -> LoadedImage | SkippedImage:
+    """Decode one image and bring it to the input sizes; any error becomes a reason to skip it."""
     try:
-        image = read_rgb(file.path)
+        image = read_rgb(file.path, file.content)
     except ImageError as error:
         return SkippedImage(file.path, error.got)
-    return LoadedImage(file, to_pixels(to_input_size(image, preprocessing)))
+    views = tuple(to_pixels(to_input_size(image, each)) for each in preprocessings)
+    # Encoded bytes are not needed any more.
+    return LoadedImage(file if file.content is None else replace(file, content=None), views)
 
 
-def read_rgb(path: Path) -> Image.Image:
-    """Decode an image file.
+def read_rgb(path: Path, content: bytes | None = None) -> Image.Image:
+    """Decode an image file, or the `content` of one that `path` names in errors.
 
     Raises:
         ImageError: It is not an image, is damaged, or is far too large.
     """
     try:
-        with Image.open(path) as image:
+        with Image.open(path if content is None else BytesIO(content)) as image:
             reason = _absurd(image.width, image.height)
             if not reason:
                 image.load()

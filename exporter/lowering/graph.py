@@ -71,11 +71,14 @@ def linear(
     return op.Add(product, bias, name="add_bias", out=op.prefix, shape=shape)
 
 
-def replace(graph: gs.Graph, old: gs.Node, result: gs.Variable) -> None:
-    """Remove `old`; `result` takes over its one output under the same name."""
-    (output,) = old.outputs
-    node = result.inputs[0]
+def replace(graph: gs.Graph, old: gs.Node, *results: gs.Variable) -> None:
+    """Remove `old`; each of `results` takes over one of its outputs, under that output's name."""
+    outputs = list(old.outputs)
     old.outputs.clear()
     old.inputs.clear()
-    node.outputs = [output if each is result else each for each in node.outputs]
+    for result, output in zip(results, outputs, strict=True):
+        node = result.inputs[0]
+        for reader in list(result.outputs):
+            reader.inputs = [output if each is result else each for each in reader.inputs]
+        node.outputs = [output if each is result else each for each in node.outputs]
     del graph.nodes[next(place for place, each in enumerate(graph.nodes) if each is old)]

@@ -15,6 +15,7 @@ from onnxscript import opset18, values
 import exporter.ops.cdf_retain.torch_op
 import exporter.ops.class_row
 import exporter.ops.merging
+import exporter.ops.pairing
 import exporter.ops.selection  # noqa: F401
 from exporter.ops.cdf_retain.onnx_function import CDF_RETAIN, CDF_RETAIN_PADDED, DOMAIN, PLUGIN_ATTRIBUTES
 
@@ -27,14 +28,18 @@ __all__ = [
     "KEEP_TOP_K",
     "MERGE_INTO",
     "MERGE_TOKENS",
+    "PAIR_TOKENS",
     "TAKE_TOKENS",
     "TRANSLATIONS",
 ]
 
 KEEP_TOP_K, TAKE_TOKENS, ATTENTION, CLASS_ROW = "KeepTopK", "TakeTokens", "Attention", "ClassRow"
-MERGE_INTO, MERGE_TOKENS = "MergeInto", "MergeTokens"
+MERGE_INTO, MERGE_TOKENS, PAIR_TOKENS = "MergeInto", "MergeTokens", "PairTokens"
 
-_FLOAT, _INT64, _BOOL = "tensor(float)", "tensor(int64)", "tensor(bool)"
+_FLOAT, _INT64 = "tensor(float)", "tensor(int64)"
+# A mask holds which keys may be attended to, or what is added to their logits.
+_MASK = "Mask"
+_MASKS = (_MASK, ["tensor(bool)", _FLOAT], "")
 
 
 def _marker(
@@ -57,6 +62,7 @@ def _marker(
             ),
         ],
         outputs=[OpSchema.FormalParameter(key, kind) for key, kind in outputs.items()],
+        type_constraints=[_MASKS] if optional and _MASK in optional.values() else [],
         attributes=[OpSchema.Attribute(key, kind, "") for key, kind in attributes.items()],
     )
     return values.Op(values.Opset(DOMAIN, 1), name, schema)
@@ -82,15 +88,24 @@ _merge_tokens = _marker(
     {"kept": OpSchema.AttrType.INT, "num_prefix_tokens": OpSchema.AttrType.INT},
     optional={"sizes": _FLOAT},
 )
+_pair_tokens = _marker(
+    PAIR_TOKENS,
+    {"key": _FLOAT},
+    {"keep": _INT64, "into": _INT64, "score": _FLOAT, "gap": _FLOAT},
+    {"kept": OpSchema.AttrType.INT, "num_prefix_tokens": OpSchema.AttrType.INT},
+)
 _attention = _marker(
     ATTENTION,
     {"query": _FLOAT, "key": _FLOAT, "value": _FLOAT},
     {"context": _FLOAT},
     {"scale": OpSchema.AttrType.FLOAT},
-    optional={"mask": _BOOL},
+    optional={"mask": _MASK},
 )
 _class_row = _marker(
-    CLASS_ROW, {"query": _FLOAT, "key": _FLOAT}, {"row": _FLOAT}, {"scale": OpSchema.AttrType.FLOAT}
+    CLASS_ROW,
+    {"query": _FLOAT, "key": _FLOAT},
+    {"row": _FLOAT},
+    {"scale": OpSchema.AttrType.FLOAT, "num_class_tokens": OpSchema.AttrType.INT},
 )
 _RETAINED = {"keep_index": _INT64, "keep_count": _INT64}
 _cdf_retain = _marker(
@@ -107,8 +122,8 @@ _cdf_retain_padded = _marker(
 )
 
 
-def _translate_class_row(query: Any, key: Any, scale: float) -> Any:
-    return _class_row(query, key, scale=scale)
+def _translate_class_row(query: Any, key: Any, scale: float, num_class_tokens: int) -> Any:
+    return _class_row(query, key, scale=scale, num_class_tokens=num_class_tokens)
 
 
 def _translate_keep_top_k(score: Any, k: int) -> Any:
@@ -126,6 +141,10 @@ def _translate_merge_into(tokens: Any, keep: Any, num_prefix_tokens: int) -> Any
 def _translate_merge_tokens(tokens: Any, into: Any, sizes: Any, kept: int, num_prefix_tokens: int) -> Any:
     inputs = (tokens, into) if sizes is None else (tokens, into, sizes)
     return _merge_tokens(*inputs, kept=kept, num_prefix_tokens=num_prefix_tokens)
+
+
+def _translate_pair_tokens(key: Any, keep: int, num_prefix_tokens: int) -> Any:
+    return _pair_tokens(key, kept=keep, num_prefix_tokens=num_prefix_tokens)
 
 
 def _translate_take_rows(packed: Any, slots: Any) -> Any:
@@ -163,6 +182,7 @@ TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.star.take_tokens.default: _translate_take_tokens,
     torch.ops.star.merge_into.default: _translate_merge_into,
     torch.ops.star.merge_tokens.default: _translate_merge_tokens,
+    torch.ops.star.pair_tokens.default: _translate_pair_tokens,
     torch.ops.star.take_rows.default: _translate_take_rows,
     torch.ops.star.cdf_retain.default: _translate_cdf_retain,
     torch.ops.star.cdf_retain_padded.default: _translate_cdf_retain_padded,

@@ -1,7 +1,8 @@
 """Derive variants of a shipped model from its own graph, to check its decisions and measure their cost.
 
 The tracing and the forced variant differ from it only in inputs and outputs, so they show the shipped graph. Both
-give survivors as patches in ascending position; a graph that ranks tokens is translated from and to these.
+give survivors as patches in ascending position, those of pairs in ToMe's order; a graph that ranks tokens is
+translated from and to these.
 """
 
 import numpy as np

@@ -5,7 +5,7 @@ A family is one adapter that fills in these parts. Later stages do not depend on
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,8 @@ class AttentionParts:
     """The modules of x + out(proj(attention(qkv(norm x)))).
 
     `qkv` gives query, key and value concatenated, each [heads, head_dim]. `out` covers all that is applied to the
-    branch before it is added. Modules that a family does not have are `nn.Identity`.
+    branch before it is added. Modules that a family does not have are `nn.Identity`. An adapter leaves out
+    `num_class_tokens`, which is the spec's.
     """
 
     norm: nn.Module
@@ -37,6 +38,7 @@ class AttentionParts:
     head_dim: int
     dropout: float
     rotary: Rotary | None = None
+    num_class_tokens: int = 1
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,9 @@ class PrunableViT(ABC):
     Attributes:
         model: The network, in eval mode and frozen.
         blocks: First to last.
-        classifiers: The linear layers whose outputs are averaged into the logits; LRP starts there. Empty for a
-            model without logits, which has no class to explain.
+        classifiers: The linear layers whose outputs are averaged into the logits; LRP starts there, and the tokens
+            that they read score the patches. Empty for a model without logits, which has no class to explain: its
+            first token scores.
         outputs: The model's outputs, in order; logits unless an adapter sets them.
     """
 
@@ -95,6 +98,7 @@ class PrunableViT(ABC):
 
     def __init__(self, model: nn.Module, spec: ModelSpec, weights_sha256: str) -> None:
         self.model = model
+        self.blocks = [_scored_by(spec.num_class_tokens, block) for block in self.blocks]
         self.spec = spec
         self.weights_sha256 = weights_sha256
 
@@ -129,3 +133,9 @@ class PrunableViT(ABC):
     def device(self) -> torch.device:
         """The device of the weights."""
         return next(self.model.parameters()).device
+
+
+def _scored_by(num_class_tokens: int, block: BlockParts) -> BlockParts:
+    if block.attention is None:
+        return block
+    return replace(block, attention=replace(block.attention, num_class_tokens=num_class_tokens))

@@ -1,7 +1,9 @@
-"""One block in two halves: attention, together with the class-token row, and MLP.
+"""One block in two halves: attention, together with the class row, and MLP.
 
 Together the halves run the operations of the original block, in the same order. A block may lack either.
 """
+
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,7 +13,18 @@ from torch.nn import functional as F
 from exporter.models.base import AttentionParts, BlockParts
 from exporter.ops.class_row import class_row
 
-__all__ = ["add_attention", "attend", "attention_half", "heads", "mlp_half", "project", "whole_block"]
+__all__ = ["Seen", "add_attention", "attend", "attention_half", "heads", "mlp_half", "project", "whole_block"]
+
+
+class Seen(NamedTuple):
+    """What attention gives beside its result.
+
+    `row` [batch, rows, tokens] is the class row: the logits of each head and class token. `key` [batch, heads,
+    tokens, head_dim] are the keys as attention reads them: normed and rotated.
+    """
+
+    row: Tensor
+    key: Tensor
 
 
 def whole_block(
@@ -43,8 +56,8 @@ def attention_half(
     positions: Int[Tensor, "b n"] | None = None,
     live: Bool[Tensor, "b t"] | None = None,
     key_bias: Float[Tensor, "b t"] | None = None,
-) -> tuple[Float[Tensor, "b t d"], Float[Tensor, "b h t"]]:
-    """Return x + attn(norm1 x), and the class token's attention logits per head, scaled, before their softmax.
+) -> tuple[Float[Tensor, "b t d"], Seen]:
+    """Return x + attn(norm1 x), and what attention gives beside: the class row before its softmax, and the keys.
 
     Args:
         block: Its modules; it has an attention part.
@@ -53,8 +66,8 @@ def attention_half(
         live: Which tokens may be attended to, None for all; the row has logits for the others too.
         key_bias: Added to the logit of each token for every query, None for nothing; the row includes it.
     """
-    context, row = attend(block, project(block, tokens), positions, live, key_bias)
-    return add_attention(block, tokens, context), row
+    context, seen = attend(block, project(block, tokens), positions, live, key_bias)
+    return add_attention(block, tokens, context), seen
 
 
 def project(block: BlockParts, tokens: Float[Tensor, "... d"]) -> Float[Tensor, "... three_d"]:
@@ -69,8 +82,8 @@ def attend(
     positions: Int[Tensor, "b n"] | None = None,
     live: Bool[Tensor, "b t"] | None = None,
     key_bias: Float[Tensor, "b t"] | None = None,
-) -> tuple[Float[Tensor, "b t d"], Float[Tensor, "b h t"]]:
-    """Return the context of each token, heads concatenated, and the class token's attention logits.
+) -> tuple[Float[Tensor, "b t d"], Seen]:
+    """Return the context of each token, heads concatenated; and the class row and the keys.
 
     The row costs O(tokens · dim) in addition to the fused attention. The attention's own probabilities are not
     used, so that every runtime can keep it fused.
@@ -81,10 +94,10 @@ def attend(
     allowed = _mask(live, key_bias)
     mask = None if allowed is None else allowed[:, None, None, :]
     context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
-    row = class_row(query, key, attention.head_dim**-0.5)
+    row = class_row(query, key, attention.head_dim**-0.5, attention.num_class_tokens)
     if key_bias is not None:
         row = row + key_bias.unsqueeze(1)
-    return context.transpose(1, 2).reshape(qkv.shape[0], qkv.shape[1], -1), row
+    return context.transpose(1, 2).reshape(qkv.shape[0], qkv.shape[1], -1), Seen(row, key)
 
 
 def _mask(

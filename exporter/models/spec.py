@@ -30,7 +30,7 @@ def spec_of(
     patch_head: Linear | None = None,
     default_alpha: float = DEFAULT_ALPHA,
 ) -> ModelSpec:
-    """Return the spec of a ViT whose `model`, `blocks`, `outputs`, `embed` and `classify` are already set.
+    """Return the spec of a ViT whose `model`, `blocks`, `classifiers`, `outputs`, `embed` and `classify` are set.
 
     Args:
         vit: The adapter.
@@ -42,8 +42,8 @@ def spec_of(
         default_alpha: Weight of the intra-layer score where the user gives none.
 
     Raises:
-        ModelError: No block has attention, blocks differ in their heads or in the size of their attention, or the
-            heads together are not as wide as the tokens.
+        ModelError: No block has attention, blocks differ in their heads or in the size of their attention, the
+            heads together are not as wide as the tokens, or a token before those that classify does not.
     """
     parts = _attention_parts(vit, name)
     dim = parts[0].proj.out_features
@@ -65,6 +65,7 @@ def spec_of(
         outputs=outputs.named,
         patch_head_macs=patch_head_macs,
         default_alpha=default_alpha,
+        num_class_tokens=_class_tokens(vit, name),
     )
 
 
@@ -117,6 +118,15 @@ def _attention_parts(vit: PrunableViT, name: str) -> list[AttentionParts]:
             name, "attention of different sizes", "heads and channels that are alike in all blocks"
         )
     return parts
+
+
+def _class_tokens(vit: PrunableViT, name: str) -> int:
+    """Return how many tokens classify; without a classifier the first one is taken for the class token."""
+    tokens = sorted({classifier.token for classifier in vit.classifiers})
+    if tokens != list(range(len(tokens))):
+        got = f"classifiers that read tokens {', '.join(map(str, tokens))}"
+        raise ModelError(name, got, "the class tokens before all others, from token 0")
+    return max(1, len(tokens))
 
 
 def _block_macs(block: BlockParts) -> BlockMacs:

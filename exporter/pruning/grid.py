@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from exporter.models.base import BlockParts, PrunableViT
-from exporter.models.block import attention_half, mlp_half, whole_block
+from exporter.models.block import Seen, attention_half, mlp_half, whole_block
 from exporter.ops.merging import merge_into, merge_tokens
 from exporter.ops.selection import take_tokens
 from exporter.pruning.tokens import Decision, Tokens, live_tokens
@@ -47,9 +47,9 @@ class Grid(Tokens):
         return (self if block.attention is None else self.attention(block)[0]).mlp(block)
 
     @override
-    def attention(self, block: BlockParts) -> tuple["Grid", Tensor]:
-        values, row = attention_half(block, self.values, self.positions, self.live, self.key_bias)
-        return replace(self, values=values), row
+    def attention(self, block: BlockParts) -> tuple["Grid", Seen]:
+        values, seen = attention_half(block, self.values, self.positions, self.live, self.key_bias)
+        return replace(self, values=values), seen
 
     @override
     def nearest(self, index: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from exporter.models.base import BlockParts, PrunableViT
-from exporter.models.block import add_attention, attend, mlp_half, project
+from exporter.models.block import Seen, add_attention, attend, mlp_half, project
 from exporter.ops.selection import take_rows
 from exporter.pruning.grid import Grid
 from exporter.pruning.tokens import Decision, Tokens, live_tokens
@@ -45,15 +45,15 @@ class Packed(Tokens):
         return (self if block.attention is None else self.attention(block)[0]).mlp(block)
 
     @override
-    def attention(self, block: BlockParts) -> tuple["Packed", Tensor]:
+    def attention(self, block: BlockParts) -> tuple["Packed", Seen]:
         qkv = take_rows(project(block, self.values), self.slots)
-        context, row = attend(block, qkv, self.positions, self.live)
+        context, seen = attend(block, qkv, self.positions, self.live)
         context = context.flatten(0, 1).index_select(0, self.places)
-        return replace(self, values=add_attention(block, self.values, context)), row
+        return replace(self, values=add_attention(block, self.values, context)), seen
 
     @override
     def nearest(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        raise NotImplementedError("packed tokens do not merge: check_reduction keeps them apart")
+        raise NotImplementedError("packed tokens do not merge: exporter.schedule.methods keeps them apart")
 
     @override
     def reduce(self, decision: Decision) -> "Packed":

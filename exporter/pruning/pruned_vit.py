@@ -10,16 +10,18 @@ from torch import Tensor, nn
 
 from exporter.errors import ScheduleError
 from exporter.models.base import PrunableViT
+from exporter.models.block import Seen
 from exporter.ops.cdf_retain.batch_scope import batch_count
 from exporter.ops.cdf_retain.torch_op import cdf_retain, cdf_retain_padded
+from exporter.ops.pairing import pair_tokens
 from exporter.ops.selection import keep_top_k
 from exporter.pruning.grid import Grid
 from exporter.pruning.packed import Packed
 from exporter.pruning.scores import intra_score, log_fused, weigh_inter
 from exporter.pruning.tokens import Decision, Tokens
 from exporter.records import Schedule
-from exporter.schedule.macs import MacCount, pruned_macs
-from exporter.schedule.plan import check_fits
+from exporter.schedule.checks import check_fits
+from exporter.schedule.macs import MacCount, schedule_macs
 from exporter.schedule.reductions import reduction_named
 from exporter.schedule.scorers import scorer_named
 from exporter.tensor_names import LOGITS
@@ -32,8 +34,8 @@ __all__ = ["PrunedViT", "Trace"]
 class Trace:
     """What a pruned forward pass gives by tensor name, and what it decided by 1-based layer.
 
-    `score[l]` [batch, n] are log fused scores. Where tokens merge, `gap[l]` [batch, n] is by how much the survivor
-    that each patch joins resembles it more than any other does.
+    `score[l]` [batch, n] are log fused scores, or those of pairs. Where tokens merge, `gap[l]` [batch, n] is by how
+    much the survivor that each patch joins resembles it more than any other does; forced decisions have none.
     """
 
     outputs: dict[str, Tensor]
@@ -78,7 +80,8 @@ class PrunedViT(nn.Module):
         check_fits(schedule, vit.spec)
         self.vit, self.schedule, self.layout = vit, schedule, Layout.named(layout)
         self.model, self.reduction = vit.model, reduction_named(schedule.reduce)
-        self.alpha = scorer_named(schedule.scorer).weight(schedule.alpha)
+        self.scorer = scorer_named(schedule.scorer)
+        self.alpha = self.scorer.weight(schedule.alpha)
         self._layers = frozenset(schedule.pruning_layers)
         if self.alpha < 1.0 and self._layers:
             weighted = weigh_inter(_inter_table(vit, schedule, inter), self.alpha).to(vit.device)
@@ -94,7 +97,7 @@ class PrunedViT(nn.Module):
     @property
     def macs(self) -> MacCount:
         """Multiply-adds of one image; under a-STAR, the most that any may take."""
-        return pruned_macs(self.vit.spec, self.schedule.keep, reduce=self.schedule.reduce)
+        return schedule_macs(self.vit.spec, self.schedule)
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> Tensor | tuple[Tensor, ...]:
         """What the pruned model gives: one tensor, or several in the order of `exporter.artefact.output_names`."""
@@ -117,7 +120,7 @@ class PrunedViT(nn.Module):
 
         Args:
             images: Preprocessed images.
-            forced: Decisions by layer, in place of the model's own; gaps are then not taken.
+            forced: Decisions by layer, in place of the model's own; scores are the model's all the same.
         """
         prefix = self.vit.spec.num_prefix_tokens
         tokens: Tokens = Grid(self.vit.embed(images), prefix, weighs_keys=self.reduction.weighs_keys)
@@ -128,15 +131,30 @@ class PrunedViT(nn.Module):
             if layer not in self._layers:
                 tokens = tokens.through(block)
                 continue
-            tokens, class_row = tokens.attention(block)
-            score[layer] = self._score(layer, class_row, tokens)
-            decision = self._decide(layer, score[layer], tokens.count) if forced is None else forced[layer]
-            if self.reduction.merges and forced is None:
-                into, gap[layer] = tokens.nearest(decision.index)
-                decision = replace(decision, into=into)
-            decisions[layer] = decision
-            tokens = self._reduce(tokens, decision).mlp(block)
+            tokens, seen = tokens.attention(block)
+            decided = self._choose(layer, tokens, seen, None if forced is None else forced[layer])
+            decisions[layer], score[layer], clear = decided
+            if clear is not None:
+                gap[layer] = clear
+            tokens = self._reduce(tokens, decisions[layer]).mlp(block)
         return Trace(tokens.outputs(self.vit), decisions, score, gap)
+
+    def _choose(
+        self, layer: int, tokens: Tokens, seen: Seen, forced: Decision | None
+    ) -> tuple[Decision, Tensor, Tensor | None]:
+        """Return the decision, or the forced one; the scores; and the gaps of a merge that was not forced."""
+        if self.scorer.pairs:
+            most, prefix = self.schedule.keep[layer - 1], self.vit.spec.num_prefix_tokens
+            index, into, score, gap = pair_tokens(seen.key, most, prefix)
+            return (Decision(index, into=into), score, gap) if forced is None else (forced, score, None)
+        score = self._score(layer, seen.row, tokens)
+        if forced is not None:
+            return forced, score, None
+        decision = self._decide(layer, score, tokens.count)
+        if not self.reduction.merges:
+            return decision, score, None
+        into, gap = tokens.nearest(decision.index)
+        return replace(decision, into=into), score, gap
 
     def _score(self, layer: int, class_row: Tensor, tokens: Tokens) -> Tensor:
         """Log fused score [batch, n] of the patches that are there."""

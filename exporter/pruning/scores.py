@@ -1,5 +1,7 @@
 """How patches are scored: class-token attention, and its fusion with inter-layer importance."""
 
+import math
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -7,16 +9,18 @@ from torch import Tensor
 __all__ = ["SCORE_FLOOR", "intra_score", "log_fused", "weigh_inter"]
 
 # The smallest score that counts: below it float32 logarithms meet subnormal numbers, which some runtimes flush.
+# Attention is a share of 1; inter-layer scores have no unit, so theirs is the share of a layer's largest.
 SCORE_FLOOR = 1e-30
 
 
 def intra_score(
-    class_row: Float[Tensor, "b h t"], num_prefix_tokens: int, live: Bool[Tensor, "b t"] | None = None
+    class_row: Float[Tensor, "b rows t"], num_prefix_tokens: int, live: Bool[Tensor, "b t"] | None = None
 ) -> Float[Tensor, "b n"]:
-    """Class-token attention of each patch: softmax over all tokens, mean over heads, prefix columns dropped.
+    """Class-token attention of each patch: softmax over all tokens, mean over rows, prefix columns dropped.
 
     Args:
-        class_row: The class token's attention logits, scaled.
+        class_row: The attention logits, scaled: a row for each head, and for each token that classifies (two in a
+            distilled DeiT).
         num_prefix_tokens: Tokens before the first patch.
         live: Which tokens are the image's own, None for all of them; the others are not attended to.
     """
@@ -52,7 +56,9 @@ def log_fused(
 def weigh_inter(inter: Float[Tensor, "l n"], alpha: float) -> Float[Tensor, "l n"]:
     """(1 − alpha)·log inter, float32, at most 0: the table from which each layer gathers by patch position.
 
-    Each layer's scores are divided by their largest, so that the exponential of a fused score stays in range.
+    Each layer's scores are divided by their largest, so that the exponential of a fused score stays in range. The
+    floor comes after the division: the unit of the scores changes nothing.
     """
-    logs = inter.double().clamp_min(SCORE_FLOOR).log()
-    return ((1.0 - alpha) * (logs - logs.amax(dim=-1, keepdim=True))).float()
+    logs = inter.double().clamp_min(torch.finfo(torch.float64).tiny).log()
+    shares = (logs - logs.amax(dim=-1, keepdim=True)).clamp_min(math.log(SCORE_FLOOR))
+    return ((1.0 - alpha) * shares).float()

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from exporter.models.base import BlockParts, PrunableViT
+from exporter.models.block import Seen
 from exporter.tensor_names import token_count_name, token_positions_name
 from exporter.vocabulary import OutputKind
 
@@ -16,7 +17,9 @@ __all__ = ["Decision", "Tokens", "live_tokens"]
 
 @dataclass(frozen=True)
 class Decision:
-    """What one layer decides: `index` [b, k] are the survivors, ascending, among the patches that reached it.
+    """What one layer decides: `index` [b, k] are the survivors among the patches that reached it.
+
+    They are ascending, except those of pairs, which are in ToMe's order (`exporter.ops.pairing`).
 
     `count` [b] says how many of each row are survivors, the rest being padding; None: all of them. `into` [b, n]
     is the place, from 0 to k − 1, of the survivor that each patch joins, a survivor its own; None: the others go.
@@ -43,8 +46,8 @@ class Tokens(ABC):
         """A whole block."""
 
     @abstractmethod
-    def attention(self, block: BlockParts) -> tuple["Tokens", Float[Tensor, "b h t"]]:
-        """A block's attention half, and the class token's attention logits beside it; it must have attention."""
+    def attention(self, block: BlockParts) -> tuple["Tokens", Seen]:
+        """A block's attention half, and what it gives beside; the block must have attention."""
 
     @abstractmethod
     def nearest(self, index: Int[Tensor, "b k"]) -> tuple[Int[Tensor, "b n"], Float[Tensor, "b n"]]:

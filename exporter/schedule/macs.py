@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from exporter.records import ModelSpec
+from exporter.ops.pair_sets import num_joined
+from exporter.records import ModelSpec, Schedule
 from exporter.schedule.reductions import reduction_named
+from exporter.schedule.scorers import scorer_named
 
-__all__ = ["MacCount", "dense_macs", "executed_macs", "mean_macs", "pruned_macs"]
+__all__ = ["MacCount", "dense_macs", "executed_macs", "mean_macs", "pruned_macs", "schedule_macs"]
 
 Array = np.ndarray[Any, Any]
 
@@ -37,8 +39,18 @@ def dense_macs(spec: ModelSpec) -> MacCount:
     return pruned_macs(spec, (spec.num_patches,) * spec.depth)
 
 
+def schedule_macs(spec: ModelSpec, schedule: Schedule) -> MacCount:
+    """Return the MACs of one image under a schedule; under a-STAR, the most that any may take."""
+    return pruned_macs(spec, schedule.keep, scorer=schedule.scorer, reduce=schedule.reduce)
+
+
 def pruned_macs(
-    spec: ModelSpec, keep: Sequence[int], padded: Sequence[int] | None = None, reduce: str = "drop"
+    spec: ModelSpec,
+    keep: Sequence[int],
+    padded: Sequence[int] | None = None,
+    *,
+    scorer: str = "fused",
+    reduce: str = "drop",
 ) -> MacCount:
     """Return the MACs if layer l keeps `keep[l]` patches between its attention and its MLP.
 
@@ -48,11 +60,13 @@ def pruned_macs(
     A block of N tokens costs 4·N·d² + 2·N²·d for attention and 2·h·N'·d for the MLP (3·h·N'·d for a gated one) on
     the N' tokens left; a missing part costs nothing. A head for patches costs c·d for each patch left after the
     last block.
-    In a layer that drops any, scoring costs the class token's row, N·d, and one product per patch for the fusion.
+    In a layer that drops any, scoring costs N·d for the row of each class token, and one product per patch for the
+    fusion.
     Merging adds two products over all tokens: N·k·d for the similarities to the k survivors, N·d to subtract the
-    mean, and N·N'·d for the weighted means.
+    mean, and N·N'·d for the weighted means. Pairs have no class row; their similarities cost the product of both
+    sets' sizes times the dimension of a head.
     """
-    merges = reduction_named(reduce).merges
+    merges, pairs = reduction_named(reduce).merges, scorer_named(scorer).pairs
     prefix, dim = spec.num_prefix_tokens, spec.dim
     network = spec.embed_macs + spec.head_macs + spec.patch_head_macs * keep[-1]
     scoring, before, grid = 0, spec.num_patches, spec.num_patches
@@ -61,8 +75,11 @@ def pruned_macs(
         if block.attention_token_macs:
             network += tokens * block.attention_token_macs + 2 * places**2 * dim
         network += (prefix + after) * block.mlp_token_macs
-        if after < before:
-            scoring += places * dim + grid
+        if after < before and pairs:
+            joined = num_joined(before, prefix)
+            scoring += (before - joined) * joined * dim // spec.num_heads + tokens * dim * (prefix + after)
+        elif after < before:
+            scoring += spec.num_class_tokens * places * dim + grid
             scoring += merges * tokens * dim * (after + 1 + prefix + after)
         before, grid = after, grid_after
     return MacCount(network, scoring)

@@ -10,8 +10,17 @@ import numpy as np
 
 from exporter.errors import ScheduleError
 from exporter.ops.keep_count import keep_count
+from exporter.ops.pair_sets import num_joined
 
-__all__ = ["ANCHORS", "counts", "manual_rates", "rates_from_acs"]
+__all__ = [
+    "ANCHORS",
+    "counts",
+    "ends_of_acs",
+    "even_rates",
+    "manual_rates",
+    "rates_from_acs",
+    "scaled_rates",
+]
 
 ANCHORS = ("minmax", "endpoints")
 
@@ -63,6 +72,68 @@ def rates_from_acs(acs: Sequence[float], rho: float, anchors: str = "minmax") ->
         return (1.0,) * len(values)
     rates = 1.0 - (1.0 - rho) * (values - low) / (high - low)
     return tuple(float(rate) for rate in np.clip(rates, rho, 1.0).astype(np.float32))
+
+
+def ends_of_acs(acs: Sequence[float]) -> tuple[float, float]:
+    """Return where the ACS of the first and of the last layer lie between the smallest (0) and the largest (1).
+
+    STAR's text expects (0, 1), which makes rho the rate of the last layer; where all are equal, that is returned.
+
+    Raises:
+        ScheduleError: An ACS is not a finite number.
+    """
+    values = _checked_acs(acs)
+    low, high = values.min(), values.max()
+    if high == low:
+        return 0.0, 1.0
+    return float((values[0] - low) / (high - low)), float((values[-1] - low) / (high - low))
+
+
+def even_rates(
+    rho: float, num_patches: int, layers: Sequence[bool], num_prefix_tokens: int
+) -> tuple[float, ...]:
+    """Return rates by which every layer merges the same number of patches, as in ToMe, and rho of all are left.
+
+    ToMe's r, patches merged in a layer, is (1 − rho) · patches / layers. It need not be an integer: the count after
+    l layers is ceil(patches − r·l). A layer merges at most every patch that may join another.
+
+    Args:
+        rho: The share of the patches that the last layer leaves, in (0, 1].
+        num_patches: Patches before the first layer.
+        layers: Whether each layer may merge patches.
+        num_prefix_tokens: They decide which patches may join another, see `exporter.ops.pairing`.
+
+    Raises:
+        ScheduleError: rho is out of range.
+    """
+    check_rho(rho)
+    left, rates, done = num_patches, [], 0
+    for merges in layers:
+        done += merges
+        wanted = math.ceil(num_patches * (1.0 - (1.0 - rho) * done / max(sum(layers), 1)) - 1e-4)
+        after = min(left, max(wanted, num_joined(left, num_prefix_tokens), 1)) if merges else left
+        rates.append(_float32_below(after / left))
+        left = after
+    return tuple(rates)
+
+
+def _float32_below(rate: float) -> float:
+    """Return the largest float32 not above a rate: the count of a rounded-up one could be one more."""
+    rounded = np.float32(rate)
+    return float(rounded if rounded <= rate else np.nextafter(rounded, np.float32(0.0)))
+
+
+def scaled_rates(rates: Sequence[float], rho: float) -> tuple[float, ...]:
+    """Return rates whose distances from 1 keep their proportions, and whose lowest is rho, as float32 values.
+
+    Raises:
+        ScheduleError: rho is out of range, or every rate is 1.
+    """
+    check_rho(rho)
+    lowest = min(rates)
+    if lowest >= 1.0:
+        raise ScheduleError("rates", "1 in every layer", "a lower one, whose proportion to scale")
+    return tuple(float(np.float32(1.0 - (1.0 - rho) * (1.0 - rate) / (1.0 - lowest))) for rate in rates)
 
 
 def manual_rates(rates: Mapping[int, float], depth: int) -> tuple[float, ...]:

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 from exporter.errors import RecipeError
-from exporter.vocabulary import Method
 
-__all__ = ["REDUCTIONS", "Reduction", "check_reduction", "reduction_named"]
+__all__ = ["DROP", "MERGE", "MERGE_WEIGHTED", "REDUCTIONS", "Reduction", "reduction_named"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,12 @@ class Reduction:
     weighs_keys: bool = False
 
 
-REDUCTIONS = {each.name: each for each in (Reduction("drop"), Reduction("merge", merges=True))}
+DROP = Reduction("drop")
+MERGE = Reduction("merge", merges=True)
+# ToMe's proportional attention (section 3, equation 1).
+MERGE_WEIGHTED = Reduction("merge-weighted", merges=True, weighs_keys=True)
+
+REDUCTIONS = {each.name: each for each in (DROP, MERGE, MERGE_WEIGHTED)}
 
 
 def reduction_named(name: str) -> Reduction:
@@ -29,11 +33,3 @@ def reduction_named(name: str) -> Reduction:
     if name not in REDUCTIONS:
         raise RecipeError("reduction", repr(name), f"one of {', '.join(REDUCTIONS)}")
     return REDUCTIONS[name]
-
-
-def check_reduction(name: str, method: Method) -> None:
-    """Raise RecipeError unless the row exists and the method supports it."""
-    if reduction_named(name).merges and method != Method.STAR:
-        raise RecipeError(
-            "reduction", f"{name} for {method}", "drop", "only star keeps equally many of every image"
-        )

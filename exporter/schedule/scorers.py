@@ -1,14 +1,15 @@
 """Scores by which patches are chosen: one frozen row each.
 
 A score has two factors: the class token's attention in a layer (intra), and a table with one number per layer
-and patch position (inter). A weighted sum of their logarithms fuses them.
+and patch position (inter). A weighted sum of their logarithms fuses them. ToMe's pairs need neither: they compare
+keys.
 """
 
 from dataclasses import dataclass
 
 from exporter.errors import RecipeError
 
-__all__ = ["SCORERS", "Scorer", "scorer_named"]
+__all__ = ["FUSED", "INTER", "INTRA", "PAIRS", "RANDOM", "SCORERS", "Scorer", "scorer_named"]
 
 
 @dataclass(frozen=True)
@@ -16,12 +17,14 @@ class Scorer:
     """A way to score patches.
 
     `alpha` is the weight of the intra-layer factor; None: the schedule's. `calibrated`: the table comes from a
-    calibration; otherwise it is noise drawn by the schedule's seed.
+    calibration; otherwise it is noise drawn by the schedule's seed. `pairs`: there is no score of this form; the
+    patches that resemble their partner least stay (`exporter.ops.pairing`).
     """
 
     name: str
     alpha: float | None
     calibrated: bool
+    pairs: bool = False
 
     def weight(self, alpha: float) -> float:
         """Return the weight of the intra-layer factor, given the schedule's `alpha`; at 1 the table is not used."""
@@ -32,8 +35,9 @@ FUSED = Scorer("fused", alpha=None, calibrated=True)
 INTRA = Scorer("intra", alpha=1.0, calibrated=False)
 INTER = Scorer("inter", alpha=0.0, calibrated=True)
 RANDOM = Scorer("random", alpha=0.0, calibrated=False)
+PAIRS = Scorer("pairs", alpha=1.0, calibrated=False, pairs=True)
 
-SCORERS = {scorer.name: scorer for scorer in (FUSED, INTRA, INTER, RANDOM)}
+SCORERS = {scorer.name: scorer for scorer in (FUSED, INTRA, INTER, RANDOM, PAIRS)}
 
 
 def scorer_named(name: str) -> Scorer:

@@ -1,5 +1,6 @@
-"""Solve for the rho of a target cost, given a cost function that falls as rho falls."""
+"""Solve for the rho of a target cost."""
 
+import math
 from collections.abc import Callable
 
 from exporter.errors import ScheduleError
@@ -8,6 +9,8 @@ from exporter.records import Schedule
 __all__ = ["BISECTIONS", "LEAST_RHO", "rho_for"]
 
 LEAST_RHO = 1e-3
+# The first guesses, downwards. a-STAR's rho for STAR's cost is near 1, so its search soon ends.
+STEPS = 8
 # Counts are integers, so the cost is a step function; 2^-30 is far below the width of its steps.
 BISECTIONS = 30
 
@@ -18,29 +21,40 @@ def rho_for(
     target: float,
     bisections: int = BISECTIONS,
 ) -> Schedule:
-    """Return the schedule of the largest rho whose cost is at most the target, found by bisection.
+    """Return the schedule of a rho whose cost is at most the target, and exceeds it just above.
+
+    rho falls from 1 in `STEPS` steps until the target is met; bisection then narrows the last step. Where the cost
+    rises with rho, as STAR's does, this is the largest rho that meets the target. a-STAR's cost need not: patches
+    that one layer keeps change the scores in the next. The result still meets the target, but between two steps
+    above it a larger rho may, too.
 
     Args:
         plan: Makes the schedule of a rho.
-        cost: Returns the cost of a schedule, in any unit; it must not fall as rho rises.
+        cost: Returns the cost of a schedule, in any unit.
         target: The target cost, in the unit of `cost`.
-        bisections: Number of bisections; use fewer if `cost` is expensive, as a mean over images is.
+        bisections: Halvings of the range of rho, the first steps included; use fewer if `cost` is expensive, as a
+            mean over images is.
 
     Raises:
-        ScheduleError: Even the smallest rho costs more; the message has its cost.
+        ScheduleError: No step meets the target; the message has the least cost.
     """
-    if cost(plan(1.0)) <= target:
-        return plan(1.0)
-    least = plan(LEAST_RHO)
-    if cost(least) > target:
+    least, high = float("inf"), 1.0
+    for step in range(STEPS + 1):
+        low = max(LEAST_RHO, 1.0 - step / STEPS)
+        found = plan(low)
+        least = min(least, cost(found))
+        if least <= target:
+            break
+        high = low
+    else:
         raise ScheduleError(
-            "target", f"{target:.6g}", f"at least {cost(least):.6g}, the cost of rho = {LEAST_RHO}"
+            "target", f"{target:.6g}", f"at least {least:.6g}, the least cost of any rho tried"
         )
-    low, high = LEAST_RHO, 1.0
-    for _ in range(bisections):
+    for _ in range(bisections - int(math.log2(STEPS)) if high > low else 0):
         middle = (low + high) / 2
-        if cost(plan(middle)) <= target:
-            low = middle
+        schedule = plan(middle)
+        if cost(schedule) <= target:
+            low, found = middle, schedule
         else:
             high = middle
-    return plan(low)
+    return found

@@ -2,13 +2,15 @@
 
 from exporter.settings.fields import Settings, fields_of, from_table, option
 from exporter.settings.flags import add_flags, from_flags
-from exporter.settings.limits import LARGEST, Batches, Natural, Number, Positive, Share, Weight
+from exporter.settings.limits import LARGEST, Batches, Count, Natural, Number, Points, Positive, Share, Weight
 
 __all__ = [
     "LARGEST",
     "Batches",
+    "Count",
     "Natural",
     "Number",
+    "Points",
     "Positive",
     "Settings",
     "Share",

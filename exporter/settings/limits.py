@@ -4,11 +4,11 @@ msgspec accepts infinity within a one-sided limit, and NaN without limits: every
 """
 
 import sys
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
-__all__ = ["LARGEST", "Batches", "Natural", "Number", "Positive", "Share", "Weight"]
+__all__ = ["LARGEST", "Batches", "Count", "Natural", "Number", "Points", "Positive", "Share", "Weight"]
 
 # The largest integer that all libraries used here accept, and the largest finite number.
 MOST = 2**31 - 1
@@ -17,6 +17,8 @@ LARGEST = sys.float_info.max
 Positive = Annotated[int, Meta(ge=1, le=MOST, description=f"an integer from 1 to {MOST}")]
 Natural = Annotated[int, Meta(ge=0, le=MOST, description=f"an integer from 0 to {MOST}")]
 Batches = Annotated[tuple[Positive, ...], Meta(min_length=1)]
+Count = Annotated[Positive | Literal["auto"], Meta(description=f"an integer from 1 to {MOST}, or auto")]
 Number = Annotated[float, Meta(ge=-LARGEST, le=LARGEST, description="a finite number")]
+Points = Annotated[float, Meta(gt=0, lt=100, description="a number of percentage points in (0, 100)")]
 Share = Annotated[float, Meta(gt=0, le=1, description="a number in (0, 1]")]
 Weight = Annotated[float, Meta(ge=0, le=1, description="a number in [0, 1]")]

@@ -21,7 +21,7 @@ from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import on_this_cpu, runner_for, why_not
 from exporter.targets import ONNXRUNTIME, TARGETS, Target
 from exporter.tensor_names import IMAGES
-from exporter.vocabulary import InputKind, Method
+from exporter.vocabulary import InputKind
 from exporter.workflows import steps
 from exporter.workflows.amount import Speedup
 from exporter.workflows.planning import Planner, plan
@@ -77,7 +77,7 @@ def choose(recipe: Recipe, max_drop: float | None = None, stages: Stages | None 
     """Lower the recipe's model for every target that runs here, and measure all of them in one run.
 
     Args:
-        recipe: Needs a calibration and images; `target` is ignored.
+        recipe: Needs images, and a calibration where scores or rates follow from one; `target` is ignored.
         max_drop: Largest allowed loss of top-1 in points; None: accuracy is not measured.
         stages: Shows progress.
 
@@ -88,20 +88,21 @@ def choose(recipe: Recipe, max_drop: float | None = None, stages: Stages | None 
     if max_drop is not None and not max_drop >= 0:
         raise RecipeError("max_drop", str(max_drop), "points of top-1, 0 or more")
     job = resolve(recipe)
-    if job.scoring.method != Method.STAR:
-        raise RecipeError("best", job.scoring.method, "star, which every runtime supports")
+    if job.scoring.method.counts_vary:
+        raise RecipeError("best", job.scoring.method, "star or tome, which every runtime supports")
     amount = job.needed_amount("best")
     if isinstance(amount, Speedup):
         raise RecipeError(
             "best", "a speed-up", "another amount: each runtime would need another rho", "use search"
         )
     needed(job.measuring.rounds or None, "--rounds", "at least 5: speeds are measured")
-    needed(job.calibration.path, "--calibration", "the file that star-export calibrate wrote")
+    if job.reads_calibration:
+        needed(job.calibration.path, "--calibration", "the file that star-export calibrate wrote")
     measuring, input_kind = job.measuring, job.lowering.input_kind
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)
         calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
-        schedule = plan(amount, Planner.of(vit.spec, job.scoring, calibration))
+        schedule = plan(amount, Planner.of(vit.spec, job.scoring, calibration, job.shape))
         pair = Pair(steps.dense(vit), steps.prune(vit, schedule, calibration))
         folder = steps.eval_images(job.images, vit.spec)
         if max_drop is not None and not folder.labelled:

@@ -14,6 +14,7 @@ from exporter.evaluation.parity import (
 )
 from exporter.runtimes.choice import TENSORRT, RunSettings, require_runtime, runner_for, runtime_for
 from exporter.runtimes.playback_runner import PlaybackRunner
+from exporter.schedule.scorers import scorer_named
 from exporter.tensor_names import IMAGES, VARIANTS, variant_path
 from exporter.workflows.export_folder import read_folder, read_reference
 
@@ -70,6 +71,7 @@ def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
             batches=whole_batches(images, *BATCHES) if runtime == TENSORRT else in_batches(images, BATCHES),
             tolerance=tolerance_for("fp32", target.precision),
             masses=artefact.schedule.masses,
+            pairs=scorer_named(artefact.schedule.scorer).pairs,
             outputs=artefact.spec.outputs,
         )
 

@@ -29,7 +29,6 @@ from exporter.workflows import steps
 from exporter.workflows.compile_schedule import (
     checked_amount,
     measured_sweep,
-    reads_calibration,
     schedule_of,
 )
 from exporter.workflows.export_folder import (
@@ -80,7 +79,7 @@ def compile_model(
         vit = steps.load_model(job.model, job.device, model)
         folder = steps.eval_images(job.images, vit.spec)
     calibration = None
-    if reads_calibration(job):
+    if job.reads_calibration:
         with stages.stage("calibration") as advance:
             calibration = steps.calibrate(
                 vit, job.calibration, job.images, out / "calibration.safetensors", advance
@@ -88,6 +87,7 @@ def compile_model(
     drawn, lowering = sample(folder, job.images.check_images, job.images.seed), job.lowering
     images = first_images(drawn.files, vit.spec.preprocessing, lowering.input_kind, job.images.check_images)
     schedule = schedule_of(vit, calibration, amount=amount, images=images, job=job, stages=stages)
+    steps.warn_where_unsettled(schedule, calibration)
     references = Pair(steps.dense(vit), steps.prune(vit, schedule, calibration, lowering.layout))
     ranges = steps.range_images(job.images, vit.spec, lowering.input_kind, lowering.target)
     paths = (_lowered(each, lowering, ranges, out, stages) for each in (references.dense, references.pruned))
@@ -155,6 +155,7 @@ def _report(
     return Report(
         model=pruned.vit.spec.name,
         method=pruned.schedule.method,
+        reduce=pruned.schedule.reduce,
         rho=pruned.schedule.rho,
         target=job.lowering.target.name,
         files={"dense": models.dense.path.name, "pruned": models.pruned.path.name},
@@ -170,4 +171,5 @@ def _report(
         versions=installed_versions(),
         hardware=environment(job.measuring.threads),
         sweep=sweep,
+        calibration_overlap=calibration.overlap_by_layer if calibration else None,
     )

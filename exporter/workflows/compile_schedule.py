@@ -12,9 +12,8 @@ from exporter.evaluation.benchmark.points import RhoSweep
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair, Schedule
-from exporter.vocabulary import Method
 from exporter.workflows import steps
-from exporter.workflows.amount import Amount, Given, MacShare, Rates, Speedup
+from exporter.workflows.amount import Amount, Given, MacShare, Speedup
 from exporter.workflows.measuring import measure_with
 from exporter.workflows.planning import Planner, measured_macs, plan
 from exporter.workflows.progress import Stages
@@ -22,7 +21,7 @@ from exporter.workflows.recipe import needed
 from exporter.workflows.resolve import Job
 from exporter.workflows.search import search_model
 
-__all__ = ["checked_amount", "measured_sweep", "reads_calibration", "schedule_of"]
+__all__ = ["checked_amount", "measured_sweep", "schedule_of"]
 
 Array = np.ndarray[Any, Any]
 
@@ -36,9 +35,9 @@ def checked_amount(job: Job) -> Amount:
     amount = job.needed_amount("compile")
     folder, images, path = "a folder of images", job.images, job.calibration.path
     needed(images.eval_images or images.images, "--images", folder)
-    if reads_calibration(job) and path is None:
+    if job.reads_calibration and path is None:
         needed(images.images, "--images", folder)
-    if isinstance(amount, MacShare) and job.scoring.method != Method.STAR:
+    if isinstance(amount, MacShare) and job.scoring.method.counts_vary:
         needed(images.images, "--images", "a folder of images: the MACs of a-star depend on them")
     if isinstance(amount, Given) and amount.schedule.inter_sha256:
         needed(path, "--calibration", "the calibration that the schedule was made with")
@@ -46,12 +45,6 @@ def checked_amount(job: Job) -> Amount:
         # Import the chart now, so that a missing library is reported before hours of work.
         import_module("exporter.evaluation.report.chart")
     return amount
-
-
-def reads_calibration(job: Job) -> bool:
-    """Whether the compilation needs ACS or inter-layer scores."""
-    follows_acs = bool(job.sweep) or not isinstance(job.amount, Given | Rates)
-    return follows_acs or job.calibration.settings.relevance or job.calibration.path is not None
 
 
 def schedule_of(
@@ -68,7 +61,7 @@ def schedule_of(
     Raises:
         ScheduleError: The amount is out of reach.
     """
-    planner = Planner.of(vit.spec, job.scoring, calibration)
+    planner = Planner.of(vit.spec, job.scoring, calibration, job.shape)
 
     def searched(wanted: Speedup) -> Schedule:
         found = search_model(wanted, vit, job, calibration, images=images, stages=stages)
@@ -79,7 +72,7 @@ def schedule_of(
             )
         return found.schedule
 
-    if isinstance(amount, MacShare) and job.scoring.method != Method.STAR:
+    if isinstance(amount, MacShare) and job.scoring.method.counts_vary:
         with stages.stage("rho, on calibration images"):
             macs = measured_macs(vit, job.images, calibration, job.measuring.batch)
             return plan(amount, planner, image_macs=macs)
@@ -98,7 +91,7 @@ def measured_sweep(
     """Measure the schedules of several rho together with the dense model."""
     vit, layout = references.dense.vit, references.pruned.layout
     prune = partial(steps.prune, vit, calibration=calibration, layout=layout)
-    schedules = list(map(Planner.of(vit.spec, job.scoring, calibration).of_rho, job.sweep))
+    schedules = list(map(Planner.of(vit.spec, job.scoring, calibration, job.shape).of_rho, job.sweep))
     with stages.stage(f"sweep over rho {', '.join(map(str, job.sweep))}"):
         measure = measure_with(references.dense, prune, images, job.lowering, job.measuring, ranges=ranges)
         return measure(schedules)

@@ -63,6 +63,7 @@ def _calibration(path: Path) -> Described:
         "kind": "calibration",
         "acs": calibration.acs.tolist(),
         "has_relevance": calibration.inter is not None,
+        "overlap": calibration.overlap_by_layer,
         **record,
     }
 

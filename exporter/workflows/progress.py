@@ -6,8 +6,8 @@ from typing import Protocol, TypeAlias
 
 __all__ = ["Advance", "Silent", "Stages"]
 
-# Called with (done, total).
-Advance: TypeAlias = Callable[[int, int], None]
+# Called with (done, total); the total is None where only the end tells.
+Advance: TypeAlias = Callable[[int, int | None], None]
 
 
 class Stages(Protocol):

@@ -8,7 +8,7 @@ import numpy as np
 from exporter.artefact import LoweredFile
 from exporter.data.batches import batches
 from exporter.data.images import ImageFolder
-from exporter.evaluation.accuracy import Accuracy, evaluate
+from exporter.evaluation.accuracy import Accuracy, predict_each
 from exporter.evaluation.benchmark import Comparison, Throughput, compare_speed, throughput
 from exporter.evaluation.benchmark.batch_sweep import resized
 from exporter.evaluation.parity import ParityReport
@@ -79,7 +79,7 @@ def prove(
     accuracies = None
     if folder.labelled and references.dense.vit.spec.num_classes:
         with stages.stage("accuracy"):
-            accuracies = Pair(*(_accuracy(each, folder, measuring) for each in (models.dense, models.pruned)))
+            accuracies = _accuracies(models, folder, measuring)
     times, comparison = None, None
     if measuring.rounds:
         with stages.stage("throughput"):
@@ -91,11 +91,13 @@ def _parity(reference: PrunedViT, model: LoweredFile, images: Array, measuring: 
     return check(reference, load_onnx(model.path), images, threads=measuring.threads)
 
 
-def _accuracy(model: LoweredFile, folder: ImageFolder, measuring: Measuring) -> Accuracy:
-    preprocessing, input_kind = model.artefact.spec.preprocessing, model.artefact.input_kind
-    return evaluate(
-        _runner(model, measuring.threads), batches(folder.files, preprocessing, input_kind, measuring.batch)
-    )
+def _accuracies(models: Pair[LoweredFile], folder: ImageFolder, measuring: Measuring) -> Pair[Accuracy]:
+    """Measure both models in one pass over the images, which both take alike."""
+    artefact = models.dense.artefact
+    runners = [_runner(each, measuring.threads) for each in (models.dense, models.pruned)]
+    loaded = batches(folder.files, artefact.spec.preprocessing, artefact.input_kind, measuring.batch)
+    found = predict_each(runners, (((images, images), labels) for images, labels in loaded))
+    return Pair(*(each.accuracy for each in found))
 
 
 def _speed(

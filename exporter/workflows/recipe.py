@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
+from exporter.calibration.settings import NORMALIZE
 from exporter.errors import MissingDependencyError, RecipeError
 from exporter.schedule.plan import ScheduleSettings
 from exporter.settings import Positive, Share, from_table, option
@@ -29,8 +30,9 @@ Overrides = Annotated[dict[PreprocessKey, Any], Meta(description=f"values of {',
 # Longest chain of recipes that extend each other.
 MOST_EXTENDS = 50
 
-# The fields that say how much to prune; at most one of them may be given.
-AMOUNTS = ("rho", "mac_reduction", "speedup", "rates", "schedule")
+# The fields that say how much to prune: a number, or rates; a number with rates scales these.
+NUMBERS, SHAPES = ("rho", "mac_reduction", "speedup"), ("rates", "schedule")
+AMOUNTS = (*NUMBERS, *SHAPES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +59,11 @@ class Recipe(Measuring, ScheduleSettings, Images):
         None, "Classes per image that relevance explains; 6, or all if there are fewer."
     )
     protocol: str = option("all", "all: every image once. paper: ten random batches.", ("all", "paper"))
+    normalize: str = option(
+        "none",
+        "How the relevance of one image and class is scaled before the mean: none, to a sum of 1, or to [0, 1].",
+        NORMALIZE,
+    )
     relevance_dtype: str = option("float64", "Precision of the relevance.", ("float64", "float32"))
 
     rho: Share | None = option(None, "The lowest retention rate, in (0, 1].")
@@ -65,10 +72,14 @@ class Recipe(Measuring, ScheduleSettings, Images):
         None, "Dense ÷ pruned time to reach on this machine; a search by measurements finds rho."
     )
     rates: LayerRates = option(
-        {}, "Retention rates of 1-based layers instead of rho, e.g. 4=0.7 7=0.49; other layers keep all."
+        {},
+        "Retention rates of 1-based layers, e.g. 4=0.7 7=0.49; other layers keep all. With rho, mac_reduction or "
+        "speedup they are scaled to it.",
     )
     schedule: Path | None = option(
-        None, "A schedule from `plan` or `search`; method, scorer and alpha are taken from it."
+        None,
+        "A schedule from `plan` or `search`; method, scorer and alpha are taken from it. With rho, mac_reduction "
+        "or speedup its rates are scaled to it.",
     )
 
     target: str = option(ONNXRUNTIME.name, "The runtime and precision to lower for.", TARGETS)
@@ -83,9 +94,10 @@ class Recipe(Measuring, ScheduleSettings, Images):
     def check(self) -> None:
         """Raise RecipeError for settings that contradict each other."""
         super().check()
-        told = [name for name in AMOUNTS if getattr(self, name) not in (None, {})]
-        if len(told) > 1:
-            raise RecipeError(" and ".join(told), "both" if len(told) == 2 else "all", "one of them")
+        for names in (NUMBERS, SHAPES):
+            told = [name for name in names if getattr(self, name) not in (None, {})]
+            if len(told) > 1:
+                raise RecipeError(" and ".join(told), "both" if len(told) == 2 else "all", "one of them")
         self.require("sweep", not self.sweep or self.rounds > 0, "none if rounds are 0: they are measured")
 
 

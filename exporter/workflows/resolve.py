@@ -8,6 +8,7 @@ from exporter.errors import RecipeError
 from exporter.formats.canonical_json import load_json
 from exporter.models.registry import ModelRequest
 from exporter.records import Schedule
+from exporter.schedule.methods import METHODS
 from exporter.schedule.plan import ScheduleSettings
 from exporter.schedule.scorers import scorer_named
 from exporter.settings import Settings, fields_of
@@ -23,7 +24,11 @@ PartT = TypeVar("PartT", bound=Settings)
 
 @dataclass(frozen=True)
 class Job:
-    """A recipe as the records that steps take. `amount` is None if the recipe sets no amount to prune."""
+    """A recipe as the records that steps take.
+
+    `amount` is None if the recipe sets no amount to prune. `shape` has the rates that a number scales; None: they
+    follow from the method.
+    """
 
     model: ModelRequest
     device: str
@@ -31,9 +36,21 @@ class Job:
     calibration: CalibrationSource
     scoring: ScheduleSettings
     amount: Amount | None
+    shape: Rates | Given | None
     lowering: Lowering
     measuring: Measuring
     sweep: tuple[float, ...]
+
+    @property
+    def follows_acs(self) -> bool:
+        """Whether the rates of the schedule, or of a sweep, follow from ACS."""
+        from_rho = bool(self.sweep) or not isinstance(self.amount, Given | Rates)
+        return from_rho and self.shape is None and METHODS[self.scoring.method].follows_acs
+
+    @property
+    def reads_calibration(self) -> bool:
+        """Whether ACS or inter-layer scores are needed, or a calibration is given."""
+        return self.follows_acs or self.calibration.settings.relevance or self.calibration.path is not None
 
     def needed_amount(self, verb: str) -> Amount:
         """Return how much to prune; RecipeError if the recipe does not say."""
@@ -50,11 +67,11 @@ def resolve(recipe: Recipe) -> Job:
         RecipeError: Settings contradict each other.
         ArtefactError: A schedule cannot be read.
     """
-    amount = _amount(recipe)
-    scoring = _part(ScheduleSettings, amount.schedule if isinstance(amount, Given) else recipe)
+    number, shape = _number(recipe), _shape(recipe)
+    scoring = _part(ScheduleSettings, shape.schedule if isinstance(shape, Given) else recipe)
     target = target_named(recipe.target)
     target.check_method(scoring.method)
-    if isinstance(amount, Speedup) and not recipe.rounds:
+    if isinstance(number, Speedup) and not recipe.rounds:
         raise RecipeError("rounds", "0", "at least 5: a speed-up is measured")
     return Job(
         model=ModelRequest(
@@ -68,19 +85,16 @@ def resolve(recipe: Recipe) -> Job:
         images=_part(Images, recipe),
         calibration=CalibrationSource(recipe.calibration, recipe.interpolate, _calibration(recipe, scoring)),
         scoring=scoring,
-        amount=amount,
+        amount=number or shape,
+        shape=shape if number else None,
         lowering=Lowering(target, target.layout(recipe.layout), recipe.input_kind),
         measuring=_part(Measuring, recipe),
         sweep=recipe.sweep,
     )
 
 
-def _amount(recipe: Recipe) -> Amount | None:
-    """Return the recipe's amount, None if it has none; `Recipe.check` refuses two."""
-    if recipe.schedule is not None:
-        return Given(load_json(Schedule, recipe.schedule))
-    if recipe.rates:
-        return Rates(recipe.rates)
+def _number(recipe: Recipe) -> Rho | MacShare | Speedup | None:
+    """Return how much to prune as a number; `Recipe.check` refuses two."""
     if recipe.speedup is not None:
         return Speedup(recipe.speedup)
     if recipe.mac_reduction is not None:
@@ -88,12 +102,20 @@ def _amount(recipe: Recipe) -> Amount | None:
     return None if recipe.rho is None else Rho(recipe.rho)
 
 
+def _shape(recipe: Recipe) -> Rates | Given | None:
+    """Return the rates of the recipe; `Recipe.check` refuses two."""
+    if recipe.schedule is not None:
+        return Given(load_json(Schedule, recipe.schedule))
+    return Rates(recipe.rates) if recipe.rates else None
+
+
 def _calibration(recipe: Recipe, scoring: ScheduleSettings) -> CalibrationSettings:
     return CalibrationSettings(
         protocol=recipe.protocol,
         max_images=recipe.max_images,
         gamma=recipe.gamma,
-        relevance=scorer_named(scoring.scorer).calibrated,
+        normalize=recipe.normalize,
+        relevance=scorer_named(scoring.scored_by).calibrated,
         dtype=recipe.relevance_dtype,
         seed=recipe.seed,
     )

@@ -18,11 +18,10 @@ from exporter.evaluation.benchmark.points import Point, RhoSweep
 from exporter.models.base import PrunableViT
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.solve import BISECTIONS, LEAST_RHO, rho_for
-from exporter.vocabulary import Method
 from exporter.workflows import steps
 from exporter.workflows.amount import Speedup
 from exporter.workflows.measuring import Measure, measure_with, noise, useful_macs
-from exporter.workflows.planning import IMAGE_BISECTIONS, Planner
+from exporter.workflows.planning import IMAGE_BISECTIONS, Planner, warn_of_anchors
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipe import Recipe, needed
 from exporter.workflows.resolve import Job, resolve
@@ -50,7 +49,8 @@ def search(recipe: Recipe, measurements: int = 6, stages: Stages | None = None) 
     """Search for the recipe's speed-up with its model, calibration and target: see `find_rho`.
 
     Args:
-        recipe: Needs a calibration. Without images, STAR is measured on noise; a-STAR needs images.
+        recipe: Needs a calibration where its rates or its scores do. Without images, noise is measured; a-STAR
+            needs images.
         measurements: Largest number of measurements.
         stages: Shows progress.
 
@@ -61,12 +61,16 @@ def search(recipe: Recipe, measurements: int = 6, stages: Stages | None = None) 
     if not isinstance(job.amount, Speedup):
         raise RecipeError("search", "no speed-up", "--speedup X")
     wanted = replace(job.amount, measurements=measurements)
-    needed(job.calibration.path, "--calibration", "the file that star-export calibrate wrote")
+    if job.reads_calibration:
+        needed(job.calibration.path, "--calibration", "the file that star-export calibrate wrote")
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)
         calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
         images = _images(job, vit.spec)
-    return search_model(wanted, vit, job, calibration, images=images, stages=stages)
+    found = search_model(wanted, vit, job, calibration, images=images, stages=stages)
+    if found.schedule is not None:
+        warn_of_anchors(found.schedule)
+    return found
 
 
 def search_model(
@@ -80,7 +84,7 @@ def search_model(
 ) -> Search:
     """Search with a loaded model and calibration; `images` are as the lowered models take them."""
     measuring, lowering = job.measuring, job.lowering
-    planner = Planner.of(vit.spec, job.scoring, calibration)
+    planner = Planner.of(vit.spec, job.scoring, calibration, job.shape)
     prune = partial(steps.prune, vit, calibration=calibration, layout=lowering.layout)
     with stages.stage("lowering, dense"):
         ranges = steps.range_images(job.images, vit.spec, lowering.input_kind, lowering.target)
@@ -93,7 +97,7 @@ def search_model(
         with stages.stage(f"rho {', '.join(f'{schedule.rho:.4g}' for schedule in schedules)}"):
             return measure(schedules)
 
-    bisections = BISECTIONS if job.scoring.method == Method.STAR else IMAGE_BISECTIONS
+    bisections = IMAGE_BISECTIONS if job.scoring.method.counts_vary else BISECTIONS
     return find_rho(planner.of_rho, cost, shown, wanted, bisections=bisections)
 
 
@@ -112,7 +116,7 @@ def find_rho(
 
     Args:
         plan: Makes the schedule of a rho.
-        cost: MACs of an image under a schedule; must not fall as rho rises.
+        cost: MACs of an image under a schedule.
         measure: Measures schedules together with the dense model.
         wanted: The speed-up and the largest number of measurements. The smallest rho is measured first.
         bisections: Calls of `cost` per candidate; see `rho_for`.
@@ -142,7 +146,8 @@ def find_rho(
 
 def _images(job: Job, spec: ModelSpec) -> Array:
     images, input_kind, batch = job.images, job.lowering.input_kind, job.measuring.batch
-    if job.scoring.method == Method.STAR and images.images is None and images.eval_images is None:
+    counted = not job.scoring.method.counts_vary
+    if counted and images.images is None and images.eval_images is None:
         return noise(spec, input_kind, batch, images.seed)
     return first_images(steps.eval_images(images, spec).files, spec.preprocessing, input_kind, batch)
 

@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 from torch import nn
 
+from exporter.calibration import agreement
 from exporter.calibration.calibrate import calibrate_to
 from exporter.calibration.record import Calibration, check_fits, load_calibration
 from exporter.calibration.resize import resized_to
@@ -35,6 +36,7 @@ __all__ = [
     "prune",
     "range_images",
     "read_calibration",
+    "warn_where_unsettled",
 ]
 
 # Activation ranges settle within a few dozen images.
@@ -119,6 +121,13 @@ def prune(
     return PrunedViT(vit, schedule, inter, layout)
 
 
+def warn_where_unsettled(schedule: Schedule, calibration: Calibration | None) -> None:
+    """Log one line if halves of the calibration's images disagree in a layer that prunes by inter-layer scores."""
+    if calibration is not None and schedule.inter_sha256:
+        images = calibration.record.images
+        agreement.warn_where_unsettled(calibration.overlap, schedule.pruning_layers, images)
+
+
 def dense(vit: PrunableViT) -> PrunedViT:
     """Return the unpruned model as a `PrunedViT`: every layer keeps all patches."""
     return PrunedViT(vit, keep_everything(vit.spec))
@@ -140,7 +149,8 @@ def range_images(images: Images, spec: ModelSpec, input_kind: InputKind, *target
     """Return calibration images for INT8 activation ranges; None if there are none or no target needs them."""
     if images.images is None or not any(target.takes_ranges for target in targets):
         return None
-    files = sample(list_images(images.images), min(images.max_images, RANGE_IMAGES), images.seed).files
+    most = RANGE_IMAGES if images.max_images == "auto" else min(images.max_images, RANGE_IMAGES)
+    files = sample(list_images(images.images), most, images.seed).files
     return first_images(files, spec.preprocessing, input_kind, len(files))
 
 

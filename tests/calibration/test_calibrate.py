@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from exporter.calibration import agreement, draw
 from exporter.calibration import calibrate as module
 from exporter.calibration.calibrate import calibrate, calibrate_to
 from exporter.calibration.draw import plan
-from exporter.calibration.importance import scores_of_image
+from exporter.calibration.importance import ImageScores, scores_of_image
 from exporter.calibration.record import CalibrationSettings, load_calibration
 from exporter.calibration.trace import in_dtype
 from exporter.data.images import ImageFolder, dataset_sha256, list_images
@@ -21,6 +22,7 @@ from tests.vits import make_tower, make_vit
 
 ALL = CalibrationSettings()
 PAPER = CalibrationSettings(protocol="paper", rounds=3, images_per_round=5, acs_images=6)
+AUTO = CalibrationSettings(max_images="auto")
 ACS = CalibrationSettings(relevance=False)
 
 
@@ -79,6 +81,89 @@ def test_a_cap_draws_by_the_seed(vit: PrunableViT, images: ImageFolder) -> None:
     assert some[0].record.images == 4
     assert some[0].inter_sha256 == some[1].inter_sha256 != some[2].inter_sha256
     assert some[0].record.dataset_sha256 != some[2].record.dataset_sha256
+
+
+def test_the_overlap_is_that_of_the_means_of_two_halves(vit: PrunableViT, images: ImageFolder) -> None:
+    found, each = calibrate(vit, images, ALL), alone(vit, images)
+    half = [image.half for image in plan(images, ALL)]
+    tables = [
+        np.mean([s.inter for s, own in zip(each, half, strict=True) if own == side], axis=0)
+        for side in (0, 1)
+    ]
+    shares = []
+    for first, second in zip(*tables, strict=True):
+        best = [set(np.argsort(-row, kind="stable")[:8].tolist()) for row in (first, second)]
+        shares.append(len(best[0] & best[1]) / 8)
+    assert found.overlap is not None and found.overlap.tolist() == shares
+    assert calibrate(vit, images, ACS).overlap is None
+    assert calibrate(vit, images, replace(ALL, max_images=1)).overlap is None
+    paper = calibrate(vit, images, PAPER).overlap
+    assert paper is not None and len(paper) == 3
+
+
+@pytest.fixture
+def checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few enough for tests."""
+    for place in (module, draw):
+        monkeypatch.setattr(place, "CHECKS", (4, 8, 16))
+
+
+def settled_at(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """As if halves agreed from so many images on: counted in the first layer's sum of ones."""
+    monkeypatch.setattr(module, "scores_of_image", lambda *_: ImageScores(*ONES))
+    monkeypatch.setattr(module, "is_settled", lambda halves: bool(halves[:, 0, 0].sum() >= count))
+
+
+ONES = (np.ones(3), np.ones((3, 16)), np.ones(3, bool))
+
+
+@pytest.mark.usefixtures("checks")
+@pytest.mark.parametrize(("enough", "read"), [(1, 4), (4, 4), (5, 8), (9, 16), (17, 16)])
+def test_auto_stops_at_the_first_check_that_is_settled_or_at_the_last(
+    vit: PrunableViT, images: ImageFolder, monkeypatch: pytest.MonkeyPatch, enough: int, read: int
+) -> None:
+    settled_at(monkeypatch, enough)
+    seen: list[tuple[int, int]] = []
+    found = calibrate(vit, images, AUTO, on_progress=lambda done, total: seen.append((done, total)))
+    assert found.record.images == read == len(seen)
+    assert [total for _, total in seen] == [4 if n <= 4 else 8 if n <= 8 else 16 for n in range(1, read + 1)]
+    files = [image.file for image in plan(images, AUTO)[:read]]
+    assert found.record.dataset_sha256 == dataset_sha256(files)
+
+
+@pytest.mark.usefixtures("checks")
+@pytest.mark.parametrize("enough", [0.0, 0.6, 2.0])
+def test_auto_stops_by_the_overlap_of_what_it_keeps(
+    vit: PrunableViT, images: ImageFolder, monkeypatch: pytest.MonkeyPatch, enough: float
+) -> None:
+    monkeypatch.setattr(agreement, "ENOUGH", enough)
+    found = calibrate(vit, images, AUTO)
+    for count in (4, 8, 16):
+        overlap = calibrate(vit, images, replace(ALL, max_images=count)).overlap
+        assert overlap is not None and found.overlap is not None
+        if min(overlap) >= enough or count == 16:
+            assert (found.record.images, found.overlap.tolist()) == (count, overlap.tolist())
+            return
+
+
+@pytest.mark.usefixtures("checks")
+@pytest.mark.parametrize("stop", [3, 8, 11])
+def test_auto_goes_on_to_the_same_bytes(
+    vit: PrunableViT, images: ImageFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
+) -> None:
+    monkeypatch.setattr(module, "is_settled", lambda halves: bool(halves.any()) and stop == 8)
+    calibrate_to(tmp_path / "whole", vit, images, AUTO)
+
+    def interrupt(done: int, _total: int) -> None:
+        if done == min(stop, 4 if stop == 8 else stop):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        calibrate_to(tmp_path / "resumed", vit, images, AUTO, interrupt)
+    seen: list[int] = []
+    calibrate_to(tmp_path / "resumed", vit, images, AUTO, lambda done, _total: seen.append(done))
+    assert seen == ([] if stop == 8 else list(range(stop + 1, 17)))
+    assert (tmp_path / "whole").read_bytes() == (tmp_path / "resumed").read_bytes()
 
 
 @pytest.mark.parametrize("settings", [ALL, PAPER, ACS], ids=["all", "paper", "acs"])

@@ -7,9 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from exporter.calibration import cams, rules
+from exporter.calibration.attention import QueryKeyValue, propagate
 from exporter.calibration.trace import AttentionTrace, MlpTrace, in_dtype, trace
 from exporter.models.base import AttentionParts, MlpParts
 from tests.calibration.samples import VARIANTS, frozen_images, frozen_weights, tiny_vit
+from tests.calibration.whole_attention import matrices, relevance_of_attention
 
 
 def naive_single_linear(
@@ -64,6 +66,11 @@ def total(*cams_: Tensor) -> Tensor:
     return torch.stack([cam.flatten(2).sum(-1) for cam in cams_]).sum(0)
 
 
+def shared(seen: AttentionTrace, context: Tensor) -> QueryKeyValue:
+    """Relevance of query, key and value, from that of the contexts."""
+    return propagate(seen, torch.zeros_like(context[:, :, 0, :, 0]), context, torch.zeros_like(context))[1]
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_whole_block_loses_no_relevance(variant: str) -> None:
     """What the rules of sums and linear layers promise; attention gives half to its weights, half to its values."""
@@ -71,10 +78,11 @@ def test_a_whole_block_loses_no_relevance(variant: str) -> None:
     cam = arriving(seen.tokens)
     middle = cams.to_middle(mlp, seen, cam)
     torch.testing.assert_close(total(middle), total(cam), rtol=1e-4, atol=1e-6)
-    skip, weights, value = cams.to_attention(part, attention, middle)
-    torch.testing.assert_close(total(skip, weights, value), total(middle), rtol=1e-4, atol=1e-6)
-    torch.testing.assert_close(total(weights), total(value), rtol=1e-4, atol=1e-6)
-    below = cams.to_block_input(part, attention, skip, weights, value)
+    skip, context = cams.to_context(part, attention, middle)
+    torch.testing.assert_close(total(skip, context), total(middle), rtol=1e-4, atol=1e-6)
+    query, key, value = shared(attention, context)
+    torch.testing.assert_close(total(query, key), total(value), rtol=1e-4, atol=1e-6)
+    below = cams.to_block_input(part, attention, skip, QueryKeyValue(query, key, value))
     torch.testing.assert_close(total(below), total(middle), rtol=1e-3, atol=1e-5)
 
 
@@ -84,9 +92,8 @@ def test_classes_do_not_mix(variant: str) -> None:
     cam = arriving(seen.tokens)
 
     def through(cam: Tensor) -> Tensor:
-        return cams.to_block_input(
-            part, attention, *cams.to_attention(part, attention, cams.to_middle(mlp, seen, cam))
-        )
+        skip, context = cams.to_context(part, attention, cams.to_middle(mlp, seen, cam))
+        return cams.to_block_input(part, attention, skip, shared(attention, context))
 
     together = through(cam)
     for place in range(cam.shape[1]):
@@ -99,32 +106,35 @@ def test_classes_do_not_mix(variant: str) -> None:
 def test_attention_gets_what_the_rules_give_it(variant: str) -> None:
     part, seen, _, _ = of_block(variant)
     cam = arriving(seen.tokens, classes=1)
-    skip, attention, value = cams.to_attention(part, seen, cam)
+    skip, given = cams.to_context(part, seen, cam)
+    attention, value = relevance_of_attention(seen, given)
     expected_skip, branch = rules.add(cam, seen.tokens[:, None], seen.branch[:, None])
     torch.testing.assert_close(skip, expected_skip)
     context = rules.linear(branch, seen.proj_input[:, None], part.proj.weight)
     for head in range(part.num_heads):
         columns = slice(head * part.head_dim, (head + 1) * part.head_dim)
         ratio = context[:, 0, :, columns] / (seen.merged[..., columns] + 1e-9) / 2
-        weights, values = seen.attention[:, head], seen.value[:, head]
+        weights, values = matrices(seen)[1][:, head], seen.value[:, head]
         torch.testing.assert_close(attention[:, 0, head], weights * (ratio @ values.transpose(1, 2)))
         torch.testing.assert_close(value[:, 0, head], values * (weights.transpose(1, 2) @ ratio))
 
 
 def test_query_key_and_value_go_back_to_their_own_rows_of_the_projection() -> None:
     part, seen, _, _ = of_block("plain")
-    skip, attention, value = cams.to_attention(part, seen, arriving(seen.tokens, classes=1))
+    skip, context = cams.to_context(part, seen, arriving(seen.tokens, classes=1))
+    attention, value = relevance_of_attention(seen, context)
     joined = torch.zeros(*seen.normed.shape[:2], 3 * part.num_heads * part.head_dim).double()
     for head in range(part.num_heads):
         query, key = seen.query[:, head], seen.key[:, head]
-        ratio = attention[:, 0, head] / (seen.products[:, head] + 1e-9) / 2
+        ratio = attention[:, 0, head] / (matrices(seen)[0][:, head] + 1e-9) / 2
         shares = (query * (ratio @ key), key * (ratio.transpose(1, 2) @ query), value[:, 0, head])
         for place, share in enumerate(shares):
             start = (place * part.num_heads + head) * part.head_dim
             joined[..., start : start + part.head_dim] = share
     branch = rules.linear(joined.unsqueeze(1), seen.normed[:, None], part.qkv.weight)
     expected = rules.clone(skip + branch, seen.tokens[:, None])
-    torch.testing.assert_close(cams.to_block_input(part, seen, skip, attention, value), expected)
+    found = cams.to_block_input(part, seen, skip, shared(seen, context))
+    torch.testing.assert_close(found, expected)
 
 
 def test_a_gate_is_shared_by_both_halves() -> None:

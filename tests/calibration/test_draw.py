@@ -1,11 +1,13 @@
 """Which images are drawn: every one once, as many as asked for, and the same for the same seed."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporter.calibration.agreement import CHECKS
 from exporter.calibration.draw import PlannedImage, count_rounds, plan
 from exporter.calibration.settings import CalibrationSettings
 from exporter.data.images import ImageFile, ImageFolder, sample
@@ -15,7 +17,7 @@ from exporter.errors import CalibrationError
 def folder(count: int) -> ImageFolder:
     """A folder that is not there: a draw opens nothing."""
     place = Path("images")
-    return ImageFolder(place, tuple(ImageFile(place / f"{index:03}.png", None) for index in range(count)))
+    return ImageFolder(place, tuple(ImageFile(place / f"{index:04}.png", None) for index in range(count)))
 
 
 def paper(**others: int | bool) -> CalibrationSettings:
@@ -26,8 +28,41 @@ def paper(**others: int | bool) -> CalibrationSettings:
 def test_all_takes_each_image_into_one_mean_and_acs(total: int, most: int | None, seed: int) -> None:
     images = folder(total)
     planned = plan(images, CalibrationSettings(max_images=most, seed=seed))
-    assert planned == [PlannedImage(file, (0,), in_acs=True) for file in sample(images, most, seed).files]
+    files = sample(images, most, seed).files
+    assert planned == [
+        PlannedImage(file, (0,), in_acs=True, half=image.half)
+        for file, image in zip(files, planned, strict=True)
+    ]
     assert len(planned) == min(total, most or total)
+    first = sum(image.half == 0 for image in planned)
+    assert first - (len(planned) - first) in (0, 1)
+
+
+@given(st.integers(1, 400), st.integers(0, 9))
+def test_auto_reads_the_same_images_as_each_of_its_counts(total: int, seed: int) -> None:
+    images = folder(total)
+    planned = plan(images, CalibrationSettings(max_images="auto", seed=seed))
+    assert len(planned) == total
+    for start, count in pairwise((0, *CHECKS)):
+        alone = plan(images, CalibrationSettings(max_images=count, seed=seed))
+        assert {each.file for each in planned[:count]} == {each.file for each in alone}
+        assert [each.half for each in sorted(planned[:count], key=name)] == [each.half for each in alone]
+        assert planned[start:count] == sorted(planned[start:count], key=name)
+
+
+def test_auto_has_a_ceiling() -> None:
+    assert len(plan(folder(CHECKS[-1] + 7), CalibrationSettings(max_images="auto"))) == CHECKS[-1] == 2048
+
+
+def name(image: PlannedImage) -> str:
+    return image.file.path.name
+
+
+@given(st.integers(20, 60), st.integers(0, 9))
+def test_the_halves_of_the_papers_protocol_are_of_images_in_any_round(total: int, seed: int) -> None:
+    planned = plan(folder(total), paper(rounds=2, images_per_round=7, acs_images=20, seed=seed))
+    halves = [image.half for image in planned if image.rounds]
+    assert abs(halves.count(0) - halves.count(1)) <= 1
 
 
 @given(

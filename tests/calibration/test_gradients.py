@@ -6,9 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from exporter.calibration import gradients
+from exporter.calibration.attention import propagate
 from exporter.calibration.trace import MlpTrace, in_dtype, trace
 from exporter.models.base import MlpParts, PrunableViT
 from tests.calibration.samples import VARIANTS, frozen_images, tiny_vit
+from tests.calibration.whole_attention import gradient_of_attention
 
 
 def by_autograd(vit: PrunableViT, images: Tensor, target: int) -> list[Tensor]:
@@ -37,8 +39,9 @@ def of_attention(vit: PrunableViT, images: Tensor, targets: Tensor) -> list[Tens
         part, attention = block.attention, here.attention
         middle = gradients.to_middle(block.mlp, here.mlp, gradient)
         context = gradients.to_context(part, attention, middle)
-        found.append(gradients.to_attention(attention, context))
-        gradient = gradients.to_block_input(part, attention, middle, context, found[-1])
+        found.append(gradient_of_attention(attention, context))
+        _, _, slopes = propagate(attention, torch.zeros_like(context[:, :, 0, :, 0]), context, context)
+        gradient = gradients.to_block_input(part, attention, middle, slopes)
     return found[::-1]
 
 

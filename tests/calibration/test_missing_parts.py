@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from exporter.calibration import gradients
+from exporter.calibration.attention import propagate
 from exporter.calibration.calibrate import calibrate
 from exporter.calibration.record import CalibrationSettings
 from exporter.calibration.relevance import relevance
@@ -15,6 +16,7 @@ from exporter.calibration.trace import in_dtype, trace
 from exporter.data.images import list_images
 from exporter.models.base import BlockParts, PrunableViT
 from tests.calibration.samples import frozen_images, tiny_vit
+from tests.calibration.whole_attention import gradient_of_attention
 from tests.vits import cut_vit, make_images, make_vit
 
 CLASSES = torch.tensor([[0, 2, 5], [6, 1, 0]])
@@ -84,8 +86,10 @@ def test_gradients_are_autograds_through_a_cut_model() -> None:
             gradient = gradients.to_middle(block.mlp, here.mlp, gradient)
         if block.attention and here.attention:
             context = gradients.to_context(block.attention, here.attention, gradient)
-            found.append(gradients.to_attention(here.attention, context))
-            gradient = gradients.to_block_input(block.attention, here.attention, gradient, context, found[-1])
+            found.append(gradient_of_attention(here.attention, context))
+            row = torch.zeros_like(context[:, :, 0, :, 0])
+            _, _, slopes = propagate(here.attention, row, context, context)
+            gradient = gradients.to_block_input(block.attention, here.attention, gradient, slopes)
     assert len(found) == len(expected) == 4
     for ours, theirs in zip(found[::-1], expected, strict=True):
         torch.testing.assert_close(ours[:, 0], theirs, rtol=1e-9, atol=1e-12)

@@ -16,6 +16,7 @@ from exporter.calibration.record import (
 )
 from exporter.errors import ArtefactError, CalibrationError, OutputError, RecipeError
 from exporter.formats.canonical_json import to_json
+from exporter.vocabulary import CropMode
 from tests.calibration.specs import LOGITS, PREPROCESSING, SPEC
 
 
@@ -24,6 +25,29 @@ def calibration(**settings: Any) -> Calibration:
     record = CalibrationRecord("tiny", "aa", "bb", 5, 1, 0, SPEC.grid, PREPROCESSING, chosen)
     inter = np.random.RandomState(0).random_sample((3, 16))
     return Calibration(record, np.array([0.1, 0.3, 0.2]), inter if chosen.relevance else None)
+
+
+def test_the_overlap_comes_back(tmp_path: Path) -> None:
+    made = replace(calibration(max_images="auto"), overlap=np.array([0.75, 0.5, 1.0]))
+    save_calibration(made, tmp_path / "c.safetensors")
+    loaded = load_calibration(tmp_path / "c.safetensors")
+    assert loaded.record == made.record
+    assert loaded.overlap is not None and loaded.overlap.tolist() == [0.75, 0.5, 1.0]
+
+
+def test_a_file_without_an_overlap_is_read(tmp_path: Path) -> None:
+    """Calibrations of 0.1 have none."""
+    old = calibration()
+    assert old.inter is not None
+    foreign(tmp_path / "c.safetensors", {"acs": old.acs, "inter": old.inter}, to_json(old.record))
+    loaded = load_calibration(tmp_path / "c.safetensors")
+    assert loaded.record == old.record and loaded.overlap is None
+
+
+def test_an_overlap_of_another_depth_is_one_line(tmp_path: Path) -> None:
+    save_calibration(replace(calibration(), overlap=np.array([0.5, 0.5])), tmp_path / "c.safetensors")
+    with pytest.raises(ArtefactError, match=r"overlap of shape \[2\] \| need \[3\]"):
+        load_calibration(tmp_path / "c.safetensors")
 
 
 @pytest.mark.parametrize("relevance", [True, False])
@@ -82,6 +106,11 @@ def test_gamma_is_six_or_all_of_fewer_classes() -> None:
         CalibrationSettings(gamma=8).classes_of(SPEC)
 
 
+def test_colours_are_the_users_affair() -> None:
+    """Other means do not move a patch."""
+    check_fits(calibration(), replace(SPEC, preprocessing=replace(PREPROCESSING, mean=(0.1, 0.1, 0.1))), "aa")
+
+
 def test_fits_the_model_that_it_was_made_with() -> None:
     check_fits(calibration(), SPEC, "aa")
     check_fits(calibration(), SPEC, "")
@@ -94,12 +123,22 @@ def test_fits_the_model_that_it_was_made_with() -> None:
         ({"blocks": SPEC.blocks * 4}, "aa", "12, the depth of tiny"),
         ({"grid": (2, 2)}, "aa", "32x32 pixels in 2x2 patches"),
         ({"preprocessing": replace(PREPROCESSING, input_size=(3, 64, 64))}, "aa", "64x64 pixels in 4x4"),
+        (
+            {"preprocessing": replace(PREPROCESSING, crop_pct=1.0)},
+            "aa",
+            "got images by crop_mode=center crop_pct=0.9",
+        ),
+        (
+            {"preprocessing": replace(PREPROCESSING, crop_mode=CropMode.SQUASH)},
+            "",
+            "need crop_mode=squash crop_pct=0.9 of tiny",
+        ),
     ],
 )
 def test_another_model_is_one_line(change: dict[str, Any], sha256: str, part: str) -> None:
     with pytest.raises(CalibrationError) as error:
         check_fits(calibration(), replace(SPEC, **change), sha256)
-    assert part in str(error.value) and "calibrate this model" in str(error.value)
+    assert part in str(error.value) and "calibrate" in str(error.value).rsplit("|", 1)[-1]
 
 
 def foreign(path: Path, arrays: dict[str, Any], record: str | None) -> None:

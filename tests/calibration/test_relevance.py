@@ -10,6 +10,7 @@ from exporter.calibration.relevance import _cam_of_logits, _gradient_of_logits, 
 from exporter.calibration.trace import in_dtype, trace
 from exporter.models.weights import weights_sha256
 from tests.calibration.samples import VARIANTS, frozen_images, frozen_weights, tiny_vit
+from tests.calibration.whole_attention import gradient_of_attention, relevance_of_attention
 
 GOLDEN = json.loads(Path(__file__).with_name("golden_lrp.json").read_text())["scores"]
 CLASSES = torch.tensor([[0, 2, 5], [6, 1, 0]])
@@ -77,11 +78,12 @@ def test_the_roll_out_of_a_distilled_model_is_the_mean_over_both_its_tokens() ->
         block, here = vit.blocks[-1], seen.blocks[-1]
         assert block.mlp and here.mlp and block.attention and here.attention
         gradient = gradients.to_middle(block.mlp, here.mlp, _gradient_of_logits(vit, seen, CLASSES))
-        gradient = gradients.to_attention(
+        gradient = gradient_of_attention(
             here.attention, gradients.to_context(block.attention, here.attention, gradient)
         )
         cam = cams.to_middle(block.mlp, here.mlp, _cam_of_logits(vit, seen, CLASSES))
-        _, cam, _ = cams.to_attention(block.attention, here.attention, cam)
+        _, context = cams.to_context(block.attention, here.attention, cam)
+        cam, _ = relevance_of_attention(here.attention, context)
         rows.append((gradient * cam).clamp(min=0).mean(2)[:, :, token, 2:])
     torch.testing.assert_close(both, (rows[0] + rows[1]) / 2)
 

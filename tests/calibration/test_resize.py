@@ -58,6 +58,14 @@ def test_a_calibration_moves_to_another_input() -> None:
     check_fits(moved, wide, "")
 
 
+def test_another_crop_is_not_another_size() -> None:
+    """Interpolation moves scores between grids over one part of the image, not between parts."""
+    wide = make_vit("wide and low").spec
+    cropped = replace(wide, preprocessing=replace(wide.preprocessing, crop_pct=0.5))
+    with pytest.raises(CalibrationError, match=r"crop_pct=0\.5"):
+        check_fits(resized_to(made_at(make_vit().spec), cropped), cropped, "")
+
+
 def test_nothing_happens_at_its_own_size_or_without_relevance() -> None:
     square, wide = make_vit().spec, make_vit("wide and low").spec
     calibration = made_at(square)

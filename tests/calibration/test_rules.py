@@ -90,8 +90,8 @@ def test_each_factor_of_a_product_gets_half(seed: int) -> None:
         drawn(seed + 1, 1, 1, 2, 4, 5),
         drawn(seed + 2, 1, 2, 2, 3, 5),
     )
-    parts = rules.matmul(relevance, left, right, left @ right)
-    for part in parts:
+    ratio = relevance * rules.half_share(left @ right)
+    for part in ((ratio @ right.mT) * left, (left.mT @ ratio) * right):
         torch.testing.assert_close(part.sum((-2, -1)), relevance.sum((-2, -1)) / 2, rtol=1e-4, atol=1e-4)
 
 
@@ -115,7 +115,7 @@ def test_a_rotation_is_a_part_of_the_product_behind_it(seed: int) -> None:
     query, key = drawn(seed + 1, 1, 1, 2, 3, 8), drawn(seed + 2, 1, 1, 2, 8, 5)
     relevance = drawn(seed + 3, 1, 4, 2, 3, 5)
     turned = query @ turn.T
-    of_turned, _ = rules.matmul(relevance, turned, key, turned @ key)
+    of_turned = (relevance * rules.half_share(turned @ key) @ key.mT) * turned
     part = rules.rotation(of_turned, query, turned, lambda gradient: gradient @ turn)
     ratio = relevance * 0.5 * rules.guarded_inverse(turned @ key)
     expected = query * (ratio @ key.transpose(-2, -1) @ turn)

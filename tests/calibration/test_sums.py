@@ -15,10 +15,12 @@ def one(value: float, counted: list[bool]) -> ImageScores:
 
 def test_means_are_over_each_rounds_images_and_then_over_rounds() -> None:
     sums = Sums.zero(SPEC, 2)
-    for value, rounds, in_acs in ((1.0, (0, 1), True), (3.0, (0,), False), (9.0, (), True)):
-        sums = sums.plus(one(value, [True] * 3), rounds, in_acs=in_acs)
+    for value, rounds, in_acs, half in ((1.0, (0, 1), True, 0), (3.0, (0,), False, 1), (9.0, (), True, 0)):
+        sums = sums.plus(one(value, [True] * 3), rounds, in_acs=in_acs, half=half)
     np.testing.assert_allclose(sums.mean_inter(), (2.0 + 1.0) / 2)
     np.testing.assert_allclose(sums.mean_acs(), 5.0)
+    np.testing.assert_allclose(sums.halves[0], 1.0)  # once, although two rounds have it
+    np.testing.assert_allclose(sums.halves[1], 3.0)
     assert sums.counts.tolist() == [3, 3, 0, 2, 6]
 
 
@@ -37,6 +39,7 @@ def test_a_layer_that_nothing_is_known_of_treats_patches_alike() -> None:
 def test_adding_leaves_the_old_sums_alone() -> None:
     before = Sums.zero(SPEC, 1)
     before.plus(one(1.0, [True] * 3), (0,), in_acs=True)
+    assert before.halves.sum() == 0
     assert before.inter.sum() + before.counted.sum() + before.acs.sum() + before.counts.sum() == 0
 
 

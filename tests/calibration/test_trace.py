@@ -11,6 +11,7 @@ from exporter.calibration.trace import AttentionTrace, in_dtype, trace
 from exporter.models.base import AttentionParts
 from exporter.models.block import attention_half, heads, project, whole_block
 from tests.calibration.samples import VARIANTS, frozen_images, tiny_vit
+from tests.calibration.whole_attention import matrices
 from tests.vits import cut_vit, make_vit, random_images
 
 
@@ -46,11 +47,10 @@ def test_every_block_says_what_it_computed(variant: str) -> None:
             torch.testing.assert_close(got, expected)
         torch.testing.assert_close(part.q_norm(attention.raw_query), attention.normed_query)
         torch.testing.assert_close(part.k_norm(attention.raw_key), attention.normed_key)
-        torch.testing.assert_close(attention.products, attention.query @ attention.key.transpose(-2, -1))
-        torch.testing.assert_close(attention.attention.sum(-1), torch.ones_like(attention.attention[..., 0]))
         torch.testing.assert_close(attention.branch, attention_of(part, attention))
-        row = attention_half(block, tokens)[1]
-        torch.testing.assert_close(attention.products[:, :, 0] * part.head_dim**-0.5, row)
+        row = attention_half(block, tokens)[1].row
+        products, _ = matrices(attention)
+        torch.testing.assert_close(products[:, :, 0] * part.head_dim**-0.5, row)
         torch.testing.assert_close(mlp.tokens, tokens + attention.branch)
         torch.testing.assert_close(mlp.fc2_output, block.mlp.whole(block.mlp.norm(mlp.tokens)))
         torch.testing.assert_close(block.mlp.fc2(mlp.fc2_input), mlp.fc2_output)
@@ -90,7 +90,7 @@ def test_attention_is_what_the_model_computes_apart() -> None:
         model(images)
     for here, expected in zip(seen.blocks, found, strict=True):
         assert here.attention is not None
-        torch.testing.assert_close(here.attention.attention, expected, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(matrices(here.attention)[1], expected, rtol=1e-4, atol=1e-6)
 
 
 def test_nothing_is_kept_for_gradients_and_images_take_the_weights_dtype() -> None:

@@ -22,9 +22,25 @@ def test_it_leaves_acs_and_scores(
     made = load_calibration(out)
     assert done.json["acs"] == made.acs.tolist()
     assert done.json["record"]["images"] == 12
+    assert made.overlap is not None
+    assert done.json["overlap"] == made.overlap.tolist()
     assert made.inter is not None
     assert made.inter.shape == (4, 16)
     assert out.read_bytes() == calibration.read_bytes()
+
+
+def test_scores_may_be_normalised_before_their_mean(
+    star_export: Command, workplace: Workplace, calibration: Path, tmp_path: Path
+) -> None:
+    out, plain = tmp_path / "c.safetensors", load_calibration(calibration)
+    flags = (*workplace.model, "--images", workplace.images, "--normalize", "sum", "--out", out, "--json")
+    done = star_export("calibrate", *flags)
+    assert done.json["record"]["settings"]["normalize"] == "sum"
+    made = load_calibration(out)
+    assert made.acs.tolist() == plain.acs.tolist()
+    assert made.inter is not None and plain.inter is not None
+    assert made.inter.sum(-1) == pytest.approx(1.0)
+    assert plain.inter.sum(-1) != pytest.approx(1.0)
 
 
 def test_the_table_has_a_line_a_layer(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
@@ -37,6 +53,31 @@ def test_the_table_has_a_line_a_layer(star_export: Command, workplace: Workplace
     assert str(out) in done.out.splitlines()[0]
     for value in made.acs:
         assert f" {value:.4f} " in done.out
+
+
+def test_auto_takes_all_of_a_small_folder_and_says_what_is_not_settled(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
+    out = tmp_path / "c.safetensors"
+    flags = (*workplace.model, "--images", workplace.images, "--max-images", "auto", "--gamma", "1")
+    done = star_export("calibrate", *flags, "--out", out)
+    assert done.code == 0, done.err
+    made = load_calibration(out)
+    assert (made.record.images, made.record.settings.max_images) == (12, "auto")
+    assert made.overlap is not None
+    assert ("its halves agree on less than 0.9" in done.err) == (made.overlap.min() < 0.9)
+    for share in made.overlap:
+        assert f" {share:.2f} " in done.out
+
+
+@pytest.mark.parametrize("other", [("--scorer", "intra"), ("--protocol", "paper")])
+def test_auto_needs_scores_to_look_at(
+    star_export: Command, workplace: Workplace, tmp_path: Path, other: tuple[str, str]
+) -> None:
+    flags = (*workplace.model, "--images", workplace.images, "--max-images", "auto", *other)
+    done = star_export("calibrate", *flags, "--out", tmp_path / "c.safetensors")
+    assert done.code == 2
+    assert "max_images | got auto" in done.error
 
 
 @pytest.mark.parametrize("missing", ["--images", "--out"])

@@ -45,6 +45,8 @@ def test_it_leaves_a_folder_that_proves_itself(
     assert report["gmacs"]["pruned"] < report["gmacs"]["dense"]
     assert 0 <= report["accuracy"]["pruned"]["top1"] <= 1
     assert report["accuracy"]["dense"]["images"] == 12
+    low, high = report["accuracy"]["pruned"]["interval"]
+    assert low < report["accuracy"]["pruned"]["top1"] < high
     assert report["throughput"]["pruned"]["images_per_s"] > 0
     assert report["efficiency"] == pytest.approx(
         report["speedup"] * report["gmacs"]["pruned"] / report["gmacs"]["dense"]

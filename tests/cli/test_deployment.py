@@ -1,4 +1,4 @@
-"""The deployment machine: `check`, `bench` and `inspect` of a folder, with neither PyTorch nor onnx there."""
+"""The deployment machine: `check`, `bench`, `inspect` and `eval`, with neither PyTorch nor onnx there."""
 
 import json
 import subprocess
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import Command
+from tests.commands import Command, Workplace
+from tests.shards import encoded, write_shard
 
 QUICK = ("--batches", "1,2", "--rounds", "5", "--warmup", "0", "--profile-runs", "1")
 
@@ -20,12 +21,12 @@ MISSING = (
     "onnxscript",
     "onnx_graphsurgeon",
     "safetensors",
-    "PIL",
+    "scipy",
     "jinja2",
     "matplotlib",
 )
 BOX = (
-    f"import sys; sys.modules.update(dict.fromkeys({MISSING})); "
+    "import sys; sys.modules.update(dict.fromkeys({missing})); "
     "from exporter.cli.main import main; sys.exit(main(sys.argv[1:]))"
 )
 
@@ -35,8 +36,10 @@ def folder(compiled: Callable[..., Path], request: pytest.FixtureRequest) -> Pat
     return compiled(*([] if request.param == "star" else ["--method", request.param]))
 
 
-def on_the_machine(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", BOX, *map(str, arguments)]
+def on_the_machine(
+    *arguments: object, missing: tuple[str, ...] = (*MISSING, "PIL")
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", BOX.format(missing=missing), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -53,6 +56,16 @@ def test_the_folder_is_checked_measured_and_inspected(folder: Path) -> None:
         assert done.returncode == 0, done.stderr
     pruned = json.loads((folder / "report.json").read_text())["files"]["pruned"]
     assert "ONNX model" in on_the_machine("inspect", folder / pruned).stdout
+
+
+@pytest.mark.ort
+def test_the_folder_is_evaluated(folder: Path, workplace: Workplace, tmp_path: Path) -> None:
+    """On image files, which only Pillow reads, and on tar files."""
+    shard = write_shard(tmp_path / "a.tar", {"1.png": encoded(1), "1.cls": "1"})
+    for images, count in ((workplace.images, 12), (shard, 1)):
+        done = on_the_machine("eval", folder, "--images", images, "--json", missing=MISSING)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["models"]["pruned"]["images"] == count
 
 
 @pytest.mark.ort

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from exporter.cli.output import RichStages, print_json, print_lines, print_table
+from exporter.cli.output import RichStages, percent_interval, print_json, print_lines, print_table
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,32 @@ def test_a_stage_is_named_on_stderr_when_it_is_over(capsys: pytest.CaptureFixtur
     assert line.startswith("✓")
 
 
+def test_time_left_is_said_where_stderr_is_no_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line a minute, once two steps say how fast it goes: here 20 s each."""
+    clock = iter(range(0, 2000, 20))
+    now = [0.0]
+    monkeypatch.setattr("exporter.cli.output.time.perf_counter", lambda: now[0])
+    stages = RichStages()
+    stages._console.get_time = lambda: now[0]
+    with stages.stage("calibration") as advance:
+        for done in range(9):
+            now[0] = float(next(clock))
+            advance(done, 512)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:2] == [
+        "calibration: 3 of 512, 2:49:40 left",
+        "calibration: 6 of 512, 2:48:40 left",
+    ]
+    assert lines[2].startswith("✓")
+
+
 def test_a_stage_that_fails_is_not_said_to_be_done(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ZeroDivisionError), RichStages().stage("calibration"):
         raise ZeroDivisionError
     assert "✓" not in capsys.readouterr().err
+
+
+def test_an_interval_is_in_percent() -> None:
+    assert percent_interval((0.91234, 1.0)) == "91.23% to 100.00%"

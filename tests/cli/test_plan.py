@@ -1,6 +1,7 @@
 """`star-export plan`: the patches that each layer keeps, without weights."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from exporter.calibration.record import load_calibration
 from exporter.formats.canonical_json import load_json
 from exporter.records import Schedule
 from tests.commands import Command, Workplace
-from tests.schedule.published import DEIT_B_ACS, DEIT_B_COUNTS_AT_07
+from tests.schedule.ours import DEIT_B_COUNTS_AT_07
+from tests.schedule.published import DEIT_B
 
 ACS = [0.1] * 6 + [0.5] * 6
 
@@ -20,8 +22,8 @@ def acs(tmp_path: Path) -> Path:
     return tmp_path / "acs.json"
 
 
-def test_it_answers_with_the_published_counts(star_export: Command, tmp_path: Path) -> None:
-    (tmp_path / "acs.json").write_text(json.dumps(DEIT_B_ACS))
+def test_it_answers_with_the_counts_of_deit_b(star_export: Command, tmp_path: Path) -> None:
+    (tmp_path / "acs.json").write_text(json.dumps(DEIT_B.acs))
     flags = ("--model", "deit_base_patch16_224", "--rho", "0.7", "--acs", tmp_path / "acs.json")
     answer = star_export("plan", *flags, "--json").json
     assert tuple(answer["keep"]) == DEIT_B_COUNTS_AT_07
@@ -34,7 +36,7 @@ def test_it_answers_with_the_published_counts(star_export: Command, tmp_path: Pa
 
 
 def test_it_solves_for_a_share_of_macs(star_export: Command, tmp_path: Path) -> None:
-    (tmp_path / "acs.json").write_text(json.dumps(DEIT_B_ACS))
+    (tmp_path / "acs.json").write_text(json.dumps(DEIT_B.acs))
     flags = (
         "--model",
         "deit_base_patch16_224",
@@ -53,6 +55,38 @@ def test_it_takes_rates_by_layer(star_export: Command) -> None:
         "plan", "--model", "deit_base_patch16_224", "--rates", "4=0.7", "7=0.49", "--json"
     ).json
     assert answer["keep"] == [196] * 3 + [138] * 3 + [68] * 6
+
+
+def test_tome_needs_no_acs(star_export: Command, tmp_path: Path) -> None:
+    flags = ("--model", "digits_vit", "--method", "tome")
+    answer = star_export("plan", *flags, "--rho", "0.3", "--out", tmp_path / "s.json", "--json").json
+    steps = [before - after for before, after in pairwise([196, *answer["keep"]])]
+    assert answer["keep"][-1] == 59
+    assert set(steps) == {11, 12}
+    schedule = load_json(Schedule, tmp_path / "s.json")
+    assert (schedule.method, schedule.scorer, schedule.reduce) == ("tome", "pairs", "merge-weighted")
+    solved = star_export("plan", *flags, "--mac-reduction", "0.3", "--json").json
+    assert 0.69 < solved["gmacs_pruned"] / solved["gmacs_dense"] <= 0.7
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            ["--method", "tome", "--reduce", "drop"],
+            "reduce | got drop for tome | need merge-weighted or merge",
+        ),
+        (["--method", "a-star", "--reduce", "merge"], "reduce | got merge for a-star | need drop"),
+        (["--method", "tome", "--scorer", "intra"], "scorer | got intra for tome | need one of pairs"),
+        (["--method", "tome", "--round-to", "8"], "round_to | got 8 for tome | need 1"),
+        (["--method", "tome", "--acs", "acs.json"], "plan | got --acs for tome | need no ACS"),
+        (["--scorer", "pairs"], "reduce | got drop for the scorer pairs | need merge"),
+    ],
+)
+def test_what_does_not_go_together(star_export: Command, flags: list[str], message: str) -> None:
+    done = star_export("plan", "--model", "digits_vit", "--rho", "0.3", *flags)
+    assert done.code == 2
+    assert message in done.error
 
 
 def test_a_calibration_gives_acs_and_names_its_scores(

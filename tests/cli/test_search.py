@@ -1,11 +1,14 @@
 """`star-export search`: what it prints and leaves."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from exporter.calibration.record import load_calibration, save_calibration
 from exporter.evaluation.benchmark import Throughput, compare_speed
 from exporter.evaluation.benchmark.points import Point, RhoSweep
 from exporter.formats.canonical_json import load_json
@@ -60,6 +63,32 @@ def test_it_leaves_the_schedule_and_says_what_was_tried(
 
 
 @pytest.mark.usefixtures("flat_machine")
+def test_rates_are_scaled_without_a_calibration(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
+    flags = ("search", *workplace.model, "--speedup", 1.3, "--batch", 4, "--scorer", "intra")
+    done = star_export(*flags, "--rates", "2=0.8", "3=0.6", "--out", tmp_path / "s.json", "--json")
+    assert done.code == 0, done.err
+    schedule = load_json(Schedule, tmp_path / "s.json")
+    assert schedule.pruning_layers == (2, 3)
+    assert 1 - schedule.rates[1] == pytest.approx((1 - schedule.rates[2]) / 2, abs=1e-6)
+    again = star_export(*flags, "--schedule", tmp_path / "s.json", "--json")
+    assert again.json["found"]["rho"] == pytest.approx(done.json["found"]["rho"])
+
+
+@pytest.mark.usefixtures("flat_machine")
+@pytest.mark.parametrize(("acs", "lines"), [((0.1, 0.3, 0.5, 0.9), 0), ((0.9, 0.5, 0.3, 0.1), 1)])
+def test_a_rho_that_falls_on_early_layers_is_told_of_once(
+    star_export: Command, workplace: Workplace, calibration: Path, tmp_path: Path, acs: Any, lines: int
+) -> None:
+    made = tmp_path / "c.safetensors"
+    save_calibration(replace(load_calibration(calibration), acs=np.array(acs)), made)
+    done = star_export(*flags_of(workplace, made), "--speedup", 1.2, "--batch", 4)
+    assert done.code == 0, done.err
+    assert done.err.count("ACS does not rise") == lines
+
+
+@pytest.mark.usefixtures("flat_machine")
 def test_out_of_reach_is_1_and_leaves_nothing(
     star_export: Command, workplace: Workplace, calibration: Path, tmp_path: Path
 ) -> None:
@@ -96,6 +125,16 @@ def test_it_needs_a_calibration(star_export: Command, workplace: Workplace) -> N
     done = star_export("search", *workplace.model, "--speedup", "1.5")
     assert done.code == 2
     assert "--calibration" in done.error
+
+
+@pytest.mark.usefixtures("flat_machine")
+def test_tome_needs_none(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
+    flags = ("--method", "tome", "--speedup", 1.2, "--batch", 4, "--out", tmp_path / "s.json", "--json")
+    done = star_export("search", *workplace.model, *flags)
+    assert done.code == 0, done.err
+    schedule = load_json(Schedule, tmp_path / "s.json")
+    assert (schedule.method, schedule.reduce, schedule.acs) == ("tome", "merge-weighted", None)
+    assert done.json["found"]["comparison"]["speedup"] >= 1.2
 
 
 @pytest.mark.usefixtures("flat_machine")

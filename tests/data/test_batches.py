@@ -1,11 +1,14 @@
 """Batches are the images in order, in the model's dtype, with their classes; NumPy and Pillow make them."""
 
+import threading
+from collections.abc import Generator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from exporter.data.batches import batches, first_images
+from exporter.data.batches import View, batches, batches_of, first_images, made_ahead
 from exporter.data.images import ImageFile, list_images
 from exporter.data.pixels import normalise
 from exporter.errors import ImageError
@@ -54,3 +57,83 @@ def test_first_images_are_the_first_that_can_be_read(files: tuple[ImageFile, ...
     np.testing.assert_array_equal(first_images(files, SMALL, "uint8", 3), expected)
     with pytest.raises(ImageError, match="none that can be read"):
         first_images(files[:1], SMALL, "uint8", 3)
+
+
+def test_each_view_of_a_batch_is_what_one_model_takes(files: tuple[ImageFile, ...]) -> None:
+    square = replace(SMALL, input_size=(3, 8, 8))
+    views = (View(SMALL, "float32"), View(SMALL, "uint8"), View(square, "uint8"))
+    groups = list(batches_of(files, views, 3, workers=2))
+    assert [len(group.files) for group in groups] == [3, 3, 2]
+    for place, view in enumerate(views):
+        whole = np.concatenate([group.views[place] for group in groups])
+        ((alone, labels),) = batches(files, view.preprocessing, view.input_kind, 99)
+        np.testing.assert_array_equal(whole, alone)
+        np.testing.assert_array_equal(np.concatenate([group.labels for group in groups]), labels)
+
+
+def test_batches_are_full_and_name_what_they_skip(files: tuple[ImageFile, ...]) -> None:
+    for broken in (1, 7):
+        files[broken].path.write_text("no image")
+    groups = list(batches_of(files, [View(SMALL, "uint8")], 3))
+    assert [len(group.files) for group in groups] == [3, 3, 0]
+    skipped = [[each.path for each in group.skipped] for group in groups]
+    assert skipped == [[files[1].path], [], [files[7].path]]
+    assert (groups[-1].views[0].shape, groups[-1].labels.shape) == ((0, 3, 24, 16), (0,))
+
+
+def test_a_batch_is_made_while_the_one_before_is_used() -> None:
+    made, used = [], threading.Event()
+
+    def items() -> Generator[int]:
+        for item in range(3):
+            made.append(item)
+            if item == 1:
+                used.set()
+            yield item
+
+    running = made_ahead(items())
+    assert next(running) == 0
+    assert used.wait(10)
+    assert [*running] == [1, 2]
+    assert made == [0, 1, 2]
+
+
+def test_what_is_left_early_is_closed() -> None:
+    closed = threading.Event()
+
+    def items() -> Generator[int]:
+        try:
+            yield from range(10)
+        finally:
+            closed.set()
+
+    running = made_ahead(items())
+    next(running)
+    running.close()
+    assert closed.wait(10)
+
+
+def test_an_error_reaches_the_caller() -> None:
+    def items() -> Generator[int]:
+        yield 0
+        raise ImageError("shard", "a torn file", "a whole one")
+
+    running = made_ahead(items())
+    assert next(running) == 0
+    with pytest.raises(ImageError, match="torn"):
+        next(running)
+
+
+def test_only_a_few_images_are_in_memory(files: tuple[ImageFile, ...]) -> None:
+    taken = []
+
+    def many() -> Iterator[ImageFile]:
+        for index in range(200):
+            taken.append(index)
+            yield files[0]
+
+    running = batches_of(many(), [View(SMALL, "uint8")], 4)
+    next(running)
+    running.close()
+    # One batch in use, one that waits, and one decoded ahead of it.
+    assert len(taken) <= 4 + 4 + 4 + 2

@@ -2,6 +2,7 @@
 
 import logging
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -157,3 +158,17 @@ def test_a_stream_decodes_only_a_few_ahead(tmp_path: Path) -> None:
     next(running)
     assert len(taken) <= 4
     running.close()
+
+
+def test_an_image_is_decoded_once_for_all_sizes_and_its_bytes_are_let_go(tmp_path: Path) -> None:
+    pictures(tmp_path, 1)
+    path = tmp_path / "000.png"
+    small = replace(IMAGENET, input_size=(3, 32, 48))
+    packed = load_image(ImageFile(path, 3, path.read_bytes()), IMAGENET, small)
+    assert isinstance(packed, LoadedImage)
+    assert packed.file == ImageFile(path, 3)
+    for view, preprocessing in zip(packed.views, (IMAGENET, small), strict=True):
+        alone = load_image(ImageFile(path, 3), preprocessing)
+        assert isinstance(alone, LoadedImage)
+        np.testing.assert_array_equal(view, alone.pixels)
+    assert packed.views[1].shape == (3, 32, 48)

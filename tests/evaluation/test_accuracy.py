@@ -1,9 +1,14 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
+from exporter.data.images import UNKNOWN
 from exporter.errors import ImageError, UserError
-from exporter.evaluation.accuracy import Accuracy, evaluate, predict, top_classes
-from exporter.runtimes.base import TensorInfo
+from exporter.evaluation.accuracy import Accuracy, evaluate, predict, predict_each, top_classes
+from exporter.evaluation.proportions import wilson
+from exporter.runtimes.base import Feed, TensorInfo
 from tests.fakes import NumpyRunner
 
 
@@ -18,7 +23,7 @@ def test_hits_are_counted_over_batches_of_any_size() -> None:
     logits = np.array([[9, 1, 2, 3, 4, 5], [0, 9, 8, 7, 6, 5], [9, 8, 7, 6, 5, 0]], np.float32)
     labels = np.array([0, 5, 5])
     batches = [(logits[:1], labels[:1]), (logits[1:], labels[1:])]
-    assert evaluate(echo(6), batches) == Accuracy(1 / 3, 2 / 3, images=3, top1_hits=1, top5_hits=2)
+    assert evaluate(echo(6), batches) == Accuracy.of(images=3, top1_hits=1, top5_hits=2)
 
 
 def test_predictions_are_kept_image_by_image() -> None:
@@ -28,14 +33,12 @@ def test_predictions_are_kept_image_by_image() -> None:
     assert found.best.tolist() == [[0, 2, 1], [1, 2, 0], [0, 1, 2]]
     assert found.labels.tolist() == labels.tolist()
     assert found.hits[:, 0].tolist() == [True, False, False]
-    assert found.accuracy == Accuracy(1 / 3, 1.0, images=3, top1_hits=1, top5_hits=3)
+    assert found.accuracy == Accuracy.of(images=3, top1_hits=1, top5_hits=3)
 
 
 def test_top5_of_three_classes_is_top3() -> None:
     logits = np.array([[3, 2, 1]], np.float32)
-    assert evaluate(echo(3), [(logits, np.array([2]))]) == Accuracy(
-        0.0, 1.0, images=1, top1_hits=0, top5_hits=1
-    )
+    assert evaluate(echo(3), [(logits, np.array([2]))]) == Accuracy.of(images=1, top1_hits=0, top5_hits=1)
 
 
 @pytest.mark.parametrize("classes", [7, 1000])
@@ -55,7 +58,7 @@ def test_a_label_that_is_no_class_is_one_line(labels: list[object]) -> None:
 
 def test_no_image_is_an_error() -> None:
     for batches in ([], [(np.zeros((0, 6), np.float32), np.zeros(0, int))]):
-        with pytest.raises(ImageError, match="no labelled image"):
+        with pytest.raises(ImageError, match="got no image"):
             evaluate(echo(6), batches)
 
 
@@ -68,3 +71,69 @@ def test_the_runner_is_freed() -> None:
     runner = echo(6)
     evaluate(runner, [(np.zeros((1, 6), np.float32), np.array([0]))])
     assert (runner.activations, runner.deactivations) == (1, 1)
+
+
+def test_an_accuracy_holds_its_interval() -> None:
+    found = Accuracy.of(top1_hits=90, top5_hits=99, images=100)
+    assert (found.top1, found.top5, found.images) == (0.9, 0.99, 100)
+    assert found.interval == wilson(90, 100)
+    assert found.interval == pytest.approx((0.8256, 0.9448), abs=1e-4)
+
+
+@given(arrays(np.float32, (4, 9), elements=st.integers(-2, 2)), st.integers(1, 9))
+def test_the_best_are_those_of_a_stable_sort(logits: np.ndarray, count: int) -> None:
+    expected = np.argsort(-logits, axis=1, kind="stable")[:, :count]
+    assert top_classes(logits, count).tolist() == expected.tolist()
+
+
+def test_the_best_of_very_many_are_sorted() -> None:
+    logits = np.random.default_rng(0).integers(0, 5, (3, 40)).astype(np.float32)
+    assert top_classes(logits, 20).tolist() == np.argsort(-logits, axis=1, kind="stable")[:, :20].tolist()
+    assert top_classes(logits, 99).shape == (3, 40)
+
+
+def test_two_models_see_every_batch_once_in_turns() -> None:
+    asked: list[str] = []
+
+    def noted(name: str) -> NumpyRunner:
+        def run(feed: Feed) -> dict[str, np.ndarray]:
+            asked.append(name)
+            return {"logits": feed["images"]}
+
+        runner = echo(3)
+        runner.function = run
+        return runner
+
+    one, two = np.eye(3, dtype=np.float32), np.eye(3, dtype=np.float32)[::-1].copy()
+    labels = np.array([0, 1, UNKNOWN])
+    runners = [noted("first"), noted("second")]
+    first, second = predict_each(runners, [((one, two), labels), ((one[:1], two[:1]), labels[:1])])
+    assert asked == ["first", "second"] * 2
+    assert first.best[:, 0].tolist() == [0, 1, 2, 0]
+    assert second.best[:, 0].tolist() == [2, 1, 0, 2]
+    assert first.labels.tolist() == second.labels.tolist() == [0, 1, UNKNOWN, 0]
+    assert not first.labelled
+    assert [runner.deactivations for runner in runners] == [1, 1]
+
+
+def test_a_small_batch_is_filled_and_cut() -> None:
+    seen = []
+
+    def run(feed: Feed) -> dict[str, np.ndarray]:
+        seen.append(len(feed["images"]))
+        return {"logits": feed["images"]}
+
+    runner = echo(3)
+    runner.function = run
+    batches = [((np.eye(3, dtype=np.float32)[:count],), np.arange(count)) for count in (3, 2)]
+    (found,) = predict_each([runner], batches, size=3)
+    assert seen == [3, 3]
+    assert found.accuracy == Accuracy.of(top1_hits=5, top5_hits=5, images=5)
+
+
+def test_only_a_subset_of_the_classes_competes() -> None:
+    logits = np.array([[9, 1, 8, 2, 3, 0, 4, 5]], np.float32)
+    classes = np.array([1, 3, 4])
+    (found,) = predict_each([echo(8)], [((logits,), np.array([3]))], classes=classes)
+    assert found.best.tolist() == [[4, 3, 1]]
+    assert found.accuracy == Accuracy.of(top1_hits=0, top5_hits=1, images=1)

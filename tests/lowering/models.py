@@ -14,9 +14,9 @@ from exporter.models.base import PrunableViT
 from exporter.models.registry import adapt
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
-from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
+from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule, tome_schedule
 from exporter.targets import ONNXRUNTIME, Target
-from exporter.vocabulary import InputKind
+from exporter.vocabulary import InputKind, Method
 from tests import vits
 from tests.disk_cache import shared_bytes
 from tests.pruning.adaptive import RATES, make_adaptive
@@ -33,6 +33,7 @@ __all__ = [
     "pruned_of",
     "run",
     "star",
+    "tome",
 ]
 
 # A DeiT is a ViT by another name: the same modules.
@@ -63,9 +64,14 @@ def star(family: str = "vit", scorer: str = "fused") -> PrunedViT:
     return _shared(family, "star", scorer)
 
 
-def merging(family: str = "vit") -> PrunedViT:
+def merging(family: str = "vit", reduce: str = "merge") -> PrunedViT:
     """STAR of the same network whose patches merge."""
-    return _shared(family, "merging", "")
+    return _shared(family, "merging", reduce)
+
+
+def tome(family: str = "vit") -> PrunedViT:
+    """ToMe of the same network: 2 or 3 of 16 patches go in each of its 4 layers."""
+    return _shared(family, "tome", "")
 
 
 def dense(family: str = "vit") -> PrunedViT:
@@ -106,7 +112,9 @@ def _shared(family: str, method: str, detail: str) -> PrunedViT:
     if method == "dense":
         pruned = PrunedViT(vit, keep_everything(vit.spec)).eval()
     elif method == "merging":
-        pruned = pruned_of(vit, reduce="merge")
+        pruned = pruned_of(vit, reduce=detail)
+    elif method == "tome":
+        pruned = PrunedViT(vit, tome_schedule(vit.spec, 0.4, ScheduleSettings(method=Method.TOME))).eval()
     else:
         pruned = pruned_of(vit, detail) if method == "star" else make_adaptive(vit, detail)
     NAMES[pruned] = (family, method, detail)

@@ -49,6 +49,34 @@ def test_one_node_takes_the_place_of_another_under_its_name() -> None:
     assert graph.nodes[0].outputs == [y] and y.name == "y"
 
 
+@pytest.mark.ort
+def test_several_results_take_the_place_of_several_and_may_be_read_meanwhile() -> None:
+    """The second result is computed from the first, which is renamed under its reader."""
+    graph = graph_of(
+        "(float[n] x) => (float[n] y, float[n] z) { a, b, c = star.Some(x) y = Neg(a) z = Neg(b) }"
+    )
+    node = graph.nodes[0]
+    op = Builder(graph, node, prefix="new")
+    first = op.Abs(graph.inputs[0])
+    second = op.Add(first, 1.0)
+    node.outputs = node.outputs[:2]
+    replace(graph, node, first, second)
+    assert [each.op for each in graph.nodes] == ["Abs", "Add", "Neg", "Neg"]
+    assert [each.outputs[0].name for each in graph.nodes] == ["a", "b", "y", "z"]
+    assert graph.nodes[1].inputs[0] is graph.nodes[0].outputs[0]
+    x = noise(3)
+    results = run(graph, x=x)
+    np.testing.assert_allclose(results["y"], -np.abs(x))
+    np.testing.assert_allclose(results["z"], -np.abs(x) - 1)
+
+
+def test_results_are_as_many_as_outputs() -> None:
+    graph = graph_of("(float[n] x) => (float[n] y) { a, b = star.Some(x) y = Add(a, b) }")
+    node = graph.nodes[0]
+    with pytest.raises(ValueError, match="longer"):
+        replace(graph, node, Builder(graph, node, prefix="new").Abs(graph.inputs[0]))
+
+
 def test_markers_are_no_operators_of_onnx() -> None:
     graph = graph_of("(float[n] x) => (float[n] z) { y = star.Attention(x) z = Attention(y, y, y) }")
     assert [node.outputs[0].name for node in markers(graph, "Attention")] == ["y"]

@@ -48,7 +48,13 @@ QUERY = SimpleNamespace(shape=("batch", 3, "tokens", 16))
 
 # An operator of torch with its arguments, and the marker, its inputs and its attributes.
 CASES: dict[str, tuple[Any, tuple[Any, ...], str, tuple[Any, ...], dict[str, Any]]] = {
-    "class row": (STAR.class_row.default, ("q", "k", 0.5), markers.CLASS_ROW, ("q", "k"), {"scale": 0.5}),
+    "class row": (
+        STAR.class_row.default,
+        ("q", "k", 0.5, 2),
+        markers.CLASS_ROW,
+        ("q", "k"),
+        {"scale": 0.5, "num_class_tokens": 2},
+    ),
     "top-k": (STAR.keep_top_k.default, ("s", 8), markers.KEEP_TOP_K, ("s",), {"k": 8}),
     "gather": (
         STAR.take_tokens.default,

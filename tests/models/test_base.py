@@ -9,11 +9,13 @@ from exporter.models.base import PrunableViT
 from exporter.records import Output
 from exporter.tensor_names import LOGITS
 from exporter.vocabulary import OutputKind
-from tests.vits import make_vit
+from tests.vits import FAMILIES, cut_vit, make_vit
 
 
 class Plain(PrunableViT):
-    """Every token's channels are classes; logits are the class token's."""
+    """Every token's channels are classes; logits are the class token's. It has no block."""
+
+    blocks = ()
 
     @override
     def embed(self, images: Tensor) -> Tensor:
@@ -51,3 +53,16 @@ def test_it_is_where_its_weights_are(device: str) -> None:
 def test_an_adapter_must_say_how_it_embeds_norms_and_classifies() -> None:
     with pytest.raises(TypeError, match=r"abstract methods .*classify.*embed.*norm"):
         PrunableViT(nn.Linear(2, 2), make_vit().spec, "")  # type: ignore[abstract]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_tokens_that_classify_are_those_that_score(family: str) -> None:
+    vit = make_vit(family)
+    count = vit.spec.num_class_tokens
+    assert [each.token for each in vit.classifiers] == list(range(count))
+    assert {block.attention.num_class_tokens for block in vit.blocks if block.attention} == {count}
+    assert (count == 2) == (family == "distilled")
+
+
+def test_a_block_without_attention_scores_nothing() -> None:
+    assert [block.attention is None for block in cut_vit("distilled").blocks] == [False, True, *[False] * 3]

@@ -26,19 +26,21 @@ def test_the_parts_are_the_whole_bit_for_bit(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", [name for name in FAMILIES if not name.startswith("lvvit")])
-def test_the_class_row_is_the_attention_of_the_class_token(family: str) -> None:
+def test_the_class_row_is_the_attention_of_the_class_tokens(family: str) -> None:
     vit = make_vit(family)
+    classifying = vit.spec.num_class_tokens
     with torch.inference_mode():
         tokens = vit.embed(random_images(vit, 2))
         for block in vit.blocks:
-            _, row = attention_half(block, tokens)
+            _, (row, _) = attention_half(block, tokens)
             attention: Any = block.whole.attn
             attention.fused_attn = False
             seen: list[torch.Tensor] = []
             hook = attention.attn_drop.register_forward_hook(lambda *call, to=seen: to.append(call[-1]))
             tokens = whole_block(block, tokens)
             hook.remove()
-            torch.testing.assert_close(row.softmax(-1), seen[0][:, :, 0], rtol=1e-4, atol=1e-6)
+            expected = seen[0][:, :, :classifying].flatten(1, 2)
+            torch.testing.assert_close(row.softmax(-1), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_the_class_row_of_lvvit_is_the_attention_of_its_class_token() -> None:
@@ -46,7 +48,7 @@ def test_the_class_row_of_lvvit_is_the_attention_of_its_class_token() -> None:
     with torch.inference_mode():
         tokens = vit.embed(random_images(vit, 2))
         block = vit.blocks[0]
-        _, row = attention_half(block, tokens)
+        _, (row, _) = attention_half(block, tokens)
         assert block.attention is not None
         qkv = block.attention.qkv(block.attention.norm(tokens)).view(2, 17, 3, 3, 16).permute(2, 0, 3, 1, 4)
         expected = (qkv[0] * 16**-0.5 @ qkv[1].transpose(-2, -1)).softmax(-1)[:, :, 0]
@@ -61,9 +63,9 @@ def test_a_token_of_size_two_is_attended_to_as_two() -> None:
     sizes = torch.ones(2, prefix + 5)
     sizes[:, prefix + 3 :] = 2
     with torch.inference_mode():
-        context, row = attend(block, project(block, tokens), key_bias=sizes.log())
+        context, (row, _) = attend(block, project(block, tokens), key_bias=sizes.log())
         twice = torch.cat([tokens, tokens[:, prefix + 3 :]], dim=1)
-        expected, long_row = attend(block, project(block, twice))
+        expected, (long_row, _) = attend(block, project(block, twice))
         torch.testing.assert_close(context, expected[:, : prefix + 5])
         score, parts = intra_score(row, prefix), intra_score(long_row, prefix)
     torch.testing.assert_close(score[:, :3], parts[:, :3])
@@ -103,9 +105,9 @@ def test_dead_tokens_are_attended_to_by_none_and_stay_in_the_row() -> None:
     block = make_vit("registers").blocks[1]
     tokens, live = torch.randn(2, 9, 48), torch.arange(9) < torch.tensor([[9], [6]])
     with torch.inference_mode():
-        values, row = attention_half(block, tokens, live=live)
-        alone, short = attention_half(block, tokens[1:, :6])
-        _, whole_row = attention_half(block, tokens)
+        values, (row, _) = attention_half(block, tokens, live=live)
+        alone, (short, _) = attention_half(block, tokens[1:, :6])
+        _, (whole_row, _) = attention_half(block, tokens)
     torch.testing.assert_close(values[1:, :6], alone)
     torch.testing.assert_close(row[1:, :, :6], short)
     torch.testing.assert_close(row, whole_row)
@@ -114,9 +116,18 @@ def test_dead_tokens_are_attended_to_by_none_and_stay_in_the_row() -> None:
 def test_a_bias_of_keys_is_in_the_row_too() -> None:
     block, tokens, bias = make_vit().blocks[0], torch.randn(2, 5, 48), torch.randn(2, 5)
     with torch.inference_mode():
-        _, row = attention_half(block, tokens, key_bias=bias)
-        _, plain = attention_half(block, tokens)
+        _, (row, _) = attention_half(block, tokens, key_bias=bias)
+        _, (plain, _) = attention_half(block, tokens)
     torch.testing.assert_close(row - plain, bias.unsqueeze(1).expand_as(row), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["vit", "qk norm", "eva02, joined, rotary"])
+def test_keys_are_those_that_attention_reads(family: str) -> None:
+    """Normed and rotated; a bias of the logits is no part of them."""
+    block, tokens = make_vit(family).blocks[0], torch.randn(2, 17, 48)
+    with torch.inference_mode():
+        _, (_, key) = attention_half(block, tokens, key_bias=torch.randn(2, 17))
+        assert torch.equal(key, heads(block, project(block, tokens))[1])
 
 
 def test_attention_drops_out_while_a_block_is_trained_alone() -> None:

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from exporter.errors import ModelError, RecipeError
-from exporter.models.spec import preprocessing_from
+from exporter.models.base import Classifier
+from exporter.models.spec import preprocessing_from, spec_of
 from exporter.vocabulary import CropMode, Interpolation
+from tests.vits import make_vit
 
 CONFIG = {
     "interpolation": "bicubic",
@@ -51,3 +53,20 @@ def test_an_unknown_word_is_one_line(key: str, subject: str) -> None:
     with pytest.raises(RecipeError, match="'zzz'") as error:
         preprocessing_from({**CONFIG, key: "zzz"}, (32, 32))
     assert error.value.subject == subject
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [((), 1), ((0,), 1), ((0, 0), 1), ((1, 0), 2), ((1,), "tokens 1 "), ((0, 2), "tokens 0, 2 ")],
+)
+def test_class_tokens_are_the_first_that_classifiers_read(
+    tokens: tuple[int, ...], expected: int | str
+) -> None:
+    vit: Any = make_vit("registers")
+    vit.classifiers = [Classifier(token, vit.model.head) for token in tokens]
+    kept = {"grid": vit.spec.grid, "num_prefix_tokens": 5, "preprocessing": vit.spec.preprocessing}
+    if isinstance(expected, int):
+        assert spec_of(vit, "mine", **kept).num_class_tokens == expected
+        return
+    with pytest.raises(ModelError, match=f"mine .* {expected}.* from token 0"):
+        spec_of(vit, "mine", **kept)

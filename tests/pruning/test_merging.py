@@ -11,7 +11,8 @@ from exporter.models.base import PrunableViT
 from exporter.models.block import attention_half, mlp_half
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.tokens import Decision
-from exporter.schedule.plan import ScheduleSettings, check_fits, keep_everything, manual_schedule
+from exporter.schedule.checks import check_fits
+from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
 from tests.ops.merging_reference import reference_into, reference_mean
 from tests.pruning.adaptive import RATES, inter_of
 from tests.vits import make_model, make_vit, random_images
@@ -19,8 +20,8 @@ from tests.vits import make_model, make_vit, random_images
 FAMILIES = ("vit", "registers", "distilled", "lvvit")
 
 
-def merging(vit: PrunableViT, scorer: str = "fused") -> PrunedViT:
-    settings = ScheduleSettings(scorer, alpha=0.3, reduce="merge")
+def merging(vit: PrunableViT, scorer: str = "fused", reduce: str = "merge") -> PrunedViT:
+    settings = ScheduleSettings(scorer, alpha=0.3, reduce=reduce)
     return PrunedViT(vit, manual_schedule(vit.spec, RATES, settings), inter_of(vit))
 
 
@@ -32,11 +33,12 @@ def test_rates_of_one_are_the_untouched_model_bit_for_bit(family: str) -> None:
         assert torch.equal(PrunedViT(vit, schedule)(images), make_model(family)(images))
 
 
+@pytest.mark.parametrize("reduce", ["merge", "merge-weighted"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_each_image_is_merged_as_a_plain_loop_merges_it(family: str) -> None:
+def test_each_image_is_merged_as_a_plain_loop_merges_it(family: str, reduce: str) -> None:
     """One image at a time, groups averaged by NumPy; which patches stay is held to a loop elsewhere."""
     vit = make_vit(family)
-    pruned, images = merging(vit), random_images(vit, 2)
+    pruned, images = merging(vit, reduce=reduce), random_images(vit, 2)
     with torch.inference_mode():
         trace = pruned.trace(images)
         for image in range(2):
@@ -51,7 +53,8 @@ def plain_loop(
     prefix, sizes = vit.spec.num_prefix_tokens, np.ones(vit.spec.num_prefix_tokens + vit.spec.num_patches)
     tokens, positions = vit.embed(image), torch.arange(vit.spec.num_patches)[None]
     for layer, block in enumerate(vit.blocks, start=1):
-        tokens, _ = attention_half(block, tokens, positions)
+        bias = torch.from_numpy(np.log(sizes)).float()[None] if pruned.reduction.weighs_keys else None
+        tokens, _ = attention_half(block, tokens, positions, key_bias=bias)
         if layer in decisions:
             made = decisions[layer]
             assert made.into is not None
@@ -82,7 +85,9 @@ def test_forced_decisions_merge_as_they_say() -> None:
     pruned, images = merging(make_vit()), random_images(make_vit(), 2)
     with torch.inference_mode():
         own = pruned.trace(images)
-        assert torch.equal(pruned.trace(images, own.decisions).logits, own.logits)
+        forced = pruned.trace(images, own.decisions)
+        assert torch.equal(forced.logits, own.logits)
+        assert forced.gap == {} and forced.score.keys() == own.score.keys()
         gone = {layer: replace(each, into=None) for layer, each in own.decisions.items()}
         assert not torch.allclose(pruned.trace(images, gone).logits, own.logits)
 
@@ -99,12 +104,12 @@ def test_gradients_flow_through_merging() -> None:
 
 @pytest.mark.parametrize("method", ["a-star", "a-star-batch"])
 def test_an_adaptive_method_cannot_merge_yet(method: str) -> None:
-    with pytest.raises(RecipeError, match=rf"reduction \| got merge for {method} \| need drop"):
+    with pytest.raises(RecipeError, match=rf"reduce \| got merge for {method} \| need drop \| its counts"):
         ScheduleSettings(method=method, reduce="merge")  # type: ignore[arg-type]
 
 
 def test_an_unknown_reduction_is_refused() -> None:
-    with pytest.raises(RecipeError, match=r"reduce \| got 'mix' \| need one of drop, merge"):
+    with pytest.raises(RecipeError, match=r"reduce \| got 'mix' \| need one of drop, merge, merge-weighted"):
         ScheduleSettings(reduce="mix")
     spec = make_vit().spec
     with pytest.raises(RecipeError, match=r"got 'mix'"):

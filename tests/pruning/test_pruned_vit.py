@@ -50,7 +50,7 @@ def plain_loop(
     random = np.random.default_rng(0).uniform(0.5, 1.0, inter.shape)
     tokens, kept = vit.embed(image), {}
     for layer, block in enumerate(vit.blocks):
-        tokens, row = attention_half(block, tokens, torch.tensor([positions]))
+        tokens, (row, _) = attention_half(block, tokens, torch.tensor([positions]))
         if keep[layer] < len(positions):
             intra = row[0].softmax(-1).mean(0)[prefix:].double().numpy()
             score = {

@@ -1,5 +1,7 @@
 """Scores: the fusion is the minimiser of the paper's objective, and unread factors are not read."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from exporter.pruning.scores import intra_score, log_fused, weigh_inter
+from exporter.ops.class_row import class_row
+from exporter.pruning.scores import SCORE_FLOOR, intra_score, log_fused, weigh_inter
 
 ALPHA = st.floats(0.05, 0.95)
 
@@ -31,6 +34,24 @@ def test_fusion_minimises_the_weighted_divergences(alpha: float, seed: int) -> N
     assert objective(np.log(closed)) <= numeric.fun + 1e-7
     p = np.exp(numeric.x - numeric.x.max())
     assert closed == pytest.approx(p / p.sum(), abs=2e-4)
+
+
+@given(alpha=ALPHA, power=st.integers(-250, 250), zeros=st.integers(0, 4), seed=st.integers(0, 2**16))
+def test_the_unit_of_inter_layer_scores_changes_nothing(
+    alpha: float, power: int, zeros: int, seed: int
+) -> None:
+    """Not even where scores are smaller than the floor, or 0."""
+    inter = torch.from_numpy(np.random.default_rng(seed).dirichlet(np.ones(9), 2))
+    inter[:, :zeros] = 0
+    table = weigh_inter(inter, alpha)
+    torch.testing.assert_close(weigh_inter(inter * 10.0**power, alpha), table, rtol=1e-6, atol=1e-6)
+    assert (table <= 0).all() and (table.amax(-1) == 0).all()
+    floor = (1 - alpha) * math.log(SCORE_FLOOR)
+    torch.testing.assert_close(table[:, :zeros], torch.full((2, zeros), floor))
+
+
+def test_a_layer_without_scores_prefers_no_patch() -> None:
+    assert torch.equal(weigh_inter(torch.zeros(2, 5), 0.15), torch.zeros(2, 5))
 
 
 @given(alpha=ALPHA, scale=st.floats(0.01, 100.0), seed=st.integers(0, 2**16))
@@ -63,3 +84,15 @@ def test_intra_is_the_class_tokens_attention_of_the_patches(prefix: int) -> None
     expected = row.softmax(-1).mean(1)[:, prefix:]
     torch.testing.assert_close(intra_score(row, prefix), expected)
     assert intra_score(row.half(), prefix).dtype == torch.float32
+
+
+def test_where_two_tokens_classify_their_rows_count_alike() -> None:
+    """By hand: two heads, a class and a distillation token, two patches; queries 0 attend evenly, to a quarter."""
+    query = torch.zeros(1, 2, 4, 1)
+    query[0, 0, 1] = 1.0  # the distillation token, in the first head alone
+    key = torch.tensor([0.0, 0.0, 0.0, math.log(5.0)]).expand(1, 2, 4).unsqueeze(-1)
+    score = intra_score(class_row(query, key, 1.0, 2), num_prefix_tokens=2)
+    # That row is 1/8, 1/8, 1/8, 5/8; the other three are 1/4 throughout.
+    torch.testing.assert_close(score, torch.tensor([[7 / 32, 11 / 32]]))
+    alone = intra_score(class_row(query, key, 1.0, 1), num_prefix_tokens=2)
+    torch.testing.assert_close(alone, torch.tensor([[1 / 4, 1 / 4]]))

@@ -1,54 +1,100 @@
-"""MAC counts against the published ones, and against what torch counts while it runs."""
+"""MAC counts against the printed ones, those we gave before, and what torch counts while it runs."""
+
+from functools import cache
+from typing import Any
 
 import pytest
 import torch
+from _pytest.mark.structures import ParameterSet
 from torch.utils.flop_counter import FlopCounterMode
 
 from exporter.models.registry import ModelRequest, describe
+from exporter.ops.pair_sets import num_joined
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.schedule.macs import dense_macs, pruned_macs
-from exporter.schedule.plan import ScheduleSettings, manual_schedule, star_schedule
-from tests.schedule.published import DEIT_B_ACS, DEIT_B_GMACS, DEIT_S_ACS, DEIT_S_GMACS
+from exporter.records import ModelSpec
+from exporter.schedule.macs import MacCount, dense_macs, pruned_macs, schedule_macs
+from exporter.schedule.plan import ScheduleSettings, manual_schedule, star_schedule, tome_schedule
+from exporter.vocabulary import Method
+from tests.schedule.ours import GMACS, MANUAL_GMACS
+from tests.schedule.published import DEIT_B, HALF_DIGIT, MANUAL, MISSES, MODELS, PublishedModel
 from tests.vits import FAMILIES, make_vit, random_images
+
+Layers = tuple[int, ...]
+Rates = tuple[float, ...]
+
+
+@cache
+def spec_of(model: str) -> ModelSpec:
+    return describe(ModelRequest(model, model_kwargs=MODELS[model].kwargs)).spec
+
+
+def star_macs(model: PublishedModel, rho: float) -> MacCount:
+    spec = spec_of(model.name)
+    return pruned_macs(spec, star_schedule(spec, model.acs, rho, ScheduleSettings()).keep)
+
+
+def manual_macs(layers: Layers, rates: Rates) -> MacCount:
+    spec = spec_of(DEIT_B.name)
+    schedule = manual_schedule(spec, dict(zip(layers, rates, strict=True)), ScheduleSettings())
+    return pruned_macs(spec, schedule.keep)
+
+
+def marked(*values: Any, point: object) -> ParameterSet:
+    """A printed number; one that ours is known to miss must go on missing, or leave `MISSES`."""
+    reason = "the printed number is not ours to half a digit"
+    return pytest.param(
+        *values, marks=[pytest.mark.xfail(strict=True, reason=reason)] if point in MISSES else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "rho", "printed"),
+    [
+        marked(model, rho, printed, point=(model.name, rho))
+        for model in MODELS.values()
+        for rho, printed in model.gmacs.items()
+    ],
+)
+def test_the_printed_gmacs_of_star(model: PublishedModel, rho: float, printed: float) -> None:
+    assert star_macs(model, rho).network / 1e9 == pytest.approx(printed, abs=HALF_DIGIT)
+
+
+@pytest.mark.parametrize(
+    ("layers", "rates", "printed"), [marked(*each, point=(each[0], each[1][0])) for each in MANUAL]
+)
+def test_the_printed_gmacs_of_manual_schedules(layers: Layers, rates: Rates, printed: float) -> None:
+    assert manual_macs(layers, rates).network / 1e9 == pytest.approx(printed, abs=HALF_DIGIT)
 
 
 @pytest.mark.parametrize(
     ("name", "gmacs"),
-    [("deit_base_patch16_224", 17.564), ("deit_small_patch16_224", 4.599), ("deit_tiny_patch16_224", 1.254)],
+    [
+        *(
+            ("deit_base_patch16_224", 17.564),
+            ("deit_small_patch16_224", 4.599),
+            ("deit_tiny_patch16_224", 1.254),
+        ),
+        *(("lvvit_m", 12.578), ("lvvit_s", 6.476)),
+    ],
 )
-def test_published_dense_macs(name: str, gmacs: float) -> None:
-    macs = dense_macs(describe(ModelRequest(name)).spec)
+def test_our_dense_macs(name: str, gmacs: float) -> None:
+    macs = dense_macs(spec_of(name))
     assert macs.gmacs == pytest.approx(gmacs, abs=5e-4)
     assert macs.scoring == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "acs", "published"),
-    [
-        ("deit_base_patch16_224", DEIT_B_ACS, DEIT_B_GMACS),
-        ("deit_small_patch16_224", DEIT_S_ACS, DEIT_S_GMACS),
-    ],
-)
-def test_published_pruned_macs(name: str, acs: list[float], published: dict[float, float]) -> None:
-    spec = describe(ModelRequest(name)).spec
-    for rho, gmacs in published.items():
-        macs = pruned_macs(spec, star_schedule(spec, acs, rho, ScheduleSettings()).keep)
-        assert macs.network / 1e9 == pytest.approx(gmacs, abs=0.005)
-        assert 0 < macs.scoring < 0.001 * macs.network
+@pytest.mark.parametrize("model", MODELS.values(), ids=lambda each: each.name)
+def test_our_macs_of_star(model: PublishedModel) -> None:
+    found = {rho: star_macs(model, rho) for rho in model.gmacs if rho < 1}
+    assert {rho: macs.network / 1e9 for rho, macs in found.items()} == pytest.approx(
+        GMACS[model.name], abs=6e-4
+    )
+    assert all(0 < macs.scoring < 0.001 * macs.network for macs in found.values())
 
 
-@pytest.mark.parametrize(
-    ("layers", "rates", "gmacs"),
-    [
-        ((4, 7, 10), (0.5, 0.25, 0.125), 7.80),
-        ((5, 8, 10), (0.7, 0.49, 0.343), 10.96),
-        ((4, 7, 10), (0.7, 0.49, 0.343), 10.00),
-    ],
-)
-def test_published_manual_schedules(layers: tuple[int, ...], rates: tuple[float, ...], gmacs: float) -> None:
-    spec = describe(ModelRequest("deit_base_patch16_224")).spec
-    schedule = manual_schedule(spec, dict(zip(layers, rates, strict=True)), ScheduleSettings())
-    assert pruned_macs(spec, schedule.keep).network / 1e9 == pytest.approx(gmacs, abs=0.005)
+def test_our_macs_of_manual_schedules() -> None:
+    found = [manual_macs(layers, rates).network / 1e9 for layers, rates, _ in MANUAL]
+    assert found == pytest.approx(MANUAL_GMACS, abs=0.005)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -58,11 +104,12 @@ def test_the_closed_form_counts_what_runs(family: str) -> None:
     images = random_images(vit, 1)
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         pruned(images)
-    # The class row is one operator, which the counter does not look into.
+    # The class rows are one operator, which the counter does not look into.
     assert counter.get_total_flops() // 2 == pruned.macs.network
     tokens = [vit.spec.num_prefix_tokens + n for n in (vit.spec.num_patches, pruned.schedule.keep[0])]
     fusion = vit.spec.num_patches + pruned.schedule.keep[0]
-    assert pruned.macs.scoring == sum(tokens) * vit.spec.dim + fusion
+    rows = len(vit.classifiers)  # one class row for each token that classifies
+    assert pruned.macs.scoring == rows * sum(tokens) * vit.spec.dim + fusion
 
 
 def test_merging_costs_two_products_more() -> None:
@@ -79,3 +126,37 @@ def test_merging_costs_two_products_more() -> None:
         expected += tokens * dim + tokens * after * dim + tokens * (prefix + after) * dim
         before = after
     assert pruned.macs.scoring - dropped.scoring == expected
+
+
+@pytest.mark.parametrize("family", ["vit", "distilled", "registers"])
+def test_pairs_cost_their_similarities_and_the_means(family: str) -> None:
+    """No class row; a product of mean keys, whose length is that of a head."""
+    vit = make_vit(family)
+    pruned = PrunedViT(vit, tome_schedule(vit.spec, 0.4, ScheduleSettings(method=Method.TOME)))
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        pruned(random_images(vit, 1))
+    # Pairs and means are one operator each, which the counter does not look into.
+    assert counter.get_total_flops() // 2 == pruned.macs.network
+    prefix, dim, before, expected = vit.spec.num_prefix_tokens, vit.spec.dim, vit.spec.num_patches, 0
+    for after in pruned.schedule.keep:
+        joined = num_joined(before, prefix)
+        expected += (before - joined) * joined * dim // vit.spec.num_heads
+        expected += (prefix + before) * (prefix + after) * dim
+        before = after
+    assert pruned.macs.scoring == expected
+
+
+def test_a_schedule_counts_by_its_own_scorer_and_reduction() -> None:
+    vit = make_vit()
+    scoring = {}
+    for scorer, reduce in (
+        ("intra", "drop"),
+        ("intra", "merge"),
+        ("intra", "merge-weighted"),
+        ("pairs", "merge"),
+    ):
+        settings = ScheduleSettings(scorer, reduce=reduce)
+        macs = schedule_macs(vit.spec, manual_schedule(vit.spec, {2: 0.5}, settings))
+        scoring[scorer, reduce] = macs.scoring
+    assert scoring["intra", "drop"] < scoring["pairs", "merge"] < scoring["intra", "merge"]
+    assert scoring["intra", "merge"] == scoring["intra", "merge-weighted"]

@@ -1,19 +1,22 @@
 """Schedules: what makes one, and what is wrong with one."""
 
-from dataclasses import replace
-
+import numpy as np
 import pytest
 
 from exporter.errors import RecipeError, ScheduleError
 from exporter.models.base import PrunableViT
+from exporter.schedule.checks import check_fits
 from exporter.schedule.plan import (
     ScheduleSettings,
-    check_fits,
     keep_everything,
-    manual_schedule,
+    scaled_schedule,
     star_schedule,
+    tome_schedule,
 )
+from exporter.vocabulary import Method
+from tests.vits import cut_vit, make_vit
 
+TOME = ScheduleSettings(method=Method.TOME)
 ACS = [0.1, 0.5, 0.3, 0.9]
 
 
@@ -46,6 +49,9 @@ def test_the_number_of_acs_values_must_be_the_depth(tiny_vit: PrunableViT) -> No
         ({"round_to": 0}, "round_to"),
         ({"alpha": float("nan")}, "alpha"),
         ({"round_to": 4, "method": "a-star"}, "4 for a-star"),
+        ({"round_to": 4, "method": "tome"}, "4 for tome .* counts are even"),
+        ({"scorer": "fused", "method": "tome"}, "fused for tome"),
+        ({"reduce": "drop", "method": "tome"}, r"drop for tome \| need merge-weighted or merge"),
     ],
 )
 def test_settings_out_of_range(settings: dict[str, object], message: str) -> None:
@@ -60,18 +66,44 @@ def test_rounded_counts_fit_and_say_so(tiny_vit: PrunableViT) -> None:
     check_fits(schedule, tiny_vit.spec)
 
 
-def test_check_fits_names_the_layer(tiny_vit: PrunableViT) -> None:
-    good = manual_schedule(tiny_vit.spec, {2: 0.5}, ScheduleSettings())
-    check_fits(good, tiny_vit.spec)
-    for bad, message in (
-        (replace(good, rates=(1.0, 0.0, 1.0, 1.0)), "layer 2"),
-        (replace(good, keep=(16, 8, 9, 8)), "layer 3"),
-        (replace(good, num_patches=17), "17 patches"),
-        (replace(good, round_to=4), r"8 patches \| need 11"),
-        (replace(good, round_to=0), "round_to 0"),
-        (replace(good, alpha=float("nan")), "alpha nan"),
-        (replace(good, seed=-1), "seed -1"),
-        (replace(good, rates=good.rates[:3], keep=good.keep[:3]), "3 layers"),
+def test_tome_merges_the_same_number_in_every_layer(tiny_vit: PrunableViT) -> None:
+    schedule = tome_schedule(tiny_vit.spec, 0.5, TOME)
+    assert schedule.keep == (14, 12, 10, 8)
+    assert (schedule.method, schedule.scorer, schedule.reduce) == (Method.TOME, "pairs", "merge-weighted")
+    assert (schedule.rho, schedule.acs, schedule.inter_sha256) == (0.5, None, "")
+    check_fits(schedule, tiny_vit.spec)
+
+
+def test_tome_merges_at_most_every_second_patch(tiny_vit: PrunableViT) -> None:
+    schedule = tome_schedule(tiny_vit.spec, 0.05, TOME)
+    assert schedule.keep == (13, 9, 5, 3)
+    check_fits(schedule, tiny_vit.spec)
+    assert tome_schedule(make_vit("distilled").spec, 0.05, TOME).keep == (13, 9, 5, 2)
+
+
+def test_tome_passes_over_a_layer_without_attention() -> None:
+    assert tome_schedule(cut_vit().spec, 0.5, TOME).keep == (14, 14, 12, 10, 8)
+
+
+def test_defaults_are_those_of_the_method() -> None:
+    for settings, chosen in (
+        (ScheduleSettings(), ("fused", "drop")),
+        (ScheduleSettings(method=Method.A_STAR), ("fused", "drop")),
+        (TOME, ("pairs", "merge-weighted")),
+        (ScheduleSettings("intra", reduce="merge"), ("intra", "merge")),
     ):
-        with pytest.raises(ScheduleError, match=message):
-            check_fits(bad, tiny_vit.spec)
+        assert (settings.scored_by, settings.reduced_by) == chosen
+
+
+def test_scaled_rates_keep_their_proportions_and_their_scorer(tiny_vit: PrunableViT) -> None:
+    schedule = scaled_schedule(tiny_vit.spec, (1.0, 0.9, 1.0, 0.5), 0.25, ScheduleSettings("intra"))
+    np.testing.assert_allclose(schedule.rates, (1.0, 0.85, 1.0, 0.25))
+    assert (schedule.rho, schedule.acs, schedule.scorer) == (0.25, None, "intra")
+    check_fits(schedule, tiny_vit.spec)
+
+
+def test_rates_to_scale_are_one_for_each_layer(tiny_vit: PrunableViT) -> None:
+    with pytest.raises(ScheduleError, match=r"got 3 rates \| need 4"):
+        scaled_schedule(tiny_vit.spec, (1.0, 0.5, 1.0), 0.5, ScheduleSettings())
+    with pytest.raises(ScheduleError, match="without attention"):
+        scaled_schedule(cut_vit().spec, (1.0, 0.5, 1.0, 1.0, 1.0), 0.5, ScheduleSettings())

@@ -7,19 +7,35 @@ from hypothesis import strategies as st
 
 from exporter.errors import ScheduleError
 from exporter.ops.keep_count import keep_count
-from exporter.schedule.rates import counts, manual_rates, rates_from_acs
-from tests.schedule.published import DEIT_B_ACS, DEIT_B_COUNTS_AT_07, DEIT_B_RATES_AT_075
+from exporter.ops.pair_sets import num_joined
+from exporter.schedule.rates import (
+    counts,
+    ends_of_acs,
+    even_rates,
+    manual_rates,
+    rates_from_acs,
+    scaled_rates,
+)
+from tests.schedule.ours import DEIT_B_COUNTS_AT_07
+from tests.schedule.published import DEIT_B, DEIT_B_RATES_AT_07, MODELS, PublishedModel
 
 ACS = st.lists(st.floats(-1.0, 1.0), min_size=2, max_size=16)
 RHO = st.floats(0.01, 1.0)
 
 
-def test_published_rates_of_deit_b() -> None:
-    assert rates_from_acs(DEIT_B_ACS, 0.75) == pytest.approx(DEIT_B_RATES_AT_075, abs=1e-3)
+def test_the_rates_of_the_authors_code_at_one_rho_give_those_at_another() -> None:
+    assert rates_from_acs(DEIT_B.acs, 0.7) == pytest.approx(DEIT_B_RATES_AT_07, abs=2e-5)
 
 
-def test_published_counts_of_deit_b() -> None:
-    assert counts(rates_from_acs(DEIT_B_ACS, 0.7), 196) == DEIT_B_COUNTS_AT_07
+@pytest.mark.parametrize("model", MODELS.values(), ids=lambda each: each.name)
+def test_the_rates_of_the_authors_code_end_at_one_and_rho(model: PublishedModel) -> None:
+    """So their anchors are the smallest and the largest ACS: the first and the last layer have other rates."""
+    assert (max(model.rates), min(model.rates)) == (1.0, model.rates_rho)
+    assert rates_from_acs(model.acs, model.rates_rho) == pytest.approx(model.rates, abs=1e-6)
+
+
+def test_our_counts_of_deit_b() -> None:
+    assert counts(rates_from_acs(DEIT_B.acs, 0.7), 196) == DEIT_B_COUNTS_AT_07
 
 
 @given(acs=ACS, rho=RHO)
@@ -57,7 +73,18 @@ def test_equal_acs_keeps_everything() -> None:
 
 
 def test_rho_of_one_keeps_everything() -> None:
-    assert rates_from_acs(DEIT_B_ACS, 1.0) == (1.0,) * 12
+    assert rates_from_acs(DEIT_B.acs, 1.0) == (1.0,) * 12
+
+
+@given(acs=st.lists(st.integers(-99, 99), min_size=1, max_size=16))
+def test_the_ends_of_acs_are_where_their_rates_say(acs: list[float]) -> None:
+    first, last = ends_of_acs(acs)
+    assert 0 <= min(first, last) <= max(first, last) <= 1
+    rates = rates_from_acs(acs, 0.5)
+    if min(acs) < max(acs):
+        assert (rates[0], rates[-1]) == pytest.approx((1 - 0.5 * first, 1 - 0.5 * last), abs=1e-6)
+    else:
+        assert (first, last) == (0.0, 1.0)
 
 
 def test_endpoints_are_the_text_of_the_paper() -> None:
@@ -109,6 +136,49 @@ def test_keep_count_rounds_up() -> None:
     assert keep_count(1e-6, 3) == 1
 
 
+@given(patches=st.integers(2, 1024), depth=st.integers(1, 32), data=st.data())
+def test_an_integer_r_is_that_of_tome(patches: int, depth: int, data: st.DataObject) -> None:
+    """Behind a class token: each layer merges r, at most half of the patches."""
+    r = data.draw(st.integers(0, (patches - 1) // depth))
+    rates = even_rates(1.0 - r * depth / patches, patches, [True] * depth, 1)
+    left, expected = patches, []
+    for _ in range(depth):
+        left -= min(r, left // 2)
+        expected.append(left)
+    assert counts(rates, patches) == tuple(expected)
+
+
+@given(
+    rho=st.floats(0.01, 1.0),
+    patches=st.integers(1, 4096),
+    layers=st.lists(st.booleans(), min_size=1, max_size=32),
+    prefix=st.integers(0, 6),
+)
+def test_counts_fall_evenly_and_never_below_what_others_join(
+    rho: float, patches: int, layers: list[bool], prefix: int
+) -> None:
+    rates = even_rates(rho, patches, layers, prefix)
+    r = (1.0 - rho) * patches / max(sum(layers), 1)
+    left, done = patches, 0
+    for rate, merges, after in zip(rates, layers, counts(rates, patches), strict=True):
+        least = max(num_joined(left, prefix), 1) if merges else left
+        done += merges
+        assert 0.0 < rate <= 1.0 and rate == np.float32(rate)
+        assert least <= after <= left
+        assert after == keep_count(rate, left)
+        assert after in (left, least) or abs(after - (patches - r * done)) < 1 + 1e-3
+        left = after
+
+
+def test_a_fraction_of_a_patch_is_merged_later() -> None:
+    assert counts(even_rates(0.4, 16, [True] * 4, 1), 16) == (14, 12, 9, 7)
+    assert counts(even_rates(0.5, 16, [True, False, True, True, True], 1), 16) == (14, 14, 12, 10, 8)
+    assert even_rates(1.0, 16, [True] * 4, 1) == (1.0,) * 4
+    assert even_rates(0.5, 16, [False] * 4, 1) == (1.0,) * 4
+    with pytest.raises(ScheduleError, match="rho"):
+        even_rates(0.0, 16, [True] * 4, 1)
+
+
 def test_manual_rates_leave_other_layers_whole() -> None:
     assert manual_rates({2: 0.5}, 3) == (1.0, 0.5, 1.0)
 
@@ -145,3 +215,21 @@ def test_rounding_to_one_changes_nothing() -> None:
 
 def test_tokens_are_what_is_rounded_prefix_and_patches() -> None:
     assert counts([0.7, 0.7], 196, 8, 1) == (143, 103)  # 144 and 104 tokens
+
+
+@given(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=12), RHO)
+def test_scaled_rates_have_the_lowest_asked_for_and_keep_proportions(rates: list[float], rho: float) -> None:
+    if min(rates) >= 1.0:
+        with pytest.raises(ScheduleError, match="1 in every layer"):
+            scaled_rates(rates, rho)
+        return
+    scaled = scaled_rates(rates, rho)
+    assert min(scaled) == np.float32(rho)
+    assert all(0.0 < rate <= 1.0 for rate in scaled)
+    cut, expected = 1.0 - np.array(scaled), 1.0 - np.array(rates)
+    np.testing.assert_allclose(cut * expected.max(), expected * cut.max(), atol=1e-6)
+
+
+def test_rates_scaled_to_their_own_lowest_are_the_same() -> None:
+    rates = (1.0, 0.75, 0.5)
+    assert scaled_rates(rates, 0.5) == rates

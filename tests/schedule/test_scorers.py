@@ -8,21 +8,22 @@ from exporter.formats.canonical_json import from_json, to_json
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
-from exporter.schedule.scorers import FUSED, INTER, INTRA, RANDOM, SCORERS, scorer_named
+from exporter.schedule.scorers import FUSED, INTER, INTRA, PAIRS, RANDOM, SCORERS, scorer_named
 
 
 def test_weights() -> None:
-    assert [each.weight(0.3) for each in (FUSED, INTRA, INTER, RANDOM)] == [0.3, 1.0, 0.0, 0.0]
+    assert [each.weight(0.3) for each in (FUSED, INTRA, INTER, RANDOM, PAIRS)] == [0.3, 1.0, 0.0, 0.0, 1.0]
     assert [each.name for each in SCORERS.values() if each.calibrated] == ["fused", "inter"]
+    assert [each.name for each in SCORERS.values() if each.pairs] == ["pairs"]
 
 
 @pytest.mark.parametrize("scorer", SCORERS)
 def test_a_table_is_held_only_where_it_is_read(tiny_vit: PrunableViT, scorer: str) -> None:
-    spec = tiny_vit.spec
-    schedule = manual_schedule(spec, {2: 0.5}, ScheduleSettings(scorer))
+    spec, reduce = tiny_vit.spec, "merge" if scorer_named(scorer).pairs else "drop"
+    schedule = manual_schedule(spec, {2: 0.5}, ScheduleSettings(scorer, reduce=reduce))
     inter = np.full((spec.depth, spec.num_patches), 0.5) if scorer_named(scorer).calibrated else None
     pruned = PrunedViT(tiny_vit, schedule, inter)
-    assert bool(list(pruned.buffers(recurse=False))) == (scorer != "intra")
+    assert bool(list(pruned.buffers(recurse=False))) == (scorer not in ("intra", "pairs"))
 
 
 def test_one_that_is_none_is_refused_everywhere(tiny_vit: PrunableViT) -> None:

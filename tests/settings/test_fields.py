@@ -91,6 +91,7 @@ MODULES = (
     "schedule.plan",
     "training.settings",
     "workflows.amount",
+    "workflows.eval_settings",
     "workflows.recipe",
     "workflows.triton",
 )

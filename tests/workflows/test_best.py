@@ -44,6 +44,8 @@ def test_all_are_measured_in_turns_against_one_base() -> None:
         (Recipe(rho=0.5, rounds=0), None, "--rounds"),
         (Recipe(), None, "rho"),
         (Recipe(rho=0.5), None, "--calibration"),
+        # ToMe wants no calibration, but a model.
+        (Recipe(method=Method.TOME, rho=0.5), None, "--model"),
     ],
 )
 def test_what_is_refused_before_anything_is_loaded(

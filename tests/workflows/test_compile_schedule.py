@@ -19,7 +19,6 @@ from exporter.workflows.amount import MacShare, Rates, Rho, Speedup
 from exporter.workflows.compile_schedule import (
     checked_amount,
     measured_sweep,
-    reads_calibration,
     schedule_of,
 )
 from exporter.workflows.planning import Planner
@@ -57,10 +56,13 @@ def schedule_file(tiny_vit: PrunableViT, tmp_path: Path) -> Path:
         ({"rates": {2: 0.5}, "scorer": "fused"}, True),
         ({"rates": {2: 0.5}, "sweep": (0.5,)}, True),
         ({"rates": {2: 0.5}, "calibration": "c.safetensors"}, True),
+        ({"rho": 0.5, "method": "tome", "scorer": None}, False),
+        ({"mac_reduction": 0.3, "method": "tome", "scorer": None, "sweep": (0.5,)}, False),
+        ({"rho": 0.5, "method": "tome", "scorer": None, "calibration": "c.safetensors"}, True),
     ],
 )
 def test_whether_a_calibration_is_read(values: dict[str, Any], reads: bool) -> None:
-    assert reads_calibration(job_of(**values)) is reads
+    assert job_of(**values).reads_calibration is reads
 
 
 @pytest.mark.parametrize(
@@ -70,6 +72,7 @@ def test_whether_a_calibration_is_read(values: dict[str, Any], reads: bool) -> N
         ({"rho": 0.5, "eval_images": PHOTOS, "calibration": "c.safetensors"}, Rho(0.5)),
         ({"rates": {2: 0.5}, "eval_images": PHOTOS}, Rates({2: 0.5})),
         ({"mac_reduction": 0.3, "method": "a-star", "images": PHOTOS}, MacShare(0.3)),
+        ({"mac_reduction": 0.3, "method": "tome", "scorer": None, "eval_images": PHOTOS}, MacShare(0.3)),
     ],
 )
 def test_what_has_all_that_it_needs(values: dict[str, Any], amount: object) -> None:

@@ -29,6 +29,7 @@ def test_too_few_rounds_for_quartiles(rounds: int) -> None:
     ("kind", "wrong"),
     [
         (Images, {"max_images": 0}),
+        (Images, {"max_images": "all"}),
         (Images, {"max_eval_images": 0}),
         (Images, {"check_images": 0}),
         (Images, {"seed": -1}),

@@ -24,6 +24,7 @@ def test_the_parts_of_a_recipe() -> None:
             scorer="intra",
             seed=3,
             gamma=2,
+            normalize="minmax",
             batch=4,
             target="tensorrt-fp32",
             preprocess={"crop_pct": 1.0},
@@ -32,6 +33,7 @@ def test_the_parts_of_a_recipe() -> None:
     assert (job.model.name, job.model.preprocessing) == ("m", {"crop_pct": 1.0})
     assert (job.images.images, job.images.seed, job.scoring.seed) == (Path("photos"), 3, 3)
     assert (job.calibration.settings.gamma, job.calibration.settings.relevance) == (2, False)
+    assert job.calibration.settings.normalize == "minmax"
     assert (job.scoring.scorer, job.scoring.alpha, job.measuring.batch) == ("intra", None, 4)
     assert (job.lowering.target.name, job.lowering.layout) == ("tensorrt-fp32", Layout.PADDED)
 
@@ -50,6 +52,23 @@ def test_amounts(values: dict[str, Any], amount: object) -> None:
     assert resolve(Recipe(**values)).amount == amount
 
 
+@pytest.mark.parametrize("number", [{"rho": 0.7}, {"mac_reduction": 0.4}, {"speedup": 1.5}], ids=str)
+def test_a_number_scales_rates_and_needs_no_acs(number: dict[str, Any]) -> None:
+    job = resolve(Recipe(**number, rates={4: 0.7}, scorer="intra"))
+    assert (job.amount, job.shape) == (resolve(Recipe(**number)).amount, Rates({4: 0.7}))
+    assert not job.reads_calibration
+    assert resolve(Recipe(**number, scorer="intra")).reads_calibration
+    assert resolve(Recipe(**number, rates={4: 0.7})).reads_calibration  # for inter-layer scores
+
+
+def test_a_number_scales_a_schedule_with_its_scores(tmp_path: Path, tiny_vit: PrunableViT) -> None:
+    schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, ScheduleSettings("random", seed=7))
+    save_json(schedule, tmp_path / "s.json")
+    job = resolve(Recipe(speedup=1.5, schedule=tmp_path / "s.json"))
+    assert (job.amount, job.shape) == (Speedup(1.5), Given(schedule))
+    assert (job.scoring.scorer, job.scoring.seed) == ("random", 7)
+
+
 def test_a_schedule_says_how_patches_are_scored(tmp_path: Path, tiny_vit: PrunableViT) -> None:
     settings = ScheduleSettings("random", method=Method.A_STAR, seed=7)
     schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, settings)
@@ -60,6 +79,16 @@ def test_a_schedule_says_how_patches_are_scored(tmp_path: Path, tiny_vit: Prunab
     assert not job.calibration.settings.relevance
     with pytest.raises(ModelError, match=r"tensorrt8-fp32 .* a-star"):
         resolve(Recipe(schedule=tmp_path / "s.json", target="tensorrt8-fp32"))
+
+
+def test_tome_is_scored_and_reduced_by_its_own_defaults() -> None:
+    job = resolve(Recipe(method=Method.TOME, rho=0.5))
+    assert (job.scoring.scored_by, job.scoring.reduced_by) == ("pairs", "merge-weighted")
+    assert not job.calibration.settings.relevance
+    assert not job.follows_acs and not job.reads_calibration
+    star = resolve(Recipe(rho=0.5, scorer="intra", reduce="merge-weighted"))
+    assert star.follows_acs and star.reads_calibration
+    assert not resolve(Recipe(rates={2: 0.5}, scorer="intra")).follows_acs
 
 
 def test_no_amount_is_said_by_the_verb() -> None:

@@ -15,14 +15,14 @@ from exporter.schedule.plan import ScheduleSettings, star_schedule
 from exporter.workflows.amount import Speedup
 from exporter.workflows.measuring import Measure
 from exporter.workflows.search import find_rho
-from tests.schedule.published import DEIT_S_ACS
+from tests.schedule.published import DEIT_S
 
 SPEC = describe(ModelRequest("deit_small_patch16_224")).spec
 DENSE = dense_macs(SPEC)
 
 
 def plan(rho: float) -> Schedule:
-    return star_schedule(SPEC, DEIT_S_ACS, rho, ScheduleSettings())
+    return star_schedule(SPEC, DEIT_S.acs, rho, ScheduleSettings())
 
 
 def cost(schedule: Schedule) -> float:

@@ -47,7 +47,7 @@ def test_a_model_is_loaded_by_its_name() -> None:
 
 
 def test_calibrating_says_how_far_it_is(tiny_vit: PrunableViT, image_folder: Path, tmp_path: Path) -> None:
-    seen: list[tuple[int, int]] = []
+    seen: list[tuple[int, int | None]] = []
     made = steps.calibrate(
         tiny_vit,
         QUICK,
@@ -141,6 +141,29 @@ def test_ranges_are_taken_where_a_target_needs_them(tiny_vit: PrunableViT, image
     taken = steps.range_images(images, tiny_vit.spec, kind, ONNXRUNTIME, OPENVINO_INT8)
     assert taken is not None
     assert (taken.shape, taken.dtype) == ((4, 3, 32, 32), np.float32)
+
+
+def test_auto_is_no_number_of_images_for_ranges(tiny_vit: PrunableViT, image_folder: Path) -> None:
+    images = Images(images=image_folder, max_images="auto")
+    taken = steps.range_images(images, tiny_vit.spec, InputKind.FLOAT32, OPENVINO_INT8)
+    assert taken is not None and len(taken) == 6
+
+
+@pytest.mark.parametrize(("scorer", "said"), [("fused", True), ("intra", False)])
+def test_halves_that_disagree_are_named_where_their_scores_prune(
+    tiny_vit: PrunableViT,
+    calibrated: tuple[Path, Calibration],
+    caplog: pytest.LogCaptureFixture,
+    scorer: str,
+    said: bool,
+) -> None:
+    made = replace(calibrated[1], inter=np.ones((4, 16)), overlap=np.array([0.5, 0.5, 0.6, 1.0]))
+    schedule = manual_schedule(
+        tiny_vit.spec, {3: 0.5, 4: 0.5}, ScheduleSettings(scorer=scorer), made.inter_sha256
+    )
+    steps.warn_where_unsettled(schedule, made)
+    steps.warn_where_unsettled(schedule, None)
+    assert [("in layer 3 (0.60" in each.getMessage()) for each in caplog.records] == [True] * said
 
 
 def test_images_to_measure_on(tiny_vit: PrunableViT, image_folder: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from exporter.artefact import LoweredFile
 from exporter.errors import ArtefactError
 from exporter.evaluation.survivors import patches_left
-from exporter.schedule.macs import MacCount, mean_macs, pruned_macs
+from exporter.schedule.macs import MacCount, mean_macs, schedule_macs
 from exporter.tensor_names import count_name
 
 __all__ = ["useful_macs"]
@@ -24,7 +24,7 @@ def useful_macs(model: LoweredFile, reference: Mapping[str, Array]) -> MacCount:
     """
     spec, schedule = model.artefact.spec, model.artefact.schedule
     if not schedule.adaptive:
-        return pruned_macs(spec, schedule.keep, reduce=schedule.reduce)
+        return schedule_macs(spec, schedule)
     if not reference.keys() >= {count_name(layer) for layer in schedule.pruning_layers}:
         raise ArtefactError("the reference", "no survivors of a-STAR", f"those of {model.path.name}")
     return mean_macs(spec, patches_left(reference, spec.depth, spec.num_patches))

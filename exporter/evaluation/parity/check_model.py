@@ -16,6 +16,7 @@ from exporter.lowering.variants import forced_variant, tracing_variant
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import on_this_cpu, runner_for
+from exporter.schedule.scorers import scorer_named
 
 __all__ = ["check", "load_onnx"]
 
@@ -66,5 +67,6 @@ def check(pruned: PrunedViT, model: onnx.ModelProto, images: Array, *, threads: 
         batches=in_batches(images, BATCHES),
         tolerance=tolerance_for("fp32", target.precision),
         masses=artefact.schedule.masses,
+        pairs=scorer_named(artefact.schedule.scorer).pairs,
         outputs=artefact.spec.outputs,
     )

@@ -1,7 +1,8 @@
 """Run a shipped model and its reference batch by batch, and measure the differences."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -33,6 +34,7 @@ __all__ = ["BATCHES", "compare", "in_batches", "whole_batches"]
 BATCHES = (1, 8)
 
 Array = np.ndarray[Any, Any]
+CompareKept = Callable[[Sequence[int], Feed, Feed], list[LayerResult]]
 
 
 def compare(
@@ -44,6 +46,7 @@ def compare(
     batches: Iterable[Array],
     tolerance: Tolerance,
     masses: Mapping[int, float] = MappingProxyType({}),
+    pairs: bool = False,
     outputs: Sequence[Output] = LOGITS_ALONE,
 ) -> ParityReport:
     """Compare a shipped model with its reference on all images; one batch is in memory at a time.
@@ -57,6 +60,7 @@ def compare(
         batches: Images as every model takes them; use real ones, since noise has other scores.
         tolerance: The allowed differences, from `tolerance_for`.
         masses: Under a-STAR, the share of the mass that each 1-based pruning layer keeps.
+        pairs: Whether survivors are those of pairs: in ToMe's order, with cosines as scores.
         outputs: The outputs of the models, each compared by its kind.
 
     Raises:
@@ -66,18 +70,19 @@ def compare(
     """
     models = Models(reference, shipped, tracing, forced, tuple(outputs))
     spreads = {output.name: Spread() for output in outputs}
+    kept_by = partial(compare_layers, masses=masses, ascending=not pairs)
     with ExitStack() as stack:
         for model in models.present:
             stack.enter_context(model)
         faults = interface_faults(models)
-        parts = [_measure(models, images, spreads, masses) for images in batches if len(images)]
+        parts = [_measure(models, images, spreads, kept_by) for images in batches if len(images)]
     if not parts:
         raise ParityError("images", "none", "at least one to compare on")
     for name, spread in spreads.items():
         if spread.std == 0:
             raise ParityError(f"{reference.name}: {name}", "one value everywhere", f"{name} that vary")
     names = reference.name, shipped.name
-    allowed = tolerance.flip_mass if masses else tolerance.flip_margin
+    allowed = tolerance.flip_mass if masses else tolerance.merge_gap if pairs else tolerance.flip_margin
     judged = [Judged(output, spreads[output.name].std) for output in outputs]
     return report_on(names, faults, Measured.joined(parts), judged, tolerance, flip_margin=allowed)
 
@@ -98,9 +103,7 @@ def whole_batches(images: Array, one: int, many: int) -> Iterator[Array]:
         yield from (share[start : start + size] for start in range(0, len(share) - size + 1, size))
 
 
-def _measure(
-    models: Models, images: Array, spreads: Mapping[str, Spread], masses: Mapping[int, float]
-) -> Measured:
+def _measure(models: Models, images: Array, spreads: Mapping[str, Spread], kept_by: CompareKept) -> Measured:
     """Run every model on one batch, and reduce the outputs to a few numbers per image."""
     feed = {IMAGES: images}
     expected = models.reference.run(feed)
@@ -111,7 +114,7 @@ def _measure(
             raise ParityError(subject, "NaN or infinite values", "finite ones")
         spreads[output.name].add(values)
     ours = _answers(models, models.shipped, feed, expected)
-    traced, forced, layers, merges = _variants(models, feed, expected, masses, dense=(ours, expected))
+    traced, forced, layers, merges = _variants(models, feed, expected, kept_by, dense=(ours, expected))
     measured = {
         output.name: MeasuredOutput(
             finite=np.all([finite(output, each) for each in (ours, traced, forced)], axis=0),
@@ -127,7 +130,7 @@ def _measure(
 
 
 def _variants(
-    models: Models, feed: Feed, expected: Feed, masses: Mapping[int, float], dense: tuple[Feed, Feed]
+    models: Models, feed: Feed, expected: Feed, kept_by: CompareKept, dense: tuple[Feed, Feed]
 ) -> tuple[Feed, Feed, list[LayerResult], list[MergeResult]]:
     """Return the outputs of the tracing and the forced variant, and the comparison of decisions.
 
@@ -138,7 +141,7 @@ def _variants(
     layers = pruning_layers(models.reference, models.outputs)
     traced = models.tracing.run(feed)
     # This validates the reference's survivors before they are passed to the forced variant.
-    kept, merges = compare_merges(compare_layers(layers, expected, traced, masses), expected, traced)
+    kept, merges = compare_merges(kept_by(layers, expected, traced), expected, traced)
     names = forced_names(models.forced, decision_names(models.reference))
     decisions = {name: expected[name] for name in names}
     _check_answers(models, models.tracing, traced, expected)

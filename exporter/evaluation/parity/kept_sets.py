@@ -21,8 +21,8 @@ class LayerResult:
     """One layer of one batch; every array has one entry per image.
 
     `patches` reach the layer and `kept` are left by the reference. `flipped`: the layer is the first in which the
-    image's sets differ; else `margin` is NaN. `malformed`: indices are not ascending, distinct and in range, or
-    under STAR their number is wrong.
+    image's sets differ; else `margin` is NaN. `malformed`: indices are not distinct, in range and in order
+    (ascending; for pairs, the reference's), or under STAR their number is wrong.
     """
 
     layer: int
@@ -40,6 +40,8 @@ def compare_layers(
     reference: Mapping[str, Array],
     tested: Mapping[str, Array],
     masses: Mapping[int, float],
+    *,
+    ascending: bool = True,
 ) -> list[LayerResult]:
     """Compare the survivors of every pruning layer of one batch.
 
@@ -48,6 +50,8 @@ def compare_layers(
         reference: `keep_NN` and `score_NN` of each layer, under a-STAR also `count_NN`.
         tested: `keep_NN` of each layer, under a-STAR also `count_NN`.
         masses: The share of the mass that each layer keeps under a-STAR; empty under STAR.
+        ascending: Whether survivors must be in ascending order; otherwise those of equal sets must be in the
+            reference's, which says what the next layer pairs.
 
     Raises:
         ParityError: The reference's survivors are not the best by its scores, or the tested model has none.
@@ -59,13 +63,13 @@ def compare_layers(
     for layer in layers:
         score, live = reference[score_name(layer)], ours != NOBODY
         keep, other = survivors_of(reference, layer), tested[keep_name(layer)]
-        _check_reference(layer, keep, score, live)
+        _check_reference(layer, keep if ascending else np.sort(keep, axis=1), score, live)
         if len(other) != images or other.shape[1] == 0:
             raise ParityError(
                 keep_name(layer), str(list(other.shape)), f"some patches for each of {images} images"
             )
         other = survivors_of(tested, layer)
-        malformed = _malformed(other, (theirs != NOBODY).sum(1))
+        malformed = _malformed(other if ascending else np.sort(other, axis=1), (theirs != NOBODY).sum(1))
         if not masses:
             malformed |= other.shape[1] != keep.shape[1]
         # In the first layer that differs, the indices of both sides refer to the same patches.
@@ -73,6 +77,7 @@ def compare_layers(
         ours, theirs = take(ours, keep), take(theirs, other)
         overlap = _overlap(_marked(ours, patches), _marked(theirs, patches))
         differs = overlap < 1
+        malformed |= same_so_far & ~differs & _reordered(ours, theirs)
         flipped = differs & same_so_far
         margin = _margin(score, live, keep, flips, masses.get(layer))
         counts = live.sum(1), (keep != NOBODY).sum(1)
@@ -96,6 +101,14 @@ def _malformed(index: Array, patches: Array) -> Array:
     wrong = there & ((steps <= 0) | (index < 0) | (index >= patches[:, None]))
     gaps = ~there[:, :-1] & there[:, 1:]
     return wrong.any(1) | gaps.any(1) | ~there.any(1)
+
+
+def _reordered(index: Array, other: Array) -> Array:
+    """Return images whose survivors are in another order; none where the numbers of survivors differ."""
+    if index.shape != other.shape:
+        return np.zeros(len(index), bool)
+    changed: Array = (index != other).any(1)
+    return changed
 
 
 def _overlap(a: Array, b: Array) -> Array:

@@ -28,7 +28,9 @@ __all__ = ["patches_left_of", "reference_runner"]
 Array = np.ndarray[Any, Any]
 
 
-def reference_runner(pruned: PrunedViT, input_kind: str = "float32") -> TorchRunner:
+def reference_runner(
+    pruned: PrunedViT, input_kind: str = "float32", *, threads: int | None = None
+) -> TorchRunner:
     """Return a runner for the outputs and, per pruning layer, `keep_NN`, `score_NN` and for a-STAR `count_NN`.
 
     If tokens merge, it also returns `into_NN` and `gap_NN`.
@@ -36,6 +38,7 @@ def reference_runner(pruned: PrunedViT, input_kind: str = "float32") -> TorchRun
     Args:
         pruned: The pruned (or, with rates of 1, the dense) ViT.
         input_kind: "float32" takes preprocessed images, "uint8" the pixels before normalisation.
+        threads: CPU threads within an operator; None keeps PyTorch's setting.
     """
     shape = ("batch", *pruned.vit.spec.preprocessing.input_size)
     return TorchRunner(
@@ -44,6 +47,7 @@ def reference_runner(pruned: PrunedViT, input_kind: str = "float32") -> TorchRun
         outputs=list(_outputs(pruned)),
         name="PyTorch",
         device=str(pruned.vit.device),
+        threads=threads,
     )
 
 

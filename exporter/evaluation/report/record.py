@@ -31,14 +31,16 @@ class Report:
     """A compilation. `accuracy` is None without labels; times and `sweep` are None if they were not measured.
 
     For an a-STAR model `gmacs` are the useful MACs, averaged over images; `use` counts the patches that images
-    keep, None under STAR.
+    keep, None under STAR. `reduce` says what became of the other patches: they were dropped, or merged.
 
     `passed` says whether both lowered models agree with their PyTorch references. `speedup` and `efficiency` are
-    those of `comparison`, at `batch` images per run.
+    those of `comparison`, at `batch` images per run. `calibration_overlap` says for each layer how far two halves
+    of the calibration's images agree.
     """
 
     model: str
     method: str
+    reduce: str
     rho: float | None
     target: str
     files: dict[str, str]
@@ -59,3 +61,4 @@ class Report:
     versions: dict[str, str]
     hardware: Hardware
     sweep: RhoSweep | None = None
+    calibration_overlap: tuple[float, ...] | None = None

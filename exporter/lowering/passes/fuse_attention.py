@@ -12,7 +12,7 @@ import onnx_graphsurgeon as gs
 from exporter.artefact import Artefact
 from exporter.lowering.builder import Builder
 from exporter.lowering.graph import as_linear, linear, markers, producer, replace
-from exporter.lowering.markers import ATTENTION, CLASS_ROW, DOMAIN
+from exporter.lowering.markers import ATTENTION, CLASS_ROW, DOMAIN, PAIR_TOKENS
 
 __all__ = ["fuse_attention"]
 
@@ -37,7 +37,7 @@ def fuse_attention(graph: gs.Graph, artefact: Artefact) -> int:
     1. A norm on query or key needs the heads as they are: those blocks are left to a later pass.
     2. The projection becomes one product for each of the three parts: splitting the result of one product would
        copy it, 2 % of a model's time. A projection that is not a plain linear layer is split by Split.
-    3. The class row of a fused block reads the same parts, see `_fuse_class_row`.
+    3. The class row of a fused block reads the same parts, see `_fuse_class_row`; so do pairs.
     """
     heads = artefact.spec.num_heads
     changed = 0
@@ -49,13 +49,15 @@ def fuse_attention(graph: gs.Graph, artefact: Artefact) -> int:
         packed = _unpacked(graph, node, projection)
         for row in [each for each in node.inputs[0].outputs if _is_class_row(each)]:
             _fuse_class_row(graph, row, packed, heads)
+        for pairing in [each for each in node.inputs[1].outputs if each.op == PAIR_TOKENS]:
+            pairing.inputs[0] = packed.key
         _fuse(graph, node, merge, packed, heads)
         changed += 1
     return changed
 
 
 def _fuse(graph: gs.Graph, node: gs.Node, merge: gs.Node, packed: Packed, heads: int) -> None:
-    (by_head,), (merged,), mask = node.outputs, merge.outputs, node.inputs[3:]  # only a-STAR has a mask
+    (by_head,), (merged,), mask = node.outputs, merge.outputs, node.inputs[3:]
     attributes = {"q_num_heads": heads, "kv_num_heads": heads, "scale": node.attrs["scale"]}
     name, by_head.name = by_head.name, f"{by_head.name}/heads"
     op = Builder(graph, node, prefix=name)
@@ -80,7 +82,7 @@ def _fuse(graph: gs.Graph, node: gs.Node, merge: gs.Node, packed: Packed, heads:
 
 
 def _fuse_class_row(graph: gs.Graph, node: gs.Node, packed: Packed, heads: int) -> None:
-    """Write one product for all heads: the class query, spread over a block diagonal, times the keys.
+    """Write one product for all heads: the class queries, spread over a block diagonal, times the keys.
 
     The zeros in other heads' columns cost a thousandth of a block's work, and the keys are not moved.
     """
@@ -88,9 +90,16 @@ def _fuse_class_row(graph: gs.Graph, node: gs.Node, packed: Packed, heads: int) 
     diagonal = np.kron(np.eye(heads, dtype=np.float32), np.ones(dim // heads, dtype=np.float32))
     scaled = (node.attrs["scale"] * diagonal)[None].astype(np.float32)
     op = Builder(graph, node, prefix=node.outputs[0].name)
-    query = op.Slice(packed.query, [0], [1], [1], name="take_class")
+    tokens = node.attrs["num_class_tokens"]
+    query = op.Slice(packed.query, [0], [tokens], [1], name="take_class")
+    if tokens == 1:
+        spread = op.Mul(query, scaled, name="spread_heads")
+    else:
+        column = op.Unsqueeze(query, [1], name="column")
+        spread = op.Mul(column, scaled[:, :, None], name="spread_tokens")
+        spread = op.Reshape(spread, [0, heads * tokens, dim], name="spread_heads")
     keys = op.Transpose(packed.key, perm=[0, 2, 1], name="turn_keys")
-    replace(graph, node, op.MatMul(op.Mul(query, scaled, name="spread_heads"), keys, name="query_keys"))
+    replace(graph, node, op.MatMul(spread, keys, name="query_keys"))
 
 
 def _is_class_row(node: gs.Node) -> bool:

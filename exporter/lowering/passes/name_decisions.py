@@ -12,6 +12,7 @@ from exporter.lowering.markers import (
     KEEP_TOP_K,
     MERGE_INTO,
     MERGE_TOKENS,
+    PAIR_TOKENS,
     TAKE_TOKENS,
 )
 from exporter.tensor_names import (
@@ -41,11 +42,13 @@ def name_decisions(graph: gs.Graph, artefact: Artefact) -> int:
     scored = pruning if markers(graph, CLASS_ROW) else ()
     taken = pruning if markers(graph, TAKE_TOKENS) else ()
     merged = pruning if markers(graph, MERGE_TOKENS) else ()
+    paired = pruning if markers(graph, PAIR_TOKENS) else ()
     kept: list[tuple[str, ...]] = [(keep_name(layer), count_name(layer)) for layer in pruning]
     names: dict[str, list[tuple[str, ...]]] = {
         **{kind: kept for kind in RETENTIONS if markers(graph, kind)},
         TAKE_TOKENS: [(tokens_name(layer),) for layer in taken],
-        MERGE_INTO: [(into_name(layer),) for layer in merged],
+        MERGE_INTO: [(into_name(layer),) for layer in merged if not paired],
+        PAIR_TOKENS: [(keep_name(layer), into_name(layer)) for layer in paired],
         MERGE_TOKENS: [(tokens_name(layer), sizes_name(layer)) for layer in merged],
         CLASS_ROW: [(class_row_name(layer),) for layer in scored],
         ATTENTION: [(context_name(layer),) for layer in artefact.spec.attention_layers],

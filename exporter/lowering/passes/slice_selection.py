@@ -5,7 +5,8 @@ import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
 from exporter.errors import ArtefactError
-from exporter.tensor_names import into_name, keep_layers, keep_name, rows_of, tokens_name
+from exporter.lowering.builder import Builder
+from exporter.tensor_names import into_name, keep_layers, keep_name, rows_of, sizes_name, tokens_name
 
 __all__ = ["slice_selection"]
 
@@ -15,7 +16,7 @@ def slice_selection(graph: gs.Graph, artefact: Artefact) -> int:
 
     The next cleanup removes the selection, which then has no reader. The pass needs a model as it was shipped,
     where all gathers of a layer share one index. Where tokens merge, the product that averages them becomes the
-    Slice: the cost of merging then counts as selection cost.
+    Slice, and sizes that weigh keys become ones: the cost of merging then counts as selection cost.
 
     Raises:
         ArtefactError: A layer has no such index, or something else reads it.
@@ -39,7 +40,18 @@ def slice_selection(graph: gs.Graph, artefact: Artefact) -> int:
         for node in readers:
             tokens = node.inputs[node.op == "MatMul"]  # after their weights
             node.op, node.attrs, node.inputs = "Slice", {}, [tokens, *ends]
+        if sizes_name(layer) in tensors:
+            _all_ones(graph, tensors[sizes_name(layer)], tensors[tokens_name(layer)])
     return len(layers)
+
+
+def _all_ones(graph: gs.Graph, sizes: gs.Variable, tokens: gs.Variable) -> None:
+    """Write one for each of `tokens` [batch, t, dim], in place of their sizes."""
+    op = Builder(graph, prefix=f"{sizes.name}/ones")
+    ones = op.Expand(np.ones((1, 1), np.float32), op.Shape(tokens, start=0, end=2))
+    sizes.inputs.clear()
+    for reader in list(sizes.outputs):
+        reader.inputs = [ones if each is sizes else each for each in reader.inputs]
 
 
 def _means(tensors: dict[str, gs.Tensor], layer: int) -> list[gs.Node]:

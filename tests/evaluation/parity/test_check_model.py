@@ -1,6 +1,8 @@
 """A lowered model against PyTorch: it passes as it was lowered, and fails with other weights."""
 
+import copy
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,9 @@ import pytest
 
 from exporter.errors import ArtefactError
 from exporter.evaluation.parity.check_model import check, load_onnx
+from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
+from exporter.targets import ONNXRUNTIME, TENSORRT, Target
 from tests.lowering.models import dense, lowered, star
 from tests.tiny_onnx import linear_classifier
 from tests.vits import random_images
@@ -24,6 +28,27 @@ def test_as_it_was_lowered(make: Callable[[], PrunedViT]) -> None:
     assert report.passed, report.checks
     assert report.images == 6
     assert bool(report.layers) == (make is star)
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("target", [ONNXRUNTIME, TENSORRT], ids=lambda target: target.name)
+def test_a_distilled_model_is_scored_by_both_its_tokens(target: Target) -> None:
+    """A file that reads the class token alone keeps other patches."""
+    pruned = star("distilled", "intra")
+    images = random_images(pruned.vit, 6).numpy()
+    report = check(pruned, lowered(pruned, target), images, threads=1)
+    assert report.passed, report.checks
+    half = PrunedViT(scored_by_one(pruned.vit), pruned.schedule).eval()
+    assert not check(half, lowered(pruned, target), images, threads=1).passed
+
+
+def scored_by_one(vit: PrunableViT) -> PrunableViT:
+    vit = copy.copy(vit)
+    vit.blocks = [
+        replace(each, attention=each.attention and replace(each.attention, num_class_tokens=1))
+        for each in vit.blocks
+    ]
+    return vit
 
 
 @pytest.mark.ort

@@ -1,6 +1,7 @@
 """Streaming, what cannot be compared, the report as JSON and in words, and the whole way on ONNX Runtime."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -98,6 +99,26 @@ def test_a_dense_model_has_no_variants() -> None:
     family.reference = family.shipped
     with pytest.raises(ParityError, match="tracing variant"):
         compared(family)
+
+
+def test_pairs_are_judged_by_the_tolerance_of_cosines() -> None:
+    family = disturbed()
+    assert family.tracing is not None
+    for pairs, tolerance, names in (
+        (True, replace(FP32, merge_gap=100.0), set[str]()),
+        (True, replace(FP32, flip_margin=100.0), {"kept_sets"}),
+        (False, replace(FP32, flip_margin=100.0), set()),
+    ):
+        report = compare(
+            family.reference,
+            family.shipped,
+            tracing=family.tracing,
+            forced=family.forced,
+            batches=[images()],
+            tolerance=tolerance,
+            pairs=pairs,
+        )
+        assert {each.name for each in report.checks if not each.passed} & {"kept_sets"} == names
 
 
 def infos(runner: NumpyRunner | None, side: str) -> dict[str, TensorInfo]:

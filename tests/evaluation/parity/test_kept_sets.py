@@ -50,6 +50,41 @@ def test_indices_that_are_none(other: list[int]) -> None:
     assert layer([0, 1], other).malformed.all()
 
 
+PAIRED = np.array([[2.0, -0.9, 2.0, 0.1]], np.float32)
+
+
+def paired(kept: list[int], other: list[int]) -> LayerResult:
+    """One layer of one image in which pairs merge: patch 3 stays, and patches 0 and 2 that others may join."""
+    reference = {"keep_03": np.array([kept]), "score_03": PAIRED}
+    (result,) = compare_layers([3], reference, {"keep_03": np.array([other])}, {}, ascending=False)
+    return result
+
+
+def test_survivors_of_pairs_are_in_the_reference_s_order() -> None:
+    assert not paired([3, 0, 2], [3, 0, 2]).malformed.any()
+    for other in ([0, 2, 3], [3, 2, 0]):
+        result = paired([3, 0, 2], other)
+        assert result.malformed.all() and not result.differs.any()
+    for other in ([3, 0, 0], [3, 0, 4]):
+        assert paired([3, 0, 2], other).malformed.all()
+
+
+def test_pairs_flip_by_the_distance_of_their_cosines() -> None:
+    result = paired([3, 0, 2], [1, 0, 2])
+    assert result.flipped.all() and not result.malformed.any()
+    assert result.margin[0] == pytest.approx(0.5)
+
+
+def test_an_order_after_a_flip_is_not_judged() -> None:
+    """The same positions again by other ways: only the first difference counts."""
+    reference = {"keep_01": np.array([[3, 0, 2]]), "score_01": PAIRED}
+    reference |= {"keep_02": np.array([[1, 2]]), "score_02": np.array([[-0.5, 2.0, 2.0]], np.float32)}
+    tested = {"keep_01": np.array([[1, 0, 2]]), "keep_02": np.array([[2, 1]])}
+    first, second = compare_layers([1, 2], reference, tested, {}, ascending=False)
+    assert first.flipped.all()
+    assert not second.differs.any() and not second.malformed.any()
+
+
 def test_a_score_of_zero_has_a_finite_margin() -> None:
     score = np.log(np.array([[0.5, 0.5, 0.0, 0.0]], np.float32), where=[[True, True, False, False]],
                    out=np.full((1, 4), -np.inf, np.float32))  # fmt: skip

@@ -14,6 +14,7 @@ def small_report() -> Report:
     return Report(
         model="<vit>",
         method="star",
+        reduce="drop",
         rho=0.5,
         target="onnxruntime-fp32",
         files={"dense": "d.onnx", "pruned": "p.onnx"},

@@ -16,4 +16,5 @@ def test_it_is_plain_json() -> None:
     told = json.loads(to_json(small_report()))
     assert told["files"] == {"dense": "d.onnx", "pruned": "p.onnx"}
     assert told["parity"]["passed"] is True
+    assert (told["method"], told["reduce"]) == ("star", "drop")
     assert told["accuracy"] is told["sweep"] is None

@@ -41,6 +41,15 @@ def test_the_numbers_stay(between: str, outputs: str, changed: int) -> None:
         np.testing.assert_allclose(result, expected[name], rtol=1e-4, atol=1e-4)
 
 
+def test_compared_keys_keep_their_bias() -> None:
+    """A bias changes the cosines of pairs; that of the values moves all the same."""
+    graph = block("keep, into, score, gap = star.PairTokens <kept = 3, num_prefix_tokens = 1> (k)")
+    graph.outputs += [each for node in graph.nodes if node.op == "PairTokens" for each in node.outputs[:1]]
+    assert applied(fold_attention_biases, graph) == 1
+    (node,) = (each for each in graph.nodes if each.op == "Attention")
+    assert [each.inputs[0].op for each in node.inputs] == ["Add", "Add", "MatMul"]
+
+
 def test_the_query_keeps_its_bias() -> None:
     graph = block("")
     applied(fold_attention_biases, graph)

@@ -9,6 +9,7 @@ import pytest
 
 from exporter.lowering.passes.expand_attention import expand_attention
 from exporter.lowering.passes.fuse_attention import fuse_attention
+from exporter.lowering.passes.spread_masks import spread_masks
 from exporter.targets import ONNXRUNTIME, TENSORRT
 from tests.lowering import graphs
 from tests.lowering.graphs import applied, artefact, graph_of, noise, operators
@@ -56,7 +57,10 @@ CONSTANTS = {
 
 
 def block(
-    projection: str = "m = MatMul(x, w) p = Add(m, b)", query: str = "q", order: str = "012"
+    projection: str = "m = MatMul(x, w) p = Add(m, b)",
+    query: str = "q",
+    order: str = "012",
+    class_tokens: int = 1,
 ) -> gs.Graph:
     """An attention as the exporter writes it: heads out of a packed projection, and back to tokens."""
     thirds = " ".join(
@@ -64,10 +68,10 @@ def block(
         for part, n in zip("qkv", order, strict=True)
     )
     return graph_of(
-        f"(float[b, 5, {DIM}] x) => (float[b, 5, {DIM}] y, float[b, {HEADS}, 5] r) {{ {projection}"
+        f"(float[b, 5, {DIM}] x) => (float[b, 5, {DIM}] y, float[b, {HEADS * class_tokens}, 5] r) {{ {projection}"
         " g = Reshape(p, split) h = Transpose <perm = [2, 0, 3, 1, 4]> (g)"
         f" {thirds} u = Abs(q) context_01 = star.Attention <scale = 0.5> ({query}, k, v)"
-        f" r = star.ClassRow <scale = 0.5> ({query}, k)"
+        f" r = star.ClassRow <scale = 0.5, num_class_tokens = {class_tokens}> ({query}, k)"
         " t = Transpose <perm = [0, 2, 1, 3]> (context_01) z = Reshape(t, merge) y = Abs(z) }",
         CONSTANTS,
     )
@@ -90,8 +94,11 @@ def with_shapes(graph: gs.Graph) -> gs.Graph:
     ],
     ids=["a linear layer", "something else"],
 )
-def test_one_node_on_tokens_computes_what_the_markers_mean(projection: str, left: dict[str, int]) -> None:
-    one, other = (with_shapes(block(projection)) for _ in range(2))
+@pytest.mark.parametrize("class_tokens", [1, 2])
+def test_one_node_on_tokens_computes_what_the_markers_mean(
+    projection: str, left: dict[str, int], class_tokens: int
+) -> None:
+    one, other = (with_shapes(block(projection, class_tokens=class_tokens)) for _ in range(2))
     assert applied(fuse_attention, other) == 1
     counts = operators(other)
     assert counts["Attention"] == 1
@@ -103,6 +110,32 @@ def test_one_node_on_tokens_computes_what_the_markers_mean(projection: str, left
     expected, got = graphs.run(one, x=x), graphs.run(other, x=x)
     for name in ("y", "r"):
         np.testing.assert_allclose(got[name], expected[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.ort
+def test_pairs_and_a_bias_are_read_by_the_fused_block_too() -> None:
+    """The marker gets the keys as the projection gives them, [batch, tokens, dim]."""
+    one, other = (with_shapes(block()) for _ in range(2))
+    bias = noise(1, 1, 1, 5)
+    for graph in (one, other):
+        tensors = graph.tensors()
+        (node,) = (each for each in graph.nodes if each.op == "Attention")
+        node.inputs.append(gs.Constant("bias", bias))
+        outputs = [gs.Variable(name) for name in ("keep", "into", "score", "gap")]
+        graph.nodes.append(gs.Node("PairTokens", "pair", {}, [tensors["k"]], outputs, domain="star"))
+        graph.outputs.append(outputs[0])
+    assert applied(fuse_attention, other) == 1
+    (pairing,) = (each for each in other.nodes if each.op == "PairTokens")
+    assert pairing.inputs[0].shape == ["b", 5, DIM]
+    assert pairing.inputs[0] is next(each for each in other.nodes if each.op == "Attention").inputs[1]
+    for graph in (one, other):
+        graph.outputs.pop()
+        graph.cleanup()
+    applied(expand_attention, one)
+    applied(spread_masks, other)
+    x = noise(2, 5, DIM)
+    expected, got = graphs.run(one, x=x), graphs.run(other, x=x)
+    np.testing.assert_allclose(got["y"], expected["y"], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """The sliced variant: the same counts, the first patches, and nothing left that chooses."""
 
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import onnx
@@ -15,7 +17,7 @@ from exporter.lowering.variants import selection_nodes, sliced_variant
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.tokens import Decision
 from exporter.targets import ONNXRUNTIME
-from tests.lowering.models import RATES, dense, lowered, run, star
+from tests.lowering.models import RATES, dense, lowered, merging, run, star, tome
 from tests.vits import random_images
 
 
@@ -23,10 +25,19 @@ def sliced(pruned: PrunedViT) -> onnx.ModelProto:
     return sliced_variant(lowered(pruned))
 
 
+MODELS: dict[str, Callable[[], PrunedViT]] = {
+    **{family: partial(star, family) for family in ("vit", "distilled", "registers", "qk norm", "lvvit")},
+    "merging": merging,
+    "merging, weighted": partial(merging, reduce="merge-weighted"),
+    "tome": tome,
+}
+
+
 @pytest.mark.ort
-@pytest.mark.parametrize("family", ["vit", "distilled", "registers", "qk norm", "lvvit"])
-def test_it_computes_what_forcing_the_first_patches_does(family: str) -> None:
-    pruned = star(family)
+@pytest.mark.parametrize("name", MODELS)
+def test_it_computes_what_forcing_the_first_patches_does(name: str) -> None:
+    """Of merging nothing is left, and every size is 1."""
+    pruned = MODELS[name]()
     images = random_images(pruned.vit, 3)
     keep = {
         layer: Decision(torch.arange(pruned.schedule.keep[layer - 1]).expand(3, -1))

@@ -1,0 +1,132 @@
+"""Propagate relevance and gradients back through attention, from its contexts to query, key and value.
+
+A matrix [tokens, tokens] exists for a few heads or queries at a time: as in FlashAttention (Dao et al., 2022,
+Algorithm 4), attention is computed again from query and key instead of being kept. Memory is O(tokens · dim), and
+a tile stays in the processor's cache while it is read ten times.
+
+Axes: n heads of all images, r queries of a tile, t tokens, c channels of a head, k classes, s signals. The signals
+are the k relevances and then the k gradients: most products are the same for both, and are one matrix product.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from exporter.calibration import rules
+from exporter.calibration.trace import AttentionTrace
+
+__all__ = ["QueryKeyValue", "propagate", "tiles"]
+
+# Values of a tile's largest matrix, 8 MiB in float64; fixed, since it changes rounding.
+TILE = 2**20
+
+
+class QueryKeyValue(NamedTuple):
+    """Relevance or gradients of a part's query, key and value, after norms and rotation."""
+
+    query: Float[Tensor, "b k h t c"]
+    key: Float[Tensor, "b k h t c"]
+    value: Float[Tensor, "b k h t c"]
+
+
+@dataclass(frozen=True)
+class _Arriving:
+    """Values of every head; `softmax` is the sum over keys of gradient x attention, by gradient · context."""
+
+    query: Float[Tensor, "n t c"]
+    key: Float[Tensor, "n t c"]
+    value: Float[Tensor, "n t c"]
+    signals: Float[Tensor, "n t s c"]
+    softmax: Float[Tensor, "n t k 1"]
+    row: Float[Tensor, "n k t"]
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Sums over tiles: the rolled-out row, and the signals of query, key and value."""
+
+    row: Float[Tensor, "n k t"]
+    query: Float[Tensor, "n t s c"]
+    key: Float[Tensor, "n s t c"]
+    value: Float[Tensor, "n t s c"]
+
+
+def propagate(
+    seen: AttentionTrace,
+    row: Float[Tensor, "b k t"],
+    cam: Float[Tensor, "b k h t c"],
+    gradient: Float[Tensor, "b k h t c"],
+) -> tuple[Float[Tensor, "b k t"], QueryKeyValue, QueryKeyValue]:
+    """Propagate relevance (`cam`) and gradient of the heads' contexts.
+
+    Returns:
+        The row times the mean over heads of (gradient x relevance of attention)+, then the relevance and the
+        gradients of query, key and value.
+    """
+    context, heads = seen.context.unsqueeze(1), seen.context.shape[1]
+    factors = QueryKeyValue(*(each.unsqueeze(1) for each in (seen.query, seen.key, seen.value)))
+    query, key, value = (each.flatten(0, 2) for each in factors)
+    arriving = _Arriving(
+        query,
+        key,
+        value,
+        signals=_joined(torch.cat((cam * rules.half_share(context), gradient), dim=1)),
+        softmax=_joined((gradient * context).sum(-1, keepdim=True)),
+        row=row.repeat_interleave(heads, 0),
+    )
+    sums = _zeros(arriving)
+    for head, queries in tiles(*arriving.signals.shape[:3]):
+        _add_tile(sums, arriving, head, queries)
+    signals = (_split(each, heads) for each in (sums.query, sums.key.transpose(1, 2), sums.value))
+    cams, gradients = zip(*(each.chunk(2, dim=1) for each in signals), strict=True)
+    relevance = (each.mul_(factor) for each, factor in zip(cams, factors, strict=True))
+    return sums.row.unflatten(0, (-1, heads)).mean(1), QueryKeyValue(*relevance), QueryKeyValue(*gradients)
+
+
+def tiles(heads: int, tokens: int, signals: int) -> Iterator[tuple[slice, slice]]:
+    """Yield slices of heads and of queries: as many whole heads as a tile holds, else queries of one head."""
+    rows = max(1, TILE // (signals * tokens))
+    step, queries = max(1, rows // tokens), min(rows, tokens)
+    for head in range(0, heads, step):
+        for query in range(0, tokens, queries):
+            yield slice(head, head + step), slice(query, query + queries)
+
+
+def _add_tile(sums: _Sums, arriving: _Arriving, head: slice, queries: slice) -> None:
+    """Add what the attention of some heads and queries propagates; each matrix is [n, r, (s), t]."""
+    query, key, value = arriving.query[head, queries], arriving.key[head], arriving.value[head]
+    signals, scale = arriving.signals[head, queries], query.shape[-1] ** -0.5
+    products = query @ key.mT
+    attention = (products * scale).softmax(-1)
+    matrix = (signals.flatten(1, 2) @ value.mT).unflatten(1, signals.shape[1:3])
+    cam, gradient = matrix.chunk(2, dim=2)  # the relevance still without its factor, attention
+    weight = (cam * gradient).clamp_(min=0).mul_(attention.unsqueeze(2))
+    sums.row[head] += (arriving.row[head, :, None, queries] @ weight.transpose(1, 2)).squeeze(2)
+    sums.value[head].flatten(2).baddbmm_(attention.mT, signals.flatten(2))
+    cam.mul_((attention * rules.half_share(products)).unsqueeze(2))
+    gradient.sub_(arriving.softmax[head, queries]).mul_((attention * scale).unsqueeze(2))
+    sums.query[head, queries] = (matrix.flatten(1, 2) @ key).view_as(signals)
+    sums.key[head].flatten(1, 2).baddbmm_(matrix.flatten(2).mT, query)
+
+
+def _zeros(arriving: _Arriving) -> _Sums:
+    heads, tokens, signals, channels = arriving.signals.shape
+    query, key, value = (
+        arriving.signals.new_zeros(heads, *shape, channels)
+        for shape in ((tokens, signals), (signals, tokens), (tokens, signals))
+    )
+    return _Sums(torch.zeros_like(arriving.row), query, key, value)
+
+
+def _joined(values: Float[Tensor, "b k h t c"]) -> Float[Tensor, "n t k c"]:
+    """Join images and heads."""
+    return values.permute(0, 2, 3, 1, 4).flatten(0, 1).contiguous()
+
+
+def _split(values: Float[Tensor, "n t s c"], heads: int) -> Float[Tensor, "b s h t c"]:
+    """Undo `_joined`."""
+    return values.unflatten(0, (-1, heads)).permute(0, 3, 1, 2, 4)

@@ -1,0 +1,156 @@
+"""Measure top-1 and top-5 of one or two models over images, with intervals, and what the second one loses.
+
+Takes an export folder, ONNX files, engines, or PyTorch models (--model, --schedule); at most two models, which see
+the same images in one pass. Images are a folder of one folder per class, or WebDataset tar files. Without labels,
+only the agreement of two models is measured.
+"""
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from exporter.cli.flags import MODEL
+from exporter.errors import RecipeError
+from exporter.settings import add_flags, from_flags
+from exporter.workflows.recipe import Recipe
+
+if TYPE_CHECKING:
+    from exporter.cli.output import RichStages
+    from exporter.evaluation.eval_result import Evaluation, ModelResult
+    from exporter.evaluation.loss import PairResult
+    from exporter.workflows.eval_models import EvalModel
+
+__all__ = ["add_arguments", "run"]
+
+TORCH = (*MODEL, "schedule", "calibration", "interpolate")
+# Classes that are listed with the largest change; JSON has all.
+MOST_CLASSES = 5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    from exporter.runtimes.choice import RunSettings  # noqa: PLC0415
+    from exporter.workflows.eval_settings import EvalSettings  # noqa: PLC0415
+
+    parser.add_argument("first", type=Path, nargs="?", help="An export folder, or an .onnx or .engine file.")
+    parser.add_argument("second", type=Path, nargs="?", help="A second file, to compare with the first.")
+    parser.add_argument(
+        "--images", dest="places", type=Path, nargs="+", required=True, metavar="PATH",
+        help="A folder of one folder per class, a folder of tar files, or tar files.",
+    )  # fmt: skip
+    add_flags(parser, EvalSettings)
+    add_flags(parser, RunSettings)
+    parser.add_argument(
+        "--disagreements", type=Path, metavar="PATH",
+        help="Write the images to which both models give different classes, as PATH.json and PATH.csv.",
+    )  # fmt: skip
+    torch = parser.add_argument_group("a PyTorch model, and with a schedule the pruned one")
+    add_flags(torch, Recipe, TORCH)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Evaluate and print; the exit code is 0, or 2 if the interval is wider than asked for."""
+    from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
+    from exporter.evaluation.eval_result import require_within  # noqa: PLC0415
+    from exporter.workflows.disagreements import disagreement_paths, save_disagreements  # noqa: PLC0415
+    from exporter.workflows.eval import evaluate_models  # noqa: PLC0415
+    from exporter.workflows.eval_settings import EvalSettings  # noqa: PLC0415
+
+    settings, stages = from_flags(EvalSettings, arguments), RichStages()
+    models = _models(arguments, stages)
+    if arguments.disagreements is not None:
+        if len(models) < 2:
+            raise RecipeError("--disagreements", "one model", "two, to disagree")
+        disagreement_paths(arguments.disagreements)
+    result, differing = evaluate_models(models, arguments.places, settings, stages)
+    if arguments.disagreements is not None:
+        save_disagreements(differing, [model.name for model in models], arguments.disagreements)
+    if arguments.json:
+        print_json(result)
+    else:
+        _print(result)
+    # The result is printed before: a long measurement is not lost because its interval is too wide.
+    if settings.within is not None:
+        require_within(result, settings.within)
+    return 0
+
+
+def _models(arguments: argparse.Namespace, stages: "RichStages") -> "tuple[EvalModel, ...]":
+    """Return the one or two models that the arguments name, PyTorch's first."""
+    from exporter.runtimes.choice import RunSettings  # noqa: PLC0415
+    from exporter.workflows.eval_models import models_at  # noqa: PLC0415
+
+    paths = [path for path in (arguments.first, arguments.second) if path is not None]
+    settings = from_flags(RunSettings, arguments)
+    given = _torch_models(arguments, settings.threads, stages) if "model" in arguments else ()
+    files = models_at(paths, settings)
+    if not 1 <= len(given) + len(files) <= 2:
+        got = f"{len(given) + len(files)} models" if given or files else "no model (name it before --images)"
+        raise RecipeError("eval", got, "an export folder, or one or two of FILE, FILE and --model NAME")
+    if given and files:
+        return replace(given[0], name="pytorch"), *files
+    return *given, *files
+
+
+def _torch_models(
+    arguments: argparse.Namespace, threads: int, stages: "RichStages"
+) -> "tuple[EvalModel, ...]":
+    from exporter.workflows import steps  # noqa: PLC0415
+    from exporter.workflows.amount import Given  # noqa: PLC0415
+    from exporter.workflows.eval_torch import torch_models  # noqa: PLC0415
+    from exporter.workflows.resolve import resolve  # noqa: PLC0415
+
+    # Only these: a recipe has fields of the same names as other flags of this verb.
+    own = {name: value for name, value in vars(arguments).items() if name in TORCH}
+    job = resolve(from_flags(Recipe, argparse.Namespace(**own)))
+    with stages.stage("model"):
+        vit = steps.load_model(job.model, job.device)
+        calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
+        schedule = job.amount.schedule if isinstance(job.amount, Given) else None
+        return torch_models(vit, schedule, calibration, threads=threads)
+
+
+def _print(result: "Evaluation") -> None:
+    from exporter.cli.output import print_lines, print_table  # noqa: PLC0415
+
+    rows = [(name, *_row(model)) for name, model in result.models.items()]
+    title = f"{result.images} images, {result.scored_classes} classes"
+    print_table(title, ("model", "runtime", "top-1", "95 % interval", "top-5"), rows)
+    print_lines(_lines(result))
+
+
+def _row(model: "ModelResult") -> tuple[str, ...]:
+    from exporter.cli.output import percent_interval  # noqa: PLC0415
+
+    if model.top1 is None or model.top5 is None or model.interval is None:
+        return model.runtime, "", "", ""
+    return model.runtime, f"{model.top1:.2%}", percent_interval(model.interval), f"{model.top5:.2%}"
+
+
+def _lines(result: "Evaluation") -> Iterator[str]:
+    if result.skipped:
+        yield f"{len(result.skipped)} images skipped: {', '.join(list(result.skipped)[:MOST_CLASSES])}"
+    if result.pair is not None:
+        yield from _pair_lines(result.pair)
+
+
+def _pair_lines(pair: "PairResult") -> Iterator[str]:
+    from exporter.cli.output import percent_interval  # noqa: PLC0415
+
+    interval = percent_interval(pair.agreement_interval)
+    yield f"agreement: the same class on {pair.agreement:.2%} of the images (95 % {interval})"
+    if pair.loss_points is None or pair.loss_interval_points is None:
+        yield "accuracy is not measured: the images have no labels"
+        return
+    low, high = pair.loss_interval_points
+    yield (
+        f"loss of {pair.second}: {pair.loss_points:+.2f} points of top-1 (95 % {low:+.2f} to {high:+.2f}), "
+        f"less than {pair.loss_bound_points:+.2f} with 95 % confidence"
+    )
+    yield f"{pair.lost} images lost, {pair.gained} gained: McNemar p = {pair.mcnemar_p:.3g}"
+    changed = sorted((each for each in pair.classes if each.change), key=lambda each: -abs(each.change))
+    if changed:
+        words = (f"{each.name} {each.change:+d} of {each.images}" for each in changed[:MOST_CLASSES])
+        yield f"classes that change most: {', '.join(words)}"

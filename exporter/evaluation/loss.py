@@ -1,0 +1,101 @@
+"""What the second of two models loses against the first on the same images, in all and by class."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from exporter.evaluation.accuracy import Predictions
+from exporter.evaluation.paired import loss_bound, loss_interval, mcnemar
+from exporter.evaluation.proportions import Interval, wilson
+
+__all__ = ["ClassChange", "PairResult", "compare_predictions"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class ClassChange:
+    """The images of one class, and how many of them each model classifies correctly."""
+
+    label: int
+    name: str
+    images: int
+    first_hits: int
+    second_hits: int
+
+    @property
+    def change(self) -> int:
+        """How many more images of the class the second model classifies correctly."""
+        return self.second_hits - self.first_hits
+
+
+@dataclass(frozen=True)
+class PairResult:
+    """Two models on the same images. What needs labels is None without them, and `classes` is empty.
+
+    `agreement` is the share of images to which both models give the same class, with its 95 % interval (Wilson).
+    `lost` counts the images that only the first model classifies correctly, `gained` those that only the second
+    does. `loss_points` is the top-1 of the first minus that of the second, in percentage points, with its 95 %
+    interval (Tango); `loss_bound_points` is its one-sided upper limit of 95 % confidence. `mcnemar_p` is the
+    two-sided p-value of McNemar's exact test.
+    """
+
+    first: str
+    second: str
+    images: int
+    agreement: float
+    agreement_interval: Interval
+    mcnemar_p: float | None = None
+    loss_points: float | None = None
+    loss_interval_points: Interval | None = None
+    loss_bound_points: float | None = None
+    lost: int | None = None
+    gained: int | None = None
+    classes: tuple[ClassChange, ...] = ()
+
+
+def compare_predictions(
+    first: Predictions, second: Predictions, names: Sequence[str], class_names: Mapping[int, str]
+) -> PairResult:
+    """Compare the predictions of two models for the same images, in the same order.
+
+    Args:
+        first: Usually those of the dense model.
+        second: Usually those of the pruned model.
+        names: What both models are called.
+        class_names: Of the classes that have a name.
+    """
+    images = len(first.labels)
+    same = int((first.best[:, 0] == second.best[:, 0]).sum())
+    pair = PairResult(
+        names[0], names[1], images, agreement=same / images, agreement_interval=wilson(same, images)
+    )
+    if not first.labelled:
+        return pair
+    before, after = first.hits[:, 0], second.hits[:, 0]
+    lost, gained = int((before & ~after).sum()), int((after & ~before).sum())
+    low, high = loss_interval(lost, gained, images)
+    return replace(
+        pair,
+        mcnemar_p=mcnemar(lost, gained),
+        loss_points=100 * (lost - gained) / images,
+        loss_interval_points=(100 * low, 100 * high),
+        loss_bound_points=100 * loss_bound(lost, gained, images),
+        lost=lost,
+        gained=gained,
+        classes=_by_class(first.labels, before, after, class_names),
+    )
+
+
+def _by_class(
+    labels: Array, before: Array, after: Array, names: Mapping[int, str]
+) -> tuple[ClassChange, ...]:
+    """Count the images and the hits of each class that occurs, in ascending order."""
+    counts = (np.bincount(labels), np.bincount(labels[before]), np.bincount(labels[after]))
+    images, first, second = (np.pad(each, (0, len(counts[0]) - len(each))).tolist() for each in counts)
+    return tuple(
+        ClassChange(label, names.get(label, str(label)), images[label], first[label], second[label])
+        for label in np.flatnonzero(counts[0]).tolist()
+    )

@@ -1,0 +1,74 @@
+"""Expand ToMe's pairs into standard operators: who stays, and whom the others join."""
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from exporter.artefact import Artefact
+from exporter.lowering.builder import Builder
+from exporter.lowering.graph import markers, replace
+from exporter.lowering.markers import DOMAIN, KEEP_TOP_K, PAIR_TOKENS
+from exporter.ops.pair_sets import first_joined
+from exporter.tensor_names import into_name
+
+__all__ = ["expand_pairing"]
+
+# Lower bound of a squared length: a key of zeros has no direction.
+SHORTEST = 1e-24
+
+
+def expand_pairing(graph: gs.Graph, artefact: Artefact) -> int:
+    """Expand PairTokens to slices, one product, and a top-k.
+
+    1. Both sets are slices with step 2, which no node has to compute indices for.
+    2. Who stays is chosen by KeepTopK from the negative largest cosine, with its tie rule.
+    3. All nodes but the top-k's are named after `into_NN`: `exporter.lowering.scoring` keeps them fp32.
+    """
+    paired = markers(graph, PAIR_TOKENS)
+    for layer, node in zip(artefact.schedule.pruning_layers if paired else (), paired, strict=True):
+        _expand(graph, node, into_name(layer), artefact.spec.num_heads)
+    return len(paired)
+
+
+def _expand(graph: gs.Graph, node: gs.Node, prefix: str, heads: int) -> None:
+    (key,), before, kept = node.inputs, node.attrs["num_prefix_tokens"], node.attrs["kept"]
+    patches, first = int(key.shape[-2]) - before, first_joined(before)
+    joining, joined = (np.arange(start, patches, 2) for start in (1 - first, first))
+    op = Builder(graph, node, prefix=prefix)
+    directions = _directions(op, key, heads)
+    ones, others = (
+        op.Slice(directions, [before + start], [before + patches], [1], [2], name=name)
+        for start, name in ((1 - first, "joining"), (first, "joined"))
+    )
+    cosine = op.MatMul(ones, op.Transpose(others, perm=[0, 2, 1]), name="cosine")
+    batch = op.Shape(cosine, start=0, end=1, name="batch")
+    keep = op.Expand(joined[None], op.Concat(batch, [len(joined)], axis=0), name="all_joined")
+    staying = kept - len(joined)
+    if staying:
+        stay = _staying(op, cosine, [key.shape[0], len(joining)], staying)
+        keep = op.Concat(op.Add(op.Mul(stay, 2), 1 - first), keep, axis=1, name="kept")
+    # Each patch of the first set, by its place among all patches; entries of the second set are overwritten.
+    by_patch = np.minimum(np.arange(patches) // 2, len(joining) - 1)
+    partners = op.Gather(op.ArgMax(cosine, axis=2, keepdims=0), by_patch, axis=1, name="partners")
+    places = op.Expand(np.arange(kept)[None], op.Shape(keep), name="places")
+    into = op.ScatterElements(op.Add(partners, staying), keep, places, axis=1, name="own_places")
+    node.outputs = node.outputs[:2]  # score and gap have no reader
+    replace(graph, node, keep, into)
+
+
+def _staying(op: Builder, cosine: gs.Variable, shape: list[int | str], staying: int) -> gs.Variable:
+    """Write a marker for the patches of the first set whose largest cosine is smallest, ascending."""
+    novelty = op.Neg(op.ReduceMax(cosine, [2], keepdims=0), name="novelty", shape=shape)
+    stay = op(KEEP_TOP_K, novelty, name="stay", shape=[shape[0], staying], domain=DOMAIN, k=staying)
+    stay.dtype = np.dtype(np.int64)
+    return stay
+
+
+def _directions(op: Builder, key: gs.Variable, heads: int) -> gs.Variable:
+    """Write the mean of the keys over heads, divided by its length: [batch, tokens, head_dim]."""
+    if len(key.shape) == 3:
+        by_head = op.Reshape(key, [0, int(key.shape[1]), heads, -1], name="heads")
+        mean = op.ReduceMean(by_head, [2], keepdims=0, name="mean")
+    else:
+        mean = op.ReduceMean(key, [1], keepdims=0, name="mean")
+    squared = op.ReduceSum(op.Mul(mean, mean), [2], keepdims=1)
+    return op.Div(mean, op.Sqrt(op.Max(squared, SHORTEST)), name="directions")

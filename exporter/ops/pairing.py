@@ -1,0 +1,88 @@
+"""Token merging in pairs (ToMe, Bolya et al., ICLR 2023, section 3): an operator that an exporter sees as one node.
+
+All tokens are split alternately into two sets. Each token of the first may join the token of the second whose mean
+key resembles its own most; those that resemble theirs most do. Prefix tokens neither join nor are joined.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from exporter.ops.merging import WIDEST_GAP
+from exporter.ops.pair_sets import first_joined
+from exporter.ops.selection import keep_top_k
+
+__all__ = ["PAIR_SCORE", "pair_tokens"]
+
+# Score of the patches that others join: above that of any patch that may join one, a negative cosine.
+PAIR_SCORE = 2.0
+
+
+def pair_tokens(
+    key: Float[Tensor, "b h t c"], keep: int, num_prefix_tokens: int
+) -> tuple[Int[Tensor, "b k"], Int[Tensor, "b n"], Float[Tensor, "b n"], Float[Tensor, "b n"]]:
+    """Return the survivors, the survivor that each patch joins, and how clear both decisions are.
+
+    Of equal cosines the lower position stays, and the lower position is joined. Gradients do not pass.
+
+    Args:
+        key: The keys of all tokens, prefix tokens first; their mean over heads is compared.
+        keep: Number of survivors, at least `num_joined`.
+        num_prefix_tokens: Tokens before the first patch.
+
+    Returns:
+        The survivors, in ToMe's order: the patches of the first set that stay, ascending, then the second set.
+        The index of the survivor that each patch joins, from 0 to keep − 1; a survivor joins itself.
+        The score by which patches stay: the negative cosine to the patch that they would join, PAIR_SCORE for the
+        second set.
+        By how much this cosine exceeds the second largest: WIDEST_GAP for a survivor, and where there is no second.
+    """
+    return torch.ops.star.pair_tokens(key, keep, num_prefix_tokens)
+
+
+@torch.library.custom_op("star::pair_tokens", mutates_args=())
+def _pair_tokens(key: Tensor, keep: int, num_prefix_tokens: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    directions = F.normalize(key.float().mean(dim=1)[:, num_prefix_tokens:], dim=-1)
+    batch, patches = directions.shape[:2]
+    first = first_joined(num_prefix_tokens)
+    every = torch.arange(patches, device=key.device)
+    joining, joined = every[1 - first :: 2], every[first::2]
+    cosine = directions[:, joining] @ directions[:, joined].transpose(1, 2)
+    best, staying = cosine.amax(dim=-1), keep - len(joined)
+    stay = keep_top_k(-best, staying)
+    index = torch.cat([joining[stay], joined.expand(batch, -1)], dim=1)
+    # Each patch of the first set, by its place among all patches; entries of the second set are overwritten.
+    by_patch = (every // 2).clamp(max=len(joining) - 1)
+    into = cosine.argmax(dim=-1)[:, by_patch] + staying
+    second = cosine.topk(2, dim=-1).values[..., 1] if len(joined) > 1 else best - WIDEST_GAP
+    score, gap = -best[:, by_patch], (best - second)[:, by_patch]
+    score[:, joined] = PAIR_SCORE
+    return (
+        index,
+        into.scatter(1, index, every[:keep].expand(batch, -1)),
+        score,
+        gap.scatter(1, index, WIDEST_GAP),
+    )
+
+
+@_pair_tokens.register_fake
+def _(key: Tensor, keep: int, num_prefix_tokens: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    batch, patches = key.shape[0], key.shape[2] - num_prefix_tokens
+    index = key.new_empty((batch, keep), dtype=torch.int64)
+    into = key.new_empty((batch, patches), dtype=torch.int64)
+    score, gap = (key.new_empty((batch, patches), dtype=torch.float32) for _ in range(2))
+    return index, into, score, gap
+
+
+def _no_gradient(ctx: Any, inputs: tuple[Tensor, int, int], output: tuple[Tensor, ...]) -> None:  # noqa: ARG001
+    ctx.mark_non_differentiable(*output)
+
+
+def _nothing(ctx: Any, *grads: Tensor) -> tuple[None, None, None]:  # noqa: ARG001
+    return None, None, None
+
+
+_pair_tokens.register_autograd(_nothing, setup_context=_no_gradient)

@@ -1,0 +1,66 @@
+"""Check that a schedule fits its model, and that its layers and its method can carry it out."""
+
+from collections.abc import Sequence
+
+from exporter.errors import ScheduleError
+from exporter.ops.pair_sets import num_joined
+from exporter.records import ModelSpec, Schedule
+from exporter.schedule.methods import check_choices
+from exporter.schedule.rates import counts
+from exporter.schedule.scorers import scorer_named
+
+__all__ = ["check_fits", "check_paired", "check_scored"]
+
+
+def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
+    """Raise ScheduleError, naming the wrong layer, unless the schedule fits the model."""
+    if len(schedule.rates) != spec.depth or len(schedule.keep) != spec.depth:
+        raise ScheduleError(
+            "schedule", f"{len(schedule.rates)} layers", f"{spec.depth}, the depth of {spec.name}"
+        )
+    if schedule.num_patches != spec.num_patches:
+        raise ScheduleError(
+            "schedule", f"{schedule.num_patches} patches", f"{spec.num_patches} of {spec.name}"
+        )
+    for layer, rate in enumerate(schedule.rates, start=1):
+        if not 0.0 < rate <= 1.0:
+            raise ScheduleError(f"schedule, layer {layer}", f"rate {rate}", "a rate in (0, 1]")
+    check_scored(schedule.rates, spec)
+    check_paired(schedule, spec)
+    scorer_named(schedule.scorer)
+    if not 0.0 <= schedule.alpha <= 1.0:
+        raise ScheduleError("schedule", f"alpha {schedule.alpha}", "a number in [0, 1]")
+    if schedule.round_to < 1 or schedule.seed < 0:
+        got = f"round_to {schedule.round_to}, seed {schedule.seed}"
+        raise ScheduleError("schedule", got, "round_to of at least 1, seed of at least 0")
+    check_choices(schedule.method, schedule.scorer, schedule.reduce)
+    right = counts(schedule.rates, spec.num_patches, schedule.round_to, spec.num_prefix_tokens)
+    for layer, (came, expected) in enumerate(zip(schedule.keep, right, strict=True), start=1):
+        if came != expected:
+            raise ScheduleError(
+                f"schedule, layer {layer}",
+                f"{came} patches",
+                f"{expected}, which its rate {schedule.rates[layer - 1]} gives",
+            )
+
+
+def check_scored(rates: Sequence[float], spec: ModelSpec) -> None:
+    """Raise ScheduleError where a layer without attention, which scores no patches, has a rate below 1."""
+    for layer, rate in enumerate(rates, start=1):
+        if rate < 1.0 and layer not in spec.attention_layers:
+            got, hint = f"rate {rate:.6g} in a block without attention", "no class row scores its patches"
+            raise ScheduleError(f"schedule, layer {layer}", got, "rate 1", hint)
+
+
+def check_paired(schedule: Schedule, spec: ModelSpec) -> None:
+    """Raise ScheduleError where pairs cannot merge as many patches as the schedule says."""
+    if not scorer_named(schedule.scorer).pairs:
+        return
+    before = (spec.num_patches, *schedule.keep[:-1])
+    for layer, (patches, kept) in enumerate(zip(before, schedule.keep, strict=True), start=1):
+        least = num_joined(patches, spec.num_prefix_tokens)
+        if kept < least:
+            hint = "in one layer, pairs merge at most every second patch"
+            raise ScheduleError(
+                f"schedule, layer {layer}", f"{kept} of {patches} patches", f"at least {least}", hint
+            )

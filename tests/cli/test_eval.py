@@ -1,0 +1,188 @@
+"""`star-export eval`: what it prints and writes, and what it refuses in one line."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.commands import Command, Workplace
+from tests.shards import encoded, write_shard
+from tests.tiny_onnx import linear_classifier
+from tests.vits import make_images
+
+pytestmark = pytest.mark.ort
+QUICK = ("--batch", "4", "--workers", "1", "--threads", "1")
+
+
+@pytest.fixture(scope="module")
+def folder(compiled: Callable[..., Path]) -> Path:
+    return compiled()
+
+
+@pytest.fixture(scope="module")
+def files(folder: Path) -> dict[str, Path]:
+    told = json.loads((folder / "report.json").read_text())["files"]
+    return {role: folder / name for role, name in told.items()}
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> Path:
+    """Four images, two of each class, one of which is broken."""
+    members: dict[str, bytes | str] = {}
+    for at in range(4):
+        members |= {f"{at}.png": encoded(at) if at != 2 else b"no image", f"{at}.cls": str(at % 2)}
+    return write_shard(tmp_path / "a.tar", members)
+
+
+def test_a_folder_on_class_folders(star_export: Command, folder: Path, workplace: Workplace) -> None:
+    done = star_export("eval", folder, "--images", workplace.images, *QUICK, "--json")
+    assert done.code == 0, done.err
+    report = json.loads((folder / "report.json").read_text())
+    for name in ("dense", "pruned"):
+        measured = done.json["models"][name]
+        assert measured["images"] == 12
+        low, high = measured["interval"]
+        assert 0 <= low <= measured["top1"] <= high <= 1
+        assert measured["top5"] == 1
+        for key in ("top1", "interval", "top1_hits"):
+            assert measured[key] == report["accuracy"][name][key]
+    pair = done.json["pair"]
+    assert (pair["first"], pair["second"]) == ("dense", "pruned")
+    loss = done.json["models"]["dense"]["top1"] - done.json["models"]["pruned"]["top1"]
+    assert pair["loss_points"] == pytest.approx(100 * loss)
+    assert 0 <= pair["agreement"] <= 1 and 0 <= pair["mcnemar_p"] <= 1
+    assert [each["name"] for each in pair["classes"]] == ["class_0", "class_1"]
+    assert set(done.json["models"]) == {"dense", "pruned"}
+
+
+def test_the_table_says_it_in_words(star_export: Command, folder: Path, workplace: Workplace) -> None:
+    done = star_export("eval", folder, "--images", workplace.images, *QUICK)
+    assert done.code == 0, done.err
+    for text in ("12 images, 2 classes", "95 % interval", "agreement: ", "loss of pruned: ", "McNemar p = "):
+        assert text in done.out
+
+
+def test_two_files_on_a_tar_file(
+    star_export: Command, files: dict[str, Path], shard: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "differ"
+    done = star_export(
+        *("eval", files["pruned"], files["dense"], "--images", shard, *QUICK, "--json"),
+        *("--disagreements", out, "--runtime", "openvino"),
+    )
+    assert done.code == 0, done.err
+    assert "skipped" in done.err
+    assert list(done.json["skipped"]) == ["a.tar/2.png"]
+    assert done.json["images"] == 3
+    assert set(done.json["models"]) == {files["pruned"].stem, files["dense"].stem}
+    assert {each["runtime"] for each in done.json["models"].values()} == {"openvino"}
+    listed = json.loads(out.with_suffix(".json").read_text())["images"]
+    with out.with_suffix(".csv").open() as file:
+        assert len(list(csv.DictReader(file))) == len(listed)
+    assert len(listed) == round(3 * (1 - done.json["pair"]["agreement"]))
+
+
+def test_pytorch_beside_a_file(star_export: Command, files: dict[str, Path], workplace: Workplace) -> None:
+    done = star_export(
+        "eval", files["dense"], *workplace.model, "--images", workplace.images, *QUICK, "--json"
+    )
+    assert done.code == 0, done.err
+    assert set(done.json["models"]) == {"pytorch", files["dense"].stem}
+    assert done.json["pair"]["first"] == "pytorch"
+    assert done.json["pair"]["agreement"] == 1
+
+
+def test_pytorch_alone_and_pruned(star_export: Command, folder: Path, workplace: Workplace) -> None:
+    flags = (*workplace.model, "--images", workplace.images, *QUICK, "--json")
+    assert set(star_export("eval", *flags).json["models"]) == {"dense"}
+    done = star_export("eval", *flags, "--schedule", folder / "schedule.json")
+    assert set(done.json["models"]) == {"dense", "pruned"}
+    pruned = json.loads((folder / "report.json").read_text())["accuracy"]["pruned"]
+    assert done.json["models"]["pruned"]["top1"] == pruned["top1"]
+
+
+def test_without_labels_two_models_agree(
+    star_export: Command, folder: Path, files: dict[str, Path], tmp_path: Path
+) -> None:
+    for at in range(3):
+        (tmp_path / f"{at}.png").write_bytes(encoded(at))
+    done = star_export("eval", folder, "--images", tmp_path, *QUICK, "--json")
+    assert done.code == 0, done.err
+    assert done.json["models"]["dense"]["top1"] is done.json["pair"]["loss_points"] is None
+    assert done.json["pair"]["agreement"] in (0, 1 / 3, 2 / 3, 1)
+    assert "have no labels" in star_export("eval", folder, "--images", tmp_path, *QUICK).out
+    alone = star_export("eval", files["dense"], "--images", tmp_path, *QUICK)
+    assert alone.code == 2
+    assert "0.png | got no label" in alone.error
+
+
+def test_too_few_images_for_the_interval(star_export: Command, folder: Path, workplace: Workplace) -> None:
+    flags = ("eval", folder, "--images", workplace.images, *QUICK, "--json")
+    done = star_export(*flags, "--within", "0.5")
+    assert done.code == 2
+    assert "--within | got the loss within ± " in done.error
+    assert "images would do" in done.error
+    assert done.json["images"] == 12  # what was measured is not lost
+    assert star_export(*flags, "--within", "99").code == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"class_0": 0}, "no class for folder 'class_1'"),
+        ({"class_0": 0, "class_1": 2}, "got 2 for 'class_1'"),
+        ([], "a JSON list"),
+    ],
+)
+def test_a_class_map_that_does_not_fit(
+    star_export: Command,
+    folder: Path,
+    workplace: Workplace,
+    tmp_path: Path,
+    content: object,
+    message: str,
+) -> None:
+    (tmp_path / "map.json").write_text(json.dumps(content))
+    done = star_export("eval", folder, "--images", workplace.images, "--class-map", tmp_path / "map.json")
+    assert done.code == 2
+    assert message in done.error
+
+
+def test_images_that_are_none(star_export: Command, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken.tar").write_bytes(b"no tar file" * 200)
+    (tmp_path / "empty").mkdir()
+    make_images(tmp_path / "three", classes=3, each=1)
+    unnamed = write_shard(tmp_path / "named.tar", {"1.png": encoded(1), "1.cls": "cat"})
+    high = write_shard(tmp_path / "high.tar", {"1.png": encoded(1), "1.cls": "7"})
+    for place, message in (
+        (tmp_path / "none", "got no such folder or tar file"),
+        (tmp_path / "empty", "got no image"),
+        (tmp_path / "broken.tar", "broken.tar | got no whole tar file"),
+        (tmp_path / "three", "got 3 class folders | need 2"),
+        (unnamed, "named.tar/1.png | got the class 'cat'"),
+        (high, "labels | got 7 to 7 | need 0 to 1"),
+    ):
+        done = star_export("eval", folder, "--images", place, *QUICK)
+        assert done.code == 2
+        assert message in done.error
+        assert done.out == ""
+
+
+def test_models_that_are_none(
+    star_export: Command, folder: Path, files: dict[str, Path], workplace: Workplace, tmp_path: Path
+) -> None:
+    (tmp_path / "other.onnx").write_bytes(linear_classifier())
+    for models, message in (
+        ((), "got no model"),
+        ((folder, files["dense"]), "an export folder alone"),
+        ((folder, *workplace.model), "got 3 models"),
+        ((tmp_path / "other.onnx",), "without star-export's metadata"),
+        ((files["dense"], "--disagreements", tmp_path / "out"), "--disagreements | got one model"),
+        ((files["dense"], "--subset"), "subset | got no class map"),
+        ((files["dense"], "--within", "0"), "--within | got '0' | need a number of percentage points"),
+    ):
+        done = star_export("eval", *models, "--images", workplace.images)
+        assert done.code == 2
+        assert message in done.error

@@ -1,0 +1,34 @@
+"""ToMe by the command line: compiled without a calibration, checked from the folder alone."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.commands import Command, Workplace
+
+
+@pytest.fixture
+def folder(star_export: Command, workplace: Workplace, tmp_path: Path) -> Path:
+    flags = ("--images", workplace.images, "--method", "tome", "--rho", "0.5", "--rounds", "0")
+    done = star_export("compile", *workplace.model, *flags, "--out", tmp_path / "out")
+    assert done.code == 0, done.err
+    assert "tome, merge-weighted, rho 0.5" in done.out
+    assert "calibration" not in done.err
+    return tmp_path / "out"
+
+
+@pytest.mark.ort
+def test_a_folder_without_a_calibration_says_what_was_done_and_passes(
+    star_export: Command, folder: Path
+) -> None:
+    assert not (folder / "calibration.safetensors").exists()
+    report = json.loads((folder / "report.json").read_text())
+    assert (report["method"], report["reduce"], report["passed"]) == ("tome", "merge-weighted", True)
+    assert report["schedule"]["keep"] == [14, 12, 10, 8]
+    assert report["calibration_images"] == 0
+    assert "the other patches: merge-weighted" in (folder / "report.html").read_text()
+    checked = star_export("check", folder, "--json")
+    assert checked.code == 0
+    checks = {each["name"]: each["passed"] for each in checked.json["pruned"]["checks"]}
+    assert checks["merges"] and checks["kept_sets"] and checks["kept_indices"]

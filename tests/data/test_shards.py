@@ -1,0 +1,126 @@
+"""Images of tar files come in order, with the label beside them; a torn file is refused, not cut short."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from exporter.data.pixels import SkippedImage, stream
+from exporter.data.shards import find_shards, is_shard, read_shards
+from exporter.errors import ImageError
+from exporter.records import Preprocessing
+from exporter.vocabulary import CropMode, Interpolation
+from tests.shards import encoded, write_shard
+
+SMALL = Preprocessing((3, 8, 8), Interpolation.BILINEAR, (0.5,) * 3, (0.5,) * 3, 1.0, CropMode.SQUASH)
+
+
+def labels(path: Path, **index: int) -> list[int | None]:
+    return [file.label for file in read_shards([path], index or None)]
+
+
+def test_an_image_and_its_label_stand_side_by_side(tmp_path: Path) -> None:
+    members = {
+        "dir/0001.JPEG": encoded(1, "JPEG"),
+        "dir/0001.cls": "7\n",
+        "dir/0002.cls": "3",
+        "dir/0002.png": encoded(2),
+        "dir/0002.txt": "a caption",
+        "0003.json": "{}",
+    }
+    one, two = read_shards([write_shard(tmp_path / "a.tar", members)])
+    assert [(file.path, file.label) for file in (one, two)] == [
+        (tmp_path / "a.tar/dir/0001.JPEG", 7),
+        (tmp_path / "a.tar/dir/0002.png", 3),
+    ]
+    assert one.content == members["dir/0001.JPEG"]
+    assert "content" not in repr(one)
+
+
+@pytest.mark.parametrize(
+    "told", ["4", '{"label": 4}', '{"cls": "4"}', '{"width": 5, "class": 4}', '{"class": 9, "label": 4}']
+)
+def test_a_label_may_be_json(tmp_path: Path, told: str) -> None:
+    shard = write_shard(tmp_path / "a.tar", {"1.jpg": encoded(1, "JPEG"), "1.json": told})
+    assert labels(shard) == [4]
+
+
+def test_without_a_label_it_is_unknown(tmp_path: Path) -> None:
+    members = {"1.png": encoded(1), "2.png": encoded(2), "2.json": json.dumps({"url": "x"}), "3.cls": "1"}
+    shard = write_shard(tmp_path / "a.tar", members)
+    assert labels(shard) == [None, None]
+    named = write_shard(tmp_path / "b.tar", {"1.png": encoded(1), "1.cls": "cat"})
+    assert [file.label for file in read_shards([named], labels=False)] == [None]
+
+
+def test_a_class_map_gives_names_their_index(tmp_path: Path) -> None:
+    members = {"1.png": encoded(1), "1.cls": "cat", "2.png": encoded(2), "2.json": '{"label": 5}'}
+    shard = write_shard(tmp_path / "a.tar", members)
+    assert labels(shard, **{"cat": 281, "5": 6}) == [281, 6]
+    with pytest.raises(ImageError, match=r"a.tar/1.png \| got the class 'cat' \| need one that --class-map"):
+        labels(shard, dog=1)
+
+
+@pytest.mark.parametrize("told", ["cat", "", "1.5", '{"label": 1.5}', '{"label": true}', '{"label": []}'])
+def test_a_label_that_is_no_index(tmp_path: Path, told: str) -> None:
+    ending = "json" if told.startswith("{") else "cls"
+    shard = write_shard(tmp_path / "a.tar", {"1.png": encoded(1), f"1.{ending}": told})
+    with pytest.raises(ImageError, match=r"a.tar/1.png \| got the class .* \| need a class index"):
+        labels(shard)
+
+
+def test_json_that_is_none(tmp_path: Path) -> None:
+    shard = write_shard(tmp_path / "a.tar", {"1.png": encoded(1), "1.json": "{"})
+    with pytest.raises(ImageError, match="no JSON"):
+        labels(shard)
+
+
+def test_shards_follow_each_other_and_may_be_compressed(tmp_path: Path) -> None:
+    one = write_shard(tmp_path / "1.tar", {"a.png": encoded(1), "a.cls": "1"})
+    two = write_shard(tmp_path / "2.tar.gz", {"a.png": encoded(2), "a.cls": "2"}, "w:gz")
+    assert [file.label for file in read_shards([one, two])] == [1, 2]
+    (tmp_path / "labels.txt").touch()
+    assert find_shards(tmp_path) == (one, two)
+    assert not is_shard(tmp_path / "labels.txt")
+
+
+def test_a_member_that_is_no_image_is_skipped_and_named(tmp_path: Path) -> None:
+    members = {"1.jpg": b"no image", "1.cls": "0", "2.jpg": encoded(2, "JPEG")[:300], "3.png": encoded(3)}
+    shard = write_shard(tmp_path / "a.tar", members)
+    items = list(stream(read_shards([shard]), SMALL))
+    skipped = [item.path.name for item in items if isinstance(item, SkippedImage)]
+    assert skipped == ["1.jpg", "2.jpg"]
+    assert len(items) == 3
+
+
+def torn(path: Path, how: str) -> Path:
+    raw = bytearray(
+        write_shard(path, {f"{each}.png": encoded(each, side=8) for each in range(3)}).read_bytes()
+    )
+    at = 512 + 512 * -(-len(encoded(0, side=8)) // 512)  # where the second header starts
+    if how == "header":
+        raw[at : at + 200] = bytes(range(200))
+    path.write_bytes(
+        {"text": b"no tar file", "empty": b"", "cut": bytes(raw[: at + 600])}.get(how, bytes(raw))
+    )
+    return path
+
+
+@pytest.mark.parametrize("how", ["text", "empty", "cut", "header"])
+def test_a_torn_shard_is_refused(tmp_path: Path, how: str) -> None:
+    """`tarfile` alone would end at the broken header, and count fewer images."""
+    with pytest.raises(ImageError, match=r"a\.tar \| got no whole tar file") as error:
+        list(read_shards([torn(tmp_path / "a.tar", how)]))
+    assert "\n" not in str(error.value)
+
+
+def test_a_shard_without_the_end_mark_is_whole(tmp_path: Path) -> None:
+    """Some programs leave it out; what is there ends where a member ends."""
+    path = write_shard(tmp_path / "a.tar", {"1.png": encoded(1)})
+    path.write_bytes(path.read_bytes()[: 512 + 512 * -(-len(encoded(1)) // 512)])
+    assert labels(path) == [None]
+
+
+def test_a_missing_shard(tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match=r"none\.tar \| got no whole tar file \(No such file"):
+        labels(tmp_path / "none.tar")

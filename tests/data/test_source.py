@@ -1,0 +1,105 @@
+"""A folder, a folder of tar files, or tar files: what is opened, and what is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from exporter.data.source import open_source
+from exporter.errors import ImageError
+from tests.shards import encoded, write_shard
+from tests.vits import make_images
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return make_images(tmp_path / "images", classes=2, each=3)
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> list[Path]:
+    (tmp_path / "shards").mkdir()
+    members = [
+        {f"{at}.png": encoded(at, side=8), f"{at}.cls": str(at % 2), f"{at}.txt": "words"} for at in range(4)
+    ]
+    both = ({**members[0], **members[1]}, {**members[2], **members[3]})
+    return [write_shard(tmp_path / "shards" / f"{at}.tar", each) for at, each in enumerate(both)]
+
+
+def test_a_folder_knows_its_classes_and_its_size(folder: Path) -> None:
+    source = open_source([folder], 2)
+    files = list(source.files)
+    assert (source.total, len(files)) == (6, 6)
+    assert [file.label for file in files] == [0, 0, 0, 1, 1, 1]
+    assert source.class_names == {0: "class_0", 1: "class_1"}
+    assert source.name_of(files[-1].path) == "class_1/2.png"
+
+
+def test_beside_class_folders_tar_files_do_not_count(folder: Path) -> None:
+    (folder / "val.tar").write_bytes(b"what the folders were unpacked from")
+    assert open_source([folder], 2).total == 6
+
+
+def test_a_few_of_a_folder_are_drawn(folder: Path) -> None:
+    few = open_source([folder], 2, max_images=2, seed=1)
+    assert (few.total, len(list(few.files))) == (2, 2)
+    assert few.files == open_source([folder], 2, max_images=2, seed=1).files
+
+
+def test_shards_are_read_once_in_order(shards: list[Path]) -> None:
+    source = open_source(shards, 2)
+    assert [source.name_of(file.path) for file in source.files] == [
+        "0.tar/0.png",
+        "0.tar/1.png",
+        "1.tar/2.png",
+        "1.tar/3.png",
+    ]
+    assert list(source.files) == []
+    assert source.total is None
+    assert [file.label for file in open_source([shards[0].parent], 2).files] == [0, 1, 0, 1]
+
+
+def test_the_first_of_shards(shards: list[Path]) -> None:
+    few = open_source(shards, 2, max_images=3)
+    assert [file.path.name for file in few.files] == ["0.png", "1.png", "2.png"]
+    assert few.total == 3
+
+
+def test_a_class_map_names_classes_in_both(folder: Path, shards: list[Path], tmp_path: Path) -> None:
+    path = tmp_path / "map.json"
+    path.write_text(json.dumps({"class_0": 5, "class_1": 8, "0": 5, "1": 8}))
+    for place in ([folder], shards):
+        source = open_source(place, 10, class_map=path)
+        assert {file.label for file in source.files} == {5, 8}
+        assert set(source.class_names) == {5, 8}
+
+
+def test_folders_that_are_not_the_models_classes(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match=r"images: labels \| got 2 class folders \| need 10, one a class"):
+        open_source([folder], 10)
+    source = open_source([folder], 10, labels=False)
+    assert {file.label for file in source.files} == {None}
+    assert source.class_names == {}
+
+
+def test_no_class_folders_are_no_labels(tmp_path: Path) -> None:
+    (tmp_path / "1.png").write_bytes(encoded(1))
+    assert [file.label for file in open_source([tmp_path], 10).files] == [None]
+
+
+def test_labels_of_shards_can_be_left_out(tmp_path: Path) -> None:
+    shard = write_shard(tmp_path / "a.tar", {"1.png": encoded(1), "1.cls": "cat"})
+    assert [file.label for file in open_source([shard], 10, labels=False).files] == [None]
+
+
+def test_paths_that_are_no_images(folder: Path, shards: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for places, message in (
+        ([tmp_path / "none"], "none | got no such folder or tar file"),
+        ([folder / "class_0" / "0.png"], "0.png | got no such folder or tar file"),
+        ([folder, *shards], "images | got a folder beside others"),
+        ([tmp_path / "empty"], "empty | got no image"),
+    ):
+        with pytest.raises(ImageError) as error:
+            list(open_source(places, 2).files)
+        assert message in str(error.value)

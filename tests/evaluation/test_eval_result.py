@@ -1,0 +1,45 @@
+"""An interval that is too wide is refused, with the number of images that would do."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from exporter.errors import ImageError
+from exporter.evaluation.eval_result import Evaluation, ModelResult, require_within
+from exporter.evaluation.loss import PairResult
+from exporter.evaluation.paired import loss_interval
+from exporter.evaluation.proportions import half_width, wilson
+
+MODEL = ModelResult("m.onnx", "onnxruntime", 400, top1=0.8, top1_hits=320)
+ALONE = Evaluation({"m": MODEL}, None, 400, {}, 10, {})
+PAIR = PairResult("a", "b", 400, 0.95, wilson(380, 400), lost=12, gained=8)
+BOTH = replace(ALONE, pair=PAIR)
+UNLABELLED = replace(ALONE, pair=replace(PAIR, lost=None, gained=None))
+
+WIDTHS = {
+    "top-1": (ALONE, 100 * half_width(wilson(320, 400))),
+    "the loss": (BOTH, 100 * half_width(loss_interval(12, 8, 400))),
+    "the agreement": (UNLABELLED, 100 * half_width(wilson(380, 400))),
+}
+
+
+@pytest.mark.parametrize("what", WIDTHS)
+def test_wide_enough_passes_and_narrower_is_one_line(what: str) -> None:
+    result, width = WIDTHS[what]
+    require_within(result, width + 1e-6)
+    with pytest.raises(ImageError, match=rf"--within \| got {what} within ± .* on 400 images") as error:
+        require_within(result, width / 2)
+    assert "\n" not in str(error.value)
+
+
+def test_so_many_images_would_do() -> None:
+    with pytest.raises(ImageError) as error:
+        require_within(ALONE, 1.0)
+    (told,) = re.findall(r"about ([\d,]+) images", str(error.value))
+    enough = int(told.replace(",", ""))
+    assert (
+        half_width(wilson(0.8 * enough, enough)) <= 0.01 < half_width(wilson(0.8 * (enough - 1), enough - 1))
+    )
+    more = replace(MODEL, images=enough, top1_hits=round(0.8 * enough))
+    require_within(replace(ALONE, models={"m": more}, images=enough), 1.001)

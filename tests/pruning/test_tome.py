@@ -1,0 +1,113 @@
+"""ToMe in the PyTorch reference: what a plain loop computes, whole at a rho of 1."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from exporter.models.base import BlockParts, PrunableViT
+from exporter.models.block import add_attention, heads, mlp_half, project
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.schedule.plan import ScheduleSettings, tome_schedule
+from exporter.vocabulary import Method
+from tests.ops.merging_reference import reference_mean
+from tests.ops.pairing_reference import Pairs, reference_pairs
+from tests.vits import make_model, make_vit, random_images
+
+FAMILIES = ("vit", "distilled", "registers", "qk norm", "eva02, joined, rotary")
+
+
+def tome(vit: PrunableViT, rho: float = 0.4) -> PrunedViT:
+    return PrunedViT(vit, tome_schedule(vit.spec, rho, ScheduleSettings(method=Method.TOME)))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_rho_of_one_is_the_untouched_model_bit_for_bit(family: str) -> None:
+    vit = make_vit(family)
+    images = random_images(vit, 3)
+    with torch.inference_mode():
+        assert torch.equal(tome(vit, 1.0)(images), make_model(family)(images))
+
+
+@pytest.mark.parametrize("family", ["vit", "distilled", "registers"])
+def test_each_image_is_merged_as_a_plain_loop_merges_it(family: str) -> None:
+    """One image at a time: pairs and means by NumPy, attention written out with the sizes in its softmax."""
+    pruned = tome(make_vit(family))
+    images = random_images(pruned.vit, 2)
+    with torch.inference_mode():
+        trace = pruned.trace(images)
+        for image in range(2):
+            logits, made = plain_loop(pruned, images[image : image + 1])
+            torch.testing.assert_close(trace.logits[image], logits, rtol=1e-4, atol=1e-4)
+            for layer, pairs in made.items():
+                into = trace.decisions[layer].into
+                assert into is not None
+                np.testing.assert_array_equal(trace.decisions[layer].index[image], pairs.index)
+                np.testing.assert_array_equal(into[image], pairs.into)
+                np.testing.assert_allclose(trace.score[layer][image], pairs.score, atol=1e-4)
+                np.testing.assert_allclose(trace.gap[layer][image], pairs.gap, atol=1e-4)
+
+
+def plain_loop(pruned: PrunedViT, image: torch.Tensor) -> tuple[torch.Tensor, dict[int, Pairs]]:
+    vit, tokens = pruned.vit, pruned.vit.embed(image)
+    prefix, sizes, made = vit.spec.num_prefix_tokens, np.ones(tokens.shape[1]), {}
+    for layer, block in enumerate(vit.blocks, start=1):
+        tokens, key = weighted_attention(block, tokens, sizes)
+        kept = pruned.schedule.keep[layer - 1]
+        made[layer] = reference_pairs(key.numpy(), kept, prefix)
+        merged, sizes = reference_mean(tokens[0].numpy(), made[layer].into, sizes, kept, prefix)
+        assert sizes.sum() == prefix + vit.spec.num_patches
+        tokens = mlp_half(block, torch.from_numpy(merged).float()[None])
+    return vit.classify(vit.norm(tokens))[0], made
+
+
+def weighted_attention(
+    block: BlockParts, tokens: torch.Tensor, sizes: np.ndarray
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention in which a token counts as often as its size says; and the keys of the one image."""
+    query, key, value = (part[0] for part in heads(block, project(block, tokens)))
+    powers = (query @ key.transpose(1, 2) / key.shape[-1] ** 0.5).exp() * torch.from_numpy(sizes).float()
+    context = (powers / powers.sum(-1, keepdim=True) @ value).transpose(0, 1).reshape(1, tokens.shape[1], -1)
+    return add_attention(block, tokens, context), key
+
+
+def test_sizes_weigh_the_keys_unless_told_otherwise() -> None:
+    weighted, images = tome(make_vit()), random_images(make_vit(), 2)
+    plain = PrunedViT(weighted.vit, replace(weighted.schedule, reduce="merge"))
+    with torch.inference_mode():
+        one, other = weighted.trace(images), plain.trace(images)
+    assert torch.equal(one.decisions[1].index, other.decisions[1].index)
+    assert not torch.allclose(one.logits, other.logits)
+
+
+def test_rotary_positions_follow_the_order_of_the_survivors() -> None:
+    """An image alone and in a batch; the order of the survivors is not ascending."""
+    pruned = tome(make_vit("eva02, joined, rotary"))
+    images = random_images(pruned.vit, 3)
+    with torch.inference_mode():
+        together, alone = pruned.trace(images), pruned.trace(images[1:2])
+    assert not torch.equal(together.decisions[1].index, together.decisions[1].index.sort().values)
+    torch.testing.assert_close(together.logits[1:2], alone.logits, rtol=1e-4, atol=1e-4)
+
+
+def test_forced_decisions_merge_as_they_say() -> None:
+    pruned = tome(make_vit())
+    images = random_images(pruned.vit, 2)
+    with torch.inference_mode():
+        own = pruned.trace(images)
+        forced = pruned.trace(images, own.decisions)
+        other = pruned.trace(images.flip(0), own.decisions)
+    assert torch.equal(forced.logits, own.logits)
+    assert forced.gap == {} and forced.score.keys() == own.score.keys()
+    assert torch.equal(other.decisions[1].index, own.decisions[1].index)
+
+
+def test_gradients_flow_through_pairs() -> None:
+    vit = make_vit()
+    model = tome(vit)
+    model.requires_grad_(True)
+    model(random_images(vit, 2)).sum().backward()
+    gradient = vit.model.get_parameter("patch_embed.proj.weight").grad
+    assert gradient is not None
+    assert gradient.abs().sum() > 0
