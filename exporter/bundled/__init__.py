@@ -1,11 +1,11 @@
-"""Files bundled with the package: three small ViTs with their training records, and the plugin's source."""
+"""Files bundled with the package: two small ViTs with their training records, and the plugin's source."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-__all__ = ["CIFAR_VIT", "DIGITS_VIT", "MODELS", "OFFSET_DIGITS_VIT", "PLUGIN_SOURCE", "BundledModel"]
+__all__ = ["CIFAR_VIT", "DIGITS_VIT", "MODELS", "PLUGIN_SOURCE", "BundledModel"]
 
 HERE = Path(__file__).parent
 # A symbolic link to plugins/cdf_retain in a checkout; the files themselves in the wheel.
@@ -41,26 +41,14 @@ class BundledModel:
         return HERE / f"{self.name}.json"
 
 
-DIGITS = tuple("0123456789")
-GREY = MappingProxyType(
-    {"interpolation": "bicubic", "crop_pct": 1.0, "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
-)
-
 DIGITS_VIT = BundledModel(
     name="digits_vit",
     architecture="vit_tiny_patch16_224",
     model_kwargs=MappingProxyType({"img_size": 56, "patch_size": 4, "embed_dim": 128, "num_heads": 4}),
-    class_names=DIGITS,
-    preprocessing=GREY,
-)
-
-# Its digits are smaller and anywhere in the image: no fixed choice of patches contains them.
-OFFSET_DIGITS_VIT = BundledModel(
-    name="offset_digits_vit",
-    architecture="vit_tiny_patch16_224",
-    model_kwargs=MappingProxyType({"img_size": 56, "patch_size": 4, "embed_dim": 96, "num_heads": 3}),
-    class_names=DIGITS,
-    preprocessing=GREY,
+    class_names=tuple("0123456789"),
+    preprocessing=MappingProxyType(
+        {"interpolation": "bicubic", "crop_pct": 1.0, "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
+    ),
 )
 
 # Photos. The images, CIFAR-10, are not bundled.
@@ -92,4 +80,4 @@ CIFAR_VIT = BundledModel(
     ),
 )
 
-MODELS = MappingProxyType({each.name: each for each in (DIGITS_VIT, OFFSET_DIGITS_VIT, CIFAR_VIT)})
+MODELS = MappingProxyType({each.name: each for each in (DIGITS_VIT, CIFAR_VIT)})
