@@ -96,8 +96,7 @@ def choose(recipe: Recipe, max_drop: float | None = None, stages: Stages | None 
             "best", "a speed-up", "another amount: each runtime would need another rho", "use search"
         )
     needed(job.measuring.rounds or None, "--rounds", "at least 5: speeds are measured")
-    if job.reads_calibration:
-        needed(job.calibration.path, "--calibration", "the file that star-export calibrate wrote")
+    job.check_calibrated()
     measuring, input_kind = job.measuring, job.lowering.input_kind
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)

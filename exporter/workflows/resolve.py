@@ -14,7 +14,7 @@ from exporter.schedule.scorers import scorer_named
 from exporter.settings import Settings, fields_of
 from exporter.targets import target_named
 from exporter.workflows.amount import Amount, Given, MacShare, Rates, Rho, Speedup
-from exporter.workflows.recipe import AMOUNTS, Recipe
+from exporter.workflows.recipe import AMOUNTS, Recipe, needed
 from exporter.workflows.requests import CalibrationSource, Images, Lowering, Measuring
 
 __all__ = ["Job", "resolve"]
@@ -51,6 +51,11 @@ class Job:
     def reads_calibration(self) -> bool:
         """Whether ACS or inter-layer scores are needed, or a calibration is given."""
         return self.follows_acs or self.calibration.settings.relevance or self.calibration.path is not None
+
+    def check_calibrated(self) -> None:
+        """Raise RecipeError where a calibration is needed and none is given."""
+        if self.reads_calibration:
+            needed(self.calibration.path, "--calibration", "the file that star-export calibrate wrote")
 
     def needed_amount(self, verb: str) -> Amount:
         """Return how much to prune; RecipeError if the recipe does not say."""

@@ -23,7 +23,7 @@ from exporter.workflows.amount import Speedup
 from exporter.workflows.measuring import Measure, measure_with, noise, useful_macs
 from exporter.workflows.planning import IMAGE_BISECTIONS, Planner, warn_of_anchors
 from exporter.workflows.progress import Silent, Stages
-from exporter.workflows.recipe import Recipe, needed
+from exporter.workflows.recipe import Recipe
 from exporter.workflows.resolve import Job, resolve
 
 __all__ = ["Search", "find_rho", "search", "search_model"]
@@ -61,8 +61,7 @@ def search(recipe: Recipe, measurements: int = 6, stages: Stages | None = None) 
     if not isinstance(job.amount, Speedup):
         raise RecipeError("search", "no speed-up", "--speedup X")
     wanted = replace(job.amount, measurements=measurements)
-    if job.reads_calibration:
-        needed(job.calibration.path, "--calibration", "the file that star-export calibrate wrote")
+    job.check_calibrated()
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)
         calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)

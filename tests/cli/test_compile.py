@@ -164,7 +164,12 @@ def test_a_recipe_and_flags_over_it(
 def test_what_it_prints(star_export: Command, compiled: Callable[..., Path], tmp_path: Path) -> None:
     shown = star_export("compile", "--rho", "0.5", "--out", tmp_path / "o")
     assert shown.code == 0
-    for text in ("vit_tiny_patch16_224, star, rho 0.5", "GMACs", "PASSED", str(tmp_path / "o/report.html")):
+    for text in (
+        "vit_tiny_patch16_224, star, drop, rho 0.5",
+        "GMACs",
+        "PASSED",
+        str(tmp_path / "o/report.html"),
+    ):
         assert text in shown.out
     assert "images/s" not in shown.out
     printed = star_export("compile", "--rho", "0.5", "--out", tmp_path / "o", "--json").json

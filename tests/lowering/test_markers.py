@@ -84,6 +84,13 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], str, tuple[Any, ...], dict[str, Any
         ("x", "j", "z"),
         {"kept": 4, "num_prefix_tokens": 2},
     ),
+    "pairs": (
+        STAR.pair_tokens.default,
+        ("k", 8, 2),
+        markers.PAIR_TOKENS,
+        ("k",),
+        {"kept": 8, "num_prefix_tokens": 2},
+    ),
     "retention": (
         STAR.cdf_retain.default,
         ("s", "n", 0.7),
@@ -130,6 +137,11 @@ def test_a_node_is_as_its_schema_says(case: str) -> None:
     for name, value in call.attributes.items():
         kind = onnx.AttributeProto.AttributeType.Name(onnx.helper.make_attribute(name, value).type)
         assert schema.attributes[name].type == getattr(OpSchema.AttrType, kind), name
+
+
+def test_a_mask_holds_booleans_or_floats() -> None:
+    (kinds,) = written(SDPA, QUERY, "k", "v", "m").schema.type_constraints
+    assert sorted(kinds.allowed_type_strs) == ["tensor(bool)", "tensor(float)"]
 
 
 def test_every_operator_has_a_case() -> None:
