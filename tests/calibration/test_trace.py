@@ -50,7 +50,8 @@ def test_every_block_says_what_it_computed(variant: str) -> None:
         torch.testing.assert_close(attention.branch, attention_of(part, attention))
         row = attention_half(block, tokens)[1].row
         products, _ = matrices(attention)
-        torch.testing.assert_close(products[:, :, 0] * part.head_dim**-0.5, row)
+        rows = products[:, :, : part.num_class_tokens].flatten(1, 2)
+        torch.testing.assert_close(rows * part.head_dim**-0.5, row)
         torch.testing.assert_close(mlp.tokens, tokens + attention.branch)
         torch.testing.assert_close(mlp.fc2_output, block.mlp.whole(block.mlp.norm(mlp.tokens)))
         torch.testing.assert_close(block.mlp.fc2(mlp.fc2_input), mlp.fc2_output)

@@ -38,7 +38,8 @@ def test_rates_then_the_schedule_that_they_left(
     ("flags", "message"),
     [
         ([], "compile | got no amount to prune | need one of rho"),
-        (["--rho", "0.7", "--rates", "2=0.5"], "rho and rates | got both"),
+        (["--rho", "0.7", "--mac-reduction", "0.3"], "rho and mac_reduction | got both"),
+        (["--rates", "2=0.5", "--schedule", "s.json"], "rates and schedule | got both"),
         (["--rho", "0"], "--rho | got '0'"),
         (["--rho", "nan"], "--rho | got 'nan'"),
         (["--rho", "0.7", "--alpha", "7"], "--alpha | got '7'"),

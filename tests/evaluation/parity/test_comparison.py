@@ -31,7 +31,8 @@ def test_batches_change_nothing() -> None:
     assert without_floats(whole) == without_floats(parts)
     assert whole.layers == parts.layers
     assert whole.logit_std is not None and parts.logit_std is not None
-    assert math.isclose(whole.logit_std, parts.logit_std, rel_tol=1e-12)
+    # The size of a batch may change the last bits of a float32 product.
+    assert math.isclose(whole.logit_std, parts.logit_std, rel_tol=1e-8)
     expected = pruned_family().reference.function({"images": batch})["logits"]
     assert whole.logit_std == pytest.approx(expected.std(), rel=1e-6)
 
