@@ -4,6 +4,7 @@ import importlib.util
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -35,14 +36,25 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.fixture(scope="module")
+def offset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("offset") / "images"
+    assert digits.write_digits(out, digits.SETS["offset-digits"])
+    return out
+
+
 def indices(root: Path) -> list[int]:
-    return sorted(int(path.stem) for path in root.glob("*/*.png"))
+    return sorted(int(path.stem.partition("-")[0]) for path in root.glob("*/*.png"))
 
 
-def test_halves_are_a_partition(written: Path) -> None:
-    train, held_out = (indices(written / name) for name in ("train", "held_out"))
+@pytest.mark.parametrize(("folder", "places"), [("written", 1), ("offset", 6)])
+def test_halves_are_a_partition(folder: str, places: int, request: pytest.FixtureRequest) -> None:
+    root = request.getfixturevalue(folder)
+    train, held_out = (indices(root / name) for name in ("train", "held_out"))
     assert not set(train) & set(held_out)
-    assert list(range(1797)) == sorted(train + held_out)
+    assert list(range(1797)) == sorted({*train, *held_out})
+    assert len(train) == places * len(set(train))
+    assert len(held_out) == len(set(held_out))
 
 
 def test_classes_are_halved(written: Path) -> None:
@@ -54,7 +66,7 @@ def test_classes_are_halved(written: Path) -> None:
 
 
 def test_files_hold_what_was_drawn(written: Path) -> None:
-    halves = digits.load_split()
+    halves = digits.load_split(digits.SETS["digits"])
     for name, half in halves.items():
         for position in (0, len(half.labels) - 1):
             path = written / name / str(half.labels[position]) / f"{half.indices[position]:04d}.png"
@@ -62,6 +74,23 @@ def test_files_hold_what_was_drawn(written: Path) -> None:
             assert image.mode == "L"
             assert image.size == (16, 16)
             np.testing.assert_array_equal(half.pixels[position], np.asarray(image))
+
+
+def test_offset_digits_are_anywhere_and_whole(offset: Path) -> None:
+    """The same 8x8 digit in each of its images, at places that reach all parts of the canvas."""
+    corners = set()
+    for index in sorted({path.stem[:4] for path in (offset / "train" / "7").iterdir()}):
+        shown = set()
+        for path in (offset / "train" / "7").glob(f"{index}-*.png"):
+            pixels = np.asarray(Image.open(path))
+            assert pixels.shape == (28, 28)
+            rows, columns = (np.flatnonzero(pixels.any(axis=axis)) for axis in (1, 0))
+            corners.add((rows[0] // 10, columns[0] // 10))
+            assert min(rows[0], columns[0]) >= 2
+            assert max(rows[-1], columns[-1]) < 26
+            shown.add(pixels[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].tobytes())
+        assert len(shown) == 1
+    assert {(row, column) for row in (0, 1) for column in (0, 1)} <= corners
 
 
 def test_second_call_leaves_a_complete_folder(written: Path) -> None:
@@ -89,25 +118,26 @@ def test_moved_image_is_not_complete(written: Path, tmp_path: Path) -> None:
 
 def test_other_pixels_than_the_manifest_are_not_written(tmp_path: Path) -> None:
     stated = json.loads(digits.MANIFEST.read_text())
-    stated["splits"]["held_out"]["pixels_sha256"] = "0" * 64
+    stated["sets"]["digits"]["splits"]["held_out"]["pixels_sha256"] = "0" * 64
     manifest = tmp_path / "manifest.json"
     manifest.write_text(json.dumps(stated))
     with pytest.raises(ArtefactError, match="held_out"):
-        digits.write_digits(tmp_path / "images", manifest)
+        digits.write_digits(tmp_path / "images", manifest=manifest)
     assert [manifest] == list(tmp_path.iterdir())
 
 
 def test_mismatch_is_one_line_and_exit_code_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(digits, "SEED", 1)
+    other = replace(digits.SETS["digits"], seed=1)
+    monkeypatch.setitem(digits.SETS, "digits", other)
     assert digits.main(["--out", str(tmp_path / "images")]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
-    assert "train half of the digits" in lines[0]
+    assert "train half of digits" in lines[0]
     assert not list(tmp_path.iterdir())
 
 
 def test_manifest_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="a manifest"):
-        digits.write_digits(tmp_path / "images", SCRIPT.with_name("README.md"))
+        digits.write_digits(tmp_path / "images", manifest=SCRIPT.with_name("README.md"))
