@@ -34,9 +34,18 @@ def deit(name: str) -> PrunableViT:
     return adapt(timm.create_model(name).eval(), name)
 
 
-def schedule(name: str, rho: float, round_to: int = 1, method: Method = Method.STAR) -> Schedule:
+def schedule(
+    name: str,
+    rho: float,
+    round_to: int = 1,
+    method: Method = Method.STAR,
+    *,
+    scorer: str | None = None,
+    reduce: str = "drop",
+) -> Schedule:
     """Plan a schedule of the method, with token counts rounded up to a multiple of `round_to`."""
-    return star_schedule(deit(name).spec, _ACS[name], rho, ScheduleSettings(round_to=round_to, method=method))
+    settings = ScheduleSettings(scorer, round_to=round_to, method=method, reduce=reduce)
+    return star_schedule(deit(name).spec, _ACS[name], rho, settings)
 
 
 def prune(asked: Schedule, name: str) -> PrunedViT:

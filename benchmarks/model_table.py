@@ -113,7 +113,7 @@ def _pixels(spec: ModelSpec) -> int:
 
 def _schedule(spec: ModelSpec, method: Method = Method.STAR) -> Schedule:
     layers = [spec.depth * quarter // 4 + 1 for quarter in (1, 2, 3)]
-    settings = ScheduleSettings("intra", method=method)
+    settings = ScheduleSettings("intra", method=method, reduce="drop")
     return manual_schedule(spec, dict(zip(layers, RATES, strict=True)), settings)
 
 

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from exporter.errors import UserError as UserError
     from exporter.evaluation.parity.check_model import check as check
     from exporter.models.networks import ModelRequest as ModelRequest
+    from exporter.runtimes.choice import RunSettings as RunSettings
     from exporter.vocabulary import InputKind as InputKind
     from exporter.vocabulary import Layout as Layout
     from exporter.vocabulary import Method as Method
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from exporter.workflows.amount import Speedup as Speedup
     from exporter.workflows.bench import bench as bench
     from exporter.workflows.compile import compile_model
+    from exporter.workflows.eval import evaluate_models
+    from exporter.workflows.eval_models import models_at as models_at
+    from exporter.workflows.eval_settings import EvalSettings as EvalSettings
+    from exporter.workflows.eval_torch import torch_models as torch_models
     from exporter.workflows.inspect import inspect_artefact
     from exporter.workflows.planning import Planner as Planner
     from exporter.workflows.planning import plan as plan
@@ -34,7 +39,7 @@ if TYPE_CHECKING:
     from exporter.workflows.steps import load_model as load_model
     from exporter.workflows.steps import prune as prune
 
-    compile, inspect = compile_model, inspect_artefact  # noqa: A001
+    compile, evaluate, inspect = compile_model, evaluate_models, inspect_artefact  # noqa: A001
 
 __version__ = "0.2.0"
 
@@ -42,9 +47,13 @@ __version__ = "0.2.0"
 _PLACES = {
     "errors": ("UserError",),
     "models.networks": ("ModelRequest",),
+    "runtimes.choice": ("RunSettings",),
     "vocabulary": ("InputKind", "Layout", "Method", "Precision"),
     "workflows.amount": ("Given", "MacShare", "Rates", "Rho", "Speedup"),
     "workflows.bench": ("bench",),
+    "workflows.eval_models": ("models_at",),
+    "workflows.eval_settings": ("EvalSettings",),
+    "workflows.eval_torch": ("torch_models",),
     "workflows.planning": ("Planner", "plan"),
     "workflows.recipe": ("Recipe",),
     "workflows.requests": ("CalibrationSource", "Images", "Lowering", "Measuring"),
@@ -56,6 +65,7 @@ _PUBLIC = {
     **{name: (place, name) for place, names in _PLACES.items() for name in names},
     "check": ("evaluation.parity.check_model", "check"),
     "compile": ("workflows.compile", "compile_model"),
+    "evaluate": ("workflows.eval", "evaluate_models"),
     "inspect": ("workflows.inspect", "inspect_artefact"),
 }
 

@@ -39,7 +39,7 @@ def artefacts(
     spec = _spec()
     before = (spec.num_patches, *KEEP.values())
     rates = {layer: count / n for (layer, count), n in zip(KEEP.items(), before, strict=False)}
-    pruning = manual_schedule(spec, rates, ScheduleSettings("intra", method=method))
+    pruning = manual_schedule(spec, rates, ScheduleSettings("intra", method=method, reduce="drop"))
     layout = Layout.PADDED if method == Method.A_STAR else Layout.SHRINKING
     return Pair(
         *(

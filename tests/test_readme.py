@@ -75,7 +75,7 @@ def test_compiling_your_own_model(photos: Path) -> None:
 
 def test_the_plan_command(tmp_path: Path) -> None:
     (command,) = re.findall(r"^star-export plan .*$", "".join(blocks("sh")), flags=re.MULTILINE)
-    assert "17.56 → 10.00" in run(command, tmp_path).stdout
+    assert "17.56 → 10.03" in run(command, tmp_path).stdout
 
 
 @pytest.mark.ort

@@ -1,11 +1,11 @@
-"""Files bundled with the package: two small ViTs with their training records, and the plugin's source."""
+"""Files bundled with the package: three small ViTs with their training records, and the plugin's source."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-__all__ = ["CIFAR_VIT", "DIGITS_VIT", "MODELS", "PLUGIN_SOURCE", "BundledModel"]
+__all__ = ["CIFAR_VIT", "DIGITS_VIT", "MODELS", "OFFSET_DIGITS_VIT", "PLUGIN_SOURCE", "BundledModel"]
 
 HERE = Path(__file__).parent
 # A symbolic link to plugins/cdf_retain in a checkout; the files themselves in the wheel.
@@ -51,6 +51,13 @@ DIGITS_VIT = BundledModel(
     ),
 )
 
+# Smaller digits anywhere on the canvas: no fixed choice of patches contains them.
+OFFSET_DIGITS_VIT = replace(
+    DIGITS_VIT,
+    name="offset_digits_vit",
+    model_kwargs=MappingProxyType({"img_size": 56, "patch_size": 4, "embed_dim": 96, "num_heads": 3}),
+)
+
 # Photos. The images, CIFAR-10, are not bundled.
 CIFAR_VIT = BundledModel(
     name="cifar_vit",
@@ -80,4 +87,4 @@ CIFAR_VIT = BundledModel(
     ),
 )
 
-MODELS = MappingProxyType({each.name: each for each in (DIGITS_VIT, CIFAR_VIT)})
+MODELS = MappingProxyType({each.name: each for each in (DIGITS_VIT, OFFSET_DIGITS_VIT, CIFAR_VIT)})

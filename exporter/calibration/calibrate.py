@@ -85,7 +85,7 @@ def calibrate(
     """
     if settings.relevance:
         _check_classifier(vit)
-    classes = settings.classes_of(vit.spec) if settings.relevance else 0
+    classes = settings.classes_of(vit.spec)
     planned = plan(images, settings)
     digest = dataset_sha256([item.file for item in planned])
     key = _key(vit, digest, settings)
@@ -110,8 +110,12 @@ def calibrate(
 
 
 def _settled(sums: Sums, settings: CalibrationSettings) -> bool:
-    """Whether "auto" stops here. It depends on nothing but the sums, so an interruption does not change it."""
-    return settings.max_images == "auto" and sums.done in CHECKS and is_settled(sums.halves)
+    """Whether "auto" stops here; without relevance, at the first check, since ACS settles early.
+
+    It depends on nothing but the sums, so an interruption does not change it.
+    """
+    here = settings.max_images == "auto" and sums.done in CHECKS
+    return here and (not settings.relevance or is_settled(sums.halves))
 
 
 def _goal(done: int, planned: int, settings: CalibrationSettings) -> int:

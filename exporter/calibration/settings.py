@@ -42,14 +42,10 @@ class CalibrationSettings(Settings):
     seed: Natural = option(0, "Seed of every draw.")
 
     def check(self) -> None:
-        """Raise RecipeError if "auto" is combined with settings that leave it nothing to decide, or to look at."""
+        """Raise RecipeError if "auto" is combined with the protocol that sets the number itself."""
         if self.max_images == "auto" and self.protocol == "paper":
             raise RecipeError(
                 "max_images", "auto for protocol paper", "a number", "rounds and their images say it"
-            )
-        if self.max_images == "auto" and not self.relevance:
-            raise RecipeError(
-                "max_images", "auto without relevance", "a number", "it looks at inter-layer scores"
             )
 
     def classes_of(self, spec: ModelSpec) -> int:

@@ -49,7 +49,7 @@ def _print(result: "Best") -> None:
     from exporter.cli.output import print_lines, print_table  # noqa: PLC0415
 
     rho = "" if result.rho is None else f", rho {result.rho:.4g}"
-    columns = ("target", "img/s", "gain", "quartiles", "own", "top-1", "drop")
+    columns = ("target", "img/s", "gain", "quartiles", "own", "top-1", "95 % interval", "drop")
     measured = [_row(each) for each in result.choices if each.speed]
     print_table(f"{result.model}{rho}, batch {result.batch}", columns, measured)
     print_lines(_lines(result))
@@ -59,7 +59,10 @@ def _row(choice: "Choice") -> tuple[str, ...]:
     speed = choice.speed
     assert speed is not None
     rate = f"{speed.throughput.pruned.images_per_s:.1f}"
-    cost = ("", "") if choice.drop is None else (f"{choice.top1:.2%}", f"{choice.drop:+.2f}")
+    cost: tuple[str, ...] = ("", "", "")
+    if choice.interval is not None:
+        low, high = choice.interval
+        cost = (f"{choice.top1:.2%}", f"{low:.2%} to {high:.2%}", f"{choice.drop:+.2f}")
     gain, own = speed.total_gain, f"{speed.speedup.median:.2f} ×"
     quartiles = f"{gain.quartiles[0]:.2f} to {gain.quartiles[1]:.2f}"
     return (choice.target, rate, f"{gain.median:.2f} ×", quartiles, own, *cost)

@@ -4,9 +4,11 @@ Writes one calibration file, which plan, export and check read. An interrupted r
 """
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from exporter.cli.flags import CALIBRATION, IMAGES, MODEL
+from exporter.schedule.scorers import FUSED
 from exporter.settings import add_flags, from_flags
 from exporter.workflows.recipe import Recipe, needed
 
@@ -29,7 +31,9 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.workflows import steps  # noqa: PLC0415
     from exporter.workflows.resolve import resolve  # noqa: PLC0415
 
-    job, out = resolve(from_flags(Recipe, arguments)), writable_file(arguments.out)
+    recipe, out = from_flags(Recipe, arguments), writable_file(arguments.out)
+    # The file serves every scorer unless one is named: the default one needs no inter-layer scores.
+    job = resolve(recipe if recipe.scorer else replace(recipe, scorer=FUSED.name))
     needed(job.images.images, "--images", "a folder of images")
     stages = RichStages()
     with stages.stage("model"):

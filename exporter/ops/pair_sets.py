@@ -1,16 +1,19 @@
-"""The two sets of ToMe's pairs: tokens alternate between them, the first token in the first set.
+"""The two sets of a layer's pairs: patches of the first set may join patches of the second.
 
-Patches of the first set may join patches of the second; prefix tokens neither join nor are joined.
+As in ToMe, tokens alternate between the sets, the first token in the first set. Where a layer keeps fewer patches
+than that second set has, only every third token is in it, or every fourth, and so on.
 """
 
-__all__ = ["first_joined", "num_joined"]
+__all__ = ["joined_patches"]
 
 
-def first_joined(num_prefix_tokens: int) -> int:
-    """Return the first patch of the second set, 0 or 1; every second patch after it belongs to the set."""
-    return (num_prefix_tokens + 1) % 2
+def joined_patches(patches: int, keep: int, num_prefix_tokens: int) -> range:
+    """Return the patches of the second set, all of which stay: every s-th token, for the least s that leaves room.
 
-
-def num_joined(patches: int, num_prefix_tokens: int) -> int:
-    """Return the number of patches in the second set: the least that a layer can keep."""
-    return len(range(first_joined(num_prefix_tokens), patches, 2))
+    Args:
+        patches: Patches that reach the layer.
+        keep: Patches that it leaves, at least one.
+        num_prefix_tokens: Tokens before the first patch; they are counted, but are in neither set.
+    """
+    sets = (range((s - 1 - num_prefix_tokens) % s, patches, s) for s in range(2, patches + 2))
+    return next(second for second in sets if len(second) <= keep)

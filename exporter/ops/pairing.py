@@ -1,7 +1,7 @@
 """Token merging in pairs (ToMe, Bolya et al., ICLR 2023, section 3): an operator that an exporter sees as one node.
 
-All tokens are split alternately into two sets. Each token of the first may join the token of the second whose mean
-key resembles its own most; those that resemble theirs most do. Prefix tokens neither join nor are joined.
+Patches are split into two sets (`exporter.ops.pair_sets`). Each of the first may join the patch of the second whose
+mean key resembles its own most; those that resemble theirs most do. Prefix tokens neither join nor are joined.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from exporter.ops.merging import WIDEST_GAP
-from exporter.ops.pair_sets import first_joined
+from exporter.ops.pair_sets import joined_patches
 from exporter.ops.selection import keep_top_k
 
 __all__ = ["PAIR_SCORE", "pair_tokens"]
@@ -30,7 +30,7 @@ def pair_tokens(
 
     Args:
         key: The keys of all tokens, prefix tokens first; their mean over heads is compared.
-        keep: Number of survivors, at least `num_joined`.
+        keep: Number of survivors, at least one.
         num_prefix_tokens: Tokens before the first patch.
 
     Returns:
@@ -47,18 +47,20 @@ def pair_tokens(
 def _pair_tokens(key: Tensor, keep: int, num_prefix_tokens: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     directions = F.normalize(key.float().mean(dim=1)[:, num_prefix_tokens:], dim=-1)
     batch, patches = directions.shape[:2]
-    first = first_joined(num_prefix_tokens)
+    second = joined_patches(patches, keep, num_prefix_tokens)
     every = torch.arange(patches, device=key.device)
-    joining, joined = every[1 - first :: 2], every[first::2]
+    joined = every[second.start :: second.step]
+    joins = torch.ones_like(every, dtype=torch.bool).index_fill(0, joined, False)
+    joining = every[joins]
     cosine = directions[:, joining] @ directions[:, joined].transpose(1, 2)
     best, staying = cosine.amax(dim=-1), keep - len(joined)
     stay = keep_top_k(-best, staying)
     index = torch.cat([joining[stay], joined.expand(batch, -1)], dim=1)
-    # Each patch of the first set, by its place among all patches; entries of the second set are overwritten.
-    by_patch = (every // 2).clamp(max=len(joining) - 1)
+    # The place in the first set of each patch; entries of the second set are overwritten.
+    by_patch = (joins.cumsum(0) - 1).clamp(min=0)
     into = cosine.argmax(dim=-1)[:, by_patch] + staying
-    second = cosine.topk(2, dim=-1).values[..., 1] if len(joined) > 1 else best - WIDEST_GAP
-    score, gap = -best[:, by_patch], (best - second)[:, by_patch]
+    next_best = cosine.topk(2, dim=-1).values[..., 1] if len(joined) > 1 else best - WIDEST_GAP
+    score, gap = -best[:, by_patch], (best - next_best)[:, by_patch]
     score[:, joined] = PAIR_SCORE
     return (
         index,

@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 
 from exporter.errors import ScheduleError
-from exporter.ops.pair_sets import num_joined
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.methods import check_choices
 from exporter.schedule.rates import counts
 from exporter.schedule.scorers import scorer_named
 
-__all__ = ["check_fits", "check_paired", "check_scored"]
+__all__ = ["check_fits", "check_scored"]
 
 
 def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
@@ -26,7 +25,6 @@ def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
         if not 0.0 < rate <= 1.0:
             raise ScheduleError(f"schedule, layer {layer}", f"rate {rate}", "a rate in (0, 1]")
     check_scored(schedule.rates, spec)
-    check_paired(schedule, spec)
     scorer_named(schedule.scorer)
     if not 0.0 <= schedule.alpha <= 1.0:
         raise ScheduleError("schedule", f"alpha {schedule.alpha}", "a number in [0, 1]")
@@ -50,17 +48,3 @@ def check_scored(rates: Sequence[float], spec: ModelSpec) -> None:
         if rate < 1.0 and layer not in spec.attention_layers:
             got, hint = f"rate {rate:.6g} in a block without attention", "no class row scores its patches"
             raise ScheduleError(f"schedule, layer {layer}", got, "rate 1", hint)
-
-
-def check_paired(schedule: Schedule, spec: ModelSpec) -> None:
-    """Raise ScheduleError where pairs cannot merge as many patches as the schedule says."""
-    if not scorer_named(schedule.scorer).pairs:
-        return
-    before = (spec.num_patches, *schedule.keep[:-1])
-    for layer, (patches, kept) in enumerate(zip(before, schedule.keep, strict=True), start=1):
-        least = num_joined(patches, spec.num_prefix_tokens)
-        if kept < least:
-            hint = "in one layer, pairs merge at most every second patch"
-            raise ScheduleError(
-                f"schedule, layer {layer}", f"{kept} of {patches} patches", f"at least {least}", hint
-            )

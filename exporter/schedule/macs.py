@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from exporter.ops.pair_sets import num_joined
+from exporter.ops.pair_sets import joined_patches
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.reductions import reduction_named
 from exporter.schedule.scorers import scorer_named
@@ -76,7 +76,7 @@ def pruned_macs(
             network += tokens * block.attention_token_macs + 2 * places**2 * dim
         network += (prefix + after) * block.mlp_token_macs
         if after < before and pairs:
-            joined = num_joined(before, prefix)
+            joined = len(joined_patches(before, after, prefix))
             scoring += (before - joined) * joined * dim // spec.num_heads + tokens * dim * (prefix + after)
         elif after < before:
             scoring += spec.num_class_tokens * places * dim + grid

@@ -7,7 +7,7 @@ from exporter.schedule.reductions import reduction_named
 from exporter.schedule.scorers import scorer_named
 from exporter.vocabulary import Method
 
-__all__ = ["METHODS", "Choices", "check_choices"]
+__all__ = ["METHODS", "Choices", "check_choices", "default_scorer"]
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,23 @@ class Choices:
 _BY_IMAGE = Choices(("fused", "intra", "inter", "random"), ("drop",))
 
 METHODS = {
-    Method.STAR: Choices(("fused", "intra", "inter", "random", "pairs"), ("drop", "merge", "merge-weighted")),
+    # Not the paper's fused and drop: docs/accuracy.md compares them.
+    Method.STAR: Choices(("pairs", "fused", "intra", "inter", "random"), ("merge-weighted", "merge", "drop")),
     Method.A_STAR: _BY_IMAGE,
     Method.A_STAR_BATCH: _BY_IMAGE,
     Method.TOME: Choices(("pairs",), ("merge-weighted", "merge"), follows_acs=False),
 }
+
+
+def default_scorer(method: Method, reduction: str | None, *, weighed: bool) -> str:
+    """Return the first score of the method that the reduction, None for the default one, can be combined with.
+
+    `weighed`: an alpha is given, which only the fused score weighs.
+    """
+    scorers = METHODS[method].scorers
+    merges = reduction is None or reduction_named(reduction).merges
+    rows = [row for row in map(scorer_named, scorers) if merges or not row.pairs]
+    return next((row.name for row in rows if row.alpha is None or not weighed), scorers[0])
 
 
 def check_choices(method: Method, scorer: str, reduction: str) -> None:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from exporter.errors import RecipeError, ScheduleError
 from exporter.records import ModelSpec, Schedule
-from exporter.schedule.checks import check_paired, check_scored
-from exporter.schedule.methods import METHODS, check_choices
+from exporter.schedule.checks import check_scored
+from exporter.schedule.methods import METHODS, check_choices, default_scorer
 from exporter.schedule.rates import (
     ANCHORS,
     counts,
@@ -35,7 +35,9 @@ class ScheduleSettings(Settings):
     """How patches are scored, how rates follow from ACS, and whether a rate is a share of patches or of mass."""
 
     scorer: str | None = option(
-        None, "Score by which patches are chosen; by default fused, for tome pairs.", SCORERS
+        None,
+        "Score by which patches are chosen; by default pairs, but fused for a-star, with drop, and with alpha.",
+        SCORERS,
     )
     alpha: Weight | None = option(
         None, "Weight of the class token's attention in the fused score, in [0, 1]; 0.15, LV-ViT 0.3."
@@ -50,14 +52,14 @@ class ScheduleSettings(Settings):
     )
     reduce: str | None = option(
         None,
-        "How the patches that are not kept are reduced; by default drop, for tome merge-weighted.",
+        "How the patches that are not kept are reduced; by default merge-weighted, for a-star drop.",
         REDUCTIONS,
     )
 
     @property
     def scored_by(self) -> str:
         """The name of the scorer, given or the method's default."""
-        return self.scorer or METHODS[self.method].scorers[0]
+        return self.scorer or default_scorer(self.method, self.reduce, weighed=self.alpha is not None)
 
     @property
     def reduced_by(self) -> str:
@@ -101,7 +103,7 @@ def tome_schedule(spec: ModelSpec, rho: float, settings: ScheduleSettings) -> Sc
         ScheduleError: rho is out of range.
     """
     layers = [layer in spec.attention_layers for layer in range(1, spec.depth + 1)]
-    rates = even_rates(rho, spec.num_patches, layers, spec.num_prefix_tokens)
+    rates = even_rates(rho, spec.num_patches, layers)
     return _schedule(spec, rates, settings, rho=rho, acs=None, inter_sha256="")
 
 
@@ -139,7 +141,7 @@ def keep_everything(spec: ModelSpec) -> Schedule:
     return _schedule(
         spec,
         (1.0,) * spec.depth,
-        ScheduleSettings(scorer="intra", alpha=0.15),
+        ScheduleSettings(scorer="intra", alpha=0.15, reduce="drop"),
         rho=1.0,
         acs=None,
         inter_sha256="",
@@ -155,7 +157,7 @@ def _schedule(
     acs: tuple[float, ...] | None,
     inter_sha256: str,
 ) -> Schedule:
-    schedule = Schedule(
+    return Schedule(
         method=settings.method,
         scorer=settings.scored_by,
         alpha=spec.default_alpha if settings.alpha is None else settings.alpha,
@@ -170,5 +172,3 @@ def _schedule(
         round_to=settings.round_to,
         reduce=settings.reduced_by,
     )
-    check_paired(schedule, spec)
-    return schedule

@@ -10,7 +10,6 @@ import numpy as np
 
 from exporter.errors import ScheduleError
 from exporter.ops.keep_count import keep_count
-from exporter.ops.pair_sets import num_joined
 
 __all__ = [
     "ANCHORS",
@@ -89,19 +88,16 @@ def ends_of_acs(acs: Sequence[float]) -> tuple[float, float]:
     return float((values[0] - low) / (high - low)), float((values[-1] - low) / (high - low))
 
 
-def even_rates(
-    rho: float, num_patches: int, layers: Sequence[bool], num_prefix_tokens: int
-) -> tuple[float, ...]:
+def even_rates(rho: float, num_patches: int, layers: Sequence[bool]) -> tuple[float, ...]:
     """Return rates by which every layer merges the same number of patches, as in ToMe, and rho of all are left.
 
     ToMe's r, patches merged in a layer, is (1 − rho) · patches / layers. It need not be an integer: the count after
-    l layers is ceil(patches − r·l). A layer merges at most every patch that may join another.
+    l layers is ceil(patches − r·l).
 
     Args:
         rho: The share of the patches that the last layer leaves, in (0, 1].
         num_patches: Patches before the first layer.
         layers: Whether each layer may merge patches.
-        num_prefix_tokens: They decide which patches may join another, see `exporter.ops.pairing`.
 
     Raises:
         ScheduleError: rho is out of range.
@@ -111,7 +107,7 @@ def even_rates(
     for merges in layers:
         done += merges
         wanted = math.ceil(num_patches * (1.0 - (1.0 - rho) * done / max(sum(layers), 1)) - 1e-4)
-        after = min(left, max(wanted, num_joined(left, num_prefix_tokens), 1)) if merges else left
+        after = min(left, max(wanted, 1)) if merges else left
         rates.append(_float32_below(after / left))
         left = after
     return tuple(rates)

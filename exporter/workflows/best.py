@@ -10,10 +10,11 @@ import numpy as np
 from exporter.data.batches import batches, first_images
 from exporter.data.images import ImageFolder
 from exporter.errors import RecipeError
-from exporter.evaluation.accuracy import evaluate
+from exporter.evaluation.accuracy import Accuracy, evaluate
 from exporter.evaluation.benchmark import Hardware, Throughput, environment, throughput
 from exporter.evaluation.benchmark.batch_sweep import resized
 from exporter.evaluation.benchmark.timing import Clock, Ratio, ratio_of
+from exporter.evaluation.proportions import Interval
 from exporter.lowering.pipeline import lower_each
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
@@ -49,14 +50,15 @@ class Speed:
 class Choice:
     """A target: `left_out` says why it was not measured, "" if it was.
 
-    `top1` is that of the pruned model. `drop` is the loss in points against the pruned fp32 model on ONNX Runtime:
-    the cost of the precision, not of pruning. Both are None if accuracy was not requested.
+    `top1` is that of the pruned model, and `interval` its 95 % interval (Wilson). `drop` is the loss in points against the pruned fp32 model on ONNX Runtime:
+    the cost of the precision, not of pruning. All are None if accuracy was not requested.
     """
 
     target: str
     left_out: str
     speed: Speed | None
     top1: float | None
+    interval: Interval | None
     drop: float | None
 
 
@@ -114,11 +116,11 @@ def choose(recipe: Recipe, max_drop: float | None = None, stages: Stages | None 
     with stages.stage("throughput"):
         images = first_images(folder.files, vit.spec.preprocessing, input_kind, measuring.batch)
         speeds = measure_all(files, images, measuring)
-    top1: dict[str, float] = {}
+    accuracies: dict[str, Accuracy] = {}
     if max_drop is not None:
         with stages.stage("accuracy"):
-            top1 = _accuracies(files, folder, pair.pruned, input_kind, measuring)
-    choices = sorted((_choice(name, left_out, speeds, top1) for name in TARGETS), key=_order)
+            accuracies = _accuracies(files, folder, pair.pruned, input_kind, measuring)
+    choices = sorted((_choice(name, left_out, speeds, accuracies) for name in TARGETS), key=_order)
     best = next(each.target for each in choices if each.speed and _allowed(each.drop, max_drop))
     hardware = environment(measuring.threads)
     return Best(vit.spec.name, schedule.rho, measuring.batch, max_drop, best, tuple(choices), hardware)
@@ -162,13 +164,13 @@ def _accuracies(
     pruned: PrunedViT,
     input_kind: InputKind,
     measuring: Measuring,
-) -> dict[str, float]:
+) -> dict[str, Accuracy]:
     preprocessing = pruned.vit.spec.preprocessing
-    shares = {}
+    found = {}
     for name, pair in files.items():
         groups = batches(folder.files, preprocessing, input_kind, measuring.batch)
-        shares[name] = evaluate(_runner(name, pair.pruned, measuring.threads), groups).top1
-    return shares
+        found[name] = evaluate(_runner(name, pair.pruned, measuring.threads), groups)
+    return found
 
 
 def _runner(name: str, model: bytes, threads: int) -> Runner:
@@ -177,11 +179,16 @@ def _runner(name: str, model: bytes, threads: int) -> Runner:
 
 
 def _choice(
-    name: str, left_out: Mapping[str, str], speeds: Mapping[str, Speed], top1: Mapping[str, float]
+    name: str,
+    left_out: Mapping[str, str],
+    speeds: Mapping[str, Speed],
+    accuracies: Mapping[str, Accuracy],
 ) -> Choice:
-    share = top1.get(name)
-    drop = None if share is None else 100.0 * (top1[ONNXRUNTIME.name] - share)
-    return Choice(name, left_out[name], speeds.get(name), share, drop)
+    speed, found = speeds.get(name), accuracies.get(name)
+    if found is None:
+        return Choice(name, left_out[name], speed, None, None, None)
+    drop = 100.0 * (accuracies[ONNXRUNTIME.name].top1 - found.top1)
+    return Choice(name, left_out[name], speed, found.top1, found.interval, drop)
 
 
 def _allowed(drop: float | None, max_drop: float | None) -> bool:

@@ -132,6 +132,15 @@ def test_auto_stops_at_the_first_check_that_is_settled_or_at_the_last(
 
 
 @pytest.mark.usefixtures("checks")
+def test_auto_without_relevance_stops_at_its_first_check(vit: PrunableViT, images: ImageFolder) -> None:
+    found = calibrate(vit, images, replace(AUTO, relevance=False))
+    assert (found.record.images, found.overlap) == (
+        8,
+        None,
+    )  # images go in groups of eight past the check at 4
+
+
+@pytest.mark.usefixtures("checks")
 @pytest.mark.parametrize("enough", [0.0, 0.6, 2.0])
 def test_auto_stops_by_the_overlap_of_what_it_keeps(
     vit: PrunableViT, images: ImageFolder, monkeypatch: pytest.MonkeyPatch, enough: float

@@ -38,10 +38,6 @@ def test_gamma_is_six_or_all_classes_unless_it_is_said(classes: int, gamma: int 
             {"max_images": "auto", "protocol": "paper"},
             r"max_images \| got auto for protocol paper \| need a num",
         ),
-        (
-            {"max_images": "auto", "relevance": False},
-            r"max_images \| got auto without relevance \| need a num",
-        ),
         ({"gamma": 0}, r"gamma \| got 0 \| need an integer from 1"),
         ({"seed": -1}, r"seed \| got -1 \| need an integer from 0"),
     ],

@@ -70,11 +70,10 @@ def test_auto_takes_all_of_a_small_folder_and_says_what_is_not_settled(
         assert f" {share:.2f} " in done.out
 
 
-@pytest.mark.parametrize("other", [("--scorer", "intra"), ("--protocol", "paper")])
-def test_auto_needs_scores_to_look_at(
-    star_export: Command, workplace: Workplace, tmp_path: Path, other: tuple[str, str]
+def test_a_protocol_that_sets_the_number_leaves_none_to_auto(
+    star_export: Command, workplace: Workplace, tmp_path: Path
 ) -> None:
-    flags = (*workplace.model, "--images", workplace.images, "--max-images", "auto", *other)
+    flags = (*workplace.model, "--images", workplace.images, "--max-images", "auto", "--protocol", "paper")
     done = star_export("calibrate", *flags, "--out", tmp_path / "c.safetensors")
     assert done.code == 2
     assert "max_images | got auto" in done.error

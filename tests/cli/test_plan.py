@@ -25,14 +25,17 @@ def acs(tmp_path: Path) -> Path:
 def test_it_answers_with_the_counts_of_deit_b(star_export: Command, tmp_path: Path) -> None:
     (tmp_path / "acs.json").write_text(json.dumps(DEIT_B.acs))
     flags = ("--model", "deit_base_patch16_224", "--rho", "0.7", "--acs", tmp_path / "acs.json")
-    answer = star_export("plan", *flags, "--json").json
+    answer = star_export("plan", *flags, "--reduce", "drop", "--json").json
     assert tuple(answer["keep"]) == DEIT_B_COUNTS_AT_07
     assert len(answer["rates"]) == 12
     assert answer["gmacs_dense"] == pytest.approx(17.564, abs=1e-3)
     assert answer["gmacs_pruned"] == pytest.approx(9.28, abs=0.005)
-    shown = star_export("plan", *flags)
+    shown = star_export("plan", *flags, "--reduce", "drop")
     assert shown.code == 0
     assert "17.56 → 9.28" in shown.out
+    merged = star_export("plan", *flags, "--json").json
+    assert merged["keep"] == answer["keep"]
+    assert answer["gmacs_pruned"] < merged["gmacs_pruned"] < 1.01 * answer["gmacs_pruned"]
 
 
 def test_it_solves_for_a_share_of_macs(star_export: Command, tmp_path: Path) -> None:
@@ -80,7 +83,10 @@ def test_tome_needs_no_acs(star_export: Command, tmp_path: Path) -> None:
         (["--method", "tome", "--scorer", "intra"], "scorer | got intra for tome | need one of pairs"),
         (["--method", "tome", "--round-to", "8"], "round_to | got 8 for tome | need 1"),
         (["--method", "tome", "--acs", "acs.json"], "plan | got --acs for tome | need no ACS"),
-        (["--scorer", "pairs"], "reduce | got drop for the scorer pairs | need merge"),
+        (
+            ["--scorer", "pairs", "--reduce", "drop"],
+            "reduce | got drop for the scorer pairs | need merge",
+        ),
     ],
 )
 def test_what_does_not_go_together(star_export: Command, flags: list[str], message: str) -> None:
@@ -93,7 +99,7 @@ def test_a_calibration_gives_acs_and_names_its_scores(
     star_export: Command, workplace: Workplace, calibration: Path, tmp_path: Path
 ) -> None:
     given = (*workplace.model, "--calibration", calibration, "--out", tmp_path / "s.json")
-    answer = star_export("plan", *given, "--rho", "0.5", "--json").json
+    answer = star_export("plan", *given, "--rho", "0.5", "--scorer", "fused", "--json").json
     schedule = load_json(Schedule, tmp_path / "s.json")
     made = load_calibration(calibration)
     assert list(schedule.keep) == answer["keep"]

@@ -43,7 +43,9 @@ def artefact(*layers: int) -> Artefact:
     if not layers:
         return Artefact(spec, keep_everything(spec), ONNXRUNTIME)
     return Artefact(
-        spec, manual_schedule(spec, dict.fromkeys(layers, 0.5), ScheduleSettings("intra")), ONNXRUNTIME
+        spec,
+        manual_schedule(spec, dict.fromkeys(layers, 0.5), ScheduleSettings("intra", reduce="drop")),
+        ONNXRUNTIME,
     )
 
 

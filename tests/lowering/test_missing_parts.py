@@ -28,7 +28,7 @@ from tests.vits import CUT_RATES, cut_vit, make_vit, random_images, varied_image
 
 def pruned(vit: PrunableViT, method: Method, layout: str = "shrinking") -> PrunedViT:
     inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
-    schedule = manual_schedule(vit.spec, CUT_RATES, ScheduleSettings(alpha=0.5, method=method))
+    schedule = manual_schedule(vit.spec, CUT_RATES, ScheduleSettings(alpha=0.5, method=method, reduce="drop"))
     return PrunedViT(vit, schedule, inter, layout).eval()
 
 

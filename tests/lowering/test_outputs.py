@@ -32,7 +32,9 @@ RATES = {1: 0.8, 2: 0.7, 4: 0.5}
 
 def pruned(vit: PrunableViT, method: Method, layout: str = "shrinking", scorer: str = "fused") -> PrunedViT:
     inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
-    schedule = manual_schedule(vit.spec, RATES, ScheduleSettings(scorer, alpha=0.5, method=method))
+    schedule = manual_schedule(
+        vit.spec, RATES, ScheduleSettings(scorer, alpha=0.5, method=method, reduce="drop")
+    )
     return PrunedViT(vit, schedule, inter, layout).eval()
 
 
@@ -66,7 +68,7 @@ def test_a_tower_is_calibrated_by_acs_and_planned(tmp_path: Path) -> None:
     tower = make_tower()
     images = list_images(make_images(tmp_path / "images"))
     found = calibrate(tower, images, CalibrationSettings(relevance=False))
-    schedule = star_schedule(tower.spec, found.acs.tolist(), 0.5, ScheduleSettings("intra"))
+    schedule = star_schedule(tower.spec, found.acs.tolist(), 0.5, ScheduleSettings("intra", reduce="drop"))
     inputs = random_images(tower, 2)
     with torch.inference_mode():
         assert PrunedViT(tower, schedule)(inputs).shape == (2, tower.spec.outputs[0].channels)
@@ -94,7 +96,7 @@ def test_tokens_of_other_families(vit: PrunableViT, scorer: str) -> None:
 def test_tokens_of_a_model_that_keeps_them_all_or_prunes_once() -> None:
     vit = with_tokens(make_vit())
     checked(PrunedViT(vit, keep_everything(vit.spec)).eval(), ONNXRUNTIME)
-    once = manual_schedule(vit.spec, {4: 0.5}, ScheduleSettings("intra"))
+    once = manual_schedule(vit.spec, {4: 0.5}, ScheduleSettings("intra", reduce="drop"))
     checked(PrunedViT(vit, once).eval(), ONNXRUNTIME)
     adaptive = manual_schedule(vit.spec, {4: 0.5}, ScheduleSettings("intra", method=Method.A_STAR))
     checked(PrunedViT(vit, adaptive, layout="shrinking").eval(), ONNXRUNTIME)

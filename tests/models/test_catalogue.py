@@ -34,7 +34,9 @@ def test_the_closed_form_counts_what_the_smallest_member_runs(family: Family) ->
     request = ModelRequest(family.member, num_classes=output.channels, model_kwargs=dict(family.model_kwargs))
     vit = describe(request)
     depth = vit.spec.depth
-    schedule = manual_schedule(vit.spec, {2: 0.6, depth // 2: 0.5, depth: 0.9}, ScheduleSettings("intra"))
+    schedule = manual_schedule(
+        vit.spec, {2: 0.6, depth // 2: 0.5, depth: 0.9}, ScheduleSettings("intra", reduce="drop")
+    )
     pruned = PrunedViT(vit, schedule)
     images = torch.empty(1, *vit.spec.preprocessing.input_size, device="meta")
     with torch.no_grad(), FlopCounterMode(display=False) as counter:

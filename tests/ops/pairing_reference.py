@@ -28,7 +28,9 @@ def reference_pairs(key: Array, kept: int, prefix: int) -> Pairs:
     """The pairs of the keys [heads, tokens, channels] of one image, in float64."""
     metric = key.astype(np.float64).mean(axis=0)
     patches = range(prefix, len(metric))
-    first, second = ([token for token in patches if token % 2 == side] for side in (0, 1))
+    step = next(step for step in range(2, len(metric) + 1) if len(_every(step, patches)) <= kept)
+    second = _every(step, patches)
+    first = [token for token in patches if token not in second]
     cosine = {one: [_cosine(metric[one], metric[other]) for other in second] for one in first}
     best = {one: max(cosine[one]) for one in first}
     # The most similar join; of equal ones the lower position stays.
@@ -48,6 +50,11 @@ def reference_pairs(key: Array, kept: int, prefix: int) -> Pairs:
     cut = [best[one] for one in joining[max(merged - 1, 0) : merged + 1]]
     margin = cut[0] - cut[1] if 0 < merged < len(first) else WIDEST_GAP
     return Pairs(np.array(survivors) - prefix, np.array(into), np.array(score), np.array(gap), margin)
+
+
+def _every(step: int, patches: range) -> list[int]:
+    """The last of every `step` tokens, where it is a patch: those that others may join."""
+    return [token for token in patches if token % step == step - 1]
 
 
 def _cosine(a: Array, b: Array) -> float:

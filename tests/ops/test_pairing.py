@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch.library import opcheck
 
 from exporter.ops.merging import WIDEST_GAP
-from exporter.ops.pair_sets import num_joined
+from exporter.ops.pair_sets import joined_patches
 from exporter.ops.pairing import PAIR_SCORE, pair_tokens
 from tests.ops.pairing_reference import reference_pairs
 
@@ -21,8 +21,8 @@ CLEAR = 1e-5
 def cases(draw: st.DrawFn, *, tied: bool = False) -> Case:
     """The keys of two images, the number of survivors, and that of prefix tokens."""
     prefix, n = draw(st.integers(0, 3)), draw(st.integers(2, 13))
-    least = num_joined(n, prefix)
-    kept = draw(st.sampled_from([least, n]) | st.integers(least, n))
+    alternating = len(joined_patches(n, n, prefix))
+    kept = draw(st.sampled_from([max(alternating, 1), n]) | st.integers(1, n))
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
     if tied:  # one of three directions for each token: every cosine is exactly 0 or 1
         keys = np.eye(3)[rng.integers(0, 3, (2, 1, prefix + n))]
@@ -63,7 +63,7 @@ def test_survivors_join_themselves_and_every_other_patch_one_of_the_second_set(c
     index, into, score, gap = pair_tokens(key, kept, prefix)
     assert torch.equal(into.gather(1, index), torch.arange(kept).expand(2, -1))
     assert (gap.gather(1, index) == WIDEST_GAP).all()
-    joined_from = kept - num_joined(key.shape[2] - prefix, prefix)
+    joined_from = kept - len(joined_patches(key.shape[2] - prefix, kept, prefix))
     for image in range(2):
         gone = sorted(set(range(into.shape[1])) - set(index[image].tolist()))
         assert (into[image, gone] >= joined_from).all()
@@ -93,7 +93,7 @@ def test_gradients_do_not_pass() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # opcheck's own
-@pytest.mark.parametrize(("kept", "prefix"), [(4, 1), (5, 1), (3, 0), (4, 3)])
+@pytest.mark.parametrize(("kept", "prefix"), [(4, 1), (5, 1), (3, 0), (4, 3), (2, 1)])
 def test_the_operator_is_well_formed(kept: int, prefix: int) -> None:
     key = torch.randn(2, 2, prefix + 7, 4, requires_grad=True)
     opcheck(torch.ops.star.pair_tokens.default, (key, kept, prefix))

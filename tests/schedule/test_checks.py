@@ -30,16 +30,6 @@ def test_check_fits_names_the_layer(tiny_vit: PrunableViT) -> None:
             check_fits(bad, tiny_vit.spec)
 
 
-def test_pairs_cannot_merge_more_than_every_second_patch(tiny_vit: PrunableViT) -> None:
-    message = r"layer 2 \| got 7 of 16 patches \| need at least 8 \| in one layer"
-    with pytest.raises(ScheduleError, match=message):
-        manual_schedule(tiny_vit.spec, {2: 0.4}, TOME)
-    good = manual_schedule(tiny_vit.spec, {2: 0.5}, TOME)
-    assert good.keep == (16, 8, 8, 8)
-    with pytest.raises(ScheduleError, match=message):
-        check_fits(replace(good, keep=(16, 7, 7, 7)), tiny_vit.spec)
-
-
 def test_a_schedule_whose_choices_do_not_go_together_does_not_fit(tiny_vit: PrunableViT) -> None:
     good = tome_schedule(tiny_vit.spec, 0.5, TOME)
     for bad in (

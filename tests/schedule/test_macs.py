@@ -9,7 +9,7 @@ from _pytest.mark.structures import ParameterSet
 from torch.utils.flop_counter import FlopCounterMode
 
 from exporter.models.registry import ModelRequest, describe
-from exporter.ops.pair_sets import num_joined
+from exporter.ops.pair_sets import joined_patches
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec
 from exporter.schedule.macs import MacCount, dense_macs, pruned_macs, schedule_macs
@@ -19,6 +19,7 @@ from tests.schedule.ours import GMACS, MANUAL_GMACS
 from tests.schedule.published import DEIT_B, HALF_DIGIT, MANUAL, MISSES, MODELS, PublishedModel
 from tests.vits import FAMILIES, make_vit, random_images
 
+PAPER = ScheduleSettings(reduce="drop")
 Layers = tuple[int, ...]
 Rates = tuple[float, ...]
 
@@ -30,12 +31,12 @@ def spec_of(model: str) -> ModelSpec:
 
 def star_macs(model: PublishedModel, rho: float) -> MacCount:
     spec = spec_of(model.name)
-    return pruned_macs(spec, star_schedule(spec, model.acs, rho, ScheduleSettings()).keep)
+    return pruned_macs(spec, star_schedule(spec, model.acs, rho, PAPER).keep)
 
 
 def manual_macs(layers: Layers, rates: Rates) -> MacCount:
     spec = spec_of(DEIT_B.name)
-    schedule = manual_schedule(spec, dict(zip(layers, rates, strict=True)), ScheduleSettings())
+    schedule = manual_schedule(spec, dict(zip(layers, rates, strict=True)), PAPER)
     return pruned_macs(spec, schedule.keep)
 
 
@@ -100,7 +101,9 @@ def test_our_macs_of_manual_schedules() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_closed_form_counts_what_runs(family: str) -> None:
     vit = make_vit(family)
-    pruned = PrunedViT(vit, manual_schedule(vit.spec, {1: 0.6, 3: 0.5}, ScheduleSettings("intra")))
+    pruned = PrunedViT(
+        vit, manual_schedule(vit.spec, {1: 0.6, 3: 0.5}, ScheduleSettings("intra", reduce="drop"))
+    )
     images = random_images(vit, 1)
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         pruned(images)
@@ -139,7 +142,7 @@ def test_pairs_cost_their_similarities_and_the_means(family: str) -> None:
     assert counter.get_total_flops() // 2 == pruned.macs.network
     prefix, dim, before, expected = vit.spec.num_prefix_tokens, vit.spec.dim, vit.spec.num_patches, 0
     for after in pruned.schedule.keep:
-        joined = num_joined(before, prefix)
+        joined = len(joined_patches(before, after, prefix))
         expected += (before - joined) * joined * dim // vit.spec.num_heads
         expected += (prefix + before) * (prefix + after) * dim
         before = after

@@ -14,21 +14,25 @@ from exporter.schedule.plan import (
     tome_schedule,
 )
 from exporter.vocabulary import Method
-from tests.vits import cut_vit, make_vit
+from tests.vits import cut_vit
 
 TOME = ScheduleSettings(method=Method.TOME)
 ACS = [0.1, 0.5, 0.3, 0.9]
 
 
 def test_star_schedule_holds_what_it_was_made_from(tiny_vit: PrunableViT) -> None:
-    schedule = star_schedule(tiny_vit.spec, ACS, 0.5, ScheduleSettings(), "abc")
+    schedule = star_schedule(tiny_vit.spec, ACS, 0.5, ScheduleSettings(reduce="drop"), "abc")
+    assert (schedule.scorer, schedule.reduce) == ("fused", "drop")
     assert schedule.keep == (16, 12, 11, 6)
     assert (schedule.rho, schedule.acs, schedule.inter_sha256) == (0.5, tuple(ACS), "abc")
     assert schedule.pruning_layers == (2, 3, 4)
 
 
 def test_only_scorers_that_read_inter_name_it(tiny_vit: PrunableViT) -> None:
-    assert star_schedule(tiny_vit.spec, ACS, 0.5, ScheduleSettings("intra"), "abc").inter_sha256 == ""
+    assert (
+        star_schedule(tiny_vit.spec, ACS, 0.5, ScheduleSettings("intra", reduce="drop"), "abc").inter_sha256
+        == ""
+    )
 
 
 def test_keep_everything_prunes_nowhere(tiny_vit: PrunableViT) -> None:
@@ -74,11 +78,11 @@ def test_tome_merges_the_same_number_in_every_layer(tiny_vit: PrunableViT) -> No
     check_fits(schedule, tiny_vit.spec)
 
 
-def test_tome_merges_at_most_every_second_patch(tiny_vit: PrunableViT) -> None:
+def test_any_rho_is_reached(tiny_vit: PrunableViT) -> None:
     schedule = tome_schedule(tiny_vit.spec, 0.05, TOME)
-    assert schedule.keep == (13, 9, 5, 3)
+    assert schedule.keep == (13, 9, 5, 1)
     check_fits(schedule, tiny_vit.spec)
-    assert tome_schedule(make_vit("distilled").spec, 0.05, TOME).keep == (13, 9, 5, 2)
+    assert star_schedule(tiny_vit.spec, ACS, 0.1, ScheduleSettings()).keep[-1] == 1
 
 
 def test_tome_passes_over_a_layer_without_attention() -> None:
@@ -87,16 +91,22 @@ def test_tome_passes_over_a_layer_without_attention() -> None:
 
 def test_defaults_are_those_of_the_method() -> None:
     for settings, chosen in (
-        (ScheduleSettings(), ("fused", "drop")),
+        (ScheduleSettings(), ("pairs", "merge-weighted")),
+        (ScheduleSettings(reduce="drop"), ("fused", "drop")),
+        (ScheduleSettings(reduce="merge"), ("pairs", "merge")),
+        (ScheduleSettings(alpha=0.3), ("fused", "merge-weighted")),
         (ScheduleSettings(method=Method.A_STAR), ("fused", "drop")),
         (TOME, ("pairs", "merge-weighted")),
+        (ScheduleSettings("intra", method=Method.A_STAR), ("intra", "drop")),
         (ScheduleSettings("intra", reduce="merge"), ("intra", "merge")),
     ):
         assert (settings.scored_by, settings.reduced_by) == chosen
 
 
 def test_scaled_rates_keep_their_proportions_and_their_scorer(tiny_vit: PrunableViT) -> None:
-    schedule = scaled_schedule(tiny_vit.spec, (1.0, 0.9, 1.0, 0.5), 0.25, ScheduleSettings("intra"))
+    schedule = scaled_schedule(
+        tiny_vit.spec, (1.0, 0.9, 1.0, 0.5), 0.25, ScheduleSettings("intra", reduce="drop")
+    )
     np.testing.assert_allclose(schedule.rates, (1.0, 0.85, 1.0, 0.25))
     assert (schedule.rho, schedule.acs, schedule.scorer) == (0.25, None, "intra")
     check_fits(schedule, tiny_vit.spec)

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from exporter.errors import ScheduleError
 from exporter.ops.keep_count import keep_count
-from exporter.ops.pair_sets import num_joined
 from exporter.schedule.rates import (
     counts,
     ends_of_acs,
@@ -138,12 +137,11 @@ def test_keep_count_rounds_up() -> None:
 
 @given(patches=st.integers(2, 1024), depth=st.integers(1, 32), data=st.data())
 def test_an_integer_r_is_that_of_tome(patches: int, depth: int, data: st.DataObject) -> None:
-    """Behind a class token: each layer merges r, at most half of the patches."""
     r = data.draw(st.integers(0, (patches - 1) // depth))
-    rates = even_rates(1.0 - r * depth / patches, patches, [True] * depth, 1)
+    rates = even_rates(1.0 - r * depth / patches, patches, [True] * depth)
     left, expected = patches, []
     for _ in range(depth):
-        left -= min(r, left // 2)
+        left -= r
         expected.append(left)
     assert counts(rates, patches) == tuple(expected)
 
@@ -152,31 +150,27 @@ def test_an_integer_r_is_that_of_tome(patches: int, depth: int, data: st.DataObj
     rho=st.floats(0.01, 1.0),
     patches=st.integers(1, 4096),
     layers=st.lists(st.booleans(), min_size=1, max_size=32),
-    prefix=st.integers(0, 6),
 )
-def test_counts_fall_evenly_and_never_below_what_others_join(
-    rho: float, patches: int, layers: list[bool], prefix: int
-) -> None:
-    rates = even_rates(rho, patches, layers, prefix)
+def test_counts_fall_evenly(rho: float, patches: int, layers: list[bool]) -> None:
+    rates = even_rates(rho, patches, layers)
     r = (1.0 - rho) * patches / max(sum(layers), 1)
     left, done = patches, 0
     for rate, merges, after in zip(rates, layers, counts(rates, patches), strict=True):
-        least = max(num_joined(left, prefix), 1) if merges else left
         done += merges
         assert 0.0 < rate <= 1.0 and rate == np.float32(rate)
-        assert least <= after <= left
+        assert (1 if merges else left) <= after <= left
         assert after == keep_count(rate, left)
-        assert after in (left, least) or abs(after - (patches - r * done)) < 1 + 1e-3
+        assert after in (left, 1) or abs(after - (patches - r * done)) < 1 + 1e-3
         left = after
 
 
 def test_a_fraction_of_a_patch_is_merged_later() -> None:
-    assert counts(even_rates(0.4, 16, [True] * 4, 1), 16) == (14, 12, 9, 7)
-    assert counts(even_rates(0.5, 16, [True, False, True, True, True], 1), 16) == (14, 14, 12, 10, 8)
-    assert even_rates(1.0, 16, [True] * 4, 1) == (1.0,) * 4
-    assert even_rates(0.5, 16, [False] * 4, 1) == (1.0,) * 4
+    assert counts(even_rates(0.4, 16, [True] * 4), 16) == (14, 12, 9, 7)
+    assert counts(even_rates(0.5, 16, [True, False, True, True, True]), 16) == (14, 14, 12, 10, 8)
+    assert even_rates(1.0, 16, [True] * 4) == (1.0,) * 4
+    assert even_rates(0.5, 16, [False] * 4) == (1.0,) * 4
     with pytest.raises(ScheduleError, match="rho"):
-        even_rates(0.0, 16, [True] * 4, 1)
+        even_rates(0.0, 16, [True] * 4)
 
 
 def test_manual_rates_leave_other_layers_whole() -> None:

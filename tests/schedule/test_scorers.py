@@ -32,7 +32,7 @@ def test_one_that_is_none_is_refused_everywhere(tiny_vit: PrunableViT) -> None:
         scorer_named("attention")
     with pytest.raises(RecipeError, match=known):
         ScheduleSettings(scorer="attention")
-    good = manual_schedule(tiny_vit.spec, {2: 0.5}, ScheduleSettings("intra"))
+    good = manual_schedule(tiny_vit.spec, {2: 0.5}, ScheduleSettings("intra", reduce="drop"))
     evil = from_json(type(good), to_json(good).replace('"intra"', '"attention"'), source="test")
     with pytest.raises(RecipeError, match=known):
         PrunedViT(tiny_vit, evil)

@@ -48,7 +48,7 @@ def always(batch: Batch) -> Batches:
 
 def pruned_student(method: Method = Method.STAR, layout: str = "shrinking", family: str = "vit") -> PrunedViT:
     vit = make_vit(family)
-    schedule = manual_schedule(vit.spec, RATES, ScheduleSettings("intra", method=method))
+    schedule = manual_schedule(vit.spec, RATES, ScheduleSettings("intra", method=method, reduce="drop"))
     return PrunedViT(vit, schedule, layout=layout).eval()
 
 

@@ -33,7 +33,7 @@ def test_a_vit_and_its_pruned_model(tmp_path: Path) -> None:
     images = make_images(tmp_path / "images", classes=2, each=3)
     (alone,) = torch_models(vit, threads=1)
     assert (alone.name, alone.source, alone.runtime, alone.num_classes) == ("dense", "tiny", "pytorch", 2)
-    schedule = manual_schedule(vit.spec, {2: 0.5}, ScheduleSettings("intra"))
+    schedule = manual_schedule(vit.spec, {2: 0.5}, ScheduleSettings("intra", reduce="drop"))
     models = torch_models(vit, schedule, threads=1)
     assert [model.name for model in models] == ["dense", "pruned"]
     result, _ = evaluate_models(models, [images], EvalSettings(batch=4, workers=1))
@@ -48,7 +48,7 @@ def test_every_runtime_gives_every_image_the_class_that_pytorch_gives_it(tmp_pat
     """The pruned bundled model on held-out digits, in fp32."""
     runpy.run_path(str(ROOT / "calib_data" / "digits.py"))["write_digits"](tmp_path / "digits")
     vit = load(ModelRequest("digits_vit"))
-    schedule = manual_schedule(vit.spec, {4: 0.7, 7: 0.7, 10: 0.7}, ScheduleSettings("intra"))
+    schedule = manual_schedule(vit.spec, {4: 0.7, 7: 0.7, 10: 0.7}, ScheduleSettings("intra", reduce="drop"))
 
     def lower_both(folder: Path) -> None:
         for target, model in zip(TARGETS, lower_each(steps.prune(vit, schedule), TARGETS), strict=True):

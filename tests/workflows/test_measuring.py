@@ -17,7 +17,7 @@ from tests.pruning.adaptive import varied_images
 
 @pytest.mark.ort
 def test_candidates_are_lowered_and_run_in_turns(tiny_vit: PrunableViT) -> None:
-    acs, settings = [0.1, 0.5, 0.3, 0.9], ScheduleSettings("intra")
+    acs, settings = [0.1, 0.5, 0.3, 0.9], ScheduleSettings("intra", reduce="drop")
     ticks = itertools.count(0.0, 0.5)
     measuring = Measuring(batch=2, rounds=5, threads=1)
     images = noise(tiny_vit.spec, "float32", 3)

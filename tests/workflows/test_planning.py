@@ -14,7 +14,7 @@ from exporter.workflows.planning import Planner, plan
 from tests.schedule.published import MODELS
 
 ACS = (0.1, 0.5, 0.3, 0.9)
-INTRA = ScheduleSettings("intra")
+INTRA = ScheduleSettings("intra", reduce="drop")
 
 
 def test_rho_rates_and_a_schedule(tiny_vit: PrunableViT) -> None:
@@ -123,7 +123,7 @@ def test_either_end_of_acs_may_be_out_of_place(
 def test_nothing_is_told_where_acs_puts_rho_nowhere_else(
     tiny_vit: PrunableViT, caplog: pytest.LogCaptureFixture
 ) -> None:
-    endpoints = ScheduleSettings("intra", anchors="endpoints")
+    endpoints = ScheduleSettings("intra", anchors="endpoints", reduce="drop")
     plan(Rho(0.5), Planner(tiny_vit.spec, endpoints, EARLY_PEAK))
     plan(Rho(1.0), Planner(tiny_vit.spec, INTRA, EARLY_PEAK))
     plan(Rates({2: 0.5}), Planner(tiny_vit.spec, INTRA, EARLY_PEAK))

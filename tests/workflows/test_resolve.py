@@ -58,11 +58,12 @@ def test_a_number_scales_rates_and_needs_no_acs(number: dict[str, Any]) -> None:
     assert (job.amount, job.shape) == (resolve(Recipe(**number)).amount, Rates({4: 0.7}))
     assert not job.reads_calibration
     assert resolve(Recipe(**number, scorer="intra")).reads_calibration
-    assert resolve(Recipe(**number, rates={4: 0.7})).reads_calibration  # for inter-layer scores
+    by_scores = resolve(Recipe(**number, rates={4: 0.7}, scorer="fused"))
+    assert by_scores.reads_calibration  # for inter-layer scores
 
 
 def test_a_number_scales_a_schedule_with_its_scores(tmp_path: Path, tiny_vit: PrunableViT) -> None:
-    schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, ScheduleSettings("random", seed=7))
+    schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, ScheduleSettings("random", seed=7, reduce="drop"))
     save_json(schedule, tmp_path / "s.json")
     job = resolve(Recipe(speedup=1.5, schedule=tmp_path / "s.json"))
     assert (job.amount, job.shape) == (Speedup(1.5), Given(schedule))
@@ -79,6 +80,13 @@ def test_a_schedule_says_how_patches_are_scored(tmp_path: Path, tiny_vit: Prunab
     assert not job.calibration.settings.relevance
     with pytest.raises(ModelError, match=r"tensorrt8-fp32 .* a-star"):
         resolve(Recipe(schedule=tmp_path / "s.json", target="tensorrt8-fp32"))
+
+
+def test_by_default_acs_alone_is_calibrated() -> None:
+    job = resolve(Recipe(rho=0.5))
+    assert (job.scoring.scored_by, job.scoring.reduced_by) == ("pairs", "merge-weighted")
+    assert job.follows_acs and not job.calibration.settings.relevance
+    assert resolve(Recipe(rho=0.5, reduce="drop")).calibration.settings.relevance
 
 
 def test_tome_is_scored_and_reduced_by_its_own_defaults() -> None:

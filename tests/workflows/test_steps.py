@@ -21,7 +21,7 @@ from exporter.workflows import steps
 from exporter.workflows.requests import CalibrationSource, Images, Lowering
 from tests.vits import make_model, make_vit, random_images
 
-INTRA = ScheduleSettings("intra")
+INTRA = ScheduleSettings("intra", reduce="drop")
 QUICK = CalibrationSource(settings=CalibrationSettings(relevance=False))
 
 
@@ -159,7 +159,7 @@ def test_halves_that_disagree_are_named_where_their_scores_prune(
 ) -> None:
     made = replace(calibrated[1], inter=np.ones((4, 16)), overlap=np.array([0.5, 0.5, 0.6, 1.0]))
     schedule = manual_schedule(
-        tiny_vit.spec, {3: 0.5, 4: 0.5}, ScheduleSettings(scorer=scorer), made.inter_sha256
+        tiny_vit.spec, {3: 0.5, 4: 0.5}, ScheduleSettings(scorer=scorer, reduce="drop"), made.inter_sha256
     )
     steps.warn_where_unsettled(schedule, made)
     steps.warn_where_unsettled(schedule, None)

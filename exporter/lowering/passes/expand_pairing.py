@@ -7,7 +7,7 @@ from exporter.artefact import Artefact
 from exporter.lowering.builder import Builder
 from exporter.lowering.graph import markers, replace
 from exporter.lowering.markers import DOMAIN, KEEP_TOP_K, PAIR_TOKENS
-from exporter.ops.pair_sets import first_joined
+from exporter.ops.pair_sets import joined_patches
 from exporter.tensor_names import into_name
 
 __all__ = ["expand_pairing"]
@@ -19,7 +19,7 @@ SHORTEST = 1e-24
 def expand_pairing(graph: gs.Graph, artefact: Artefact) -> int:
     """Expand PairTokens to slices, one product, and a top-k.
 
-    1. Both sets are slices with step 2, which no node has to compute indices for.
+    1. Sets that alternate are slices; where the second has fewer tokens, the first is gathered.
     2. Who stays is chosen by KeepTopK from the negative largest cosine, with its tie rule.
     3. All nodes but the top-k's are named after `into_NN`: `exporter.lowering.scoring` keeps them fp32.
     """
@@ -31,23 +31,29 @@ def expand_pairing(graph: gs.Graph, artefact: Artefact) -> int:
 
 def _expand(graph: gs.Graph, node: gs.Node, prefix: str, heads: int) -> None:
     (key,), before, kept = node.inputs, node.attrs["num_prefix_tokens"], node.attrs["kept"]
-    patches, first = int(key.shape[-2]) - before, first_joined(before)
-    joining, joined = (np.arange(start, patches, 2) for start in (1 - first, first))
+    patches = int(key.shape[-2]) - before
+    second = joined_patches(patches, kept, before)
+    joined, joins = np.array(second), ~np.isin(np.arange(patches), second)
+    joining = np.flatnonzero(joins)
     op = Builder(graph, node, prefix=prefix)
     directions = _directions(op, key, heads)
-    ones, others = (
-        op.Slice(directions, [before + start], [before + patches], [1], [2], name=name)
-        for start, name in ((1 - first, "joining"), (first, "joined"))
+    others = op.Slice(
+        directions, [before + second.start], [before + patches], [1], [second.step], name="joined"
     )
+    if second.step == 2:
+        start = before + 1 - second.start
+        ones = op.Slice(directions, [start], [before + patches], [1], [2], name="joining")
+    else:
+        ones = op.Gather(directions, before + joining, axis=1, name="joining")
     cosine = op.MatMul(ones, op.Transpose(others, perm=[0, 2, 1]), name="cosine")
     batch = op.Shape(cosine, start=0, end=1, name="batch")
     keep = op.Expand(joined[None], op.Concat(batch, [len(joined)], axis=0), name="all_joined")
     staying = kept - len(joined)
     if staying:
         stay = _staying(op, cosine, [key.shape[0], len(joining)], staying)
-        keep = op.Concat(op.Add(op.Mul(stay, 2), 1 - first), keep, axis=1, name="kept")
-    # Each patch of the first set, by its place among all patches; entries of the second set are overwritten.
-    by_patch = np.minimum(np.arange(patches) // 2, len(joining) - 1)
+        keep = op.Concat(op.Gather(joining, stay, axis=0), keep, axis=1, name="kept")
+    # The place in the first set of each patch; entries of the second set are overwritten.
+    by_patch = np.maximum(joins.cumsum() - 1, 0)
     partners = op.Gather(op.ArgMax(cosine, axis=2, keepdims=0), by_patch, axis=1, name="partners")
     places = op.Expand(np.arange(kept)[None], op.Shape(keep), name="places")
     into = op.ScatterElements(op.Add(partners, staying), keep, places, axis=1, name="own_places")

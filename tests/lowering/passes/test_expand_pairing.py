@@ -8,7 +8,7 @@ import pytest
 from exporter.lowering.markers import DOMAIN, PAIR_TOKENS
 from exporter.lowering.passes.expand_pairing import expand_pairing
 from exporter.lowering.passes.expand_selection import expand_selection
-from exporter.ops.pair_sets import num_joined
+from exporter.ops.pair_sets import joined_patches
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from tests.lowering.graphs import applied, artefact, operators
 from tests.ops.pairing_reference import reference_pairs
@@ -30,7 +30,7 @@ def pairing(patches: int, kept: int, prefix: int, packed: bool) -> gs.Graph:
     node = gs.Node(PAIR_TOKENS, "pair", attributes, [key], [keep, into, *unread], domain=DOMAIN)
     graph = gs.Graph([node], [key], [keep, into], opset=20)
     assert applied(expand_pairing, graph, artefact(1)) == 1
-    assert applied(expand_selection, graph) == (kept > num_joined(patches, prefix))
+    assert applied(expand_selection, graph) == (kept > len(joined_patches(patches, kept, prefix)))
     return graph
 
 
@@ -46,8 +46,8 @@ def run(graph: gs.Graph, key: np.ndarray) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("patches", [8, 9])
 @pytest.mark.parametrize("prefix", [0, 1, 2])
 def test_the_numpy_reference_is_computed(prefix: int, patches: int, packed: bool) -> None:
-    least = num_joined(patches, prefix)
-    for kept in (least, least + 2, patches - 1):
+    alternating = len(joined_patches(patches, patches, prefix))
+    for kept in (1, 2, alternating - 1, alternating, alternating + 2, patches - 1):
         keys = np.random.default_rng(kept).standard_normal((3, HEADS, prefix + patches, WIDTH))
         keys = keys.astype(np.float32)
         fed = keys.transpose(0, 2, 1, 3).reshape(3, prefix + patches, -1) if packed else keys
@@ -71,7 +71,7 @@ def test_of_equal_cosines_the_lower_position_stays_and_is_joined() -> None:
 def test_the_sets_are_slices_and_one_product_compares_them() -> None:
     counts = operators(pairing(9, 7, 1, packed=False))
     assert (counts["MatMul"], counts["ArgMax"], counts["TopK"]) == (1, 1, 2)
-    assert operators(pairing(9, num_joined(9, 1), 1, packed=False))["TopK"] == 0
+    assert operators(pairing(9, 5, 1, packed=False))["TopK"] == 0
 
 
 def test_without_pairs_nothing_changes() -> None:

@@ -1,0 +1,157 @@
+r"""Compare top-1 of every way to prune, at equal multiply-adds and at equal patch counts. Markdown on stdout.
+
+    star-export calibrate --model digits_vit --images build/digits/train --out build/digits.safetensors
+    python benchmarks/accuracy.py --model digits_vit --eval-images build/digits/held_out \
+        --calibration build/digits.safetensors --mac-reductions 0.2 0.4 --rhos 0.5 --out build/accuracy/digits
+
+All ways see the same images, without fine-tuning. At equal multiply-adds, the rho of each way is solved for; at
+equal counts, all have the rates of one rho, and ToMe, whose rates are its own, is left out. Whether each image was
+right is kept in --out: a second run only computes what is missing.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import track
+
+from exporter.calibration.record import Calibration
+from exporter.data.batches import batches
+from exporter.evaluation.accuracy import predict
+from exporter.evaluation.paired import loss_interval
+from exporter.evaluation.parity.reference import reference_runner
+from exporter.evaluation.proportions import wilson
+from exporter.files import written_beside
+from exporter.models.base import PrunableViT
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.schedule.plan import ScheduleSettings
+from exporter.settings import add_flags, from_flags
+from exporter.vocabulary import Method
+from exporter.workflows import steps
+from exporter.workflows.amount import MacShare, Rho
+from exporter.workflows.planning import Planner, plan
+from exporter.workflows.recipe import Recipe
+from exporter.workflows.resolve import resolve
+
+WAYS = {
+    "ToMe": ScheduleSettings(method=Method.TOME),
+    "STAR's rates, pairs": ScheduleSettings(scorer="pairs", reduce="merge-weighted"),
+    "STAR, merge-weighted": ScheduleSettings(scorer="fused", reduce="merge-weighted"),
+    "STAR, merge": ScheduleSettings(scorer="fused", reduce="merge"),
+    "STAR, drop": ScheduleSettings(scorer="fused", reduce="drop"),
+    "class attention, merge-weighted": ScheduleSettings(scorer="intra", reduce="merge-weighted"),
+    "class attention, drop": ScheduleSettings(scorer="intra", reduce="drop"),
+    "inter-layer, drop": ScheduleSettings(scorer="inter", reduce="drop"),
+    "random, merge-weighted": ScheduleSettings(scorer="random", reduce="merge-weighted"),
+    "random, drop": ScheduleSettings(scorer="random", reduce="drop"),
+}
+COLUMNS = ("way", "GMACs", "top-1", "95 %", "points lost", "95 %", "points below pairs", "95 %")
+# Every other way is compared with this one, which has schedules for all amounts.
+RIVAL = "STAR's rates, pairs"
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Found:
+    """Multiply-adds of an image; and which images were right, for each seed [seeds, images]."""
+
+    gmacs: float
+    hits: Array
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A model with its calibration, labelled images in batches, and a folder of what was measured."""
+
+    vit: PrunableViT
+    calibration: Calibration
+    loaded: Sequence[tuple[Array, Array]]
+    out: Path
+
+    def measure(self, way: str, amount: MacShare | Rho, seeds: int) -> Found:
+        """Return what a way gets right; only random positions depend on the seed."""
+        found = []
+        for seed in range(seeds if WAYS[way].scorer == "random" else 1):
+            planner = Planner.of(self.vit.spec, replace(WAYS[way], seed=seed), self.calibration)
+            schedule = plan(amount, planner)
+            pruned = steps.prune(self.vit, schedule, self.calibration)
+            found.append(self.hits(pruned, f"{way}, rho {schedule.rho:.6f}, seed {seed}"))
+        return Found(pruned.macs.gmacs, np.stack(found))
+
+    def hits(self, pruned: PrunedViT, name: str) -> Array:
+        """Return which images a model gets right, read where they were measured before."""
+        path = self.out / f"{name}.npy"
+        if not path.exists():
+            runner = reference_runner(pruned)
+            right = predict(runner, track(self.loaded, name, console=Console(stderr=True))).hits[:, 0]
+            with written_beside(path) as partial, partial.open("wb") as file:
+                np.save(file, right)
+        return np.load(path)
+
+
+def main() -> None:
+    """Measure and print one table for each amount."""
+    options = _options()
+    job = resolve(from_flags(Recipe, options))
+    if job.measuring.threads:
+        torch.set_num_threads(job.measuring.threads)
+    vit = steps.load_model(job.model, job.device)
+    calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
+    if calibration is None:
+        raise SystemExit("--calibration is needed: the file that star-export calibrate wrote")
+    folder = steps.eval_images(job.images, vit.spec)
+    loaded = list(batches(folder.files, vit.spec.preprocessing, "float32", job.measuring.batch))
+    bench = Bench(vit, calibration, loaded, options.out)
+    dense = bench.hits(steps.dense(vit), "dense")
+    print(
+        f"{vit.spec.name}, {len(dense)} images, dense {_top1(dense)}, GMACs {steps.dense(vit).macs.gmacs:.3f}"
+    )
+    for amount in (*map(MacShare, options.mac_reductions), *map(Rho, options.rhos)):
+        equal_counts = isinstance(amount, Rho)
+        ways = [way for way in WAYS if not (equal_counts and WAYS[way].method == Method.TOME)]
+        found = {way: bench.measure(way, amount, options.seeds) for way in ways}
+        print(f"\n{amount}\n\n| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
+        for way, each in found.items():
+            cells = (
+                f"{each.gmacs:.3f}",
+                _top1(each.hits),
+                _loss(dense, each.hits),
+                _loss(found[RIVAL].hits, each.hits),
+            )
+            print(f"| {way} | {' | '.join(cells)} |")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    add_flags(parser, Recipe, ("model", "calibration", "eval_images", "max_eval_images", "batch", "threads"))
+    parser.set_defaults(max_eval_images=100_000, batch=100)
+    parser.add_argument(
+        "--mac-reductions", type=float, nargs="*", default=[], help="Shares of the MACs to save."
+    )
+    parser.add_argument("--rhos", type=float, nargs="*", default=[], help="Lowest rates, for equal counts.")
+    parser.add_argument("--seeds", type=int, default=3, help="Seeds of random positions.")
+    parser.add_argument("--out", type=Path, required=True, help="Folder of what was measured.")
+    return parser.parse_args()
+
+
+def _top1(hits: Array) -> str:
+    """Return two cells: the mean over seeds, and its interval as if all seeds were one run."""
+    low, high = wilson(hits.mean() * hits.shape[-1], hits.shape[-1])
+    return f"{hits.mean():.2%} | {100 * low:.1f} to {100 * high:.1f}"
+
+
+def _loss(first: Array, second: Array) -> str:
+    """Return two cells: the points that the second loses, and their interval; both are means over seeds."""
+    lost, gained = (first & ~second).mean() * second.shape[-1], (second & ~first).mean() * second.shape[-1]
+    low, high = loss_interval(lost, gained, second.shape[-1])
+    return f"{100 * (lost - gained) / second.shape[-1]:+.2f} | {100 * low:+.2f} to {100 * high:+.2f}"
+
+
+if __name__ == "__main__":
+    main()
