@@ -112,7 +112,8 @@ def main() -> None:
     print(
         f"{vit.spec.name}, {len(dense)} images, dense {_top1(dense)}, GMACs {steps.dense(vit).macs.gmacs:.3f}"
     )
-    for amount in (*map(MacShare, options.mac_reductions), *map(Rho, options.rhos)):
+    amounts = [MacShare(each) for each in options.mac_reductions] + [Rho(each) for each in options.rhos]
+    for amount in amounts:
         equal_counts = isinstance(amount, Rho)
         ways = [way for way in WAYS if not (equal_counts and WAYS[way].method == Method.TOME)]
         found = {way: bench.measure(way, amount, options.seeds) for way in ways}

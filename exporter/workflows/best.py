@@ -50,8 +50,9 @@ class Speed:
 class Choice:
     """A target: `left_out` says why it was not measured, "" if it was.
 
-    `top1` is that of the pruned model, and `interval` its 95 % interval (Wilson). `drop` is the loss in points against the pruned fp32 model on ONNX Runtime:
-    the cost of the precision, not of pruning. All are None if accuracy was not requested.
+    `top1` is that of the pruned model, with its 95 % interval (Wilson). `drop` is the loss in points against the
+    pruned fp32 model on ONNX Runtime: the cost of the precision, not of pruning. All three are None if accuracy was
+    not requested.
     """
 
     target: str
