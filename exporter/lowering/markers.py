@@ -77,7 +77,7 @@ _take_tokens = _marker(
 )
 _merge_into = _marker(
     MERGE_INTO,
-    {"tokens": _FLOAT, "keep": _INT64},
+    {"key": _FLOAT, "keep": _INT64},
     {"into": _INT64, "gap": _FLOAT},
     {"num_prefix_tokens": OpSchema.AttrType.INT},
 )
@@ -134,8 +134,8 @@ def _translate_take_tokens(tokens: Any, keep: Any, num_prefix_tokens: int) -> An
     return _take_tokens(tokens, keep, num_prefix_tokens=num_prefix_tokens)
 
 
-def _translate_merge_into(tokens: Any, keep: Any, num_prefix_tokens: int) -> Any:
-    return _merge_into(tokens, keep, num_prefix_tokens=num_prefix_tokens)
+def _translate_merge_into(key: Any, keep: Any, num_prefix_tokens: int) -> Any:
+    return _merge_into(key, keep, num_prefix_tokens=num_prefix_tokens)
 
 
 def _translate_merge_tokens(tokens: Any, into: Any, sizes: Any, kept: int, num_prefix_tokens: int) -> Any:

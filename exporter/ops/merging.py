@@ -5,23 +5,21 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn import functional as F
 
-__all__ = ["WIDEST_GAP", "merge_into", "merge_tokens"]
+from exporter.ops.likeness import WIDEST_GAP, directions
 
-# Upper bound of the difference of two cosines: the gap of a token that joins its survivor in any case.
-WIDEST_GAP = 2.0
+__all__ = ["merge_into", "merge_tokens"]
 
 
 def merge_into(
-    tokens: Float[Tensor, "b t d"], keep: Int[Tensor, "b k"], num_prefix_tokens: int
+    key: Float[Tensor, "b h t c"], keep: Int[Tensor, "b k"], num_prefix_tokens: int
 ) -> tuple[Int[Tensor, "b n"], Float[Tensor, "b n"]]:
-    """Return the survivor that each patch joins: the one with the largest cosine between their centred tokens.
+    """Return the survivor that each patch joins: the one with the largest cosine between their mean keys.
 
     Equal cosines go to the lower position. A survivor joins itself. Gradients do not pass.
 
     Args:
-        tokens: Prefix tokens, then patches; the mean over an image's patches is subtracted before the cosine.
+        key: The keys of all tokens, prefix tokens first; their mean over heads is compared.
         keep: The survivors, ascending, counted from the first patch.
         num_prefix_tokens: Tokens before the first patch.
 
@@ -29,7 +27,7 @@ def merge_into(
         The index of that survivor, from 0 to k − 1, and by how much its cosine exceeds the second largest:
         WIDEST_GAP for a survivor, and where there is no second.
     """
-    return torch.ops.star.merge_into(tokens, keep, num_prefix_tokens)
+    return torch.ops.star.merge_into(key, keep, num_prefix_tokens)
 
 
 def merge_tokens(
@@ -54,11 +52,10 @@ def merge_tokens(
 
 
 @torch.library.custom_op("star::merge_into", mutates_args=())
-def _merge_into(tokens: Tensor, keep: Tensor, num_prefix_tokens: int) -> tuple[Tensor, Tensor]:
-    patches = tokens[:, num_prefix_tokens:].float()
-    directions = F.normalize(patches - patches.mean(dim=1, keepdim=True), dim=-1)
-    survivors = directions.gather(1, keep.unsqueeze(-1).expand(-1, -1, tokens.shape[2]))
-    cosine = directions @ survivors.transpose(1, 2)
+def _merge_into(key: Tensor, keep: Tensor, num_prefix_tokens: int) -> tuple[Tensor, Tensor]:
+    patches = directions(key, num_prefix_tokens)
+    survivors = patches.gather(1, keep.unsqueeze(-1).expand(-1, -1, key.shape[3]))
+    cosine = patches @ survivors.transpose(1, 2)
     itself = keep.unsqueeze(1) == torch.arange(patches.shape[1], device=keep.device).unsqueeze(1)
     into = cosine.masked_fill(itself, torch.inf).argmax(dim=-1)
     if keep.shape[1] == 1:
@@ -68,9 +65,9 @@ def _merge_into(tokens: Tensor, keep: Tensor, num_prefix_tokens: int) -> tuple[T
 
 
 @_merge_into.register_fake
-def _(tokens: Tensor, keep: Tensor, num_prefix_tokens: int) -> tuple[Tensor, Tensor]:
-    shape = (tokens.shape[0], tokens.shape[1] - num_prefix_tokens)
-    return keep.new_empty(shape), tokens.new_empty(shape, dtype=torch.float32)
+def _(key: Tensor, keep: Tensor, num_prefix_tokens: int) -> tuple[Tensor, Tensor]:
+    shape = (key.shape[0], key.shape[2] - num_prefix_tokens)
+    return keep.new_empty(shape), key.new_empty(shape, dtype=torch.float32)
 
 
 def _no_gradient(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: tuple[Tensor, Tensor]) -> None:  # noqa: ARG001

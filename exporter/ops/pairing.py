@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn import functional as F
 
-from exporter.ops.merging import WIDEST_GAP
+from exporter.ops.likeness import WIDEST_GAP, directions
 from exporter.ops.pair_sets import joined_patches
 from exporter.ops.selection import keep_top_k
 
@@ -45,14 +44,14 @@ def pair_tokens(
 
 @torch.library.custom_op("star::pair_tokens", mutates_args=())
 def _pair_tokens(key: Tensor, keep: int, num_prefix_tokens: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    directions = F.normalize(key.float().mean(dim=1)[:, num_prefix_tokens:], dim=-1)
-    batch, patches = directions.shape[:2]
+    patch_keys = directions(key, num_prefix_tokens)
+    batch, patches = patch_keys.shape[:2]
     second = joined_patches(patches, keep, num_prefix_tokens)
     every = torch.arange(patches, device=key.device)
     joined = every[second.start :: second.step]
     joins = torch.ones_like(every, dtype=torch.bool).index_fill(0, joined, False)
     joining = every[joins]
-    cosine = directions[:, joining] @ directions[:, joined].transpose(1, 2)
+    cosine = patch_keys[:, joining] @ patch_keys[:, joined].transpose(1, 2)
     best, staying = cosine.amax(dim=-1), keep - len(joined)
     stay = keep_top_k(-best, staying)
     index = torch.cat([joining[stay], joined.expand(batch, -1)], dim=1)

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from exporter.models.base import BlockParts, PrunableViT
 from exporter.models.block import Seen, attention_half, mlp_half, whole_block
-from exporter.ops.merging import merge_into, merge_tokens
+from exporter.ops.merging import merge_tokens
 from exporter.ops.selection import take_tokens
 from exporter.pruning.tokens import Decision, Tokens, live_tokens
 
@@ -50,10 +50,6 @@ class Grid(Tokens):
     def attention(self, block: BlockParts) -> tuple["Grid", Seen]:
         values, seen = attention_half(block, self.values, self.positions, self.live, self.key_bias)
         return replace(self, values=values), seen
-
-    @override
-    def nearest(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        return merge_into(self.values, index, self.prefix)
 
     @override
     def reduce(self, decision: Decision) -> "Grid":

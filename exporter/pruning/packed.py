@@ -52,10 +52,6 @@ class Packed(Tokens):
         return replace(self, values=add_attention(block, self.values, context)), seen
 
     @override
-    def nearest(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        raise NotImplementedError("packed tokens do not merge: exporter.schedule.methods keeps them apart")
-
-    @override
     def reduce(self, decision: Decision) -> "Packed":
         return _packed(self.values, self.prefix, self.slots, self.positions, decision)
 

@@ -13,6 +13,7 @@ from exporter.models.base import PrunableViT
 from exporter.models.block import Seen
 from exporter.ops.cdf_retain.batch_scope import batch_count
 from exporter.ops.cdf_retain.torch_op import cdf_retain, cdf_retain_padded
+from exporter.ops.merging import merge_into
 from exporter.ops.pairing import pair_tokens
 from exporter.ops.selection import keep_top_k
 from exporter.pruning.grid import Grid
@@ -153,7 +154,7 @@ class PrunedViT(nn.Module):
         decision = self._decide(layer, score, tokens.count)
         if not self.reduction.merges:
             return decision, score, None
-        into, gap = tokens.nearest(decision.index)
+        into, gap = merge_into(seen.key, decision.index, self.vit.spec.num_prefix_tokens)
         return replace(decision, into=into), score, gap
 
     def _score(self, layer: int, class_row: Tensor, tokens: Tokens) -> Tensor:

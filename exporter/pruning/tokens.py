@@ -50,10 +50,6 @@ class Tokens(ABC):
         """A block's attention half, and what it gives beside; the block must have attention."""
 
     @abstractmethod
-    def nearest(self, index: Int[Tensor, "b k"]) -> tuple[Int[Tensor, "b n"], Float[Tensor, "b n"]]:
-        """Where each patch would merge, were `index` the survivors, and how clearly: see `merge_into`."""
-
-    @abstractmethod
     def reduce(self, decision: Decision) -> "Tokens":
         """The prefix tokens and the survivors, merged with the patches that join them where any do."""
 

@@ -62,12 +62,12 @@ def pruned_macs(
     last block.
     In a layer that drops any, scoring costs N·d for the row of each class token, and one product per patch for the
     fusion.
-    Merging adds two products over all tokens: N·k·d for the similarities to the k survivors, N·d to subtract the
-    mean, and N·N'·d for the weighted means. Pairs have no class row; their similarities cost the product of both
-    sets' sizes times the dimension of a head.
+    Merging adds two products over all tokens: N·k times the dimension of a head for the similarities to the k
+    survivors, and N·N'·d for the weighted means. Pairs have no class row; their similarities cost the product of
+    both sets' sizes times the dimension of a head.
     """
     merges, pairs = reduction_named(reduce).merges, scorer_named(scorer).pairs
-    prefix, dim = spec.num_prefix_tokens, spec.dim
+    prefix, dim, head_dim = spec.num_prefix_tokens, spec.dim, spec.dim // spec.num_heads
     network = spec.embed_macs + spec.head_macs + spec.patch_head_macs * keep[-1]
     scoring, before, grid = 0, spec.num_patches, spec.num_patches
     for block, after, grid_after in zip(spec.blocks, keep, padded or keep, strict=True):
@@ -77,10 +77,11 @@ def pruned_macs(
         network += (prefix + after) * block.mlp_token_macs
         if after < before and pairs:
             joined = len(joined_patches(before, after, prefix))
-            scoring += (before - joined) * joined * dim // spec.num_heads + tokens * dim * (prefix + after)
+            scoring += (before - joined) * joined * head_dim
         elif after < before:
-            scoring += spec.num_class_tokens * places * dim + grid
-            scoring += merges * tokens * dim * (after + 1 + prefix + after)
+            scoring += spec.num_class_tokens * places * dim + grid + merges * tokens * after * head_dim
+        if after < before and merges:
+            scoring += tokens * (prefix + after) * dim
         before, grid = after, grid_after
     return MacCount(network, scoring)
 

@@ -108,7 +108,7 @@ def test_weighted_keys_are_a_mask_and_leave_the_score_short() -> None:
 def test_who_joins_whom_stays_fp32() -> None:
     model = onnx.shape_inference.infer_shapes(lowered(merging(), ONNXRUNTIME_FP16))
     kinds = {value.name: value.type.tensor_type.elem_type for value in model.graph.value_info}
-    assert kinds["into_01/likeness"] == kinds["into_01/centred"] == onnx.TensorProto.FLOAT
+    assert kinds["into_01/likeness"] == kinds["into_01/directions"] == onnx.TensorProto.FLOAT
     assert kinds["sizes_01"] == onnx.TensorProto.FLOAT
     assert kinds["tokens_01"] == onnx.TensorProto.FLOAT16
 

@@ -4,23 +4,26 @@ from typing import Any
 
 import numpy as np
 
-from exporter.ops.merging import WIDEST_GAP
+from exporter.ops.likeness import WIDEST_GAP
 
 __all__ = ["reference_into", "reference_mean"]
 
 Array = np.ndarray[Any, Any]
 
 
-def reference_into(patches: Array, keep: Array) -> tuple[Array, Array]:
-    """Places [n] of the survivors that the patches [n, d] of one image join, and the gaps, in float64."""
-    centred = patches.astype(np.float64) - patches.astype(np.float64).mean(axis=0)
+def reference_into(key: Array, keep: Array, prefix: int) -> tuple[Array, Array]:
+    """Places [n] of the survivors that the patches of one image join, and the gaps, in float64.
+
+    `key` [heads, prefix + n, channels] are its keys.
+    """
+    mean = key.astype(np.float64).mean(axis=0)[prefix:]
     places, gaps = [], []
-    for patch in range(len(patches)):
+    for patch in range(len(mean)):
         if patch in keep:
             places.append(keep.tolist().index(patch))
             gaps.append(WIDEST_GAP)
             continue
-        cosines = [_cosine(centred[patch], centred[survivor]) for survivor in keep]
+        cosines = [_cosine(mean[patch], mean[survivor]) for survivor in keep]
         places.append(int(np.argmax(cosines)))
         best = sorted(cosines, reverse=True)
         gaps.append(best[0] - best[1] if len(best) > 1 else WIDEST_GAP)

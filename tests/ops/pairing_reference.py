@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from exporter.ops.merging import WIDEST_GAP
+from exporter.ops.likeness import WIDEST_GAP
 from exporter.ops.pairing import PAIR_SCORE
 
 __all__ = ["Pairs", "reference_pairs"]

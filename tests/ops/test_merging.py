@@ -1,5 +1,6 @@
 """Merging against its NumPy reference, which goes token by token."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,56 +10,63 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.library import opcheck
 
-from exporter.ops.merging import WIDEST_GAP, merge_into, merge_tokens
+from exporter.ops.likeness import WIDEST_GAP
+from exporter.ops.merging import merge_into, merge_tokens
 from tests.ops.merging_reference import reference_into, reference_mean
 
 Array = np.ndarray[Any, Any]
 
 
+@dataclass(frozen=True)
+class Case:
+    """Two images: keys [2, heads, tokens, channels], tokens [2, tokens, dim], survivors, sizes, prefix tokens."""
+
+    key: torch.Tensor
+    tokens: torch.Tensor
+    keep: torch.Tensor
+    sizes: torch.Tensor | None
+    prefix: int
+
+
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, int]:
-    """Tokens of two images, their survivors, sizes, and the number of prefix tokens."""
-    prefix, n, d = draw(st.integers(0, 3)), draw(st.integers(1, 12)), draw(st.integers(2, 6))
-    k = draw(st.integers(1, n))
+def cases(draw: st.DrawFn) -> Case:
+    prefix, n, channels = draw(st.integers(0, 3)), draw(st.integers(1, 12)), draw(st.integers(2, 5))
+    k, heads = draw(st.integers(1, n)), draw(st.integers(1, 3))
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
-    tokens = torch.from_numpy(rng.standard_normal((2, prefix + n, d)).astype(np.float32))
+    key = torch.from_numpy(rng.standard_normal((2, heads, prefix + n, channels)).astype(np.float32))
+    tokens = torch.from_numpy(rng.standard_normal((2, prefix + n, 6)).astype(np.float32))
     keep = torch.from_numpy(np.stack([np.sort(rng.permutation(n)[:k]) for _ in range(2)]))
     sizes = torch.from_numpy(rng.integers(1, 6, (2, prefix + n)).astype(np.float32))
     sizes[:, :prefix] = 1
-    return tokens, keep, sizes if draw(st.booleans()) else None, prefix
+    return Case(key, tokens, keep, sizes if draw(st.booleans()) else None, prefix)
 
 
 @given(case=cases())
-def test_each_patch_joins_the_survivor_it_resembles_most(
-    case: tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, int],
-) -> None:
-    tokens, keep, _, prefix = case
-    into, gap = merge_into(tokens, keep, prefix)
+def test_each_patch_joins_the_survivor_it_resembles_most(case: Case) -> None:
+    into, gap = merge_into(case.key, case.keep, case.prefix)
     for image in range(2):
-        places, gaps = reference_into(tokens[image, prefix:].numpy(), keep[image].numpy())
+        places, gaps = reference_into(case.key[image].numpy(), case.keep[image].numpy(), case.prefix)
         clear = gaps > 1e-4
         np.testing.assert_array_equal(into[image].numpy()[clear], places[clear])
         np.testing.assert_allclose(gap[image], gaps, atol=1e-4)
 
 
 @given(case=cases())
-def test_survivors_are_means_weighted_by_sizes(
-    case: tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, int],
-) -> None:
-    tokens, keep, sizes, prefix = case
-    into, _ = merge_into(tokens, keep, prefix)
-    merged, merged_sizes = merge_tokens(tokens, into, sizes, keep.shape[1], prefix)
+def test_survivors_are_means_weighted_by_sizes(case: Case) -> None:
+    tokens, kept = case.tokens, case.keep.shape[1]
+    into, _ = merge_into(case.key, case.keep, case.prefix)
+    merged, merged_sizes = merge_tokens(tokens, into, case.sizes, kept, case.prefix)
     for image in range(2):
-        own = None if sizes is None else sizes[image].numpy()
-        expected = reference_mean(tokens[image].numpy(), into[image].numpy(), own, keep.shape[1], prefix)
+        own = None if case.sizes is None else case.sizes[image].numpy()
+        expected = reference_mean(tokens[image].numpy(), into[image].numpy(), own, kept, case.prefix)
         np.testing.assert_allclose(merged[image], expected[0], atol=1e-5)
         np.testing.assert_array_equal(merged_sizes[image], expected[1])
-    assert torch.equal(merged[:, :prefix], tokens[:, :prefix])
+    assert torch.equal(merged[:, : case.prefix], tokens[:, : case.prefix])
 
 
 def test_equal_similarities_go_to_the_lower_position_and_twins_stay_themselves() -> None:
-    tokens = torch.tensor([[[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]])
-    into, gap = merge_into(tokens, torch.tensor([[0, 1, 2]]), 0)
+    key = torch.tensor([[[[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]]])
+    into, gap = merge_into(key, torch.tensor([[0, 1, 2]]), 0)
     assert into.tolist() == [[0, 1, 2, 0]]
     assert gap[0, :3].tolist() == [WIDEST_GAP] * 3
     assert gap[0, 3].item() == pytest.approx(0, abs=1e-6)
@@ -66,7 +74,7 @@ def test_equal_similarities_go_to_the_lower_position_and_twins_stay_themselves()
 
 def test_keeping_all_changes_no_bit() -> None:
     tokens = torch.randn(2, 7, 5)
-    into, _ = merge_into(tokens, torch.arange(6).expand(2, -1), 1)
+    into, _ = merge_into(torch.randn(2, 3, 7, 4), torch.arange(6).expand(2, -1), 1)
     merged, sizes = merge_tokens(tokens, into, None, 6, 1)
     assert torch.equal(merged, tokens)
     assert torch.equal(sizes, torch.ones(2, 7))
@@ -86,7 +94,8 @@ def test_gradients_reach_every_token_by_its_weight() -> None:
 @pytest.mark.parametrize("sized", [False, True])
 def test_the_operators_are_well_formed(sized: bool) -> None:
     tokens = torch.randn(2, 6, 4, requires_grad=True)
-    opcheck(torch.ops.star.merge_into.default, (tokens, torch.tensor([[0, 2], [1, 3]]), 1))
+    key = torch.randn(2, 3, 6, 4, requires_grad=True)
+    opcheck(torch.ops.star.merge_into.default, (key, torch.tensor([[0, 2], [1, 3]]), 1))
     into = torch.tensor([[0, 0, 1, 1, 0], [0, 0, 0, 1, 1]])
     sizes = torch.ones(2, 6) if sized else None
     opcheck(torch.ops.star.merge_tokens.default, (tokens, into, sizes, 2, 1))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.library import opcheck
 
-from exporter.ops.merging import WIDEST_GAP
+from exporter.ops.likeness import WIDEST_GAP
 from exporter.ops.pair_sets import joined_patches
 from exporter.ops.pairing import PAIR_SCORE, pair_tokens
 from tests.ops.pairing_reference import reference_pairs

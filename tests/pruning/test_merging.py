@@ -54,12 +54,12 @@ def plain_loop(
     tokens, positions = vit.embed(image), torch.arange(vit.spec.num_patches)[None]
     for layer, block in enumerate(vit.blocks, start=1):
         bias = torch.from_numpy(np.log(sizes)).float()[None] if pruned.reduction.weighs_keys else None
-        tokens, _ = attention_half(block, tokens, positions, key_bias=bias)
+        tokens, seen = attention_half(block, tokens, positions, key_bias=bias)
         if layer in decisions:
             made = decisions[layer]
             assert made.into is not None
             keep, into = made.index[row].numpy(), made.into[row].numpy()
-            places, _ = reference_into(tokens[0, prefix:].numpy(), keep)
+            places, _ = reference_into(seen.key[0].numpy(), keep, prefix)
             np.testing.assert_array_equal(into, places)
             merged, sizes = reference_mean(tokens[0].numpy(), into, sizes, len(keep), prefix)
             assert sizes.sum() == prefix + vit.spec.num_patches

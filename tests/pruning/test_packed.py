@@ -77,9 +77,3 @@ def test_a_block_without_attention_is_its_mlp() -> None:
     with torch.inference_mode():
         through, expected = packed.through(block), reduced.mlp(block).values[reduced.live]
         torch.testing.assert_close(through.values, expected, rtol=1e-5, atol=1e-5)
-
-
-def test_packed_tokens_do_not_merge() -> None:
-    packed = Packed.of(Grid(torch.randn(1, 5, 4), 1), decided([[0, 2]]))
-    with pytest.raises(NotImplementedError, match="do not merge"):
-        packed.nearest(torch.tensor([[0, 2]]))

@@ -116,7 +116,7 @@ def test_the_closed_form_counts_what_runs(family: str) -> None:
 
 
 def test_merging_costs_two_products_more() -> None:
-    """As torch counts them: the mean over patches is no product there, but one in a lowered model."""
+    """Similarities of mean keys, whose length is that of a head, and means."""
     vit = make_vit("registers")
     settings = ScheduleSettings("intra", reduce="merge")
     pruned = PrunedViT(vit, manual_schedule(vit.spec, {1: 0.6, 3: 0.5}, settings))
@@ -126,7 +126,7 @@ def test_merging_costs_two_products_more() -> None:
     before, expected = vit.spec.num_patches, 0
     for after in (pruned.schedule.keep[0], pruned.schedule.keep[2]):
         tokens = prefix + before
-        expected += tokens * dim + tokens * after * dim + tokens * (prefix + after) * dim
+        expected += tokens * after * dim // vit.spec.num_heads + tokens * (prefix + after) * dim
         before = after
     assert pruned.macs.scoring - dropped.scoring == expected
 

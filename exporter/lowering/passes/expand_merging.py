@@ -7,31 +7,28 @@ import onnx_graphsurgeon as gs
 from exporter.artefact import Artefact
 from exporter.lowering.builder import Builder
 from exporter.lowering.graph import markers, replace
+from exporter.lowering.key_directions import write_directions
 from exporter.lowering.markers import DOMAIN, MERGE_INTO, MERGE_TOKENS, TAKE_TOKENS
 from exporter.lowering.passes.expand_selection import behind_prefix, prefix_rows
 
 __all__ = ["expand_merging"]
 
-# Larger than any product of a token with a direction, so that a survivor joins itself.
-ITSELF = 1e30
-# Lower bound of a squared length: tokens that are all equal have no direction.
-SHORTEST = 1e-24
+# Above any cosine, so that a survivor joins itself.
+ITSELF = 2.0
 
 
 def expand_merging(graph: gs.Graph, artefact: Artefact) -> int:
     """Expand MergeInto to a product and ArgMax, and MergeTokens to a product with the weights of the mean.
 
-    1. Only survivors are divided by their length: a token's own length does not change which survivor is nearest.
-    2. Both products cover all tokens. Removing and restoring prefix tokens would copy the patches; instead their
+    1. Both products cover all tokens. Removing and restoring prefix tokens would copy the patches; instead their
        rows are not read in the first product, and take one token each in the second.
-    3. The weights hold a 1 for each token, in the row of the survivor it joins. A sum by ScatterElements takes
+    2. The weights hold a 1 for each token, in the row of the survivor it joins. A sum by ScatterElements takes
        twice the time on a CPU.
-    4. `exporter.lowering.scoring` finds all nodes but the last product by their names and keeps them fp32.
+    3. `exporter.lowering.scoring` finds all nodes but the last product by their names and keeps them fp32.
     """
-    del artefact
     choosing, merging = markers(graph, MERGE_INTO), markers(graph, MERGE_TOKENS)
     for node in choosing:
-        _expand_merge_into(graph, node)
+        _expand_merge_into(graph, node, artefact.spec.num_heads)
     prefixes: gs.Variable | None = None
     for node in merging:
         rows, prefix = node.inputs[1], node.attrs["num_prefix_tokens"]
@@ -43,22 +40,19 @@ def expand_merging(graph: gs.Graph, artefact: Artefact) -> int:
     return len(choosing) + len(merging)
 
 
-def _expand_merge_into(graph: gs.Graph, node: gs.Node) -> None:
-    """Write ArgMax over survivors of (x − mean) · s / |s|, where s is a survivor's x − mean."""
-    (tokens, keep), prefix = node.inputs, node.attrs["num_prefix_tokens"]
-    count = int(tokens.shape[1])
-    patches = np.zeros((1, count), np.float32)
-    patches[0, prefix:] = 1 / (count - prefix)
+def _expand_merge_into(graph: gs.Graph, node: gs.Node, heads: int) -> None:
+    """Write ArgMax over survivors of the cosine between mean keys."""
+    (key, keep), prefix = node.inputs, node.attrs["num_prefix_tokens"]
+    count, channels = int(key.shape[-2]), int(key.shape[-1]) // (heads if len(key.shape) == 3 else 1)
     op = Builder(graph, node, prefix=node.outputs[0].name)
-    centred = op.Sub(tokens, op.MatMul(patches, tokens, name="mean"), name="centred", shape=tokens.shape)
+    directions = write_directions(op, key, heads)
+    directions.shape = [key.shape[0], count, channels]
     rows = op.Add(keep, prefix, name="rows")
-    shape = [tokens.shape[0], keep.shape[1], tokens.shape[2]]
+    shape = [key.shape[0], keep.shape[1], channels]
     survivors = op(
-        TAKE_TOKENS, centred, rows, name="survivors", domain=DOMAIN, shape=shape, num_prefix_tokens=0
+        TAKE_TOKENS, directions, rows, name="survivors", domain=DOMAIN, shape=shape, num_prefix_tokens=0
     )
-    squared = op.ReduceSum(op.Mul(survivors, survivors), [2], keepdims=1)
-    directions = op.Div(survivors, op.Sqrt(op.Max(squared, SHORTEST)), name="directions")
-    likeness = op.MatMul(centred, op.Transpose(directions, perm=[0, 2, 1]), name="likeness")
+    likeness = op.MatMul(directions, op.Transpose(survivors, perm=[0, 2, 1]), name="likeness")
     itself = op.Equal(op.Unsqueeze(rows, [1]), np.arange(count)[:, None])
     places = op.ArgMax(op.Where(itself, ITSELF, likeness), axis=2, keepdims=0)
     node.outputs = [node.outputs[0]]

@@ -6,14 +6,12 @@ import onnx_graphsurgeon as gs
 from exporter.artefact import Artefact
 from exporter.lowering.builder import Builder
 from exporter.lowering.graph import markers, replace
+from exporter.lowering.key_directions import write_directions
 from exporter.lowering.markers import DOMAIN, KEEP_TOP_K, PAIR_TOKENS
 from exporter.ops.pair_sets import joined_patches
 from exporter.tensor_names import into_name
 
 __all__ = ["expand_pairing"]
-
-# Lower bound of a squared length: a key of zeros has no direction.
-SHORTEST = 1e-24
 
 
 def expand_pairing(graph: gs.Graph, artefact: Artefact) -> int:
@@ -36,7 +34,7 @@ def _expand(graph: gs.Graph, node: gs.Node, prefix: str, heads: int) -> None:
     joined, joins = np.array(second), ~np.isin(np.arange(patches), second)
     joining = np.flatnonzero(joins)
     op = Builder(graph, node, prefix=prefix)
-    directions = _directions(op, key, heads)
+    directions = write_directions(op, key, heads)
     others = op.Slice(
         directions, [before + second.start], [before + patches], [1], [second.step], name="joined"
     )
@@ -67,14 +65,3 @@ def _staying(op: Builder, cosine: gs.Variable, shape: list[int | str], staying: 
     stay = op(KEEP_TOP_K, novelty, name="stay", shape=[shape[0], staying], domain=DOMAIN, k=staying)
     stay.dtype = np.dtype(np.int64)
     return stay
-
-
-def _directions(op: Builder, key: gs.Variable, heads: int) -> gs.Variable:
-    """Write the mean of the keys over heads, divided by its length: [batch, tokens, head_dim]."""
-    if len(key.shape) == 3:
-        by_head = op.Reshape(key, [0, int(key.shape[1]), heads, -1], name="heads")
-        mean = op.ReduceMean(by_head, [2], keepdims=0, name="mean")
-    else:
-        mean = op.ReduceMean(key, [1], keepdims=0, name="mean")
-    squared = op.ReduceSum(op.Mul(mean, mean), [2], keepdims=1)
-    return op.Div(mean, op.Sqrt(op.Max(squared, SHORTEST)), name="directions")

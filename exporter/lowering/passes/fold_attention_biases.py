@@ -5,7 +5,7 @@ import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
 from exporter.lowering.graph import as_linear, nodes_of
-from exporter.lowering.markers import PAIR_TOKENS
+from exporter.lowering.passes.fuse_attention import COMPARES_KEYS
 
 __all__ = ["fold_attention_biases"]
 
@@ -14,8 +14,8 @@ def fold_attention_biases(graph: gs.Graph, artefact: Artefact) -> int:
     """Drop the bias of the keys, and move that of the values into the projection after the attention.
 
     1. The key's bias adds the same number, query · bias, to every logit of a softmax row, so the softmax does not
-       change. The class row changes by one number per head, and its softmax does not. Keys that pairs compare
-       keep their bias: it changes their cosines.
+       change. The class row changes by one number per head, and its softmax does not. Keys that are
+       compared where tokens merge keep their bias: it changes their cosines.
     2. The weights of a row sum to 1, so attention passes the value's bias on unchanged. The projection then turns
        it into bias · W + b, computed in float64.
     3. The values keep their bias where the projection does not directly follow the attention (a norm between them).
@@ -27,7 +27,7 @@ def fold_attention_biases(graph: gs.Graph, artefact: Artefact) -> int:
 def _drop_key_bias(node: gs.Node) -> int:
     key = node.inputs[1]
     linear = as_linear(key)
-    compared = any(reader.op == PAIR_TOKENS for reader in key.outputs)
+    compared = any(reader.op in COMPARES_KEYS for reader in key.outputs)
     if linear is None or linear.bias is None or compared:
         return 0
     multiply, add = linear.nodes

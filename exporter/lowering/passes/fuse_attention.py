@@ -12,7 +12,7 @@ import onnx_graphsurgeon as gs
 from exporter.artefact import Artefact
 from exporter.lowering.builder import Builder
 from exporter.lowering.graph import as_linear, linear, markers, producer, replace
-from exporter.lowering.markers import ATTENTION, CLASS_ROW, DOMAIN, PAIR_TOKENS
+from exporter.lowering.markers import ATTENTION, CLASS_ROW, DOMAIN, MERGE_INTO, PAIR_TOKENS
 
 __all__ = ["fuse_attention"]
 
@@ -20,6 +20,7 @@ __all__ = ["fuse_attention"]
 SPLIT_HEADS, MERGE_HEADS = [2, 0, 3, 1, 4], [0, 2, 1, 3]
 
 PARTS = ("query", "key", "value")
+COMPARES_KEYS = (MERGE_INTO, PAIR_TOKENS)
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def fuse_attention(graph: gs.Graph, artefact: Artefact) -> int:
     1. A norm on query or key needs the heads as they are: those blocks are left to a later pass.
     2. The projection becomes one product for each of the three parts: splitting the result of one product would
        copy it, 2 % of a model's time. A projection that is not a plain linear layer is split by Split.
-    3. The class row of a fused block reads the same parts, see `_fuse_class_row`; so do pairs.
+    3. The class row of a fused block reads the same parts, see `_fuse_class_row`; so does what compares keys.
     """
     heads = artefact.spec.num_heads
     changed = 0
@@ -49,8 +50,8 @@ def fuse_attention(graph: gs.Graph, artefact: Artefact) -> int:
         packed = _unpacked(graph, node, projection)
         for row in [each for each in node.inputs[0].outputs if _is_class_row(each)]:
             _fuse_class_row(graph, row, packed, heads)
-        for pairing in [each for each in node.inputs[1].outputs if each.op == PAIR_TOKENS]:
-            pairing.inputs[0] = packed.key
+        for comparing in [each for each in node.inputs[1].outputs if each.op in COMPARES_KEYS]:
+            comparing.inputs[0] = packed.key
         _fuse(graph, node, merge, packed, heads)
         changed += 1
     return changed

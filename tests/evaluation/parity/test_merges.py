@@ -61,7 +61,7 @@ def forward(feed: Feed, rejoin: Rejoin | None, gap: float | None) -> dict[str, A
     tokens = batch.reshape(len(batch), 3, -1).transpose(0, 2, 1)
     score = tokens[:, :, 0]
     keep = np.sort(np.argsort(-score, axis=1, kind="stable")[:, :KEPT], axis=1)
-    pairs = [reference_into(*each) for each in zip(tokens, keep, strict=True)]
+    pairs = [reference_into(own[None], kept, 0) for own, kept in zip(tokens, keep, strict=True)]
     into, gaps = (np.stack(each) for each in zip(*pairs, strict=True))
     gaps = gaps.astype(np.float32) if gap is None else np.full(gaps.shape, gap, np.float32)
     if rejoin is not None:

@@ -9,14 +9,18 @@ from exporter.lowering.markers import DOMAIN, MERGE_INTO, MERGE_TOKENS
 from exporter.lowering.passes.expand_merging import expand_merging
 from exporter.lowering.passes.expand_selection import expand_selection
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
-from tests.lowering.graphs import applied
+from tests.lowering.graphs import applied, artefact
 from tests.ops.merging_reference import reference_into, reference_mean
 
 PATCHES, KEPT, DIM = 9, 4, 6
+HEADS, WIDTH = artefact().spec.num_heads, 4
 
 
-def merging(prefix: int, sized: bool) -> bytes:
-    """A graph of the two markers alone, expanded."""
+def merging(prefix: int, *, sized: bool, packed: bool = False) -> bytes:
+    """A graph of the two markers alone, expanded; keys by head, or as the projection gives them."""
+    count = prefix + PATCHES
+    shape = ["batch", count, HEADS * WIDTH] if packed else ["batch", HEADS, count, WIDTH]
+    key = gs.Variable("key", np.float32, shape)
     tokens = gs.Variable("tokens", np.float32, ["batch", prefix + PATCHES, DIM])
     keep = gs.Variable("keep", np.int64, ["batch", KEPT])
     sizes = gs.Variable("sizes", np.float32, ["batch", prefix + PATCHES])
@@ -26,14 +30,14 @@ def merging(prefix: int, sized: bool) -> bytes:
     attributes = {"num_prefix_tokens": prefix}
     read = [tokens, into, *([sizes] if sized else [])]
     nodes = [
-        gs.Node(MERGE_INTO, "choose", attributes, [tokens, keep], [into, gap], domain=DOMAIN),
+        gs.Node(MERGE_INTO, "choose", attributes, [key, keep], [into, gap], domain=DOMAIN),
         gs.Node(
             MERGE_TOKENS, "merge", {**attributes, "kept": KEPT}, read, [merged, merged_sizes], domain=DOMAIN
         ),
     ]
-    inputs = [tokens, keep, *([sizes] if sized else [])]
+    inputs = [key, tokens, keep, *([sizes] if sized else [])]
     graph = gs.Graph(nodes, inputs, [into, merged, merged_sizes], opset=20)
-    assert applied(expand_merging, graph) == 2
+    assert applied(expand_merging, graph, artefact(1)) == 2
     assert applied(expand_selection, graph) == 1
     model = gs.export_onnx(graph)
     model.ir_version = 10
@@ -42,19 +46,22 @@ def merging(prefix: int, sized: bool) -> bytes:
 
 
 @pytest.mark.ort
+@pytest.mark.parametrize("packed", [False, True], ids=["by head", "packed"])
 @pytest.mark.parametrize("sized", [False, True])
 @pytest.mark.parametrize("prefix", [0, 1, 3])
-def test_the_numpy_reference_is_computed(prefix: int, sized: bool) -> None:
+def test_the_numpy_reference_is_computed(prefix: int, sized: bool, packed: bool) -> None:
     rng = np.random.default_rng(prefix)
     tokens = rng.standard_normal((3, prefix + PATCHES, DIM)).astype(np.float32)
+    key = rng.standard_normal((3, HEADS, prefix + PATCHES, WIDTH)).astype(np.float32)
     keep = np.stack([np.sort(rng.permutation(PATCHES)[:KEPT]) for _ in range(3)])
     sizes = rng.integers(1, 5, (3, prefix + PATCHES)).astype(np.float32)
-    feed: dict[str, np.ndarray] = {"tokens": tokens, "keep": keep}
+    fed = key.transpose(0, 2, 1, 3).reshape(3, prefix + PATCHES, -1) if packed else key
+    feed: dict[str, np.ndarray] = {"key": fed, "tokens": tokens, "keep": keep}
     feed |= {"sizes": sizes} if sized else {}
-    with OnnxRuntimeRunner(merging(prefix, sized), name="merging") as runner:
+    with OnnxRuntimeRunner(merging(prefix, sized=sized, packed=packed), name="merging") as runner:
         results = runner.run(feed)
     for image in range(3):
-        into, _ = reference_into(tokens[image, prefix:], keep[image])
+        into, _ = reference_into(key[image], keep[image], prefix)
         own = sizes[image] if sized else None
         merged, merged_sizes = reference_mean(tokens[image], into, own, KEPT, prefix)
         np.testing.assert_array_equal(results["into"][image], into)
@@ -65,7 +72,8 @@ def test_the_numpy_reference_is_computed(prefix: int, sized: bool) -> None:
 @pytest.mark.ort
 def test_twins_stay_themselves() -> None:
     tokens = np.ones((1, 1 + PATCHES, DIM), np.float32)
+    key = np.ones((1, HEADS, 1 + PATCHES, WIDTH), np.float32)
     with OnnxRuntimeRunner(merging(1, sized=False), name="merging") as runner:
-        results = runner.run({"tokens": tokens, "keep": np.array([[1, 3, 5, 7]])})
+        results = runner.run({"key": key, "tokens": tokens, "keep": np.array([[1, 3, 5, 7]])})
     assert results["into"].tolist() == [[0, 0, 0, 1, 0, 2, 0, 3, 0]]
     np.testing.assert_allclose(results["merged"], tokens[:, : 1 + KEPT])
