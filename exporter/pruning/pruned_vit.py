@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from exporter.errors import ScheduleError
 from exporter.models.base import PrunableViT
 from exporter.models.block import Seen
 from exporter.ops.cdf_retain.batch_scope import batch_count
@@ -18,7 +17,7 @@ from exporter.ops.pairing import pair_tokens
 from exporter.ops.selection import keep_top_k
 from exporter.pruning.grid import Grid
 from exporter.pruning.packed import Packed
-from exporter.pruning.scores import intra_score, log_fused, weigh_inter
+from exporter.pruning.scores import inter_table, intra_score, log_fused, weigh_inter
 from exporter.pruning.tokens import Decision, Tokens
 from exporter.records import Schedule
 from exporter.schedule.checks import check_fits
@@ -85,7 +84,7 @@ class PrunedViT(nn.Module):
         self.alpha = self.scorer.weight(schedule.alpha)
         self._layers = frozenset(schedule.pruning_layers)
         if self.alpha < 1.0 and self._layers:
-            weighted = weigh_inter(_inter_table(vit, schedule, inter), self.alpha).to(vit.device)
+            weighted = weigh_inter(inter_table(vit.spec, schedule, inter), self.alpha).to(vit.device)
             # One buffer a layer: rows of a large table would be cut out of it in every run of an exported model.
             for layer in schedule.pruning_layers:
                 self.register_buffer(_inter_name(layer), weighted[layer - 1].clone())
@@ -191,19 +190,3 @@ class PrunedViT(nn.Module):
 
 def _inter_name(layer: int) -> str:
     return f"weighted_log_inter_{layer:02d}"
-
-
-def _inter_table(vit: PrunableViT, schedule: Schedule, inter: np.ndarray | None) -> Tensor:
-    """Inter-layer scores [layers, patches]; for the "random" baseline, seeded and the same for every image."""
-    shape = (vit.spec.depth, vit.spec.num_patches)
-    if not scorer_named(schedule.scorer).calibrated:
-        return torch.from_numpy(np.random.default_rng(schedule.seed).uniform(0.5, 1.0, shape))
-    if inter is None:
-        raise ScheduleError(
-            f"scorer {schedule.scorer}", "no inter-layer scores", "a calibration that holds them"
-        )
-    if inter.shape != shape:
-        raise ScheduleError(
-            "inter-layer scores", f"shape {list(inter.shape)}", f"{list(shape)}, layers × patches"
-        )
-    return torch.from_numpy(np.asarray(inter, dtype=np.float64))

@@ -2,11 +2,16 @@
 
 import math
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-__all__ = ["SCORE_FLOOR", "intra_score", "log_fused", "weigh_inter"]
+from exporter.errors import ScheduleError
+from exporter.records import ModelSpec, Schedule
+from exporter.schedule.scorers import scorer_named
+
+__all__ = ["SCORE_FLOOR", "inter_table", "intra_score", "log_fused", "weigh_inter"]
 
 # The smallest score that counts: below it float32 logarithms meet subnormal numbers, which some runtimes flush.
 # Attention is a share of 1; inter-layer scores have no unit, so theirs is the share of a layer's largest.
@@ -62,3 +67,25 @@ def weigh_inter(inter: Float[Tensor, "l n"], alpha: float) -> Float[Tensor, "l n
     logs = inter.double().clamp_min(torch.finfo(torch.float64).tiny).log()
     shares = (logs - logs.amax(dim=-1, keepdim=True)).clamp_min(math.log(SCORE_FLOOR))
     return ((1.0 - alpha) * shares).float()
+
+
+def inter_table(
+    spec: ModelSpec, schedule: Schedule, inter: np.ndarray | None
+) -> Float[Tensor, "layers patches"]:
+    """Return the inter-layer scores of a schedule; for the "random" baseline, seeded and the same for every image.
+
+    Raises:
+        ScheduleError: The calibration's scores are missing, or not one for each layer and patch.
+    """
+    shape = (spec.depth, spec.num_patches)
+    if not scorer_named(schedule.scorer).calibrated:
+        return torch.from_numpy(np.random.default_rng(schedule.seed).uniform(0.5, 1.0, shape))
+    if inter is None:
+        raise ScheduleError(
+            f"scorer {schedule.scorer}", "no inter-layer scores", "a calibration that holds them"
+        )
+    if inter.shape != shape:
+        raise ScheduleError(
+            "inter-layer scores", f"shape {list(inter.shape)}", f"{list(shape)}, layers × patches"
+        )
+    return torch.from_numpy(np.asarray(inter, dtype=np.float64))
