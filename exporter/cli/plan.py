@@ -38,7 +38,10 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.schedule.macs import dense_macs, schedule_macs  # noqa: PLC0415
     from exporter.workflows.resolve import resolve  # noqa: PLC0415
 
-    job = resolve(from_flags(Recipe, arguments))
+    recipe = from_flags(Recipe, arguments)
+    if arguments.acs and recipe.method is None:
+        recipe = replace(recipe, method=Method.STAR)
+    job = resolve(recipe)
     needed(job.model.name or None, "--model", "a timm name or a bundled model")
     out = writable_file(arguments.out) if arguments.out else None
     spec = describe(job.model).spec
@@ -84,7 +87,7 @@ def _schedule(job: "Job", acs: Path | None, spec: "ModelSpec") -> "Schedule":
 def _check_sources(job: "Job", acs: Path | None) -> None:
     """Raise RecipeError unless ACS has one source where rates follow from it, and no file of its own elsewhere."""
     told = [acs is not None, job.calibration.path is not None]
-    if acs is not None and job.scoring.method == Method.TOME:
+    if acs is not None and job.scoring.planned_by == Method.TOME:
         raise RecipeError("plan", "--acs for tome", "no ACS", "its rates follow from rho alone")
     if (sum(told) == 1) if job.follows_acs else acs is None:
         return

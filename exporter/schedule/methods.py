@@ -7,7 +7,7 @@ from exporter.schedule.reductions import reduction_named
 from exporter.schedule.scorers import scorer_named
 from exporter.vocabulary import Method
 
-__all__ = ["METHODS", "Choices", "check_choices", "default_scorer"]
+__all__ = ["METHODS", "Choices", "check_choices", "default_method", "default_reduction"]
 
 
 @dataclass(frozen=True)
@@ -25,23 +25,27 @@ class Choices:
 _BY_IMAGE = Choices(("fused", "intra", "inter", "random"), ("drop",))
 
 METHODS = {
-    # Not the paper's fused and drop: docs/accuracy.md compares them.
-    Method.STAR: Choices(("pairs", "fused", "intra", "inter", "random"), ("merge-weighted", "merge", "drop")),
+    Method.STAR: Choices(("fused", "intra", "inter", "random", "pairs"), ("drop", "merge-weighted", "merge")),
     Method.A_STAR: _BY_IMAGE,
     Method.A_STAR_BATCH: _BY_IMAGE,
     Method.TOME: Choices(("pairs",), ("merge-weighted", "merge"), follows_acs=False),
 }
 
 
-def default_scorer(method: Method, reduction: str | None, *, weighed: bool) -> str:
-    """Return the first score of the method that the reduction, None for the default one, can be combined with.
+def default_method(scorer: str | None, reduction: str | None, *, star_alone: bool) -> Method:
+    """Return ToMe, which loses least (docs/accuracy.md); STAR where anything is given that ToMe does not use.
 
-    `weighed`: an alpha is given, which only the fused score weighs.
+    None: not given. `star_alone`: a setting or a file is given that only STAR uses.
     """
-    scorers = METHODS[method].scorers
-    merges = reduction is None or reduction_named(reduction).merges
-    rows = [row for row in map(scorer_named, scorers) if merges or not row.pairs]
-    return next((row.name for row in rows if row.alpha is None or not weighed), scorers[0])
+    choices = METHODS[Method.TOME]
+    fits = scorer in (None, *choices.scorers) and reduction in (None, *choices.reductions)
+    return Method.TOME if fits and not star_alone else Method.STAR
+
+
+def default_reduction(method: Method, scorer: str) -> str:
+    """Return the first reduction of the method that the score can be combined with: pairs cannot be dropped."""
+    reductions, pairs = METHODS[method].reductions, scorer_named(scorer).pairs
+    return next((name for name in reductions if reduction_named(name).merges or not pairs), reductions[0])
 
 
 def check_choices(method: Method, scorer: str, reduction: str) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from exporter.errors import RecipeError, ScheduleError
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.checks import check_scored
-from exporter.schedule.methods import METHODS, check_choices, default_scorer
+from exporter.schedule.methods import METHODS, check_choices, default_method, default_reduction
 from exporter.schedule.rates import (
     ANCHORS,
     counts,
@@ -36,42 +36,56 @@ class ScheduleSettings(Settings):
 
     scorer: str | None = option(
         None,
-        "Score by which patches are chosen; by default pairs, but fused for a-star, with drop, and with alpha.",
+        "Score by which patches are chosen; by default fused, for tome pairs.",
         SCORERS,
     )
     alpha: Weight | None = option(
         None, "Weight of the class token's attention in the fused score, in [0, 1]; 0.15, LV-ViT 0.3."
     )
-    anchors: str = option("minmax", "Which ACS values get the rates 1 and rho.", ANCHORS)
+    anchors: str | None = option(
+        None, "Which ACS values get the rates 1 and rho; by default minmax.", ANCHORS
+    )
     seed: Natural = option(0, "Seed of all random draws.")
     round_to: Positive = option(1, "Token counts are rounded up to a multiple of this.")
-    method: Method = option(
-        Method.STAR,
-        "star keeps a share of the patches, a-star a share of their scores' mass, image by image; tome merges the "
-        "same number in every layer.",
+    method: Method | None = option(
+        None,
+        "tome merges the same number of patches in every layer; star keeps a share of them that follows from ACS, "
+        "a-star a share of their scores' mass, image by image. By default tome, but star where a score, alpha, "
+        "anchors, drop, ACS or a calibration is given.",
     )
     reduce: str | None = option(
         None,
-        "How the patches that are not kept are reduced; by default merge-weighted, for a-star drop.",
+        "How the patches that are not kept are reduced; by default drop, for pairs merge-weighted.",
         REDUCTIONS,
     )
 
     @property
+    def planned_by(self) -> Method:
+        """The method, given or the default one."""
+        star_alone = self.alpha is not None or self.anchors is not None
+        return self.method or default_method(self.scorer, self.reduce, star_alone=star_alone)
+
+    @property
     def scored_by(self) -> str:
         """The name of the scorer, given or the method's default."""
-        return self.scorer or default_scorer(self.method, self.reduce, weighed=self.alpha is not None)
+        return self.scorer or METHODS[self.planned_by].scorers[0]
 
     @property
     def reduced_by(self) -> str:
         """The name of the reduction, given or the method's default."""
-        return self.reduce or METHODS[self.method].reductions[0]
+        return self.reduce or default_reduction(self.planned_by, self.scored_by)
+
+    @property
+    def anchored_by(self) -> str:
+        """The name of the anchors, given or the default."""
+        return self.anchors or ANCHORS[0]
 
     def check(self) -> None:
         """Raise RecipeError if the method does not support the scorer, the reduction or rounded counts."""
-        check_choices(self.method, self.scored_by, self.reduced_by)
-        if self.method != Method.STAR and self.round_to != 1:
-            why = "its counts depend on the image" if self.method.counts_vary else "its counts are even"
-            raise RecipeError("round_to", f"{self.round_to} for {self.method}", "1", why)
+        check_choices(self.planned_by, self.scored_by, self.reduced_by)
+        if self.planned_by.counts_vary and self.round_to != 1:
+            why = "its counts depend on the image"
+            raise RecipeError("round_to", f"{self.round_to} for {self.planned_by}", "1", why)
 
 
 def star_schedule(
@@ -89,7 +103,7 @@ def star_schedule(
     scored = spec.attention_layers
     rates = tuple(
         rate if layer in scored else 1.0
-        for layer, rate in enumerate(rates_from_acs(acs, rho, settings.anchors), start=1)
+        for layer, rate in enumerate(rates_from_acs(acs, rho, settings.anchored_by), start=1)
     )
     return _schedule(spec, rates, settings, rho=rho, acs=tuple(map(float, acs)), inter_sha256=inter_sha256)
 
@@ -97,7 +111,7 @@ def star_schedule(
 def tome_schedule(spec: ModelSpec, rho: float, settings: ScheduleSettings) -> Schedule:
     """Return the schedule in which every layer with attention merges the same number of patches.
 
-    rho is the share that the last layer leaves; ToMe's r is (1 − rho) · patches / layers.
+    rho is the lowest rate, that of the last layer; see `even_rates`.
 
     Raises:
         ScheduleError: rho is out of range.
@@ -158,11 +172,11 @@ def _schedule(
     inter_sha256: str,
 ) -> Schedule:
     return Schedule(
-        method=settings.method,
+        method=settings.planned_by,
         scorer=settings.scored_by,
         alpha=spec.default_alpha if settings.alpha is None else settings.alpha,
         rho=rho,
-        anchors=settings.anchors,
+        anchors=settings.anchored_by,
         rates=rates,
         keep=counts(rates, spec.num_patches, settings.round_to, spec.num_prefix_tokens),
         num_patches=spec.num_patches,

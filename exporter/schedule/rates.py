@@ -89,13 +89,13 @@ def ends_of_acs(acs: Sequence[float]) -> tuple[float, float]:
 
 
 def even_rates(rho: float, num_patches: int, layers: Sequence[bool]) -> tuple[float, ...]:
-    """Return rates by which every layer merges the same number of patches, as in ToMe, and rho of all are left.
+    """Return rates by which every layer merges the same number of patches, as in ToMe; rho is that of the last one.
 
-    ToMe's r, patches merged in a layer, is (1 − rho) · patches / layers. It need not be an integer: the count after
-    l layers is ceil(patches − r·l).
+    ToMe's r, patches merged in a layer, is (1 − rho) · patches / ((1 − rho) · layers + rho). It need not be an
+    integer: the count after l layers is ceil(patches − r·l).
 
     Args:
-        rho: The share of the patches that the last layer leaves, in (0, 1].
+        rho: The lowest rate, in (0, 1], but for rounding.
         num_patches: Patches before the first layer.
         layers: Whether each layer may merge patches.
 
@@ -104,9 +104,10 @@ def even_rates(rho: float, num_patches: int, layers: Sequence[bool]) -> tuple[fl
     """
     check_rho(rho)
     left, rates, done = num_patches, [], 0
+    r = (1.0 - rho) * num_patches / ((1.0 - rho) * sum(layers) + rho)
     for merges in layers:
         done += merges
-        wanted = math.ceil(num_patches * (1.0 - (1.0 - rho) * done / max(sum(layers), 1)) - 1e-4)
+        wanted = math.ceil(num_patches - r * done - 1e-4)
         after = min(left, max(wanted, 1)) if merges else left
         rates.append(_float32_below(after / left))
         left = after

@@ -48,7 +48,10 @@ def rho_for(
         high = low
     else:
         raise ScheduleError(
-            "target", f"{target:.6g}", f"at least {least:.6g}, the least cost of any rho tried"
+            "target",
+            f"{target:.6g}",
+            f"at least {least:.6g}, the least cost of any rho tried",
+            "--method star may reach further than tome",
         )
     for _ in range(bisections - int(math.log2(STEPS)) if high > low else 0):
         middle = (low + high) / 2

@@ -91,8 +91,8 @@ def choose(recipe: Recipe, max_drop: float | None = None, stages: Stages | None 
     if max_drop is not None and not max_drop >= 0:
         raise RecipeError("max_drop", str(max_drop), "points of top-1, 0 or more")
     job = resolve(recipe)
-    if job.scoring.method.counts_vary:
-        raise RecipeError("best", job.scoring.method, "star or tome, which every runtime supports")
+    if job.scoring.planned_by.counts_vary:
+        raise RecipeError("best", job.scoring.planned_by, "star or tome, which every runtime supports")
     amount = job.needed_amount("best")
     if isinstance(amount, Speedup):
         raise RecipeError(

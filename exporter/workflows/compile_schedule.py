@@ -37,7 +37,7 @@ def checked_amount(job: Job) -> Amount:
     needed(images.eval_images or images.images, "--images", folder)
     if job.reads_calibration and path is None:
         needed(images.images, "--images", folder)
-    if isinstance(amount, MacShare) and job.scoring.method.counts_vary:
+    if isinstance(amount, MacShare) and job.scoring.planned_by.counts_vary:
         needed(images.images, "--images", "a folder of images: the MACs of a-star depend on them")
     if isinstance(amount, Given) and amount.schedule.inter_sha256:
         needed(path, "--calibration", "the calibration that the schedule was made with")
@@ -72,7 +72,7 @@ def schedule_of(
             )
         return found.schedule
 
-    if isinstance(amount, MacShare) and job.scoring.method.counts_vary:
+    if isinstance(amount, MacShare) and job.scoring.planned_by.counts_vary:
         with stages.stage("rho, on calibration images"):
             macs = measured_macs(vit, job.images, calibration, job.measuring.batch)
             return plan(amount, planner, image_macs=macs)

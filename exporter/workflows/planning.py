@@ -82,7 +82,7 @@ class Planner:
         """Return the method's schedule of a rho."""
         if self.rates:
             return scaled_schedule(self.spec, self.rates, rho, self.scoring, self.inter_sha256)
-        if not METHODS[self.scoring.method].follows_acs:
+        if not METHODS[self.scoring.planned_by].follows_acs:
             return tome_schedule(self.spec, rho, self.scoring)
         return star_schedule(self.spec, self.acs, rho, self.scoring, self.inter_sha256)
 
@@ -140,7 +140,7 @@ def warn_of_anchors(schedule: Schedule) -> None:
 
 def _saving(amount: MacShare, planner: Planner, image_macs: Callable[[Schedule], float] | None) -> Schedule:
     target = (1.0 - amount.mac_reduction) * dense_macs(planner.spec).total
-    if not planner.scoring.method.counts_vary:
+    if not planner.scoring.planned_by.counts_vary:
         return rho_for(planner.of_rho, partial(_macs, planner.spec), target)
     if image_macs is None:
         raise ScheduleError("mac_reduction", "a-star without images", "images to count on", "use compile")

@@ -1,6 +1,6 @@
 """Split a recipe into the records that steps take, before any work."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from exporter.calibration.settings import CalibrationSettings
@@ -13,6 +13,7 @@ from exporter.schedule.plan import ScheduleSettings
 from exporter.schedule.scorers import scorer_named
 from exporter.settings import Settings, fields_of
 from exporter.targets import target_named
+from exporter.vocabulary import Method
 from exporter.workflows.amount import Amount, Given, MacShare, Rates, Rho, Speedup
 from exporter.workflows.recipe import AMOUNTS, Recipe, needed
 from exporter.workflows.requests import CalibrationSource, Images, Lowering, Measuring
@@ -45,7 +46,7 @@ class Job:
     def follows_acs(self) -> bool:
         """Whether the rates of the schedule, or of a sweep, follow from ACS."""
         from_rho = bool(self.sweep) or not isinstance(self.amount, Given | Rates)
-        return from_rho and self.shape is None and METHODS[self.scoring.method].follows_acs
+        return from_rho and self.shape is None and METHODS[self.scoring.planned_by].follows_acs
 
     @property
     def reads_calibration(self) -> bool:
@@ -74,8 +75,10 @@ def resolve(recipe: Recipe) -> Job:
     """
     number, shape = _number(recipe), _shape(recipe)
     scoring = _part(ScheduleSettings, shape.schedule if isinstance(shape, Given) else recipe)
+    if scoring.method is None and recipe.calibration is not None:
+        scoring = replace(scoring, method=Method.STAR)
     target = target_named(recipe.target)
-    target.check_method(scoring.method)
+    target.check_method(scoring.planned_by)
     if isinstance(number, Speedup) and not recipe.rounds:
         raise RecipeError("rounds", "0", "at least 5: a speed-up is measured")
     return Job(

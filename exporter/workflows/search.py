@@ -96,7 +96,7 @@ def search_model(
         with stages.stage(f"rho {', '.join(f'{schedule.rho:.4g}' for schedule in schedules)}"):
             return measure(schedules)
 
-    bisections = IMAGE_BISECTIONS if job.scoring.method.counts_vary else BISECTIONS
+    bisections = IMAGE_BISECTIONS if job.scoring.planned_by.counts_vary else BISECTIONS
     return find_rho(planner.of_rho, cost, shown, wanted, bisections=bisections)
 
 
@@ -145,7 +145,7 @@ def find_rho(
 
 def _images(job: Job, spec: ModelSpec) -> Array:
     images, input_kind, batch = job.images, job.lowering.input_kind, job.measuring.batch
-    counted = not job.scoring.method.counts_vary
+    counted = not job.scoring.planned_by.counts_vary
     if counted and images.images is None and images.eval_images is None:
         return noise(spec, input_kind, batch, images.seed)
     return first_images(steps.eval_images(images, spec).files, spec.preprocessing, input_kind, batch)

@@ -57,6 +57,8 @@ def test_settings_out_of_range(
 
 
 def test_it_needs_a_calibration(star_export: Command, workplace: Workplace) -> None:
-    done = star_export("best", *workplace.model, "--images", workplace.images, "--rho", "0.6")
+    done = star_export(
+        "best", *workplace.model, "--images", workplace.images, "--rho", "0.6", "--method", "star"
+    )
     assert done.code == 2
     assert "--calibration" in done.error

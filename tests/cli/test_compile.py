@@ -29,6 +29,8 @@ def test_it_leaves_a_folder_that_proves_itself(
         *SETTINGS,
         "--images",
         workplace.images,
+        "--method",
+        "star",
         "--rho",
         "0.5",
         "--input",
@@ -165,7 +167,7 @@ def test_what_it_prints(star_export: Command, compiled: Callable[..., Path], tmp
     shown = star_export("compile", "--rho", "0.5", "--out", tmp_path / "o")
     assert shown.code == 0
     for text in (
-        "vit_tiny_patch16_224, star, merge-weighted, rho 0.5",
+        "vit_tiny_patch16_224, star, drop, rho 0.5",
         "GMACs",
         "PASSED",
         str(tmp_path / "o/report.html"),

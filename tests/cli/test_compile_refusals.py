@@ -31,7 +31,7 @@ def test_a_pickle_that_is_not_weights(star_export: Command, workplace: Workplace
 
 def test_gamma_above_the_class_count(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
     assert "gamma | got 3 | need at most 2" in compile_with(
-        star_export, workplace, tmp_path / "o", "--gamma", "3"
+        star_export, workplace, tmp_path / "o", "--gamma", "3", "--method", "star"
     )
 
 

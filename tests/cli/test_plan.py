@@ -33,9 +33,9 @@ def test_it_answers_with_the_counts_of_deit_b(star_export: Command, tmp_path: Pa
     shown = star_export("plan", *flags, "--reduce", "drop")
     assert shown.code == 0
     assert "17.56 → 9.28" in shown.out
-    merged = star_export("plan", *flags, "--json").json
+    merged = star_export("plan", *flags, "--reduce", "merge", "--scorer", "intra", "--json").json
     assert merged["keep"] == answer["keep"]
-    assert answer["gmacs_pruned"] < merged["gmacs_pruned"] < 1.01 * answer["gmacs_pruned"]
+    assert answer["gmacs_pruned"] < merged["gmacs_pruned"] < 1.02 * answer["gmacs_pruned"]
 
 
 def test_it_solves_for_a_share_of_macs(star_export: Command, tmp_path: Path) -> None:
@@ -64,8 +64,8 @@ def test_tome_needs_no_acs(star_export: Command, tmp_path: Path) -> None:
     flags = ("--model", "digits_vit", "--method", "tome")
     answer = star_export("plan", *flags, "--rho", "0.3", "--out", tmp_path / "s.json", "--json").json
     steps = [before - after for before, after in pairwise([196, *answer["keep"]])]
-    assert answer["keep"][-1] == 59
-    assert set(steps) == {11, 12}
+    assert answer["keep"][-1] == 7  # r = 0.7 · 196 / (0.7 · 12 + 0.3)
+    assert set(steps) == {15, 16}
     schedule = load_json(Schedule, tmp_path / "s.json")
     assert (schedule.method, schedule.scorer, schedule.reduce) == ("tome", "pairs", "merge-weighted")
     solved = star_export("plan", *flags, "--mac-reduction", "0.3", "--json").json
@@ -81,7 +81,7 @@ def test_tome_needs_no_acs(star_export: Command, tmp_path: Path) -> None:
         ),
         (["--method", "a-star", "--reduce", "merge"], "reduce | got merge for a-star | need drop"),
         (["--method", "tome", "--scorer", "intra"], "scorer | got intra for tome | need one of pairs"),
-        (["--method", "tome", "--round-to", "8"], "round_to | got 8 for tome | need 1"),
+        (["--method", "a-star", "--round-to", "8"], "round_to | got 8 for a-star | need 1"),
         (["--method", "tome", "--acs", "acs.json"], "plan | got --acs for tome | need no ACS"),
         (
             ["--scorer", "pairs", "--reduce", "drop"],
@@ -110,7 +110,7 @@ def test_a_calibration_gives_acs_and_names_its_scores(
 def test_one_source_of_acs_where_rates_follow_it(star_export: Command, acs: Path, tmp_path: Path) -> None:
     model = ("--model", "deit_small_patch16_224", "--out", tmp_path / "s.json")
     both = ("--rho", "0.7", "--acs", acs, "--calibration", "c.safetensors")
-    for flags in (("--rho", "0.7"), both, ("--rates", "4=0.7", "--acs", acs)):
+    for flags in (("--rho", "0.7", "--method", "star"), both, ("--rates", "4=0.7", "--acs", acs)):
         done = star_export("plan", *model, *flags)
         assert done.code == 2
         assert "--calibration" in done.error

@@ -122,7 +122,7 @@ def test_what_cannot_be_searched(
 
 
 def test_it_needs_a_calibration(star_export: Command, workplace: Workplace) -> None:
-    done = star_export("search", *workplace.model, "--speedup", "1.5")
+    done = star_export("search", *workplace.model, "--speedup", "1.5", "--method", "star")
     assert done.code == 2
     assert "--calibration" in done.error
 

@@ -25,7 +25,7 @@ def test_a_folder_without_a_calibration_says_what_was_done_and_passes(
     assert not (folder / "calibration.safetensors").exists()
     report = json.loads((folder / "report.json").read_text())
     assert (report["method"], report["reduce"], report["passed"]) == ("tome", "merge-weighted", True)
-    assert report["schedule"]["keep"] == [14, 12, 10, 8]
+    assert report["schedule"]["keep"] == [13, 10, 7, 4]
     assert report["calibration_images"] == 0
     assert "the other patches: merge-weighted" in (folder / "report.html").read_text()
     checked = star_export("check", folder, "--json")

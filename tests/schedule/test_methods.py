@@ -3,7 +3,7 @@
 import pytest
 
 from exporter.errors import RecipeError
-from exporter.schedule.methods import METHODS, check_choices, default_scorer
+from exporter.schedule.methods import METHODS, check_choices, default_method, default_reduction
 from exporter.schedule.reductions import REDUCTIONS
 from exporter.schedule.scorers import SCORERS, scorer_named
 from exporter.vocabulary import Method
@@ -13,14 +13,15 @@ from exporter.vocabulary import Method
 def test_every_method_has_choices_and_its_defaults_go_together(method: Method) -> None:
     choices = METHODS[method]
     assert set(choices.scorers) <= set(SCORERS) and set(choices.reductions) <= set(REDUCTIONS)
-    for reduction in choices.reductions:
-        check_choices(method, default_scorer(method, reduction, weighed=False), reduction)
-    check_choices(method, default_scorer(method, None, weighed=False), choices.reductions[0])
+    for scorer in choices.scorers:
+        check_choices(method, scorer, default_reduction(method, scorer))
 
 
-def test_an_alpha_asks_for_the_score_that_it_weighs() -> None:
-    assert default_scorer(Method.STAR, None, weighed=True) == "fused"
-    assert default_scorer(Method.TOME, None, weighed=True) == "pairs"
+def test_star_where_anything_is_given_that_only_star_uses() -> None:
+    assert default_method(None, None, star_alone=False) == Method.TOME
+    assert default_method("pairs", "merge", star_alone=False) == Method.TOME
+    for scorer, reduction, alone in (("intra", None, False), (None, "drop", False), (None, None, True)):
+        assert default_method(scorer, reduction, star_alone=alone) == Method.STAR
 
 
 def test_star_combines_every_score_with_every_reduction_but_pairs_with_drop() -> None:

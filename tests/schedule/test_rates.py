@@ -137,13 +137,12 @@ def test_keep_count_rounds_up() -> None:
 
 @given(patches=st.integers(2, 1024), depth=st.integers(1, 32), data=st.data())
 def test_an_integer_r_is_that_of_tome(patches: int, depth: int, data: st.DataObject) -> None:
+    """Each layer merges r; rho is the rate of the last one."""
     r = data.draw(st.integers(0, (patches - 1) // depth))
-    rates = even_rates(1.0 - r * depth / patches, patches, [True] * depth)
-    left, expected = patches, []
-    for _ in range(depth):
-        left -= r
-        expected.append(left)
-    assert counts(rates, patches) == tuple(expected)
+    rho = (patches - r * depth) / (patches - r * (depth - 1))
+    rates = even_rates(rho, patches, [True] * depth)
+    assert counts(rates, patches) == tuple(patches - r * layer for layer in range(1, depth + 1))
+    assert min(rates) == rates[-1] == pytest.approx(rho)
 
 
 @given(
@@ -153,20 +152,20 @@ def test_an_integer_r_is_that_of_tome(patches: int, depth: int, data: st.DataObj
 )
 def test_counts_fall_evenly(rho: float, patches: int, layers: list[bool]) -> None:
     rates = even_rates(rho, patches, layers)
-    r = (1.0 - rho) * patches / max(sum(layers), 1)
+    r = (1.0 - rho) * patches / ((1.0 - rho) * sum(layers) + rho)
     left, done = patches, 0
     for rate, merges, after in zip(rates, layers, counts(rates, patches), strict=True):
         done += merges
         assert 0.0 < rate <= 1.0 and rate == np.float32(rate)
         assert (1 if merges else left) <= after <= left
         assert after == keep_count(rate, left)
-        assert after in (left, 1) or abs(after - (patches - r * done)) < 1 + 1e-3
+        assert abs(after - (patches - r * done)) < 1 + 1e-3
         left = after
 
 
 def test_a_fraction_of_a_patch_is_merged_later() -> None:
-    assert counts(even_rates(0.4, 16, [True] * 4), 16) == (14, 12, 9, 7)
-    assert counts(even_rates(0.5, 16, [True, False, True, True, True]), 16) == (14, 14, 12, 10, 8)
+    assert counts(even_rates(0.7, 16, [True] * 4), 16) == (14, 11, 9, 6)  # r = 2.53
+    assert counts(even_rates(0.5, 16, [True, False, True, True, True]), 16) == (13, 13, 10, 7, 4)
     assert even_rates(1.0, 16, [True] * 4) == (1.0,) * 4
     assert even_rates(0.5, 16, [False] * 4) == (1.0,) * 4
     with pytest.raises(ScheduleError, match="rho"):

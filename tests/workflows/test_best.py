@@ -43,7 +43,7 @@ def test_all_are_measured_in_turns_against_one_base() -> None:
         (Recipe(rho=0.5), float("nan"), "max_drop | got nan"),
         (Recipe(rho=0.5, rounds=0), None, "--rounds"),
         (Recipe(), None, "rho"),
-        (Recipe(rho=0.5), None, "--calibration"),
+        (Recipe(method=Method.STAR, rho=0.5), None, "--calibration"),
         # ToMe wants no calibration, but a model.
         (Recipe(method=Method.TOME, rho=0.5), None, "--model"),
     ],

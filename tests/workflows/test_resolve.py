@@ -82,11 +82,14 @@ def test_a_schedule_says_how_patches_are_scored(tmp_path: Path, tiny_vit: Prunab
         resolve(Recipe(schedule=tmp_path / "s.json", target="tensorrt8-fp32"))
 
 
-def test_by_default_acs_alone_is_calibrated() -> None:
+def test_by_default_nothing_is_calibrated_and_a_calibration_is_for_star(tmp_path: Path) -> None:
     job = resolve(Recipe(rho=0.5))
-    assert (job.scoring.scored_by, job.scoring.reduced_by) == ("pairs", "merge-weighted")
-    assert job.follows_acs and not job.calibration.settings.relevance
-    assert resolve(Recipe(rho=0.5, reduce="drop")).calibration.settings.relevance
+    assert job.scoring.planned_by == Method.TOME
+    assert not job.reads_calibration
+    for star in (Recipe(rho=0.5, reduce="drop"), Recipe(rho=0.5, calibration=tmp_path / "c.safetensors")):
+        scoring = resolve(star).scoring
+        assert (scoring.planned_by, scoring.scored_by, scoring.reduced_by) == (Method.STAR, "fused", "drop")
+        assert resolve(star).follows_acs and resolve(star).calibration.settings.relevance
 
 
 def test_tome_is_scored_and_reduced_by_its_own_defaults() -> None:
