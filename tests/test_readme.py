@@ -51,7 +51,7 @@ def test_demo_compiles_the_bundled_model(tmp_path: Path) -> None:
     run(f"{compile_.replace('build/demo', str(tmp_path))} {SHORTER}", ROOT)
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["passed"]
-    assert (report["model"], report["method"], report["rho"]) == ("digits_vit", "star", 0.7)
+    assert (report["model"], report["method"], report["rho"]) == ("digits_vit", "tome", 0.7)
     assert report["accuracy"]["dense"]["top1"] >= 0.95
     assert report["gmacs"]["pruned"] < 0.6 * report["gmacs"]["dense"]
 
