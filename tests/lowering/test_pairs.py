@@ -14,7 +14,7 @@ from exporter.runtimes.choice import why_not
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TARGETS, TENSORRT, TENSORRT_8, Target
-from exporter.vocabulary import Precision
+from exporter.vocabulary import Method, Precision
 from tests.lowering.models import lowered, merging, run, tome
 from tests.vits import random_images
 
@@ -151,10 +151,12 @@ def test_a_wrong_choice_fails_parity_and_is_named(name: str, operator: str, fail
 
 
 @pytest.mark.ort
-def test_star_may_pair_too() -> None:
-    """The scorer alone: rates of a schedule by hand, plain attention."""
+@pytest.mark.parametrize("target", [ONNXRUNTIME, TENSORRT_8], ids=lambda target: target.name)
+@pytest.mark.parametrize("rates", [{2: 0.6, 4: 0.7}, {2: 0.3, 4: 0.2}], ids=["most stay", "few stay"])
+def test_star_may_pair_too(rates: dict[int, float], target: Target) -> None:
+    """The scorer alone: rates of a schedule by hand, plain attention; and fewer than every second patch stays."""
     vit = merging().vit
-    settings = ScheduleSettings("pairs", reduce="merge")
-    pruned = PrunedViT(vit, manual_schedule(vit.spec, {2: 0.6, 4: 0.7}, settings)).eval()
-    report = check(pruned, lowered(pruned), images_of(pruned))
+    settings = ScheduleSettings("pairs", method=Method.STAR, reduce="merge")
+    pruned = PrunedViT(vit, manual_schedule(vit.spec, rates, settings)).eval()
+    report = check(pruned, lowered(pruned, target), images_of(pruned))
     assert report.passed, report.checks
