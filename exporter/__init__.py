@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from exporter.evaluation.parity.check_model import check as check
     from exporter.models.networks import ModelRequest as ModelRequest
     from exporter.runtimes.choice import RunSettings as RunSettings
+    from exporter.training.settings import FinetuneSettings as FinetuneSettings
     from exporter.vocabulary import InputKind as InputKind
     from exporter.vocabulary import Layout as Layout
     from exporter.vocabulary import Method as Method
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from exporter.workflows.eval_models import models_at as models_at
     from exporter.workflows.eval_settings import EvalSettings as EvalSettings
     from exporter.workflows.eval_torch import torch_models as torch_models
+    from exporter.workflows.finetune import finetune_model
     from exporter.workflows.inspect import inspect_artefact
     from exporter.workflows.planning import Planner as Planner
     from exporter.workflows.planning import plan as plan
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from exporter.workflows.steps import prune as prune
 
     compile, evaluate, inspect = compile_model, evaluate_models, inspect_artefact  # noqa: A001
+    finetune = finetune_model
 
 __version__ = "0.2.0"
 
@@ -48,6 +51,7 @@ _PLACES = {
     "errors": ("UserError",),
     "models.networks": ("ModelRequest",),
     "runtimes.choice": ("RunSettings",),
+    "training.settings": ("FinetuneSettings",),
     "vocabulary": ("InputKind", "Layout", "Method", "Precision"),
     "workflows.amount": ("Given", "MacShare", "Rates", "Rho", "Speedup"),
     "workflows.bench": ("bench",),
@@ -66,6 +70,7 @@ _PUBLIC = {
     "check": ("evaluation.parity.check_model", "check"),
     "compile": ("workflows.compile", "compile_model"),
     "evaluate": ("workflows.eval", "evaluate_models"),
+    "finetune": ("workflows.finetune", "finetune_model"),
     "inspect": ("workflows.inspect", "inspect_artefact"),
 }
 

@@ -9,6 +9,7 @@ __all__ = [
     "CalibrationError",
     "CheckpointError",
     "ImageError",
+    "LaunchError",
     "MissingDependencyError",
     "ModelError",
     "OutputError",
@@ -46,6 +47,10 @@ class CheckpointError(UserError):
 
 class ImageError(UserError):
     """A folder with too few images, or none."""
+
+
+class LaunchError(UserError):
+    """Processes of one job that do not find each other, or that were given different things."""
 
 
 class CalibrationError(UserError):

@@ -19,6 +19,7 @@ __all__ = [
     "Method",
     "OutputKind",
     "Precision",
+    "Status",
     "Word",
     "renamed",
 ]
@@ -134,3 +135,11 @@ class Precision(Word):
     FP16 = "fp16"
     BF16 = "bf16"
     INT8 = "int8"
+
+
+class Status(Word):
+    """Whether a goal is reached: met or missed with 95 % confidence, or not shown by so few images."""
+
+    MET = "met"
+    NOT_SHOWN = "not-shown"
+    MISSED = "missed"

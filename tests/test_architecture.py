@@ -16,7 +16,7 @@ TESTS = Path(__file__).parent
 # First to last: a module may import from its own row and from the rows above it.
 ORDER = (
     ("errors",),
-    ("files", "tensor_names", "vocabulary"),
+    ("files", "processes", "tensor_names", "vocabulary"),
     ("formats", "settings"),
     ("records", "targets", "bundled"),
     ("artefact",),
@@ -54,7 +54,7 @@ INNER_ORDER = {
     "runtimes": (("base",), ("tensorrt",)),
     "evaluation": (
         ("survivors", "proportions"),
-        ("paired", "accuracy"),
+        ("paired", "accuracy", "recovery"),
         ("loss",),
         ("eval_result",),
         ("benchmark",),
@@ -82,6 +82,7 @@ OWNERS = {
         "training/settings.py",
     ),
     "timm": ("models/", "training/"),
+    "accelerate": ("processes.py", "training/"),
     "torchvision": ("training/",),
     "onnx": (
         "lowering/",
@@ -179,7 +180,9 @@ def test_heavy_imports_have_owners(library: str) -> None:
 
 def test_no_stage_sees_a_recipe() -> None:
     """It is resolved into records by the verbs and the entry points of workflows, and travels no further."""
-    entries = {f"workflows/{name}.py" for name in ("recipe", "resolve", "compile", "search", "best")}
+    entries = {
+        f"workflows/{name}.py" for name in ("recipe", "resolve", "compile", "search", "best", "finetune")
+    }
     for path in MODULES:
         relative = path.relative_to(ROOT).as_posix()
         if relative.startswith("cli/") or relative == "__init__.py":

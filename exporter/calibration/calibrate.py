@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from exporter.errors import CalibrationError, ImageError
 from exporter.files import writable_folder
 from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
+from exporter.processes import processes
 
 __all__ = ["calibrate", "calibrate_to"]
 
@@ -54,8 +56,9 @@ def calibrate_to(
     writable_folder(path.parent)
     partial = path.with_name(f"{path.name}.partial")
     calibration = calibrate(vit, images, settings, partial=partial, on_progress=on_progress)
-    save_calibration(calibration, path)
-    partial.unlink(missing_ok=True)
+    if processes().main:
+        save_calibration(calibration, path)
+        partial.unlink(missing_ok=True)
     return calibration
 
 
@@ -69,7 +72,8 @@ def calibrate(
 ) -> Calibration:
     """Compute inter-layer importance and ACS of an unpruned ViT over a folder of images.
 
-    Each image's relevance is computed alone, so that no other image can change it.
+    Each image's relevance is computed alone, so that no other image can change it. The processes of a launcher
+    share the images; sums are made in the order of the images, so that the number of processes changes nothing.
 
     Args:
         vit: In eval mode; it is not changed. Where the settings ask for another dtype, a copy computes.
@@ -91,18 +95,19 @@ def calibrate(
     key = _key(vit, digest, settings)
     sums = (partial and load_sums(partial, key)) or Sums.zero(vit.spec, count_rounds(settings))
     scorer = in_dtype(vit, getattr(torch, settings.dtype)) if settings.relevance else vit
+    saves = partial if processes().main else None
     chunks = _chunks(scorer, planned[sums.done :], classes, settings)
     try:
         while not _settled(sums, settings) and (chunk := next(chunks, None)):
             before = sums.done
             sums = _added(sums, chunk)
-            if partial and before // SAVE_EVERY != sums.done // SAVE_EVERY:
-                save_sums(sums, partial, key)
+            if saves and before // SAVE_EVERY != sums.done // SAVE_EVERY:
+                save_sums(sums, saves, key)
             if on_progress:
                 on_progress(sums.done, _goal(sums.done, len(planned), settings))
     except KeyboardInterrupt:
-        if partial:
-            save_sums(sums, partial, key)
+        if saves:
+            save_sums(sums, saves, key)
         raise
     read = planned[: sums.done]
     digest = digest if len(read) == len(planned) else dataset_sha256([item.file for item in read])
@@ -138,12 +143,33 @@ def _check_classifier(vit: PrunableViT) -> None:
 def _chunks(
     vit: PrunableViT, planned: Sequence[PlannedImage], classes: int, settings: CalibrationSettings
 ) -> Iterator[list[Scored]]:
-    """Yield the planned images with their scores, chunk by chunk, in order; None for images that cannot be read."""
-    loaded = zip(planned, stream([item.file for item in planned], vit.spec.preprocessing), strict=True)
-    while chunk := list(islice(loaded, 1 if settings.relevance else ACS_CHUNK)):
-        good = [image for _, image in chunk if isinstance(image, LoadedImage)]
-        scores = iter(_scored(vit, chunk[0][0], good, classes, settings) if good else ())
-        yield [(item, None if isinstance(image, SkippedImage) else next(scores)) for item, image in chunk]
+    """Yield the planned images with their scores, chunk by chunk, in order; None for images that cannot be read.
+
+    Of every `count` chunks, each process computes one, and all yield all of them.
+    """
+    crew, size = processes(), 1 if settings.relevance else ACS_CHUNK
+    chunks = [planned[start : start + size] for start in range(0, len(planned), size)]
+    files = (item.file for chunk in crew.own(chunks) for item in chunk)
+    with closing(stream(files, vit.spec.preprocessing)) as loaded:
+        for start in range(0, len(chunks), crew.count):
+            turn = chunks[start : start + crew.count]
+            mine = turn[crew.index] if crew.index < len(turn) else ()
+            yield from crew.gathered(
+                _with_scores(vit, mine, list(islice(loaded, len(mine))), classes, settings)
+            )
+
+
+def _with_scores(
+    vit: PrunableViT,
+    planned: Sequence[PlannedImage],
+    loaded: Sequence[LoadedImage | SkippedImage],
+    classes: int,
+    settings: CalibrationSettings,
+) -> list[Scored]:
+    good = [image for image in loaded if isinstance(image, LoadedImage)]
+    scores = iter(_scored(vit, planned[0], good, classes, settings) if good else ())
+    pairs = zip(planned, loaded, strict=True)
+    return [(item, None if isinstance(image, SkippedImage) else next(scores)) for item, image in pairs]
 
 
 def _scored(

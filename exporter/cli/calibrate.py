@@ -12,7 +12,10 @@ from exporter.schedule.scorers import FUSED
 from exporter.settings import add_flags, from_flags
 from exporter.workflows.recipe import Recipe, needed
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["SPREAD", "add_arguments", "run"]
+
+# The processes of a launcher share the images.
+SPREAD = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     recipe, out = from_flags(Recipe, arguments), writable_file(arguments.out)
     # The file serves every scorer unless one is named: the default one needs no inter-layer scores.
-    job = resolve(recipe if recipe.scorer else replace(recipe, scorer=FUSED.name))
+    job = resolve(replace(recipe, scorer=recipe.scorer or FUSED.name, recalibrate=True))
     needed(job.images.images, "--images", "a folder of images")
     stages = RichStages()
     with stages.stage("model"):

@@ -52,7 +52,8 @@ def _check_folder(arguments: argparse.Namespace) -> int:
 def _check_file(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import RichStages, print_json, print_lines  # noqa: PLC0415
     from exporter.data.batches import first_images  # noqa: PLC0415
-    from exporter.data.images import list_images, sample  # noqa: PLC0415
+    from exporter.data.images import sample  # noqa: PLC0415
+    from exporter.data.source import images_at  # noqa: PLC0415
     from exporter.evaluation.parity import explain  # noqa: PLC0415
     from exporter.evaluation.parity.check_model import check, load_onnx  # noqa: PLC0415
     from exporter.lowering.metadata import artefact_of  # noqa: PLC0415
@@ -71,7 +72,7 @@ def _check_file(arguments: argparse.Namespace) -> int:
         calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
         pruned = steps.prune(vit, artefact.schedule, calibration, artefact.layout)
     with stages.stage("parity"):
-        folder = list_images(needed(chosen.images, "--images", "a folder of images"))
+        folder = images_at(needed(chosen.images, "--images", "a folder of images"))
         files = sample(folder, chosen.check_images, chosen.seed).files
         images = first_images(files, vit.spec.preprocessing, artefact.input_kind, chosen.check_images)
         report = check(pruned, model, images, threads=job.measuring.threads)

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from exporter.evaluation.loss import PairResult
     from exporter.workflows.eval_models import EvalModel
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["SPREAD", "add_arguments", "run"]
+
+# The processes of a launcher share the images.
+SPREAD = True
 
 TORCH = (*MODEL, "schedule", "calibration", "interpolate")
 # Classes that are listed with the largest change; JSON has all.
@@ -84,7 +87,8 @@ def _models(arguments: argparse.Namespace, stages: "RichStages") -> "tuple[EvalM
 
     paths = [path for path in (arguments.first, arguments.second) if path is not None]
     settings = from_flags(RunSettings, arguments)
-    given = _torch_models(arguments, settings.threads, stages) if "model" in arguments else ()
+    named = "model" in arguments or "checkpoint" in arguments
+    given = _torch_models(arguments, settings.threads, stages) if named else ()
     files = models_at(paths, settings)
     if not 1 <= len(given) + len(files) <= 2:
         got = f"{len(given) + len(files)} models" if given or files else "no model (name it before --images)"

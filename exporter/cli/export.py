@@ -33,15 +33,17 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.workflows.resolve import resolve  # noqa: PLC0415
 
     job, out = resolve(from_flags(Recipe, arguments)), writable_file(arguments.out)
-    if arguments.dense == isinstance(job.amount, Given):
-        raise RecipeError("export", "both" if arguments.dense else "neither", "--schedule FILE or --dense")
+    amount = None if arguments.dense else job.amount
+    both = arguments.dense and "schedule" in arguments
+    if both or not (arguments.dense or isinstance(amount, Given)):
+        raise RecipeError("export", "both" if both else "neither", "--schedule FILE or --dense")
     stages = RichStages()
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)
     lowering = job.lowering
-    if isinstance(job.amount, Given):
+    if isinstance(amount, Given):
         calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
-        pruned = steps.prune(vit, job.amount.schedule, calibration, lowering.layout)
+        pruned = steps.prune(vit, amount.schedule, calibration, lowering.layout)
     else:
         pruned = steps.dense(vit)
     with stages.stage(f"lowering, {pruned.method}"):

@@ -7,7 +7,7 @@ from exporter.workflows.recipe import Recipe, read_recipe, yielding
 
 __all__ = ["AMOUNT", "CALIBRATION", "IMAGES", "MEASURED", "MODEL", "SCHEDULE", "recipe_of"]
 
-MODEL = ("model", "checkpoint", "num_classes", "model_kwargs", "preprocess", "device")
+MODEL = ("model", "checkpoint", "recalibrate", "num_classes", "model_kwargs", "preprocess", "device")
 IMAGES = ("images", "class_map", "max_images", "seed")
 CALIBRATION = ("gamma", "protocol", "normalize", "relevance_dtype")
 AMOUNT = ("rho", "mac_reduction", "rates", "schedule")

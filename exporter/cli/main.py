@@ -5,9 +5,13 @@
 
 import argparse
 import logging
+import os
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
 
 import exporter
 from exporter.cli import (
@@ -19,6 +23,7 @@ from exporter.cli import (
     compile,  # noqa: A004
     eval,  # noqa: A004
     export,
+    finetune,
     inspect,
     models,
     plan,
@@ -26,7 +31,8 @@ from exporter.cli import (
     search,
     serve_config,
 )
-from exporter.errors import MissingDependencyError, UserError
+from exporter.errors import LaunchError, MissingDependencyError, UserError
+from exporter.processes import processes
 
 __all__ = ["main"]
 
@@ -35,6 +41,7 @@ VERBS = (
     calibrate,
     plan,
     search,
+    finetune,
     export,
     check,
     build,
@@ -51,6 +58,7 @@ VERBS = (
 EXPORT_LIBRARIES = (
     "torch",
     "timm",
+    "accelerate",
     "onnx",
     "onnxscript",
     "onnx_graphsurgeon",
@@ -67,7 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = _parser().parse_args(argv)
         level = logging.DEBUG if arguments.verbose else logging.WARNING
         logging.basicConfig(stream=sys.stderr, level=level, format="%(levelname)s: %(message)s", force=True)
-        return int(arguments.run(arguments))
+        with _joined(arguments.verb, spread=arguments.spread):
+            return int(arguments.run(arguments))
     except UserError as error:
         return _refuse(error)
     except ModuleNotFoundError as error:
@@ -78,6 +87,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+
+
+@contextmanager
+def _joined(verb: str, *, spread: bool) -> Iterator[None]:
+    """Join the processes of a launcher; all but the main one print nothing."""
+    crew = processes()
+    if crew.count > 1 and not spread:
+        several = ", ".join(name for name, module in _named(VERBS) if hasattr(module, "SPREAD"))
+        raise LaunchError(verb, f"{crew.count} processes", "one", f"{several} take several")
+    if crew.main:
+        yield
+        return
+    with Path(os.devnull).open("w", encoding="utf-8") as nothing, redirect_stdout(nothing):
+        yield
 
 
 class _Parser(argparse.ArgumentParser):
@@ -91,15 +114,19 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="star-export", description=exporter.__doc__)
     parser.add_argument("--version", action="version", version=f"star-export {exporter.__version__}")
     verbs = parser.add_subparsers(metavar="VERB", required=True)
-    for module in VERBS:
-        name = module.__name__.rpartition(".")[2].replace("_", "-")
+    for name, module in _named(VERBS):
         summary = (module.__doc__ or "").partition("\n")[0]
         verb = verbs.add_parser(name, help=summary, description=module.__doc__)
         verb.add_argument("--json", action="store_true", help="Print the result as JSON.")
         verb.add_argument("-v", "--verbose", action="store_true", help="Log every step to stderr.")
         module.add_arguments(verb)
-        verb.set_defaults(run=module.run)
+        verb.set_defaults(run=module.run, verb=name, spread=hasattr(module, "SPREAD"))
     return parser
+
+
+def _named(verbs: Iterable[ModuleType]) -> Iterator[tuple[str, Any]]:
+    for module in verbs:
+        yield module.__name__.rpartition(".")[2].replace("_", "-"), module
 
 
 def _refuse(error: UserError) -> int:

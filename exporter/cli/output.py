@@ -13,6 +13,7 @@ from rich.table import Table
 
 from exporter.evaluation.proportions import Interval
 from exporter.formats.canonical_json import to_json
+from exporter.processes import processes
 from exporter.workflows.progress import Advance
 
 __all__ = ["RichStages", "percent_interval", "print_json", "print_lines", "print_table"]
@@ -29,7 +30,7 @@ class RichStages:
     """Show the stages of a long job on stderr."""
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True, highlight=False)
+        self._console = Console(stderr=True, highlight=False, quiet=not processes().main)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[Advance]:

@@ -3,6 +3,7 @@
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -30,7 +31,7 @@ class View:
 class Batch:
     """The images of some files: for each view [n, 3, H, W], their classes [n] int64, UNKNOWN where it is.
 
-    `skipped` are the images among them that could not be read; a last batch may have nothing else.
+    `skipped` are the images among them that could not be read; a batch may have nothing else.
     """
 
     views: tuple[Array, ...]
@@ -47,7 +48,7 @@ def batches_of(
     Args:
         files: Iterated over once; images that cannot be read are left out, with a warning.
         views: What the models take.
-        size: Images per batch; the last one may have fewer.
+        size: Files per batch; fewer images where some cannot be read, and in the last one.
         workers: Threads that decode. They are at most one batch ahead of the thread that stacks images.
     """
     return made_ahead(_batches(files, views, size, workers=workers, ahead=max(size, 2 * workers)))
@@ -77,9 +78,14 @@ def first_images(
     Raises:
         ImageError: No image can be read.
     """
+    made: list[Array] = []
     for images, _ in batches(files, preprocessing, input_kind, count):
-        return images
-    raise ImageError("images", "none that can be read", "at least one")
+        made.append(images)
+        if sum(map(len, made)) >= count:
+            break
+    if not made:
+        raise ImageError("images", "none that can be read", "at least one")
+    return made[0] if len(made) == 1 else np.concatenate(made)[:count]
 
 
 def made_ahead(items: Generator[ItemT]) -> Generator[ItemT]:
@@ -99,10 +105,9 @@ def _batches(
 ) -> Generator[Batch]:
     preprocessings = list(dict.fromkeys(view.preprocessing for view in views))
     loaded = stream(files, *preprocessings, ahead=ahead, workers=workers)
-    while True:
-        images, skipped = _group(loaded, size)
-        if not (images or skipped):
-            return
+    while group := list(islice(loaded, size)):
+        images = [each for each in group if isinstance(each, LoadedImage)]
+        skipped = [each for each in group if isinstance(each, SkippedImage)]
         made = {view: _input(images, view, preprocessings.index(view.preprocessing)) for view in views}
         labels = [UNKNOWN if each.file.label is None else each.file.label for each in images]
         yield Batch(
@@ -111,20 +116,6 @@ def _batches(
             files=tuple(each.file for each in images),
             skipped=tuple(skipped),
         )
-
-
-def _group(
-    loaded: Iterator[LoadedImage | SkippedImage], size: int
-) -> tuple[list[LoadedImage], list[SkippedImage]]:
-    """Take the next `size` images that can be read, and what is skipped among them."""
-    images: list[LoadedImage] = []
-    skipped: list[SkippedImage] = []
-    while len(images) < size and (item := next(loaded, None)) is not None:
-        if isinstance(item, LoadedImage):
-            images.append(item)
-        else:
-            skipped.append(item)
-    return images, skipped
 
 
 def _input(images: Sequence[LoadedImage], view: View, place: int) -> Array:

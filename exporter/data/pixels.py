@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from exporter.data.geometry import to_input_size
 from exporter.data.images import ImageFile
@@ -83,7 +83,7 @@ def stream(
 def load_image(file: ImageFile, *preprocessings: Preprocessing) -> LoadedImage | SkippedImage:
     """Decode one image and bring it to the input sizes; any error becomes a reason to skip it."""
     try:
-        image = read_rgb(file.path, file.content)
+        image = read_rgb(file)
     except ImageError as error:
         return SkippedImage(file.path, error.got)
     views = tuple(to_pixels(to_input_size(image, each)) for each in preprocessings)
@@ -91,23 +91,25 @@ def load_image(file: ImageFile, *preprocessings: Preprocessing) -> LoadedImage |
     return LoadedImage(file if file.content is None else replace(file, content=None), views)
 
 
-def read_rgb(path: Path, content: bytes | None = None) -> Image.Image:
-    """Decode an image file, or the `content` of one that `path` names in errors.
+def read_rgb(file: ImageFile) -> Image.Image:
+    """Decode an image.
 
     Raises:
         ImageError: It is not an image, is damaged, or is far too large.
     """
     try:
-        with Image.open(path if content is None else BytesIO(content)) as image:
+        with Image.open(BytesIO(file.read())) as image:
             reason = _absurd(image.width, image.height)
             if not reason:
                 image.load()
                 return to_rgb(image)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         reason = _one_line(error)
+    except UnidentifiedImageError:  # its message has an address in memory
+        reason = "cannot be decoded: no image format that Pillow knows"
     except Exception as error:  # noqa: BLE001, RUF100  (decoders of broken files raise nearly anything)
         reason = f"cannot be decoded: {_one_line(error)}"
-    raise ImageError(str(path), reason, "an image that Pillow reads")
+    raise ImageError(str(file.path), reason, "an image that Pillow reads")
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

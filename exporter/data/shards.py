@@ -1,21 +1,22 @@
-"""Read images and their classes from WebDataset shards: tar files, member by member, in one pass.
+"""Read images and their classes from WebDataset shards: tar files, in one pass or by their members' places.
 
 The members of one image are neighbours and share a name up to the first dot: `0001.jpg`, and `0001.cls` (a class
 index or name as text) or `0001.json` (the same, or an object that has it under "label", "cls" or "class").
 """
 
 import json
+import os
 import tarfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from exporter.data.images import SUFFIXES, ImageFile
+from exporter.data.images import SUFFIXES, ImageFile, ImageFolder, Span
 from exporter.errors import ImageError
 
-__all__ = ["find_shards", "is_shard", "read_shards"]
+__all__ = ["common_folder", "find_shards", "is_shard", "list_shards", "read_shards"]
 
 ENDINGS = (".tar", ".tar.gz", ".tgz")
 LABEL_KEYS = ("label", "cls", "class")
@@ -24,12 +25,16 @@ MOST_BYTES = 1 << 28
 
 
 class Member(NamedTuple):
-    """A file of a shard: `key` is its name up to the first dot, `ending` the lower-case rest."""
+    """A file of a shard: `key` is its name up to the first dot, `ending` the lower-case rest.
+
+    An image has its `content`, or its place in the file, `span`.
+    """
 
     name: str
     key: str
     ending: str
-    content: bytes
+    content: bytes | None
+    span: Span | None
 
 
 def is_shard(path: Path) -> bool:
@@ -57,13 +62,44 @@ def read_shards(
         ImageError: A file is no tar file, or is torn; or a label is no class.
     """
     for path in paths:
-        for _, members in groupby(_members(path), key=lambda member: member.key):
-            sample = {member.ending: member for member in members}
-            image = next((each for ending, each in sample.items() if f".{ending}" in SUFFIXES), None)
-            if image is not None:
-                place = path / image.name
-                label = _label(place, _told(place, sample), index) if labels else None
-                yield ImageFile(place, label, image.content)
+        yield from _images(path, _members(path, "r|*"), index, labels=labels)
+
+
+def list_shards(
+    paths: Sequence[Path], index: Mapping[str, int] | None = None, *, labels: bool = True
+) -> ImageFolder:
+    """List the images of uncompressed shards by their places, to be read in any order; arguments as above.
+
+    Raises:
+        ImageError: A file is no uncompressed tar file, is torn or has no image; or a label is no class.
+    """
+    files: list[ImageFile] = []
+    for path in paths:
+        if not path.name.lower().endswith(".tar"):
+            expected = "an uncompressed one: its images are read in any order"
+            raise ImageError(str(path), "a compressed tar file", expected, "unpack it with gunzip")
+        found = tuple(_images(path, _members(path, "r:"), index, labels=labels))
+        if not found:
+            raise ImageError(str(path), "no image", f"members ending in {', '.join(sorted(SUFFIXES))}")
+        files += found
+    return ImageFolder(common_folder(paths), tuple(files))
+
+
+def common_folder(paths: Sequence[Path]) -> Path:
+    """Return the folder below which all files are."""
+    return Path(os.path.commonpath([path.parent.absolute() for path in paths]))
+
+
+def _images(
+    path: Path, members: Iterable[Member], index: Mapping[str, int] | None, *, labels: bool
+) -> Iterator[ImageFile]:
+    for _, group in groupby(members, key=lambda member: member.key):
+        sample = {member.ending: member for member in group}
+        image = next((each for ending, each in sample.items() if _is_image(ending)), None)
+        if image is not None:
+            place = path / image.name
+            label = _label(place, _told(place, sample), index) if labels else None
+            yield ImageFile(place, label, image.content, image.span)
 
 
 class _Header(tarfile.TarInfo):
@@ -80,18 +116,22 @@ class _Header(tarfile.TarInfo):
             raise tarfile.ReadError(f"{error} at byte {archive.offset}") from None
 
 
-def _members(path: Path) -> Iterator[Member]:
-    """Yield the files of a shard that are an image or its label."""
+def _members(path: Path, mode: Literal["r|*", "r:"]) -> Iterator[Member]:
+    """Yield the files of a shard that are an image or its label; with "r:", images by their places."""
     try:
-        with tarfile.open(path, "r|*", tarinfo=_Header) as archive:
+        with tarfile.open(path, mode, tarinfo=_Header) as archive:
             for each in archive:
                 place = PurePosixPath(each.name)
                 stem, _, ending = place.name.partition(".")
                 ending = ending.lower()
-                if each.isfile() and stem and (f".{ending}" in SUFFIXES or ending in ("cls", "json")):
-                    file = archive.extractfile(each)
-                    content = file.read(MOST_BYTES) if file else b""
-                    yield Member(each.name, str(place.with_name(stem)), ending, content)
+                if each.isfile() and stem and (_is_image(ending) or ending in ("cls", "json")):
+                    key, content, span = str(place.with_name(stem)), None, None
+                    if mode == "r:" and _is_image(ending):
+                        span = Span(path, each.offset_data, each.size)
+                    else:
+                        file = archive.extractfile(each)
+                        content = file.read(MOST_BYTES) if file else b""
+                    yield Member(each.name, key, ending, content, span)
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ImageError(
@@ -99,14 +139,18 @@ def _members(path: Path) -> Iterator[Member]:
         ) from None
 
 
+def _is_image(ending: str) -> bool:
+    return f".{ending}" in SUFFIXES
+
+
 def _told(place: Path, sample: Mapping[str, Member]) -> object:
     """Return what the members beside an image say of its class: an index, a name, or None."""
     if "cls" in sample:
-        return sample["cls"].content.decode("utf-8", errors="replace").strip()
+        return (sample["cls"].content or b"").decode("utf-8", errors="replace").strip()
     if "json" not in sample:
         return None
     try:
-        told = json.loads(sample["json"].content)
+        told = json.loads(sample["json"].content or b"")
     except ValueError as error:
         raise ImageError(f"{place}: .json", f"no JSON ({error})", "a class, or an object with one") from None
     if not isinstance(told, dict):

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from exporter.data.class_map import read_class_map
 from exporter.data.images import ImageFile, ImageFolder, class_names, list_images, sample
-from exporter.data.shards import find_shards, is_shard, read_shards
+from exporter.data.shards import common_folder, find_shards, is_shard, list_shards, read_shards
 from exporter.errors import ImageError
 
-__all__ = ["ImageSource", "open_source"]
+__all__ = ["ImageSource", "images_at", "open_source"]
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,33 @@ def open_source(
         if not (is_shard(path) and path.is_file()):
             got = "a folder beside others" if path.is_dir() else "no such folder or tar file"
             raise ImageError(str(path), got, "a folder of images, or tar files")
-    root = Path(os.path.commonpath([path.parent.absolute() for path in shards]))
     files = islice(read_shards(shards, index, labels=labels), max_images)
-    return ImageSource(root, files, max_images, _by_index(index or ()))
+    return ImageSource(common_folder(shards), files, max_images, _by_index(index or ()))
+
+
+def images_at(
+    place: Path, num_classes: int | None = None, class_map: Path | None = None, *, labels: bool = True
+) -> ImageFolder:
+    """List the images of a folder, of a folder of tar files, or of one tar file, to be read in any order.
+
+    Args:
+        place: Beside class folders, tar files are what these were unpacked from, and not read.
+        num_classes: The classes of the model; None leaves labels out, as does `labels`.
+        class_map: JSON of class names and indices. Without it, sorted folders are the model's classes if there are
+            as many, and labels in tar files are class indices.
+        labels: Whether to read the classes of the images.
+
+    Raises:
+        ImageError: There is no image, a class map does not fit, or a tar file is torn or compressed.
+    """
+    shards: tuple[Path, ...] = (place,) if place.is_file() and is_shard(place) else ()
+    if place.is_dir() and not class_names(place):
+        shards = find_shards(place)
+    if not shards:
+        return list_images(place, num_classes=num_classes, class_map=class_map)
+    labels = labels and bool(num_classes)
+    index = read_class_map(class_map, num_classes) if class_map is not None and labels else None
+    return list_shards(shards, index, labels=labels)
 
 
 def _labelled(folder: Path, num_classes: int, class_map: Path | None) -> ImageFolder:

@@ -13,7 +13,15 @@ from exporter.evaluation.proportions import Interval, wilson
 from exporter.runtimes.base import Runner
 from exporter.tensor_names import IMAGES, LOGITS
 
-__all__ = ["Accuracy", "Predictions", "evaluate", "predict", "predict_each", "top_classes"]
+__all__ = [
+    "Accuracy",
+    "Predictions",
+    "evaluate",
+    "predict",
+    "predict_each",
+    "require_images",
+    "top_classes",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -111,7 +119,18 @@ def predict(runner: Runner, batches: Iterable[tuple[Array, Array]]) -> Predictio
         UserError: The model returns no logits, or logits that are not finite.
     """
     (found,) = predict_each([runner], _labelled(runner.name, batches))
+    require_images(found, runner.name)
     return found
+
+
+def require_images(found: Predictions, name: str) -> None:
+    """Check that a model named `name` saw an image.
+
+    Raises:
+        ImageError: There was none.
+    """
+    if not len(found.labels):
+        raise ImageError(name, "no image", "at least one that can be read")
 
 
 def predict_each(
@@ -131,7 +150,7 @@ def predict_each(
             sizes that they were built for; 0: it runs as it is.
 
     Raises:
-        ImageError: There is no image, or a label is not a class of a model.
+        ImageError: A label is not a class of a model.
         UserError: A model returns no logits, or logits that are not finite.
     """
     best: list[list[Array]] = [[] for _ in runners]
@@ -145,10 +164,9 @@ def predict_each(
                 _check(runner.name, logits, labels)
                 found.append(_best_of(logits, classes))
             true.append(labels)
-    if not any(len(labels) for labels in true):
-        raise ImageError(runners[0].name, "no image", "at least one that can be read")
-    whole = np.concatenate(true)
-    return tuple(Predictions(np.concatenate(found), whole) for found in best)
+    none = np.empty(0, np.int64)
+    whole = np.concatenate([none, *true])
+    return tuple(Predictions(np.concatenate(found or [none[:, None]]), whole) for found in best)
 
 
 def _labelled(name: str, batches: Iterable[tuple[Array, Array]]) -> Iterator[tuple[Sequence[Array], Array]]:

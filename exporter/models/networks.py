@@ -12,14 +12,23 @@ import torch
 from torch import Tensor, nn
 
 from exporter import bundled
-from exporter.errors import ModelError
+from exporter.errors import CheckpointError, ModelError
 from exporter.models import huggingface, lvvit_adapter, timm_parts
+from exporter.models.identity import Identity, read_identity
 from exporter.models.lvvit import LvVit
 from exporter.models.lvvit_adapter import LVVITS
 from exporter.models.weights import read_state_dict
 from exporter.records import Preprocessing
 
-__all__ = ["UNKNOWN", "ModelRequest", "Source", "create", "preprocessing_of", "source_of"]
+__all__ = [
+    "UNKNOWN",
+    "ModelRequest",
+    "Source",
+    "create",
+    "identity_of",
+    "preprocessing_of",
+    "source_of",
+]
 
 UNKNOWN = "model"  # subject of the error for an unknown name
 
@@ -54,14 +63,18 @@ class Source:
 
 
 def source_of(request: ModelRequest) -> Source:
-    """Resolve a request's name; values in the request override those that come with the name.
+    """Resolve a request's name; values in the request override those that come with the name or the checkpoint.
 
     Raises:
         ModelError: A Hugging Face folder holds no supported model.
+        CheckpointError: The checkpoint says that it is of another model.
     """
     kwargs = dict(request.model_kwargs)
     if request.num_classes is not None:
         kwargs["num_classes"] = request.num_classes
+    identity = None if request.checkpoint is None else read_identity(request.checkpoint)
+    if identity is not None:
+        return _identified(request, identity, kwargs)
     if huggingface.is_folder(request.name):
         folder = Path(request.name)
         architecture, own = huggingface.architecture_of(folder)
@@ -79,6 +92,31 @@ def source_of(request: ModelRequest) -> Source:
         place = request.checkpoint or model.weights
         return Source(request.name, model.architecture, kwargs, preprocessing, place)
     return Source(request.name, request.name, kwargs, request.preprocessing, request.checkpoint)
+
+
+def identity_of(request: ModelRequest, num_classes: int) -> Identity:
+    """Return what a checkpoint of the requested model says of its network.
+
+    Raises:
+        ModelError: A Hugging Face folder holds no supported model.
+    """
+    source = source_of(request)
+    kwargs = {**source.model_kwargs, "num_classes": num_classes}
+    return Identity(source.name, source.architecture, kwargs, dict(source.preprocessing))
+
+
+def _identified(request: ModelRequest, identity: Identity, kwargs: Mapping[str, Any]) -> Source:
+    asked = Path(request.name).resolve().name if huggingface.is_folder(request.name) else request.name
+    if asked not in ("", identity.name, identity.architecture):
+        got = f"weights of {identity.name}"
+        raise CheckpointError(str(request.checkpoint), got, f"weights of {asked}", "or leave out --model")
+    return Source(
+        identity.name,
+        identity.architecture,
+        {**identity.model_kwargs, **kwargs},
+        {**identity.preprocessing, **request.preprocessing},
+        request.checkpoint,
+    )
 
 
 def create(source: Source, *, pretrained: bool = False, device: str = "cpu") -> nn.Module:

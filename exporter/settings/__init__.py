@@ -1,6 +1,6 @@
 """Settings: one frozen dataclass declares types, limits, defaults, help texts, flags and TOML keys."""
 
-from exporter.settings.fields import Settings, fields_of, from_table, option
+from exporter.settings.fields import Settings, fields_of, from_table, option, redeclared
 from exporter.settings.flags import add_flags, from_flags
 from exporter.settings.limits import LARGEST, Batches, Count, Natural, Number, Points, Positive, Share, Weight
 
@@ -20,4 +20,5 @@ __all__ = [
     "from_flags",
     "from_table",
     "option",
+    "redeclared",
 ]

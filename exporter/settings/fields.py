@@ -17,7 +17,7 @@ import msgspec
 from exporter.errors import RecipeError
 from exporter.vocabulary import renamed
 
-__all__ = ["Field", "Settings", "fields_of", "from_table", "option"]
+__all__ = ["Field", "Settings", "fields_of", "from_table", "option", "redeclared"]
 
 # Long values are shortened in errors.
 SHORT = reprlib.Repr()
@@ -46,10 +46,16 @@ def option(default: Any, help: str, choices: Iterable[str] = ()) -> Any:  # noqa
     """Declare a field of settings: its default, its help text, and its allowed words if its type is no enum."""
     shown = ",".join(map(str, default if isinstance(default, tuple) else (default,)))
     text = help if default in (None, (), {}) else f"{help} Default: {shown}."
-    metadata = {"help": text, "choices": tuple(choices)}
+    metadata = {"help": text, "bare_help": help, "choices": tuple(choices)}
     if isinstance(default, dict):
         return dataclasses.field(default_factory=default.copy, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def redeclared(settings: type, name: str, default: Any) -> Any:
+    """Declare a field of a base class again, with another default."""
+    (field,) = (each for each in dataclasses.fields(settings) if each.name == name)
+    return option(default, field.metadata["bare_help"], field.metadata["choices"])
 
 
 class Field:

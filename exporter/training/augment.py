@@ -1,61 +1,94 @@
-"""Random augmentation of training images, by the name of a preset."""
+"""Random augmentation of training images: transforms of one image, and mixing within a batch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from random import getstate, setstate
 
+import numpy as np
 import torch
 from PIL import Image
-from timm.data import create_transform
+from timm.data import Mixup, create_transform
+from timm.utils import random_seed
 from torch import Tensor
 from torchvision.transforms import Compose, InterpolationMode, RandomAffine, RandomHorizontalFlip
 
 from exporter.data.geometry import to_input_size
 from exporter.data.pixels import normalise, to_pixels
 from exporter.records import Preprocessing
-from exporter.training.settings import TrainSettings
+from exporter.training.presets import Augmentation
 
-__all__ = ["augmentation"]
+__all__ = ["Transform", "mixing", "seeded", "transform_of"]
 
 Transform = Callable[[Image.Image], Tensor]
 
 
-def augmentation(settings: TrainSettings, preprocessing: Preprocessing) -> Transform:
-    """Return a transform from an RGB image to a random, preprocessed variant: float32 [3, height, width].
+def transform_of(augmentation: Augmentation, preprocessing: Preprocessing) -> Transform:
+    """Return a transform from an RGB image to a random, preprocessed variant: float32 [3, height, width]."""
+    return (_affine if augmentation.affine else _crop)(augmentation, preprocessing)
 
-    "affine" rotates, shears, shifts and scales the evaluation crop; "crop" is timm's recipe.
+
+def mixing(
+    augmentation: Augmentation, num_classes: int
+) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None:
+    """Return timm's mixup and cutmix, each for half of the batches if both are on; None if both are off.
+
+    It takes images [batch, 3, height, width] and classes int64 [batch], an even number, changes the images in
+    place, and returns them with class probabilities [batch, classes]. It draws from NumPy's generator.
     """
-    return (_crop if settings.augment == "crop" else _affine)(settings, preprocessing)
+    if not augmentation.mixup and not augmentation.cutmix:
+        return None
+    mix: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = Mixup(
+        augmentation.mixup, augmentation.cutmix, label_smoothing=0.0, num_classes=num_classes
+    )
+    return mix
 
 
-def _affine(settings: TrainSettings, preprocessing: Preprocessing) -> Transform:
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed the generators of Python, NumPy and PyTorch's CPU, and leave them as they were."""
+    python, numpy = getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        random_seed(seed % 2**32)
+        try:
+            yield
+        finally:
+            setstate(python)
+            np.random.set_state(numpy)
+
+
+def _affine(augmentation: Augmentation, preprocessing: Preprocessing) -> Transform:
     affine = RandomAffine(
-        settings.rotate,
-        (settings.translate, settings.translate),
-        settings.scale,
-        settings.shear,
+        augmentation.rotate,
+        (augmentation.translate, augmentation.translate),
+        augmentation.scale,
+        augmentation.shear,
         interpolation=InterpolationMode.BILINEAR,
     )
     transform: Transform = Compose(
         [
             partial(to_input_size, preprocessing=preprocessing),
             affine,
-            RandomHorizontalFlip(settings.hflip),
+            RandomHorizontalFlip(augmentation.hflip),
             partial(_to_input, preprocessing=preprocessing),
         ]
     )
     return transform
 
 
-def _crop(settings: TrainSettings, preprocessing: Preprocessing) -> Transform:
+def _crop(augmentation: Augmentation, preprocessing: Preprocessing) -> Transform:
     transform: Transform = create_transform(
         preprocessing.input_size,
         is_training=True,
         interpolation=preprocessing.interpolation.value,
         mean=preprocessing.mean,
         std=preprocessing.std,
-        scale=settings.scale,
-        hflip=settings.hflip,
-        auto_augment=settings.auto_augment,
+        scale=augmentation.scale,
+        hflip=augmentation.hflip,
+        color_jitter=augmentation.color_jitter,
+        auto_augment=augmentation.auto_augment,
+        re_prob=augmentation.erase,
+        re_mode="pixel",
     )
     return transform
 

@@ -1,26 +1,29 @@
-"""Image folders of a training run, with one subfolder per class, and the batches of each epoch."""
+"""The batches of each epoch of a training run; and image folders with one subfolder per class."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import partial
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from PIL import Image
+from accelerate.data_loader import prepare_data_loader
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 from typing_extensions import override
 
-from exporter.data.images import ImageFile, ImageFolder, class_names, list_images
+from exporter.data.images import ImageFolder, class_names, list_images
 from exporter.data.pixels import read_rgb
 from exporter.errors import ImageError
+from exporter.processes import processes
 from exporter.records import Preprocessing
-from exporter.training.augment import augmentation
-from exporter.training.finetune import Batch, Batches
-from exporter.training.settings import TrainSettings
+from exporter.training.augment import Transform, mixing, seeded, transform_of
+from exporter.training.finetune import Batch
+from exporter.training.settings import LoopSettings
 
-__all__ = ["Folders", "open_folders", "train_batches"]
+__all__ = ["Folders", "TrainBatches", "open_folders"]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -49,28 +52,97 @@ def open_folders(train: Path, held_out: Path) -> Folders:
     return Folders(names, images, measured)
 
 
-def train_batches(images: ImageFolder, settings: TrainSettings, preprocessing: Preprocessing) -> Batches:
-    """Return a function of the epoch: batches of images float32 [batch, 3, H, W] and classes int64 [batch].
+@dataclass
+class TrainBatches:
+    """The batches of an epoch: images float32 [batch, 3, H, W] and classes int64 [batch], or their probabilities.
 
-    The order depends only on the seed and the epoch. The first epochs may use images of half the side.
+    Order and variants depend only on the seed, the epoch and the image, so neither on the number of processes that
+    train nor on that of those that load images; mixing also depends on the process. Each training process gets its
+    part of every batch. Images left over at the end of an epoch wait for another one. An image that cannot be read
+    is replaced by the next one that can, and noted in `skipped` with the reason.
+
+    Attributes:
+        images: Labelled.
+        settings: Batch size, augmentation, seed.
+        preprocessing: The model's.
+        num_classes: The model's.
+        small_epochs: Number of first epochs on images of half the side.
+        skipped: Reason by image, of the images that this process was to read.
     """
-    return partial(_of_epoch, _Images(images.files, augmentation(settings, preprocessing)), settings)
+
+    images: ImageFolder
+    settings: LoopSettings
+    preprocessing: Preprocessing
+    num_classes: int
+    small_epochs: int = 0
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, epoch: int) -> Iterable[Batch]:
+        """Yield the batches of an epoch, counted from 0."""
+        settings, total = self.settings, len(self.images.files)
+        seed = settings.seed * 100_003 + epoch
+        loader = DataLoader(
+            _Images(self.images, transform_of(settings.augmentation, self.preprocessing), seed),
+            batch_size=settings.batch_size,
+            shuffle=True,
+            drop_last=total > settings.batch_size,
+            generator=torch.Generator().manual_seed(seed),
+            num_workers=settings.workers,
+            pin_memory=torch.cuda.is_available(),
+        )
+        crew = processes()
+        mine = prepare_data_loader(
+            loader, num_processes=crew.count, process_index=crew.index, split_batches=True, rng_types=[]
+        )
+        return self._made(mine, small=epoch < self.small_epochs)
+
+    def _made(self, loaded: Iterable[tuple[Tensor, Tensor, list[str]]], *, small: bool) -> Iterator[Batch]:
+        """Note what was skipped, and halve and mix the images."""
+        mix = mixing(self.settings.augmentation, self.num_classes)
+        for images, labels, reasons in loaded:
+            self._note(reasons)
+            made = (
+                F.interpolate(images, scale_factor=0.5, mode="bicubic", antialias=True) if small else images
+            )
+            if mix is None:
+                yield made, labels
+            else:
+                even = len(made) // 2 * 2  # images are mixed in pairs
+                yield mix(made[:even], labels[:even])
+
+    def _note(self, reasons: Iterable[str]) -> None:
+        for reason in filter(None, reasons):
+            name, _, why = reason.partition("\t")
+            if name not in self.skipped:
+                logger.warning("skipped %s: %s", name, why)
+                self.skipped[name] = why
 
 
-class _Images(Dataset[tuple[Tensor, int]]):
-    """Augmented images and their classes."""
+class _Images(Dataset[tuple[Tensor, int, str]]):
+    """Augmented images, their classes, and "name<tab>reason" of the first image that was skipped for each."""
 
-    def __init__(self, files: tuple[ImageFile, ...], transform: Callable[[Image.Image], Tensor]) -> None:
-        self.files, self.transform = files, transform
+    def __init__(self, images: ImageFolder, transform: Transform, seed: int) -> None:
+        self.images, self.transform, self.seed = images, transform, seed
 
     def __len__(self) -> int:
-        return len(self.files)
+        return len(self.images.files)
 
     @override
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        file = self.files[index]
-        assert file.label is not None
-        return self.transform(read_rgb(file.path)), file.label
+    def __getitem__(self, index: int) -> tuple[Tensor, int, str]:
+        skipped = ""
+        for place in range(index, index + len(self)):
+            file = self.images.files[place % len(self)]
+            assert file.label is not None
+            try:
+                image = read_rgb(file)
+            except ImageError as error:
+                skipped = skipped or f"{self.images.name_of(file)}\t{error.got}"
+                continue
+            with seeded(self.seed * 1_000_003 + index):
+                return self.transform(image), file.label, skipped
+        raise ImageError(
+            str(self.images.root), f"{len(self)} images, none of which can be read", "readable images"
+        )
 
 
 def _open(root: Path) -> tuple[tuple[str, ...], ImageFolder]:
@@ -88,21 +160,3 @@ def _open(root: Path) -> tuple[tuple[str, ...], ImageFolder]:
         if label not in labels:
             raise ImageError(str(root / name), "no image", "one folder of images per class")
     return names, images
-
-
-def _of_epoch(images: _Images, settings: TrainSettings, epoch: int) -> Iterable[Batch]:
-    generator = torch.Generator().manual_seed(settings.seed * 100_003 + epoch)
-    loader = DataLoader(
-        images,
-        batch_size=settings.batch_size,
-        shuffle=True,
-        generator=generator,
-        num_workers=settings.workers,
-        pin_memory=settings.device.startswith("cuda"),
-    )
-    return map(_halved, loader) if epoch < settings.small_epochs else loader
-
-
-def _halved(batch: Batch) -> Batch:
-    images, labels = batch
-    return F.interpolate(images, scale_factor=0.5, mode="bicubic", antialias=True), labels

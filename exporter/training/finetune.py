@@ -4,9 +4,12 @@ import logging
 import math
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedDataParallelKwargs
 from timm.optim import create_optimizer_v2, param_groups_weight_decay
 from timm.scheduler import create_scheduler_v2
 from timm.utils import ModelEmaV3, random_seed
@@ -14,8 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from exporter.errors import ImageError, ModelError, RecipeError
+from exporter.processes import processes
 from exporter.training.checkpoint import RunState
-from exporter.training.settings import TrainSettings
+from exporter.training.settings import LoopSettings
 
 __all__ = ["Batch", "Batches", "finetune"]
 
@@ -30,7 +34,7 @@ def finetune(
     student: nn.Module,
     teacher: nn.Module | None,
     batches: Batches,
-    settings: TrainSettings,
+    settings: LoopSettings,
     *,
     checkpoint: Path | None = None,
     identity: str = "",
@@ -40,7 +44,10 @@ def finetune(
 
     With a teacher the loss is (1 − a)·CE(student, label) + a·CE(student, teacher's class), where a is
     `settings.distillation`. Both terms use the same logits: hard distillation as in STAR. Gradients of a
-    `PrunedViT` pass through the tokens that it keeps, but not through its decisions.
+    `PrunedViT` pass through the tokens that it keeps or merges, but not through its decisions.
+
+    Under a launcher, every process calls this with its part of each batch; gradients are averaged, so that the step
+    is that of the whole batch, and all processes end with the same weights.
 
     Args:
         student: Maps images to logits [batch, classes]; already on its device. Frozen parameters do not change.
@@ -48,7 +55,8 @@ def finetune(
         batches: Returns an epoch, counted from 0, as images [batch, 3, height, width] and classes int64 [batch],
             or class probabilities, float [batch, classes].
         settings: Epochs, learning rate, loss, seed.
-        checkpoint: Written after each epoch; if it exists and is of the same run, training continues from it.
+        checkpoint: Written after each epoch by the main process; if it exists and is of the same run, training
+            continues from it.
         identity: Identifies the run: a checkpoint with another identity is refused.
         on_epoch: Called after each epoch with the epochs done and the mean loss, the student in eval mode.
 
@@ -61,14 +69,15 @@ def finetune(
     """
     _check(student, teacher)
     run = _new_run(student, settings, identity)
+    trainer = _Trainer(run, _joined(student), teacher, settings)
     if checkpoint is not None and run.restore(checkpoint):
         logger.info("%s: continuing after epoch %d", checkpoint, run.epochs_done)
     for epoch in range(run.epochs_done, settings.epochs):
-        # Random numbers depend only on seed and epoch, so a resumed run equals an uninterrupted one.
-        random_seed(settings.seed * 100_003 + epoch)
+        # Random numbers depend only on seed, epoch and process, so a resumed run equals an uninterrupted one.
+        random_seed(settings.seed * 100_003 + epoch, processes().index)
         run.scheduler.step(epoch)
-        loss = _epoch(run, teacher, batches(epoch), settings)
-        if checkpoint is not None:
+        loss = trainer.epoch(batches(epoch))
+        if checkpoint is not None and processes().main:
             run.save(checkpoint)
         rate = run.optimizer.param_groups[0]["lr"]
         logger.info("epoch %d/%d  loss %.4f  lr %.2e", run.epochs_done, settings.epochs, loss, rate)
@@ -94,7 +103,7 @@ def _check(student: nn.Module, teacher: nn.Module | None) -> None:
         raise ModelError("teacher", "weights that the student trains", "a copy of them")
 
 
-def _new_run(student: nn.Module, settings: TrainSettings, identity: str) -> RunState:
+def _new_run(student: nn.Module, settings: LoopSettings, identity: str) -> RunState:
     """Create optimizer, learning rate schedule and weight average, before the first epoch."""
     undecayed = {
         f"{place}.{name}".removeprefix(".")
@@ -107,65 +116,81 @@ def _new_run(student: nn.Module, settings: TrainSettings, identity: str) -> RunS
         optimizer,
         sched="cosine",
         num_epochs=settings.epochs,
-        min_lr=settings.lr / 100,
-        warmup_lr=settings.lr / 100,
+        min_lr=settings.last_lr,
+        warmup_lr=settings.last_lr,
         warmup_epochs=settings.warmup_epochs,
     )
     ema = ModelEmaV3(student, decay=settings.ema_decay, use_warmup=True) if settings.ema_decay else None
     return RunState(student, optimizer, scheduler, ema, identity)
 
 
-def _epoch(
-    run: RunState, teacher: nn.Module | None, batches: Iterable[Batch], settings: TrainSettings
-) -> float:
-    """Train on all images once; return the mean loss."""
-    device = next(run.model.parameters()).device
-    total, seen = 0.0, 0
-    run.model.train()
-    try:
-        for images, targets in batches:
-            loss = _step(run, teacher, images.to(device), targets.to(device), settings)
-            total, seen = total + loss * len(images), seen + len(images)
-    finally:
-        run.model.eval()
-    if not seen:
-        raise ImageError("batches", "an epoch without images", "at least one batch")
-    run.epochs_done += 1
-    mean = total / seen
-    if not math.isfinite(mean):
-        got = f"a loss of {mean} in epoch {run.epochs_done}"
-        raise RecipeError("training", got, "a number", "lower --lr")
-    return mean
+def _joined(student: nn.Module) -> nn.Module:
+    """Return the student for the forward pass; with several processes, one that averages gradients over them."""
+    if processes().count == 1:
+        return student
+    # Each step has gradients for the same parameters, but not always for all: a head may be unused.
+    static = DistributedDataParallelKwargs(static_graph=True)
+    joined: nn.Module = Accelerator(device_placement=False, kwargs_handlers=[static]).prepare_model(student)
+    return joined
 
 
-def _step(
-    run: RunState, teacher: nn.Module | None, images: Tensor, targets: Tensor, settings: TrainSettings
-) -> float:
-    """Train on one batch; return its loss."""
-    with _autocast(settings, images.device):
-        logits = run.model(images)
-    loss = _loss(logits.float(), targets, _answers(teacher, images, settings), settings)
-    run.optimizer.zero_grad()
-    loss.backward()
-    if settings.clip_grad:
-        nn.utils.clip_grad_norm_(run.model.parameters(), settings.clip_grad)
-    run.optimizer.step()
-    if run.ema is not None:
-        run.ema.update(run.model, step=run.steps_done)
-    run.steps_done += 1
-    return loss.item()
+@dataclass(frozen=True, eq=False)
+class _Trainer:
+    """One epoch after another: `forward` is the student, or the wrapper that averages its gradients."""
+
+    run: RunState
+    forward: nn.Module
+    teacher: nn.Module | None
+    settings: LoopSettings
+
+    def epoch(self, batches: Iterable[Batch]) -> float:
+        """Train on all images once; return the mean loss, over all processes."""
+        run, total, seen = self.run, 0.0, 0
+        device = next(run.model.parameters()).device
+        self.forward.train()
+        try:
+            for images, targets in batches:
+                loss = self._step(images.to(device), targets.to(device))
+                total, seen = total + loss * len(images), seen + len(images)
+        finally:
+            self.forward.eval()
+        sums = processes().gathered((total, seen))
+        total, seen = sum(each[0] for each in sums), sum(each[1] for each in sums)
+        if not seen:
+            raise ImageError("batches", "an epoch without images", "at least one batch")
+        run.epochs_done += 1
+        mean = total / seen
+        if not math.isfinite(mean):
+            got = f"a loss of {mean} in epoch {run.epochs_done}"
+            raise RecipeError("training", got, "a number", "lower --lr")
+        return mean
+
+    def _step(self, images: Tensor, targets: Tensor) -> float:
+        """Train on one batch; return its loss."""
+        run, settings = self.run, self.settings
+        with _autocast(settings, images.device):
+            logits = self.forward(images)
+        loss = _loss(logits.float(), targets, self._answers(images), settings)
+        run.optimizer.zero_grad()
+        loss.backward()
+        if settings.clip_grad:
+            nn.utils.clip_grad_norm_(run.model.parameters(), settings.clip_grad)
+        run.optimizer.step()
+        if run.ema is not None:
+            run.ema.update(run.model, step=run.steps_done)
+        run.steps_done += 1
+        return loss.item()
+
+    @torch.no_grad()
+    def _answers(self, images: Tensor) -> Tensor | None:
+        """Return the teacher's class of each image, int64 [batch]."""
+        if self.teacher is None:
+            return None
+        with _autocast(self.settings, images.device):
+            return self.teacher(images).argmax(dim=1)
 
 
-@torch.no_grad()
-def _answers(teacher: nn.Module | None, images: Tensor, settings: TrainSettings) -> Tensor | None:
-    """Return the teacher's class of each image, int64 [batch]."""
-    if teacher is None:
-        return None
-    with _autocast(settings, images.device):
-        return teacher(images).argmax(dim=1)
-
-
-def _loss(logits: Tensor, targets: Tensor, answers: Tensor | None, settings: TrainSettings) -> Tensor:
+def _loss(logits: Tensor, targets: Tensor, answers: Tensor | None, settings: LoopSettings) -> Tensor:
     loss = F.cross_entropy(logits, targets, label_smoothing=settings.smoothing)
     if answers is None:
         return loss
@@ -173,5 +198,5 @@ def _loss(logits: Tensor, targets: Tensor, answers: Tensor | None, settings: Tra
     return (1 - share) * loss + share * F.cross_entropy(logits, answers)
 
 
-def _autocast(settings: TrainSettings, device: torch.device) -> AbstractContextManager[object]:
+def _autocast(settings: LoopSettings, device: torch.device) -> AbstractContextManager[object]:
     return torch.autocast(device.type, torch.bfloat16) if settings.amp else nullcontext()

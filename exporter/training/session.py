@@ -10,7 +10,7 @@ from exporter.data.images import folder_sha256
 from exporter.errors import OutputError, RecipeError
 from exporter.files import writable_folder
 from exporter.formats.canonical_json import to_json
-from exporter.training.data import open_folders, train_batches
+from exporter.training.data import TrainBatches, open_folders
 from exporter.training.finetune import finetune
 from exporter.training.model import build_model, build_student, preprocessing_for
 from exporter.training.result import TrainRecord, versions, write_result
@@ -40,7 +40,7 @@ def train_folder(
         finetune(
             student,
             None,
-            train_batches(folders.train, settings, preprocessing),
+            TrainBatches(folders.train, settings, preprocessing, classes, settings.small_epochs),
             settings,
             checkpoint=out.with_suffix(".ckpt"),
             identity=to_json(

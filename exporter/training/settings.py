@@ -1,13 +1,14 @@
-"""All settings of a training run; the flags and the JSON of the record derive from them."""
+"""The settings of training runs; the flags and the JSON of the records derive from them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any
 
 from msgspec import Meta
 
-from exporter.settings import LARGEST, Natural, Number, Positive, Settings, Share, Weight, option
+from exporter.settings import LARGEST, Natural, Number, Positive, Settings, Share, Weight, option, redeclared
+from exporter.training.presets import AUGMENTATIONS, Augmentation
 
-__all__ = ["TrainSettings"]
+__all__ = ["FinetuneSettings", "LoopSettings", "TrainSettings"]
 
 Above0 = Annotated[float, Meta(gt=0, le=LARGEST, description="a number above 0")]
 NotBelow0 = Annotated[float, Meta(ge=0, le=LARGEST, description="a number of at least 0")]
@@ -16,19 +17,13 @@ Triple = tuple[Number, Number, Number]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainSettings(Settings):
-    """How a model is trained; images and output file are given separately."""
+class LoopSettings(Settings):
+    """How weights are optimised and images are augmented; the defaults are those of training from scratch."""
 
-    model: str = option("vit_tiny_patch16_224", "Architecture: a timm name, lvvit_s or lvvit_m.")
-    model_kwargs: dict[str, Any] = option(
-        {}, "Keyword arguments of the architecture, e.g. img_size=56 depth=12."
-    )
     epochs: Positive = option(100, "Passes over the training images.")
-    small_epochs: Natural = option(
-        0, "Number of first epochs on images of half the side, at a quarter of the cost."
-    )
-    batch_size: Positive = option(64, "Images per step.")
-    lr: Above0 = option(1e-3, "Highest learning rate; cosine decay to a hundredth of it.")
+    batch_size: Positive = option(64, "Images per step, over all processes together.")
+    lr: Above0 = option(1e-3, "Highest learning rate, whatever the batch size; cosine decay to min-lr.")
+    min_lr: Above0 | None = option(None, "Last learning rate; by default a hundredth of lr.")
     warmup_epochs: Natural = option(5, "Epochs over which the learning rate rises; included in `epochs`.")
     weight_decay: NotBelow0 = option(0.05, "AdamW's weight decay; biases, norms and embeddings have none.")
     clip_grad: NotBelow0 = option(1.0, "Largest norm of the gradient; 0: no clipping.")
@@ -36,16 +31,80 @@ class TrainSettings(Settings):
     smoothing: Below1 = option(0.1, "Label smoothing, a share in [0, 1).")
     ema_decay: Below1 = option(0.0, "Decay of the weight average, which becomes the result; 0: no averaging.")
     augment: str = option(
-        "affine", "affine: keeps the whole object in view. crop: timm's recipe.", ("affine", "crop")
+        "affine",
+        "affine: rotated, sheared and shifted, never mirrored, for digits and signs. crop: cropped and mirrored, "
+        "for photos. deit: DeiT's, also with RandAugment, erasing, mixup and cutmix. none. The settings below "
+        "override its values.",
+        AUGMENTATIONS,
     )
-    rotate: Number = option(12.0, "affine: largest rotation, degrees either way.")
-    shear: Number = option(8.0, "affine: largest shear, degrees either way.")
-    translate: Weight = option(0.15, "affine: largest shift, as a share of the side.")
-    scale: tuple[Above0, Above0] = option(
-        (0.5, 1.0), "affine: range of the zoom; crop: range of the area kept, at most 1."
+    rotate: Number | None = option(None, "affine: largest rotation, degrees either way.")
+    shear: Number | None = option(None, "affine: largest shear, degrees either way.")
+    translate: Weight | None = option(None, "affine: largest shift, as a share of the side.")
+    scale: tuple[Above0, Above0] | None = option(
+        None, "affine: range of the zoom; crop, deit: range of the area kept, at most 1."
     )
-    hflip: Weight = option(0.0, "Probability of mirroring left and right.")
-    auto_augment: str | None = option(None, "crop: timm's augmentation policy, e.g. rand-m9-mstd0.5.")
+    hflip: Weight | None = option(None, "Probability of mirroring left and right.")
+    color_jitter: NotBelow0 | None = option(None, "crop: change of brightness, contrast and saturation.")
+    auto_augment: str | None = option(
+        None, "crop, deit: timm's augmentation policy, e.g. rand-m9-mstd0.5; it replaces the jitter."
+    )
+    erase: Weight | None = option(None, "crop, deit: probability of erasing a rectangle.")
+    mixup: NotBelow0 | None = option(None, "Alpha of mixup, the blending of two images; 0: none.")
+    cutmix: NotBelow0 | None = option(
+        None, "Alpha of cutmix, the pasting of one image into another; 0: none."
+    )
+    amp: bool = option(False, "Compute in bfloat16 by PyTorch's autocast.")
+    workers: Natural = option(0, "Processes that load images, for each process that trains.")
+    seed: Natural = option(0, "Seed of the weights, the order and the augmentation.")
+
+    @property
+    def augmentation(self) -> Augmentation:
+        """The named augmentation with the values given in its place."""
+        own = {each.name: getattr(self, each.name, None) for each in fields(Augmentation)}
+        return replace(
+            AUGMENTATIONS[self.augment], **{name: value for name, value in own.items() if value is not None}
+        )
+
+    @property
+    def last_lr(self) -> float:
+        """The learning rate at the end."""
+        return self.lr / 100 if self.min_lr is None else self.min_lr
+
+    def check(self) -> None:
+        """Raise RecipeError for settings that contradict each other."""
+        self.require("warmup_epochs", self.warmup_epochs < self.epochs, "below epochs")
+        self.require("min_lr", self.last_lr <= self.lr, "at most lr")
+        low, high = self.augmentation.scale
+        self.require("scale", low <= high, "the lower one first")
+        self.require("scale", self.augmentation.affine or high <= 1, "at most 1, being a share of the area")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneSettings(LoopSettings):
+    """How a pruned model is fine-tuned; the defaults are the STAR paper's, with the authors' distillation."""
+
+    epochs: Positive = redeclared(LoopSettings, "epochs", 120)
+    batch_size: Positive = redeclared(LoopSettings, "batch_size", 256)
+    lr: Above0 = redeclared(LoopSettings, "lr", 2e-5)
+    min_lr: Above0 | None = redeclared(LoopSettings, "min_lr", 2e-9)
+    warmup_epochs: Natural = redeclared(LoopSettings, "warmup_epochs", 0)
+    clip_grad: NotBelow0 = redeclared(LoopSettings, "clip_grad", 0.0)
+    distillation: Weight = redeclared(LoopSettings, "distillation", 0.25)
+    ema_decay: Below1 = redeclared(LoopSettings, "ema_decay", 0.99996)
+    augment: str = redeclared(LoopSettings, "augment", "deit")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings(LoopSettings):
+    """How a model is trained from scratch; images and output file are given separately."""
+
+    model: str = option("vit_tiny_patch16_224", "Architecture: a timm name, lvvit_s or lvvit_m.")
+    model_kwargs: dict[str, Any] = option(
+        {}, "Keyword arguments of the architecture, e.g. img_size=56 depth=12."
+    )
+    small_epochs: Natural = option(
+        0, "Number of first epochs on images of half the side, at a quarter of the cost."
+    )
     mean: Triple | None = option(None, "Mean of each channel; by default the model's.")
     std: Triple | None = option(None, "Standard deviation of each channel; by default the model's.")
     interpolation: str | None = option(
@@ -54,20 +113,14 @@ class TrainSettings(Settings):
     crop_pct: Share | None = option(
         None, "Share of the resized side that the crop keeps; by default the model's."
     )
-    amp: bool = option(False, "Compute in bfloat16 by PyTorch's autocast.")
     fp16: bool = option(True, "Write fp16 weights; accuracy is measured with the written weights.")
     device: str = option("cpu", "PyTorch device, e.g. cpu or cuda.")
     threads: Natural = option(0, "CPU threads; 0 is PyTorch's default. Results depend on it.")
-    workers: Natural = option(0, "Processes that load images.")
-    seed: Natural = option(0, "Seed of the weights, the order and the augmentation.")
 
     def check(self) -> None:
         """Raise RecipeError for settings that contradict each other."""
-        low, high = self.scale
+        super().check()
         self.require("small_epochs", self.small_epochs <= self.epochs, "epochs at most")
-        self.require("warmup_epochs", self.warmup_epochs < self.epochs, "below epochs")
-        self.require("scale", low <= high, "the lower one first")
-        self.require("scale", self.augment == "affine" or high <= 1, "at most 1, being a share of the area")
 
     def preprocessing(self) -> dict[str, Any]:
         """Return the overrides of the model's preprocessing, by timm's keys."""

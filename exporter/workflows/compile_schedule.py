@@ -33,14 +33,14 @@ def checked_amount(job: Job) -> Amount:
         RecipeError: The amount is missing, or images or a calibration that are needed.
     """
     amount = job.needed_amount("compile")
-    folder, images, path = "a folder of images", job.images, job.calibration.path
+    folder, images, calibrated = "a folder of images", job.images, job.calibration.exists
     needed(images.eval_images or images.images, "--images", folder)
-    if job.reads_calibration and path is None:
+    if job.reads_calibration and not calibrated:
         needed(images.images, "--images", folder)
     if isinstance(amount, MacShare) and job.scoring.planned_by.counts_vary:
         needed(images.images, "--images", "a folder of images: the MACs of a-star depend on them")
     if isinstance(amount, Given) and amount.schedule.inter_sha256:
-        needed(path, "--calibration", "the calibration that the schedule was made with")
+        needed(calibrated or None, "--calibration", "the calibration that the schedule was made with")
     if job.sweep:
         # Import the chart now, so that a missing library is reported before hours of work.
         import_module("exporter.evaluation.report.chart")

@@ -1,28 +1,23 @@
 """Evaluate one or two models over images in one pass: accuracy, agreement, and what the second loses."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from exporter.data.batches import Batch, batches_of
-from exporter.data.images import UNKNOWN
-from exporter.data.source import ImageSource, open_source
-from exporter.errors import ImageError, RecipeError
-from exporter.evaluation.accuracy import Predictions, predict_each
+from exporter.data.source import open_source
+from exporter.errors import RecipeError
+from exporter.evaluation.accuracy import Predictions
 from exporter.evaluation.benchmark import environment
 from exporter.evaluation.eval_result import Evaluation, ModelResult
 from exporter.evaluation.loss import compare_predictions
 from exporter.workflows.disagreements import Disagreement, disagreements
 from exporter.workflows.eval_models import EvalModel
 from exporter.workflows.eval_settings import EvalSettings
-from exporter.workflows.progress import Advance, Silent, Stages
+from exporter.workflows.predicting import predict_models
+from exporter.workflows.progress import Silent, Stages
 
 __all__ = ["evaluate_models"]
-
-Array = np.ndarray[Any, Any]
 
 
 def evaluate_models(
@@ -55,59 +50,18 @@ def evaluate_models(
         seed=settings.seed,
     )
     subset = np.array(sorted(source.class_names)) if settings.subset else None
-    workers = settings.workers or environment().usable_cpus
     with stages.stage("images") as advance:
-        seen = _Seen(source, advance, needs_labels=len(models) == 1)
-        loaded = batches_of(source.files, [model.view for model in models], settings.batch, workers=workers)
-        runners = [model.runner for model in models]
-        found = predict_each(runners, seen.feeds(loaded), classes=subset, size=settings.batch)
+        alone = len(models) == 1
+        answers = predict_models(models, source, settings, advance, classes=subset, needs_labels=alone)
+    found = answers.predictions
     pair, differing = None, tuple[Disagreement, ...]()
     if len(found) == 2:
         pair = compare_predictions(*found, names=names, class_names=source.class_names)
-        differing = disagreements(*found, images=seen.names)
+        differing = disagreements(*found, images=answers.names)
     results = {each.name: _result(each, made) for each, made in zip(models, found, strict=True)}
     scored = classes if subset is None else len(subset)
     versions = environment().versions
-    return Evaluation(results, pair, len(seen.names), seen.skipped, scored, versions), differing
-
-
-@dataclass
-class _Seen:
-    """The images of a pass: it passes them on, and notes their names and what was skipped."""
-
-    source: ImageSource
-    advance: Advance
-    needs_labels: bool
-    labelled: bool | None = None
-    names: list[str] = field(default_factory=list)
-    skipped: dict[str, str] = field(default_factory=dict)
-
-    def feeds(self, loaded: Iterator[Batch]) -> Iterator[tuple[Sequence[Array], Array]]:
-        """Yield the views and the labels of each batch.
-
-        Raises:
-            ImageError: Only some images have a label, or none has where labels are needed.
-        """
-        for batch in loaded:
-            self.skipped |= {self.source.name_of(each.path): each.reason for each in batch.skipped}
-            if batch.files:
-                names = [self.source.name_of(file.path) for file in batch.files]
-                self._check_labels(batch.labels, names)
-                self.names += names
-                yield batch.views, batch.labels
-            self.advance(len(self.names) + len(self.skipped), self.source.total)
-
-    def _check_labels(self, labels: Array, names: Sequence[str]) -> None:
-        known = labels != UNKNOWN
-        if self.labelled is None:
-            self.labelled = bool(known[0])
-            if self.needs_labels and not self.labelled:
-                hint = "without labels, a second model is needed to agree with"
-                raise ImageError(names[0], "no label", "one folder a class, or labels in tar files", hint)
-        if (known != self.labelled).any():
-            odd = names[int((known != self.labelled).argmax())]
-            got, expected = ("no label", "one") if self.labelled else ("a label", "none")
-            raise ImageError(odd, got, f"{expected}, as the images before it", "--no-labels leaves out all")
+    return Evaluation(results, pair, len(answers.names), answers.skipped, scored, versions), differing
 
 
 def _common_classes(models: Sequence[EvalModel]) -> int:

@@ -3,12 +3,15 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exporter.artefact import KEY_PREFIX, read_lowered
 from exporter.errors import ArtefactError
 from exporter.files import PathLike
 from exporter.formats.onnx_metadata import read_metadata
+
+if TYPE_CHECKING:
+    from exporter.models.identity import Identity
 
 __all__ = ["inspect_artefact"]
 
@@ -27,7 +30,7 @@ def inspect_artefact(path: PathLike) -> Described:
         raise ArtefactError(str(place), "no such file", "an artefact of star-export, or an export folder")
     readers: dict[str, Callable[[Path], Described]] = {
         ".onnx": _onnx,
-        ".safetensors": _calibration,
+        ".safetensors": _safetensors,
         ".npz": _reference,
         ".json": _json,
         ".engine": _engine,
@@ -51,6 +54,25 @@ def _onnx(path: Path) -> Described:
     own = {key.removeprefix(KEY_PREFIX): value for key, value in read_metadata(path).items()}
     parsed = {key: json.loads(value) if value.startswith("{") else value for key, value in own.items()}
     return {"kind": "ONNX model", **tensors, **parsed, "size_bytes": path.stat().st_size}
+
+
+def _safetensors(path: Path) -> Described:
+    from exporter.models.identity import read_identity  # noqa: PLC0415
+
+    identity = read_identity(path)
+    return _calibration(path) if identity is None else _checkpoint(path, identity)
+
+
+def _checkpoint(path: Path, identity: "Identity") -> Described:
+    """Describe weights that name their network, and what prunes them."""
+    from exporter.formats.canonical_json import to_json  # noqa: PLC0415
+    from exporter.pruning.checkpoint import read_pruning  # noqa: PLC0415
+
+    pruning = read_pruning(path)
+    schedule = None if pruning is None else json.loads(to_json(pruning.schedule))
+    calibrated = pruning is not None and pruning.calibration is not None
+    told = {"network": json.loads(to_json(identity)), "schedule": schedule, "has_calibration": calibrated}
+    return {"kind": "checkpoint", **told, "size_bytes": path.stat().st_size}
 
 
 def _calibration(path: Path) -> Described:

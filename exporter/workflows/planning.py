@@ -9,7 +9,8 @@ import numpy as np
 
 from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
-from exporter.data.images import list_images, sample
+from exporter.data.images import sample
+from exporter.data.source import images_at
 from exporter.errors import ScheduleError
 from exporter.evaluation.parity.reference import patches_left_of
 from exporter.models.base import PrunableViT
@@ -155,7 +156,7 @@ def measured_macs(
     vit: PrunableViT, images: Images, calibration: Calibration | None, batch: int
 ) -> Callable[[Schedule], float]:
     """Return a function: mean useful MACs of the calibration images under an a-STAR schedule."""
-    folder = list_images(needed(images.images, "--images", "a folder of images"))
+    folder = images_at(needed(images.images, "--images", "a folder of images"))
     files = sample(folder, images.check_images, images.seed).files
     pixels = first_images(files, vit.spec.preprocessing, InputKind.FLOAT32, images.check_images)
     inter = None if calibration is None else calibration.inter

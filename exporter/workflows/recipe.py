@@ -44,6 +44,9 @@ class Recipe(Measuring, ScheduleSettings, Images):
 
     model: str | None = option(None, "A timm name, or a bundled model.")
     checkpoint: Path | None = option(None, "Trained weights: safetensors, or a torch file of tensors.")
+    recalibrate: bool = option(
+        False, "Prune a fine-tuned checkpoint in another way than the one that it was trained with."
+    )
     num_classes: Positive | None = option(None, "Classes of the head; by default those of the checkpoint.")
     model_kwargs: dict[str, Any] = option(
         {}, "Keyword arguments of the model, e.g. img_size=32 patch_size=4."

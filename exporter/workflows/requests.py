@@ -2,12 +2,16 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from exporter.calibration.settings import CalibrationSettings
 from exporter.evaluation.benchmark.timing import LEAST_ROUNDS
 from exporter.settings import Count, Natural, Positive, Settings, option
 from exporter.targets import ONNXRUNTIME, Target
 from exporter.vocabulary import InputKind, Layout
+
+if TYPE_CHECKING:
+    from exporter.calibration.record import Calibration
 
 __all__ = ["CalibrationSource", "Images", "Lowering", "Measuring"]
 
@@ -46,11 +50,20 @@ class Measuring(Settings):
 
 @dataclass(frozen=True)
 class CalibrationSource:
-    """A calibration file, interpolated to another input size if `interpolate`; or the settings to make one."""
+    """A calibration file, interpolated to another input size if `interpolate`, or the one in a checkpoint.
+
+    Where there is neither, one is made by the settings.
+    """
 
     path: Path | None = None
     interpolate: bool = False
     settings: CalibrationSettings = field(default_factory=CalibrationSettings)
+    restored: "Calibration | None" = None
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a calibration to read."""
+        return self.path is not None or self.restored is not None
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,16 @@
 """Split a recipe into the records that steps take, before any work."""
 
-from dataclasses import dataclass, replace
+import logging
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from exporter.calibration.settings import CalibrationSettings
 from exporter.errors import RecipeError
 from exporter.formats.canonical_json import load_json
+from exporter.models.identity import read_identity
 from exporter.models.registry import ModelRequest
+from exporter.processes import processes
+from exporter.pruning.checkpoint import Pruning, read_pruning
 from exporter.records import Schedule
 from exporter.schedule.methods import METHODS
 from exporter.schedule.plan import ScheduleSettings
@@ -21,6 +25,8 @@ from exporter.workflows.requests import CalibrationSource, Images, Lowering, Mea
 __all__ = ["Job", "resolve"]
 
 PartT = TypeVar("PartT", bound=Settings)
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -51,12 +57,14 @@ class Job:
     @property
     def reads_calibration(self) -> bool:
         """Whether ACS or inter-layer scores are needed, or a calibration is given."""
-        return self.follows_acs or self.calibration.settings.relevance or self.calibration.path is not None
+        return self.follows_acs or self.calibration.settings.relevance or self.calibration.exists
 
     def check_calibrated(self) -> None:
         """Raise RecipeError where a calibration is needed and none is given."""
         if self.reads_calibration:
-            needed(self.calibration.path, "--calibration", "the file that star-export calibrate wrote")
+            needed(
+                self.calibration.exists or None, "--calibration", "the file that star-export calibrate wrote"
+            )
 
     def needed_amount(self, verb: str) -> Amount:
         """Return how much to prune; RecipeError if the recipe does not say."""
@@ -71,9 +79,10 @@ def resolve(recipe: Recipe) -> Job:
     Raises:
         ModelError: The target does not support the layout or the method.
         RecipeError: Settings contradict each other.
-        ArtefactError: A schedule cannot be read.
+        ArtefactError: A schedule, or what a checkpoint says of itself, cannot be read.
     """
-    number, shape = _number(recipe), _shape(recipe)
+    restored = _restored(recipe)
+    number, shape = _number(recipe), Given(restored.schedule) if restored else _shape(recipe)
     scoring = _part(ScheduleSettings, shape.schedule if isinstance(shape, Given) else recipe)
     if scoring.method is None and recipe.calibration is not None:
         scoring = replace(scoring, method=Method.STAR)
@@ -83,15 +92,20 @@ def resolve(recipe: Recipe) -> Job:
         raise RecipeError("rounds", "0", "at least 5: a speed-up is measured")
     return Job(
         model=ModelRequest(
-            name=recipe.model or "",
+            name=recipe.model or _own_name(recipe),
             checkpoint=recipe.checkpoint,
             num_classes=recipe.num_classes,
             model_kwargs=recipe.model_kwargs,
             preprocessing=recipe.preprocess,
         ),
-        device=recipe.device,
+        device=processes().device or recipe.device,
         images=_part(Images, recipe),
-        calibration=CalibrationSource(recipe.calibration, recipe.interpolate, _calibration(recipe, scoring)),
+        calibration=CalibrationSource(
+            recipe.calibration,
+            recipe.interpolate,
+            _calibration(recipe, scoring),
+            restored.calibration if restored else None,
+        ),
         scoring=scoring,
         amount=number or shape,
         shape=shape if number else None,
@@ -99,6 +113,37 @@ def resolve(recipe: Recipe) -> Job:
         measuring=_part(Measuring, recipe),
         sweep=recipe.sweep,
     )
+
+
+def _restored(recipe: Recipe) -> Pruning | None:
+    """Return what the recipe's checkpoint was trained with, None if nothing or if the recipe recalibrates.
+
+    Raises:
+        RecipeError: The recipe asks for another way to prune, but not to recalibrate.
+    """
+    restored = None if recipe.checkpoint is None else read_pruning(recipe.checkpoint)
+    if restored is None:
+        return None
+    names = (*AMOUNTS, "calibration", *(each.name for each in fields(ScheduleSettings)))
+    plain = Recipe()
+    others = [name for name in names if getattr(recipe, name) != getattr(plain, name) and name != "seed"]
+    if not recipe.recalibrate and others:
+        trained = f"{restored.schedule.method}, rho {restored.schedule.rho or 'by layer'}"
+        raise RecipeError(
+            f"--{others[0].replace('_', '-')}",
+            f"a setting beside {recipe.checkpoint}, which was trained with {trained}",
+            "none: a checkpoint is pruned as it was trained",
+            "--recalibrate allows it",
+        )
+    if recipe.recalibrate and set(others) & {*AMOUNTS}:
+        logger.warning("%s is pruned in another way than the one that it was trained with", recipe.checkpoint)
+    return None if recipe.recalibrate else restored
+
+
+def _own_name(recipe: Recipe) -> str:
+    """Return the model's name according to its checkpoint, "" where it has none."""
+    identity = None if recipe.checkpoint is None else read_identity(recipe.checkpoint)
+    return identity.name if identity else ""
 
 
 def _number(recipe: Recipe) -> Rho | MacShare | Speedup | None:

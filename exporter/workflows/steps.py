@@ -12,7 +12,8 @@ from exporter.calibration.calibrate import calibrate_to
 from exporter.calibration.record import Calibration, check_fits, load_calibration
 from exporter.calibration.resize import resized_to
 from exporter.data.batches import first_images
-from exporter.data.images import ImageFolder, list_images, sample
+from exporter.data.images import ImageFolder, sample
+from exporter.data.source import images_at
 from exporter.errors import ScheduleError
 from exporter.files import PathLike
 from exporter.lowering.pipeline import lower
@@ -82,19 +83,23 @@ def calibrate(
     given = read_calibration(source, vit.spec, vit.weights_sha256)
     if given is not None:
         return given
-    folder = list_images(needed(images.images, "--images", "a folder of images"))
+    folder = images_at(needed(images.images, "--images", "a folder of images"))
     return calibrate_to(Path(path), vit, folder, source.settings, on_progress)
 
 
 def read_calibration(
     source: CalibrationSource, spec: ModelSpec, weights_sha256: str = ""
 ) -> Calibration | None:
-    """Read the calibration that the source names, None if it names none; interpolate it if that is allowed.
+    """Return the calibration that the source has, None if it has none; interpolate it if that is allowed.
 
     Raises:
         ArtefactError: The file is no calibration.
         CalibrationError: It is of another model; weights are not compared if the hash is "".
     """
+    if source.restored is not None:
+        # It was measured with the weights before they were trained further.
+        check_fits(source.restored, spec, "")
+        return source.restored
     if source.path is None:
         return None
     made = load_calibration(source.path)
@@ -150,7 +155,7 @@ def range_images(images: Images, spec: ModelSpec, input_kind: InputKind, *target
     if images.images is None or not any(target.takes_ranges for target in targets):
         return None
     most = RANGE_IMAGES if images.max_images == "auto" else min(images.max_images, RANGE_IMAGES)
-    files = sample(list_images(images.images), most, images.seed).files
+    files = sample(images_at(images.images), most, images.seed).files
     return first_images(files, spec.preprocessing, input_kind, len(files))
 
 
@@ -161,5 +166,5 @@ def eval_images(images: Images, spec: ModelSpec) -> ImageFolder:
         ImageError: There are no images.
     """
     place = needed(images.eval_images or images.images, "--images", "a folder of images")
-    folder = list_images(place, num_classes=spec.num_classes, class_map=images.class_map)
+    folder = images_at(place, spec.num_classes, images.class_map)
     return sample(folder, images.max_eval_images, images.seed)

@@ -71,13 +71,13 @@ def test_each_view_of_a_batch_is_what_one_model_takes(files: tuple[ImageFile, ..
         np.testing.assert_array_equal(np.concatenate([group.labels for group in groups]), labels)
 
 
-def test_batches_are_full_and_name_what_they_skip(files: tuple[ImageFile, ...]) -> None:
-    for broken in (1, 7):
+def test_a_batch_is_of_so_many_files_and_names_what_it_skips(files: tuple[ImageFile, ...]) -> None:
+    for broken in (1, 6, 7):
         files[broken].path.write_text("no image")
     groups = list(batches_of(files, [View(SMALL, "uint8")], 3))
-    assert [len(group.files) for group in groups] == [3, 3, 0]
+    assert [len(group.files) for group in groups] == [2, 3, 0]
     skipped = [[each.path for each in group.skipped] for group in groups]
-    assert skipped == [[files[1].path], [], [files[7].path]]
+    assert skipped == [[files[1].path], [], [files[6].path, files[7].path]]
     assert (groups[-1].views[0].shape, groups[-1].labels.shape) == ((0, 3, 24, 16), (0,))
 
 

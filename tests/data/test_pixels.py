@@ -65,7 +65,7 @@ def test_every_pixel_value_is_normalised_bit_for_bit_as_timm_does(
 def test_what_cannot_be_read_is_one_line_that_names_the_file(tmp_path: Path) -> None:
     (tmp_path / "text.png").write_text("no image")
     with pytest.raises(ImageError, match=r"text\.png \| got cannot be decoded") as error:
-        read_rgb(tmp_path / "text.png")
+        read_rgb(ImageFile(tmp_path / "text.png", None))
     assert "\n" not in str(error.value)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from exporter.data.pixels import SkippedImage, stream
-from exporter.data.shards import find_shards, is_shard, read_shards
+from exporter.data.shards import find_shards, is_shard, list_shards, read_shards
 from exporter.errors import ImageError
 from exporter.records import Preprocessing
 from exporter.vocabulary import CropMode, Interpolation
@@ -124,3 +124,36 @@ def test_a_shard_without_the_end_mark_is_whole(tmp_path: Path) -> None:
 def test_a_missing_shard(tmp_path: Path) -> None:
     with pytest.raises(ImageError, match=r"none\.tar \| got no whole tar file \(No such file"):
         labels(tmp_path / "none.tar")
+
+
+def test_images_are_read_by_their_places_in_any_order(tmp_path: Path) -> None:
+    members = {f"d/{index}.png": encoded(index) for index in range(4)}
+    told = {f"d/{index}.cls": str(index) for index in range(4)}
+    shards = [
+        write_shard(tmp_path / name, dict(sorted({**members, **told}.items()))) for name in ("a.tar", "b.tar")
+    ]
+    listed, streamed = list_shards(shards), list(read_shards(shards))
+    assert [(file.path, file.label) for file in listed.files] == [
+        (each.path, each.label) for each in streamed
+    ]
+    for file, each in zip(reversed(listed.files), reversed(streamed), strict=True):
+        assert file.content is None
+        assert file.read() == each.read() == each.content
+    assert listed.root == tmp_path
+    assert listed.name_of(listed.files[0]) == "a.tar/d/0.png"
+
+
+def test_places_need_whole_uncompressed_files_with_images(tmp_path: Path) -> None:
+    members = {"1.png": encoded(1), "2.png": encoded(2)}
+    packed = write_shard(tmp_path / "a.tar.gz", members, "w:gz")
+    with pytest.raises(ImageError, match=r"a\.tar\.gz \| got a compressed tar file .* gunzip"):
+        list_shards([packed])
+    disguised = packed.rename(tmp_path / "b.tar")
+    with pytest.raises(ImageError, match=r"b\.tar \| got no whole tar file"):
+        list_shards([disguised])
+    torn = write_shard(tmp_path / "c.tar", members)
+    torn.write_bytes(torn.read_bytes()[:-12_000])
+    with pytest.raises(ImageError, match=r"c\.tar \| got no whole tar file"):
+        list_shards([torn])
+    with pytest.raises(ImageError, match=r"d\.tar \| got no image"):
+        list_shards([write_shard(tmp_path / "d.tar", {"1.cls": "3"})])

@@ -1,5 +1,6 @@
 """The presets start from what a model is evaluated on, change it by the seed, and mirror nothing unasked."""
 
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,8 @@ from timm.utils import random_seed
 from exporter.data.geometry import to_input_size
 from exporter.data.pixels import normalise, to_pixels
 from exporter.records import Preprocessing
-from exporter.training.augment import augmentation
+from exporter.training.augment import mixing, seeded, transform_of
+from exporter.training.presets import AUGMENTATIONS, Augmentation
 from exporter.training.settings import TrainSettings
 from exporter.vocabulary import CropMode, Interpolation
 
@@ -32,19 +34,19 @@ def evaluated(image: Image.Image) -> torch.Tensor:
 
 
 def test_affine_without_any_change_is_what_the_model_is_evaluated_on(image: Image.Image) -> None:
-    transform = augmentation(STILL, PREPROCESSING)
+    transform = transform_of(STILL.augmentation, PREPROCESSING)
     assert torch.equal(transform(image), evaluated(image))
 
 
 def test_images_are_mirrored_where_that_is_asked_for_alone(image: Image.Image) -> None:
-    assert TrainSettings().hflip == 0
-    mirrored = augmentation(replace(STILL, hflip=1.0), PREPROCESSING)(image)
+    assert TrainSettings().augmentation.hflip == 0
+    mirrored = transform_of(replace(STILL, hflip=1.0).augmentation, PREPROCESSING)(image)
     assert torch.equal(mirrored, evaluated(image).flip(-1))
 
 
 @pytest.mark.parametrize("settings", [TrainSettings(), TrainSettings(augment="crop", auto_augment="rand-m9")])
 def test_a_variant_follows_the_seed(settings: TrainSettings, image: Image.Image) -> None:
-    transform = augmentation(settings, PREPROCESSING)
+    transform = transform_of(settings.augmentation, PREPROCESSING)
 
     def drawn(seed: int) -> torch.Tensor:
         random_seed(seed)
@@ -55,6 +57,42 @@ def test_a_variant_follows_the_seed(settings: TrainSettings, image: Image.Image)
     assert not torch.equal(drawn(1), drawn(2))
 
 
+def test_digits_are_never_mirrored_and_none_changes_nothing(image: Image.Image) -> None:
+    assert AUGMENTATIONS["affine"].hflip == AUGMENTATIONS["none"].hflip == 0
+    assert torch.equal(transform_of(AUGMENTATIONS["none"], PREPROCESSING)(image), evaluated(image))
+
+
+def test_seeded_draws_leave_no_trace(image: Image.Image) -> None:
+    """Every generator goes on as if nothing had been drawn, and the seed alone says what is drawn."""
+    transform = transform_of(AUGMENTATIONS["deit"], PREPROCESSING)
+
+    def drawn(seed: int) -> torch.Tensor:
+        with seeded(seed):
+            return transform(image)
+
+    random_seed(4)
+    expected = (random.random(), np.random.random(), float(torch.rand(1)))
+    random_seed(4)
+    first = drawn(1)
+    assert (random.random(), np.random.random(), float(torch.rand(1))) == expected
+    assert torch.equal(first, drawn(1))
+    assert not torch.equal(first, drawn(2))
+
+
+def test_mixing_is_timms() -> None:
+    images, labels = torch.arange(48.0).reshape(4, 3, 2, 2), torch.tensor([0, 1, 2, 0])
+    assert mixing(AUGMENTATIONS["crop"], 3) is None
+    mix = mixing(Augmentation(mixup=0.8), 3)
+    assert mix is not None
+    random_seed(1)
+    mixed, shares = mix(images.clone(), labels)
+    assert shares.shape == (4, 3)
+    torch.testing.assert_close(shares.sum(1), torch.ones(4))
+    assert shares[1, 1] == shares[2, 2] == 1 - shares[1, 2]
+    own = float(shares[1, 1])
+    torch.testing.assert_close(mixed, own * images + (1 - own) * images.flip(0))
+
+
 def test_crop_is_timms_recipe(image: Image.Image) -> None:
     settings = TrainSettings(augment="crop", hflip=0.5, scale=(0.3, 0.9))
     theirs = create_transform(
@@ -62,6 +100,7 @@ def test_crop_is_timms_recipe(image: Image.Image) -> None:
         is_training=True,
         scale=(0.3, 0.9),
         hflip=0.5,
+        color_jitter=0.0,
         interpolation="bicubic",
         mean=PREPROCESSING.mean,
         std=PREPROCESSING.std,
@@ -69,4 +108,4 @@ def test_crop_is_timms_recipe(image: Image.Image) -> None:
     random_seed(3)
     expected = theirs(image)
     random_seed(3)
-    assert torch.equal(expected, augmentation(settings, PREPROCESSING)(image))
+    assert torch.equal(expected, transform_of(settings.augmentation, PREPROCESSING)(image))

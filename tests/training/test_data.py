@@ -6,18 +6,21 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
+from timm.utils import random_seed
 from torch import Tensor
 
+from exporter.data.shards import list_shards
 from exporter.errors import ImageError
 from exporter.records import Preprocessing
-from exporter.training.data import open_folders, train_batches
+from exporter.training.data import TrainBatches, open_folders
 from exporter.training.settings import TrainSettings
 from exporter.vocabulary import CropMode, Interpolation
+from tests.shards import encoded, write_shard
 from tests.vits import make_images
 
 HALF = (0.5, 0.5, 0.5)
 PREPROCESSING = Preprocessing((3, 16, 16), Interpolation.BILINEAR, HALF, HALF, 1.0, CropMode.CENTER)
-SETTINGS = TrainSettings(batch_size=4, small_epochs=1)
+SETTINGS = TrainSettings(batch_size=3, small_epochs=1)
 
 
 @pytest.fixture
@@ -26,9 +29,15 @@ def images(tmp_path: Path) -> Path:
 
 
 def epoch_of(root: Path, epoch: int, settings: TrainSettings = SETTINGS) -> tuple[Tensor, list[int]]:
-    """All images and labels of one epoch; the augmentation draws from PyTorch's own generator."""
-    torch.manual_seed(0)
-    batches = list(train_batches(open_folders(root, root).train, settings, PREPROCESSING)(epoch))
+    """All images and labels of one epoch."""
+    made = TrainBatches(
+        open_folders(root, root).train,
+        settings,
+        PREPROCESSING,
+        num_classes=3,
+        small_epochs=settings.small_epochs,
+    )
+    batches = list(made(epoch))
     return torch.cat([images for images, _ in batches]), torch.cat([labels for _, labels in batches]).tolist()
 
 
@@ -54,8 +63,71 @@ def test_small_epochs_see_half_the_side(images: Path) -> None:
     assert epoch_of(images, 1)[0].shape == (9, 3, 16, 16)
 
 
-def test_worker_processes_load_the_same_order(images: Path) -> None:
-    assert epoch_of(images, 1)[1] == epoch_of(images, 1, replace(SETTINGS, workers=1))[1]
+def test_worker_processes_load_the_same_variants_in_the_same_order(images: Path) -> None:
+    made, labels = epoch_of(images, 1)
+    anew, again = epoch_of(images, 1, replace(SETTINGS, workers=1))
+    assert labels == again
+    assert torch.equal(made, anew)
+
+
+def test_random_numbers_of_the_model_do_not_depend_on_the_images(images: Path) -> None:
+    torch.manual_seed(5)
+    first = torch.rand(1)
+    torch.manual_seed(5)
+    epoch_of(images, 1)
+    assert torch.equal(first, torch.rand(1))
+
+
+def test_images_left_over_wait_for_another_epoch(images: Path) -> None:
+    settings = replace(SETTINGS, batch_size=4)
+    assert len(epoch_of(images, 1, settings)[1]) == 8
+    assert len(epoch_of(images, 1, replace(SETTINGS, batch_size=10))[1]) == 9
+    seen = [epoch_of(images, epoch, settings)[1].count(0) for epoch in range(1, 12)]
+    assert set(seen) == {2, 3}
+
+
+def test_images_are_mixed_in_pairs(images: Path) -> None:
+    settings = TrainSettings(batch_size=9, augment="none", mixup=0.8)
+    made = TrainBatches(open_folders(images, images).train, settings, PREPROCESSING, num_classes=3)
+    random_seed(0)
+    ((mixed, shares),) = made(1)
+    assert (mixed.shape, shares.shape) == ((8, 3, 16, 16), (8, 3))
+    torch.testing.assert_close(shares.sum(1), torch.ones(8))
+    assert ((shares > 0) & (shares < 1)).any()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_cannot_be_read_is_replaced_counted_and_named(
+    images: Path, workers: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("class_0/2.png", "class_1/0.png"):
+        (images / name).write_bytes(b"no image")
+    settings = replace(SETTINGS, workers=workers)
+    made = TrainBatches(open_folders(images, images).train, settings, PREPROCESSING, num_classes=3)
+    labels = torch.cat([labels for _, labels in made(1)]).tolist()
+    assert sorted(labels) == [0, 0, 1, 1, 1, 1, 2, 2, 2]
+    assert sorted(made.skipped) == ["class_0/2.png", "class_1/0.png"]
+    assert all(why.startswith("cannot be decoded") for why in made.skipped.values())
+    list(made(2))
+    assert caplog.text.count("skipped class_0/2.png") == 1
+
+
+def test_a_corrupt_member_of_a_shard_is_skipped(tmp_path: Path) -> None:
+    members = {f"{index}.png": encoded(index) for index in range(4)} | {"4.png": b"torn"}
+    labels = {f"{index}.cls": str(index % 2) for index in range(5)}
+    shard = write_shard(tmp_path / "a.tar", dict(sorted({**members, **labels}.items())))
+    made = TrainBatches(list_shards([shard]), replace(SETTINGS, batch_size=5), PREPROCESSING, num_classes=2)
+    ((shown, classes),) = made(1)
+    assert (len(shown), sorted(classes.tolist())) == (5, [0, 0, 0, 1, 1])
+    assert list(made.skipped) == ["a.tar/4.png"]
+
+
+def test_a_folder_without_any_image_that_can_be_read_is_one_line(images: Path) -> None:
+    for path in images.rglob("*.png"):
+        path.write_bytes(b"no image")
+    made = TrainBatches(open_folders(images, images).train, SETTINGS, PREPROCESSING, num_classes=3)
+    with pytest.raises(ImageError, match="9 images, none of which can be read"):
+        list(made(1))
 
 
 def test_an_image_outside_the_class_folders_is_refused(images: Path) -> None:

@@ -2,13 +2,15 @@
 
 import argparse
 import dataclasses
+from dataclasses import replace
 
 import pytest
 
 from exporter.errors import RecipeError
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.settings import add_flags, from_flags
-from exporter.training.settings import TrainSettings
+from exporter.training.presets import AUGMENTATIONS, PRESETS
+from exporter.training.settings import FinetuneSettings, TrainSettings
 
 
 def parse(*flags: str) -> TrainSettings:
@@ -58,6 +60,36 @@ def test_settings_survive_json() -> None:
     assert settings == from_json(TrainSettings, to_json(settings), source="test")
 
 
+def test_an_augmentation_is_a_row_with_the_values_given_in_its_place() -> None:
+    assert parse().augmentation == AUGMENTATIONS["affine"]
+    assert parse("--augment", "deit").augmentation == AUGMENTATIONS["deit"]
+    changed = parse("--augment", "crop", "--hflip", "0", "--scale", "0.2", "0.9").augmentation
+    assert changed == replace(AUGMENTATIONS["crop"], hflip=0.0, scale=(0.2, 0.9))
+
+
+def test_the_defaults_of_fine_tuning_are_the_papers() -> None:
+    settings = FinetuneSettings()
+    assert (settings.lr, settings.last_lr, settings.warmup_epochs, settings.epochs) == (2e-5, 2e-9, 0, 120)
+    assert (settings.distillation, settings.weight_decay, settings.smoothing) == (0.25, 0.05, 0.1)
+    mixed = settings.augmentation
+    assert (mixed.mixup, mixed.cutmix, mixed.erase) == (0.8, 1.0, 0.25)
+    assert TrainSettings().last_lr == 1e-5
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_hold_settings(preset: str) -> None:
+    settings = FinetuneSettings(**PRESETS[preset])
+    assert all(getattr(settings, name) == value for name, value in PRESETS[preset].items())
+
+
+def test_a_default_can_be_declared_again() -> None:
+    flags = argparse.ArgumentParser()
+    add_flags(flags, FinetuneSettings, ["epochs", "augment"])
+    text = " ".join(flags.format_help().split())
+    assert "Passes over the training images. Default: 120." in text
+    assert "Default: 100" not in text
+
+
 @pytest.mark.parametrize(
     ("flags", "name"),
     [
@@ -69,6 +101,9 @@ def test_settings_survive_json() -> None:
         (("--scale", "1.2", "0.8"), "scale"),
         (("--augment", "crop", "--scale", "0.5", "1.1"), "scale"),
         (("--crop-pct", "1.5"), "crop_pct"),
+        (("--min-lr", "0.1"), "min_lr"),
+        (("--augment", "flips"), "augment"),
+        (("--hflip", "2"), "hflip"),
         (("--model-kwargs", "depth"), "model_kwargs"),
     ],
 )

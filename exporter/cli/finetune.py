@@ -1,0 +1,121 @@
+"""Fine-tune a pruned model, taught by the unpruned one, and measure how much of the lost accuracy it wins back.
+
+Writes weights that say what prunes them: every verb that takes --checkpoint needs nothing else. An interrupted run
+continues when started again. Runs on several GPUs or machines under `accelerate launch -m exporter finetune ...`.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from exporter.cli.flags import AMOUNT, CALIBRATION, IMAGES, MODEL, SCHEDULE
+from exporter.errors import RecipeError
+from exporter.settings import add_flags, from_flags
+from exporter.training.presets import PRESETS, Augmentation
+from exporter.workflows.recipe import Recipe
+
+if TYPE_CHECKING:
+    from exporter.workflows.finetune_result import FinetuneResult
+
+__all__ = ["SPREAD", "add_arguments", "run", "trained_like"]
+
+# The processes of a launcher share the images.
+SPREAD = True
+DEFAULT_PRESET = "paper"
+# The settings that say how images are augmented.
+AUGMENTED = ("augment", *Augmentation.__dataclass_fields__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    from exporter.training.settings import FinetuneSettings  # noqa: PLC0415
+
+    names = (*MODEL, *IMAGES, "eval_images", "max_eval_images", *AMOUNT, *SCHEDULE)
+    add_flags(parser, Recipe, (*names, "calibration", "interpolate", *CALIBRATION))
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help="The weights to write, .safetensors."
+    )
+    parser.add_argument(
+        "--teacher", type=Path, metavar="FILE",
+        help="Weights of the teacher; by default those of the unpruned model.",
+    )  # fmt: skip
+    parser.add_argument(
+        "--preset", default=DEFAULT_PRESET, metavar=f"{{{','.join(PRESETS)}}}",
+        help="Values of the settings below: paper has their defaults, short takes 5 epochs at a higher learning "
+        f"rate. Default: {DEFAULT_PRESET}.",
+    )  # fmt: skip
+    training = parser.add_argument_group("training")
+    own = [name for name in FinetuneSettings.__dataclass_fields__ if name != "seed"]
+    add_flags(training, FinetuneSettings, own)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Train, measure and print; the exit code is 0."""
+    from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
+    from exporter.training.settings import FinetuneSettings  # noqa: PLC0415
+    from exporter.workflows.finetune import finetune_model  # noqa: PLC0415
+
+    recipe = from_flags(Recipe, arguments)
+    settings = from_flags(FinetuneSettings, arguments, trained_like(arguments.preset, recipe.model))
+    result = finetune_model(recipe, settings, arguments.out, teacher=arguments.teacher, stages=RichStages())
+    if arguments.json:
+        print_json(result)
+    else:
+        _print(result)
+    return 0
+
+
+def trained_like(preset: str, name: str | None) -> dict[str, Any]:
+    """Return the values of a preset; a bundled model is augmented as in its own training.
+
+    Raises:
+        RecipeError: There is no such preset.
+    """
+    from exporter import bundled  # noqa: PLC0415
+
+    if preset not in PRESETS:
+        raise RecipeError("--preset", repr(preset), f"one of {', '.join(PRESETS)}")
+    model = bundled.MODELS.get(name or "")
+    if model is None:
+        return dict(PRESETS[preset])
+    trained = json.loads(model.record.read_text(encoding="utf-8"))["settings"]
+    return {**PRESETS[preset], **{name: trained[name] for name in AUGMENTED if name in trained}}
+
+
+def _print(result: "FinetuneResult") -> None:
+    from exporter.cli.output import percent_interval, print_lines, print_table  # noqa: PLC0415
+
+    rows = [
+        ("dense", f"{result.top1_dense:.2%}", percent_interval(result.interval_dense), ""),
+        *(
+            (name, f"{top1:.2%}", percent_interval(interval), f"{pair.loss_points:+.2f}")
+            for name, top1, interval, pair in (
+                ("pruned", result.top1_before, result.interval_before, result.loss_before),
+                ("fine-tuned", result.top1_after, result.interval_after, result.loss_after),
+            )
+        ),
+    ]
+    rho = "" if result.rho is None else f", rho {result.rho:.4g}"
+    print_table(
+        f"{result.model}, {result.method}, {result.reduce}{rho}: {result.images} images",
+        ("model", "top-1", "95 % interval", "points lost"),
+        rows,
+    )
+    print_lines(_lines(result))
+
+
+def _lines(result: "FinetuneResult") -> Iterator[str]:
+    recovery, skipped = result.recovery, result.trained.skipped
+    if recovery.share is None:
+        yield "pruning lost nothing"
+    else:
+        low, high = recovery.surplus_interval_points
+        yield (
+            f"{recovery.share:.0%} of the loss is won back; at least {recovery.goal:.0%}: {recovery.status} "
+            f"({recovery.surplus_points:+.2f} points, one-sided 95 % limits {low:+.2f} and {high:+.2f})"
+        )
+    if skipped:
+        yield f"{len(skipped)} training images skipped: {', '.join(list(skipped)[:5])}"
+    yield f"{result.trained.file}: compile it with --checkpoint alone"

@@ -1,0 +1,66 @@
+"""What a checkpoint says of itself, as safetensors metadata: its network, and whatever else later stages add.
+
+All of it is the JSON of one key: safetensors writes several keys in any order, and the same weights should give the
+same bytes.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from exporter.errors import ArtefactError
+from exporter.formats.canonical_json import from_json, to_json
+
+__all__ = ["Identity", "read_identity", "read_metadata", "to_metadata"]
+
+KEY = "star_export"
+NETWORK = "network"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """How to build a network: its name in artefacts, its architecture with arguments, and its preprocessing.
+
+    `preprocessing` has overrides of the architecture's own, by timm's keys.
+    """
+
+    name: str
+    architecture: str
+    model_kwargs: dict[str, Any] = field(default_factory=dict)
+    preprocessing: dict[str, Any] = field(default_factory=dict)
+
+
+def to_metadata(identity: Identity, **more: object) -> dict[str, str]:
+    """Return the metadata of a file of weights, with more records by name."""
+    return {KEY: to_json({NETWORK: identity, **more})}
+
+
+def read_metadata(path: Path) -> Mapping[str, str]:
+    """Return the JSON of each record in a safetensors file; nothing for other files, which their reader refuses.
+
+    Raises:
+        ArtefactError: The metadata is broken.
+    """
+    try:
+        with safe_open(path, framework="numpy") as file:
+            text = (file.metadata() or {}).get(KEY, "{}")
+    except (OSError, SafetensorError):
+        return {}
+    try:
+        return {name: json.dumps(record) for name, record in json.loads(text).items()}
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise ArtefactError(str(path), f"broken metadata ({error})", "that of star-export") from None
+
+
+def read_identity(path: Path) -> Identity | None:
+    """Read what a checkpoint says of its network, None where it says nothing.
+
+    Raises:
+        ArtefactError: The metadata is broken.
+    """
+    told = read_metadata(path).get(NETWORK)
+    return None if told is None else from_json(Identity, told, source=str(path))

@@ -1,0 +1,102 @@
+"""The processes that do one job together, started by `accelerate launch` or another launcher; usually just one.
+
+Hugging Face Accelerate starts and joins them: its launcher covers several GPUs, machines and clusters, and it wraps
+a model or a loader in a line, while Lightning Fabric would own the loop. It is imported where there are several.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from itertools import islice
+from typing import TypeVar
+
+from exporter.errors import LaunchError, MissingDependencyError
+
+__all__ = ["Processes", "processes"]
+
+ItemT = TypeVar("ItemT")
+
+# Set by every launcher for PyTorch: the number of processes.
+WORLD_SIZE = "WORLD_SIZE"
+# Seconds to wait for another process, also while it does a part of the work that takes longer.
+PATIENCE_S = "STAR_EXPORT_PATIENCE_S"
+DEFAULT_PATIENCE_S = 1800
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process, one of `count`, counted by `index` from 0; `device` is its own, "" for the user's choice."""
+
+    index: int = 0
+    count: int = 1
+    device: str = ""
+
+    @property
+    def main(self) -> bool:
+        """Whether this process writes and prints the results."""
+        return self.index == 0
+
+    def own(self, items: Iterable[ItemT]) -> Iterator[ItemT]:
+        """Yield the items of this process: every `count`-th."""
+        return islice(items, self.index, None, self.count)
+
+    def gathered(self, item: ItemT) -> list[ItemT]:
+        """Return the items of all processes, in their order; all have to call this.
+
+        Raises:
+            LaunchError: A process does not answer.
+        """
+        if self.count == 1:
+            return [item]
+        from accelerate.utils import gather_object  # noqa: PLC0415
+
+        try:
+            return list(gather_object([item]))
+        except RuntimeError as error:
+            raise _lost(error) from None
+
+    def same(self, subject: str, value: str) -> None:
+        """Check that all processes have this value.
+
+        Raises:
+            LaunchError: They differ.
+        """
+        values = self.gathered(value)
+        if len(set(values)) > 1:
+            raise LaunchError(subject, f"{len(set(values))} different ones", "one in all processes")
+
+
+@cache
+def processes() -> Processes:
+    """Join the processes that a launcher started; return just this one where there is no launcher.
+
+    Raises:
+        LaunchError: The launcher's numbers contradict each other, or a process does not come.
+        MissingDependencyError: Accelerate is not installed.
+    """
+    count = os.environ.get(WORLD_SIZE, "1")
+    if count == "1":
+        return Processes()
+    try:
+        import torch  # noqa: PLC0415
+        from accelerate import PartialState  # noqa: PLC0415
+    except ImportError:
+        raise MissingDependencyError("accelerate", "export") from None
+    patience_s = float(os.environ.get(PATIENCE_S, DEFAULT_PATIENCE_S))
+    try:
+        state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(seconds=patience_s))
+    except (RuntimeError, ValueError, KeyError) as error:
+        raise _lost(error) from None
+    if state.num_processes == 1:
+        raise LaunchError(WORLD_SIZE, count, "a launcher that starts so many", "use accelerate launch")
+    found = Processes(state.process_index, state.num_processes, str(state.device))
+    found.same(WORLD_SIZE, count)
+    return found
+
+
+def _lost(error: Exception) -> LaunchError:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    hint = f"launch the same number of processes on every machine; {PATIENCE_S} says how long to wait"
+    return LaunchError("processes", f"no answer from all of them ({lines[0][:160]})", "all of them", hint)

@@ -1,0 +1,93 @@
+"""A pruned model's weights on disk, with what prunes them: a .safetensors that needs no other file.
+
+Its tensors are the network's own, so that anything that reads such weights can load them; the metadata names the
+network (`exporter.models.identity`) and holds the schedule and, where scores need one, the calibration.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.torch import save
+
+from exporter.calibration.record import Calibration, CalibrationRecord
+from exporter.errors import ArtefactError
+from exporter.files import written_beside
+from exporter.formats.canonical_json import from_json
+from exporter.models.identity import Identity, read_metadata, to_metadata
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.records import Schedule
+
+__all__ = ["Pruning", "read_pruning", "save_checkpoint"]
+
+SCHEDULE, CALIBRATION = "schedule", "calibration"
+
+
+@dataclass(frozen=True, eq=False)
+class Pruning:
+    """What prunes the weights of a checkpoint: they were trained with it."""
+
+    schedule: Schedule
+    calibration: Calibration | None
+
+
+def save_checkpoint(
+    pruned: PrunedViT, identity: Identity, calibration: Calibration | None, path: Path
+) -> None:
+    """Write the weights of a pruned model with its schedule; the same model gives the same bytes.
+
+    Args:
+        pruned: Gives weights and schedule.
+        identity: How to build the network.
+        calibration: Kept if the schedule uses inter-layer scores.
+        path: Ends in .safetensors.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    told: dict[str, object] = {SCHEDULE: pruned.schedule}
+    if calibration is not None and pruned.schedule.inter_sha256:
+        told[CALIBRATION] = _plain(calibration)
+    state = {key: value.detach().cpu().contiguous() for key, value in pruned.model.state_dict().items()}
+    with written_beside(path) as partial:
+        partial.write_bytes(save(state, to_metadata(identity, **told)))
+
+
+def read_pruning(path: Path) -> Pruning | None:
+    """Read what prunes a checkpoint's weights; None where the file is an ordinary checkpoint.
+
+    Raises:
+        ArtefactError: The metadata is broken.
+    """
+    metadata = read_metadata(path)
+    if SCHEDULE not in metadata:
+        return None
+    schedule = from_json(Schedule, metadata[SCHEDULE], source=str(path))
+    told = metadata.get(CALIBRATION)
+    calibration = None if told is None else _calibration_of(told, str(path))
+    if schedule.inter_sha256 and (calibration is None or calibration.inter_sha256 != schedule.inter_sha256):
+        got = "inter-layer scores other than those of its schedule"
+        raise ArtefactError(str(path), got, "a checkpoint of star-export finetune")
+    return Pruning(schedule, calibration)
+
+
+def _plain(calibration: Calibration) -> dict[str, object]:
+    """Return a calibration for JSON, whose numbers are read back bit for bit."""
+    arrays = {"acs": calibration.acs, "inter": calibration.inter, "overlap": calibration.overlap}
+    told = {name: None if each is None else each.tolist() for name, each in arrays.items()}
+    return {"record": calibration.record, **told}
+
+
+def _calibration_of(text: str, source: str) -> Calibration:
+    try:
+        told: dict[str, Any] = json.loads(text)
+        arrays = (told[name] for name in ("acs", "inter", "overlap"))
+        acs, inter, overlap = (None if each is None else np.array(each, np.float64) for each in arrays)
+        record = from_json(CalibrationRecord, json.dumps(told["record"]), source=source)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArtefactError(source, f"a broken calibration ({error})", "a whole one") from None
+    if acs is None or (inter is not None and inter.shape != (len(acs), record.grid[0] * record.grid[1])):
+        raise ArtefactError(source, "a calibration of another shape", "one of its own model")
+    return Calibration(record, acs, inter, overlap)

@@ -1,0 +1,53 @@
+"""A small job for the processes of a launcher: it calibrates, evaluates, and takes a training step.
+
+python -m torch.distributed.run --nproc_per_node 2 -m tests.several IMAGES OUT
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from exporter.calibration.calibrate import calibrate_to
+from exporter.calibration.settings import CalibrationSettings
+from exporter.data.images import list_images
+from exporter.formats.canonical_json import save_json
+from exporter.models.registry import trainable
+from exporter.processes import processes
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.schedule.plan import ScheduleSettings, tome_schedule
+from exporter.training.data import TrainBatches
+from exporter.training.finetune import finetune
+from exporter.training.settings import LoopSettings
+from exporter.workflows.eval import evaluate_models
+from exporter.workflows.eval_settings import EvalSettings
+from exporter.workflows.eval_torch import torch_models
+from tests.vits import make_vit
+
+__all__ = ["work"]
+
+SETTINGS = LoopSettings(epochs=1, warmup_epochs=0, batch_size=6, augment="crop")
+
+
+def work(images: Path, out: Path) -> None:
+    """Write two calibrations, an evaluation, and the gradients of a pruned model."""
+    torch.set_num_threads(1)
+    vit, folder = make_vit("distilled"), list_images(images, num_classes=7)
+    for name, relevance in (("inter", True), ("acs", False)):
+        settings = CalibrationSettings(gamma=2, relevance=relevance)
+        calibrate_to(out / f"{name}.safetensors", vit, folder, settings)
+    schedule = tome_schedule(vit.spec, 0.6, ScheduleSettings())
+    evaluation, differing = evaluate_models(torch_models(vit, schedule), [images], EvalSettings(batch=2))
+    student = PrunedViT(vit, schedule)
+    batches = TrainBatches(folder, SETTINGS, vit.spec.preprocessing, 7)
+    with trainable(vit):
+        finetune(student, make_vit("distilled", seed=1).model, batches, SETTINGS)
+        gradients = {name: each.grad for name, each in student.named_parameters() if each.grad is not None}
+    if processes().main:
+        save_json({"evaluation": evaluation, "differing": differing}, out / "evaluation.json")
+        save_file(gradients, out / "gradients.safetensors")
+
+
+if __name__ == "__main__":
+    work(Path(sys.argv[1]), Path(sys.argv[2]))

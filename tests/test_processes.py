@@ -1,0 +1,113 @@
+"""Two processes do what one does: the same calibrations and answers, and the same step; or end with one line."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors.torch import load_file
+
+import exporter.cli.main
+import exporter.processes
+from exporter.cli import plan
+from exporter.errors import LaunchError
+from exporter.processes import Processes, processes
+from tests.commands import Command, Workplace
+from tests.several import work
+
+ROOT = Path(__file__).parents[1]
+# A launcher that waits for a process that never comes.
+ALONE = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+
+
+def test_alone_it_does_all() -> None:
+    assert processes() == Processes(0, 1)
+    assert processes().main
+    assert list(processes().own("abc")) == ["a", "b", "c"]
+    assert processes().gathered("x") == ["x"]
+    processes().same("anything", "x")
+
+
+def test_every_process_has_its_own_part() -> None:
+    parts = [list(Processes(index, 3).own(range(8))) for index in range(3)]
+    assert parts == [[0, 3, 6], [1, 4, 7], [2, 5]]
+    assert [Processes(index, 3).main for index in range(3)] == [True, False, False]
+
+
+def test_different_values_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Processes, "gathered", lambda self, item: [item, "other"])
+    with pytest.raises(LaunchError, match=r"the run \| got 2 different ones \| need one in all processes"):
+        Processes(0, 2).same("the run", "x")
+
+
+def seven_classes(root: Path) -> Path:
+    """Eleven images, of which one is broken, in as many folders as the model has classes."""
+    random = np.random.default_rng(0)
+    for at in range(11):
+        place = root / f"class{at % 7}"
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(random.integers(0, 256, (70, 70, 3), dtype=np.uint8)).save(place / f"{at}.png")
+    (root / "class3" / "3.png").write_bytes(b"no image")
+    return root
+
+
+def test_two_processes_give_the_result_of_one(tmp_path: Path) -> None:
+    images, one, two = seven_classes(tmp_path / "images"), tmp_path / "one", tmp_path / "two"
+    work(images, one)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "-m", "tests.several"]
+    done = subprocess.run([*launcher, images, two], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for name in ("inter.safetensors", "acs.safetensors", "evaluation.json"):
+        assert (one / name).read_bytes() == (two / name).read_bytes(), name
+    ours, theirs = (load_file(place / "gradients.safetensors") for place in (one, two))
+    assert ours.keys() == theirs.keys()
+    largest = max(float((ours[name] - theirs[name]).abs().max()) for name in ours)
+    assert largest < 1e-6, largest
+    assert max(float(each.abs().max()) for each in ours.values()) > 1e-3
+    assert sorted(path.name for path in two.iterdir()) == sorted(path.name for path in one.iterdir())
+
+
+def test_a_process_that_does_not_come_is_one_line(workplace: Workplace, tmp_path: Path) -> None:
+    flags = [*workplace.model, "--images", workplace.images, "--out", tmp_path / "c.safetensors"]
+    done = subprocess.run(
+        [sys.executable, "-m", "exporter", "calibrate", *map(str, flags)],
+        env={**os.environ, **ALONE, "STAR_EXPORT_PATIENCE_S": "1", "OMP_NUM_THREADS": "1"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    (line,) = [each for each in done.stderr.splitlines() if each.startswith("error: ")]
+    assert "processes | got no answer from all of them" in line
+    assert "launch the same number of processes on every machine" in line
+    assert "Traceback" not in done.stderr
+
+
+def test_a_launcher_without_addresses_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(LaunchError, match="use accelerate launch"):
+        processes.__wrapped__()
+
+
+def test_verbs_that_one_process_does_refuse_several(
+    star_export: Command, workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporter.cli.main, "processes", lambda: Processes(0, 2))
+    done = star_export("plan", *workplace.model, "--rho", "0.7")
+    assert done.code == 2
+    assert "error: plan | got 2 processes | need one | calibrate, finetune, eval take several" in done.err
+
+
+def test_only_the_main_process_prints(
+    star_export: Command, workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "SPREAD", True, raising=False)
+    for index in range(2):
+        monkeypatch.setattr(exporter.cli.main, "processes", lambda index=index: Processes(index, 2))
+        done = star_export("plan", *workplace.model, "--rho", "0.7", "--json")
+        assert done.code == 0, done.err
+        assert bool(done.out) == (index == 0)
