@@ -44,12 +44,13 @@ def main() -> None:
     options = _options()
     recipe = from_flags(Recipe, options)
     settings = from_flags(FinetuneSettings, options, trained_like(options.preset, recipe.model))
-    print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|", flush=True)
-    for way in options.ways or WAYS:
-        found = [
-            _result(way, recipe, replace(settings, seed=seed), options.out) for seed in range(options.seeds)
-        ]
-        print(f"| {way} | {' | '.join(_cells(found))} |", flush=True)
+    found: dict[str, list[Any]] = {way: [] for way in options.ways or WAYS}
+    for seed in range(options.seeds):
+        for way, results in found.items():
+            results.append(_result(way, recipe, replace(settings, seed=seed), options.out))
+    print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
+    for way, results in found.items():
+        print(f"| {way} | {' | '.join(_cells(results))} |")
 
 
 def _options() -> argparse.Namespace:

@@ -98,7 +98,7 @@ def _prepared(pruned: PrunedViT, images: Tensor, input_kind: str) -> Tensor:
 def _outputs(pruned: PrunedViT) -> Iterator[TensorInfo]:
     schedule = pruned.schedule
     before = (schedule.num_patches, *schedule.keep[:-1])
-    left: int | str = "" if schedule.masses else schedule.keep[-1]
+    left: int | str = "" if schedule.method.counts_vary else schedule.keep[-1]
     for output in pruned.vit.spec.outputs:
         if output.kind != OutputKind.TOKENS:
             yield TensorInfo(output.name, ("batch", output.channels), "float32")
@@ -109,7 +109,8 @@ def _outputs(pruned: PrunedViT) -> Iterator[TensorInfo]:
             yield TensorInfo(token_count_name(output.name), ("batch",), "int64")
     for layer in schedule.pruning_layers:
         # Sizes that depend on the images have no name: they equal no other size.
-        kept, scored = ("", "") if schedule.adaptive else (schedule.keep[layer - 1], before[layer - 1])
+        varies = schedule.method.counts_vary
+        kept, scored = ("", "") if varies else (schedule.keep[layer - 1], before[layer - 1])
         yield TensorInfo(keep_name(layer), ("batch", kept), "int64")
         yield TensorInfo(score_name(layer), ("batch", scored), "float32")
         if schedule.adaptive:

@@ -1,0 +1,130 @@
+r"""Reproduce a table or a figure of a paper: printed numbers beside ours, in the same units. Markdown on stdout.
+
+    python benchmarks/papers/reproduce.py star-4 --images imagenet/train --eval-images imagenet/val \
+        --weights checkpoints/ --device cuda --out build/reproduce
+
+--weights has a file for each model (deit_base_patch16_224.pth, lvvit_s.pth.tar, ...); without one, timm's
+pretrained weights are used. What needs missing images or weights stays blank. --stand-in digits_vit takes the
+bundled model in place of every other, to see that everything runs. Results are kept in --out and read again.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import star
+from figures import FIGURES, draw
+from measure import Lab, Numbers, Place
+from rich.console import Console
+from rich.progress import track
+from tables import COLUMNS, Row, Table
+
+from exporter.errors import UserError
+from exporter.evaluation.benchmark import environment
+from exporter.settings import add_flags, from_flags
+from exporter.training.settings import FinetuneSettings
+
+TABLES = star.TABLES
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and print a table; return the exit code."""
+    options = _parser().parse_args(argv)
+    try:
+        lab = Lab(_place(options))
+        if options.table in FIGURES:
+            path = options.out / f"{options.table}.png"
+            draw(options.table, lab, path, options.models)
+            print(path)
+            return 0
+        table = TABLES[options.table]
+        rows = [each for each in table.rows if not options.models or each.model in options.models]
+        shown = track(rows, options.table, console=Console(stderr=True))
+        found = [{} if row.way is None else lab.numbers(row.model, row.way, table.columns) for row in shown]
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(_markdown(replace(table, rows=tuple(rows)), found, _machine(options)))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("table", choices=[*TABLES, *FIGURES], help="The table or the figure.")
+    parser.add_argument("--models", nargs="*", help="Only the rows of these models, by timm's names.")
+    parser.add_argument("--images", type=Path, help="Training images, one folder per class.")
+    parser.add_argument("--eval-images", type=Path, help="Validation images, one folder per class.")
+    parser.add_argument("--shifted-images", type=Path, help="ImageNet-R, for table 9.")
+    parser.add_argument("--shifted-classes", type=Path, help="JSON of its folder names and class indices.")
+    parser.add_argument("--weights", type=Path, help="Folder of checkpoints, named after the models.")
+    parser.add_argument("--stand-in", help="A model in place of every other, e.g. digits_vit.")
+    parser.add_argument("--max-images", type=int, help="Most training images to calibrate on.")
+    parser.add_argument("--max-eval-images", type=int, help="Most images for accuracy.")
+    parser.add_argument("--most-batch", type=int, default=512, help="Largest batch that fits.")
+    parser.add_argument("--rounds", type=int, default=20, help="Timed rounds.")
+    parser.add_argument("--tuning-epochs", type=int, help="Epochs of fine-tuning, in place of the paper's.")
+    parser.add_argument("--device", default="cpu", help="PyTorch device.")
+    parser.add_argument(
+        "--out", type=Path, default=Path("build/reproduce"), help="Folder of what was measured."
+    )
+    add_flags(parser, FinetuneSettings, ("batch_size", "lr", "augment", "amp", "workers"))
+    return parser
+
+
+def _place(options: argparse.Namespace) -> Place:
+    return Place(
+        images=options.images,
+        eval_images=options.eval_images,
+        shifted_images=options.shifted_images,
+        shifted_classes=options.shifted_classes,
+        weights=options.weights,
+        stand_in=options.stand_in,
+        out=options.out,
+        max_images=options.max_images,
+        max_eval_images=options.max_eval_images,
+        device=options.device,
+        most_batch=options.most_batch,
+        rounds=options.rounds,
+        epochs=options.tuning_epochs,
+        tuning=from_flags(FinetuneSettings, options),
+    )
+
+
+def _machine(options: argparse.Namespace) -> str:
+    hardware = environment()
+    device = hardware.cpu_model
+    if options.device != "cpu":
+        import torch  # noqa: PLC0415
+
+        device = torch.cuda.get_device_name()
+    stand_in = f"{options.stand_in} in place of every model, " if options.stand_in else ""
+    return f"ours: {stand_in}PyTorch fp32, {device}; printed: A100, batch 128"
+
+
+def _markdown(table: Table, found: Sequence[Numbers], machine: str) -> str:
+    head = [word for name in table.columns for word in (f"{name}, printed", "ours")]
+    lines = [
+        f"{table.title} ({machine})",
+        "",
+        f"| model | {' | '.join(head)} |",
+        "|---" * (len(head) + 1) + "|",
+    ]
+    lines += [
+        f"| {row.label} | {' | '.join(_cells(table, row, ours))} |"
+        for row, ours in zip(table.rows, found, strict=True)
+    ]
+    return "\n".join(lines)
+
+
+def _cells(table: Table, row: Row, ours: Numbers) -> list[str]:
+    cells = []
+    for name, printed in zip(table.columns, row.printed, strict=True):
+        decimals, mine = COLUMNS[name], ours.get(name)
+        cells += ["" if printed is None else f"{printed:g}", "" if mine is None else f"{mine:.{decimals}f}"]
+    return cells
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""What a paper's table is made of: rows with a model, a way to prune it, and the numbers that are printed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["COLUMNS", "Row", "Table", "Way"]
+
+# Number of decimals by column; a table shows the printed value and ours side by side.
+COLUMNS: Mapping[str, int] = {
+    "top-1": 1,
+    "top-5": 1,
+    "GFLOPs": 2,
+    "FLOPs saved, %": 1,
+    "img/s": 1,
+    "speed-up, %": 1,
+    "ACS, s": 1,
+}
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a row prunes; the same way of the same weights is measured once.
+
+    `rates` by 1-based layer replace rho. `inter_images` is the size of each of the ten batches of the inter-layer
+    scores, `acs_images` the number of images of ACS. `epochs` of fine-tuning; 0: none. `batch` is that of the
+    throughput and, for "a-star-batch", of its common counts. `shifted`: measured on the images of another
+    distribution.
+    """
+
+    method: str = "star"
+    rho: float | None = None
+    rates: Mapping[int, float] = field(default_factory=dict)
+    scorer: str = "fused"
+    alpha: float | None = None
+    inter_images: int = 192
+    acs_images: int = 500
+    epochs: int = 0
+    batch: int = 128
+    shifted: bool = False
+
+    @property
+    def prunes(self) -> bool:
+        """Whether it is not the unpruned model."""
+        return self.rho is not None or bool(self.rates)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row: its words, the model by timm's name, how to prune it, None for the paper alone; the numbers."""
+
+    label: str
+    model: str
+    way: Way | None
+    printed: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a paper; `columns` are names of COLUMNS."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
