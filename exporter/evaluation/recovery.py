@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from exporter.evaluation.proportions import normal_quantile
 from exporter.vocabulary import Status
 
 __all__ = ["GOAL", "Recovery", "recovery_of"]
@@ -13,8 +14,7 @@ Array = np.ndarray[Any, Any]
 
 # Half of the loss.
 GOAL = 0.5
-# Normal quantile of a one-sided limit of 95 % confidence.
-ONE_SIDED = 1.6449
+CONFIDENCE = 0.95  # of a one-sided limit
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def recovery_of(dense: Array, before: Array, after: Array, goal: float = GOAL) -
     """
     lost, won = _mean(dense) - _mean(before), _mean(after) - _mean(before)
     each = (after.astype(float) - before) - goal * (dense.astype(float) - before)
-    surplus, half = _mean(each), ONE_SIDED * float(each.std()) / len(each) ** 0.5
+    surplus, half = _mean(each), normal_quantile(CONFIDENCE) * float(each.std()) / len(each) ** 0.5
     low, high = 100 * (surplus - half), 100 * (surplus + half)
     status = Status.MET if low >= 0 else Status.MISSED if high < 0 else Status.NOT_SHOWN
     return Recovery(won / lost if lost > 0 else None, goal, status, 100 * surplus, (low, high))
