@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from exporter.workflows.eval_models import models_at as models_at
     from exporter.workflows.eval_settings import EvalSettings as EvalSettings
     from exporter.workflows.eval_torch import torch_models as torch_models
-    from exporter.workflows.finetune import finetune_model
+    from exporter.workflows.finetune import finetune_model as finetune
     from exporter.workflows.inspect import inspect_artefact
     from exporter.workflows.planning import Planner as Planner
     from exporter.workflows.planning import plan as plan
@@ -40,9 +40,10 @@ if TYPE_CHECKING:
     from exporter.workflows.steps import export as export
     from exporter.workflows.steps import load_model as load_model
     from exporter.workflows.steps import prune as prune
+    from exporter.workflows.tuning.settings import TuneSettings as TuneSettings
+    from exporter.workflows.tuning.tune import tune as tune
 
     compile, evaluate, inspect = compile_model, evaluate_models, inspect_artefact  # noqa: A001
-    finetune = finetune_model
 
 __version__ = "0.2.0"
 
@@ -64,6 +65,8 @@ _PLACES = {
     "workflows.resolve": ("Job", "resolve"),
     "workflows.search": ("search",),
     "workflows.steps": ("calibrate", "export", "load_model", "prune"),
+    "workflows.tuning.settings": ("TuneSettings",),
+    "workflows.tuning.tune": ("tune",),
 }
 _PUBLIC = {
     **{name: (place, name) for place, names in _PLACES.items() for name in names},

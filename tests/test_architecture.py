@@ -80,7 +80,9 @@ OWNERS = {
         "workflows/amount.py",
         "evaluation/benchmark/settings.py",
         "training/settings.py",
+        "workflows/tuning/settings.py",
     ),
+    "tomli_w": ("workflows/tuning/result.py",),
     "timm": ("models/", "training/"),
     "accelerate": ("processes.py", "training/"),
     "torchvision": ("training/",),
@@ -91,6 +93,7 @@ OWNERS = {
         "evaluation/parity/check_model.py",
         "workflows/proof.py",
         "workflows/steps.py",
+        "workflows/tuning/bench.py",
     ),
     "onnx_graphsurgeon": ("lowering/",),
 }
@@ -180,9 +183,8 @@ def test_heavy_imports_have_owners(library: str) -> None:
 
 def test_no_stage_sees_a_recipe() -> None:
     """It is resolved into records by the verbs and the entry points of workflows, and travels no further."""
-    entries = {
-        f"workflows/{name}.py" for name in ("recipe", "resolve", "compile", "search", "best", "finetune")
-    }
+    names = ("recipe", "resolve", "compile", "search", "best", "finetune", "tuning/tune", "tuning/result")
+    entries = {f"workflows/{name}.py" for name in names}
     for path in MODULES:
         relative = path.relative_to(ROOT).as_posix()
         if relative.startswith("cli/") or relative == "__init__.py":

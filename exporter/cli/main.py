@@ -30,6 +30,7 @@ from exporter.cli import (
     plugin,
     search,
     serve_config,
+    tune,
 )
 from exporter.errors import LaunchError, MissingDependencyError, UserError
 from exporter.processes import processes
@@ -49,6 +50,7 @@ VERBS = (
     bench,
     eval,
     best,
+    tune,
     compile,
     serve_config,
     inspect,
@@ -65,6 +67,7 @@ EXPORT_LIBRARIES = (
     "safetensors",
     "jinja2",
     "matplotlib",
+    "tomli_w",
     "tomli",
 )
 

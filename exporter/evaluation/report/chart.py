@@ -1,6 +1,7 @@
 """Draw the chart of throughput against multiply-adds."""
 
 import base64
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from typing import Any
 
@@ -11,7 +12,7 @@ from matplotlib.figure import Figure
 
 from exporter.evaluation.benchmark.points import Point, RhoSweep
 
-__all__ = ["png_address", "throughput_chart"]
+__all__ = ["front_chart", "png_address", "throughput_chart"]
 
 DENSE_COLOUR, PRUNED_COLOUR, PROMISE_COLOUR = "#1c2330", "#2f6fb5", "#9aa5b8"
 
@@ -38,6 +39,47 @@ def throughput_chart(sweep: RhoSweep, model: str) -> bytes:
         # matplotlib would write its version into the file.
         figure.savefig(content, format="png", metadata={"Software": None})
     return content.getvalue()
+
+
+def front_chart(
+    tried: Sequence[tuple[float, float]],
+    front: Sequence[tuple[float, float]],
+    dense: Mapping[str, float],
+    title: str,
+) -> bytes:
+    """Draw a PNG: points of top-1 against images per second, with the front and the unpruned models.
+
+    Args:
+        tried: Images per second, and points of top-1 against the unpruned model, of every measured model.
+        front: Those of them that no other beats in both.
+        dense: Images per second of the unpruned model by target.
+        title: Of the chart.
+    """
+    with matplotlib.style.context("default"):
+        figure = Figure(figsize=(7.2, 4.4), dpi=150, layout="constrained")
+        axes = figure.subplots()
+        axes.plot(*_columns(tried), "o", color=PROMISE_COLOUR, markersize=4, label="measured")
+        axes.plot(*_columns(front), "o-", color=PRUNED_COLOUR, markersize=5, label="front")
+        axes.plot(list(dense.values()), [0.0] * len(dense), "s", color=DENSE_COLOUR, label="unpruned")
+        for target, rate in dense.items():
+            axes.annotate(
+                target, (rate, 0.0), rotation=60, fontsize=7, xytext=(0, 6), textcoords="offset points"
+            )
+        axes.set_title(title, loc="left", fontsize=11)
+        axes.set_xlabel("images per second")
+        axes.set_ylabel("points against the unpruned model")
+        axes.set_xlim(left=0)
+        axes.margins(y=0.25)
+        axes.grid(color="#e6e9ef", linewidth=0.8)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, fontsize=9)
+        content = BytesIO()
+        figure.savefig(content, format="png", metadata={"Software": None})
+    return content.getvalue()
+
+
+def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    return [x for x, _ in points], [y for _, y in points]
 
 
 def png_address(content: bytes) -> str:

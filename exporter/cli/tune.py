@@ -1,0 +1,84 @@
+"""Find the fastest model on this machine within a loss of accuracy, or the most accurate one within a latency.
+
+--images calibrate alone. --eval-images are split once: choices read one half, the loss is stated on the other. An
+interrupted search continues when started again. Exits with 1 if nothing is within the limit.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from exporter.cli.flags import IMAGES, MODEL
+from exporter.settings import add_flags, from_flags
+from exporter.vocabulary import Status
+from exporter.workflows.recipe import Recipe
+
+if TYPE_CHECKING:
+    from exporter.workflows.tuning.result import Tuned
+
+__all__ = ["add_arguments", "run"]
+
+ALL_IMAGES = 10**9
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    from exporter.workflows.tuning.settings import TuneSettings  # noqa: PLC0415
+
+    add_flags(parser, TuneSettings)
+    measured = ("batch", "rounds", "threads")
+    add_flags(parser, Recipe, (*MODEL, *IMAGES, "eval_images", "max_eval_images", "calibration", *measured))
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="Where everything is written.")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Search and print; the exit code is 1 if nothing is within the limit, or not shown to be where demanded."""
+    from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
+    from exporter.workflows.tuning.settings import TuneSettings  # noqa: PLC0415
+    from exporter.workflows.tuning.tune import tune  # noqa: PLC0415
+
+    settings = from_flags(TuneSettings, arguments)
+    recipe = from_flags(Recipe, arguments, {"max_eval_images": ALL_IMAGES})
+    command = ("star-export", *sys.argv[1:])
+    found = tune(recipe, settings, arguments.out, stages=RichStages(), command=command)
+    if arguments.json:
+        print_json(found)
+    else:
+        _print(found)
+    shown = found.status == Status.MET or not settings.confident
+    return 0 if found.choice is not None and shown else 1
+
+
+def _print(found: "Tuned") -> None:
+    from exporter.cli.output import print_lines, print_table  # noqa: PLC0415
+
+    columns = ("model", "target", "img/s", "gain", "points lost", "with its errors", "MB", "")
+    rows = [
+        (
+            "unpruned",
+            each.target,
+            f"{each.images_per_s:.1f}",
+            f"{each.gain:.2f} ×",
+            "",
+            "",
+            f"{each.file_bytes / 1e6:.1f}",
+            "",
+        )
+        for each in found.dense
+    ]
+    for point in found.tried:
+        label, mark = point.candidate.on("").label, "chosen" if point == found.choice else ""
+        speed = (f"{point.images_per_s:.1f}", f"{point.gain:.2f} ×")
+        loss = (f"{point.loss_points:+.2f}", f"{point.margin_points:+.2f}")
+        rows.append((label, point.candidate.target, *speed, *loss, f"{point.file_bytes / 1e6:.1f}", mark))
+    title = f"{found.model}: {found.candidates} candidates, {found.images_search} images to choose by"
+    print_table(title, columns, rows)
+    print_lines(_lines(found))
+
+
+def _lines(found: "Tuned") -> Iterator[str]:
+    yield found.explanation
+    if found.recipe:
+        yield f"recipe: {found.recipe}"

@@ -1,0 +1,55 @@
+"""What loses too much or is beaten goes; what may be the answer stays, and costs little comes first."""
+
+import numpy as np
+import pytest
+
+from exporter.workflows.tuning.halving import FEWEST, loss_of, margin_of, survivors
+
+Array = np.ndarray
+
+
+def right(share: float, images: int = 400) -> Array:
+    """The first so many images are right."""
+    return np.arange(images) < round(share * images)
+
+
+DENSE = right(0.9)
+
+
+def test_losses_are_paired() -> None:
+    dense, other = np.array([1, 1, 0, 0], bool), np.array([1, 0, 1, 1], bool)
+    assert loss_of(dense, other) == (1, 2)
+    assert margin_of(dense, dense) == 0
+    assert margin_of(dense, other) == pytest.approx(-0.25 + (0.75 - 0.0625) ** 0.5)
+
+
+def test_what_surely_loses_too_much_goes() -> None:
+    hits = {"good": right(0.895), "bad": right(0.7)}
+    macs = {"good": 2.0, "bad": 1.0}
+    assert survivors(hits, DENSE, macs, 0.01) == ["good"]
+    assert survivors(hits, DENSE, macs, None) == ["good", "bad"]
+
+
+def test_what_may_still_qualify_stays() -> None:
+    few = {"unlucky": right(0.8, 20), "good": right(0.9, 20)}
+    assert set(survivors(few, right(0.9, 20), {"unlucky": 1.0, "good": 2.0}, 0.02)) == {"unlucky", "good"}
+
+
+def test_the_less_accurate_of_equal_cost_goes() -> None:
+    hits = {"good": right(0.89), "beaten": right(0.85), "cheaper": right(0.85)}
+    macs = {"good": 1.0, "beaten": 1.0, "cheaper": 0.5}
+    assert survivors(hits, DENSE, macs, 0.5) == ["cheaper", "good"]
+
+
+def test_half_is_left_and_the_cheapest_within_the_limit_comes_first() -> None:
+    hits = {name: right(0.9) for name in range(40)}
+    macs = {name: float(name) for name in range(40)}
+    assert survivors(hits, DENSE, macs, 0.01) == list(range(20))
+    assert len(survivors({name: hits[name] for name in range(8)}, DENSE, macs, 0.01)) == FEWEST
+
+
+def test_those_beyond_the_limit_come_by_how_little_they_exceed_it() -> None:
+    hits = {"far": right(0.86), "near": right(0.885), "within": right(0.895)}
+    macs = {"far": 1.0, "near": 2.0, "within": 3.0}
+    assert survivors(hits, DENSE, macs, 0.01) == ["within", "near"]
+    assert survivors(hits, DENSE, macs, 0.03) == ["near", "within", "far"]

@@ -1,0 +1,57 @@
+"""The result says what was chosen and what the next step would cost, and its recipe is one that `compile` reads."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from exporter.vocabulary import Method, Status
+from exporter.workflows.recipe import Recipe, read_recipe
+from exporter.workflows.tuning.axes import Candidate
+from exporter.workflows.tuning.choice import Judged, Point
+from exporter.workflows.tuning.result import explained, recipe_of, save_recipe
+
+FUSED = Candidate(Method.STAR, "fused", "drop", 0.5, 0.4, "openvino-int8")
+CHOICE = Point(FUSED, 1.0, 0.2, 0.4, 500, 250.0, 4.0, 2.5, 3_000_000)
+FASTER = replace(CHOICE, images_per_s=300.0, loss_points=0.9, candidate=replace(FUSED, mac_reduction=0.5))
+JUDGED = Judged(Status.MET, 500, 0.1, 0.45)
+
+
+def test_the_choice_and_the_next_point_are_named() -> None:
+    told = explained(CHOICE, JUDGED, [FASTER, CHOICE], "0.5 points")
+    assert told.startswith(
+        "Chosen: star, fused, drop, α 0.5, 40% saved, openvino-int8: 250.0 images/s, 2.50 ×"
+    )
+    assert "3.0 MB. On 500 images that no choice has read it loses +0.10 points, less than +0.45" in told
+    assert told.endswith(
+        "50% saved, openvino-int8, has 300.0 images/s and loses +0.90 points on the search half."
+    )
+    assert explained(CHOICE, JUDGED, [CHOICE], "x").endswith("Nothing that was timed is faster.")
+
+
+def test_nothing_in_reach_is_said() -> None:
+    far = replace(CHOICE, margin_points=3.0)
+    assert explained(None, None, [far, CHOICE], "0.1 points").startswith(
+        "Nothing is within 0.1 points. Nearest: star, fused, drop, α 0.5, 40% saved, openvino-int8, 2.50 ×"
+    )
+    assert "nothing was left to be timed" in explained(None, None, [], "0.1 points")
+
+
+def test_the_recipe_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    recipe = Recipe(model="digits_vit", images=Path("train"), preprocess={"crop_pct": 0.9}, batch=4)
+    values = recipe_of(recipe, FUSED, 0.123456789012345, tmp_path / "c.safetensors")
+    save_recipe(values, tmp_path / "tune.toml", ["star-export", "tune", "a b"])
+    assert (tmp_path / "tune.toml").read_text().startswith("# Found by: star-export tune 'a b'\n")
+    found = Recipe(**read_recipe(tmp_path / "tune.toml"))
+    assert (found.rho, found.alpha, found.target) == (0.123456789012345, 0.5, "openvino-int8")
+    assert (found.method, found.scorer, found.reduce, found.batch) == (Method.STAR, "fused", "drop", 4)
+    assert (found.images, found.calibration) == (tmp_path / "train", tmp_path / "c.safetensors")
+    assert found.preprocess == {"crop_pct": 0.9}
+
+
+def test_a_candidate_that_needs_no_calibration_names_none(tmp_path: Path) -> None:
+    tome = Candidate(Method.TOME, "pairs", "merge-weighted", None, 0.4, "onnxruntime-fp32")
+    values = recipe_of(Recipe(model="digits_vit"), tome, 0.7, tmp_path / "c.safetensors")
+    assert "calibration" not in values
+    assert "alpha" not in values
