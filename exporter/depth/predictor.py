@@ -148,7 +148,8 @@ def _terms(removed: Array, degree: int) -> Array:
 
 
 def _is_determined(design: Array) -> bool:
-    return bool(np.linalg.matrix_rank(design, rtol=RANK_CUT) == design.shape[1])
+    rank = np.linalg.lstsq(design, np.zeros(len(design)), rcond=RANK_CUT)[2]
+    return bool(rank == design.shape[1])
 
 
 def _left_out(design: Array) -> Array:
