@@ -81,3 +81,9 @@ def test_what_else_is_refused() -> None:
         Sample(1.5, 0.0, 80.0)
     with pytest.raises(RecipeError, match="accuracy"):
         Sample(0.5, 0.0, float("nan"))
+
+
+def test_a_degree_that_samples_leave_open_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    folds = CrossValidation(SAMPLES)
+    monkeypatch.setattr(folds, "rmse", lambda _: {1: 4.0, 2: 3.0, 3: 2.0, 4: 1.0})
+    assert folds.best(accuracies_of(SAMPLES)) == 3
