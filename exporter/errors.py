@@ -8,6 +8,7 @@ __all__ = [
     "ArtefactError",
     "CalibrationError",
     "CheckpointError",
+    "DepthError",
     "ImageError",
     "LaunchError",
     "MissingDependencyError",
@@ -43,6 +44,10 @@ class ModelError(UserError):
 
 class CheckpointError(UserError):
     """A checkpoint without weights, or with keys or shapes of another model."""
+
+
+class DepthError(UserError):
+    """A depth plan that the model does not allow, or samples and a budget that determine none."""
 
 
 class ImageError(UserError):

@@ -12,6 +12,7 @@ from exporter.errors import RecipeError
 
 __all__ = [
     "FORMER_NAMES",
+    "AttentionVariant",
     "CropMode",
     "InputKind",
     "Interpolation",
@@ -83,6 +84,17 @@ class Layout(Word):
     SHRINKING = "shrinking"
     PACKED = "packed"
     PADDED = "padded"
+
+
+class AttentionVariant(Word):
+    """What a block whose attention is removed does with its tokens x before its MLP.
+
+    Remove: x. Identity: x + norm1(x). NOSE: 2x, the limit of (2 − λ)x + λ·attention(norm1(x)) for λ → 0.
+    """
+
+    REMOVE = "remove"
+    IDENTITY = "identity"
+    NOSE = "nose"
 
 
 class CropMode(Word):

@@ -23,6 +23,7 @@ ORDER = (
     ("data",),
     ("ops",),
     ("models",),
+    ("depth",),
     ("calibration",),
     ("schedule",),
     ("pruning",),

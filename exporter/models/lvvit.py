@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import override
 
+from exporter.models.parts import Divided
+
 __all__ = ["LvVit"]
 
 STEM_CHANNELS = 64
@@ -110,11 +112,14 @@ class LvBlock(nn.Module):
         self.attn = LvAttention(dim, num_heads)
         self.norm2 = nn.LayerNorm(dim)
         self.mlp = LvMlp(dim, hidden)
+        # Modules, so that depth pruning can fold the scale of one branch into its linear layer.
+        self.attn_out: nn.Module = Divided(SKIP_LAM)
+        self.mlp_out: nn.Module = Divided(SKIP_LAM)
 
     @override
     def forward(self, tokens: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
-        tokens = tokens + self.attn(self.norm1(tokens)) / SKIP_LAM
-        return tokens + self.mlp(self.norm2(tokens)) / SKIP_LAM
+        tokens = tokens + self.attn_out(self.attn(self.norm1(tokens)))
+        return tokens + self.mlp_out(self.mlp(self.norm2(tokens)))
 
 
 class LvAttention(nn.Module):
@@ -140,8 +145,9 @@ class LvMlp(nn.Module):
     def __init__(self, dim: int, hidden: int) -> None:
         super().__init__()
         self.fc1 = nn.Linear(dim, hidden)
+        self.act: nn.Module = nn.GELU()
         self.fc2 = nn.Linear(hidden, dim)
 
     @override
     def forward(self, tokens: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
-        return self.fc2(F.gelu(self.fc1(tokens)))
+        return self.fc2(self.act(self.fc1(tokens)))

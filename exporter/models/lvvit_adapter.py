@@ -10,8 +10,7 @@ from typing_extensions import override
 
 from exporter.errors import ModelError
 from exporter.models.base import AttentionParts, BlockParts, Classifier, MlpParts, PrunableViT
-from exporter.models.lvvit import PATCH_STRIDE, SKIP_LAM, STEM_STRIDE, LvBlock, LvVit
-from exporter.models.parts import Divided
+from exporter.models.lvvit import PATCH_STRIDE, STEM_STRIDE, LvBlock, LvVit
 from exporter.models.spec import preprocessing_from, spec_of
 from exporter.models.weights import weights_sha256
 from exporter.records import Preprocessing
@@ -104,7 +103,7 @@ def _parts(block: Any) -> BlockParts:
             k_norm=nn.Identity(),
             context_norm=nn.Identity(),
             proj=attention.proj,
-            out=Divided(SKIP_LAM),
+            out=block.attn_out,
             num_heads=attention.num_heads,
             head_dim=attention.head_dim,
             dropout=0.0,
@@ -112,10 +111,10 @@ def _parts(block: Any) -> BlockParts:
         mlp=MlpParts(
             norm=block.norm2,
             fc1=mlp.fc1,
-            act=nn.GELU(),
+            act=mlp.act,
             hidden_norm=nn.Identity(),
             fc2=mlp.fc2,
             whole=mlp,
-            out=Divided(SKIP_LAM),
+            out=block.mlp_out,
         ),
     )

@@ -6,11 +6,11 @@ from typing import TypeAlias
 
 import torch
 from jaxtyping import Float, Int
-from timm.layers import apply_rot_embed_cat
+from timm.layers import LayerScale, apply_rot_embed_cat
 from torch import Tensor, nn
 from typing_extensions import override
 
-__all__ = ["Divided", "Gate", "JoinedLinear", "Linear", "Rotary", "Scaled", "WeightedModule"]
+__all__ = ["Divided", "Gate", "JoinedLinear", "Linear", "Rotary", "Scaled", "WeightedModule", "scale_of"]
 
 
 class WeightedModule(nn.Module, ABC):
@@ -64,6 +64,15 @@ class Scaled(nn.Module):
     @override
     def forward(self, branch: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
         return self.gamma * branch
+
+
+def scale_of(module: nn.Module) -> Float[Tensor, " d"] | float | None:
+    """Return the factor by which a module multiplies a branch, one or one per channel; None if it does not."""
+    if isinstance(module, Divided):
+        return 1 / module.divisor
+    if isinstance(module, (Scaled, LayerScale)):
+        return module.gamma
+    return None
 
 
 class Gate(nn.Module):

@@ -1,7 +1,7 @@
 """Derive a model's ModelSpec from its adapter, without any numbers given by hand."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from exporter.models.parts import Linear
 from exporter.records import BlockMacs, ModelSpec, Output, Preprocessing
 from exporter.vocabulary import CropMode, Interpolation, OutputKind
 
-__all__ = ["preprocessing_from", "spec_of"]
+__all__ = ["preprocessing_from", "spec_of", "with_blocks"]
 
 DEFAULT_ALPHA = 0.15  # STAR's value for DeiT
 
@@ -45,7 +45,7 @@ def spec_of(
         ModelError: No block has attention, blocks differ in their heads or in the size of their attention, the
             heads together are not as wide as the tokens, or a token before those that classify does not.
     """
-    parts = _attention_parts(vit, name)
+    parts = _attention_parts(vit.blocks, name)
     dim = parts[0].proj.out_features
     if any(part.num_heads * part.head_dim != dim for part in parts):
         got = f"{parts[0].num_heads} heads of {parts[0].head_dim} channels in {dim}"
@@ -67,6 +67,16 @@ def spec_of(
         default_alpha=default_alpha,
         num_class_tokens=_class_tokens(vit, name),
     )
+
+
+def with_blocks(spec: ModelSpec, blocks: Sequence[BlockParts]) -> ModelSpec:
+    """Return the spec of the same model with other blocks, of which some may lack a part.
+
+    Raises:
+        ModelError: No block has attention, or blocks differ in its size.
+    """
+    _attention_parts(blocks, spec.name)
+    return replace(spec, blocks=tuple(_block_macs(block) for block in blocks))
 
 
 def preprocessing_from(config: Mapping[str, Any], size: tuple[int, int]) -> Preprocessing:
@@ -108,9 +118,9 @@ def _of_channels(values: Any) -> tuple[float, ...]:
     return numbers
 
 
-def _attention_parts(vit: PrunableViT, name: str) -> list[AttentionParts]:
+def _attention_parts(blocks: Sequence[BlockParts], name: str) -> list[AttentionParts]:
     """Return the existing attention parts, all of one size: passes and plugins support one head shape per model."""
-    parts = [block.attention for block in vit.blocks if block.attention is not None]
+    parts = [block.attention for block in blocks if block.attention is not None]
     if not parts:
         raise ModelError(name, "no block with attention", "one at least: its class row scores the patches")
     if len({(part.proj.out_features, part.num_heads, _weights(part.qkv, part.proj)) for part in parts}) > 1:

@@ -1,0 +1,163 @@
+"""Predict accuracy from how many units of each type are removed: a polynomial fitted to samples (MAP).
+
+P(a, t) = Σ θ_ij · a^i · t^j over i + j ≤ degree, where a and t are the shares of attention layers and activations
+that are kept, as in the published coefficients. Samples hold the shares removed, 1 − a and 1 − t.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from exporter.errors import DepthError
+from exporter.settings import Number, Settings, Weight, option
+
+__all__ = ["DEGREES", "CrossValidation", "Predictor", "Sample", "fit", "fit_best"]
+
+Array = np.ndarray[Any, Any]
+
+DEGREES = (1, 2, 3, 4)
+# Singular values below this share of the largest one are rounding: the samples say nothing about that direction.
+RANK_CUT = 1e-10
+
+
+@dataclass(frozen=True)
+class Sample(Settings):
+    """A measured model: the shares of attention layers and activations removed, and its accuracy in percent."""
+
+    attention: Weight = option(0.0, "Share of attention layers removed.")
+    activation: Weight = option(0.0, "Share of activations removed.")
+    accuracy: Number = option(0.0, "Top-1 accuracy in percent.")
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """The polynomial: coefficients of 1, a, t, a², at, t², … in this order."""
+
+    degree: int
+    coefficients: tuple[float, ...]
+
+    def accuracy(self, attention: float, activation: float) -> float:
+        """Return the predicted accuracy in percent; the arguments are the shares removed."""
+        row = _terms(np.array([[attention, activation]]), self.degree)[0]
+        return float(row @ np.array(self.coefficients))
+
+
+class CrossValidation:
+    """Leave-two-out cross-validation of every degree, prepared for many accuracies at the same shares.
+
+    A prediction of left-out samples is linear in the accuracies of the others, so each degree needs one matrix.
+    Where the others do not determine all coefficients, the smallest ones are taken (minimum norm).
+
+    Args:
+        samples: Their shares are used; their accuracies are not.
+
+    Raises:
+        DepthError: There are too few samples for the lowest degree.
+    """
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        shares = shares_of(samples)
+        self.designs = {
+            degree: _terms(shares, degree) for degree in DEGREES if len(shares) - 2 >= _count(degree)
+        }
+        if not self.designs:
+            expected = f"at least {_count(DEGREES[0]) + 2}"
+            raise DepthError("samples", f"{len(shares)} of them", expected, "two are left out at a time")
+
+    @cached_property
+    def errors(self) -> dict[int, Array]:
+        """For each degree the matrix [2 · pairs, samples] from accuracies to the errors of left-out samples."""
+        return {degree: _left_out(design) for degree, design in self.designs.items()}
+
+    @cached_property
+    def determined(self) -> tuple[int, ...]:
+        """Degrees whose coefficients are all determined by all samples together: the others are not chosen."""
+        return tuple(degree for degree, design in self.designs.items() if _is_determined(design))
+
+    def rmse(self, accuracies: Array) -> dict[int, float]:
+        """Return the root-mean-square error of each degree, in percentage points."""
+        return {
+            degree: float(np.sqrt(np.mean(np.square(matrix @ accuracies))))
+            for degree, matrix in self.errors.items()
+        }
+
+    def best(self, accuracies: Array) -> int:
+        """Return the degree with the lowest error; of equal ones the lower degree.
+
+        Raises:
+            DepthError: The samples determine the coefficients of no degree.
+        """
+        if not self.determined:
+            got = "no degree whose coefficients they determine"
+            raise DepthError("samples", got, "samples with both types removed, in different shares")
+        rmse = self.rmse(accuracies)
+        return min(self.determined, key=rmse.__getitem__)
+
+
+def fit(samples: Sequence[Sample], degree: int) -> Predictor:
+    """Return the polynomial of this degree with the least squared error.
+
+    Raises:
+        DepthError: The degree is not 1 to 4, there are too few samples, or they do not determine all coefficients.
+    """
+    if degree not in DEGREES:
+        raise DepthError("degree", str(degree), f"one of {', '.join(map(str, DEGREES))}")
+    if len(samples) < _count(degree):
+        raise DepthError("samples", f"{len(samples)} for degree {degree}", f"at least {_count(degree)}")
+    design = _terms(shares_of(samples), degree)
+    if not _is_determined(design):
+        got = f"shares that leave coefficients of degree {degree} open"
+        raise DepthError("samples", got, "samples at more different shares", "or a lower degree")
+    solved = np.linalg.lstsq(design, accuracies_of(samples), rcond=RANK_CUT)[0]
+    return Predictor(degree, tuple(map(float, solved)))
+
+
+def fit_best(samples: Sequence[Sample]) -> Predictor:
+    """Return the polynomial whose degree leave-two-out cross-validation chooses, fitted to all samples.
+
+    Raises:
+        DepthError: There are too few samples, or they do not determine the coefficients.
+    """
+    return fit(samples, CrossValidation(samples).best(accuracies_of(samples)))
+
+
+def shares_of(samples: Sequence[Sample]) -> Array:
+    """Return the shares removed, [samples, 2]: attention, activation."""
+    return np.array([[sample.attention, sample.activation] for sample in samples]).reshape(-1, 2)
+
+
+def accuracies_of(samples: Sequence[Sample]) -> Array:
+    """Return the accuracies in percent, [samples]."""
+    return np.array([sample.accuracy for sample in samples])
+
+
+def _count(degree: int) -> int:
+    """Return the number of terms of two variables up to a total degree."""
+    return (degree + 1) * (degree + 2) // 2
+
+
+def _terms(removed: Array, degree: int) -> Array:
+    """Return the products of powers of the kept shares, [samples, terms], by rising total degree."""
+    a, t = (1 - removed).T
+    powers = [(total - j, j) for total in range(degree + 1) for j in range(total + 1)]
+    return np.stack([a**i * t**j for i, j in powers], axis=1)
+
+
+def _is_determined(design: Array) -> bool:
+    rank = np.linalg.lstsq(design, np.zeros(len(design)), rcond=RANK_CUT)[2]
+    return bool(rank == design.shape[1])
+
+
+def _left_out(design: Array) -> Array:
+    """Return the matrix of `CrossValidation.errors`: predictions of each pair from the others, minus the truth."""
+    samples, rows = len(design), []
+    for pair in combinations(range(samples), 2):
+        left, kept = list(pair), [index for index in range(samples) if index not in pair]
+        row = -np.eye(samples)[left]
+        row[:, kept] = design[left] @ np.linalg.pinv(design[kept], rcond=RANK_CUT)
+        rows.append(row)
+    return np.concatenate(rows)

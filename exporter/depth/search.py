@@ -1,0 +1,49 @@
+"""Choose how many units of each type to remove: the best prediction among all splits of a budget."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from exporter.depth.predictor import Predictor
+from exporter.errors import DepthError
+
+__all__ = ["Split", "best_split", "splits"]
+
+
+@dataclass(frozen=True)
+class Split:
+    """How many attention layers and activations are removed, and the accuracy predicted for it in percent."""
+
+    attention: int
+    activation: int
+    accuracy: float
+
+
+def best_split(predictor: Predictor, depth: int, units: int) -> Split:
+    """Return the split of a budget with the highest predicted accuracy; of equal ones that with less attention.
+
+    Args:
+        predictor: Predicts from shares.
+        depth: L, the model's blocks.
+        units: K, the number of units removed, of both types together.
+
+    Raises:
+        DepthError: The budget is not in 0 to 2L.
+    """
+    # `max` returns the first of equal ones.
+    return max(splits(predictor, depth, units), key=lambda split: split.accuracy)
+
+
+def splits(predictor: Predictor, depth: int, units: int) -> Iterator[Split]:
+    """Return all splits of a budget with their predictions, by rising number of attention layers.
+
+    Raises:
+        DepthError: The budget is not in 0 to 2L.
+    """
+    if not 0 <= units <= 2 * depth:
+        raise DepthError("units", str(units), f"0 to {2 * depth}, two for each of the {depth} layers")
+    return (
+        Split(
+            attention, units - attention, predictor.accuracy(attention / depth, (units - attention) / depth)
+        )
+        for attention in range(max(0, units - depth), min(units, depth) + 1)
+    )

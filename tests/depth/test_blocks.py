@@ -1,0 +1,32 @@
+"""Modules are exchanged wherever they are, and the block without attention is its MLP half."""
+
+import torch
+from torch import nn
+
+from exporter.depth.blocks import MlpBlock, exchange, pieces
+from exporter.models.block import mlp_half
+from tests.vits import make_vit
+
+
+def test_a_module_is_exchanged_wherever_it_is() -> None:
+    old, new = nn.Linear(2, 2), nn.Linear(2, 2)
+    network = nn.Sequential(nn.Sequential(nn.GELU(), old), old)
+    assert exchange(network, old, new)
+    assert network[1] is new and network[0][1] is new  # type: ignore[index]
+    assert list(network.state_dict()) == ["0.1.weight", "0.1.bias", "1.weight", "1.bias"]
+    assert not exchange(network, old, new)
+
+
+def test_a_chain_is_its_pieces() -> None:
+    one, two, three = nn.Linear(2, 2), nn.GELU(), nn.Identity()
+    assert list(pieces(nn.Sequential(one, nn.Sequential(two, three)))) == [one, two, three]
+    assert list(pieces(one)) == [one]
+
+
+def test_the_block_ignores_what_attention_reads() -> None:
+    block = make_vit("eva, bias apart").blocks[0]
+    assert block.mlp is not None
+    tokens = torch.randn(2, 5, 48)
+    with torch.inference_mode():
+        got = MlpBlock(block.mlp)(tokens, rope=torch.ones(1), attn_mask=None, is_causal=False)
+        assert torch.equal(got, mlp_half(block, tokens))

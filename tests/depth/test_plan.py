@@ -1,0 +1,56 @@
+"""A plan: its layers counted from 1, sorted, each once, none beyond the depth."""
+
+import pytest
+
+from exporter.depth.plan import DepthPlan
+from exporter.errors import ArtefactError, DepthError, RecipeError, UserError
+from exporter.formats.canonical_json import from_json, to_json
+from exporter.vocabulary import AttentionVariant
+
+
+def test_it_is_sorted_and_counts_its_units() -> None:
+    plan = DepthPlan((8, 1, 4), (3,))
+    assert plan == DepthPlan((1, 4, 8), (3,))
+    assert (plan.attention, plan.units, plan.variant) == ((1, 4, 8), 4, AttentionVariant.REMOVE)
+    assert DepthPlan().units == 0
+
+
+def test_it_survives_json() -> None:
+    plan = DepthPlan((2, 1), (4,), AttentionVariant.NOSE)
+    text = to_json(plan)
+    assert text == '{"activation":[4],"attention":[1,2],"variant":"nose"}'
+    assert from_json(DepthPlan, text, source="plan") == plan
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"attention": (3, 1, 3)}, "attention | got layer 3 twice | need each layer once"),
+        ({"activation": (2, 2)}, "activation | got layer 2 twice | need each layer once"),
+        ({"variant": "twist"}, "variant | got 'twist' | need one of remove, identity, nose"),
+        ({"attention": (0,)}, "attention | got (0,) | need an integer from 1 to 2147483647"),
+        ({"attention": ("1",)}, "attention | got ('1',) | need an integer from 1 to 2147483647"),
+    ],
+)
+def test_what_is_refused(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        DepthPlan(**fields)  # type: ignore[arg-type]
+    assert str(error.value) == message
+    assert isinstance(error.value, DepthError if "twice" in message else RecipeError)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"attention":[1,1]}', '{"attention":[1],"ratio":2}', '{"variant":"twist"}']
+)
+def test_broken_json_names_its_source(text: str) -> None:
+    with pytest.raises(ArtefactError, match="my plan"):
+        from_json(DepthPlan, text, source="my plan")
+
+
+@pytest.mark.parametrize("name", ["attention", "activation"])
+def test_a_layer_beyond_the_depth(name: str) -> None:
+    plan = DepthPlan((1, 12)) if name == "attention" else DepthPlan((), (1, 12))
+    plan.check_fits(12)
+    with pytest.raises(DepthError) as error:
+        plan.check_fits(11)
+    assert str(error.value) == f"{name} | got layer 12 | need layers from 1 to 11, the model's depth"

@@ -1,0 +1,89 @@
+"""The polynomial against the published samples, and against polynomials that are known."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.depth.predictor import CrossValidation, Predictor, Sample, accuracies_of, fit, fit_best
+from exporter.errors import DepthError, RecipeError
+from tests.depth.published import PUBLISHED, SAMPLES
+
+GRID = [(i / 6, j / 6) for i in range(6) for j in range(6)]
+
+
+def test_least_squares_on_the_published_samples() -> None:
+    found = fit_best(SAMPLES)
+    expected = (14.4878, 99.9412, 29.4947, -45.8068, -14.0368, -2.4442)
+    assert found.degree == 2 and found.coefficients == pytest.approx(expected, abs=5e-5)
+    residuals = [s.accuracy - found.accuracy(s.attention, s.activation) for s in SAMPLES]
+    assert np.abs(residuals).mean() == pytest.approx(0.3045, abs=5e-5)
+    assert np.sqrt(np.mean(np.square(residuals))) == pytest.approx(0.4168, abs=5e-5)
+
+
+def test_the_published_coefficients_are_another_fit() -> None:
+    residuals = [s.accuracy - PUBLISHED.accuracy(s.attention, s.activation) for s in SAMPLES]
+    assert np.abs(residuals).mean() == pytest.approx(0.907, abs=5e-4)
+    assert PUBLISHED.accuracy(0, 0) == pytest.approx(81.797, abs=1e-3)
+
+
+def test_cross_validation_of_the_published_samples() -> None:
+    folds = CrossValidation(SAMPLES)
+    expected = {1: 2.008, 2: 0.592, 3: 0.743, 4: 1.071}
+    assert folds.rmse(accuracies_of(SAMPLES)) == pytest.approx(expected, abs=5e-4)
+    assert folds.determined == (1, 2, 3), "degree 4 has 15 coefficients, and the samples determine 14"
+
+
+def test_errors_are_those_of_two_samples_left_out() -> None:
+    folds, accuracies = CrossValidation(SAMPLES), accuracies_of(SAMPLES)
+    without = [sample for index, sample in enumerate(SAMPLES) if index not in (3, 8)]
+    refit = fit(without, 2)
+    expected = [refit.accuracy(s.attention, s.activation) - s.accuracy for s in (SAMPLES[3], SAMPLES[8])]
+    pair = sum(21 - index for index in range(3)) + 8 - 3 - 1
+    got = (folds.errors[2] @ accuracies)[2 * pair : 2 * pair + 2]
+    assert got == pytest.approx(expected, abs=1e-8)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 4), st.integers(0, 2**31))
+def test_a_polynomial_is_found_again(degree: int, seed: int) -> None:
+    count = (degree + 1) * (degree + 2) // 2
+    truth = Predictor(degree, tuple(np.random.default_rng(seed).normal(0, 10, count)))
+    samples = [Sample(a, t, truth.accuracy(a, t)) for a, t in GRID]
+    assert fit(samples, degree).coefficients == pytest.approx(truth.coefficients, abs=1e-6)
+
+
+def test_the_terms_are_in_order() -> None:
+    a, t = 0.75, 0.5
+    for index, term in enumerate((1, a, t, a * a, a * t, t * t)):
+        only = tuple(float(index == other) for other in range(6))
+        assert Predictor(2, only).accuracy(1 - a, 1 - t) == pytest.approx(term)
+
+
+@pytest.mark.parametrize(("count", "degree", "least"), [(5, 2, 6), (14, 4, 15), (0, 1, 3)])
+def test_too_few_samples(count: int, degree: int, least: int) -> None:
+    with pytest.raises(DepthError) as error:
+        fit(SAMPLES[:count], degree)
+    assert str(error.value) == f"samples | got {count} for degree {degree} | need at least {least}"
+
+
+def test_what_else_is_refused() -> None:
+    with pytest.raises(DepthError, match=r"degree \| got 5 \| need one of 1, 2, 3, 4"):
+        fit(SAMPLES, 5)
+    with pytest.raises(DepthError, match=r"samples \| got 4 of them \| need at least 5 \| two are left out"):
+        fit_best(SAMPLES[:4])
+    with pytest.raises(DepthError, match="leave coefficients of degree 4 open"):
+        fit(SAMPLES, 4)
+    attention_alone = SAMPLES[:9]
+    with pytest.raises(DepthError, match="both types removed"):
+        fit_best(attention_alone)
+    with pytest.raises(RecipeError, match=r"attention \| got 1.5"):
+        Sample(1.5, 0.0, 80.0)
+    with pytest.raises(RecipeError, match="accuracy"):
+        Sample(0.5, 0.0, float("nan"))
+
+
+def test_a_degree_that_samples_leave_open_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    folds = CrossValidation(SAMPLES)
+    monkeypatch.setattr(folds, "rmse", lambda _: {1: 4.0, 2: 3.0, 3: 2.0, 4: 1.0})
+    assert folds.best(accuracies_of(SAMPLES)) == 3

@@ -1,0 +1,224 @@
+"""A depth-pruned model: exact, smaller by what the papers say, and ordinary to every later stage."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from exporter.calibration.calibrate import calibrate
+from exporter.calibration.record import CalibrationSettings
+from exporter.calibration.trace import in_dtype, trace
+from exporter.data.images import list_images
+from exporter.depth.plan import DepthPlan
+from exporter.depth.surgery import apply_plan
+from exporter.errors import DepthError, ModelError
+from exporter.evaluation.parity.check_model import check
+from exporter.lowering.pipeline import lower
+from exporter.models.block import attention_half, mlp_half
+from exporter.models.registry import ModelRequest, adapt, describe, trainable
+from exporter.models.weights import load_into
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.schedule.macs import dense_macs
+from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule, star_schedule
+from exporter.targets import ONNXRUNTIME
+from exporter.vocabulary import AttentionVariant, Method
+from tests.depth.models import MERGED_FAMILIES, seeded_vit
+from tests.vits import make_images, make_model, make_vit, random_images, varied_images
+
+PLAN = DepthPlan((2, 3), (1, 3))
+
+
+def distance(got: torch.Tensor, expected: torch.Tensor) -> float:
+    """The largest difference over the largest value."""
+    return float((got - expected).abs().max() / expected.abs().max())
+
+
+@pytest.mark.parametrize("family", MERGED_FAMILIES)
+def test_merged_is_unmerged(family: str) -> None:
+    vit = seeded_vit(family)
+    images = random_images(vit, 4)
+    with torch.inference_mode():
+        apart, merged = (apply_plan(vit, PLAN, unmerged=unmerged) for unmerged in (True, False))
+        assert distance(merged.model(images), apart.model(images)) < 1e-5
+        double = in_dtype(vit, torch.float64)
+        apart, merged = (apply_plan(double, PLAN, unmerged=unmerged) for unmerged in (True, False))
+        assert distance(merged.model(images.double()), apart.model(images.double())) < 1e-12
+        assert distance(merged.model(images.double()), double.model(images.double())) > 1e-2
+
+
+@pytest.mark.parametrize("family", MERGED_FAMILIES)
+@pytest.mark.parametrize("unmerged", [False, True])
+def test_every_way_through_the_blocks_is_the_network_bit_for_bit(family: str, unmerged: bool) -> None:
+    vit = apply_plan(seeded_vit(family), PLAN, unmerged=unmerged)
+    images = random_images(vit, 3)
+    with torch.inference_mode():
+        expected, tokens = vit.model(images), vit.embed(images)
+        for block in vit.blocks:
+            tokens = mlp_half(block, tokens if block.attention is None else attention_half(block, tokens)[0])
+        assert torch.equal(vit.classify(vit.norm(tokens)), expected)
+        assert torch.equal(trace(vit, images).logits, expected)
+        assert torch.equal(PrunedViT(vit, keep_everything(vit.spec))(images), expected)
+
+
+def test_the_users_model_does_not_change() -> None:
+    vit = seeded_vit()
+    images, digest = random_images(vit, 2), vit.weights_sha256
+    state = {key: value.clone() for key, value in vit.model.state_dict().items()}
+    expected, blocks = vit.model(images), list(vit.blocks)
+    pruned = apply_plan(vit, DepthPlan((1, 2), (2, 3), AttentionVariant.NOSE))
+    assert torch.equal(vit.model(images), expected) and list(vit.blocks) == blocks
+    assert vit.weights_sha256 == digest and vit.spec.attention_layers == (1, 2, 3, 4)
+    assert vit.model.state_dict().keys() == state.keys()
+    assert all(torch.equal(value, state[key]) for key, value in vit.model.state_dict().items())
+    own = {id(parameter) for parameter in vit.model.parameters()}
+    assert not any(id(parameter) in own for parameter in pruned.model.parameters())
+
+
+def test_an_empty_plan_is_the_model_itself() -> None:
+    vit = seeded_vit()
+    pruned, images = apply_plan(vit, DepthPlan()), random_images(vit, 2)
+    assert (pruned.spec, pruned.weights_sha256) == (vit.spec, vit.weights_sha256)
+    assert torch.equal(pruned.model(images), vit.model(images))
+
+
+def test_the_spec_and_the_digest_are_those_of_what_is_left() -> None:
+    vit = seeded_vit()
+    pruned, apart = apply_plan(vit, PLAN), apply_plan(vit, PLAN, unmerged=True)
+    macs = [(block.attention_token_macs, block.mlp_token_macs) for block in pruned.spec.blocks]
+    attention, mlp, one = 4 * 48**2, 8 * 48**2, 48**2
+    assert macs == [(attention, one), (0, mlp), (0, one), (attention, mlp)]
+    assert pruned.spec.attention_layers == apart.spec.attention_layers == (1, 4)
+    only_activations = apply_plan(vit, DepthPlan((), (1,)), unmerged=True)
+    assert only_activations.model.state_dict().keys() == vit.model.state_dict().keys()
+    assert len({each.weights_sha256 for each in (vit, pruned, apart, only_activations)}) == 4
+    assert not any(parameter.requires_grad for parameter in pruned.model.parameters())
+    assert not any(module.training for module in pruned.model.modules())
+
+
+@pytest.mark.parametrize("family", MERGED_FAMILIES)
+@pytest.mark.parametrize("unmerged", [False, True])
+def test_its_weights_fit_the_same_plan_on_a_fresh_network(family: str, unmerged: bool) -> None:
+    pruned = apply_plan(seeded_vit(family), PLAN, unmerged=unmerged)
+    network, state = make_model(family, seed=1), pruned.model.state_dict()
+    # Learned rotations are read when the adapter is made, so what the plan does not change is loaded before.
+    own = network.state_dict()
+    same = {key: value for key, value in state.items() if key in own and own[key].shape == value.shape}
+    network.load_state_dict({**own, **same})
+    fresh = apply_plan(adapt(network, "fresh"), PLAN, unmerged=unmerged)
+    load_into(fresh.model, state, "saved")
+    images, nothing_goes = random_images(pruned, 2), keep_everything(pruned.spec)
+    with torch.inference_mode():
+        assert torch.equal(fresh.model(images), pruned.model(images))
+        assert torch.equal(PrunedViT(fresh, nothing_goes)(images), pruned.model(images))
+    assert apply_plan(fresh, PLAN, unmerged=unmerged).weights_sha256 == pruned.weights_sha256
+
+
+def test_it_is_pruned_further_and_merged_after_training() -> None:
+    vit = seeded_vit()
+    images = random_images(vit, 2)
+    step = apply_plan(apply_plan(vit, DepthPlan((2,), (1,)), unmerged=True), PLAN, unmerged=True)
+    at_once = apply_plan(vit, PLAN, unmerged=True)
+    assert step.weights_sha256 == at_once.weights_sha256
+    with trainable(step):
+        step.model(images).sum().backward()
+        assert all(parameter.grad is not None for parameter in step.model.parameters())
+        with torch.no_grad():
+            for parameter in step.model.parameters():
+                parameter.add_(0.01)
+    merged = apply_plan(step, PLAN)
+    with torch.inference_mode():
+        assert distance(merged.model(images), step.model(images)) < 1e-5
+        assert distance(merged.model(images), at_once.model(images)) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "attention", "mlp", "merged"),
+    [
+        ("deit_base_patch16_224", 524.4, 929.6, 116.2),
+        ("deit_small_patch16_224", 146.0, 232.4, 29.0),
+        ("deit_tiny_patch16_224", 44.0, 58.1, 7.3),
+    ],
+)
+def test_macs_of_a_block_on_the_meta_device(name: str, attention: float, mlp: float, merged: float) -> None:
+    vit = describe(ModelRequest(name))
+    whole = dense_macs(vit.spec).network
+
+    def saved(plan: DepthPlan) -> float:
+        return (whole - dense_macs(apply_plan(vit, plan).spec).network) / 1e6
+
+    assert saved(DepthPlan((3,))) == pytest.approx(attention, abs=0.06)
+    assert saved(DepthPlan((), (3,))) == pytest.approx(mlp - merged, abs=0.06)
+    assert vit.spec.blocks[0].mlp_token_macs * 197 / 1e6 == pytest.approx(mlp, abs=0.06)
+    assert apply_plan(vit, DepthPlan((), (3,))).weights_sha256 == ""
+
+
+def test_the_shipped_plan_of_deit_base() -> None:
+    attention, activation = (0, 3, 7, 8, 11), (2, 7, 8, 10, 11)  # as published, counted from 0
+    plan = DepthPlan(tuple(layer + 1 for layer in attention), tuple(layer + 1 for layer in activation))
+    vit = apply_plan(describe(ModelRequest("deit_base_patch16_224")), plan)
+    assert dense_macs(vit.spec).gmacs == pytest.approx(10.88, abs=0.005)
+    parameters = sum(parameter.numel() for parameter in vit.model.parameters())
+    assert parameters == 86_567_656 - 5 * (2_362_368 + 1_536) - 5 * (4_722_432 - 590_592 + 1_536)
+
+
+def inter_of(vit: Any) -> np.ndarray:
+    return np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
+
+
+@pytest.mark.parametrize("family", ["deit", "lvvit"])
+@pytest.mark.parametrize("variant", [AttentionVariant.REMOVE, AttentionVariant.NOSE], ids=str)
+def test_it_is_calibrated_and_scheduled(tmp_path: Any, family: str, variant: AttentionVariant) -> None:
+    vit = apply_plan(seeded_vit(family), DepthPlan((2, 3), (1, 3), variant))
+    found = calibrate(vit, list_images(make_images(tmp_path / "images")), CalibrationSettings(gamma=2))
+    assert found.inter is not None and found.inter.shape == (4, 16) and (found.inter.sum(1) > 0).all()
+    schedule = star_schedule(vit.spec, list(found.acs), 0.5, ScheduleSettings("intra", reduce="drop"))
+    assert schedule.rates[1] == schedule.rates[2] == 1.0 and set(schedule.pruning_layers) <= {1, 4}
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize(
+    ("family", "method"), [("deit", Method.STAR), ("deit", Method.A_STAR), ("lvvit", Method.STAR)]
+)
+def test_it_is_lowered_and_agrees(family: str, method: Method) -> None:
+    variant = AttentionVariant.NOSE if family == "lvvit" else AttentionVariant.REMOVE
+    vit = apply_plan(seeded_vit(family), DepthPlan(PLAN.attention, PLAN.activation, variant))
+    settings = ScheduleSettings("fused", alpha=0.5, method=method, reduce="drop")
+    schedule = manual_schedule(vit.spec, {1: 0.6, 4: 0.7}, settings)
+    pruned = PrunedViT(vit, schedule, inter_of(vit), ONNXRUNTIME.layouts[0]).eval()
+    lowered = lower(pruned, ONNXRUNTIME)
+    report = check(pruned, lowered, varied_images(vit, 16).numpy(), threads=1)
+    assert report.passed, report.checks
+    kinds = [node.op_type for node in lowered.graph.node]
+    assert sum("Gelu" in kind or "Erf" in kind for kind in kinds) == 2
+
+
+@pytest.mark.parametrize(
+    ("plan", "error", "message"),
+    [
+        (
+            DepthPlan((5,)),
+            DepthError,
+            r"^attention \| got layer 5 \| need layers from 1 to 4, the model's depth$",
+        ),
+        (DepthPlan((), (9,)), DepthError, r"^activation \| got layer 9 \| need"),
+        (DepthPlan((1, 2, 3, 4)), ModelError, "got no block with attention"),
+        (
+            DepthPlan((1,), (), AttentionVariant.IDENTITY),
+            DepthError,
+            r"^variant \| got identity \| need remove or nose \| x \+ norm1\(x\)",
+        ),
+    ],
+)
+def test_what_is_refused(plan: DepthPlan, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        apply_plan(make_vit("vit"), plan)
+
+
+def test_a_block_that_the_network_hides() -> None:
+    vit = make_vit("vit")
+    model: Any = vit.model
+    model.blocks = nn.Sequential(*[nn.Identity() for _ in range(4)])
+    with pytest.raises(DepthError, match=r"layer 1 \| got a block that is no module of the network"):
+        apply_plan(vit, DepthPlan((1,)))
