@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from exporter.workflows.eval_models import models_at as models_at
     from exporter.workflows.eval_settings import EvalSettings as EvalSettings
     from exporter.workflows.eval_torch import torch_models as torch_models
-    from exporter.workflows.finetune import finetune_model as finetune
+    from exporter.workflows.finetune import finetune_model as finetune  # noqa: F401
     from exporter.workflows.inspect import inspect_artefact
     from exporter.workflows.planning import Planner as Planner
     from exporter.workflows.planning import plan as plan
