@@ -82,6 +82,7 @@ OWNERS = {
         "evaluation/benchmark/settings.py",
         "training/settings.py",
         "workflows/tuning/settings.py",
+        "workflows/depth.py",
     ),
     "tomli_w": ("workflows/tuning/result.py",),
     "timm": ("models/", "training/"),

@@ -21,6 +21,7 @@ from exporter.cli import (
     calibrate,
     check,
     compile,  # noqa: A004
+    depth,
     eval,  # noqa: A004
     export,
     finetune,
@@ -39,6 +40,7 @@ __all__ = ["main"]
 
 VERBS = (
     models,
+    depth,
     calibrate,
     plan,
     search,

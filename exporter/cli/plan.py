@@ -32,9 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compute and print the schedule; the exit code is 0."""
     from exporter.cli.output import print_json, print_table  # noqa: PLC0415
+    from exporter.depth.checkpoint import describe  # noqa: PLC0415
     from exporter.files import writable_file  # noqa: PLC0415
     from exporter.formats.canonical_json import save_json  # noqa: PLC0415
-    from exporter.models.registry import describe  # noqa: PLC0415
     from exporter.schedule.macs import dense_macs, schedule_macs  # noqa: PLC0415
     from exporter.workflows.resolve import resolve  # noqa: PLC0415
 

@@ -18,7 +18,7 @@ from exporter.models.timm_eva import TimmEva
 from exporter.models.timm_vit import TimmViT
 from exporter.models.weights import class_count, load_into
 
-__all__ = ["ModelRequest", "adapt", "describe", "load", "trainable"]
+__all__ = ["ModelRequest", "adapt", "describe", "load", "moved", "trainable"]
 
 # Each network's class and its adapter.
 ADAPTERS: dict[type[nn.Module], Callable[[Any, str, Mapping[str, Any]], PrunableViT]] = {
@@ -43,10 +43,15 @@ def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
         model = create(_with_classes(source, class_count(state)))
         load_into(model, state, str(source.checkpoint))
     # The adapter is made last: it may hold tables that the model computes on the device of its weights.
-    return adapt(_moved(model, device), source.name, source.preprocessing)
+    return adapt(moved(model, device), source.name, source.preprocessing)
 
 
-def _moved(model: nn.Module, device: str) -> nn.Module:
+def moved(model: nn.Module, device: str) -> nn.Module:
+    """Move a network to a device.
+
+    Raises:
+        ModelError: This machine has no such device.
+    """
     try:
         return model.to(device)
     except (RuntimeError, AssertionError) as error:

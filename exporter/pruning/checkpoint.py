@@ -13,6 +13,7 @@ import numpy as np
 from safetensors.torch import save
 
 from exporter.calibration.record import Calibration, CalibrationRecord
+from exporter.depth.checkpoint import DEPTH, Depth
 from exporter.errors import ArtefactError
 from exporter.files import written_beside
 from exporter.formats.canonical_json import from_json
@@ -20,7 +21,7 @@ from exporter.models.identity import Identity, read_metadata, to_metadata
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 
-__all__ = ["Pruning", "read_pruning", "save_checkpoint"]
+__all__ = ["Pruning", "pruning_records", "read_pruning", "save_checkpoint"]
 
 SCHEDULE, CALIBRATION = "schedule", "calibration"
 
@@ -34,7 +35,11 @@ class Pruning:
 
 
 def save_checkpoint(
-    pruned: PrunedViT, identity: Identity, calibration: Calibration | None, path: Path
+    pruned: PrunedViT,
+    identity: Identity,
+    calibration: Calibration | None,
+    path: Path,
+    depth: Depth | None = None,
 ) -> None:
     """Write the weights of a pruned model with its schedule; the same model gives the same bytes.
 
@@ -43,16 +48,23 @@ def save_checkpoint(
         identity: How to build the network.
         calibration: Kept if the schedule uses inter-layer scores.
         path: Ends in .safetensors.
+        depth: Units that the network lacks, None if it is whole.
 
     Raises:
         OutputError: The file cannot be written.
     """
-    told: dict[str, object] = {SCHEDULE: pruned.schedule}
-    if calibration is not None and pruned.schedule.inter_sha256:
-        told[CALIBRATION] = _plain(calibration)
+    told = {**({} if depth is None else {DEPTH: depth}), **pruning_records(pruned.schedule, calibration)}
     state = {key: value.detach().cpu().contiguous() for key, value in pruned.model.state_dict().items()}
     with written_beside(path) as partial:
         partial.write_bytes(save(state, to_metadata(identity, **told)))
+
+
+def pruning_records(schedule: Schedule, calibration: Calibration | None) -> dict[str, object]:
+    """Return the records that say what prunes weights, by their names in the metadata."""
+    told: dict[str, object] = {SCHEDULE: schedule}
+    if calibration is not None and schedule.inter_sha256:
+        told[CALIBRATION] = _plain(calibration)
+    return told
 
 
 def read_pruning(path: Path) -> Pruning | None:

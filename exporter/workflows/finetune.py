@@ -6,6 +6,7 @@ from pathlib import Path
 from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder, listing_sha256, sample
+from exporter.depth.checkpoint import read_depth
 from exporter.errors import OutputError, RecipeError
 from exporter.files import PathLike, writable_file
 from exporter.formats.canonical_json import to_json
@@ -68,7 +69,7 @@ def finetune_model(
     dense, before = exam.predictions("accuracy before", *torch_models(vit, pruned.schedule, calibration))
     skipped = _train(pruned, taught_by, images, settings, out=path, stages=stages)
     if processes().main:
-        save_checkpoint(pruned, identity, calibration, path)
+        save_checkpoint(pruned, identity, calibration, path, read_depth(job.model.checkpoint))
     reasons = {name: why for part in processes().gathered(skipped) for name, why in part.items()}
     trained = steps.load_model(replace(job.model, checkpoint=path), job.device)
     (after,) = exam.predictions("accuracy after", torch_models(trained, pruned.schedule, calibration)[1])

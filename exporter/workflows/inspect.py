@@ -65,13 +65,20 @@ def _safetensors(path: Path) -> Described:
 
 def _checkpoint(path: Path, identity: "Identity") -> Described:
     """Describe weights that name their network, and what prunes them."""
+    from exporter.depth.checkpoint import read_depth  # noqa: PLC0415
     from exporter.formats.canonical_json import to_json  # noqa: PLC0415
     from exporter.pruning.checkpoint import read_pruning  # noqa: PLC0415
 
     pruning = read_pruning(path)
     schedule = None if pruning is None else json.loads(to_json(pruning.schedule))
     calibrated = pruning is not None and pruning.calibration is not None
-    told = {"network": json.loads(to_json(identity)), "schedule": schedule, "has_calibration": calibrated}
+    depth = json.loads(to_json(read_depth(path)))
+    told = {
+        "network": json.loads(to_json(identity)),
+        "schedule": schedule,
+        "has_calibration": calibrated,
+        "depth": depth,
+    }
     return {"kind": "checkpoint", **told, "size_bytes": path.stat().st_size}
 
 

@@ -14,11 +14,13 @@ from exporter.calibration.resize import resized_to
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder, sample
 from exporter.data.source import images_at
+from exporter.depth.checkpoint import load
 from exporter.errors import ScheduleError
 from exporter.files import PathLike
 from exporter.lowering.pipeline import lower
 from exporter.models.base import PrunableViT
-from exporter.models.registry import ModelRequest, adapt, load
+from exporter.models.identity import read_identity
+from exporter.models.registry import ModelRequest, adapt
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.plan import keep_everything
@@ -61,7 +63,8 @@ def load_model(
         return model
     if model is not None:
         return adapt(model, request.name or "vit", request.preprocessing)
-    needed(request.name or None, "--model", "a timm name or a bundled model")
+    known = request.name or (request.checkpoint and read_identity(request.checkpoint))
+    needed(known or None, "--model", "a timm name or a bundled model")
     return load(request, device)
 
 

@@ -1,0 +1,93 @@
+"""Load ViTs whose checkpoint says which units were removed, and write such checkpoints."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors.torch import save
+
+from exporter.depth.plan import DepthPlan
+from exporter.depth.surgery import apply_plan
+from exporter.files import written_beside
+from exporter.formats.canonical_json import from_json
+from exporter.models.base import PrunableViT
+from exporter.models.identity import Identity, read_metadata, to_metadata
+from exporter.models.networks import ModelRequest, create, source_of
+from exporter.models.registry import adapt, moved
+from exporter.models.registry import describe as describe_whole
+from exporter.models.registry import load as load_whole
+from exporter.models.weights import load_into
+
+__all__ = ["DEPTH", "Depth", "describe", "load", "read_depth", "save_checkpoint"]
+
+DEPTH = "depth"
+
+
+@dataclass(frozen=True)
+class Depth:
+    """What a checkpoint's network lacks; `merged`: whether linear layers without an activation are one."""
+
+    plan: DepthPlan
+    merged: bool = True
+
+
+def read_depth(path: Path | None) -> Depth | None:
+    """Read what was removed from a checkpoint's network; None where nothing was.
+
+    Raises:
+        ArtefactError: The metadata is broken.
+    """
+    told = None if path is None else read_metadata(path).get(DEPTH)
+    return None if told is None else from_json(Depth, told, source=str(path))
+
+
+def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
+    """Load a trained ViT as `exporter.models.registry.load` does, without the units that its checkpoint lacks.
+
+    Raises:
+        ModelError: The name is unknown, the weights are unavailable, or the model cannot be pruned.
+        CheckpointError: The checkpoint is not this model's.
+    """
+    depth = read_depth(request.checkpoint)
+    if depth is None or request.checkpoint is None:
+        return load_whole(request, device)
+    source = source_of(request)
+    network, state = create(source), source.read(request.checkpoint)
+    # An adapter may read weights when it is made, so those that the plan leaves alone are loaded before.
+    own = network.state_dict()
+    same = {key: value for key, value in state.items() if key in own and own[key].shape == value.shape}
+    network.load_state_dict({**own, **same})
+    pruned = apply_plan(
+        adapt(network, source.name, source.preprocessing), depth.plan, unmerged=not depth.merged
+    )
+    load_into(pruned.model, state, str(request.checkpoint))
+    moved(pruned.model, device)
+    # Nothing more is removed; the digest is that of the loaded weights.
+    return apply_plan(pruned, depth.plan, unmerged=not depth.merged)
+
+
+def describe(request: ModelRequest) -> PrunableViT:
+    """Return the ViT's shape without weights, on the meta device.
+
+    Raises:
+        ModelError: The name is unknown, or the model cannot be pruned.
+    """
+    depth, vit = read_depth(request.checkpoint), describe_whole(request)
+    return vit if depth is None else apply_plan(vit, depth.plan, unmerged=not depth.merged)
+
+
+def save_checkpoint(vit: PrunableViT, identity: Identity, depth: Depth, path: Path, **more: object) -> None:
+    """Write the weights of a network without some units, and what it is; the same network gives the same bytes.
+
+    Args:
+        vit: From `apply_plan`, with the plan of `depth`.
+        identity: How to build the whole network.
+        depth: What was removed.
+        path: Ends in .safetensors.
+        more: Further records for the metadata, by name.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    state = {key: value.detach().cpu().contiguous() for key, value in vit.model.state_dict().items()}
+    with written_beside(path) as partial:
+        partial.write_bytes(save(state, to_metadata(identity, **{DEPTH: depth}, **more)))

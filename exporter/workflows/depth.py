@@ -1,0 +1,135 @@
+"""Depth pruning as steps of a job: apply a plan to a model, and choose how many units of each type to remove."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from torch import nn
+
+from exporter.depth.checkpoint import Depth, read_depth, save_checkpoint
+from exporter.depth.plan import DepthPlan
+from exporter.depth.predictor import CrossValidation, Predictor, Sample, accuracies_of, fit_best
+from exporter.depth.robustness import NoiseSettings, Robustness, robustness
+from exporter.depth.search import Split, splits
+from exporter.depth.surgery import apply_plan
+from exporter.errors import ArtefactError, DepthError, OutputError
+from exporter.files import writable_file
+from exporter.models.networks import ModelRequest, identity_of
+from exporter.pruning.checkpoint import pruning_records, read_pruning
+from exporter.schedule.macs import dense_macs
+from exporter.workflows import steps
+
+__all__ = ["Applied", "Found", "apply_to", "read_samples", "split_for"]
+
+
+@dataclass(frozen=True)
+class Applied:
+    """A network without some units: its file, what it lacks, and multiply-adds and parameters before and after."""
+
+    file: str
+    depth: Depth
+    gmacs_before: float
+    gmacs_after: float
+    parameters_before: int
+    parameters_after: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """The split of a budget with the highest predicted accuracy, all of them, and how far noise changes it.
+
+    `rmse` has the cross-validation error of each degree, in percentage points.
+    """
+
+    best: Split
+    splits: tuple[Split, ...]
+    predictor: Predictor
+    rmse: dict[int, float]
+    robustness: Robustness
+
+
+def apply_to(request: ModelRequest, plan: DepthPlan, out: Path, *, unmerged: bool = False) -> Applied:
+    """Remove the units of a plan from a model, and write its weights with what it is.
+
+    Units that the checkpoint lacks already stay gone; without a plan of its own, an unmerged one is merged. What
+    prunes the checkpoint's patches is kept.
+
+    Raises:
+        UserError: The plan does not suit the model, or the file cannot be written.
+    """
+    if out.suffix != ".safetensors":
+        raise OutputError("--out", str(out), "a name that ends in .safetensors")
+    writable_file(out)
+    before = read_depth(request.checkpoint)
+    whole = _joined(before.plan if before else DepthPlan(), plan)
+    if not whole.units:
+        raise DepthError("depth", "no unit to remove", "--attention or --activation with layers")
+    vit = steps.load_model(request)
+    if before is not None and before.merged and unmerged:
+        raise DepthError("unmerged", "a checkpoint whose layers are merged", "the unmerged one")
+    depth = Depth(whole, merged=not unmerged)
+    result = apply_plan(vit, whole, unmerged=unmerged)
+    trained = None if request.checkpoint is None else read_pruning(request.checkpoint)
+    more = {} if trained is None else pruning_records(trained.schedule, trained.calibration)
+    save_checkpoint(result, identity_of(request, vit.spec.num_classes), depth, out, **more)
+    return Applied(
+        str(out),
+        depth,
+        dense_macs(vit.spec).gmacs,
+        dense_macs(result.spec).gmacs,
+        _parameters(vit.model),
+        _parameters(result.model),
+    )
+
+
+def _parameters(model: nn.Module) -> int:
+    return sum(each.numel() for each in model.parameters())
+
+
+def _joined(first: DepthPlan, second: DepthPlan) -> DepthPlan:
+    """Return the plan with the units of both; the variant is the first one's where that removes attention.
+
+    Raises:
+        DepthError: The variants differ, or both name a unit.
+    """
+    if first.attention and second.attention and first.variant != second.variant:
+        raise DepthError("variant", str(second.variant), f"{first.variant}, as the checkpoint has")
+    variant = first.variant if first.attention else second.variant
+    return DepthPlan((*first.attention, *second.attention), (*first.activation, *second.activation), variant)
+
+
+def read_samples(path: Path) -> tuple[Sample, ...]:
+    """Read samples: a JSON list of {"attention", "activation": shares removed, "accuracy": percent}.
+
+    Raises:
+        ArtefactError: The file is something else.
+    """
+    expected = 'a JSON list of {"attention": share, "activation": share, "accuracy": percent}'
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return tuple(msgspec.convert(content, list[Sample]))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ArtefactError(str(path), str(error), expected) from None
+
+
+def split_for(
+    samples: tuple[Sample, ...], depth: int, units: int, settings: NoiseSettings | None = None
+) -> Found:
+    """Fit the predictor, and return the best split of a budget of units, of which one attention stays.
+
+    Raises:
+        DepthError: There are too few samples, or the budget is out of range.
+    """
+    predictor, folds = fit_best(samples), CrossValidation(samples)
+    every = tuple(each for each in splits(predictor, depth, units) if each.attention < depth)
+    if not every:
+        raise DepthError("units", str(units), f"at most {2 * depth - 1}: one attention stays")
+    best = max(every, key=lambda split: split.accuracy)
+    return Found(
+        best,
+        every,
+        predictor,
+        folds.rmse(accuracies_of(samples)),
+        robustness(samples, depth, units, settings),
+    )

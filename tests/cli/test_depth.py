@@ -1,0 +1,84 @@
+"""`star-export depth`: a smaller model for every other verb, and the split of a budget."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.commands import Command, Workplace
+from tests.depth.published import SAMPLES
+
+
+@pytest.fixture
+def smaller(star_export: Command, workplace: Workplace, tmp_path: Path) -> Path:
+    out = tmp_path / "d.safetensors"
+    flags = ("--attention", "2", "--activation", "1,3", "--out", out)
+    done = star_export("depth", "apply", *workplace.model, *flags, "--json")
+    assert done.code == 0, done.err
+    assert done.json["depth"]["plan"] == {"attention": [2], "activation": [1, 3], "variant": "remove"}
+    assert done.json["gmacs_after"] < done.json["gmacs_before"]
+    return out
+
+
+@pytest.mark.ort
+def test_tokens_and_depth_are_pruned_in_one_model(
+    star_export: Command, workplace: Workplace, smaller: Path, tmp_path: Path
+) -> None:
+    flags = ("--images", workplace.images, "--method", "star", "--rho", "0.6", "--max-images", "4")
+    out = tmp_path / "out"
+    done = star_export("compile", "--checkpoint", smaller, *flags, "--rounds", "0", "--out", out)
+    assert done.code == 0, done.err
+    report = json.loads((out / "report.json").read_text())
+    assert report["passed"] is True
+    assert report["schedule"]["rates"][1] == 1.0
+
+
+def test_it_is_fine_tuned_and_merged(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
+    apart, tuned, merged = (tmp_path / f"{name}.safetensors" for name in ("apart", "tuned", "merged"))
+    words = ("--attention", "2", "--activation", "1", "--unmerged", "--out", apart)
+    assert star_export("depth", "apply", *workplace.model, *words).code == 0
+    images = ("--images", workplace.images, "--eval-images", workplace.images)
+    quick = ("--preset", "short", "--epochs", "1", "--batch-size", "4", "--augment", "none", "--rho", "0.7")
+    done = star_export("finetune", "--checkpoint", apart, *images, *quick, "--out", tuned)
+    assert done.code == 0, done.err
+    done = star_export("depth", "apply", "--checkpoint", tuned, "--out", merged)
+    assert done.code == 0, done.err
+    assert "without attention [2], activation [1], merged" in done.out
+    told = star_export("inspect", merged, "--json").json
+    assert told["depth"]["merged"] is True
+    assert told["schedule"]["rho"] == 0.7
+    before, after = (
+        star_export("eval", "--checkpoint", each, "--images", workplace.images, "--json").json["models"]
+        for each in (tuned, merged)
+    )
+    assert before["pruned"]["top1"] == after["pruned"]["top1"]
+
+
+def test_the_split_of_a_budget(star_export: Command, tmp_path: Path) -> None:
+    samples = tmp_path / "samples.json"
+    samples.write_text(json.dumps([vars(sample) for sample in SAMPLES]))
+    flags = ("--samples", samples, "--layers", "12", "--units", "8", "--trials", "5")
+    done = star_export("depth", "search", *flags, "--json")
+    assert done.code == 0, done.err
+    assert (done.json["best"]["attention"], done.json["best"]["activation"]) == (2, 6)
+    assert done.json["predictor"]["degree"] == 2
+    shown = star_export("depth", "search", *flags)
+    assert "best: 2 attention layers and 6 activations" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--attention", "2,2"), "layer 2 twice"),
+        (("--attention", "9"), "layer 9"),
+        (("--activation", "x"), "--activation"),
+        ((), "no unit to remove"),
+        (("--attention", "2", "--variant", "half"), "one of remove"),
+    ],
+)
+def test_what_a_user_can_mend_is_one_line(
+    star_export: Command, workplace: Workplace, tmp_path: Path, flags: tuple[str, ...], message: str
+) -> None:
+    done = star_export("depth", "apply", *workplace.model, *flags, "--out", tmp_path / "d.safetensors")
+    assert done.code == 2
+    assert message in done.error
