@@ -85,6 +85,9 @@ def test_a_wrong_table_names_the_file_and_the_key(table: dict[str, Any], message
 
 MODULES = (
     "calibration.settings",
+    "depth.plan",
+    "depth.predictor",
+    "depth.robustness",
     "evaluation.benchmark.settings",
     "runtimes.choice",
     "runtimes.tensorrt.settings",
@@ -94,6 +97,7 @@ MODULES = (
     "workflows.eval_settings",
     "workflows.recipe",
     "workflows.triton",
+    "workflows.tuning.settings",
 )
 
 

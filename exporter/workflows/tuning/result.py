@@ -83,7 +83,15 @@ def explained(choice: Point | None, judged: Judged | None, tried: Sequence[Point
 
 
 def recipe_of(recipe: Recipe, candidate: Candidate, rho: float, calibration: Path | None) -> dict[str, Any]:
-    """Return the values of the recipe that compiles a candidate."""
+    """Return the values of the recipe that compiles a candidate; one that prunes nothing has no amount."""
+    how: dict[str, Any] = {
+        "method": str(candidate.method),
+        "scorer": candidate.scorer,
+        "reduce": candidate.reduce,
+        "alpha": candidate.alpha,
+        "rho": rho,
+        "calibration": calibration if candidate.calibrated else None,
+    }
     own: dict[str, Any] = {
         "model": recipe.model,
         "checkpoint": recipe.checkpoint,
@@ -94,13 +102,8 @@ def recipe_of(recipe: Recipe, candidate: Candidate, rho: float, calibration: Pat
         "eval_images": recipe.eval_images,
         "class_map": recipe.class_map,
         "seed": recipe.seed,
-        "method": str(candidate.method),
-        "scorer": candidate.scorer,
-        "reduce": candidate.reduce,
-        "alpha": candidate.alpha,
-        "rho": rho,
+        **(how if candidate.mac_reduction else {}),
         "target": candidate.target,
-        "calibration": calibration if candidate.calibrated else None,
         "batch": recipe.batch,
         "rounds": recipe.rounds,
         "threads": recipe.threads,

@@ -10,6 +10,7 @@ from exporter.data.source import images_at
 from exporter.errors import ImageError, RecipeError
 from exporter.files import PathLike, writable_folder, written_beside
 from exporter.formats.canonical_json import save_json, to_json
+from exporter.lowering.pipeline import save_onnx
 from exporter.models.base import PrunableViT
 from exporter.runtimes.choice import why_not
 from exporter.schedule.scorers import FUSED
@@ -19,9 +20,10 @@ from exporter.workflows import steps
 from exporter.workflows.compile import compile_model
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipe import Recipe, needed, read_recipe
+from exporter.workflows.requests import Lowering
 from exporter.workflows.resolve import Job, resolve
 from exporter.workflows.tuning.bench import DENSE, Bench
-from exporter.workflows.tuning.choice import chosen, front, images_needed
+from exporter.workflows.tuning.choice import Judged, chosen, front, images_needed
 from exporter.workflows.tuning.halves import halves
 from exporter.workflows.tuning.ledger import Ledger
 from exporter.workflows.tuning.result import Baseline, Tuned, explained, recipe_of, save_recipe
@@ -62,6 +64,31 @@ def tune(
     calibration = _calibration(vit, recipe, place, stages)
     ledger = Ledger(place / MEASUREMENTS, _identity(vit, search, final, job))
     study = Study(Bench(vit, calibration, job, ledger), search, final, settings, targets, stages)
+    found, rho, verdict = _searched(study)
+    save_json({"front": found.front, "tried": found.tried, "dense": found.dense}, place / FRONT)
+    _draw(found, place / CHART)
+    if found.choice is None or verdict is None:
+        return found
+    candidate = found.choice.candidate
+    save_recipe(recipe_of(recipe, candidate, rho, place / CALIBRATION), place / RECIPE, command)
+    if candidate.mac_reduction:
+        compile_model(Recipe(**read_recipe(place / RECIPE)), place / COMPILED, stages=stages)
+    else:
+        _export_unpruned(study.bench, TARGETS[candidate.target], place / COMPILED)
+    return replace(
+        found,
+        recipe=str(place / RECIPE),
+        status=verdict.status,
+        loss_points=verdict.loss_points,
+        bound_points=verdict.bound_points,
+        images_per_s=found.choice.images_per_s,
+        gain=found.choice.gain,
+    )
+
+
+def _searched(study: Study) -> tuple[Tuned, float, Judged | None]:
+    """Run the stages of a search; return what was found, the rho of the choice, and the judgement of it."""
+    settings = study.settings
     study.check_limits()
     schedules = study.schedules()
     answers, left = study.accuracy(schedules)
@@ -71,13 +98,13 @@ def tune(
     schedule = None if choice is None else schedules.get(choice.candidate.on(""))
     verdict = None if choice is None else study.judged(choice, schedule)
     found = Tuned(
-        model=vit.spec.name,
+        model=study.bench.vit.spec.name,
         metric=settings.metric,
         max_drop=settings.max_drop,
         max_ms=settings.max_ms,
         dense_top1=float(answers.dense.mean()) if settings.metric == "top1" else None,
         images_search=len(answers.dense),
-        images_final=len(final.files),
+        images_final=len(study.final.files),
         candidates=left[0].before,
         tried=points,
         front=front(points),
@@ -85,23 +112,14 @@ def tune(
         choice=choice,
         explanation=explained(choice, verdict, points, _limit(settings)),
     )
-    save_json({"front": found.front, "tried": found.tried, "dense": found.dense}, place / FRONT)
-    _draw(found, place / CHART)
-    if choice is None or verdict is None:
-        return found
-    rho = 1.0 if schedule is None or schedule.rho is None else schedule.rho
-    values = recipe_of(recipe, choice.candidate, rho, place / CALIBRATION)
-    save_recipe(values, place / RECIPE, command)
-    compile_model(Recipe(**read_recipe(place / RECIPE)), place / COMPILED, stages=stages)
-    return replace(
-        found,
-        recipe=str(place / RECIPE),
-        status=verdict.status,
-        loss_points=verdict.loss_points,
-        bound_points=verdict.bound_points,
-        images_per_s=choice.images_per_s,
-        gain=choice.gain,
-    )
+    return found, 1.0 if schedule is None or schedule.rho is None else schedule.rho, verdict
+
+
+def _export_unpruned(bench: Bench, target: Target, folder: Path) -> None:
+    """Write the one model of a choice that prunes nothing: there is no pair to compare."""
+    dense = steps.dense(bench.vit)
+    path = folder / target.file_name(bench.vit.spec.name, dense.method)
+    save_onnx(steps.export(dense, Lowering(target), bench.ranges), path)
 
 
 def _targets(job: Job, settings: TuneSettings) -> tuple[Target, ...]:

@@ -10,7 +10,7 @@ import pytest
 
 from exporter.errors import ImageError, RecipeError, UserError
 from exporter.formats.canonical_json import load_json, save_json, to_json
-from exporter.targets import ONNXRUNTIME
+from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_INT8
 from exporter.workflows.recipe import read_recipe
 from exporter.workflows.tuning import study, tune
 from exporter.workflows.tuning.ledger import Ledger
@@ -53,6 +53,8 @@ def test_it_leaves_a_recipe_a_folder_and_the_front(tuned: tuple[Tuned, Path]) ->
     assert {each.target for each in found.dense} >= {"onnxruntime-fp32", "onnxruntime-int8"}
     if found.choice is None:
         pytest.skip("on this machine nothing is faster than the tiny model itself")
+    if not found.choice.candidate.mac_reduction:
+        pytest.skip("on this machine the unpruned tiny model in lower precision is the fastest")
     report = json.loads((out / "compiled" / "report.json").read_text())
     assert report["target"] == found.choice.candidate.target
     assert read_recipe(out / "tune.toml")["method"] == found.choice.candidate.method
@@ -91,6 +93,23 @@ def test_without_images_to_calibrate_on_only_tome_is_tried(
     assert {point.candidate.method for point in found.tried} == {"tome"}
     assert found.status == "met"
     assert found.max_drop is None
+
+
+def test_a_choice_that_prunes_nothing_is_one_file(
+    workplace: Workplace, few: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unpruned(points: Any, *_: object) -> Any:
+        return next(point for point in points if not point.candidate.mac_reduction)
+
+    monkeypatch.setattr(tune, "chosen", unpruned)
+    monkeypatch.setattr(tune, "_targets", lambda *_: (ONNXRUNTIME_INT8,))
+    found = tune.tune(recipe_for(workplace, images=None), settings(max_ms=1e6, max_drop=None), tmp_path)
+    assert found.choice is not None
+    assert found.choice.candidate.label == "unpruned, onnxruntime-int8"
+    assert [path.suffix for path in (tmp_path / "compiled").iterdir()] == [".onnx"]
+    values = read_recipe(tmp_path / "tune.toml")
+    assert values["target"] == "onnxruntime-int8"
+    assert not {"rho", "method"} & values.keys()
 
 
 def test_what_no_candidate_reaches_is_said_with_what_is_near(
