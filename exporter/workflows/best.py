@@ -11,20 +11,17 @@ from exporter.data.batches import batches, first_images
 from exporter.data.images import ImageFolder
 from exporter.errors import RecipeError
 from exporter.evaluation.accuracy import Accuracy, evaluate
-from exporter.evaluation.benchmark import Hardware, Throughput, environment, throughput
-from exporter.evaluation.benchmark.batch_sweep import resized
+from exporter.evaluation.benchmark import Hardware, Throughput, environment
 from exporter.evaluation.benchmark.timing import Clock, Ratio, ratio_of
 from exporter.evaluation.proportions import Interval
-from exporter.lowering.pipeline import lower_each
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
-from exporter.runtimes.base import Runner
-from exporter.runtimes.choice import on_this_cpu, runner_for, why_not
+from exporter.runtimes.choice import why_not
 from exporter.targets import ONNXRUNTIME, TARGETS, Target
-from exporter.tensor_names import IMAGES
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
 from exporter.workflows.amount import Speedup
+from exporter.workflows.measuring import Lowered, lowered, timed
 from exporter.workflows.planning import Planner, plan
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipe import Recipe, needed
@@ -113,14 +110,14 @@ def choose(recipe: Recipe, max_drop: float | None = None, stages: Stages | None 
     targets = [target for name, target in TARGETS.items() if not left_out[name]]
     with stages.stage("lowering"):
         ranges = steps.range_images(job.images, vit.spec, input_kind, *targets)
-        files = lower_all(pair, targets, input_kind, ranges)
+        models = lower_all(pair, targets, input_kind, ranges)
     with stages.stage("throughput"):
         images = first_images(folder.files, vit.spec.preprocessing, input_kind, measuring.batch)
-        speeds = measure_all(files, images, measuring)
+        speeds = measure_all(models, images, measuring)
     accuracies: dict[str, Accuracy] = {}
     if max_drop is not None:
         with stages.stage("accuracy"):
-            accuracies = _accuracies(files, folder, pair.pruned, input_kind, measuring)
+            accuracies = _accuracies(models, folder, pair.pruned, input_kind, measuring)
     choices = sorted((_choice(name, left_out, speeds, accuracies) for name in TARGETS), key=_order)
     best = next(each.target for each in choices if each.speed and _allowed(each.drop, max_drop))
     hardware = environment(measuring.threads)
@@ -128,39 +125,29 @@ def choose(recipe: Recipe, max_drop: float | None = None, stages: Stages | None 
 
 
 def lower_all(
-    pair: Pair[PrunedViT], targets: Sequence[Target], input_kind: InputKind, images: Array | None
-) -> dict[str, Pair[bytes]]:
-    """Return both models for each target, as ONNX files in memory; `images` are for INT8 activation ranges."""
-
-    def files(pruned: PrunedViT) -> list[bytes]:
-        return [model.SerializeToString() for model in lower_each(pruned, targets, input_kind, images)]
-
-    both = zip(files(pair.dense), files(pair.pruned), strict=True)
-    return {target.name: Pair(*each) for target, each in zip(targets, both, strict=True)}
+    pair: Pair[PrunedViT], targets: Sequence[Target], input_kind: InputKind, ranges: Array | None
+) -> dict[str, Pair[Lowered]]:
+    """Lower both models for each target; `ranges` are the images for INT8 activation ranges."""
+    both = (lowered(each, targets, input_kind, ranges) for each in (pair.dense, pair.pruned))
+    return {models[0].target.name: Pair(*models) for models in zip(*both, strict=True)}
 
 
 def measure_all(
-    files: Mapping[str, Pair[bytes]], images: Array, measuring: Measuring, clock: Clock = time.perf_counter
+    models: Mapping[str, Pair[Lowered]], images: Array, measuring: Measuring, clock: Clock = time.perf_counter
 ) -> dict[str, Speed]:
     """Measure all models of all targets, which include fp32 ONNX Runtime, interleaved in one run."""
-    runners = {
-        (name, role): _runner(name, getattr(pair, role), measuring.threads)
-        for name, pair in files.items()
-        for role in ("dense", "pruned")
-    }
-    named = {f"{name} {role}": runner for (name, role), runner in runners.items()}
-    feed = {IMAGES: resized(images, measuring.batch)}
-    times = throughput(named, feed, batch=measuring.batch, rounds=measuring.rounds, clock=clock)
-    base = times[f"{ONNXRUNTIME.name} dense"]
+    every = {(name, role): each for name, pair in models.items() for role, each in vars(pair).items()}
+    times = timed(every, images, measuring, clock)
+    base = times[ONNXRUNTIME.name, "dense"]
     speeds = {}
-    for name in files:
-        both = Pair(times[f"{name} dense"], times[f"{name} pruned"])
+    for name in models:
+        both = Pair(times[name, "dense"], times[name, "pruned"])
         speeds[name] = Speed(both, ratio_of(both.dense, both.pruned), ratio_of(base, both.pruned))
     return speeds
 
 
 def _accuracies(
-    files: Mapping[str, Pair[bytes]],
+    models: Mapping[str, Pair[Lowered]],
     folder: ImageFolder,
     pruned: PrunedViT,
     input_kind: InputKind,
@@ -168,15 +155,10 @@ def _accuracies(
 ) -> dict[str, Accuracy]:
     preprocessing = pruned.vit.spec.preprocessing
     found = {}
-    for name, pair in files.items():
+    for name, pair in models.items():
         groups = batches(folder.files, preprocessing, input_kind, measuring.batch)
-        found[name] = evaluate(_runner(name, pair.pruned, measuring.threads), groups)
+        found[name] = evaluate(pair.pruned.runner(measuring.threads), groups)
     return found
-
-
-def _runner(name: str, model: bytes, threads: int) -> Runner:
-    target = TARGETS[name]
-    return runner_for(model, target, on_this_cpu(target, threads), name=name)
 
 
 def _choice(

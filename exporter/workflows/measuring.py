@@ -1,33 +1,76 @@
-"""Measure the speed of schedules and of the dense model: lower each, and time all of them interleaved in one run.
+"""Lower models into memory, and time all of them interleaved in one run.
 
 Outputs are not compared here; `exporter.workflows.proof` does that.
 """
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from exporter.evaluation.benchmark import compare_speed, throughput
+from exporter.evaluation.benchmark import Throughput, compare_speed, throughput
 from exporter.evaluation.benchmark.batch_sweep import resized
 from exporter.evaluation.benchmark.points import Point, RhoSweep
 from exporter.evaluation.benchmark.timing import Clock
 from exporter.evaluation.parity.reference import patches_left_of
+from exporter.lowering.pipeline import lower_each
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Schedule
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import on_this_cpu, runner_for
 from exporter.schedule.macs import mean_macs
+from exporter.targets import Target
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
 from exporter.workflows.requests import Lowering, Measuring
 
-__all__ = ["Measure", "measure_with", "noise", "useful_macs"]
+__all__ = ["Lowered", "Measure", "lowered", "measure_with", "noise", "timed", "useful_macs"]
 
 Array = np.ndarray[Any, Any]
+KeyT = TypeVar("KeyT")
 Measure: TypeAlias = Callable[[Sequence[Schedule]], RhoSweep]
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A lowered model in memory."""
+
+    content: bytes
+    target: Target
+
+    def runner(self, threads: int, name: str = "") -> Runner:
+        """Return its runner on this machine's CPU."""
+        settings = on_this_cpu(self.target, threads)
+        return runner_for(self.content, self.target, settings, name=name or self.target.name)
+
+
+def lowered(
+    pruned: PrunedViT, targets: Sequence[Target], input_kind: InputKind, ranges: Array | None = None
+) -> list[Lowered]:
+    """Lower a model for each target; `ranges` are the images for INT8 activation ranges."""
+    models = lower_each(pruned, targets, input_kind, ranges)
+    return [Lowered(model.SerializeToString(), target) for model, target in zip(models, targets, strict=True)]
+
+
+def timed(
+    models: Mapping[KeyT, Lowered], images: Array, measuring: Measuring, clock: Clock = time.perf_counter
+) -> dict[KeyT, Throughput]:
+    """Time all models, each on its own runtime, interleaved in one run.
+
+    Args:
+        models: By any key; the result has the same keys.
+        images: [n, 3, H, W], as the models take them; repeated or cut to the batch.
+        measuring: Batch, threads and rounds.
+        clock: Returns seconds, from any start.
+    """
+    keys = {str(place): key for place, key in enumerate(models)}
+    runners = {place: models[key].runner(measuring.threads) for place, key in keys.items()}
+    feed = {IMAGES: resized(images, measuring.batch)}
+    times = throughput(runners, feed, batch=measuring.batch, rounds=measuring.rounds, clock=clock)
+    return {key: times[place] for place, key in keys.items()}
 
 
 def measure_with(
@@ -52,26 +95,22 @@ def measure_with(
         ranges: Images for the INT8 activation ranges.
         clock: Returns seconds, from any start.
     """
-    target = lowering.target
 
-    def runner(model: PrunedViT) -> Runner:
-        content = steps.export(model, lowering, ranges).SerializeToString()
-        return runner_for(content, target, on_this_cpu(target, measuring.threads), name=model.method)
+    def on_target(model: PrunedViT) -> Lowered:
+        return Lowered(steps.export(model, lowering, ranges).SerializeToString(), lowering.target)
 
-    batch = resized(images, measuring.batch)
-    dense_runner, feed = runner(dense), {IMAGES: batch}
+    unpruned, batch = on_target(dense), resized(images, measuring.batch)
 
     def measure(schedules: Sequence[Schedule]) -> RhoSweep:
         models = [prune(schedule) for schedule in schedules]
-        runners = {"dense": dense_runner, **{str(i): runner(model) for i, model in enumerate(models)}}
-        rounds, size = measuring.rounds, measuring.batch
-        times = throughput(runners, feed, batch=size, rounds=rounds, clock=clock)
+        every = {None: unpruned, **{place: on_target(model) for place, model in enumerate(models)}}
+        times = timed(every, batch, measuring, clock)
         points = []
-        for index, model in enumerate(models):
+        for place, model in enumerate(models):
             macs = useful_macs(model, batch, lowering.input_kind)
-            comparison = compare_speed(times["dense"], times[str(index)], (float(dense.macs.total), macs))
-            points.append(Point(model.schedule.rho, macs / 1e9, times[str(index)], comparison))
-        return RhoSweep(size, dense.macs.gmacs, times["dense"], tuple(points))
+            comparison = compare_speed(times[None], times[place], (float(dense.macs.total), macs))
+            points.append(Point(model.schedule.rho, macs / 1e9, times[place], comparison))
+        return RhoSweep(measuring.batch, dense.macs.gmacs, times[None], tuple(points))
 
     return measure
 

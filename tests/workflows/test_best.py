@@ -6,15 +6,18 @@ import pytest
 
 from exporter.errors import RecipeError
 from exporter.records import Pair
+from exporter.targets import ONNXRUNTIME, OPENVINO
 from exporter.vocabulary import Method
 from exporter.workflows.best import choose, measure_all
+from exporter.workflows.measuring import Lowered
 from exporter.workflows.recipe import Recipe
 from exporter.workflows.requests import Measuring
 from tests.evaluation.parity.models import images
 from tests.tiny_onnx import linear_classifier, pruned_classifier
 
-FILES = {
-    name: Pair(linear_classifier(), pruned_classifier()) for name in ("onnxruntime-fp32", "openvino-fp32")
+MODELS = {
+    target.name: Pair(Lowered(linear_classifier(), target), Lowered(pruned_classifier(), target))
+    for target in (ONNXRUNTIME, OPENVINO)
 }
 
 
@@ -22,8 +25,8 @@ FILES = {
 def test_all_are_measured_in_turns_against_one_base() -> None:
     # Every run takes as long as the one before and a tenth more.
     times = itertools.accumulate(1.1**step for step in itertools.count())
-    speeds = measure_all(FILES, images(2), Measuring(batch=2, rounds=5, threads=1), times.__next__)
-    assert speeds.keys() == FILES.keys()
+    speeds = measure_all(MODELS, images(2), Measuring(batch=2, rounds=5, threads=1), times.__next__)
+    assert speeds.keys() == MODELS.keys()
     base = speeds["onnxruntime-fp32"]
     assert base.speedup == base.total_gain
     for speed in speeds.values():
