@@ -57,6 +57,14 @@ class Processes:
         except RuntimeError as error:
             raise _lost(error) from None
 
+    def of_main(self, item: ItemT) -> ItemT:
+        """Return the item of the main process; all have to call this.
+
+        Raises:
+            LaunchError: A process does not answer.
+        """
+        return self.gathered(item)[0]
+
     def same(self, subject: str, value: str) -> None:
         """Check that all processes have this value.
 

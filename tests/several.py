@@ -1,4 +1,4 @@
-"""A small job for the processes of a launcher: it calibrates, evaluates, and takes a training step.
+"""A small job for the processes of a launcher: it calibrates, evaluates, measures a candidate, and trains a step.
 
 python -m torch.distributed.run --nproc_per_node 2 -m tests.several IMAGES OUT
 """
@@ -24,6 +24,12 @@ from exporter.training.settings import LoopSettings
 from exporter.workflows.eval import evaluate_models
 from exporter.workflows.eval_settings import EvalSettings
 from exporter.workflows.eval_torch import torch_models
+from exporter.workflows.recipe import Recipe
+from exporter.workflows.resolve import resolve
+from exporter.workflows.tuning.axes import OWN, Candidate
+from exporter.workflows.tuning.bench import Bench
+from exporter.workflows.tuning.ledger import Ledger
+from exporter.workflows.tuning.networks import Network
 from tests.vits import make_vit
 
 __all__ = ["work"]
@@ -40,6 +46,10 @@ def work(images: Path, out: Path) -> None:
         calibrate_to(out / f"{name}.safetensors", vit, folder, settings)
     schedule = tome_schedule(vit.spec, 0.6, ScheduleSettings())
     evaluation, differing = evaluate_models(torch_models(vit, schedule), [images], EvalSettings(batch=2))
+    ledger = Ledger(out / "measurements", "")
+    bench = Bench({OWN: Network(vit)}, resolve(Recipe(images=images)), ledger, out)
+    predicted = bench.predicted(Candidate(rho=0.6), folder, "all")
+    measured_by = ledger.record("who", lambda: processes().index)
     student = PrunedViT(vit, schedule)
     batches = TrainBatches(folder, SETTINGS, vit.spec.preprocessing, 7)
     with trainable(vit):
@@ -47,7 +57,12 @@ def work(images: Path, out: Path) -> None:
         gradients = {name: each.grad for name, each in student.named_parameters() if each.grad is not None}
     if processes().main:
         # The versions are those of the libraries that a process has loaded.
-        told = {"evaluation": replace(evaluation, versions={}), "differing": differing}
+        told = {
+            "evaluation": replace(evaluation, versions={}),
+            "differing": differing,
+            "classes": predicted.best.tolist(),
+            "measured_by": measured_by,
+        }
         save_json(told, out / "evaluation.json")
         save_file(gradients, out / "gradients.safetensors")
 

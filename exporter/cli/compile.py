@@ -1,7 +1,7 @@
 """Run the whole pipeline: calibrate, plan, prune, lower, compare with PyTorch, and measure.
 
 Settings come from flags, from a TOML recipe, or from both; a flag overrides the recipe. Exits with 1 if a lowered
-model does not agree with its PyTorch reference.
+model does not agree with its PyTorch reference. With --max-drop, `tune` first finds how to prune, and for what.
 """
 
 import argparse
@@ -28,6 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     amount = (*AMOUNT, "speedup")
     names = (*MODEL, *IMAGES, *evaluated, *CALIBRATION, *amount, *SCHEDULE, *MEASURED, "sweep")
     add_flags(parser, Recipe, names)
+    parser.add_argument(
+        "--max-drop", type=float, metavar="POINTS",
+        help="Largest loss of top-1: tune finds the fastest model within it, by the settings that are given.",
+    )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -35,12 +39,33 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
     from exporter.workflows.compile import compile_model  # noqa: PLC0415
 
+    if arguments.max_drop is not None:
+        return _tuned(arguments)
     report = compile_model(recipe_of(arguments), arguments.out, stages=RichStages())
     if arguments.json:
         print_json(report)
     else:
         _print(report, arguments.out)
     return 0 if report.passed else 1
+
+
+def _tuned(arguments: argparse.Namespace) -> int:
+    """Search with tune's defaults, and compile what it finds; the exit code is 1 if nothing is within the limit."""
+    from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
+    from exporter.cli.tune import DEFAULTS, exit_code, print_tuned  # noqa: PLC0415
+    from exporter.workflows.recipe import read_recipe  # noqa: PLC0415
+    from exporter.workflows.tuning.settings import TuneSettings  # noqa: PLC0415
+    from exporter.workflows.tuning.tune import tune  # noqa: PLC0415
+
+    told = {**(read_recipe(arguments.recipe) if arguments.recipe else {}), **vars(arguments)}
+    settings = TuneSettings(max_drop=arguments.max_drop, target=told.get("target"))
+    recipe, out = recipe_of(arguments, DEFAULTS), arguments.out
+    found = tune(recipe, settings, out / "tune", compiled=out, stages=RichStages())
+    if arguments.json:
+        print_json(found)
+    else:
+        print_tuned(found)
+    return exit_code(found, settings)
 
 
 def _print(report: "Report", out: Path) -> None:

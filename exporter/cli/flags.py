@@ -1,6 +1,8 @@
 """Groups of flags that verbs share, as names of fields of the recipe."""
 
 import argparse
+from collections.abc import Mapping
+from typing import Any
 
 from exporter.settings import from_flags
 from exporter.workflows.recipe import Recipe, read_recipe, yielding
@@ -15,7 +17,7 @@ SCHEDULE = ("method", "scorer", "reduce", "alpha", "anchors", "round_to")
 MEASURED = ("target", "layout", "input_kind", "batch", "rounds", "threads")
 
 
-def recipe_of(arguments: argparse.Namespace) -> Recipe:
-    """Return the recipe that `--recipe` names, overridden by the other flags."""
+def recipe_of(arguments: argparse.Namespace, defaults: Mapping[str, Any] | None = None) -> Recipe:
+    """Return the recipe that `--recipe` names, overridden by other flags; `defaults` replace the recipe's own."""
     base = read_recipe(arguments.recipe) if arguments.recipe else {}
-    return from_flags(Recipe, arguments, yielding(base, vars(arguments)))
+    return from_flags(Recipe, arguments, {**(defaults or {}), **yielding(base, vars(arguments))})

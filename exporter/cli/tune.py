@@ -17,10 +17,15 @@ from exporter.workflows.recipe import Recipe
 
 if TYPE_CHECKING:
     from exporter.workflows.tuning.result import Tuned
+    from exporter.workflows.tuning.settings import TuneSettings
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["DEFAULTS", "SPREAD", "add_arguments", "exit_code", "print_tuned", "run"]
 
-ALL_IMAGES = 10**9
+# The processes of a launcher share the runs for accuracy.
+SPREAD = True
+# All images, where other verbs take 1000.
+DEFAULTS = {"max_eval_images": 10**9}
+PINS = ("method", "scorer", "reduce", "alpha", "rho", "mac_reduction")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,30 +33,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from exporter.workflows.tuning.settings import TuneSettings  # noqa: PLC0415
 
     add_flags(parser, TuneSettings)
-    measured = ("batch", "rounds", "threads")
-    add_flags(parser, Recipe, (*MODEL, *IMAGES, "eval_images", "max_eval_images", "calibration", *measured))
+    measured = ("eval_images", "max_eval_images", "calibration", "batch", "rounds", "threads")
+    add_flags(parser, Recipe, (*MODEL, *IMAGES, *measured))
+    parser.add_argument(
+        "--weights", type=Path, nargs="+", default=(), metavar="FILE",
+        help="Checkpoints of the model to try beside its own weights: without some layers, or fine-tuned.",
+    )  # fmt: skip
+    add_flags(parser.add_argument_group("pin an axis of the search"), Recipe, PINS)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="Where everything is written.")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Search and print; the exit code is 1 if nothing is within the limit, or not shown to be where demanded."""
+    """Search and print; the exit code is that of `exit_code`."""
     from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
     from exporter.workflows.tuning.settings import TuneSettings  # noqa: PLC0415
     from exporter.workflows.tuning.tune import tune  # noqa: PLC0415
 
     settings = from_flags(TuneSettings, arguments)
-    recipe = from_flags(Recipe, arguments, {"max_eval_images": ALL_IMAGES})
+    recipe = from_flags(Recipe, arguments, DEFAULTS)
     command = ("star-export", *sys.argv[1:])
-    found = tune(recipe, settings, arguments.out, stages=RichStages(), command=command)
+    found = tune(
+        recipe, settings, arguments.out, weights=arguments.weights, stages=RichStages(), command=command
+    )
     if arguments.json:
         print_json(found)
     else:
-        _print(found)
+        print_tuned(found)
+    return exit_code(found, settings)
+
+
+def exit_code(found: "Tuned", settings: "TuneSettings") -> int:
+    """Return 1 without a choice or parity, or where the loss is not shown to be within the limit as demanded."""
     shown = found.status == Status.MET or not settings.confident
-    return 0 if found.choice is not None and shown else 1
+    return 0 if found.choice is not None and shown and found.parity is not False else 1
 
 
-def _print(found: "Tuned") -> None:
+def print_tuned(found: "Tuned") -> None:
+    """Print every point that was timed, and the choice."""
     from exporter.cli.output import print_lines, print_table  # noqa: PLC0415
 
     columns = ("model", "target", "img/s", "gain", "points lost", "with its errors", "MB", "")
@@ -82,3 +100,5 @@ def _lines(found: "Tuned") -> Iterator[str]:
     yield found.explanation
     if found.recipe:
         yield f"recipe: {found.recipe}"
+    if found.parity is False:
+        yield "the compiled model does not agree with PyTorch: see its report"

@@ -103,14 +103,14 @@ def measure_with(
 
     def measure(schedules: Sequence[Schedule]) -> RhoSweep:
         models = [prune(schedule) for schedule in schedules]
-        every = {None: unpruned, **{place: on_target(model) for place, model in enumerate(models)}}
-        times = timed(every, batch, measuring, clock)
+        every = dict(enumerate([unpruned, *map(on_target, models)]))
+        base, *times = timed(every, batch, measuring, clock).values()
         points = []
-        for place, model in enumerate(models):
+        for model, time_ in zip(models, times, strict=True):
             macs = useful_macs(model, batch, lowering.input_kind)
-            comparison = compare_speed(times[None], times[place], (float(dense.macs.total), macs))
-            points.append(Point(model.schedule.rho, macs / 1e9, times[place], comparison))
-        return RhoSweep(measuring.batch, dense.macs.gmacs, times[None], tuple(points))
+            comparison = compare_speed(base, time_, (float(dense.macs.total), macs))
+            points.append(Point(model.schedule.rho, macs / 1e9, time_, comparison))
+        return RhoSweep(measuring.batch, dense.macs.gmacs, base, tuple(points))
 
     return measure
 

@@ -1,100 +1,120 @@
 """The cheap stage of a search: accuracy of the PyTorch models on few images, more for those that are left."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from exporter.data.images import ImageFolder
-from exporter.records import Schedule
+from exporter.evaluation.accuracy import Predictions
 from exporter.workflows.progress import Advance
-from exporter.workflows.tuning.axes import Candidate
-from exporter.workflows.tuning.bench import DENSE, Bench
-from exporter.workflows.tuning.halving import survivors
+from exporter.workflows.tuning.axes import UNPRUNED, Candidate
+from exporter.workflows.tuning.bench import Bench
+from exporter.workflows.tuning.halving import ranked, survivors
 
-__all__ = ["Answers", "Stage", "narrowed", "right"]
+__all__ = ["FIRST", "Answers", "Examiner", "narrowed", "parts", "right", "with_finer_shares"]
 
 Array = np.ndarray[Any, Any]
 
 # Images of the first stage; each further one doubles them.
 FIRST = 64
-
-
-@dataclass(frozen=True)
-class Stage:
-    """What a stage left: images seen so far, candidates before and after, and those that were tried."""
-
-    images: int
-    before: int
-    left: tuple[Candidate, ...]
+# Of the best candidates, shares that are larger by so much are tried too.
+FINER = 0.025
 
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """Which images of the search half each candidate has right so far, and the unpruned model."""
+    """Which images of the search half each candidate has right so far, in the order to be timed; and the model."""
 
     dense: Array
     hits: Mapping[Candidate, Array]
 
 
-def right(predicted: Array, labels: Array, dense: Array, metric: str) -> Array:
-    """Return which images count as right: by their label, or by the class that the unpruned model gives them."""
-    return predicted == (labels if metric == "top1" else dense)
+@dataclass(frozen=True, eq=False)
+class Examiner:
+    """Says which images a candidate has right: by their label, or by the unpruned model's class."""
+
+    bench: Bench
+    images: ImageFolder
+    metric: str
+
+    def right(self, candidate: Candidate, part: slice | None = None) -> Array:
+        """Return bool [images] for a part of the images, or for all."""
+        part = part or slice(0, len(self.images.files))
+        name = f"{part.start} to {part.stop} of {len(self.images.files)}"
+        files = ImageFolder(self.images.root, self.images.files[part])
+        found = self.bench.predicted(candidate, files, name)
+        return right(found, self.bench.predicted(UNPRUNED, files, name), self.metric)
+
+    def so_far(self, candidate: Candidate, images: int) -> Array:
+        """Return bool [images] for the first so many of the images, which are the end of a stage."""
+        stages = [part for part in parts(len(self.images.files)) if part.stop <= images]
+        return np.concatenate([self.right(candidate, part) for part in stages])
+
+
+def right(found: Predictions, dense: Predictions, metric: str) -> Array:
+    """Return which images count as right by a metric, "top1" or "agreement"."""
+    return found.best[:, 0] == (found.labels if metric == "top1" else dense.best[:, 0])
 
 
 def narrowed(
-    bench: Bench,
-    schedules: Mapping[Candidate, Schedule],
-    search: ImageFolder,
+    examiner: Examiner,
+    some: Sequence[Candidate],
     *,
-    metric: str,
     max_drop: float | None,
     budget_s: float,
     advance: Advance,
-) -> tuple[Answers, tuple[Stage, ...]]:
+) -> Answers:
     """Halve the candidates, stage by stage, until all images of the search half are seen or the time is spent.
 
     Args:
-        bench: Measures.
-        schedules: Of all candidates.
-        search: The search half; its first images are a fair sample.
-        metric: "top1" or "agreement".
+        examiner: Has the search half, whose first images are a fair sample of it.
+        some: The candidates.
         max_drop: The largest loss, as a share; None: as little as possible.
         budget_s: No stage begins after so much measured time.
         advance: Shows progress in stages.
     """
-    macs = {key: bench.macs(schedule) for key, schedule in schedules.items()}
-    seen: dict[Candidate, list[Array]] = {key: [] for key in schedules}
-    whole: list[Array] = []
-    stages: list[Stage] = []
-    parts = list(_parts(len(search.files)))
-    for done, (start, end) in enumerate(parts):
-        if done and bench.ledger.spent_s > budget_s:
+    bench, every = examiner.bench, list(parts(len(examiner.images.files)))
+    macs = {each: bench.macs(each) for each in some}
+    dense, hits = np.zeros(0, bool), {each: np.zeros(0, bool) for each in some}
+    for done, part in enumerate(every):
+        if not hits or (done and bench.ledger.spent_s > budget_s):
             break
-        files, part = search.files[start:end], f"search {start} to {end}"
-        labels = bench.labels(files, part)
-        dense = bench.predicted(DENSE, files, part, lambda: bench.reference(None))
-        whole.append(right(dense, labels, dense, metric))
-        for key, found in seen.items():
-            model = partial(bench.reference, schedules[key])
-            found.append(right(bench.predicted(key.label, files, part, model), labels, dense, metric))
-        hits = {key: np.concatenate(found) for key, found in seen.items()}
-        left = survivors(hits, np.concatenate(whole), macs, max_drop)
-        stages.append(Stage(end, len(seen), tuple(left)))
-        advance(done + 1, len(parts))
-        seen = {key: seen[key] for key in left}
-        if not left:
-            break
-    return Answers(np.concatenate(whole), {key: np.concatenate(found) for key, found in seen.items()}), tuple(
-        stages
-    )
+        dense = np.concatenate([dense, examiner.right(UNPRUNED, part)])
+        hits = {each: np.concatenate([own, examiner.right(each, part)]) for each, own in hits.items()}
+        hits = {each: hits[each] for each in survivors(hits, dense, macs, max_drop)}
+        advance(done + 1, len(every))
+    return _in_order(bench, dense, hits, max_drop)
 
 
-def _parts(total: int) -> Iterator[tuple[int, int]]:
+def with_finer_shares(
+    examiner: Examiner, answers: Answers, some: Sequence[Candidate], max_drop: float | None, advance: Advance
+) -> Answers:
+    """Try, beside some of the candidates, those of a little larger share, on as many images."""
+    larger = [
+        replace(each, mac_reduction=round(each.mac_reduction + FINER, 6))
+        for each in some
+        if each.mac_reduction
+    ]
+    added = [
+        each for each in larger if each not in answers.hits and examiner.bench.schedule(each) is not None
+    ]
+    hits = dict(answers.hits)
+    for done, each in enumerate(added):
+        hits[each] = examiner.so_far(each, len(answers.dense))
+        advance(done + 1, len(added))
+    return _in_order(examiner.bench, answers.dense, hits, max_drop)
+
+
+def _in_order(bench: Bench, dense: Array, hits: Mapping[Candidate, Array], max_drop: float | None) -> Answers:
+    order = ranked(hits, dense, {each: bench.macs(each) for each in hits}, max_drop)
+    return Answers(dense, {each: hits[each] for each in order})
+
+
+def parts(total: int) -> Iterator[slice]:
     """Yield the images of each stage; each stage doubles those seen before."""
     start, end = 0, min(FIRST, total)
     while start < total:
-        yield start, end
+        yield slice(start, end)
         start, end = end, min(2 * end, total)

@@ -1,6 +1,6 @@
 """The axes of the search: one row each, with the values that it tries. A candidate has one value of each."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from types import MappingProxyType
@@ -11,37 +11,64 @@ from exporter.schedule.methods import METHODS
 from exporter.schedule.plan import ScheduleSettings
 from exporter.schedule.scorers import scorer_named
 from exporter.vocabulary import Method
+from exporter.workflows.amount import Amount, MacShare, Rho
 
-__all__ = ["AXES", "UNPRUNED", "Candidate", "candidates", "ways"]
+__all__ = ["AXES", "OWN", "UNPRUNED", "Candidate", "candidates", "pinned", "ways"]
 
-# Values by axis. Those of the first four are fields of `ScheduleSettings`; "mac_reduction" is the share of the
-# multiply-adds to save; targets are added where they run.
+# The model's own weights, on the axis of weights.
+OWN = ""
+
+# Values by axis. "mac_reduction" is the share of the multiply-adds to save; "rho" is tried only where it is given;
+# targets are added where they run.
 AXES: Mapping[str, tuple[Any, ...]] = MappingProxyType(
     {
+        "weights": (OWN,),
         "method": (Method.TOME, Method.STAR, Method.A_STAR),
         "scorer": ("pairs", "fused", "intra", "inter", "random"),
         "reduce": ("merge-weighted", "drop"),
         "alpha": (None, 0.5),
         "mac_reduction": (0.1, 0.2, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6),
+        "rho": (None,),
     }
 )
+# The axes that a recipe can pin by its settings of the same name.
+SCORING = ("method", "scorer", "reduce", "alpha")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """One value of each axis; alpha None is the model's default, target "" any: its accuracy is PyTorch's."""
+    """One value of each axis; alpha None is the model's default, target "" any: its accuracy is PyTorch's.
 
-    method: Method
-    scorer: str
-    reduce: str
-    alpha: float | None
-    mac_reduction: float
+    `weights` is the name of a checkpoint, "" for the model's own; `trained`: they are pruned as they were trained.
+    Without that, `mac_reduction` and `rho` it prunes nothing.
+    """
+
+    weights: str = OWN
+    trained: bool = False
+    method: Method = Method.TOME
+    scorer: str = "pairs"
+    reduce: str = "merge-weighted"
+    alpha: float | None = None
+    mac_reduction: float | None = None
+    rho: float | None = None
     target: str = ""
 
     @property
     def scoring(self) -> ScheduleSettings:
         """How it chooses patches."""
         return ScheduleSettings(self.scorer, method=self.method, reduce=self.reduce, alpha=self.alpha)
+
+    @property
+    def amount(self) -> Amount | None:
+        """How much it prunes; None for nothing, and as it was trained."""
+        if self.rho is not None:
+            return Rho(self.rho)
+        return None if self.mac_reduction is None else MacShare(self.mac_reduction)
+
+    @property
+    def prunes(self) -> bool:
+        """Whether it prunes anything."""
+        return self.trained or self.amount is not None
 
     @property
     def calibrated(self) -> bool:
@@ -51,32 +78,75 @@ class Candidate:
     @property
     def label(self) -> str:
         """A short name for people."""
-        if not self.mac_reduction:
-            return f"unpruned, {self.target}" if self.target else "unpruned"
-        alpha = "" if self.alpha is None else f", α {self.alpha:g}"
-        target = f", {self.target}" if self.target else ""
-        return f"{self.method}, {self.scorer}, {self.reduce}{alpha}, {self.mac_reduction:.0%} saved{target}"
+        parts = [self.weights, *(self._how if self.prunes else ("unpruned",)), self.target]
+        return ", ".join(part for part in parts if part)
+
+    @property
+    def _how(self) -> Iterator[str]:
+        yield f"{self.method}, {self.scorer}, {self.reduce}"
+        if self.alpha is not None:
+            yield f"α {self.alpha:g}"
+        if self.trained:
+            yield "as trained"
+        elif self.rho is not None:
+            yield f"rho {self.rho:.4g}"
+        elif self.mac_reduction is not None:
+            yield f"{100 * self.mac_reduction:.3g}% saved"
 
     def on(self, target: str) -> "Candidate":
         """Return the same on a target."""
         return replace(self, target=target)
 
 
-# ToMe at rho 1 merges nothing: the model in another precision, or on another runtime.
-UNPRUNED = Candidate(Method.TOME, "pairs", "merge-weighted", None, 0.0)
+# The model itself: in another precision or on another runtime, it is a candidate too.
+UNPRUNED = Candidate()
 
 
-def candidates(axes: Mapping[str, tuple[Any, ...]] = AXES) -> tuple[Candidate, ...]:
-    """Return all combinations that a method supports, without those that differ only in what they do not use."""
+def pinned(
+    scoring: ScheduleSettings, amount: Rho | MacShare | None, weights: tuple[str, ...] = ()
+) -> Mapping[str, Any]:
+    """Return the axes with the values that a user gave alone, and all values of the others.
+
+    Args:
+        scoring: What is None is not pinned.
+        amount: One amount in place of the axis of shares.
+        weights: Names of checkpoints, beside the model's own weights.
+    """
+    axes = {**AXES, "weights": (OWN, *weights)}
+    axes |= {name: (getattr(scoring, name),) for name in SCORING if getattr(scoring, name) is not None}
+    if isinstance(amount, Rho):
+        axes |= {"mac_reduction": (None,), "rho": (amount.rho,)}
+    elif amount is not None:
+        axes |= {"mac_reduction": (amount.mac_reduction,)}
+    return axes
+
+
+def candidates(
+    axes: Mapping[str, tuple[Any, ...]] = AXES, trained: Collection[Candidate] = ()
+) -> tuple[Candidate, ...]:
+    """Return all combinations that a method supports, without those that differ only in what they do not use.
+
+    Other weights than the model's are tried unpruned too. The model itself is not among the candidates.
+
+    Args:
+        axes: Their values.
+        trained: Candidates whose weights were trained with this pruning: these weights are tried with no other.
+    """
+    fixed = {each.weights for each in trained}
     every = (Candidate(**dict(zip(axes, values, strict=True))) for values in product(*axes.values()))
-    return tuple(each for each in every if _makes_sense(each))
+    unpruned = (Candidate(weights=name) for name in axes["weights"] if name not in (OWN, *fixed))
+    return (
+        *trained,
+        *unpruned,
+        *(each for each in every if each.weights not in fixed and _makes_sense(each)),
+    )
 
 
 def ways(found: tuple[Candidate, ...]) -> Iterator[tuple[Candidate, ...]]:
     """Yield the candidates that differ in the share alone, together."""
     groups: dict[Candidate, list[Candidate]] = {}
     for each in found:
-        groups.setdefault(replace(each, mac_reduction=0.0), []).append(each)
+        groups.setdefault(replace(each, mac_reduction=None), []).append(each)
     yield from map(tuple, groups.values())
 
 

@@ -1,46 +1,43 @@
 """The measurements of a search: what candidates predict, in PyTorch or on a runtime, and how fast they are."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 
-from exporter.calibration.record import Calibration
-from exporter.data.batches import batches, first_images
-from exporter.data.images import ImageFile, sample
-from exporter.data.source import images_at
+from exporter.data.batches import View, first_images
+from exporter.data.images import ImageFolder, sample
+from exporter.data.source import ImageSource, images_at
 from exporter.errors import ScheduleError
-from exporter.evaluation.accuracy import top_classes
-from exporter.evaluation.benchmark.batch_sweep import resized
-from exporter.evaluation.benchmark.timing import throughput
+from exporter.evaluation.accuracy import Predictions
 from exporter.evaluation.parity.reference import reference_runner
-from exporter.lowering.pipeline import lower_each
+from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.runtimes.base import Runner
-from exporter.runtimes.choice import on_this_cpu, runner_for
+from exporter.schedule.plan import keep_everything
 from exporter.targets import TARGETS, Target
-from exporter.tensor_names import IMAGES, LOGITS
-from exporter.vocabulary import InputKind
+from exporter.vocabulary import InputKind, Layout
 from exporter.workflows import steps
-from exporter.workflows.amount import MacShare
-from exporter.workflows.measuring import useful_macs
+from exporter.workflows.eval_models import EvalModel
+from exporter.workflows.eval_settings import EvalSettings
+from exporter.workflows.measuring import Lowered, lowered, timed, useful_macs
 from exporter.workflows.planning import Planner, measured_macs, plan
+from exporter.workflows.predicting import predict_models
 from exporter.workflows.requests import Lowering
 from exporter.workflows.resolve import Job
-from exporter.workflows.tuning.axes import UNPRUNED, Candidate
+from exporter.workflows.tuning.axes import OWN, Candidate
 from exporter.workflows.tuning.ledger import Ledger
+from exporter.workflows.tuning.networks import Network
 
-__all__ = ["DENSE", "Bench", "Speed"]
+__all__ = ["Bench", "Speed"]
 
 Array = np.ndarray[Any, Any]
 
-# The name of the unpruned model among candidates.
-DENSE = UNPRUNED.label
 # Images on which a-STAR's multiply-adds are counted.
 COUNTED = 32
 BATCH = 32
@@ -57,121 +54,126 @@ class Speed:
 
 @dataclass(frozen=True, eq=False)
 class Bench:
-    """A model with its calibration, and the images of both halves; each measurement is made once."""
+    """The networks of a search by name, the model under `OWN`; each measurement is made once.
 
-    vit: PrunableViT
-    calibration: Calibration | None
+    Many models are lowered: in the folder `scratch`, they take no memory.
+    """
+
+    networks: Mapping[str, Network]
     job: Job
     ledger: Ledger
+    scratch: Path
+
+    @property
+    def vit(self) -> PrunableViT:
+        """The model."""
+        return self.networks[OWN].vit
 
     def schedule(self, candidate: Candidate) -> Schedule | None:
-        """Return the schedule of a candidate; None where its share is out of reach or a calibration is missing."""
-        if candidate.calibrated and self.calibration is None:
+        """Return the schedule of a candidate; None where its amount is out of reach or a calibration is missing."""
+        network, amount = self.networks[candidate.weights], candidate.amount
+        if network.trained is not None:
+            return network.trained
+        if amount is None:
+            return keep_everything(network.vit.spec)
+        if candidate.calibrated and network.calibration is None:
             return None
-        found = self.ledger.record(f"rho, {candidate.on('').label}", lambda: self._rho(candidate))
-        planner = Planner.of(self.vit.spec, candidate.scoring, self.calibration)
-        return None if found is None else planner.of_rho(found)
+        rho = self.ledger.record(self._named("rho", candidate.on("")), lambda: self._rho(candidate))
+        return None if rho is None else self._planner(candidate).of_rho(rho)
+
+    def _planner(self, candidate: Candidate) -> Planner:
+        network = self.networks[candidate.weights]
+        return Planner.of(network.vit.spec, candidate.scoring, network.calibration)
 
     def _rho(self, candidate: Candidate) -> float | None:
-        planner = Planner.of(self.vit.spec, candidate.scoring, self.calibration)
-        counts_vary = candidate.method.counts_vary
+        network = self.networks[candidate.weights]
+        images = replace(self.job.images, check_images=COUNTED)
+        assert candidate.amount is not None
         try:
-            macs = self._image_macs if counts_vary else None
-            return plan(MacShare(candidate.mac_reduction), planner, image_macs=macs).rho
+            macs = None
+            if candidate.method.counts_vary:
+                macs = measured_macs(network.vit, images, network.calibration, BATCH)
+            return plan(candidate.amount, self._planner(candidate), image_macs=macs).rho
         except ScheduleError:
             return None
 
-    @cached_property
-    def _image_macs(self) -> Callable[[Schedule], float]:
-        images = replace(self.job.images, check_images=COUNTED)
-        return measured_macs(self.vit, images, self.calibration, BATCH)
+    def pruned(self, candidate: Candidate, layout: Layout = Layout.SHRINKING) -> PrunedViT:
+        """Return the PyTorch model of a candidate, which is within reach."""
+        network, schedule = self.networks[candidate.weights], self.schedule(candidate)
+        assert schedule is not None
+        return steps.prune(network.vit, schedule, network.calibration, layout)
 
-    def pruned(self, schedule: Schedule | None) -> PrunedViT:
-        """Return the PyTorch model of a schedule, or the unpruned one."""
-        if schedule is None:
-            return steps.dense(self.vit)
-        return steps.prune(self.vit, schedule, self.calibration)
+    def macs(self, candidate: Candidate) -> float:
+        """Return the multiply-adds of an image, under a-STAR the mean."""
+        pruned = self.pruned(candidate)
+        if not pruned.schedule.adaptive:
+            return float(pruned.macs.total)
+        name = self._named("macs", candidate.on(""))
+        return float(self.ledger.record(name, lambda: useful_macs(pruned, self.pixels, InputKind.FLOAT32)))
 
-    def predicted(
-        self, name: str, files: Sequence[ImageFile], part: str, model: Callable[[], Runner]
-    ) -> Array:
-        """Return the class that a model gives each image; `part` names the images."""
-        return self.ledger.answers(f"answers, {name}, {part}", lambda: self._predict(model(), files))
+    def predicted(self, candidate: Candidate, images: ImageFolder, part: str) -> Predictions:
+        """Return the class that a candidate gives each image, on its target or in PyTorch, and the true one.
 
-    def labels(self, files: Sequence[ImageFile], part: str) -> Array:
-        """Return the class of each of those images that can be read."""
-        return self.ledger.answers(f"labels, {part}", lambda: self._labels(files))
+        Under a launcher, all processes share the work. `part` names the images.
+        """
+        name = f"{self._named('answers', candidate)}, {part}"
+        told = self.ledger.record(name, lambda: self._predict(candidate, images), together=True)
+        return Predictions(np.array(told["classes"], np.int64)[:, None], np.array(told["labels"], np.int64))
 
-    def _labels(self, files: Sequence[ImageFile]) -> Array:
-        loaded = batches(files, self.vit.spec.preprocessing, InputKind.UINT8, BATCH)
-        return np.concatenate([labels for _, labels in loaded])
+    def _predict(self, candidate: Candidate, images: ImageFolder) -> dict[str, list[int]]:
+        spec = self.networks[candidate.weights].vit.spec
+        view = View(spec.preprocessing, InputKind.FLOAT32)
+        runner = self._runner(candidate)
+        model = EvalModel(candidate.label, spec.name, candidate.target, runner, view, spec.num_classes)
+        source = ImageSource(images.root, images.files, len(images.files), {})
+        (found,) = predict_models([model], source, EvalSettings(batch=BATCH), lambda *_: None).predictions
+        return {"classes": found.best[:, 0].tolist(), "labels": found.labels.tolist()}
 
-    def _predict(self, runner: Runner, files: Sequence[ImageFile]) -> Array:
-        found = []
-        with runner:
-            for images, _ in batches(files, self.vit.spec.preprocessing, InputKind.FLOAT32, BATCH):
-                found.append(top_classes(runner.run({IMAGES: images})[LOGITS], 1)[:, 0])
-        return np.concatenate(found)
+    def _runner(self, candidate: Candidate) -> Runner:
+        threads = self.job.measuring.threads
+        if not candidate.target:
+            return reference_runner(self.pruned(candidate), threads=threads or None)
+        (model,) = self.lowered(candidate, [TARGETS[candidate.target]])
+        return model.runner(threads)
 
-    def reference(self, schedule: Schedule | None) -> Runner:
-        """Return the PyTorch model."""
-        return reference_runner(self.pruned(schedule), threads=self.job.measuring.threads or None)
-
-    def lowered(self, schedule: Schedule | None, target: Target) -> Runner:
-        """Return the lowered model on its runtime."""
-        return self._runner(self._files(schedule, [target])[0], target)
-
-    def speeds(
-        self, schedules: Mapping[str, Schedule | None], targets: Sequence[Target]
-    ) -> dict[tuple[str, str], Speed]:
-        """Time the models of all schedules on all targets in one run, by name and target."""
-        name = f"speeds, {sorted(schedules)}, {sorted(target.name for target in targets)}"
-        told = self.ledger.record(name, lambda: self._speeds(schedules, targets))
-        return {(each["name"], each["target"]): Speed(**each["speed"]) for each in told}
-
-    def _speeds(
-        self, schedules: Mapping[str, Schedule | None], targets: Sequence[Target]
-    ) -> list[dict[str, Any]]:
-        files = {
-            (name, target.name): content
-            for name, schedule in schedules.items()
-            for target, content in zip(targets, self._files(schedule, targets), strict=True)
-        }
-        measuring = self.job.measuring
-        runners = {
-            f"{name}\t{target}": self._runner(content, TARGETS[target])
-            for (name, target), content in files.items()
-        }
-        feed = {IMAGES: resized(self.pixels, measuring.batch)}
-        times = throughput(runners, feed, batch=measuring.batch, rounds=measuring.rounds)
-        return [
-            {
-                "name": name,
-                "target": target,
-                "speed": Speed(
-                    times[f"{name}\t{target}"].images_per_s,
-                    times[f"{name}\t{target}"].median_ms,
-                    len(content),
-                ),
-            }
-            for (name, target), content in files.items()
-        ]
-
-    def _files(self, schedule: Schedule | None, targets: Sequence[Target]) -> list[bytes]:
+    def lowered(self, candidate: Candidate, targets: Sequence[Target]) -> list[Lowered]:
+        """Lower a candidate for each target, an a-STAR model in each target's best layout; each is lowered once."""
+        missing = [target for target in targets if candidate.on(target.name) not in self._files]
+        schedule = self.schedule(candidate)
         if schedule is not None and schedule.adaptive:
-            models = [self._adaptive(schedule, target) for target in targets]
+            made = [self._adaptive(candidate, target) for target in missing]
         else:
-            models = list(lower_each(self.pruned(schedule), targets, InputKind.FLOAT32, self.ranges))
-        return [model.SerializeToString() for model in models]
+            made = lowered(self.pruned(candidate), missing, InputKind.FLOAT32, self.ranges)
+        for each in made:
+            path = self.scratch / f"{len(self._files)}.onnx"
+            path.write_bytes(each.content)
+            self._files[candidate.on(each.target.name)] = path
+        return [Lowered(self._files[candidate.on(each.name)].read_bytes(), each) for each in targets]
 
-    def _adaptive(self, schedule: Schedule, target: Target) -> onnx.ModelProto:
-        """Lower an a-STAR model in the target's best layout."""
+    @cached_property
+    def _files(self) -> dict[Candidate, Path]:
+        return {}
+
+    def _adaptive(self, candidate: Candidate, target: Target) -> Lowered:
         layout = target.layout(None)
-        pruned = steps.prune(self.vit, schedule, self.calibration, layout)
-        return steps.export(pruned, Lowering(target, layout), self.ranges)
+        model = steps.export(self.pruned(candidate, layout), Lowering(target, layout), self.ranges)
+        return Lowered(model.SerializeToString(), target)
 
-    def _runner(self, content: bytes, target: Target) -> Runner:
-        return runner_for(content, target, on_this_cpu(target, self.job.measuring.threads), name=target.name)
+    def speeds(self, some: Collection[Candidate], targets: Sequence[Target]) -> dict[Candidate, Speed]:
+        """Time candidates on all targets in one run; the keys are the candidates, each on its target."""
+        every = [(each, each.on(target.name)) for each in some for target in targets]
+        digests = [self.networks[each.weights].digest for each in some]
+        name = f"speeds, {to_json([placed for _, placed in every])}, {to_json(digests)}"
+        told = self.ledger.record(name, lambda: self._speeds(some, targets))
+        return {placed: Speed(**speed) for (_, placed), speed in zip(every, told, strict=True)}
+
+    def _speeds(self, some: Collection[Candidate], targets: Sequence[Target]) -> list[dict[str, Any]]:
+        models = dict(enumerate(model for each in some for model in self.lowered(each, targets)))
+        times = timed(models, self.pixels, self.job.measuring)
+        return [
+            asdict(Speed(times[place].images_per_s, times[place].median_ms, len(model.content)))
+            for place, model in models.items()
+        ]
 
     @cached_property
     def pixels(self) -> Array:
@@ -187,10 +189,6 @@ class Bench:
         """Calibration images for the activation ranges of INT8."""
         return steps.range_images(self.job.images, self.vit.spec, InputKind.FLOAT32, *TARGETS.values())
 
-    def macs(self, schedule: Schedule | None) -> float:
-        """Return the multiply-adds of an image, under a-STAR the mean."""
-        pruned = self.pruned(schedule)
-        if schedule is None or not schedule.adaptive:
-            return float(pruned.macs.total)
-        name = f"macs, {schedule.scorer}, {schedule.alpha:.6g}, {schedule.rho!r}"
-        return float(self.ledger.record(name, lambda: useful_macs(pruned, self.pixels, InputKind.FLOAT32)))
+    def _named(self, what: str, candidate: Candidate) -> str:
+        """Return the name of a measurement."""
+        return f"{what}, {to_json(candidate)}, {self.networks[candidate.weights].digest}"

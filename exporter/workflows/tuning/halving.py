@@ -5,7 +5,7 @@ before it is measured, and what matters is the paired comparison on the same ima
 hyperparameters (Optuna's, for one) do not make: they see one number a trial.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import ceil, sqrt
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from exporter.evaluation.paired import loss_interval
 
-__all__ = ["loss_of", "margin_of", "survivors"]
+__all__ = ["loss_of", "margin_of", "ranked", "survivors"]
 
 KeyT = TypeVar("KeyT")
 Array = np.ndarray[Any, Any]
@@ -65,15 +65,31 @@ def survivors(
         for key, own in hits.items()
         if not _exceeds(dense, own, max_drop) and not _beaten(key, hits, macs)
     ]
-    limit = 0.0 if max_drop is None else max_drop
 
-    def order(key: KeyT) -> tuple[float, float]:
+    def loss(key: KeyT) -> float:
         lost, gained = loss_of(dense, hits[key])
-        excess = max(0.0, (lost - gained) / len(dense) - limit)
-        return (excess, macs[key])
+        return (lost - gained) / len(dense)
 
     keep = max(FEWEST, ceil(len(hits) / 2))
-    return sorted(left, key=order)[:keep]
+    return _by_excess(left, loss, macs, max_drop)[:keep]
+
+
+def ranked(
+    hits: Mapping[KeyT, Array], dense: Array, macs: Mapping[KeyT, float], max_drop: float | None
+) -> list[KeyT]:
+    """Return the candidates in the order in which they deserve to be timed; the arguments are those of `survivors`.
+
+    First those that qualify, with the fewest multiply-adds; then those that exceed the limit least.
+    """
+    return _by_excess(hits, lambda key: margin_of(dense, hits[key]), macs, max_drop)
+
+
+def _by_excess(
+    keys: Iterable[KeyT], loss: Callable[[KeyT], float], macs: Mapping[KeyT, float], max_drop: float | None
+) -> list[KeyT]:
+    """Sort by how far a loss exceeds the limit, then by multiply-adds."""
+    limit = 0.0 if max_drop is None else max_drop
+    return sorted(keys, key=lambda key: (max(0.0, loss(key) - limit), macs[key]))
 
 
 def _exceeds(dense: Array, own: Array, max_drop: float | None) -> bool:

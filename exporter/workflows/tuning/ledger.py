@@ -7,60 +7,64 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from exporter.errors import ArtefactError
 from exporter.files import written_beside
 from exporter.formats.canonical_json import to_json
+from exporter.processes import processes
 
 __all__ = ["Ledger"]
 
-Array = np.ndarray[Any, Any]
-
 
 class Ledger:
-    """Measurements in a folder, each under its name.
+    """Measurements in a folder, each under its name. Under a launcher, the main process reads and writes them.
 
     Args:
         folder: It may hold measurements of other models and images; they are left alone.
-        identity: What the measurements are of: weights, images, versions.
+        identity: What the measurements are of: images, versions.
     """
 
     def __init__(self, folder: Path, identity: str) -> None:
         self.folder, self.identity = folder, identity
-        self.spent_s = 0.0
-        self._read: set[str] = set()
+        self._seconds: dict[str, float] = {}
+
+    @property
+    def spent_s(self) -> float:
+        """The time of all measurements that were asked for, whenever they were made."""
+        return sum(self._seconds.values())
+
+    def seconds(self, name: str) -> float:
+        """Return how long a measurement took that was asked for before."""
+        return self._seconds[name]
 
     def knows(self, name: str) -> bool:
         """Whether this was measured before."""
         return self._path(name).exists()
 
-    def seconds(self, name: str) -> float:
-        """Return how long a measurement took that is known."""
-        return float(self._content(name)["seconds"])
+    def record(self, name: str, measure: Callable[[], Any], *, together: bool = False) -> Any:
+        """Return plain values, measured unless they are known.
 
-    def answers(self, name: str, measure: Callable[[], Array]) -> Array:
-        """Return integers, measured unless they are known."""
-        return np.array(self.record(name, lambda: measure().tolist()), np.int64)
-
-    def record(self, name: str, measure: Callable[[], Any]) -> Any:
-        """Return plain values, measured unless they are known; their time counts as spent either way.
+        Args:
+            name: Of the measurement.
+            measure: Returns the values.
+            together: Every process of a launcher measures its part; otherwise the main one, while the others wait.
 
         Raises:
             ArtefactError: The file of a measurement is broken.
         """
-        path = self._path(name)
-        if not path.exists():
+        crew = processes()
+        known = crew.of_main(self._content(name) if crew.main and self.knows(name) else None)
+        if known is None:
             start = time.perf_counter()
-            value = measure()
-            told = to_json({"name": name, "value": value, "seconds": time.perf_counter() - start})
-            with written_beside(path) as partial:
-                partial.write_text(told, encoding="utf-8")
-        content = self._content(name)
-        if name not in self._read:
-            self._read.add(name)
-            self.spent_s += float(content["seconds"])
-        return content["value"]
+            value = measure() if together or crew.main else None
+            known = crew.of_main({"value": value, "seconds": time.perf_counter() - start})
+            if crew.main:
+                self._write(name, known)
+        self._seconds[name] = float(known["seconds"])
+        return known["value"]
+
+    def _write(self, name: str, content: dict[str, Any]) -> None:
+        with written_beside(self._path(name)) as partial:
+            partial.write_text(to_json({"name": name, **content}), encoding="utf-8")
 
     def _content(self, name: str) -> dict[str, Any]:
         path = self._path(name)

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ import tomli_w
 from exporter.files import written_beside
 from exporter.vocabulary import Status
 from exporter.workflows.recipe import Recipe
-from exporter.workflows.tuning.axes import Candidate
+from exporter.workflows.tuning.axes import OWN, Candidate
+from exporter.workflows.tuning.bench import Bench
 from exporter.workflows.tuning.choice import Judged, Point
 
 __all__ = ["Baseline", "Tuned", "explained", "recipe_of", "save_recipe"]
@@ -32,7 +33,8 @@ class Tuned:
     """What a search found. None of `choice`, `recipe`, `status` and what follows if nothing qualified.
 
     `loss_points` and `bound_points` are measured on the final half, which no choice has read; the losses of `tried`
-    and `front` on the search half. `gain` is over the unpruned model in fp32 on ONNX Runtime.
+    and `front` on the search half. `parity`: whether the compiled pair agrees with PyTorch; None where there is no
+    pair. `gain` is over the unpruned model in fp32 on ONNX Runtime.
     """
 
     model: str
@@ -53,7 +55,20 @@ class Tuned:
     bound_points: float | None = None
     images_per_s: float | None = None
     gain: float | None = None
+    parity: bool | None = None
     explanation: str = ""
+
+    def with_choice(self, choice: Point, judged: Judged) -> "Tuned":
+        """Return the result with its choice, and how that was judged."""
+        return replace(
+            self,
+            choice=choice,
+            status=judged.status,
+            loss_points=judged.loss_points,
+            bound_points=judged.bound_points,
+            images_per_s=choice.images_per_s,
+            gain=choice.gain,
+        )
 
 
 def explained(choice: Point | None, judged: Judged | None, tried: Sequence[Point], limit: str) -> str:
@@ -82,19 +97,23 @@ def explained(choice: Point | None, judged: Judged | None, tried: Sequence[Point
     )
 
 
-def recipe_of(recipe: Recipe, candidate: Candidate, rho: float, calibration: Path | None) -> dict[str, Any]:
-    """Return the values of the recipe that compiles a candidate; one that prunes nothing has no amount."""
+def recipe_of(recipe: Recipe, candidate: Candidate, bench: Bench) -> dict[str, Any]:
+    """Return the values of the recipe that compiles a candidate of a search by a recipe.
+
+    One that prunes nothing has no amount, and weights that were trained to be pruned say themselves how.
+    """
+    network, schedule = bench.networks[candidate.weights], bench.schedule(candidate)
     how: dict[str, Any] = {
         "method": str(candidate.method),
         "scorer": candidate.scorer,
         "reduce": candidate.reduce,
         "alpha": candidate.alpha,
-        "rho": rho,
-        "calibration": calibration if candidate.calibrated else None,
+        "rho": None if schedule is None else schedule.rho,
+        "calibration": network.calibration_file if candidate.calibrated else None,
     }
     own: dict[str, Any] = {
-        "model": recipe.model,
-        "checkpoint": recipe.checkpoint,
+        "model": recipe.model if candidate.weights == OWN else None,
+        "checkpoint": network.checkpoint,
         "num_classes": recipe.num_classes,
         "model_kwargs": recipe.model_kwargs,
         "preprocess": recipe.preprocess,
@@ -102,7 +121,7 @@ def recipe_of(recipe: Recipe, candidate: Candidate, rho: float, calibration: Pat
         "eval_images": recipe.eval_images,
         "class_map": recipe.class_map,
         "seed": recipe.seed,
-        **(how if candidate.mac_reduction else {}),
+        **(how if candidate.amount else {}),
         "target": candidate.target,
         "batch": recipe.batch,
         "rounds": recipe.rounds,

@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from exporter.runtimes.choice import RUNTIMES
 from exporter.settings import LARGEST, Points, Positive, Settings, option
+from exporter.targets import TARGETS
 
 __all__ = ["METRICS", "TuneSettings"]
 
@@ -26,8 +27,9 @@ class TuneSettings(Settings):
         "top1", "top1 needs labels; agreement counts the images with the unpruned model's class.", METRICS
     )
     runtime: str | None = option(None, "Only this runtime; by default all that are installed.", RUNTIMES)
+    target: str | None = option(None, "Only this runtime and precision.", TARGETS)
     minutes: Above0 = option(30.0, "Time for measuring; what was measured before an interruption counts.")
-    finalists: Positive = option(4, "Ways to prune that are lowered and timed.")
+    finalists: Positive = option(4, "Candidates that are lowered and timed on every runtime.")
     confident: bool = option(False, "Demand that the final images show the loss to be within the limit.")
 
     def check(self) -> None:

@@ -3,37 +3,42 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
-from exporter.calibration.record import Calibration
-from exporter.data.images import ImageFolder, listing_sha256, sample
-from exporter.data.source import images_at
-from exporter.errors import ImageError, RecipeError
+from exporter.data.images import ImageFolder, listing_sha256
+from exporter.errors import RecipeError
 from exporter.files import PathLike, writable_folder, written_beside
 from exporter.formats.canonical_json import save_json, to_json
 from exporter.lowering.pipeline import save_onnx
-from exporter.models.base import PrunableViT
-from exporter.runtimes.choice import why_not
-from exporter.schedule.scorers import FUSED
-from exporter.targets import ONNXRUNTIME, TARGETS, Target
+from exporter.processes import processes
+from exporter.targets import ONNXRUNTIME, TARGETS
 from exporter.training.result import versions
 from exporter.workflows import steps
 from exporter.workflows.compile import compile_model
 from exporter.workflows.progress import Silent, Stages
-from exporter.workflows.recipe import Recipe, needed, read_recipe
+from exporter.workflows.recipe import Recipe, read_recipe
 from exporter.workflows.requests import Lowering
 from exporter.workflows.resolve import Job, resolve
-from exporter.workflows.tuning.bench import DENSE, Bench
-from exporter.workflows.tuning.choice import Judged, chosen, front, images_needed
-from exporter.workflows.tuning.halves import halves
+from exporter.workflows.tuning.axes import OWN, UNPRUNED, Candidate
+from exporter.workflows.tuning.bench import Bench
+from exporter.workflows.tuning.choice import chosen, front
+from exporter.workflows.tuning.inputs import amount_of, candidates_of, halves_of, targets_here
 from exporter.workflows.tuning.ledger import Ledger
+from exporter.workflows.tuning.networks import load_networks
 from exporter.workflows.tuning.result import Baseline, Tuned, explained, recipe_of, save_recipe
 from exporter.workflows.tuning.settings import TuneSettings
 from exporter.workflows.tuning.study import Speeds, Study
 
 __all__ = ["tune"]
 
-RECIPE, FRONT, CHART, COMPILED = "tune.toml", "front.json", "front.png", "compiled"
-CALIBRATION, MEASUREMENTS = "calibration.safetensors", "measurements"
+RECIPE, FRONT, CHART, COMPILED, MEASUREMENTS = (
+    "tune.toml",
+    "front.json",
+    "front.png",
+    "compiled",
+    "measurements",
+)
 
 
 def tune(
@@ -41,62 +46,83 @@ def tune(
     settings: TuneSettings,
     out: PathLike,
     *,
+    weights: Sequence[Path] = (),
+    compiled: PathLike | None = None,
     stages: Stages | None = None,
     command: Sequence[str] = (),
 ) -> Tuned:
     """Search the recipe's model; write recipe, export folder, front and chart to `out`.
 
+    Under a launcher, all processes call this and share the runs for accuracy; the main one times and writes.
+
     Args:
-        recipe: The model, the images to calibrate on (`images`) and to measure on (`eval_images`), batch, rounds.
+        recipe: The model, the images to calibrate on (`images`) and to measure on (`eval_images`), batch, rounds;
+            method, scorer, reduce, alpha, rho and mac_reduction pin an axis.
         settings: What to find.
         out: A folder. It keeps all measurements: after an interruption the same call repeats none.
+        weights: Checkpoints of the model, depth-pruned or fine-tuned, to be tried beside its own weights.
+        compiled: The export folder; by default in `out`.
         stages: Shows progress.
         command: Written into the recipe.
 
     Raises:
         UserError: The recipe cannot be carried out, or a limit cannot be met by any choice.
     """
-    stages, place, job = stages or Silent(), writable_folder(Path(out)), resolve(recipe)
-    targets = _targets(job, settings)
-    with stages.stage("model"):
-        vit = steps.load_model(job.model, job.device)
-        search, final = _halves(job, vit, settings)
-    calibration = _calibration(vit, recipe, place, stages)
-    ledger = Ledger(place / MEASUREMENTS, _identity(vit, search, final, job))
-    study = Study(Bench(vit, calibration, job, ledger), search, final, settings, targets, stages)
-    found, rho, verdict = _searched(study)
-    save_json({"front": found.front, "tried": found.tried, "dense": found.dense}, place / FRONT)
-    _draw(found, place / CHART)
-    if found.choice is None or verdict is None:
-        return found
-    candidate = found.choice.candidate
-    save_recipe(recipe_of(recipe, candidate, rho, place / CALIBRATION), place / RECIPE, command)
-    if candidate.mac_reduction:
-        compile_model(Recipe(**read_recipe(place / RECIPE)), place / COMPILED, stages=stages)
-    else:
-        _export_unpruned(study.bench, TARGETS[candidate.target], place / COMPILED)
-    return replace(
-        found,
-        recipe=str(place / RECIPE),
-        status=verdict.status,
-        loss_points=verdict.loss_points,
-        bound_points=verdict.bound_points,
-        images_per_s=found.choice.images_per_s,
-        gain=found.choice.gain,
-    )
+    stages, place, jobs = stages or Silent(), writable_folder(Path(out)), _jobs(recipe, weights)
+    job, targets = jobs[OWN], targets_here(settings)
+    amount_of(job)
+    networks = load_networks(jobs, place, stages)
+    every = candidates_of(job, networks)
+    search, final = halves_of(job.images, networks[OWN].vit, settings)
+    ledger = Ledger(place / MEASUREMENTS, _identity(search, final, to_json(job.measuring)))
+    with TemporaryDirectory(prefix="star-export-") as scratch:
+        bench = Bench(networks, job, ledger, Path(scratch))
+        found = _searched(Study(bench, search, final, settings, targets, stages), every)
+        if not processes().main:
+            return found
+        save_json({"front": found.front, "tried": found.tried, "dense": found.dense}, place / FRONT)
+        _draw(found, place / CHART)
+        if found.choice is None:
+            return found
+        values = recipe_of(recipe, found.choice.candidate, bench)
+        save_recipe(values, place / RECIPE, command)
+        folder = Path(compiled or place / COMPILED)
+        parity = _export(bench, found.choice.candidate, place / RECIPE, folder, stages)
+    return replace(found, recipe=str(place / RECIPE), parity=parity)
 
 
-def _searched(study: Study) -> tuple[Tuned, float, Judged | None]:
-    """Run the stages of a search; return what was found, the rho of the choice, and the judgement of it."""
+def _jobs(recipe: Recipe, weights: Sequence[Path]) -> dict[str, Job]:
+    """Return the jobs of the model and of other checkpoints, which say themselves which networks they are.
+
+    Raises:
+        RecipeError: Two checkpoints have one name.
+    """
+    pins: dict[str, Any] = {
+        "method": None,
+        "scorer": None,
+        "reduce": None,
+        "alpha": None,
+        "rho": None,
+        "mac_reduction": None,
+    }
+    own: dict[str, Any] = {"model": None, "num_classes": None, "model_kwargs": {}, "preprocess": {}}
+    plain = replace(recipe, calibration=None, **pins, **own)
+    others = {path.stem: resolve(replace(plain, checkpoint=path)) for path in weights}
+    if len(others) < len(weights):
+        raise RecipeError("weights", ", ".join(path.stem for path in weights), "files of different names")
+    return {OWN: resolve(recipe), **others}
+
+
+def _searched(study: Study, every: Sequence[Candidate]) -> Tuned:
+    """Run the stages of a search."""
     settings = study.settings
-    study.check_limits()
-    schedules = study.schedules()
-    answers, left = study.accuracy(schedules)
-    speeds = study.speeds(schedules, answers)
-    points = study.points(schedules, answers, speeds)
+    some = study.within_reach(every, study.check_limits())
+    answers = study.accuracy(some)
+    baselines = study.baselines(answers)
+    points = study.points(answers, study.speeds(answers, baselines))
     choice = chosen(points, settings.max_drop, settings.max_ms)
-    schedule = None if choice is None else schedules.get(choice.candidate.on(""))
-    verdict = None if choice is None else study.judged(choice, schedule)
+    verdict = None if choice is None else study.judged(choice)
+    limit = f"{settings.max_drop:g} points" if settings.max_ms is None else f"{settings.max_ms:g} ms"
     found = Tuned(
         model=study.bench.vit.spec.name,
         metric=settings.metric,
@@ -105,96 +131,41 @@ def _searched(study: Study) -> tuple[Tuned, float, Judged | None]:
         dense_top1=float(answers.dense.mean()) if settings.metric == "top1" else None,
         images_search=len(answers.dense),
         images_final=len(study.final.files),
-        candidates=left[0].before,
+        candidates=len(some),
         tried=points,
         front=front(points),
-        dense=_baselines(speeds),
-        choice=choice,
-        explanation=explained(choice, verdict, points, _limit(settings)),
+        dense=_unpruned(baselines),
+        explanation=explained(choice, verdict, points, limit),
     )
-    return found, 1.0 if schedule is None or schedule.rho is None else schedule.rho, verdict
+    return found if choice is None or verdict is None else found.with_choice(choice, verdict)
 
 
-def _export_unpruned(bench: Bench, target: Target, folder: Path) -> None:
-    """Write the one model of a choice that prunes nothing: there is no pair to compare."""
-    dense = steps.dense(bench.vit)
+def _export(bench: Bench, candidate: Candidate, recipe: Path, folder: Path, stages: Stages) -> bool | None:
+    """Write the export folder of the choice, and return whether it agrees with PyTorch.
+
+    A choice that prunes nothing is one file: there is no pair to compare.
+    """
+    if candidate.prunes:
+        return compile_model(Recipe(**read_recipe(recipe)), folder, stages=stages).passed
+    dense, target = steps.dense(bench.networks[candidate.weights].vit), TARGETS[candidate.target]
     path = folder / target.file_name(bench.vit.spec.name, dense.method)
     save_onnx(steps.export(dense, Lowering(target), bench.ranges), path)
+    return None
 
 
-def _targets(job: Job, settings: TuneSettings) -> tuple[Target, ...]:
-    """Return the targets that run here, of one runtime if it is named.
-
-    Raises:
-        RecipeError: The recipe has an amount to prune, or rounds are 0.
-        UserError: The runtime is not here.
-    """
-    if job.amount is not None:
-        raise RecipeError("tune", "an amount to prune", "none: it is what is searched for")
-    needed(job.measuring.rounds or None, "--rounds", "at least 5: speeds are measured")
-    named = [each for each in TARGETS.values() if settings.runtime in (None, each.runtime)]
-    reasons = {each.name: why_not(each) for each in named}
-    here = tuple(each for each in named if not reasons[each.name])
-    if not here:
-        got = next(iter(reasons.values()), "a runtime without a target")
-        raise RecipeError("runtime", f"{settings.runtime}: {got}", "one that runs here")
-    return here
-
-
-def _halves(job: Job, vit: PrunableViT, settings: TuneSettings) -> tuple[ImageFolder, ImageFolder]:
-    """Split the evaluation images.
-
-    Raises:
-        ImageError: There are too few, or labels are missing.
-    """
-    expected = "images to measure on, which calibration does not see"
-    images, place = job.images, needed(job.images.eval_images, "--eval-images", expected)
-    labelled = settings.metric == "top1"
-    found = images_at(place, vit.spec.num_classes, images.class_map, labels=labelled)
-    if labelled and not found.labelled:
-        hint = "--metric agreement needs none"
-        raise ImageError(str(place), "images without classes", "one folder of images per class", hint)
-    search, final = halves(sample(found, images.max_eval_images, images.seed), images.seed)
-    if not search.files or not final.files:
-        raise ImageError(str(place), f"{len(found.files)} images", "at least 2 for each class")
-    if settings.confident and settings.max_drop is not None:
-        enough = images_needed({"lost": 0.0, "gained": 0.0}, settings.max_drop)
-        if len(final.files) < enough:
-            got = f"{len(final.files)} images in the final half"
-            raise ImageError("confident", got, f"at least {enough}", f"for {settings.max_drop:g} points")
-    return search, final
-
-
-def _calibration(vit: PrunableViT, recipe: Recipe, place: Path, stages: Stages) -> Calibration | None:
-    """Return a calibration with the scores of every candidate; None without images to calibrate on."""
-    if recipe.images is None and recipe.calibration is None:
-        return None
-    job = resolve(replace(recipe, scorer=FUSED.name))
-    with stages.stage("calibration") as advance:
-        return steps.calibrate(vit, job.calibration, job.images, place / CALIBRATION, advance)
-
-
-def _identity(vit: PrunableViT, search: ImageFolder, final: ImageFolder, job: Job) -> str:
+def _identity(search: ImageFolder, final: ImageFolder, how: str) -> str:
     listings = [listing_sha256(each) for each in (search, final)]
-    measuring = to_json(job.measuring)
-    return to_json(
-        {"weights": vit.weights_sha256, "images": listings, "how": measuring, "versions": versions()}
-    )
+    return to_json({"images": listings, "how": how, "versions": versions()})
 
 
-def _baselines(speeds: Speeds) -> tuple[Baseline, ...]:
-    dense = {target: speed for (name, target), speed in speeds.items() if name == DENSE}
-    base = dense[ONNXRUNTIME.name]
+def _unpruned(speeds: Speeds) -> tuple[Baseline, ...]:
+    """Return the unpruned model on every target, from the run that has all of them."""
+    base = speeds[UNPRUNED.on(ONNXRUNTIME.name)]
     return tuple(
-        Baseline(target, each.images_per_s, each.images_per_s / base.images_per_s, each.file_bytes)
-        for target, each in dense.items()
+        Baseline(each.target, speed.images_per_s, speed.images_per_s / base.images_per_s, speed.file_bytes)
+        for each, speed in speeds.items()
+        if each == UNPRUNED.on(each.target)
     )
-
-
-def _limit(settings: TuneSettings) -> str:
-    if settings.max_ms is not None:
-        return f"{settings.max_ms:g} ms"
-    return f"{settings.max_drop:g} points"
 
 
 def _draw(found: Tuned, path: Path) -> None:

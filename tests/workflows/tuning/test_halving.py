@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from exporter.workflows.tuning.halving import FEWEST, loss_of, margin_of, survivors
+from exporter.workflows.tuning.halving import FEWEST, loss_of, margin_of, ranked, survivors
 
 Array = np.ndarray
 
@@ -53,3 +53,12 @@ def test_those_beyond_the_limit_come_by_how_little_they_exceed_it() -> None:
     macs = {"far": 1.0, "near": 2.0, "within": 3.0}
     assert survivors(hits, DENSE, macs, 0.01) == ["within", "near"]
     assert survivors(hits, DENSE, macs, 0.03) == ["near", "within", "far"]
+
+
+def test_those_that_qualify_are_timed_first_whatever_is_cheaper() -> None:
+    # Of 400 images: a loss of 2 points has an error of 0.7, so it may be 3.4.
+    hits = {"safe": right(0.9), "cheap": right(0.88), "cheapest": right(0.85)}
+    macs = {"safe": 3.0, "cheap": 2.0, "cheapest": 1.0}
+    assert survivors(hits, DENSE, macs, 0.03)[0] == "cheap"
+    assert ranked(hits, DENSE, macs, 0.03) == ["safe", "cheap", "cheapest"]
+    assert ranked(hits, DENSE, macs, 0.04) == ["cheap", "safe", "cheapest"]

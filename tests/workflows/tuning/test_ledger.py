@@ -1,31 +1,56 @@
 """A measurement that is known is not made again, and its time counts either way."""
 
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 
 from exporter.errors import ArtefactError
+from exporter.workflows.tuning import ledger
 from exporter.workflows.tuning.ledger import Ledger
 
 
 def test_nothing_is_measured_twice(tmp_path: Path) -> None:
     calls: list[int] = []
 
-    def measure() -> np.ndarray:
+    def measure() -> list[int]:
         calls.append(1)
-        return np.array([3, 1, 2])
+        return [3, 1, 2]
 
     first = Ledger(tmp_path, "model a")
     assert not first.knows("answers, x")
-    assert first.answers("answers, x", measure).tolist() == [3, 1, 2]
+    assert first.record("answers, x", measure) == [3, 1, 2]
     assert first.knows("answers, x")
     again = Ledger(tmp_path, "model a")
-    assert again.answers("answers, x", measure).tolist() == [3, 1, 2]
+    assert again.record("answers, x", measure) == [3, 1, 2]
     assert len(calls) == 1
-    assert again.spent_s == first.spent_s == first.seconds("answers, x")
-    again.answers("answers, x", measure)
+    assert again.spent_s == first.spent_s > 0
+    again.record("answers, x", measure)
     assert again.spent_s == first.spent_s
+
+
+@pytest.mark.parametrize(
+    ("main", "together", "measured"), [(True, False, 1), (False, False, 0), (False, True, 1)]
+)
+def test_the_main_process_measures_what_is_not_done_together(
+    main: bool, together: bool, measured: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Crew:
+        def __init__(self) -> None:
+            self.main, self.asked = main, 0
+
+        def of_main(self, item: Any) -> Any:
+            """The main process knows nothing when it is asked first, and then says what was measured."""
+            self.asked += 1
+            return None if self.asked == 1 else {"value": 7, "seconds": 2.0}
+
+    crew = Crew()
+    monkeypatch.setattr(ledger, "processes", lambda: crew)
+    calls: list[int] = []
+    kept = Ledger(tmp_path, "a")
+    assert kept.record("x", lambda: calls.append(1), together=together) == 7
+    assert (len(calls), kept.spent_s) == (measured, 2.0)
+    assert kept.knows("x") == main
 
 
 def test_another_model_or_name_is_another_measurement(tmp_path: Path) -> None:
@@ -36,10 +61,10 @@ def test_another_model_or_name_is_another_measurement(tmp_path: Path) -> None:
 
 
 def test_a_failed_measurement_leaves_nothing(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path, "a")
+    kept = Ledger(tmp_path, "a")
     with pytest.raises(ZeroDivisionError):
-        ledger.record("x", lambda: 1 / 0)
-    assert not ledger.knows("x")
+        kept.record("x", lambda: 1 / 0)
+    assert not kept.knows("x")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -2,16 +2,22 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from exporter.vocabulary import Method, Status
 from exporter.workflows.recipe import Recipe, read_recipe
-from exporter.workflows.tuning.axes import Candidate
+from exporter.workflows.tuning.axes import OWN, UNPRUNED, Candidate
 from exporter.workflows.tuning.choice import Judged, Point
+from exporter.workflows.tuning.networks import Network
 from exporter.workflows.tuning.result import explained, recipe_of, save_recipe
+from tests.vits import make_vit
 
-FUSED = Candidate(Method.STAR, "fused", "drop", 0.5, 0.4, "openvino-int8")
+FUSED = Candidate(
+    method=Method.STAR, scorer="fused", reduce="drop", alpha=0.5, mac_reduction=0.4, target="openvino-int8"
+)
 CHOICE = Point(FUSED, 1.0, 0.2, 0.4, 500, 250.0, 4.0, 2.5, 3_000_000)
 FASTER = replace(CHOICE, images_per_s=300.0, loss_points=0.9, candidate=replace(FUSED, mac_reduction=0.5))
 JUDGED = Judged(Status.MET, 500, 0.1, 0.45)
@@ -37,10 +43,17 @@ def test_nothing_in_reach_is_said() -> None:
     assert "nothing was left to be timed" in explained(None, None, [], "0.1 points")
 
 
+def bench_of(network: Network, name: str = OWN) -> Any:
+    """A bench with one network, whose every schedule has the same rho."""
+    schedule = SimpleNamespace(rho=0.123456789012345)
+    return SimpleNamespace(networks={name: network}, schedule=lambda _: schedule)
+
+
 def test_the_recipe_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     recipe = Recipe(model="digits_vit", images=Path("train"), preprocess={"crop_pct": 0.9}, batch=4)
-    values = recipe_of(recipe, FUSED, 0.123456789012345, tmp_path / "c.safetensors")
+    network = Network(make_vit(), calibration_file=tmp_path / "c.safetensors")
+    values = recipe_of(recipe, FUSED, bench_of(network))
     save_recipe(values, tmp_path / "tune.toml", ["star-export", "tune", "a b"])
     assert (tmp_path / "tune.toml").read_text().startswith("# Found by: star-export tune 'a b'\n")
     found = Recipe(**read_recipe(tmp_path / "tune.toml"))
@@ -50,8 +63,12 @@ def test_the_recipe_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert found.preprocess == {"crop_pct": 0.9}
 
 
-def test_a_candidate_that_needs_no_calibration_names_none(tmp_path: Path) -> None:
-    tome = Candidate(Method.TOME, "pairs", "merge-weighted", None, 0.4, "onnxruntime-fp32")
-    values = recipe_of(Recipe(model="digits_vit"), tome, 0.7, tmp_path / "c.safetensors")
-    assert "calibration" not in values
-    assert "alpha" not in values
+def test_a_recipe_names_only_what_its_candidate_needs(tmp_path: Path) -> None:
+    recipe, bench = Recipe(model="digits_vit"), bench_of(Network(make_vit(), calibration_file=tmp_path / "c"))
+    tome = Candidate(mac_reduction=0.4, target="onnxruntime-fp32")
+    assert not {"calibration", "alpha"} & recipe_of(recipe, tome, bench).keys()
+    assert not {"rho", "method"} & recipe_of(recipe, UNPRUNED.on("onnxruntime-int8"), bench).keys()
+    tuned = bench_of(Network(make_vit(), checkpoint=tmp_path / "tuned.safetensors"), "tuned")
+    values = recipe_of(recipe, Candidate(weights="tuned", trained=True), tuned)
+    assert values["checkpoint"] == str(tmp_path / "tuned.safetensors")
+    assert not {"model", "rho", "method"} & values.keys()

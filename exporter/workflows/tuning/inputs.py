@@ -1,0 +1,98 @@
+"""What a search chooses from, checked before it begins: targets, candidates, and both halves of the images."""
+
+from collections.abc import Mapping
+
+from exporter.data.images import ImageFolder, sample
+from exporter.data.source import images_at
+from exporter.errors import ImageError, RecipeError
+from exporter.models.base import PrunableViT
+from exporter.runtimes.choice import why_not
+from exporter.schedule.methods import METHODS
+from exporter.targets import TARGETS, Target
+from exporter.workflows.amount import MacShare, Rho
+from exporter.workflows.recipe import needed
+from exporter.workflows.requests import Images
+from exporter.workflows.resolve import Job
+from exporter.workflows.tuning.axes import OWN, Candidate, candidates, pinned
+from exporter.workflows.tuning.choice import images_needed
+from exporter.workflows.tuning.halves import halves
+from exporter.workflows.tuning.networks import Network
+from exporter.workflows.tuning.settings import TuneSettings
+
+__all__ = ["amount_of", "candidates_of", "halves_of", "targets_here"]
+
+
+def amount_of(job: Job) -> Rho | MacShare | None:
+    """Return the amount that a job pins.
+
+    Raises:
+        RecipeError: It has an amount for each layer, or a speed-up; or rounds are 0.
+    """
+    needed(job.measuring.rounds or None, "--rounds", "at least 5: speeds are measured")
+    if job.shape is None and (job.amount is None or isinstance(job.amount, Rho | MacShare)):
+        return job.amount
+    hint = "--weights FILE tries a fine-tuned checkpoint as it was trained"
+    expected = "rho, mac_reduction, or no amount: it is searched for"
+    raise RecipeError("tune", "rates or a speed-up", expected, hint)
+
+
+def targets_here(settings: TuneSettings) -> tuple[Target, ...]:
+    """Return the targets that run here, of one runtime if it is named.
+
+    Raises:
+        RecipeError: None of those that are asked for runs here.
+    """
+    named = [
+        each
+        for each in TARGETS.values()
+        if settings.runtime in (None, each.runtime) and settings.target in (None, each.name)
+    ]
+    reasons = {each.name: why_not(each) for each in named}
+    here = tuple(each for each in named if not reasons[each.name])
+    if not here:
+        got = next(iter(reasons.values()), "a runtime without this target")
+        asked = settings.target or settings.runtime
+        raise RecipeError("target" if settings.target else "runtime", f"{asked}: {got}", "one that runs here")
+    return here
+
+
+def candidates_of(job: Job, networks: Mapping[str, Network]) -> tuple[Candidate, ...]:
+    """Return the candidates: one value of every axis that the job pins, all values of the others.
+
+    Raises:
+        RecipeError: The values that are pinned do not go together.
+    """
+    weights = tuple(name for name in networks if name != OWN)
+    trained = [network.candidate(name) for name, network in networks.items()]
+    found = candidates(
+        pinned(job.scoring, amount_of(job), weights), [each for each in trained if each is not None]
+    )
+    if not found:
+        choices = "; ".join(f"{name}: {', '.join(each.scorers)}" for name, each in METHODS.items())
+        raise RecipeError("tune", "settings that do not go together", f"scores by method: {choices}")
+    return found
+
+
+def halves_of(images: Images, vit: PrunableViT, settings: TuneSettings) -> tuple[ImageFolder, ImageFolder]:
+    """Split the evaluation images into the search half and the final half.
+
+    Raises:
+        RecipeError: There are no --eval-images.
+        ImageError: There are too few, or labels are missing.
+    """
+    expected = "images to measure on, which calibration does not see"
+    place = needed(images.eval_images, "--eval-images", expected)
+    labelled = settings.metric == "top1"
+    found = images_at(place, vit.spec.num_classes, images.class_map, labels=labelled)
+    if labelled and not found.labelled:
+        hint = "--metric agreement needs none"
+        raise ImageError(str(place), "images without classes", "one folder of images per class", hint)
+    search, final = halves(sample(found, images.max_eval_images, images.seed), images.seed)
+    if not search.files or not final.files:
+        raise ImageError(str(place), f"{len(found.files)} images", "at least 2 for each class")
+    if settings.confident and settings.max_drop is not None:
+        enough = images_needed({"lost": 0.0, "gained": 0.0}, settings.max_drop)
+        if len(final.files) < enough:
+            got = f"{len(final.files)} images in the final half"
+            raise ImageError("confident", got, f"at least {enough}", f"for {settings.max_drop:g} points")
+    return search, final

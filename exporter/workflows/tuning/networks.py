@@ -1,0 +1,83 @@
+"""The networks of a search: the model, and checkpoints of it that may lack layers or were trained to be pruned."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from exporter.calibration.record import Calibration
+from exporter.errors import ModelError
+from exporter.formats.canonical_json import to_json
+from exporter.models.base import PrunableViT
+from exporter.records import Schedule
+from exporter.workflows import steps
+from exporter.workflows.amount import Given
+from exporter.workflows.progress import Stages
+from exporter.workflows.resolve import Job
+from exporter.workflows.tuning.axes import OWN, Candidate
+
+__all__ = ["Network", "load_networks"]
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A ViT with its calibration, the files of both, and the schedule that its weights were trained with.
+
+    `trained` is None for weights that were not trained to be pruned, which any candidate may prune.
+    """
+
+    vit: PrunableViT
+    checkpoint: Path | None = None
+    calibration: Calibration | None = None
+    calibration_file: Path | None = None
+    trained: Schedule | None = None
+
+    @cached_property
+    def digest(self) -> str:
+        """Identifies what is computed with it."""
+        record = None if self.calibration is None else self.calibration.record
+        told = to_json({"weights": self.vit.weights_sha256, "calibration": record, "trained": self.trained})
+        return hashlib.sha256(told.encode()).hexdigest()
+
+    def candidate(self, weights: str) -> Candidate | None:
+        """Return the one way in which it is pruned if it was trained to be; None if any way will do."""
+        if self.trained is None:
+            return None
+        how = {name: getattr(self.trained, name) for name in ("method", "scorer", "reduce", "alpha")}
+        return Candidate(weights=weights, trained=True, **how)
+
+
+def load_networks(jobs: Mapping[str, Job], place: Path, stages: Stages) -> Mapping[str, Network]:
+    """Load networks, and calibrate each on the images of its job if it has any.
+
+    Args:
+        jobs: Of the model, under `OWN`, and of its other checkpoints, by name.
+        place: The folder for calibrations.
+        stages: Shows progress.
+
+    Raises:
+        ModelError: A checkpoint has other classes than the model.
+    """
+    found: dict[str, Network] = {}
+    for name, job in jobs.items():
+        found[name] = _network(job, place / f"{name or 'model'}.calibration.safetensors", stages)
+        classes, expected = (found[each].vit.spec.num_classes for each in (name, OWN))
+        if classes != expected:
+            raise ModelError(str(job.model.checkpoint), f"{classes} classes", f"{expected}, as the model has")
+    return found
+
+
+def _network(job: Job, path: Path, stages: Stages) -> Network:
+    """Load one network; without images to calibrate on it has no calibration but one of its own."""
+    file, source = job.model.checkpoint, job.calibration
+    with stages.stage(f"model {job.model.name}"):
+        vit = steps.load_model(job.model, job.device)
+    if isinstance(job.amount, Given):
+        return Network(vit, file, source.restored, None, job.amount.schedule)
+    if job.images.images is None and not source.exists:
+        return Network(vit, file)
+    # With the scores of every candidate, whatever the job's own method needs.
+    whole = replace(source, settings=replace(source.settings, relevance=True))
+    with stages.stage("calibration") as advance:
+        return Network(vit, file, steps.calibrate(vit, whole, job.images, path, advance), source.path or path)

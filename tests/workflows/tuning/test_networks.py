@@ -1,0 +1,63 @@
+"""The networks of a search say what they are: the model, one without some layers, one trained to be pruned."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from exporter.depth.checkpoint import Depth
+from exporter.depth.checkpoint import save_checkpoint as save_smaller
+from exporter.depth.plan import DepthPlan
+from exporter.depth.surgery import apply_plan
+from exporter.errors import ModelError
+from exporter.models.networks import identity_of
+from exporter.pruning.checkpoint import save_checkpoint
+from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.workflows import steps
+from exporter.workflows.progress import Silent
+from exporter.workflows.recipe import Recipe
+from exporter.workflows.resolve import Job, resolve
+from exporter.workflows.tuning.axes import OWN
+from exporter.workflows.tuning.networks import load_networks
+from tests.commands import Workplace
+from tests.vits import make_vit
+from tests.workflows.tuning.small import recipe_for
+
+
+@pytest.fixture
+def job(workplace: Workplace) -> Job:
+    return resolve(recipe_for(workplace))
+
+
+def test_a_smaller_network_is_calibrated_and_a_trained_one_is_pruned_as_it_was(
+    job: Job, workplace: Workplace, tmp_path: Path
+) -> None:
+    vit = steps.load_model(job.model)
+    identity, plan = identity_of(job.model, vit.spec.num_classes), DepthPlan((2,))
+    smaller, trained = tmp_path / "smaller.safetensors", tmp_path / "trained.safetensors"
+    save_smaller(apply_plan(vit, plan), identity, Depth(plan), smaller)
+    schedule = manual_schedule(vit.spec, {2: 0.5}, ScheduleSettings("intra"))
+    save_checkpoint(steps.prune(vit, schedule), identity, None, trained)
+    plain = Recipe(images=workplace.images, max_images=4, gamma=2)
+    jobs = {path.stem: resolve(replace(plain, checkpoint=path)) for path in (smaller, trained)}
+    found = load_networks({OWN: job, **jobs}, tmp_path, Silent())
+    assert found[OWN].vit.weights_sha256 == vit.weights_sha256
+    assert found["smaller"].vit.blocks[1].attention is None
+    for name, file in ((OWN, "model"), ("smaller", "smaller")):
+        calibration = found[name].calibration
+        assert calibration is not None and calibration.inter is not None
+        assert found[name].calibration_file == tmp_path / f"{file}.calibration.safetensors"
+        assert found[name].candidate(name) is None
+    assert found["trained"].trained == schedule
+    one = found["trained"].candidate("trained")
+    assert one is not None and one.trained and one.scorer == schedule.scorer
+    assert len({network.digest for network in found.values()}) == 3
+
+
+def test_other_classes_are_refused(job: Job, tmp_path: Path) -> None:
+    other = make_vit(num_classes=5)
+    path = tmp_path / "other.safetensors"
+    plan = DepthPlan((2,))
+    save_smaller(apply_plan(other, plan), identity_of(job.model, 5), Depth(plan), path)
+    with pytest.raises(ModelError, match="5 classes"):
+        load_networks({OWN: job, "other": resolve(Recipe(checkpoint=path))}, tmp_path, Silent())
