@@ -1,7 +1,7 @@
 """Draw the chart of throughput against multiply-adds."""
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from typing import Any
 
@@ -22,23 +22,14 @@ def throughput_chart(sweep: RhoSweep, model: str) -> bytes:
 
     The same sweep gives the same bytes with the same matplotlib. The user's matplotlib settings are ignored.
     """
-    with matplotlib.style.context("default"):
-        figure = Figure(figsize=(7.2, 4.4), dpi=150, layout="constrained")
-        axes = figure.subplots()
+
+    def draw(axes: Axes) -> None:
         _draw_promise(axes, sweep)
         _draw_measured(axes, sweep)
-        axes.set_title(f"{model}, batch {sweep.batch}", loc="left", fontsize=11)
-        axes.set_xlabel("GMACs per image, scoring included")
-        axes.set_ylabel("images per second")
         axes.set_ylim(bottom=0)
-        axes.grid(color="#e6e9ef", linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize=9)
-        content = BytesIO()
-        # matplotlib would write its version into the file.
-        figure.savefig(content, format="png", metadata={"Software": None})
-    return content.getvalue()
+
+    labels = ("GMACs per image, scoring included", "images per second")
+    return _chart(draw, f"{model}, batch {sweep.batch}", labels)
 
 
 def front_chart(
@@ -55,9 +46,8 @@ def front_chart(
         dense: Images per second of the unpruned model by target.
         title: Of the chart.
     """
-    with matplotlib.style.context("default"):
-        figure = Figure(figsize=(7.2, 4.4), dpi=150, layout="constrained")
-        axes = figure.subplots()
+
+    def draw(axes: Axes) -> None:
         axes.plot(*_columns(tried), "o", color=PROMISE_COLOUR, markersize=4, label="measured")
         axes.plot(*_columns(front), "o-", color=PRUNED_COLOUR, markersize=5, label="front")
         axes.plot(list(dense.values()), [0.0] * len(dense), "s", color=DENSE_COLOUR, label="unpruned")
@@ -65,15 +55,27 @@ def front_chart(
             axes.annotate(
                 target, (rate, 0.0), rotation=60, fontsize=7, xytext=(0, 6), textcoords="offset points"
             )
-        axes.set_title(title, loc="left", fontsize=11)
-        axes.set_xlabel("images per second")
-        axes.set_ylabel("points against the unpruned model")
         axes.set_xlim(left=0)
         axes.margins(y=0.25)
+
+    return _chart(draw, title, ("images per second", "points against the unpruned model"))
+
+
+def _chart(draw: Callable[[Axes], None], title: str, labels: tuple[str, str]) -> bytes:
+    """Return a PNG of what `draw` puts on the axes; `labels` are those of x and y."""
+    with matplotlib.style.context("default"):
+        figure = Figure(figsize=(7.2, 4.4), dpi=150, layout="constrained")
+        axes = figure.subplots()
+        draw(axes)
+        axes.set_title(title, loc="left", fontsize=11)
+        axes.set_xlabel(labels[0])
+        axes.set_ylabel(labels[1])
         axes.grid(color="#e6e9ef", linewidth=0.8)
+        axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, fontsize=9)
         content = BytesIO()
+        # matplotlib would write its version into the file.
         figure.savefig(content, format="png", metadata={"Software": None})
     return content.getvalue()
 
