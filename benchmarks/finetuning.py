@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from exporter.cli.finetune import trained_like
 from exporter.cli.output import RichStages
 from exporter.formats.canonical_json import save_json
 from exporter.settings import add_flags, from_flags
+from exporter.training.preset_values import preset_values
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method
 from exporter.workflows.finetune import finetune_model
@@ -43,7 +43,7 @@ def main() -> None:
     """Run what is missing, and print the table."""
     options = _options()
     recipe = from_flags(Recipe, options)
-    settings = from_flags(FinetuneSettings, options, trained_like(options.preset, recipe.model))
+    settings = from_flags(FinetuneSettings, options, preset_values(options.preset, recipe.model))
     found: dict[str, list[Any]] = {way: [] for way in options.ways or WAYS}
     for seed in range(options.seeds):
         for way, results in found.items():
