@@ -76,8 +76,7 @@ def _result(way: str, recipe: Recipe, settings: FinetuneSettings, out: Path) -> 
         ArtefactError: A run of other settings was finished there.
     """
     path = out / f"{way.replace(', ', '-').replace(' ', '-')}-{settings.seed}.safetensors"
-    chosen = {"rho": 1.0} if way == DENSE else {"scorer": WAYS[way].scorer, "reduce": WAYS[way].reduce}
-    own = replace(recipe, **{"method": Method.STAR, "seed": settings.seed, **chosen})
+    own = replace(recipe, method=Method.STAR, seed=settings.seed, **_choices(way))
     asked, record = {"recipe": own, "settings": settings}, path.with_suffix(".json")
     if not record.exists():
         save_json({**asked, "result": finetune_model(own, settings, path, stages=RichStages())}, record)
@@ -87,6 +86,11 @@ def _result(way: str, recipe: Recipe, settings: FinetuneSettings, out: Path) -> 
             str(record), "a run of another recipe or other settings", "the same", "change --out"
         )
     return told["result"]
+
+
+def _choices(way: str) -> dict[str, Any]:
+    """Return the recipe's settings in which the ways differ."""
+    return {"rho": 1.0} if way == DENSE else {"scorer": WAYS[way].scorer, "reduce": WAYS[way].reduce}
 
 
 def _cells(found: Sequence[Any]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from tests.vits import TINY, make_model
 @pytest.fixture(scope="session")
 def place(workplace: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Images for everything, a stand-in, and one folder of results for all tests."""
-    own = {**TINY, "depth": 5, "num_classes": 2}
+    own: dict[str, Any] = {**TINY, "depth": 5, "num_classes": 2}
 
     def make(folder: Path) -> None:
         metadata = to_metadata(Identity("tiny", "vit_tiny_patch16_224", own))

@@ -1,12 +1,13 @@
 """Every table is filled in, each number in its cell, and none is measured twice; what is missing leaves a blank."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.benchmarks.papers.quick import DEIT_B, flags, models_of
+from tests.benchmarks.papers.quick import DEIT_B, flags, rows_of
 from tests.benchmarks.scripts import script
 
 reproduce, measure, prepared = (script(f"papers/{name}.py") for name in ("reproduce", "measure", "prepared"))
@@ -27,24 +28,24 @@ def cells_of(shown: str) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_number_stands_in_its_cell(
-    name: str, place: Any, lab: Any, capsys: pytest.CaptureFixture[str]
+    name: str, place: Any, lab: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, (model,) = TABLES[name], models_of(name)
-    found = cells_of(shown(name, capsys, *flags(place), "--models", model))
-    rows = [row for row in table.rows if row.model == model]
-    assert list(found) == [row.label for row in rows]
-    for row in rows:
-        numbers = {} if row.way is None else lab.numbers(model, row.way, table.columns)
+    table = replace(TABLES[name], rows=rows_of(name))
+    monkeypatch.setitem(TABLES, name, table)
+    found = cells_of(shown(name, capsys, *flags(place)))
+    assert list(found) == [row.label for row in table.rows]
+    for row in table.rows:
+        numbers = {} if row.way is None else lab.numbers(row.model, row.way, table.columns)
         for column, text in zip(table.columns, found[row.label], strict=True):
             blank = row.way is None or (not row.way.prunes and column in ("FLOPs saved, %", "speed-up, %"))
             assert text == ("" if blank else f"{numbers[column]:.{COLUMNS[column]}f}"), (row.label, column)
 
 
-@pytest.mark.parametrize("name", ["star-1", "star-6"])
+@pytest.mark.parametrize("name", ["star-6", "star-8"])
 def test_nothing_is_measured_twice(
     name: str, place: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = (*flags(place), "--models", *models_of(name))
+    words = (*flags(place), "--models", rows_of(name)[0].model)
     first = shown(name, capsys, *words)
     kept = measure.kept
 
