@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from rich.console import Console
 from rich.progress import track
+from ways import WAYS
 
 from exporter.calibration.record import Calibration
 from exporter.data.batches import batches
@@ -29,7 +30,6 @@ from exporter.evaluation.proportions import wilson
 from exporter.files import written_beside
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.schedule.plan import ScheduleSettings
 from exporter.settings import add_flags, from_flags
 from exporter.vocabulary import Method
 from exporter.workflows import steps
@@ -38,20 +38,6 @@ from exporter.workflows.planning import Planner, plan
 from exporter.workflows.recipe import Recipe
 from exporter.workflows.resolve import resolve
 
-WAYS = {
-    "ToMe": ScheduleSettings(method=Method.TOME),
-    "STAR's rates, pairs": ScheduleSettings(method=Method.STAR, scorer="pairs", reduce="merge-weighted"),
-    "STAR, merge-weighted": ScheduleSettings(method=Method.STAR, scorer="fused", reduce="merge-weighted"),
-    "STAR, merge": ScheduleSettings(method=Method.STAR, scorer="fused", reduce="merge"),
-    "STAR, drop": ScheduleSettings(method=Method.STAR, scorer="fused", reduce="drop"),
-    "class attention, merge-weighted": ScheduleSettings(
-        method=Method.STAR, scorer="intra", reduce="merge-weighted"
-    ),
-    "class attention, drop": ScheduleSettings(method=Method.STAR, scorer="intra", reduce="drop"),
-    "inter-layer, drop": ScheduleSettings(method=Method.STAR, scorer="inter", reduce="drop"),
-    "random, merge-weighted": ScheduleSettings(method=Method.STAR, scorer="random", reduce="merge-weighted"),
-    "random, drop": ScheduleSettings(method=Method.STAR, scorer="random", reduce="drop"),
-}
 COLUMNS = ("way", "GMACs", "top-1", "95 %", "points lost", "95 %", "points below the first row", "95 %")
 
 Array = np.ndarray[Any, Any]

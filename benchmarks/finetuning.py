@@ -11,68 +11,86 @@ missing, and goes on where a run was interrupted.
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ways import WAYS
 
-from exporter.cli.finetune import trained_like
 from exporter.cli.output import RichStages
-from exporter.formats.canonical_json import save_json
+from exporter.errors import ArtefactError, UserError
+from exporter.formats.canonical_json import save_json, to_json
 from exporter.settings import add_flags, from_flags
+from exporter.training.preset_values import preset_values
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method
 from exporter.workflows.finetune import finetune_model
 from exporter.workflows.recipe import Recipe
 
-WAYS: dict[str, dict[str, Any]] = {
-    "dense": {"rho": 1.0},
-    "pairs, merge-weighted": {"scorer": "pairs", "reduce": "merge-weighted"},
-    "fused, merge-weighted": {"scorer": "fused", "reduce": "merge-weighted"},
-    "fused, drop": {"scorer": "fused", "reduce": "drop"},
-    "class attention, drop": {"scorer": "intra", "reduce": "drop"},
-    "inter-layer, drop": {"scorer": "inter", "reduce": "drop"},
-    "random, drop": {"scorer": "random", "reduce": "drop"},
-}
+# ToMe has rates of its own.
+DENSE = "dense"
+TRAINED = (DENSE, *(name for name, way in WAYS.items() if way.method == Method.STAR))
 COLUMNS = ("way", "GMACs", "top-1 before", "top-1 after, mean", "by seed", "points lost", "won back")
 
 
-def main() -> None:
-    """Run what is missing, and print the table."""
-    options = _options()
-    recipe = from_flags(Recipe, options)
-    settings = from_flags(FinetuneSettings, options, trained_like(options.preset, recipe.model))
-    found: dict[str, list[Any]] = {way: [] for way in options.ways or WAYS}
-    for seed in range(options.seeds):
-        for way, results in found.items():
-            results.append(_result(way, recipe, replace(settings, seed=seed), options.out))
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run what is missing, print the table, and return the exit code."""
+    options = _options(argv)
+    try:
+        recipe = from_flags(Recipe, options)
+        start = preset_values(options.preset, recipe.model, recipe.checkpoint)
+        settings = from_flags(FinetuneSettings, options, start)
+        found: dict[str, list[Any]] = {way: [] for way in options.ways or TRAINED}
+        for seed in range(options.seeds):
+            for way, results in found.items():
+                results.append(_result(way, recipe, replace(settings, seed=seed), options.out))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
     for way, results in found.items():
         print(f"| {way} | {' | '.join(_cells(results))} |")
+    return 0
 
 
-def _options() -> argparse.Namespace:
+def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     own = ("model", "images", "eval_images", "max_eval_images", "calibration", "rho")
     add_flags(parser, Recipe, own)
     add_flags(parser, FinetuneSettings, ("epochs", "batch_size", "lr", "amp", "workers"))
     parser.set_defaults(max_eval_images=100_000)
     parser.add_argument("--preset", default="short", help="Settings to start from.")
-    parser.add_argument("--ways", nargs="+", choices=WAYS, help="Only these.")
+    parser.add_argument("--ways", nargs="+", choices=TRAINED, help="Only these.")
     parser.add_argument("--seeds", type=int, default=3, help="Runs of each way.")
     parser.add_argument("--out", type=Path, required=True, help="Folder of what was trained and measured.")
-    return parser.parse_args()
+    return parser.parse_args(argv)
 
 
 def _result(way: str, recipe: Recipe, settings: FinetuneSettings, out: Path) -> Any:
-    """Return the result of a run as JSON, read where the run was finished before."""
+    """Return the result of a run as JSON, read where the run was finished before.
+
+    Raises:
+        ArtefactError: A run of other settings was finished there.
+    """
     path = out / f"{way.replace(', ', '-').replace(' ', '-')}-{settings.seed}.safetensors"
-    if not path.with_suffix(".json").exists():
-        own = replace(recipe, **{"method": Method.STAR, "seed": settings.seed, **WAYS[way]})
-        save_json(finetune_model(own, settings, path, stages=RichStages()), path.with_suffix(".json"))
-    return json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    own = replace(recipe, method=Method.STAR, seed=settings.seed, **_choices(way))
+    asked, record = {"recipe": own, "settings": settings}, path.with_suffix(".json")
+    if not record.exists():
+        save_json({**asked, "result": finetune_model(own, settings, path, stages=RichStages())}, record)
+    told = json.loads(record.read_text(encoding="utf-8"))
+    if json.loads(to_json(asked)) != {name: told.get(name) for name in asked}:
+        raise ArtefactError(
+            str(record), "a run of another recipe or other settings", "the same", "change --out"
+        )
+    return told["result"]
+
+
+def _choices(way: str) -> dict[str, Any]:
+    """Return the recipe's settings in which the ways differ."""
+    return {"rho": 1.0} if way == DENSE else {"scorer": WAYS[way].scorer, "reduce": WAYS[way].reduce}
 
 
 def _cells(found: Sequence[Any]) -> tuple[str, ...]:
@@ -90,4 +108,4 @@ def _cells(found: Sequence[Any]) -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

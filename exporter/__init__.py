@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from exporter.evaluation.parity.check_model import check as check
     from exporter.models.networks import ModelRequest as ModelRequest
     from exporter.runtimes.choice import RunSettings as RunSettings
+    from exporter.training.preset_values import preset_values as preset_values
     from exporter.training.settings import FinetuneSettings as FinetuneSettings
     from exporter.vocabulary import InputKind as InputKind
     from exporter.vocabulary import Layout as Layout
@@ -52,6 +53,7 @@ _PLACES = {
     "errors": ("UserError",),
     "models.networks": ("ModelRequest",),
     "runtimes.choice": ("RunSettings",),
+    "training.preset_values": ("preset_values",),
     "training.settings": ("FinetuneSettings",),
     "vocabulary": ("InputKind", "Layout", "Method", "Precision"),
     "workflows.amount": ("Given", "MacShare", "Rates", "Rho", "Speedup"),

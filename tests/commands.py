@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.vits import TINY
+from exporter.models.networks import ModelRequest
+from exporter.workflows.recipe import Recipe
+from tests.vits import TINY_SHAPE
 
 __all__ = ["Command", "Outcome", "Workplace"]
+
+NAME = "vit_tiny_patch16_224"
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ Command = Callable[..., Outcome]
 
 @dataclass(frozen=True)
 class Workplace:
-    """A checkpoint, images of its two classes, and the flags that name the model."""
+    """A checkpoint, images of its two classes, and what names the model: flags, a request, a recipe."""
 
     folder: Path
     checkpoint: Path
@@ -45,5 +49,14 @@ class Workplace:
 
     @property
     def model(self) -> list[object]:
-        kwargs = [f"{key}={value}" for key, value in TINY.items() if key != "num_classes"]
-        return ["--model", "vit_tiny_patch16_224", "--checkpoint", self.checkpoint, "--model-kwargs", *kwargs]
+        kwargs = [f"{key}={value}" for key, value in TINY_SHAPE.items()]
+        return ["--model", NAME, "--checkpoint", self.checkpoint, "--model-kwargs", *kwargs]
+
+    @property
+    def request(self) -> ModelRequest:
+        return ModelRequest(NAME, self.checkpoint, model_kwargs=TINY_SHAPE)
+
+    def recipe(self, **changes: Any) -> Recipe:
+        """The model and the images, also to measure on, with more settings."""
+        own = {"model": NAME, "checkpoint": self.checkpoint, "model_kwargs": TINY_SHAPE}
+        return Recipe(**{**own, "images": self.images, "eval_images": self.images, **changes})

@@ -23,6 +23,7 @@ __all__ = [
     "CUT_RATES",
     "FAMILIES",
     "TINY",
+    "TINY_SHAPE",
     "cut_vit",
     "make_images",
     "make_model",
@@ -33,7 +34,9 @@ __all__ = [
     "with_tokens",
 ]
 
-TINY = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "num_heads": 3, "depth": 4, "num_classes": 7}
+# Without the classes, which a checkpoint brings.
+TINY_SHAPE = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "num_heads": 3, "depth": 4}
+TINY = {**TINY_SHAPE, "num_classes": 7}
 
 TINY_LVVIT = {"dim": 48, "num_heads": 3, "depth": 4, "num_classes": 7, "img_size": 64}
 
@@ -79,9 +82,8 @@ def make_vit(family: str = "vit", seed: int = 0, **kwargs: Any) -> PrunableViT:
 
 def make_tower() -> PrunableViT:
     """A CLIP tower, whose head is the projection to an embedding."""
-    tiny = {key: value for key, value in TINY.items() if key != "num_classes"}
     torch.manual_seed(0)
-    model = timm.create_model("vit_xsmall_patch16_clip_224", **tiny)
+    model = timm.create_model("vit_xsmall_patch16_clip_224", **TINY_SHAPE)
     for parameter in model.parameters():
         if parameter.ndim > 1:
             nn.init.normal_(parameter, std=0.15)

@@ -1,15 +1,17 @@
 """Draw figures 3 and 4 of the STAR paper from our numbers, with the printed ones where the paper has them."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
 import matplotlib as mpl
+from columns import kept_shares, rates
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from measure import Lab
-from star import A_STAR, DEIT_B, TABLES
-from tables import Way
+from star import TABLES
+from star_rows import A_STAR, DEIT_B
+from tables import Row, Way
 
 from exporter.files import written_beside
 
@@ -31,13 +33,11 @@ def _figure_3(lab: Lab, models: Collection[str] | None) -> Figure:
     """Draw top-1 against throughput: printed and ours."""
     figure = Figure(figsize=(10, 4))
     printed, ours = figure.subplots(1, 2)
-    every = [row for row in TABLES["star-1"].rows if row.way is not None]
-    rows = [row for row in every if not models or row.model in models]
+    rows = [row for row in TABLES["star-1"].rows if row.way and (not models or row.model in models)]
     for model, group in groupby(rows, key=lambda row: row.model):
         mine = list(group)
         _line(printed, model, [(row.printed[4], row.printed[0]) for row in mine])
-        found = [lab.numbers(model, row.way, ("img/s", "top-1")) for row in mine if row.way]
-        _line(ours, model, [(each["img/s"], each["top-1"]) for each in found])
+        _line(ours, model, _measured(lab, mine, ("img/s", "top-1")))
     for axes, title in ((printed, "printed (A100)"), (ours, "ours")):
         axes.set(title=title, xlabel="images/s", ylabel="top-1, %")
     printed.legend(fontsize=7)
@@ -45,29 +45,46 @@ def _figure_3(lab: Lab, models: Collection[str] | None) -> Figure:
 
 
 def _figure_4(lab: Lab, _: Collection[str] | None) -> Figure:
-    """Draw rates by layer, GFLOPs and top-1 by rho, and the shares that STAR and a-STAR keep, of DeiT-Base."""
+    """Draw the three panels, all of DeiT-Base."""
     figure = Figure(figsize=(15, 4))
-    rates, by_rho, kept = figure.subplots(1, 3)
-    for rho in RHOS:
-        values = lab.rates(DEIT_B, Way(rho=rho))
-        rates.plot(range(1, len(values) + 1), values, marker="o", label=f"ρ {rho:g}")
-    rates.set(title="(a) retention rate", xlabel="layer")
-    rates.legend(fontsize=7)
-    rows = [row for row in TABLES["star-4"].rows if row.model == DEIT_B]
-    found = [(row, lab.numbers(DEIT_B, row.way, ("GFLOPs", "top-1"))) for row in rows if row.way]
-    _line(by_rho, "printed", [(row.printed[0], row.printed[1]) for row, _ in found])
-    _line(by_rho, "ours", [(each["GFLOPs"], each["top-1"]) for _, each in found])
-    by_rho.set(title="(b) by ρ", xlabel="GFLOPs", ylabel="top-1, %")
-    by_rho.legend(fontsize=7)
-    for label, method in (("STAR", "star"), ("a-STAR", A_STAR)):
-        values = lab.kept_shares(DEIT_B, Way(method, RHO_OF_4C))
-        kept.plot(range(1, len(values) + 1), values, marker="o", label=label)
-    kept.set(title=f"(c) share kept, ρ {RHO_OF_4C:g}", xlabel="layer")
-    kept.legend(fontsize=7)
+    by_rate, by_rho, by_share = figure.subplots(1, 3)
+    found = {f"ρ {rho:g}": lab.measured(DEIT_B, Way(rho=rho), rates) for rho in RHOS}
+    _by_layer(by_rate, "(a) retention rate", found)
+    _by_rho(by_rho, lab)
+    ways = {"STAR": "star", "a-STAR": A_STAR}
+    found = {name: lab.measured(DEIT_B, Way(way, RHO_OF_4C), kept_shares) for name, way in ways.items()}
+    _by_layer(by_share, f"(c) share kept, ρ {RHO_OF_4C:g}", found)
     return figure
 
 
-def _line(axes: Axes, label: str, points: list[tuple[float | None, float | None]]) -> None:
+def _by_layer(axes: Axes, title: str, found: Mapping[str, Sequence[float] | None]) -> None:
+    """Draw a line by layer for each label."""
+    for label, values in found.items():
+        _line(axes, label, list(enumerate(values or (), start=1)))
+    axes.set(title=title, xlabel="layer")
+    if axes.lines:
+        axes.legend(fontsize=7)
+
+
+def _by_rho(axes: Axes, lab: Lab) -> None:
+    """Draw top-1 against GFLOPs: printed and ours."""
+    rows = [row for row in TABLES["star-4"].rows if row.model == DEIT_B]
+    _line(axes, "printed", [(row.printed[0], row.printed[1]) for row in rows])
+    _line(axes, "ours", _measured(lab, rows, ("GFLOPs", "top-1")))
+    axes.set(title="(b) by ρ", xlabel="GFLOPs", ylabel="top-1, %")
+    axes.legend(fontsize=7)
+
+
+Points = Sequence[tuple[float | None, float | None]]
+
+
+def _measured(lab: Lab, rows: Sequence[Row], columns: tuple[str, str]) -> Points:
+    """Return our two numbers for each row."""
+    found = [lab.numbers(row.model, row.way, columns) for row in rows if row.way]
+    return [(each[columns[0]], each[columns[1]]) for each in found]
+
+
+def _line(axes: Axes, label: str, points: Points) -> None:
     whole = [(x, y) for x, y in points if x is not None and y is not None]
     if whole:
         axes.plot(*zip(*whole, strict=True), marker="o", label=label)

@@ -12,30 +12,28 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
-import star
+from columns import Numbers
 from figures import FIGURES, draw
-from measure import Lab, Numbers, Place
+from measure import Lab
+from place import Place
 from rich.console import Console
 from rich.progress import track
+from star import TABLES
 from tables import COLUMNS, Row, Table
 
 from exporter.errors import UserError
-from exporter.evaluation.benchmark import environment
 from exporter.settings import add_flags, from_flags
 from exporter.training.settings import FinetuneSettings
-
-TABLES = star.TABLES
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print a table; return the exit code."""
     options = _parser().parse_args(argv)
     try:
-        lab = Lab(_place(options))
+        lab = Lab(from_flags(Place, options), from_flags(FinetuneSettings, options))
         if options.table in FIGURES:
-            path = options.out / f"{options.table}.png"
+            path = lab.place.out / f"{options.table}.png"
             draw(options.table, lab, path, options.models)
             print(path)
             return 0
@@ -46,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(_markdown(replace(table, rows=tuple(rows)), found, _machine(options)))
+    print(_markdown(replace(table, rows=tuple(rows)), found, _machine(lab.place)))
     return 0
 
 
@@ -54,53 +52,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("table", choices=[*TABLES, *FIGURES], help="The table or the figure.")
     parser.add_argument("--models", nargs="*", help="Only the rows of these models, by timm's names.")
-    parser.add_argument("--images", type=Path, help="Training images, one folder per class.")
-    parser.add_argument("--eval-images", type=Path, help="Validation images, one folder per class.")
-    parser.add_argument("--shifted-images", type=Path, help="ImageNet-R, for table 9.")
-    parser.add_argument("--shifted-classes", type=Path, help="JSON of its folder names and class indices.")
-    parser.add_argument("--weights", type=Path, help="Folder of checkpoints, named after the models.")
-    parser.add_argument("--stand-in", help="A model in place of every other, e.g. digits_vit.")
-    parser.add_argument("--max-images", type=int, help="Most training images to calibrate on.")
-    parser.add_argument("--max-eval-images", type=int, help="Most images for accuracy.")
-    parser.add_argument("--most-batch", type=int, default=512, help="Largest batch that fits.")
-    parser.add_argument("--rounds", type=int, default=20, help="Timed rounds.")
-    parser.add_argument("--tuning-epochs", type=int, help="Epochs of fine-tuning, in place of the paper's.")
-    parser.add_argument("--device", default="cpu", help="PyTorch device.")
-    parser.add_argument(
-        "--out", type=Path, default=Path("build/reproduce"), help="Folder of what was measured."
-    )
+    add_flags(parser, Place)
     add_flags(parser, FinetuneSettings, ("batch_size", "lr", "augment", "amp", "workers"))
     return parser
 
 
-def _place(options: argparse.Namespace) -> Place:
-    return Place(
-        images=options.images,
-        eval_images=options.eval_images,
-        shifted_images=options.shifted_images,
-        shifted_classes=options.shifted_classes,
-        weights=options.weights,
-        stand_in=options.stand_in,
-        out=options.out,
-        max_images=options.max_images,
-        max_eval_images=options.max_eval_images,
-        device=options.device,
-        most_batch=options.most_batch,
-        rounds=options.rounds,
-        epochs=options.tuning_epochs,
-        tuning=from_flags(FinetuneSettings, options),
-    )
-
-
-def _machine(options: argparse.Namespace) -> str:
-    hardware = environment()
-    device = hardware.cpu_model
-    if options.device != "cpu":
-        import torch  # noqa: PLC0415
-
-        device = torch.cuda.get_device_name()
-    stand_in = f"{options.stand_in} in place of every model, " if options.stand_in else ""
-    return f"ours: {stand_in}PyTorch fp32, {device}; printed: A100, batch 128"
+def _machine(place: Place) -> str:
+    stand_in = f"{place.stand_in} in place of every model, " if place.stand_in else ""
+    return f"ours: {stand_in}PyTorch fp32, {place.processor}; printed: A100, batch 128"
 
 
 def _markdown(table: Table, found: Sequence[Numbers], machine: str) -> str:

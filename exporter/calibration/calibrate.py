@@ -1,27 +1,24 @@
 """Calibrate: stream the images once, in order, and sum up their scores."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
-from itertools import islice
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from exporter.calibration.agreement import CHECKS, better_half_overlap, is_settled
-from exporter.calibration.draw import PlannedImage, count_rounds, plan
-from exporter.calibration.importance import ImageScores, acs_of_images, scores_of_image
+from exporter.calibration.draw import count_rounds, plan
 from exporter.calibration.record import (
     Calibration,
     CalibrationRecord,
     CalibrationSettings,
     save_calibration,
 )
+from exporter.calibration.scored_images import Scored, scored_chunks
 from exporter.calibration.sums import Sums, load_sums, save_sums
 from exporter.calibration.trace import in_dtype
-from exporter.data.images import ImageFolder, dataset_sha256
-from exporter.data.pixels import LoadedImage, SkippedImage, normalise, stream
+from exporter.data.digests import dataset_sha256
+from exporter.data.images import ImageFolder
 from exporter.errors import CalibrationError, ImageError
 from exporter.files import writable_folder
 from exporter.formats.canonical_json import to_json
@@ -31,10 +28,8 @@ from exporter.processes import processes
 __all__ = ["calibrate", "calibrate_to"]
 
 SAVE_EVERY = 16  # images between two writes of the partial sums
-ACS_CHUNK = 8  # images per forward pass without relevance; fixed, since it changes rounding
 
 OnProgress = Callable[[int, int], object]
-Scored = tuple[PlannedImage, ImageScores | None]
 
 
 def calibrate_to(
@@ -96,7 +91,7 @@ def calibrate(
     sums = (partial and load_sums(partial, key)) or Sums.zero(vit.spec, count_rounds(settings))
     scorer = in_dtype(vit, getattr(torch, settings.dtype)) if settings.relevance else vit
     saves = partial if processes().main else None
-    chunks = _chunks(scorer, planned[sums.done :], classes, settings)
+    chunks = scored_chunks(scorer, planned[sums.done :], classes, settings)
     try:
         while not _settled(sums, settings) and (chunk := next(chunks, None)):
             before = sums.done
@@ -138,52 +133,6 @@ def _check_classifier(vit: PrunableViT) -> None:
             got = f"{vit.spec.name}, whose head gives an {' and '.join(each.kind for each in vit.outputs)}"
         hint = "--scorer intra needs none; --num-classes N --checkpoint FILE gives one"
         raise CalibrationError("relevance", got, "a linear classifier on the class token", hint)
-
-
-def _chunks(
-    vit: PrunableViT, planned: Sequence[PlannedImage], classes: int, settings: CalibrationSettings
-) -> Iterator[list[Scored]]:
-    """Yield the planned images with their scores, chunk by chunk, in order; None for images that cannot be read.
-
-    Of every `count` chunks, each process computes one, and all yield all of them.
-    """
-    crew, size = processes(), 1 if settings.relevance else ACS_CHUNK
-    chunks = [planned[start : start + size] for start in range(0, len(planned), size)]
-    files = (item.file for chunk in crew.own(chunks) for item in chunk)
-    with closing(stream(files, vit.spec.preprocessing)) as loaded:
-        for start in range(0, len(chunks), crew.count):
-            turn = chunks[start : start + crew.count]
-            mine = turn[crew.index] if crew.index < len(turn) else ()
-            yield from crew.gathered(
-                _with_scores(vit, mine, list(islice(loaded, len(mine))), classes, settings)
-            )
-
-
-def _with_scores(
-    vit: PrunableViT,
-    planned: Sequence[PlannedImage],
-    loaded: Sequence[LoadedImage | SkippedImage],
-    classes: int,
-    settings: CalibrationSettings,
-) -> list[Scored]:
-    good = [image for image in loaded if isinstance(image, LoadedImage)]
-    scores = iter(_scored(vit, planned[0], good, classes, settings) if good else ())
-    pairs = zip(planned, loaded, strict=True)
-    return [(item, None if isinstance(image, SkippedImage) else next(scores)) for item, image in pairs]
-
-
-def _scored(
-    vit: PrunableViT,
-    first: PlannedImage,
-    good: Sequence[LoadedImage],
-    classes: int,
-    settings: CalibrationSettings,
-) -> list[ImageScores]:
-    pixels = np.stack([image.pixels for image in good])
-    inputs = torch.from_numpy(normalise(pixels, vit.spec.preprocessing)).to(vit.device)
-    if settings.relevance:
-        return [scores_of_image(vit, inputs, classes if first.rounds else 0, settings.normalize)]
-    return acs_of_images(vit, inputs)
 
 
 def _added(sums: Sums, chunk: Sequence[Scored]) -> Sums:

@@ -2,8 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,9 +16,7 @@ __all__ = [
     "ImageFolder",
     "Span",
     "class_names",
-    "dataset_sha256",
     "draw",
-    "folder_sha256",
     "list_images",
     "listing_sha256",
     "ranked",
@@ -140,15 +137,6 @@ def ranked(total: int, seed: str) -> list[int]:
     return sorted(range(total), key=lambda index: hashlib.sha256(f"{seed}/{index}".encode()).digest())
 
 
-def dataset_sha256(files: Sequence[ImageFile]) -> str:
-    """Return a hex digest over the bytes of all files, concatenated; a file that cannot be read adds nothing."""
-    digest = hashlib.sha256()
-    for file in files:
-        with suppress(OSError):
-            digest.update(file.read())
-    return digest.hexdigest()
-
-
 def listing_sha256(images: ImageFolder) -> str:
     """Return a hex digest over the names, classes and sizes of all files: quick, where every byte would take hours.
 
@@ -162,25 +150,6 @@ def listing_sha256(images: ImageFolder) -> str:
         except OSError as error:
             raise ImageError(str(file.path), error.strerror or str(error), "a file") from None
         digest.update(f"{images.name_of(file)} {file.label} {size}\n".encode())
-    return digest.hexdigest()
-
-
-def folder_sha256(images: ImageFolder) -> str:
-    """Return a hex digest over the relative paths and the bytes of all files, in the order of the paths.
-
-    Raises:
-        ImageError: A file cannot be read.
-    """
-    digest = hashlib.sha256()
-    for file in images.files:
-        try:
-            content = file.read()
-        except OSError as error:
-            raise ImageError(
-                str(file.path), error.strerror or str(error), "a file that can be read"
-            ) from None
-        digest.update(f"{images.name_of(file)} {len(content)}\n".encode())
-        digest.update(content)
     return digest.hexdigest()
 
 

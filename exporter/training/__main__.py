@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         given = parser.parse_args(arguments)
         settings = from_flags(TrainSettings, given)
         # This import takes seconds; `--help` and wrong flags need not wait for it.
-        from exporter.training.session import train_folder  # noqa: PLC0415
+        from exporter.training.train_folder import train_folder  # noqa: PLC0415
 
         command = f"{parser.prog} {shlex.join(arguments)}"
         record = train_folder(given.images, given.held_out, given.out, settings, console, command=command)

@@ -12,7 +12,8 @@ from safetensors.torch import save
 from torch import nn
 
 from exporter.data.batches import batches
-from exporter.data.images import ImageFolder, folder_sha256
+from exporter.data.digests import folder_sha256
+from exporter.data.images import ImageFolder
 from exporter.evaluation.accuracy import Accuracy, evaluate
 from exporter.files import sha256_of, written_beside
 from exporter.formats.canonical_json import save_json

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from exporter.calibration import agreement, draw
+from exporter.calibration import agreement, draw, scored_images
 from exporter.calibration import calibrate as module
 from exporter.calibration.calibrate import calibrate, calibrate_to
 from exporter.calibration.draw import plan
 from exporter.calibration.importance import ImageScores, scores_of_image
 from exporter.calibration.record import CalibrationSettings, load_calibration
 from exporter.calibration.trace import in_dtype
-from exporter.data.images import ImageFolder, dataset_sha256, list_images
+from exporter.data.digests import dataset_sha256
+from exporter.data.images import ImageFolder, list_images
 from exporter.data.pixels import LoadedImage, normalise, stream
 from exporter.errors import CalibrationError, ImageError, OutputError
 from exporter.models.base import PrunableViT
@@ -110,7 +111,7 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def settled_at(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """As if halves agreed from so many images on: counted in the first layer's sum of ones."""
-    monkeypatch.setattr(module, "scores_of_image", lambda *_: ImageScores(*ONES))
+    monkeypatch.setattr(scored_images, "scores_of_image", lambda *_: ImageScores(*ONES))
     monkeypatch.setattr(module, "is_settled", lambda halves: bool(halves[:, 0, 0].sum() >= count))
 
 
@@ -229,7 +230,7 @@ def test_an_interrupt_amid_an_image_loses_that_image_alone(
             raise KeyboardInterrupt
         return scores_of_image(*args)
 
-    monkeypatch.setattr(module, "scores_of_image", stopped)
+    monkeypatch.setattr(scored_images, "scores_of_image", stopped)
     with pytest.raises(KeyboardInterrupt):
         calibrate_to(tmp_path / "resumed", vit, images, ALL)
     calibrate_to(tmp_path / "resumed", vit, images, ALL)

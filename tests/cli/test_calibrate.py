@@ -9,7 +9,7 @@ from PIL import Image
 
 from exporter.calibration.record import load_calibration
 from tests.commands import Command, Workplace
-from tests.vits import TINY
+from tests.vits import TINY_SHAPE
 
 
 def test_it_leaves_acs_and_scores(
@@ -118,10 +118,11 @@ def test_broken_images_among_good_ones_are_skipped_and_named(
 def test_a_head_that_projects_has_no_class_to_explain(
     star_export: Command, workplace: Workplace, tmp_path: Path
 ) -> None:
-    tiny = {key: value for key, value in TINY.items() if key != "num_classes"}
-    torch.save(timm.create_model("vit_xsmall_patch16_clip_224", **tiny).state_dict(), tmp_path / "tower.pth")
+    torch.save(
+        timm.create_model("vit_xsmall_patch16_clip_224", **TINY_SHAPE).state_dict(), tmp_path / "tower.pth"
+    )
     tower = ["--model", "vit_xsmall_patch16_clip_224", "--checkpoint", tmp_path / "tower.pth"]
-    kwargs = ["--model-kwargs", *(f"{key}={value}" for key, value in tiny.items())]
+    kwargs = ["--model-kwargs", *(f"{key}={value}" for key, value in TINY_SHAPE.items())]
     flags = [*tower, *kwargs, "--images", workplace.images, "--out", tmp_path / "c.safetensors"]
     done = star_export("calibrate", *flags)
     assert done.code == 2

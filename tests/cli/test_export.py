@@ -71,3 +71,10 @@ def test_a_place_that_cannot_be_written(star_export: Command, workplace: Workpla
     done = star_export("export", *workplace.model, "--dense", "--out", tmp_path / "taken/m.onnx")
     assert done.code == 2
     assert "taken" in done.error
+
+
+def test_weights_that_do_not_say_what_prunes_them_need_a_schedule(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
+    done = star_export("export", *workplace.model, "--out", tmp_path / "m.onnx")
+    assert (done.code, "got neither" in done.error) == (2, True)

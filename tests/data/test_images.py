@@ -1,4 +1,3 @@
-import hashlib
 import json
 import os
 from pathlib import Path
@@ -8,24 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.data.images import (
-    ImageFile,
     class_names,
-    dataset_sha256,
     draw,
-    folder_sha256,
     list_images,
     sample,
 )
 from exporter.errors import ImageError
 from tests.calibration.samples import pictures
-
-
-def touch(root: Path, *names: str) -> Path:
-    for name in names:
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(name.encode())
-    return root
+from tests.data.touched import touch
 
 
 def names(root: Path) -> list[str]:
@@ -132,14 +121,6 @@ def test_a_sample_keeps_the_order_and_depends_on_the_seed(tmp_path: Path) -> Non
     assert images == sample(images, 99, seed=1) == sample(images, None, seed=1)
 
 
-def test_the_hash_is_over_the_bytes_in_order(tmp_path: Path) -> None:
-    files = list_images(touch(tmp_path, "a.png", "b.png")).files
-    assert hashlib.sha256(b"a.pngb.png").hexdigest() == dataset_sha256(files)
-    gone = ImageFile(tmp_path / "gone.png", None)
-    assert dataset_sha256(files) == dataset_sha256([*files, gone])
-    assert dataset_sha256(files) != dataset_sha256(files[::-1])
-
-
 def test_classes_are_the_visible_folders(tmp_path: Path) -> None:
     touch(tmp_path, "dog/1.png", ".cache/1.png", "cat/1.png", "1.png")
     assert class_names(tmp_path) == ("cat", "dog")
@@ -157,14 +138,3 @@ def test_a_folder_that_cannot_be_read_is_not_skipped(tmp_path: Path, monkeypatch
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(ImageError, match=r"dog \| got Permission denied \| need a folder that can be read"):
         list_images(tmp_path)
-
-
-def test_the_hash_of_a_folder_is_over_paths_and_bytes(tmp_path: Path) -> None:
-    images = list_images(touch(tmp_path / "one", "cat/1.png", "dog/2.png"))
-    expected = hashlib.sha256(b"cat/1.png 9\ncat/1.pngdog/2.png 9\ndog/2.png").hexdigest()
-    assert expected == folder_sha256(images)
-    assert expected == folder_sha256(list_images(touch(tmp_path / "two", "cat/1.png", "dog/2.png")))
-    images.files[0].path.rename(images.files[0].path.with_name("3.png"))
-    with pytest.raises(ImageError, match=r"1\.png"):
-        folder_sha256(images)
-    assert expected != folder_sha256(list_images(tmp_path / "one"))

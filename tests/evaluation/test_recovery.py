@@ -7,11 +7,7 @@ from hypothesis import strategies as st
 
 from exporter.evaluation.recovery import recovery_of
 from exporter.vocabulary import Status
-
-
-def hits(right: int, of: int) -> np.ndarray:
-    """The first so many images are right."""
-    return np.arange(of) < right
+from tests.evaluation.hits import hits
 
 
 @pytest.mark.parametrize(

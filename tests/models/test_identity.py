@@ -11,7 +11,7 @@ from exporter.models.identity import Identity, read_identity, read_metadata, to_
 from exporter.models.networks import ModelRequest, identity_of
 from exporter.models.registry import describe, load
 from exporter.vocabulary import Interpolation
-from tests.vits import TINY, make_model
+from tests.vits import TINY_SHAPE, make_model
 
 NAME = "vit_tiny_patch16_224"
 
@@ -19,8 +19,7 @@ NAME = "vit_tiny_patch16_224"
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     """Weights of a tiny ViT, with an identity."""
-    shape = {key: value for key, value in TINY.items() if key != "num_classes"}
-    request = ModelRequest(NAME, model_kwargs=shape, preprocessing={"interpolation": "bilinear"})
+    request = ModelRequest(NAME, model_kwargs=TINY_SHAPE, preprocessing={"interpolation": "bilinear"})
     path = tmp_path / "vit.safetensors"
     save_file(make_model().state_dict(), path, to_metadata(identity_of(request, 7)))
     return path

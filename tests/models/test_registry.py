@@ -8,16 +8,15 @@ from safetensors.torch import save_file
 
 from exporter.errors import CheckpointError
 from exporter.models.registry import ModelRequest, describe, load, trainable
-from tests.vits import TINY, make_model, make_vit
+from tests.vits import TINY_SHAPE, make_model, make_vit
 
 NAME = "vit_tiny_patch16_224"
-SHAPE = {key: value for key, value in TINY.items() if key != "num_classes"}
 
 
 def test_a_checkpoint_brings_its_own_class_count(tmp_path: Path) -> None:
     model = make_model()
     save_file(model.state_dict(), tmp_path / "w.safetensors")
-    vit = load(ModelRequest(NAME, tmp_path / "w.safetensors", model_kwargs=SHAPE))
+    vit = load(ModelRequest(NAME, tmp_path / "w.safetensors", model_kwargs=TINY_SHAPE))
     assert vit.spec.num_classes == 7
     images = torch.randn(2, 3, 32, 32)
     with torch.inference_mode():
@@ -27,7 +26,7 @@ def test_a_checkpoint_brings_its_own_class_count(tmp_path: Path) -> None:
 def test_num_classes_overrides_and_a_head_of_another_size_is_refused(tmp_path: Path) -> None:
     save_file(make_model().state_dict(), tmp_path / "w.safetensors")
     with pytest.raises(CheckpointError, match=r"head\.(bias|weight)"):
-        load(ModelRequest(NAME, tmp_path / "w.safetensors", num_classes=9, model_kwargs=SHAPE))
+        load(ModelRequest(NAME, tmp_path / "w.safetensors", num_classes=9, model_kwargs=TINY_SHAPE))
 
 
 def test_describe_reads_no_weights() -> None:
@@ -38,7 +37,9 @@ def test_describe_reads_no_weights() -> None:
 
 
 def test_preprocessing_can_be_overridden() -> None:
-    request = ModelRequest(NAME, model_kwargs=SHAPE, preprocessing={"crop_pct": 1.0, "mean": (0.0, 0.0, 0.0)})
+    request = ModelRequest(
+        NAME, model_kwargs=TINY_SHAPE, preprocessing={"crop_pct": 1.0, "mean": (0.0, 0.0, 0.0)}
+    )
     assert describe(request).spec.preprocessing.crop_pct == 1.0
     assert describe(request).spec.preprocessing.mean == (0.0, 0.0, 0.0)
 

@@ -20,7 +20,7 @@ from exporter.models.timm_parts import (
     why_not_mlp,
 )
 from exporter.tensor_names import LOGITS
-from tests.vits import TINY, make_model, make_vit
+from tests.vits import TINY, TINY_SHAPE, make_model, make_vit
 
 MLPS = {
     "plain": partial(Mlp, act_layer=nn.ReLU),
@@ -97,12 +97,11 @@ def test_preprocessing_is_the_models_own_at_its_own_size() -> None:
 
 @pytest.mark.parametrize("name", ["vit_xsmall_patch16_clip_224", "eva_giant_patch14_clip_224"])
 def test_a_clip_tower_gives_an_embedding_until_it_gets_a_classifier(name: str) -> None:
-    tiny = {key: value for key, value in TINY.items() if key != "num_classes"}
-    spec = adapt(timm.create_model(name, **tiny)).spec
+    spec = adapt(timm.create_model(name, **TINY_SHAPE)).spec
     assert [(output.name, output.kind) for output in spec.outputs] == [("embedding", "embedding")]
     assert spec.num_classes == 0 and spec.head_macs == 48 * spec.outputs[0].channels
     assert adapt(timm.create_model(name, **TINY)).spec.num_classes == 7
-    trained = timm.create_model(name, **tiny)
+    trained = timm.create_model(name, **TINY_SHAPE)
     nn.init.normal_(trained.get_parameter("head.bias"))
     assert adapt(trained).spec.num_classes == trained.num_classes
 

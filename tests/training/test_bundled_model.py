@@ -1,7 +1,6 @@
 """The weights that come with the package are those of their records, small, and as good as these say."""
 
 import os
-import runpy
 from pathlib import Path
 
 import PIL
@@ -13,7 +12,7 @@ from torch import nn
 
 from exporter.bundled import CIFAR_VIT, DIGITS_VIT, MODELS, OFFSET_DIGITS_VIT, BundledModel
 from exporter.data.batches import batches
-from exporter.data.images import folder_sha256
+from exporter.data.digests import folder_sha256
 from exporter.evaluation.accuracy import evaluate
 from exporter.files import sha256_of
 from exporter.formats.canonical_json import load_json
@@ -21,8 +20,8 @@ from exporter.models.registry import ModelRequest, load
 from exporter.runtimes.torch_runner import logits_runner
 from exporter.training.data import Folders, open_folders
 from exporter.training.result import TrainRecord
+from tests.digits import digits
 
-DIGITS_SCRIPT = Path(__file__).parents[2] / "calib_data" / "digits.py"
 # A folder that holds CIFAR-10 as train/<class>/ and test/<class>/; the images are not bundled.
 CIFAR = "STAR_EXPORT_CIFAR10"
 LEAST_TOP1 = {DIGITS_VIT.name: 0.97, OFFSET_DIGITS_VIT.name: 0.9, CIFAR_VIT.name: 0.7}
@@ -47,17 +46,15 @@ def network_of(bundled: BundledModel) -> nn.Module:
 
 
 @pytest.fixture(scope="module")
-def folders(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Folders:
+def folders(request: pytest.FixtureRequest) -> Folders:
     """The images of a bundled model."""
     if request.param == CIFAR_VIT.name:
         if CIFAR not in os.environ:
             pytest.skip(f"CIFAR-10 is not bundled: {CIFAR} names its folder")
         root = Path(os.environ[CIFAR])
         return open_folders(root / "train", root / "test")
-    script = runpy.run_path(str(DIGITS_SCRIPT))
-    out = tmp_path_factory.mktemp(request.param) / "images"
-    script["write_digits"](out, script["SETS"][DIGIT_SETS[request.param]])
-    return open_folders(out / "train", out / "held_out")
+    place = digits(DIGIT_SETS[request.param])
+    return open_folders(place / "train", place / "held_out")
 
 
 @each_model

@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,8 @@ from exporter.formats.canonical_json import from_json, to_json
 from exporter.settings import add_flags, from_flags
 from exporter.training.presets import AUGMENTATIONS, PRESETS
 from exporter.training.settings import FinetuneSettings, TrainSettings
+
+DOCS = Path(__file__).parents[2] / "docs/finetuning.md"
 
 
 def parse(*flags: str) -> TrainSettings:
@@ -76,10 +79,27 @@ def test_the_defaults_of_fine_tuning_are_the_papers() -> None:
     assert TrainSettings().last_lr == 1e-5
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_presets_hold_settings(preset: str) -> None:
+def row_of(preset: str) -> tuple[str, ...]:
+    """What docs/finetuning.md says of a preset."""
     settings = FinetuneSettings(**PRESETS[preset])
-    assert all(getattr(settings, name) == value for name, value in PRESETS[preset].items())
+    rates = [f"{rate:.0e}".replace("e-0", "e-") for rate in (settings.lr, settings.last_lr)]
+    return (
+        f"{settings.epochs}",
+        f"{settings.batch_size}",
+        " to ".join(rates),
+        f"{settings.clip_grad:g}" if settings.clip_grad else "none",
+        f"{settings.distillation:g}",
+        f"{settings.ema_decay:g}" if settings.ema_decay else "none",
+        f"`{settings.augment}`",
+    )
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_has_the_values_that_the_documentation_names(preset: str) -> None:
+    (line,) = (
+        line for line in DOCS.read_text(encoding="utf-8").splitlines() if line.startswith(f"| `{preset}`")
+    )
+    assert tuple(cell.strip() for cell in line.strip("|").split("|")[1:]) == row_of(preset)
 
 
 def test_a_default_can_be_declared_again() -> None:

@@ -1,6 +1,5 @@
 """PyTorch models are evaluated like files, and every fp32 runtime classifies each image as PyTorch does."""
 
-import runpy
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,10 +20,10 @@ from exporter.workflows import steps
 from exporter.workflows.eval import evaluate_models
 from exporter.workflows.eval_settings import EvalSettings
 from exporter.workflows.eval_torch import torch_models
+from tests.digits import digits
 from tests.disk_cache import shared_folder
 from tests.vits import make_images, make_vit
 
-ROOT = Path(__file__).parents[2]
 TARGETS = (ONNXRUNTIME, OPENVINO)
 
 
@@ -44,9 +43,8 @@ def test_a_vit_and_its_pruned_model(tmp_path: Path) -> None:
 
 @pytest.mark.ort
 @pytest.mark.slow
-def test_every_runtime_gives_every_image_the_class_that_pytorch_gives_it(tmp_path: Path) -> None:
+def test_every_runtime_gives_every_image_the_class_that_pytorch_gives_it() -> None:
     """The pruned bundled model on held-out digits, in fp32."""
-    runpy.run_path(str(ROOT / "calib_data" / "digits.py"))["write_digits"](tmp_path / "digits")
     vit = load(ModelRequest("digits_vit"))
     schedule = manual_schedule(vit.spec, {4: 0.7, 7: 0.7, 10: 0.7}, ScheduleSettings("intra", reduce="drop"))
 
@@ -60,7 +58,7 @@ def test_every_runtime_gives_every_image_the_class_that_pytorch_gives_it(tmp_pat
         runner_for(files / f"{target.name}.onnx", target, on_this_cpu(target, threads=1))
         for target in TARGETS
     ]
-    held_out = list_images(tmp_path / "digits" / "held_out", num_classes=vit.spec.num_classes)
+    held_out = list_images(digits() / "held_out", num_classes=vit.spec.num_classes)
     loaded = batches_of(sample(held_out, 48, seed=0).files, [View(vit.spec.preprocessing, "float32")], 16)
     feeds = ((batch.views * len(runners), batch.labels) for batch in loaded)
     by_torch, *others = predict_each(runners, feeds, size=16)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from exporter.errors import CheckpointError, ImageError, ModelError, OutputError, RecipeError, UserError
+from exporter.errors import CheckpointError, ModelError, OutputError, RecipeError, UserError
 from exporter.formats.canonical_json import to_json
 from exporter.models.registry import ModelRequest, load
 from exporter.processes import Processes
@@ -22,7 +22,6 @@ from exporter.workflows.finetune import finetune_model
 from exporter.workflows.recipe import Recipe
 from tests.commands import Workplace
 from tests.shards import encoded, write_shard
-from tests.vits import TINY
 
 QUICK = FinetuneSettings(epochs=2, batch_size=4, lr=1e-3, augment="deit", ema_decay=0.5)
 METHODS: dict[str, dict[str, Any]] = {
@@ -40,26 +39,20 @@ class PowerCutError(Exception):
 
 @pytest.fixture
 def recipe(workplace: Workplace) -> Recipe:
-    return Recipe(
-        model="vit_tiny_patch16_224",
-        checkpoint=workplace.checkpoint,
-        model_kwargs={key: value for key, value in TINY.items() if key != "num_classes"},
-        images=workplace.images,
-        eval_images=workplace.images,
-        rho=0.6,
-        gamma=2,
-    )
+    return workplace.recipe(rho=0.6, gamma=2)
 
 
 @pytest.mark.parametrize("how", METHODS.values(), ids=METHODS)
-def test_what_is_written_is_what_was_trained(how: dict[str, Any], recipe: Recipe, tmp_path: Path) -> None:
+def test_what_is_written_is_what_was_trained(
+    how: dict[str, Any], recipe: Recipe, workplace: Workplace, tmp_path: Path
+) -> None:
     out = tmp_path / "w.safetensors"
     result = finetune_model(replace(recipe, **{"rho": None, **how}), QUICK, out)
     found = read_pruning(out)
     assert found is not None
     assert (found.schedule.method, found.schedule.reduce) == (result.method, result.reduce)
     assert (found.calibration is not None) == bool(found.schedule.inter_sha256)
-    before, after = load(ModelRequest(**_request(recipe))), load(ModelRequest("", out))
+    before, after = load(workplace.request), load(ModelRequest("", out))
     assert after.spec == before.spec
     assert after.weights_sha256 != before.weights_sha256
     changed = [
@@ -72,10 +65,6 @@ def test_what_is_written_is_what_was_trained(how: dict[str, Any], recipe: Recipe
     assert result.gmacs_pruned < result.gmacs_dense
     assert not out.with_suffix(".ckpt").exists()
     assert json.loads(to_json(result))["trained"]["settings"]["epochs"] == 2
-
-
-def _request(recipe: Recipe) -> dict[str, Any]:
-    return {"name": recipe.model, "checkpoint": recipe.checkpoint, "model_kwargs": recipe.model_kwargs}
 
 
 def test_it_learns(recipe: Recipe, tmp_path: Path) -> None:
@@ -163,22 +152,11 @@ def test_shards_are_trained_on_and_a_corrupt_member_is_counted(recipe: Recipe, t
     assert list(result.trained.skipped) == ["a.tar/6.png"]
 
 
-def test_images_need_a_class_of_the_model(recipe: Recipe, tmp_path: Path) -> None:
-    shard = write_shard(tmp_path / "a.tar", {"1.png": encoded(1), "1.cls": "2"})
-    with pytest.raises(ImageError, match=r"a\.tar/1\.png \| got the class 2 \| need one of 2"):
-        finetune_model(replace(recipe, images=shard), QUICK, tmp_path / "w.safetensors")
-    with pytest.raises(ImageError, match=r"got no class"):
-        loose = write_shard(tmp_path / "b.tar", {"1.png": encoded(1)})
-        finetune_model(replace(recipe, images=loose), QUICK, tmp_path / "w.safetensors")
-
-
 @pytest.mark.parametrize(
     ("how", "error", "message"),
     [
         ({"rho": None}, RecipeError, "no amount to prune"),
-        ({"images": None}, RecipeError, "--images"),
-        ({"eval_images": None}, RecipeError, "--eval-images"),
-        ({"model": "resnet18"}, ModelError, "resnet18"),
+        ({"model": "vit_of_nobody"}, ModelError, "vit_of_nobody"),
     ],
 )
 def test_bad_input_is_refused_before_any_work(

@@ -15,6 +15,7 @@ from exporter.workflows import finetune_images
 from exporter.workflows.finetune_images import Exam, shown, train_images
 from exporter.workflows.progress import Silent
 from exporter.workflows.requests import Images
+from tests.shards import encoded, write_shard
 from tests.vits import make_images, make_vit
 
 
@@ -30,6 +31,9 @@ def test_training_needs_a_class_for_every_image(image_folder: Path, tmp_path: Pa
     assert [file.label for file in train_images(Images(images=image_folder), 2).files] == [0, 0, 0, 1, 1, 1]
     with pytest.raises(ImageError, match=r"class_0/0\.png \| got no class \| need one of 3"):
         train_images(Images(images=image_folder), 3)
+    shard = write_shard(tmp_path / "a.tar", {"1.png": encoded(1), "1.cls": "2"})
+    with pytest.raises(ImageError, match=r"a\.tar/1\.png \| got the class 2 \| need one of 2"):
+        train_images(Images(images=shard), 2)
     with pytest.raises(RecipeError, match="--images"):
         train_images(Images(), 2)
 

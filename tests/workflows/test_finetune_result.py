@@ -9,11 +9,12 @@ from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.plan import ScheduleSettings, tome_schedule
 from exporter.training.settings import FinetuneSettings
 from exporter.workflows.finetune_result import Trained, result_of
+from tests.evaluation.hits import hits
 
 
 def answers(right: int) -> Predictions:
     """Class 1 for the first so many of ten images of class 1, class 0 for the others."""
-    return Predictions((np.arange(10) < right).astype(np.int64)[:, None], np.ones(10, np.int64))
+    return Predictions(hits(right, 10).astype(np.int64)[:, None], np.ones(10, np.int64))
 
 
 def test_losses_are_against_the_unpruned_model(tiny_vit: PrunableViT) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from exporter.errors import ArtefactError, ImageError, ModelError, OutputError, RecipeError
 from exporter.training.checkpoint import RunState
-from exporter.training.session import train_folder
 from exporter.training.settings import TrainSettings
+from exporter.training.train_folder import train_folder
 from tests.training.tiny import QUIET, SHAPE, TINY, write_images
 
 

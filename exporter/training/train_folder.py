@@ -1,4 +1,4 @@
-"""Run one training session, from image folders to weights and record, and show its progress."""
+"""Train a model on a folder of images, to weights and their record, and show the progress."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from exporter.data.images import folder_sha256
+from exporter.data.digests import folder_sha256
 from exporter.errors import OutputError, RecipeError
 from exporter.files import writable_folder
 from exporter.formats.canonical_json import to_json

@@ -1,0 +1,112 @@
+"""Measure the numbers of a row, by the columns that belong together: accuracy, multiply-adds, throughput, time."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from place import needed
+from prepared import Prepared
+
+from exporter.calibration.calibrate import calibrate
+from exporter.data.batches import first_images
+from exporter.data.images import sample
+from exporter.data.source import images_at, open_source
+from exporter.evaluation.benchmark.timing import throughput
+from exporter.evaluation.parity.reference import patches_left_of, reference_runner
+from exporter.schedule.macs import dense_macs, mean_macs
+from exporter.tensor_names import IMAGES
+from exporter.workflows import steps
+from exporter.workflows.eval_settings import EvalSettings
+from exporter.workflows.eval_torch import torch_models
+from exporter.workflows.measuring import noise
+from exporter.workflows.predicting import predict_models
+
+__all__ = ["MEASURED", "Numbers", "kept_shares", "rates"]
+
+Numbers = dict[str, float | None]
+Array = np.ndarray[Any, Any]
+# Images whose patch counts give the mean multiply-adds of a-STAR.
+COUNTED = 256
+
+
+def accuracy(row: Prepared) -> Numbers:
+    """Return top-1 and top-5 in percent, after fine-tuning where the way says so."""
+    place, way = row.place, row.way
+    folder = needed(place.shifted_images if way.shifted else place.eval_images)
+    classes = place.shifted_classes if way.shifted else None
+    source = open_source(
+        [folder], row.vit.spec.num_classes, class_map=classes, max_images=place.max_eval_images
+    )
+    answers = predict_models(
+        torch_models(row.tuned, row.pruned.schedule if way.prunes else None, row.calibration)[-1:],
+        source,
+        EvalSettings(batch=row.batch),
+        _unseen,
+        classes=None if classes is None else np.array(sorted(source.class_names)),
+        needs_labels=True,
+    )
+    found = answers.predictions[0].accuracy
+    return {"top-1": 100 * found.top1, "top-5": 100 * found.top5}
+
+
+def flops(row: Prepared) -> Numbers:
+    """Return GMACs of an image, under a-STAR the mean, and the share of the unpruned model's that is saved."""
+    spec, pruned = row.vit.spec, row.pruned
+    varies = pruned.schedule.method.counts_vary
+    gmacs = (mean_macs(spec, _patches_left(row)) if varies else pruned.macs).gmacs
+    saved = 100 * (1 - gmacs / dense_macs(spec).gmacs) if row.way.prunes else None
+    return {"GFLOPs": gmacs, "FLOPs saved, %": saved}
+
+
+def speed(row: Prepared) -> Numbers:
+    """Time PyTorch in fp32, the unpruned and the pruned model in turns; images/s, and the gain in percent."""
+    runners = {"dense": reference_runner(steps.dense(row.vit))}
+    if row.way.prunes:
+        runners["pruned"] = reference_runner(row.pruned)
+    feed = {IMAGES: noise(row.vit.spec, "float32", row.batch)}
+    times = throughput(runners, feed, batch=row.batch, rounds=row.place.rounds)
+    if not row.way.prunes:
+        return {"img/s": times["dense"].images_per_s, "speed-up, %": None}
+    ratio = times["pruned"].images_per_s / times["dense"].images_per_s
+    return {"img/s": times["pruned"].images_per_s, "speed-up, %": 100 * (ratio - 1)}
+
+
+def acs_time(row: Prepared) -> Numbers:
+    """Return the seconds that ACS takes."""
+    settings = row.calibration_settings(relevance=False)
+    start = time.perf_counter()
+    calibrate(row.vit, row.train, settings)
+    return {"ACS, s": time.perf_counter() - start}
+
+
+def rates(row: Prepared) -> tuple[float, ...]:
+    """Return the retention rate of each layer."""
+    return row.pruned.schedule.rates
+
+
+def kept_shares(row: Prepared) -> list[float]:
+    """Return the mean share of its patches that each layer keeps."""
+    left = _patches_left(row).mean(0)
+    shares: list[float] = (left / np.array([row.vit.spec.num_patches, *left[:-1]])).tolist()
+    return shares
+
+
+def _patches_left(row: Prepared) -> Array:
+    """Return the patches that evaluation images have left after each layer, [images, depth]."""
+    files = sample(images_at(needed(row.place.eval_images)), COUNTED, 0).files
+    pixels = first_images(files, row.vit.spec.preprocessing, "float32", COUNTED)
+    return patches_left_of(row.pruned, pixels, "float32", row.batch)
+
+
+def _unseen(done: int, total: int | None) -> None:
+    """Show no progress: a table shows its rows."""
+
+
+# The columns that one function measures.
+MEASURED: Mapping[tuple[str, ...], Callable[[Prepared], Numbers]] = {
+    ("top-1", "top-5"): accuracy,
+    ("GFLOPs", "FLOPs saved, %"): flops,
+    ("img/s", "speed-up, %"): speed,
+    ("ACS, s",): acs_time,
+}

@@ -1,0 +1,87 @@
+"""Where the images, the weights and the results are, and what limits the measurements; the flags derive from it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+
+from exporter.data.images import listing_sha256
+from exporter.data.source import images_at
+from exporter.evaluation.benchmark import environment
+from exporter.evaluation.report.versions import installed_versions
+from exporter.files import sha256_of
+from exporter.models.registry import ModelRequest
+from exporter.settings import Positive, Settings, option
+
+__all__ = ["Missing", "Place", "needed"]
+
+
+class Missing(Exception):  # noqa: N818
+    """What a number needs is not here: it stays blank."""
+
+
+def needed(folder: Path | None) -> Path:
+    """Return the folder; raise Missing where there is none."""
+    if folder is None:
+        raise Missing
+    return folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place(Settings):
+    """Where things are: images to train and to evaluate on, those of another distribution, weights, results."""
+
+    images: Path | None = option(None, "Training images, one folder per class.")
+    eval_images: Path | None = option(None, "Validation images, one folder per class.")
+    shifted_images: Path | None = option(None, "ImageNet-R, for table 9.")
+    shifted_classes: Path | None = option(None, "JSON of its folder names and class indices.")
+    weights: Path | None = option(None, "Folder of checkpoints, named after the models.")
+    stand_in: str | None = option(
+        None, "A model in place of every other: a name, e.g. digits_vit, or weights that name their network."
+    )
+    max_images: Positive | None = option(None, "Most training images to calibrate on.")
+    max_eval_images: Positive | None = option(None, "Most images for accuracy.")
+    most_batch: Positive = option(512, "Largest batch that fits.")
+    rounds: Positive = option(20, "Timed rounds.")
+    tuning_epochs: Positive | None = option(None, "Epochs of fine-tuning, in place of the paper's.")
+    device: str = option("cpu", "PyTorch device.")
+    out: Path = option(Path("build/reproduce"), "Folder of what was measured.")
+
+    def request(self, model: str) -> ModelRequest:
+        """Return the request of a model of the paper, or of its stand-in."""
+        if self.stand_in:
+            file = Path(self.stand_in)
+            return ModelRequest("", file) if file.is_file() else ModelRequest(self.stand_in)
+        found = sorted(self.weights.glob(f"{model}.*")) if self.weights else []
+        return ModelRequest(model, found[0] if found else None)
+
+    @cached_property
+    def digests(self) -> Mapping[str, str]:
+        """The digest of each set of images, and of the classes of the shifted ones, by name."""
+        folders = {"images": self.images, "eval_images": self.eval_images, "shifted": self.shifted_images}
+        found = {name: listing_sha256(images_at(folder)) for name, folder in folders.items() if folder}
+        classes = self.shifted_classes
+        return found if classes is None else {**found, "shifted_classes": sha256_of(classes)}
+
+    @cached_property
+    def processor(self) -> str:
+        """The model of the GPU or of the CPU that measures."""
+        if self.device.startswith("cuda") and torch.cuda.is_available():
+            return torch.cuda.get_device_name(self.device)
+        return environment().cpu_model
+
+    @property
+    def conditions(self) -> Mapping[str, object]:
+        """What a number depends on beside the model and the way: images, limits, machine, versions."""
+        return {
+            "images": self.digests,
+            "max_images": self.max_images,
+            "max_eval_images": self.max_eval_images,
+            "most_batch": self.most_batch,
+            "rounds": self.rounds,
+            "processor": self.processor,
+            "cpus": environment().usable_cpus,
+            "versions": installed_versions(),
+        }

@@ -1,0 +1,38 @@
+"""Digests of the bytes of images: of the images alone, or with their paths below a folder."""
+
+import hashlib
+from collections.abc import Sequence
+from contextlib import suppress
+
+from exporter.data.images import ImageFile, ImageFolder
+from exporter.errors import ImageError
+
+__all__ = ["dataset_sha256", "folder_sha256"]
+
+
+def dataset_sha256(files: Sequence[ImageFile]) -> str:
+    """Return a hex digest over the bytes of all files, concatenated; a file that cannot be read adds nothing."""
+    digest = hashlib.sha256()
+    for file in files:
+        with suppress(OSError):
+            digest.update(file.read())
+    return digest.hexdigest()
+
+
+def folder_sha256(images: ImageFolder) -> str:
+    """Return a hex digest over the relative paths and the bytes of all files, in the order of the paths.
+
+    Raises:
+        ImageError: A file cannot be read.
+    """
+    digest = hashlib.sha256()
+    for file in images.files:
+        try:
+            content = file.read()
+        except OSError as error:
+            raise ImageError(
+                str(file.path), error.strerror or str(error), "a file that can be read"
+            ) from None
+        digest.update(f"{images.name_of(file)} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()

@@ -1,0 +1,40 @@
+"""What the scripts of the papers measure in tests: a ViT of 5 blocks in place of every model, a dozen images."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import save_file
+
+from exporter.models.identity import Identity, to_metadata
+from exporter.training.settings import FinetuneSettings
+from tests.benchmarks.papers.quick import QUICK, TUNING
+from tests.benchmarks.scripts import script
+from tests.commands import Workplace
+from tests.disk_cache import shared_folder
+from tests.vits import TINY, make_model
+
+
+@pytest.fixture(scope="session")
+def place(workplace: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Images for everything, a stand-in, and one folder of results for all tests."""
+    own: dict[str, Any] = {**TINY, "depth": 5, "num_classes": 2}
+
+    def make(folder: Path) -> None:
+        metadata = to_metadata(Identity("tiny", "vit_tiny_patch16_224", own))
+        save_file(make_model(**own).state_dict(), folder / "w.safetensors", metadata)
+
+    images = workplace.images
+    return script("papers/place.py").Place(
+        **QUICK,
+        images=images,
+        eval_images=images,
+        shifted_images=images,
+        stand_in=str(shared_folder("5 blocks", make) / "w.safetensors"),
+        out=tmp_path_factory.mktemp("reproduced"),
+    )
+
+
+@pytest.fixture
+def lab(place: Any) -> Any:
+    return script("papers/measure.py").Lab(place, FinetuneSettings(**TUNING))
