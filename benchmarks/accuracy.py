@@ -10,8 +10,10 @@ right is kept in --out: a second run only computes what is missing.
 """
 
 import argparse
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +25,14 @@ from ways import WAYS
 
 from exporter.calibration.record import Calibration
 from exporter.data.batches import batches
+from exporter.data.digests import listing_sha256
+from exporter.data.images import ImageFolder
 from exporter.evaluation.accuracy import predict
 from exporter.evaluation.paired import loss_interval
 from exporter.evaluation.parity.reference import reference_runner
 from exporter.evaluation.proportions import wilson
 from exporter.files import written_beside
+from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.settings import add_flags, from_flags
@@ -53,12 +58,24 @@ class Found:
 
 @dataclass(frozen=True)
 class Bench:
-    """A model with its calibration, labelled images in batches, and a folder of what was measured."""
+    """A model with its calibration, labelled images, and a folder of what was measured."""
 
     vit: PrunableViT
     calibration: Calibration
-    loaded: Sequence[tuple[Array, Array]]
+    folder: ImageFolder
+    batch: int
     out: Path
+
+    @cached_property
+    def key(self) -> str:
+        """Identifies the model, the images and the calibration."""
+        told = (self.vit.weights_sha256, listing_sha256(self.folder), to_json(self.calibration.record))
+        return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
+
+    @cached_property
+    def loaded(self) -> Sequence[tuple[Array, Array]]:
+        """The images in batches, with their classes."""
+        return list(batches(self.folder.files, self.vit.spec.preprocessing, "float32", self.batch))
 
     def measure(self, way: str, amount: MacShare | Rho, seeds: int) -> Found:
         """Return what a way gets right; only random positions depend on the seed."""
@@ -72,7 +89,7 @@ class Bench:
 
     def hits(self, pruned: PrunedViT, name: str) -> Array:
         """Return which images a model gets right, read where they were measured before."""
-        path = self.out / f"{name}.npy"
+        path = self.out / self.key / f"{name}.npy"
         if not path.exists():
             runner = reference_runner(pruned)
             right = predict(runner, track(self.loaded, name, console=Console(stderr=True))).hits[:, 0]
@@ -92,8 +109,7 @@ def main() -> None:
     if calibration is None:
         raise SystemExit("--calibration is needed: the file that star-export calibrate wrote")
     folder = steps.eval_images(job.images, vit.spec)
-    loaded = list(batches(folder.files, vit.spec.preprocessing, "float32", job.measuring.batch))
-    bench = Bench(vit, calibration, loaded, options.out)
+    bench = Bench(vit, calibration, folder, job.measuring.batch, options.out)
     dense = bench.hits(steps.dense(vit), "dense")
     print(
         f"{vit.spec.name}, {len(dense)} images, dense {_top1(dense)}, GMACs {steps.dense(vit).macs.gmacs:.3f}"

@@ -18,7 +18,6 @@ __all__ = [
     "class_names",
     "draw",
     "list_images",
-    "listing_sha256",
     "ranked",
     "sample",
 ]
@@ -135,22 +134,6 @@ def draw(total: int, count: int, seed: str) -> list[int]:
 def ranked(total: int, seed: str) -> list[int]:
     """Return the indices below `total` in the order of their hash with the seed: a draw takes the first of them."""
     return sorted(range(total), key=lambda index: hashlib.sha256(f"{seed}/{index}".encode()).digest())
-
-
-def listing_sha256(images: ImageFolder) -> str:
-    """Return a hex digest over the names, classes and sizes of all files: quick, where every byte would take hours.
-
-    Raises:
-        ImageError: A file cannot be found.
-    """
-    digest = hashlib.sha256()
-    for file in images.files:
-        try:
-            size = file.span.size if file.span else file.path.stat().st_size
-        except OSError as error:
-            raise ImageError(str(file.path), error.strerror or str(error), "a file") from None
-        digest.update(f"{images.name_of(file)} {file.label} {size}\n".encode())
-    return digest.hexdigest()
 
 
 def _walk(folder: Path) -> Iterator[Path]:

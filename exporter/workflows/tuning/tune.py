@@ -6,7 +6,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from exporter.data.images import ImageFolder, listing_sha256
+from exporter.data.digests import listing_sha256
+from exporter.data.images import ImageFolder
 from exporter.errors import RecipeError
 from exporter.files import PathLike, writable_folder, written_beside
 from exporter.formats.canonical_json import save_json, to_json

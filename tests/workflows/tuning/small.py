@@ -1,6 +1,6 @@
 """A search that is small enough for a test: a tiny ViT, six images a half, and a few candidates."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from exporter.workflows.tuning.axes import AXES, Candidate, candidates
 from exporter.workflows.tuning.bench import Speed
 from exporter.workflows.tuning.settings import TuneSettings
 from tests.commands import Workplace
-from tests.vits import TINY
 
 __all__ = ["FEW", "TARGETS", "FakeBench", "few_candidates", "numbered", "recipe_for", "settings", "with_few"]
 
@@ -40,19 +39,7 @@ def with_few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def recipe_for(workplace: Workplace, **changes: Any) -> Recipe:
-    recipe = Recipe(
-        model="vit_tiny_patch16_224",
-        checkpoint=workplace.checkpoint,
-        model_kwargs={key: value for key, value in TINY.items() if key != "num_classes"},
-        images=workplace.images,
-        eval_images=workplace.images,
-        max_images=4,
-        gamma=2,
-        batch=2,
-        rounds=5,
-        threads=1,
-    )
-    return replace(recipe, **changes)
+    return workplace.recipe(**{"max_images": 4, "gamma": 2, "batch": 2, "rounds": 5, "threads": 1, **changes})
 
 
 def settings(**changes: Any) -> TuneSettings:
