@@ -5,7 +5,7 @@ r"""Compare top-1 of every way to prune, at equal multiply-adds and at equal pat
         --calibration build/digits.safetensors --mac-reductions 0.2 0.4 --rhos 0.5 --out build/accuracy/digits
 
 All ways see the same images, without fine-tuning. At equal multiply-adds, the rho of each way is solved for; at
-equal counts, all have the rates of one rho, and ToMe, whose rates are its own, is left out. Whether each image was
+equal counts, all have the rates of one rho, and ToMe and a-STAR, whose counts are their own, are left out. Whether each image was
 right is kept in --out: a second run only computes what is missing.
 """
 
@@ -35,10 +35,12 @@ from exporter.files import written_beside
 from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
+from exporter.records import Schedule
 from exporter.settings import add_flags, from_flags
-from exporter.vocabulary import Method
+from exporter.vocabulary import InputKind, Method
 from exporter.workflows import steps
 from exporter.workflows.amount import MacShare, Rho
+from exporter.workflows.measuring import useful_macs
 from exporter.workflows.planning import Planner, plan
 from exporter.workflows.recipe import Recipe
 from exporter.workflows.resolve import resolve
@@ -81,11 +83,17 @@ class Bench:
         """Return what a way gets right; only random positions depend on the seed."""
         found = []
         for seed in range(seeds if WAYS[way].scorer == "random" else 1):
-            planner = Planner.of(self.vit.spec, replace(WAYS[way], seed=seed), self.calibration)
-            schedule = plan(amount, planner)
+            settings = replace(WAYS[way], seed=seed)
+            planner = Planner.of(self.vit.spec, settings, self.calibration)
+            schedule = plan(amount, planner, image_macs=self.macs)
             pruned = steps.prune(self.vit, schedule, self.calibration)
             found.append(self.hits(pruned, f"{way}, rho {schedule.rho:.6f}, seed {seed}"))
-        return Found(pruned.macs.gmacs, np.stack(found))
+        return Found(self.macs(schedule) / 1e9, np.stack(found))
+
+    def macs(self, schedule: Schedule) -> float:
+        """Return the multiply-adds of an image, under a-STAR the mean over the first batch."""
+        pruned = steps.prune(self.vit, schedule, self.calibration)
+        return useful_macs(pruned, self.loaded[0][0], InputKind.FLOAT32)
 
     def hits(self, pruned: PrunedViT, name: str) -> Array:
         """Return which images a model gets right, read where they were measured before."""
@@ -117,7 +125,7 @@ def main() -> None:
     amounts = [MacShare(each) for each in options.mac_reductions] + [Rho(each) for each in options.rhos]
     for amount in amounts:
         equal_counts = isinstance(amount, Rho)
-        ways = [way for way in WAYS if not (equal_counts and WAYS[way].method == Method.TOME)]
+        ways = [way for way in WAYS if not equal_counts or WAYS[way].method == Method.STAR]
         found = {way: bench.measure(way, amount, options.seeds) for way in ways}
         print(f"\n{amount}\n\n| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
         for way, each in found.items():

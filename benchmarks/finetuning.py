@@ -1,18 +1,19 @@
-r"""Fine-tune a model pruned in several ways, at equal patch counts, with several seeds. Markdown on stdout.
+r"""Fine-tune a model pruned in several ways, with several seeds. Markdown on stdout.
 
     star-export calibrate --model cifar_vit --images cifar10/train --out build/cifar_vit.safetensors
     python benchmarks/finetuning.py --model cifar_vit --images cifar10/train --eval-images cifar10/test \
-        --calibration build/cifar_vit.safetensors --rho 0.5 --epochs 1 --out build/finetuning/cifar_vit
+        --calibration build/cifar_vit.safetensors --mac-reductions 0.3 0.5 --epochs 1 --out build/finetuning/cifar_vit
 
-All ways keep as many patches as STAR at this rho; "dense" trains the unpruned model for as long, since training
-longer may gain by itself. Each run leaves its weights and its result in --out: a second call only runs what is
-missing, and goes on where a run was interrupted.
+At an equal share of the multiply-adds, the rho of each way is solved for. With --rhos, all ways keep as many patches
+as STAR at this rho, and ToMe and a-STAR, whose counts are their own, are left out. "dense" trains the unpruned model
+for as long, since training longer may gain by itself. Each run leaves its weights and its result in --out: a second
+call only runs what is missing, and goes on where a run was interrupted.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,8 @@ from exporter.vocabulary import Method
 from exporter.workflows.finetune import finetune_model
 from exporter.workflows.recipe import Recipe
 
-# ToMe has rates of its own.
 DENSE = "dense"
-TRAINED = (DENSE, *(name for name, way in WAYS.items() if way.method == Method.STAR))
+TRAINED = (DENSE, *WAYS)
 COLUMNS = ("way", "GMACs", "top-1 before", "top-1 after, mean", "by seed", "points lost", "won back")
 
 
@@ -43,25 +43,53 @@ def main(argv: Sequence[str] | None = None) -> int:
         recipe = from_flags(Recipe, options)
         start = preset_values(options.preset, recipe.model, recipe.checkpoint)
         settings = from_flags(FinetuneSettings, options, start)
-        found: dict[str, list[Any]] = {way: [] for way in options.ways or TRAINED}
-        for seed in range(options.seeds):
-            for way, results in found.items():
-                results.append(_result(way, recipe, replace(settings, seed=seed), options.out))
+        tables = {name: _table(amount, recipe, settings, options) for name, amount in _amounts(options)}
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
-    for way, results in found.items():
-        print(f"| {way} | {' | '.join(_cells(results))} |")
+    for name, found in tables.items():
+        print(f"{name}\n\n| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
+        for way, results in found.items():
+            print(f"| {way} | {' | '.join(_cells(results))} |")
+        print()
     return 0
+
+
+def _amounts(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield each amount to prune with its name."""
+    for share in options.mac_reductions:
+        yield f"{share:.0%} saved", {"mac_reduction": share}
+    for rho in options.rhos:
+        yield f"rho {rho:g}", {"rho": rho}
+
+
+def _table(
+    amount: dict[str, float], recipe: Recipe, settings: FinetuneSettings, options: argparse.Namespace
+) -> dict[str, list[Any]]:
+    """Return the results of each way by seed."""
+    ways = [way for way in options.ways or TRAINED if "rho" not in amount or _has_counts_of_star(way)]
+    found: dict[str, list[Any]] = {way: [] for way in ways}
+    for seed in range(options.seeds):
+        for way, results in found.items():
+            own = replace(recipe, seed=seed, **_choices(way, amount))
+            results.append(_result(way, own, replace(settings, seed=seed), options.out))
+    return found
+
+
+def _has_counts_of_star(way: str) -> bool:
+    return way == DENSE or WAYS[way].method == Method.STAR
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    own = ("model", "images", "eval_images", "max_eval_images", "calibration", "rho")
+    own = ("model", "images", "eval_images", "max_eval_images", "calibration")
     add_flags(parser, Recipe, own)
     add_flags(parser, FinetuneSettings, ("epochs", "batch_size", "lr", "amp", "workers"))
     parser.set_defaults(max_eval_images=100_000)
+    parser.add_argument(
+        "--mac-reductions", type=float, nargs="*", default=[], help="Shares of the MACs to save."
+    )
+    parser.add_argument("--rhos", type=float, nargs="*", default=[], help="Lowest rates, for equal counts.")
     parser.add_argument("--preset", default="short", help="Settings to start from.")
     parser.add_argument("--ways", nargs="+", choices=TRAINED, help="Only these.")
     parser.add_argument("--seeds", type=int, default=3, help="Runs of each way.")
@@ -75,11 +103,12 @@ def _result(way: str, recipe: Recipe, settings: FinetuneSettings, out: Path) -> 
     Raises:
         ArtefactError: A run of other settings was finished there.
     """
-    path = out / f"{way.replace(', ', '-').replace(' ', '-')}-{settings.seed}.safetensors"
-    own = replace(recipe, method=Method.STAR, seed=settings.seed, **_choices(way))
-    asked, record = {"recipe": own, "settings": settings}, path.with_suffix(".json")
+    amount = recipe.rho if recipe.mac_reduction is None else recipe.mac_reduction
+    words = f"{way} {amount} {settings.seed}".replace(",", "").split()
+    path = out / f"{'-'.join(words)}.safetensors"
+    asked, record = {"recipe": recipe, "settings": settings}, path.with_suffix(".json")
     if not record.exists():
-        save_json({**asked, "result": finetune_model(own, settings, path, stages=RichStages())}, record)
+        save_json({**asked, "result": finetune_model(recipe, settings, path, stages=RichStages())}, record)
     told = json.loads(record.read_text(encoding="utf-8"))
     if json.loads(to_json(asked)) != {name: told.get(name) for name in asked}:
         raise ArtefactError(
@@ -88,9 +117,12 @@ def _result(way: str, recipe: Recipe, settings: FinetuneSettings, out: Path) -> 
     return told["result"]
 
 
-def _choices(way: str) -> dict[str, Any]:
-    """Return the recipe's settings in which the ways differ."""
-    return {"rho": 1.0} if way == DENSE else {"scorer": WAYS[way].scorer, "reduce": WAYS[way].reduce}
+def _choices(way: str, amount: dict[str, float]) -> dict[str, Any]:
+    """Return the recipe's settings of a way; the unpruned model is that of rho 1, at every amount."""
+    if way == DENSE:
+        return {"method": Method.STAR, "rho": 1.0}
+    chosen = WAYS[way]
+    return {"method": chosen.method, "scorer": chosen.scorer, "reduce": chosen.reduce, **amount}
 
 
 def _cells(found: Sequence[Any]) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ WAYS: Mapping[str, ScheduleSettings] = {
     "fused, merge-weighted": _star("fused", "merge-weighted"),
     "fused, merge": _star("fused", "merge"),
     "fused, drop": _star("fused", "drop"),
+    "a-STAR": ScheduleSettings("fused", method=Method.A_STAR),
     "class attention, merge-weighted": _star("intra", "merge-weighted"),
     "class attention, drop": _star("intra", "drop"),
     "inter-layer, drop": _star("inter", "drop"),

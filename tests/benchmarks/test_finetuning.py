@@ -31,7 +31,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Recipe, FinetuneSettings
 
 
 def words(out: Path, *more: str) -> list[str]:
-    return ["--model", "digits_vit", "--rho", "0.5", "--ways", "fused, drop", "dense", "--seeds", "2", *more,
+    return ["--model", "digits_vit", "--rhos", "0.5", "--ways", "fused, drop", "dense", "--seeds", "2", *more,
             "--out", str(out)]  # fmt: skip
 
 
@@ -48,7 +48,7 @@ def test_each_way_and_seed_is_run_once(
     assert (len(runs), capsys.readouterr().out) == (4, shown)
 
 
-@pytest.mark.parametrize("more", [("--lr", "0.01"), ("--epochs", "2"), ("--rho", "0.6")])
+@pytest.mark.parametrize("more", [("--lr", "0.01"), ("--epochs", "2"), ("--batch-size", "8")])
 def test_a_run_of_other_settings_is_refused(
     more: tuple[str, str],
     runs: list[tuple[Recipe, FinetuneSettings]],
