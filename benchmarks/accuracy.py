@@ -5,8 +5,8 @@ r"""Compare top-1 of every way to prune, at equal multiply-adds and at equal pat
         --calibration build/digits.safetensors --mac-reductions 0.2 0.4 --rhos 0.5 --out build/accuracy/digits
 
 All ways see the same images, without fine-tuning. At equal multiply-adds, the rho of each way is solved for; at
-equal counts, all have the rates of one rho, and ToMe and a-STAR, whose counts are their own, are left out. Whether each image was
-right is kept in --out: a second run only computes what is missing.
+equal counts, all have the rates of one rho, and ToMe and a-STAR, whose counts are their own, are left out. Whether
+each image was right is kept in --out: a second run only computes what is missing.
 """
 
 import argparse

@@ -2,12 +2,12 @@ r"""Fine-tune a model pruned in several ways, with several seeds. Markdown on st
 
     star-export calibrate --model cifar_vit --images cifar10/train --out build/cifar_vit.safetensors
     python benchmarks/finetuning.py --model cifar_vit --images cifar10/train --eval-images cifar10/test \
-        --calibration build/cifar_vit.safetensors --mac-reductions 0.3 0.5 --epochs 1 --out build/finetuning/cifar_vit
+        --calibration build/cifar_vit.safetensors --mac-reductions 0.3 0.5 --epochs 1 --out build/finetuning
 
-At an equal share of the multiply-adds, the rho of each way is solved for. With --rhos, all ways keep as many patches
-as STAR at this rho, and ToMe and a-STAR, whose counts are their own, are left out. "dense" trains the unpruned model
-for as long, since training longer may gain by itself. Each run leaves its weights and its result in --out: a second
-call only runs what is missing, and goes on where a run was interrupted.
+At an equal share of the multiply-adds, the rho of each way is solved for. With --rhos, all ways keep as many
+patches as STAR at this rho, and ToMe and a-STAR, whose counts are their own, are left out. "dense" trains the
+unpruned model for as long, since training longer may gain by itself. Each run leaves its weights and its result in
+--out: a second call only runs what is missing, and goes on where a run was interrupted.
 """
 
 import argparse
