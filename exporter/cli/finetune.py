@@ -5,33 +5,27 @@ continues when started again. Runs on several GPUs or machines under `accelerate
 """
 
 import argparse
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from exporter.cli.flags import AMOUNT, CALIBRATION, IMAGES, MODEL, SCHEDULE
-from exporter.errors import RecipeError
+from exporter.cli.training_flags import add_training, training_of
 from exporter.settings import add_flags, from_flags
-from exporter.training.presets import PRESETS, Augmentation
 from exporter.workflows.recipe import Recipe
 
 if TYPE_CHECKING:
     from exporter.workflows.finetune_result import FinetuneResult
 
-__all__ = ["SPREAD", "add_arguments", "run", "trained_like"]
+__all__ = ["SPREAD", "add_arguments", "run"]
 
 # The processes of a launcher share the images.
 SPREAD = True
 DEFAULT_PRESET = "paper"
-# The settings that say how images are augmented.
-AUGMENTED = ("augment", *Augmentation.__dataclass_fields__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    from exporter.training.settings import FinetuneSettings  # noqa: PLC0415
-
     names = (*MODEL, *IMAGES, "eval_images", "max_eval_images", *AMOUNT, *SCHEDULE)
     add_flags(parser, Recipe, (*names, "calibration", "interpolate", *CALIBRATION))
     parser.add_argument(
@@ -41,47 +35,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--teacher", type=Path, metavar="FILE",
         help="Weights of the teacher; by default those of the unpruned model.",
     )  # fmt: skip
-    parser.add_argument(
-        "--preset", default=DEFAULT_PRESET, metavar=f"{{{','.join(PRESETS)}}}",
-        help="Values of the settings below: paper has their defaults, short takes 5 epochs at a higher learning "
-        f"rate. Default: {DEFAULT_PRESET}.",
-    )  # fmt: skip
-    training = parser.add_argument_group("training")
-    own = [name for name in FinetuneSettings.__dataclass_fields__ if name != "seed"]
-    add_flags(training, FinetuneSettings, own)
+    add_training(parser, DEFAULT_PRESET)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Train, measure and print; the exit code is 0."""
     from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
-    from exporter.training.settings import FinetuneSettings  # noqa: PLC0415
     from exporter.workflows.finetune import finetune_model  # noqa: PLC0415
 
-    recipe = from_flags(Recipe, arguments)
-    settings = from_flags(FinetuneSettings, arguments, trained_like(arguments.preset, recipe.model))
+    recipe, settings = from_flags(Recipe, arguments), training_of(arguments)
     result = finetune_model(recipe, settings, arguments.out, teacher=arguments.teacher, stages=RichStages())
     if arguments.json:
         print_json(result)
     else:
         _print(result)
     return 0
-
-
-def trained_like(preset: str, name: str | None) -> dict[str, Any]:
-    """Return the values of a preset; a bundled model is augmented as in its own training.
-
-    Raises:
-        RecipeError: There is no such preset.
-    """
-    from exporter import bundled  # noqa: PLC0415
-
-    if preset not in PRESETS:
-        raise RecipeError("--preset", repr(preset), f"one of {', '.join(PRESETS)}")
-    model = bundled.MODELS.get(name or "")
-    if model is None:
-        return dict(PRESETS[preset])
-    trained = json.loads(model.record.read_text(encoding="utf-8"))["settings"]
-    return {**PRESETS[preset], **{name: trained[name] for name in AUGMENTED if name in trained}}
 
 
 def _print(result: "FinetuneResult") -> None:

@@ -5,10 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from exporter.bundled import DIGITS_VIT, OFFSET_DIGITS_VIT
-from exporter.cli.finetune import trained_like
-from exporter.errors import RecipeError
-from exporter.training.presets import PRESETS
 from tests.commands import Command, Outcome, Workplace
 from tests.disk_cache import shared_folder
 
@@ -136,12 +132,3 @@ def test_what_a_user_can_mend_is_one_line(
     done = finetune(star_export, workplace, tmp_path / "w.safetensors", *flags)
     assert done.code == 2
     assert message in done.error
-
-
-def test_a_bundled_model_is_augmented_as_in_its_own_training() -> None:
-    digits, offset = (trained_like("short", each.name) for each in (DIGITS_VIT, OFFSET_DIGITS_VIT))
-    assert (digits["augment"], digits["hflip"], digits["rotate"]) == ("affine", 0.0, 12.0)
-    assert tuple(offset["scale"]) == (0.85, 1.15)
-    assert trained_like("short", "deit_tiny_patch16_224") == PRESETS["short"]
-    with pytest.raises(RecipeError, match="--preset"):
-        trained_like("long", None)
