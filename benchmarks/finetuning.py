@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from exporter.cli.finetune import trained_like
 from exporter.cli.output import RichStages
+from exporter.cli.training_flags import trained_like
 from exporter.formats.canonical_json import save_json
 from exporter.settings import add_flags, from_flags
 from exporter.training.settings import FinetuneSettings

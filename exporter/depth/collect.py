@@ -70,14 +70,14 @@ def collect(
         book.rank(ranking)
         stages, ranked = 1, replace(whole, importance=ranking)
         bookmark.write(stages, ranked)
-    start = replace(whole, importance=book.ranking)
+    start = replace(whole, importance=book.ranking())
     for number, step in enumerate(steps[stages - 1 :], start=stages):
         stage = Stage(f"step {number} of {len(steps)}: {step.unit}", step.place)
         before = start if step.place == 1 else ranked
         ranked = before.without(step.unit, step.count, settings).trained(train, stage)
         bookmark.write(number + 1, ranked)
         _measure(ranked, evaluate, book)
-    return book.samples
+    return book.samples()
 
 
 def steps_of(available: Mapping[UnitType, int], units: int, step: int) -> Iterator[Step]:
@@ -110,6 +110,6 @@ def _arrived(whole: RankedViT, book: SampleBook, bookmark: Bookmark) -> tuple[in
 
 
 def _measure(ranked: RankedViT, evaluate: Evaluate, book: SampleBook) -> None:
-    if all(ranked.plan != each.plan for each in book.samples):
+    if all(ranked.plan != each.plan for each in book.samples()):
         hits, images = evaluate(ranked.vit)
         book.add(Measured.of(ranked.plan, ranked.vit.spec.depth, hits, images))

@@ -38,7 +38,9 @@ class DepthPlan(Settings):
         Raises:
             DepthError: One of them is in the plan already.
         """
-        return replace(self, **{unit.value: (*getattr(self, unit.value), *layers)})
+        if unit == UnitType.ATTENTION:
+            return replace(self, attention=(*self.attention, *layers))
+        return replace(self, activation=(*self.activation, *layers))
 
     def check(self) -> None:
         """Sort both lists; raise DepthError if one names a layer twice."""

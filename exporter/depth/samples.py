@@ -40,7 +40,6 @@ class SampleBook:
         """The file of the samples, a JSON list."""
         return self.folder / "samples.json"
 
-    @property
     def samples(self) -> tuple[Measured, ...]:
         """Those measured so far, in order.
 
@@ -61,9 +60,8 @@ class SampleBook:
         Raises:
             OutputError: The file cannot be written.
         """
-        save_json([*self.samples, measured], self.path)
+        save_json([*self.samples(), measured], self.path)
 
-    @property
     def ranking(self) -> Importance:
         """The importance of all units before the first step.
 

@@ -38,8 +38,8 @@ def test_types_take_turns_until_each_count_is_reached(attention: int, activation
 
 
 def test_a_stage_of_training_goes_before_each_unit() -> None:
-    vit, seen = seeded_vit(), []
-    before = vit.weights_sha256
+    vit = seeded_vit()
+    before, seen = vit.weights_sha256, list[Stage]()
     found = choose_units(vit, COUNTS, nudge(seen=seen))
     assert [stage.name for stage in seen] == [
         "stage 1 of 3: attention",

@@ -52,7 +52,7 @@ def test_three_walks_from_the_trained_model(tmp_path: Path) -> None:
     assert set(attention[0]) < set(attention[1]) < set(attention[2])
     assert found[4].plan.attention == ()
     assert found[7].plan.attention == attention[0]
-    assert SampleBook(tmp_path).samples == found
+    assert SampleBook(tmp_path).samples() == found
 
 
 @pytest.fixture(scope="module")
@@ -88,11 +88,11 @@ def test_a_run_that_was_killed_ends_with_the_same_samples(
 
     with pytest.raises(PowerCutError):
         run(tmp_path, train, measure)
-    assert run(tmp_path, nudge()) == SampleBook(whole).samples
+    assert run(tmp_path, nudge()) == SampleBook(whole).samples()
     for name in ("samples.json", "ranking.json", "last.safetensors"):
         assert (tmp_path / name).read_bytes() == (whole / name).read_bytes()
     # One that is done has nothing left to do.
-    assert run(tmp_path, nudge(0), measure) == SampleBook(whole).samples
+    assert run(tmp_path, nudge(0), measure) == SampleBook(whole).samples()
 
 
 def test_another_collection_is_refused(tmp_path: Path) -> None:
