@@ -21,6 +21,7 @@ __all__ = [
     "OutputKind",
     "Precision",
     "Status",
+    "UnitType",
     "Word",
     "renamed",
 ]
@@ -95,6 +96,13 @@ class AttentionVariant(Word):
     REMOVE = "remove"
     IDENTITY = "identity"
     NOSE = "nose"
+
+
+class UnitType(Word):
+    """A type of units that depth pruning removes: a block's attention, or the activation of its MLP."""
+
+    ATTENTION = "attention"
+    ACTIVATION = "activation"
 
 
 class CropMode(Word):

@@ -1,18 +1,19 @@
-"""Remove attention layers and activations (BoundaryDPT), or find how many of each to remove.
+"""Remove attention layers and activations (BoundaryDPT), or find how many of each to remove, and which.
 
-`depth apply` writes weights that say what was removed: every verb that takes --checkpoint restores it. Fine-tune
-the --unmerged form, and apply once more to merge it. `depth search` needs samples: the accuracies of some models.
+`depth collect` measures smaller and smaller models, `depth search` finds the best split of a budget from these
+samples, and `depth choose` finds the layers by training. `depth apply` removes layers that are named; its weights,
+as those of `choose`, say what was removed: every verb that takes --checkpoint restores it. Fine-tune the unmerged
+form, and apply once more to merge it.
 """
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
+from exporter.cli import depth_training
+from exporter.cli.depth_lines import applied_lines, fitted_lines, found_lines
 from exporter.settings import add_flags, from_flags
 from exporter.workflows.recipe import Recipe, needed
-
-if TYPE_CHECKING:
-    from exporter.workflows.depth import Applied, Found
 
 __all__ = ["add_arguments", "run"]
 
@@ -21,28 +22,13 @@ MODEL = ("model", "checkpoint", "num_classes", "model_kwargs", "preprocess")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the actions and their flags."""
-    from exporter.depth.plan import DepthPlan  # noqa: PLC0415
-    from exporter.depth.robustness import NoiseSettings  # noqa: PLC0415
-
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    apply = actions.add_parser("apply", help="Remove units, and write the weights of the smaller model.")
-    add_flags(apply, Recipe, MODEL)
-    add_flags(apply, DepthPlan)
-    apply.add_argument(
-        "--unmerged", action="store_true", help="Keep linear layers apart: the form for fine-tuning."
-    )
-    apply.add_argument("--out", type=Path, required=True, metavar="FILE", help="The weights, .safetensors.")
-    apply.set_defaults(act=_apply)
-    search = actions.add_parser("search", help="Find how many units of each type to remove.")
-    search.add_argument(
-        "--samples", type=Path, required=True, metavar="FILE",
-        help='JSON: a list of {"attention": share removed, "activation": share removed, "accuracy": percent}.',
-    )  # fmt: skip
-    search.add_argument("--layers", type=int, required=True, metavar="N", help="Blocks of the model.")
-    search.add_argument("--units", type=int, required=True, metavar="K", help="Units to remove in all.")
-    add_flags(search, NoiseSettings)
-    search.set_defaults(act=_search)
-    for action in (apply, search):
+    depth_training.add_collect(actions)
+    _add_fit(actions)
+    _add_search(actions)
+    depth_training.add_choose(actions)
+    _add_apply(actions)
+    for action in actions.choices.values():
         action.add_argument(
             "--json", action="store_true", default=argparse.SUPPRESS, help="Print the result as JSON."
         )
@@ -51,6 +37,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the action and print; the exit code is 0."""
     return int(arguments.act(arguments))
+
+
+def _add_apply(actions: Any) -> None:
+    from exporter.depth.plan import DepthPlan  # noqa: PLC0415
+
+    apply = actions.add_parser("apply", help="Remove units, and write the weights of the smaller model.")
+    add_flags(apply, Recipe, MODEL)
+    add_flags(apply, DepthPlan)
+    apply.add_argument(
+        "--unmerged", action="store_true", help="Keep linear layers apart: the form for fine-tuning."
+    )
+    apply.add_argument("--out", type=Path, required=True, metavar="FILE", help="The weights, .safetensors.")
+    apply.set_defaults(act=_apply)
+
+
+def _add_fit(actions: Any) -> None:
+    fit = actions.add_parser("fit", help="Fit the predictor of accuracy to samples.")
+    _add_samples(fit)
+    fit.set_defaults(act=_fit)
+
+
+def _add_search(actions: Any) -> None:
+    from exporter.depth.robustness import NoiseSettings  # noqa: PLC0415
+
+    search = actions.add_parser("search", help="Find how many units of each type to remove.")
+    _add_samples(search)
+    search.add_argument("--layers", type=int, required=True, metavar="N", help="Blocks of the model.")
+    search.add_argument("--units", type=int, required=True, metavar="K", help="Units to remove in all.")
+    add_flags(search, NoiseSettings)
+    search.set_defaults(act=_search)
+
+
+def _add_samples(action: argparse.ArgumentParser) -> None:
+    action.add_argument(
+        "--samples", type=Path, required=True, metavar="FILE",
+        help='JSON, as of collect: a list of {"attention": share removed, "activation": share removed, '
+        '"accuracy": percent}.',
+    )  # fmt: skip
 
 
 def _apply(arguments: argparse.Namespace) -> int:
@@ -65,17 +89,23 @@ def _apply(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(done)
     else:
-        print_lines(_applied(done))
+        print_lines(applied_lines(done))
     return 0
 
 
-def _applied(done: "Applied") -> list[str]:
-    plan, form = done.depth.plan, "merged" if done.depth.merged else "unmerged"
-    return [
-        f"{done.file}: without attention {list(plan.attention)}, activation {list(plan.activation)}, {form}",
-        f"GMACs {done.gmacs_before:.3f} → {done.gmacs_after:.3f}, "
-        f"parameters {done.parameters_before:,} → {done.parameters_after:,}",
-    ]
+def _fit(arguments: argparse.Namespace) -> int:
+    from exporter.cli.output import print_json, print_lines, print_table  # noqa: PLC0415
+    from exporter.workflows.depth import fitted, read_samples  # noqa: PLC0415
+
+    samples = read_samples(arguments.samples)
+    found = fitted(samples)
+    if arguments.json:
+        print_json(found)
+        return 0
+    rows = [(degree, f"{error:.3f}") for degree, error in found.rmse.items()]
+    print_table(f"{len(samples)} samples", ("degree", "leave-two-out error, points"), rows)
+    print_lines(fitted_lines(found))
+    return 0
 
 
 def _search(arguments: argparse.Namespace) -> int:
@@ -90,15 +120,5 @@ def _search(arguments: argparse.Namespace) -> int:
         return 0
     rows = [(each.attention, each.activation, f"{each.accuracy:.2f}") for each in found.splits]
     print_table(f"{arguments.units} units", ("attention", "activation", "predicted, %"), rows)
-    print_lines(_found(found))
+    print_lines(found_lines(found))
     return 0
-
-
-def _found(found: "Found") -> list[str]:
-    best, noise, degree = found.best, found.robustness, found.predictor.degree
-    return [
-        f"best: {best.attention} attention layers and {best.activation} activations, "
-        f"{best.accuracy:.2f} % predicted (degree {degree}, error {found.rmse[degree]:.2f} points)",
-        f"with noise: the same split in {noise.same:.0%} of {noise.trials} trials, "
-        f"one layer off in {noise.one_off:.0%}",
-    ]

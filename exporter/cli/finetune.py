@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.cli.flags import AMOUNT, CALIBRATION, IMAGES, MODEL, SCHEDULE
+from exporter.cli.training_flags import add_training, training_of
 from exporter.settings import add_flags, from_flags
-from exporter.training.presets import PRESETS
 from exporter.workflows.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ DEFAULT_PRESET = "paper"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    from exporter.training.settings import FinetuneSettings  # noqa: PLC0415
-
     names = (*MODEL, *IMAGES, "eval_images", "max_eval_images", *AMOUNT, *SCHEDULE)
     add_flags(parser, Recipe, (*names, "calibration", "interpolate", *CALIBRATION))
     parser.add_argument(
@@ -37,27 +35,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--teacher", type=Path, metavar="FILE",
         help="Weights of the teacher; by default those of the unpruned model.",
     )  # fmt: skip
-    parser.add_argument(
-        "--preset", default=DEFAULT_PRESET, metavar=f"{{{','.join(PRESETS)}}}",
-        help="Values of the settings below: paper has their defaults, short takes 5 epochs at a higher learning "
-        f"rate. Default: {DEFAULT_PRESET}.",
-    )  # fmt: skip
-    training = parser.add_argument_group("training")
-    own = [name for name in FinetuneSettings.__dataclass_fields__ if name != "seed"]
-    add_flags(training, FinetuneSettings, own)
+    add_training(parser, DEFAULT_PRESET)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Train, measure and print; the exit code is 0."""
     from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
-    from exporter.training.preset_values import preset_values  # noqa: PLC0415
-    from exporter.training.settings import FinetuneSettings  # noqa: PLC0415
     from exporter.workflows.finetune import finetune_model  # noqa: PLC0415
 
-    recipe = from_flags(Recipe, arguments)
-    own = "augment" not in arguments
-    start = preset_values(arguments.preset, recipe.model, recipe.checkpoint, own_augmentation=own)
-    settings = from_flags(FinetuneSettings, arguments, start)
+    recipe, settings = from_flags(Recipe, arguments), training_of(arguments)
     result = finetune_model(recipe, settings, arguments.out, teacher=arguments.teacher, stages=RichStages())
     if arguments.json:
         print_json(result)

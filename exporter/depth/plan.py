@@ -1,10 +1,11 @@
 """Which units of a ViT are removed: the attention of some layers, the activation of others."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from exporter.errors import DepthError
 from exporter.settings import Positive, Settings, option
-from exporter.vocabulary import AttentionVariant
+from exporter.vocabulary import AttentionVariant, UnitType
 
 __all__ = ["DepthPlan"]
 
@@ -31,9 +32,19 @@ class DepthPlan(Settings):
         """K, the number of units removed."""
         return len(self.attention) + len(self.activation)
 
+    def also(self, unit: UnitType, layers: Sequence[int]) -> "DepthPlan":
+        """Return the plan with more layers of a type.
+
+        Raises:
+            DepthError: One of them is in the plan already.
+        """
+        if unit == UnitType.ATTENTION:
+            return replace(self, attention=(*self.attention, *layers))
+        return replace(self, activation=(*self.activation, *layers))
+
     def check(self) -> None:
         """Sort both lists; raise DepthError if one names a layer twice."""
-        for name in ("attention", "activation"):
+        for name in map(str, UnitType):
             layers = getattr(self, name)
             twice = next((layer for layer in layers if layers.count(layer) > 1), None)
             if twice is not None:
@@ -42,7 +53,7 @@ class DepthPlan(Settings):
 
     def check_fits(self, depth: int) -> None:
         """Raise DepthError if the plan names a layer beyond the model's `depth` blocks."""
-        for name in ("attention", "activation"):
+        for name in map(str, UnitType):
             beyond = next((layer for layer in getattr(self, name) if layer > depth), None)
             if beyond is not None:
                 raise DepthError(name, f"layer {beyond}", f"layers from 1 to {depth}, the model's depth")

@@ -15,12 +15,23 @@ from exporter.depth.search import Split, splits
 from exporter.depth.surgery import apply_plan
 from exporter.errors import ArtefactError, DepthError, OutputError
 from exporter.files import writable_file
+from exporter.models.base import PrunableViT
 from exporter.models.networks import ModelRequest, identity_of
 from exporter.pruning.checkpoint import pruning_records, read_pruning
 from exporter.schedule.macs import dense_macs
 from exporter.workflows import steps
 
-__all__ = ["Applied", "Found", "apply_to", "read_samples", "split_for"]
+__all__ = [
+    "Applied",
+    "Fitted",
+    "Found",
+    "apply_to",
+    "fitted",
+    "read_samples",
+    "split_for",
+    "weights_file",
+    "written",
+]
 
 
 @dataclass(frozen=True)
@@ -33,6 +44,14 @@ class Applied:
     gmacs_after: float
     parameters_before: int
     parameters_after: int
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The predictor, and the leave-two-out error of each degree in percentage points."""
+
+    predictor: Predictor
+    rmse: dict[int, float]
 
 
 @dataclass(frozen=True)
@@ -58,27 +77,46 @@ def apply_to(request: ModelRequest, plan: DepthPlan, out: Path, *, unmerged: boo
     Raises:
         UserError: The plan does not suit the model, or the file cannot be written.
     """
-    if out.suffix != ".safetensors":
-        raise OutputError("--out", str(out), "a name that ends in .safetensors")
-    writable_file(out)
     before = read_depth(request.checkpoint)
     whole = _joined(before.plan if before else DepthPlan(), plan)
     if not whole.units:
         raise DepthError("depth", "no unit to remove", "--attention or --activation with layers")
+    weights_file(out)
     vit = steps.load_model(request)
     if before is not None and before.merged and unmerged:
         raise DepthError("unmerged", "a checkpoint whose layers are merged", "the unmerged one")
-    depth = Depth(whole, merged=not unmerged)
     result = apply_plan(vit, whole, unmerged=unmerged)
+    return written(request, vit, result, Depth(whole, merged=not unmerged), out)
+
+
+def weights_file(out: Path) -> Path:
+    """Check the path of weights to write before the work starts.
+
+    Raises:
+        OutputError: It has another ending, or cannot be written.
+    """
+    if out.suffix != ".safetensors":
+        raise OutputError("--out", str(out), "a name that ends in .safetensors")
+    return writable_file(out)
+
+
+def written(
+    request: ModelRequest, before: PrunableViT, result: PrunableViT, depth: Depth, out: Path
+) -> Applied:
+    """Write a requested model without some units; what prunes its patches is kept.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
     trained = None if request.checkpoint is None else read_pruning(request.checkpoint)
     more = {} if trained is None else pruning_records(trained.schedule, trained.calibration)
-    save_checkpoint(result, identity_of(request, vit.spec.num_classes), depth, out, **more)
+    save_checkpoint(result, identity_of(request, before.spec.num_classes), depth, out, **more)
     return Applied(
         str(out),
         depth,
-        dense_macs(vit.spec).gmacs,
+        dense_macs(before.spec).gmacs,
         dense_macs(result.spec).gmacs,
-        _parameters(vit.model),
+        _parameters(before.model),
         _parameters(result.model),
     )
 
@@ -113,6 +151,16 @@ def read_samples(path: Path) -> tuple[Sample, ...]:
         raise ArtefactError(str(path), str(error), expected) from None
 
 
+def fitted(samples: tuple[Sample, ...]) -> Fitted:
+    """Fit the predictor; leave-two-out cross-validation chooses its degree.
+
+    Raises:
+        DepthError: There are too few samples, or they do not determine the coefficients.
+    """
+    rmse = CrossValidation(samples).rmse(accuracies_of(samples))
+    return Fitted(fit_best(samples), rmse)
+
+
 def split_for(
     samples: tuple[Sample, ...], depth: int, units: int, settings: NoiseSettings | None = None
 ) -> Found:
@@ -121,15 +169,9 @@ def split_for(
     Raises:
         DepthError: There are too few samples, or the budget is out of range.
     """
-    predictor, folds = fit_best(samples), CrossValidation(samples)
-    every = tuple(each for each in splits(predictor, depth, units) if each.attention < depth)
+    fit = fitted(samples)
+    every = tuple(each for each in splits(fit.predictor, depth, units) if each.attention < depth)
     if not every:
         raise DepthError("units", str(units), f"at most {2 * depth - 1}: one attention stays")
     best = max(every, key=lambda split: split.accuracy)
-    return Found(
-        best,
-        every,
-        predictor,
-        folds.rmse(accuracies_of(samples)),
-        robustness(samples, depth, units, settings),
-    )
+    return Found(best, every, fit.predictor, fit.rmse, robustness(samples, depth, units, settings))

@@ -66,6 +66,22 @@ def test_the_split_of_a_budget(star_export: Command, tmp_path: Path) -> None:
     assert "best: 2 attention layers and 6 activations" in shown.out
 
 
+def test_the_fit_says_every_coefficient(star_export: Command, tmp_path: Path) -> None:
+    samples = tmp_path / "samples.json"
+    samples.write_text(json.dumps([vars(sample) for sample in SAMPLES]))
+    done = star_export("depth", "fit", "--samples", samples, "--json")
+    assert done.code == 0, done.err
+    assert done.json["predictor"]["degree"] == 2
+    assert sorted(done.json["rmse"]) == ["1", "2", "3", "4"]
+    shown = star_export("depth", "fit", "--samples", samples).out
+    for coefficient, power in zip(
+        done.json["predictor"]["coefficients"], ("0 · t^0", "1 · t^0", "0 · t^1", "2 · t^0"), strict=False
+    ):
+        assert f"{coefficient:+.4f} · a^{power}" in shown
+    samples.write_text(json.dumps([vars(sample) for sample in SAMPLES[:3]]))
+    assert "3 of them" in star_export("depth", "fit", "--samples", samples).error
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

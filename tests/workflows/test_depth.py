@@ -13,7 +13,7 @@ from exporter.depth.robustness import NoiseSettings
 from exporter.errors import ArtefactError, DepthError, OutputError
 from exporter.models.networks import ModelRequest
 from exporter.vocabulary import AttentionVariant
-from exporter.workflows.depth import apply_to, read_samples, split_for
+from exporter.workflows.depth import apply_to, fitted, read_samples, split_for
 from tests.commands import Workplace
 from tests.vits import TINY
 
@@ -80,6 +80,8 @@ def test_the_best_split_takes_more_of_what_costs_less() -> None:
     assert found.best.accuracy == pytest.approx(80 - 20 / 36 - 10 / 4)
     assert [each.attention for each in found.splits] == [0, 1, 2, 3, 4]
     assert found.robustness.trials == 20
+    assert (found.predictor, found.rmse) == (fitted(SAMPLES).predictor, fitted(SAMPLES).rmse)
+    assert min(found.rmse, key=found.rmse.__getitem__) == 2
 
 
 def test_one_attention_stays() -> None:

@@ -1,0 +1,89 @@
+"""The actions of `depth` that train: collect samples, and choose units."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from exporter.cli.depth_lines import chosen_lines, layers
+from exporter.cli.flags import MODEL
+from exporter.cli.training_flags import add_training, training_of
+from exporter.settings import add_flags, from_flags
+from exporter.workflows.recipe import Recipe, needed
+
+if TYPE_CHECKING:
+    from exporter.workflows.resolve import Job
+
+__all__ = ["add_choose", "add_collect"]
+
+# Stages are short: the samples need an order of models, not their best accuracy.
+PRESET = "short"
+IMAGES = ("images", "class_map", "seed")
+
+
+def add_collect(actions: Any) -> None:
+    """Declare the action that measures smaller and smaller models."""
+    from exporter.depth.settings import CollectSettings  # noqa: PLC0415
+
+    action = actions.add_parser(
+        "collect", help="Measure smaller and smaller models: samples for fit and search."
+    )
+    add_flags(action, Recipe, (*MODEL, *IMAGES, "eval_images", "max_eval_images"))
+    add_flags(action, CollectSettings)
+    action.add_argument("--out", type=Path, required=True, metavar="DIR", help="The folder of samples.json.")
+    add_training(action, PRESET)
+    action.set_defaults(act=_collect)
+
+
+def add_choose(actions: Any) -> None:
+    """Declare the action that finds which units to remove."""
+    from exporter.depth.settings import ChoiceSettings  # noqa: PLC0415
+
+    action = actions.add_parser("choose", help="Train to find which units to remove, and remove them.")
+    add_flags(action, Recipe, (*MODEL, *IMAGES))
+    add_flags(action, ChoiceSettings)
+    action.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help="The weights, unmerged, .safetensors."
+    )
+    add_training(action, PRESET)
+    action.set_defaults(act=_choose)
+
+
+def _collect(arguments: argparse.Namespace) -> int:
+    from exporter.cli.output import RichStages, print_json, print_lines, print_table  # noqa: PLC0415
+    from exporter.depth.settings import CollectSettings  # noqa: PLC0415
+    from exporter.workflows.depth_training import collect_to  # noqa: PLC0415
+
+    job, settings = _job(arguments), training_of(arguments)
+    collection = from_flags(CollectSettings, arguments)
+    samples = collect_to(job, collection, settings, arguments.out, RichStages())
+    if arguments.json:
+        print_json(samples)
+        return 0
+    rows = [(*layers(each.plan), f"{each.accuracy:.2f}") for each in samples]
+    columns = ("without attention", "without activation", "top-1, %")
+    print_table(f"{len(samples)} samples, {samples[0].images} images", columns, rows)
+    print_lines([f"{arguments.out / 'samples.json'}: for --samples of fit and search"])
+    return 0
+
+
+def _choose(arguments: argparse.Namespace) -> int:
+    from exporter.cli.output import RichStages, print_json, print_lines  # noqa: PLC0415
+    from exporter.depth.settings import ChoiceSettings  # noqa: PLC0415
+    from exporter.workflows.depth_training import choose_to  # noqa: PLC0415
+
+    job, settings = _job(arguments), training_of(arguments)
+    choice = from_flags(ChoiceSettings, arguments)
+    done = choose_to(job, choice, settings, arguments.out, RichStages())
+    if arguments.json:
+        print_json(done)
+    else:
+        print_lines(chosen_lines(done))
+    return 0
+
+
+def _job(arguments: argparse.Namespace) -> "Job":
+    from exporter.workflows.resolve import resolve  # noqa: PLC0415
+
+    job = resolve(from_flags(Recipe, arguments))
+    needed(job.model.name or None, "--model", "a timm name or a bundled model")
+    return job

@@ -1,0 +1,42 @@
+"""The flags that say how a model is trained, for the verbs that train."""
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from exporter.settings import add_flags, from_flags
+from exporter.training.presets import PRESETS
+
+if TYPE_CHECKING:
+    from exporter.training.settings import FinetuneSettings
+
+__all__ = ["add_training", "training_of"]
+
+
+def add_training(parser: Any, preset: str) -> None:
+    """Add a flag for the preset and, in a group of their own, for all settings of fine-tuning."""
+    from exporter.training.settings import FinetuneSettings  # noqa: PLC0415
+
+    parser.add_argument(
+        "--preset", default=preset, metavar=f"{{{','.join(PRESETS)}}}",
+        help="Values of the settings below: paper has their defaults, short takes 5 epochs at a higher learning "
+        f"rate. Default: {preset}.",
+    )  # fmt: skip
+    training = parser.add_argument_group("training")
+    # The seed is the recipe's.
+    own = [name for name in FinetuneSettings.__dataclass_fields__ if name != "seed"]
+    add_flags(training, FinetuneSettings, own)
+
+
+def training_of(arguments: argparse.Namespace) -> "FinetuneSettings":
+    """Return the settings of the flags, over those of the preset.
+
+    Raises:
+        RecipeError: There is no such preset, or a value is out of range.
+    """
+    from exporter.training.preset_values import preset_values  # noqa: PLC0415
+    from exporter.training.settings import FinetuneSettings  # noqa: PLC0415
+
+    given = vars(arguments)
+    own = "augment" not in given
+    start = preset_values(arguments.preset, given.get("model"), given.get("checkpoint"), own_augmentation=own)
+    return from_flags(FinetuneSettings, arguments, start)

@@ -1,0 +1,115 @@
+"""Collect samples for the predictor: the accuracies of models that lose more and more units (MAP, Alg. 1 and 2).
+
+From the trained model, attention layers go step by step; from the trained model again, activations; once more,
+both in turns. A step takes over weights and importance of the step before, removes the least important units of a
+type, and trains. What goes first is said by a ranking: the same training with all units there. Only its scores are
+used, for the first sample is the trained model as it is.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import cycle
+from typing import TypeAlias
+
+from exporter.depth.bookmark import Bookmark
+from exporter.depth.ranked import RankedViT, Stage, Train, spare
+from exporter.depth.samples import Measured, SampleBook
+from exporter.depth.settings import CollectSettings
+from exporter.errors import ArtefactError
+from exporter.models.base import PrunableViT
+from exporter.vocabulary import UnitType
+
+__all__ = ["Evaluate", "Step", "collect", "steps_of"]
+
+# Returns how many images a ViT finds the class of, and how many there are.
+Evaluate: TypeAlias = Callable[[PrunableViT], tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a walk: its place there, counted from 1, and how many units of which type go."""
+
+    place: int
+    unit: UnitType
+    count: int
+
+
+def collect(
+    vit: PrunableViT,
+    settings: CollectSettings,
+    train: Train,
+    evaluate: Evaluate,
+    *,
+    book: SampleBook,
+    bookmark: Bookmark,
+) -> tuple[Measured, ...]:
+    """Measure a ViT and smaller ones; each sample is written when it is measured.
+
+    A collection that was killed continues after its last whole step and ends with the same samples. Steps at the
+    same place of their walks are trained in the same way; a model that was measured before is not measured again.
+
+    Args:
+        vit: Any adapted ViT with all its units; it does not change.
+        settings: How far the steps go.
+        train: Trains a stage: the ranking, which has index 0, or a step, whose index is its place.
+        evaluate: Measures the accuracy.
+        book: Takes the samples.
+        bookmark: Takes the state after each step.
+
+    Raises:
+        DepthError: A type has no unit that may go.
+        ArtefactError: The files are of another collection.
+    """
+    available = {unit: spare(vit, unit, settings, 1) for unit in UnitType}
+    steps = list(steps_of(available, settings.units, settings.step))
+    whole = RankedViT.whole(vit, settings)
+    stages, ranked = _arrived(whole, book, bookmark)
+    _measure(ranked, evaluate, book)
+    if not stages:
+        ranking = ranked.trained(train, Stage("ranking", 0)).importance
+        book.rank(ranking)
+        stages, ranked = 1, replace(whole, importance=ranking)
+        bookmark.write(stages, ranked)
+    start = replace(whole, importance=book.ranking())
+    for number, step in enumerate(steps[stages - 1 :], start=stages):
+        stage = Stage(f"step {number} of {len(steps)}: {step.unit}", step.place)
+        before = start if step.place == 1 else ranked
+        ranked = before.without(step.unit, step.count, settings).trained(train, stage)
+        bookmark.write(number + 1, ranked)
+        _measure(ranked, evaluate, book)
+    return book.samples()
+
+
+def steps_of(available: Mapping[UnitType, int], units: int, step: int) -> Iterator[Step]:
+    """Yield the steps of the three walks: attention alone, activations alone, both in turns.
+
+    Args:
+        available: How many units of each type may go; where they end, a walk ends.
+        units: The most that a walk removes.
+        step: Units of one step; what is left at the end of a walk may be less.
+    """
+    for order in ((UnitType.ATTENTION,), (UnitType.ACTIVATION,), tuple(UnitType)):
+        left, unit_left = units, dict(available)
+        for place, unit in enumerate(cycle(order), start=1):
+            count = min(step, left, unit_left[unit])
+            if not count:
+                break
+            left, unit_left[unit] = left - count, unit_left[unit] - count
+            yield Step(place, unit, count)
+
+
+def _arrived(whole: RankedViT, book: SampleBook, bookmark: Bookmark) -> tuple[int, RankedViT]:
+    """Return the stages that are done, the ranking being the first, and the last one's ViT."""
+    found = bookmark.read(whole.vit)
+    if found is None:
+        if book.path.exists():
+            raise ArtefactError(str(book.path), "samples of another collection", "a new or empty folder")
+        found = 0, whole
+        bookmark.write(*found)
+    return found
+
+
+def _measure(ranked: RankedViT, evaluate: Evaluate, book: SampleBook) -> None:
+    if all(ranked.plan != each.plan for each in book.samples()):
+        hits, images = evaluate(ranked.vit)
+        book.add(Measured.of(ranked.plan, ranked.vit.spec.depth, hits, images))

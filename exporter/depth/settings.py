@@ -1,0 +1,55 @@
+"""The settings of choosing units by learned gates, and of collecting samples."""
+
+from dataclasses import dataclass
+
+from exporter.settings import Natural, Positive, Settings, option
+from exporter.vocabulary import AttentionVariant, UnitType
+
+__all__ = ["ChoiceSettings", "CollectSettings", "UnitSettings"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitSettings(Settings):
+    """Which units may be removed, and what is left of an attention."""
+
+    keep_attention: tuple[Positive, ...] = option((), "Layers whose attention stays, counted from 1.")
+    keep_activation: tuple[Positive, ...] = option((), "Layers whose activation stays, counted from 1.")
+    variant: AttentionVariant = option(
+        AttentionVariant.REMOVE, "What a block without attention does with its tokens before the MLP."
+    )
+
+    def kept(self, unit: UnitType) -> tuple[int, ...]:
+        """Return the layers whose unit of this type stays."""
+        return self.keep_attention if unit == UnitType.ATTENTION else self.keep_activation
+
+    def check(self) -> None:
+        """Raise RecipeError for the variant that no plan can have."""
+        self.require("variant", self.variant != AttentionVariant.IDENTITY, "remove or nose")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoiceSettings(UnitSettings):
+    """How many units of each type are chosen; the n-th stage has (n − 1) · growth epochs more than the first."""
+
+    attention_units: Natural = option(0, "Attention layers to remove.")
+    activation_units: Natural = option(0, "Activations to remove.")
+    growth: Natural = option(2, "Epochs by which each stage is longer than the one before.")
+
+    def check(self) -> None:
+        """Raise RecipeError if there is nothing to choose."""
+        super().check()
+        some = self.attention_units + self.activation_units > 0
+        self.require("attention_units", some, "a number above 0, or --activation-units")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectSettings(UnitSettings):
+    """How far the models that are measured go, and how many units lie between two of them."""
+
+    units: Positive = option(8, "Units that are removed at most, of one type or of both.")
+    step: Positive = option(1, "Units that each step removes.")
+
+    def check(self) -> None:
+        """Raise RecipeError if a step removes more than all."""
+        super().check()
+        self.require("step", self.step <= self.units, f"at most {self.units}, the number of units")

@@ -1,0 +1,147 @@
+"""Three walks from the trained model; every sample is written at once, and a killed run ends with the same ones."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.depth.bookmark import Bookmark
+from exporter.depth.collect import Evaluate, collect, steps_of
+from exporter.depth.ranked import Stage, Train
+from exporter.depth.samples import Measured, SampleBook
+from exporter.depth.settings import CollectSettings
+from exporter.errors import ArtefactError, DepthError
+from exporter.models.base import PrunableViT
+from exporter.models.identity import Identity
+from exporter.vocabulary import UnitType
+from tests.depth.models import seeded_vit
+from tests.depth.training import PowerCutError, nudge
+from tests.vits import make_vit
+
+ATTENTION, ACTIVATION = UnitType.ATTENTION, UnitType.ACTIVATION
+SETTINGS = CollectSettings(units=3)
+
+
+def evaluate(vit: PrunableViT) -> tuple[int, int]:
+    """An accuracy that any other weights or units would change."""
+    return int(vit.weights_sha256[:6], 16) % 1000, 1000
+
+
+def run(folder: Path, train: Train, measure: Evaluate = evaluate, name: str = "run") -> tuple[Measured, ...]:
+    bookmark = Bookmark(folder / "last.safetensors", Identity("vit", "vit"), name)
+    return collect(seeded_vit(), SETTINGS, train, measure, book=SampleBook(folder), bookmark=bookmark)
+
+
+def counts(samples: tuple[Measured, ...]) -> list[tuple[int, int]]:
+    return [(len(each.plan.attention), len(each.plan.activation)) for each in samples]
+
+
+def test_three_walks_from_the_trained_model(tmp_path: Path) -> None:
+    seen: list[Stage] = []
+    found = run(tmp_path, nudge(seen=seen))
+    walks = [(1, 0), (2, 0), (3, 0)], [(0, 1), (0, 2), (0, 3)], [(1, 1), (2, 1)]
+    assert counts(found) == [(0, 0), *(pair for walk in walks for pair in walk)]
+    assert found[0].accuracy == evaluate(seeded_vit())[0] / 10
+    assert (found[-1].attention, found[-1].activation) == (0.5, 0.25)
+    assert [stage.index for stage in seen] == [0, 1, 2, 3, 1, 2, 3, 1, 2, 3]
+    assert seen[1].name == "step 1 of 9: attention"
+    # A walk goes on from its own last step.
+    attention = [each.plan.attention for each in found[1:4]]
+    assert set(attention[0]) < set(attention[1]) < set(attention[2])
+    assert found[4].plan.attention == ()
+    assert found[7].plan.attention == attention[0]
+    assert SampleBook(tmp_path).samples() == found
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a collection that was not killed."""
+    folder = tmp_path_factory.mktemp("whole")
+    run(folder, nudge())
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("what", "calls"),
+    [("training", 0), ("training", 1), ("training", 4), ("measuring", 0), ("measuring", 3), ("measuring", 7)],
+)
+def test_a_run_that_was_killed_ends_with_the_same_samples(
+    tmp_path: Path, whole: Path, what: str, calls: int
+) -> None:
+    left = [calls]
+
+    def cut(kind: str) -> None:
+        if kind == what:
+            if not left[0]:
+                raise PowerCutError
+            left[0] -= 1
+
+    def train(student: torch.nn.Module, stage: Stage) -> None:
+        cut("training")
+        nudge()(student, stage)
+
+    def measure(vit: PrunableViT) -> tuple[int, int]:
+        cut("measuring")
+        return evaluate(vit)
+
+    with pytest.raises(PowerCutError):
+        run(tmp_path, train, measure)
+    assert run(tmp_path, nudge()) == SampleBook(whole).samples()
+    for name in ("samples.json", "ranking.json", "last.safetensors"):
+        assert (tmp_path / name).read_bytes() == (whole / name).read_bytes()
+    # One that is done has nothing left to do.
+    assert run(tmp_path, nudge(0), measure) == SampleBook(whole).samples()
+
+
+def test_another_collection_is_refused(tmp_path: Path) -> None:
+    run(tmp_path, nudge())
+    with pytest.raises(ArtefactError, match=r"last\.safetensors \| got a search with other settings"):
+        run(tmp_path, nudge(), name="other")
+    (tmp_path / "last.safetensors").unlink()
+    with pytest.raises(ArtefactError, match=r"samples\.json \| got samples of another collection"):
+        run(tmp_path, nudge())
+
+
+def test_a_type_that_cannot_go_is_refused(tmp_path: Path) -> None:
+    bookmark = Bookmark(tmp_path / "b.safetensors", Identity("vit", "vit"), "run")
+    with pytest.raises(DepthError, match=r"^activation units \| got 1 \| need at most 0"):
+        collect(
+            make_vit("dinov2, gated mlp"),
+            SETTINGS,
+            nudge(),
+            evaluate,
+            book=SampleBook(tmp_path),
+            bookmark=bookmark,
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+@given(st.integers(0, 6), st.integers(0, 6), st.integers(1, 14), st.integers(1, 4))
+def test_walks_end_where_units_or_the_budget_do(
+    attention: int, activation: int, units: int, step: int
+) -> None:
+    available = {ATTENTION: attention, ACTIVATION: activation}
+    steps = list(steps_of(available, units, step))
+    walks: list[list[tuple[UnitType, int]]] = [[]]
+    place = 0
+    for each in steps:
+        if each.place <= place:
+            walks.append([])
+        place = each.place
+        walks[-1].append((each.unit, each.count))
+        assert 1 <= each.count <= step
+    for walk in walks:
+        gone = {unit: sum(count for own, count in walk if own == unit) for unit in UnitType}
+        assert sum(gone.values()) <= units
+        assert all(gone[unit] <= available[unit] for unit in UnitType)
+    alone = {unit: sum(each.count for each in steps if each.unit == unit) for unit in UnitType}
+    assert alone[ATTENTION] >= min(units, attention) and alone[ACTIVATION] >= min(units, activation)
+
+
+def test_steps_of_two_units() -> None:
+    steps = steps_of({ATTENTION: 3, ACTIVATION: 4}, 4, 2)
+    told = [(each.place, each.unit.value[:3], each.count) for each in steps]
+    walks = [(1, "att", 2), (2, "att", 1)], [(1, "act", 2), (2, "act", 2)], [(1, "att", 2), (2, "act", 2)]
+    assert told == [step for walk in walks for step in walk]

@@ -1,0 +1,184 @@
+"""A gate leaves the forward pass as it is; its score gets the gradient of m · unit + (1 − m) · pruned for m."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from typing_extensions import override
+
+from exporter.depth.blocks import pieces
+from exporter.depth.gates import GatedViT, Importance, gated, removable, straight_through
+from exporter.depth.plan import DepthPlan
+from exporter.depth.surgery import apply_plan
+from exporter.errors import DepthError
+from exporter.models.base import PrunableViT
+from exporter.vocabulary import AttentionVariant, UnitType
+from tests.depth.models import seeded_vit
+from tests.vits import FAMILIES, cut_vit, make_vit, random_images
+
+ATTENTION, ACTIVATION = UnitType.ATTENTION, UnitType.ACTIVATION
+
+
+def loss_of(logits: Tensor) -> Tensor:
+    return (logits * torch.linspace(-1, 1, logits.numel()).view_as(logits)).sum()
+
+
+def score_gradients(vit: PrunableViT, variant: AttentionVariant) -> tuple[Tensor, Tensor]:
+    with gated(vit, Importance.unknown(vit.spec.depth), variant) as student:
+        loss_of(student(random_images(vit, 2))).backward()
+    assert student.attention.grad is not None and student.activation.grad is not None
+    return student.attention.grad, student.activation.grad
+
+
+@given(st.integers(0, 2**31), st.floats(-2, 2), st.booleans())
+def test_the_gradient_is_that_of_the_mixture_at_one(seed: int, start: float, nothing: bool) -> None:
+    kept, pruned, delta = torch.randn(3, 2, 5, generator=torch.Generator().manual_seed(seed)).double()
+    pruned = torch.zeros_like(pruned) if nothing else pruned
+    score = torch.tensor(start, dtype=torch.float64, requires_grad=True)
+    m = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
+    output = straight_through(kept, pruned, score)
+    assert torch.equal(output, kept)
+    (output * delta).sum().backward()
+    ((m * kept + (1 - m) * pruned) * delta).sum().backward()
+    assert score.grad is not None and m.grad is not None
+    assert torch.allclose(score.grad, m.grad, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_outputs_and_weight_gradients_are_the_networks_own(family: str) -> None:
+    vit = seeded_vit(family)
+    images, weight = random_images(vit, 2), vit.model.get_parameter("cls_token").requires_grad_(True)
+    plain = vit.model(images)
+    (own,) = torch.autograd.grad(loss_of(plain), weight)
+    for variant in (AttentionVariant.REMOVE, AttentionVariant.NOSE):
+        with gated(vit, Importance((0.3,) * 4, (-0.2,) * 4), variant) as student:
+            output = student(images)
+            (gradient,) = torch.autograd.grad(loss_of(output), weight)
+        assert torch.equal(output, plain)
+        assert torch.equal(gradient, own)
+    assert torch.equal(vit.model(images), plain)
+    assert not any(module._forward_hooks for module in vit.model.modules())
+
+
+class Mixed(nn.Module):
+    """A unit and what is left of it, mixed by m: the gate itself, without the straight-through form."""
+
+    def __init__(self, unit: nn.Module, pruned: Callable[[Tensor], Tensor], m: Tensor) -> None:
+        super().__init__()
+        self.unit, self.pruned, self.m = unit, pruned, m
+
+    @override
+    def forward(self, x: Tensor, **more: Any) -> Tensor:
+        return self.m * self.unit(x, **more) + (1 - self.m) * self.pruned(x)
+
+
+@pytest.mark.parametrize("family", ["deit", "deit3, layer scale", "lvvit"])
+@pytest.mark.parametrize("layer", [1, 3])
+def test_the_gradient_is_that_of_gates_in_the_network(family: str, layer: int) -> None:
+    vit = seeded_vit(family)
+    vit.model.double()
+    images = random_images(vit, 2).double()
+    scores = gradients_in_double(vit, images)
+    for unit, gradient in zip(UnitType, scores, strict=True):
+        m = torch.ones((), dtype=torch.float64, requires_grad=True)
+        mixed: Any = seeded_vit(family).model.double()
+        block = mixed.blocks[layer - 1]
+        if unit == ACTIVATION:
+            block.mlp.act = Mixed(block.mlp.act, lambda hidden: hidden, m)
+        else:
+            block.attn = Mixed(block.attn, torch.zeros_like, m)
+        loss_of(mixed(images)).backward()
+        assert m.grad is not None
+        assert gradient[layer - 1].item() == pytest.approx(m.grad.item(), rel=1e-9)
+
+
+def gradients_in_double(vit: PrunableViT, images: Tensor) -> tuple[Tensor, Tensor]:
+    with gated(vit, Importance.unknown(vit.spec.depth)) as student:
+        loss_of(student.double()(images)).backward()
+    assert student.attention.grad is not None and student.activation.grad is not None
+    return student.attention.grad, student.activation.grad
+
+
+@pytest.mark.parametrize("family", ["deit", "lvvit", "eva, bias apart"])
+def test_the_gradient_says_what_removal_does_to_a_branch_that_is_small(family: str) -> None:
+    """To first order: the branch has 0.1 % of its size."""
+    vit = seeded_vit(family)
+    part = vit.blocks[3].attention
+    assert part is not None
+    with torch.no_grad():
+        for parameter in part.proj.parameters():
+            parameter.mul_(1e-3)
+    vit.model.double()
+    images = random_images(vit, 2).double()
+    change = loss_of(vit.model(images)) - loss_of(apply_plan(vit, DepthPlan((4,))).model(images))
+    assert change.item() == pytest.approx(gradients_in_double(vit, images)[0][3].item(), rel=0.02)
+
+
+def test_nose_leaves_the_tokens_themselves() -> None:
+    vit = seeded_vit()
+    part = vit.blocks[1].attention
+    assert part is not None
+    tokens: list[Tensor] = []
+    deltas: list[Tensor] = []
+    *_, end = pieces(part.out)
+    handles = [
+        part.norm.register_forward_hook(lambda _, inputs, __: tokens.append(inputs[0])),
+        end.register_forward_hook(lambda _, __, output: tokens.append(output)),
+        end.register_forward_hook(lambda _, __, output: output.register_hook(deltas.append) and None),
+    ]
+    vit.model.requires_grad_(True)
+    attention, _ = score_gradients(vit, AttentionVariant.NOSE)
+    for handle in handles:
+        handle.remove()
+    block_input, branch = tokens
+    assert attention[1].item() == pytest.approx((deltas[0] * (branch - block_input)).sum().item(), rel=1e-4)
+
+
+def test_a_unit_that_does_nothing_has_no_gradient() -> None:
+    vit = seeded_vit()
+    idle, linear = vit.blocks[1].attention, vit.blocks[2].mlp
+    assert idle is not None and linear is not None and isinstance(linear.fc1, nn.Linear)
+    with torch.no_grad():
+        for parameter in idle.proj.parameters():
+            parameter.zero_()
+        # Far to the right of 0, GELU is the identity.
+        linear.fc1.weight.mul_(1e-3)
+        linear.fc1.bias.fill_(20.0)
+    attention, activation = score_gradients(vit, AttentionVariant.REMOVE)
+    assert attention[1] == 0 and (attention[[0, 2, 3]] != 0).all()
+    assert activation[2].abs() < 1e-5 < activation[[0, 1, 3]].abs().min()
+
+
+def test_units_that_can_go() -> None:
+    assert removable(make_vit()) == {ATTENTION: (1, 2, 3, 4), ACTIVATION: (1, 2, 3, 4)}
+    assert removable(make_vit("dinov2, gated mlp"))[ACTIVATION] == ()
+    # Layer 2 has no attention, layer 3 one linear layer in place of an MLP, layer 4 no MLP.
+    assert removable(cut_vit()) == {ATTENTION: (1, 3, 5), ACTIVATION: (1, 2, 5)}
+    apart = apply_plan(make_vit(), DepthPlan((2,), (3,)), unmerged=True)
+    assert removable(apart) == {ATTENTION: (1, 3, 4), ACTIVATION: (1, 2, 4)}
+
+
+def test_scores_are_parameters_without_weight_decay() -> None:
+    student = GatedViT(make_vit(), Importance((0.5, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, -1.0)))
+    assert student.importance == Importance((0.5, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, -1.0))
+    assert student.importance.of(ACTIVATION)[3] == -1.0
+    names = [name for name, each in student.named_parameters() if not name.startswith("model.")]
+    assert names == ["attention", "activation"]
+    # AdamW decays what has two dimensions or more.
+    assert student.attention.ndim == student.activation.ndim == 1
+
+
+def test_a_branch_that_the_network_hides() -> None:
+    vit = make_vit()
+    part = vit.blocks[0].attention
+    assert part is not None
+    object.__setattr__(part, "out", nn.Identity())
+    with (
+        pytest.raises(DepthError, match=r"attention of layer 1 \| got a branch whose last step"),
+        gated(vit, Importance.unknown(4)),
+    ):
+        pass
