@@ -9,8 +9,9 @@ from exporter.errors import ArtefactError, UserError
 from exporter.files import sha256_of, written_beside
 from exporter.formats.canonical_json import save_json
 from exporter.records import ModelSpec
-from exporter.runtimes.tensorrt.audit import Audit, audit, read_layers
+from exporter.runtimes.tensorrt.audit import Audit, audit
 from exporter.runtimes.tensorrt.builder import Engine, build_engine
+from exporter.runtimes.tensorrt.layer_info import read_layers
 from exporter.runtimes.tensorrt.machine import this_machine
 from exporter.runtimes.tensorrt.manifest import ENGINES, Built, EngineManifest, engine_path, manifest_path
 from exporter.runtimes.tensorrt.plugin_library import checked_library
@@ -27,11 +28,11 @@ __all__ = ["BuiltEngine", "build_folder"]
 
 @dataclass(frozen=True)
 class BuiltEngine:
-    """One engine of a folder; `trtexec` has an equivalent build-and-time command for each batch."""
+    """One engine of a folder: the audit of each profile, and for each batch an equivalent trtexec command."""
 
     file: str
     manifest: EngineManifest
-    audit: Audit
+    audits: tuple[Audit, ...]
     trtexec: tuple[tuple[str, ...], ...]
 
 
@@ -111,7 +112,8 @@ def _save(engine: Engine, onnx: Path, settings: BuildSettings, here: Built, spec
     )
     layers = path.with_suffix(".layers.json")
     with written_beside(layers) as partial:
-        partial.write_text(json.dumps(json.loads(engine.layers), indent=1), encoding="utf-8")
+        told = {"profiles": [json.loads(each) for each in engine.layers]}
+        partial.write_text(json.dumps(told, indent=1), encoding="utf-8")
     # The manifest is written last: an engine without its manifest is refused.
     save_json(manifest, manifest_path(path))
     image = spec.preprocessing.input_size
@@ -119,4 +121,7 @@ def _save(engine: Engine, onnx: Path, settings: BuildSettings, here: Built, spec
         tuple(build_command(onnx, image, batch, settings, tensorrt=here.tensorrt))
         for batch in settings.batches
     )
-    return BuiltEngine(path.name, manifest, audit(read_layers(engine.layers), spec.depth), lines)
+    audits = tuple(
+        audit(read_layers(text, profile), spec.attention_layers) for profile, text in enumerate(engine.layers)
+    )
+    return BuiltEngine(path.name, manifest, audits, lines)

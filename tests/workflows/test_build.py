@@ -42,9 +42,11 @@ def test_both_models_and_both_variants(folder: Path) -> None:
     for each in built:
         engine = folder / "engines" / each.file
         assert check_manifest(engine, folder / each.manifest.onnx, HERE) == each.manifest
-        assert json.loads(engine.with_suffix(".layers.json").read_text())["Layers"]
+        profiles = json.loads(engine.with_suffix(".layers.json").read_text())["profiles"]
+        assert [each["Layers"][0]["Name"] for each in profiles] == ["gemm 0", "gemm 1"]
         assert [words[0] for words in each.trtexec] == ["trtexec"] * 2
-        assert each.audit.written == {"fp32": 1}
+        assert [audit.written for audit in each.audits] == [{"fp32": 2}, {"fp32": 1}]
+        assert [audit.fused_kernels for audit in each.audits] == [1, 0]
     assert (folder / "engines/timing.11.4.0.106.sm8.0.cache").is_file()
 
 
