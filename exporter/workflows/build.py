@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from exporter.artefact import Artefact
 from exporter.errors import ArtefactError, UserError
 from exporter.files import sha256_of, written_beside
 from exporter.formats.canonical_json import save_json
@@ -16,7 +17,7 @@ from exporter.runtimes.tensorrt.machine import this_machine
 from exporter.runtimes.tensorrt.manifest import ENGINES, Built, EngineManifest, engine_path, manifest_path
 from exporter.runtimes.tensorrt.plugin_library import checked_library
 from exporter.runtimes.tensorrt.settings import BuildSettings
-from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt, major_version
+from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt, major_version, version_numbers
 from exporter.runtimes.tensorrt.trtexec import build_command
 from exporter.targets import TENSORRT, TENSORRT_8, Target
 from exporter.tensor_names import VARIANTS, keep_name, variant_path
@@ -24,6 +25,9 @@ from exporter.workflows.export_folder import SCHEDULE, read_folder
 from exporter.workflows.progress import Silent, Stages
 
 __all__ = ["BuiltEngine", "build_folder"]
+
+# Before, the parser turns a cumulative sum into a loop of as many steps as there are patches.
+LEAST_CUMULATIVE = (10, 8)
 
 
 @dataclass(frozen=True)
@@ -56,10 +60,9 @@ def build_folder(
     trt = import_tensorrt()
     _check_version(found.target, trt.__version__)
     here = this_machine(trt.__version__)
-    if settings.plugin is not None:
-        checked_library(settings.plugin, trt.__version__)
     dense, pruned = found.models.dense.path, found.models.pruned.path
     artefact = found.models.pruned.artefact
+    _check_retention(pruned, artefact, settings, trt.__version__)
     spec, schedule = artefact.spec, artefact.schedule
     cache = settings.timing_cache or folder / ENGINES / f"timing.{here.tensorrt}.sm{here.sm}.cache"
     variants = settings.variants and artefact.prunes
@@ -68,8 +71,9 @@ def build_folder(
     built = []
     for onnx in (dense, pruned, *_variants(pruned, variants)):
         with stages.stage(f"engine, {onnx.stem}"):
-            engine = build_engine(trt, onnx, settings, cache, widths)
-            built.append(_save(engine, onnx, settings, here, spec))
+            own = settings if onnx != dense and artefact.follows_image else settings.without_plugin
+            engine = build_engine(trt, onnx, own, cache, widths)
+            built.append(_save(engine, onnx, own, here, spec))
     return tuple(built)
 
 
@@ -84,6 +88,24 @@ def _check_version(target: Target, version: str) -> None:
     if target != TENSORRT_8 and major_version(version) < 9:
         hint = f"or star-export compile --target {TENSORRT_8.name}"
         raise UserError(f"target {target.name}", f"TensorRT {version}", "10 or later", hint)
+
+
+def _check_retention(pruned: Path, artefact: Artefact, settings: BuildSettings, version: str) -> None:
+    """Check that TensorRT can build a model's a-STAR, which takes minutes to find out otherwise.
+
+    Raises:
+        ArtefactError: The plugin library does not fit.
+        UserError: The model needs the plugin and none was given, or this TensorRT cannot build it.
+    """
+    if artefact.follows_image and settings.plugin is None:
+        hint = "build --plugin FILE, or star-export compile --layout padded"
+        raise UserError(pruned.name, "no plugin", "the CdfRetain library, for tokens that shrink", hint)
+    if settings.plugin is not None:
+        checked_library(settings.plugin, version)
+    padded = artefact.schedule.adaptive and not artefact.follows_image
+    if padded and version_numbers(version) < LEAST_CUMULATIVE:
+        expected = f"{'.'.join(map(str, LEAST_CUMULATIVE))} or later, which has a cumulative sum"
+        raise UserError(pruned.name, f"TensorRT {version}", expected)
 
 
 def _variants(pruned: Path, wanted: bool) -> Iterator[Path]:

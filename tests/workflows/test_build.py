@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from exporter.errors import ArtefactError, UserError
+from exporter.files import sha256_of
 from exporter.runtimes.tensorrt.manifest import Built, check_manifest
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.targets import OPENVINO_INT8, TENSORRT, TENSORRT_FP16, TENSORRT_INT8, Target
 from exporter.tensor_names import VARIANTS
+from exporter.vocabulary import Layout, Method
 from exporter.workflows import build
 from exporter.workflows.build import build_folder
 from tests.folders import write_folder
@@ -78,6 +80,35 @@ def test_a_folder_that_was_changed(folder: Path) -> None:
     with pytest.raises(ArtefactError, match="SHA256SUMS"):
         build_folder(folder, BuildSettings())
     assert not (folder / "engines").exists()
+
+
+@pytest.mark.usefixtures("machine")
+def test_tokens_that_shrink_need_the_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, library = tmp_path / "folder", tmp_path / "lib.so"
+    write_folder(place, TENSORRT, method=Method.A_STAR, layout=Layout.SHRINKING)
+    with pytest.raises(UserError, match=r"got no plugin .*build --plugin FILE.*--layout padded"):
+        build_folder(place, BuildSettings())
+    assert not (place / "engines").exists()
+    library.write_bytes(b"library")
+    monkeypatch.setattr(build, "checked_library", lambda path, version: path)
+    dense, pruned, *variants = build_folder(place, BuildSettings(plugin=library))
+    assert dense.manifest.plugin_sha256 == ""  # it has no such layer
+    assert {each.manifest.plugin_sha256 for each in (pruned, *variants)} == {sha256_of(library)}
+
+
+@pytest.mark.parametrize(("version", "builds"), {"10.7.0.23": False, "10.8.0.43": True}.items())
+def test_padded_a_star_needs_a_cumulative_sum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, builds: bool
+) -> None:
+    place = tmp_path / "folder"
+    write_folder(place, TENSORRT, method=Method.A_STAR)
+    monkeypatch.setattr(build, "import_tensorrt", lambda: fake_tensorrt(version))
+    monkeypatch.setattr(build, "this_machine", lambda version: HERE)
+    if builds:
+        assert build_folder(place, BuildSettings())
+        return
+    with pytest.raises(UserError, match=r"got TensorRT 10\.7\.0\.23 \| need 10\.8 or later"):
+        build_folder(place, BuildSettings())
 
 
 @pytest.mark.usefixtures("machine")

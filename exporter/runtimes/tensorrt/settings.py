@@ -1,6 +1,6 @@
 """Settings of an engine build. The flags of `star-export build` are derived from them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from exporter.settings import Batches, Natural, Settings, option
@@ -23,20 +23,30 @@ class BuildSettings(Settings):
     )
     workspace_mib: Natural = option(0, "Memory limit for tactics, in MiB; 0 is all of the GPU's memory.")
     hardware: str = option("none", "Other GPUs on which the engine should also run.", HARDWARE)
-    version_compatible: bool = option(False, "Let later TensorRT of the same major version load the engine.")
+    version_compatible: bool = option(False, "Let later versions of TensorRT load the engine.")
     tf32: bool = option(False, "Let fp32 products be computed in TF32, which has 10 bits of mantissa.")
     timing_cache: Path | None = option(
         None, "Timing cache to read and to update; beside the engines by default."
     )
     plugin: Path | None = option(None, "The built CdfRetain library, for a model that needs it.")
-    serialise_plugin: bool = option(True, "Store the library in the engine, which then runs without it.")
+    serialise_plugin: bool = option(
+        False, "Store the library in the engine, which then runs without it; with --version-compatible."
+    )
     variants: bool = option(
         True, "Also build the tracing and forced variants, for `check --runtime tensorrt`."
     )
 
     def check(self) -> None:
-        """Raise RecipeError for batches out of order: each profile starts above the previous one."""
+        """Raise RecipeError for batches out of order, or a library that TensorRT would not store.
+
+        Each profile starts above the previous one. TensorRT stores plugins in version-compatible engines only.
+        """
         self.require("batches", tuple(sorted(set(self.batches))) == self.batches, "each once, ascending")
+        self.require(
+            "serialise_plugin",
+            self.version_compatible or not self.serialise_plugin,
+            "with --version-compatible",
+        )
 
     @property
     def profiles(self) -> tuple[tuple[int, int], ...]:
@@ -46,6 +56,11 @@ class BuildSettings(Settings):
             (low + 1 if self.any_batch else batch, batch)
             for low, batch in zip(before, self.batches, strict=True)
         )
+
+    @property
+    def without_plugin(self) -> "BuildSettings":
+        """The same for a model that needs no plugin."""
+        return replace(self, plugin=None, serialise_plugin=False)
 
     @property
     def hardware_level(self) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from exporter.errors import ArtefactError, UserError
 from exporter.runtimes.tensorrt.gpu_timer import RunTimes
 from exporter.runtimes.tensorrt.manifest import EngineManifest, profile_for
+from exporter.runtimes.tensorrt.plugin_library import LIBRARY
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import major_version
 from exporter.tensor_names import IMAGES, RAW_IMAGES
@@ -23,7 +24,8 @@ PROGRAM = "trtexec"
 _LEVELS = {"ampere-plus": "ampere+", "same-compute-capability": "sameComputeCapability"}
 # Before 10, trtexec always runs the first profile of an engine.
 _KNOWS_PROFILES = 10
-_GRAPH_FAILED = "graph capture failed"
+# What 10 and 11 print where a graph cannot be captured; the words around it differ.
+_GRAPH_FAILED = "launched without using CUDA graph"
 
 
 def build_command(
@@ -87,10 +89,9 @@ def load_command(
         f"--useProfile={profile_for(manifest, batch, engine.name)}",
         *_run(engine.parent.parent, _shape(batch, image), batch, manifest.built.tensorrt),
     ]
-    # trtexec loads an engine that contains code (a runtime or a plugin) only with this flag.
-    words += ["--versionCompatible"] if manifest.version_compatible or manifest.plugin_serialised else []
-    needs_plugin = manifest.plugin_sha256 and not manifest.plugin_serialised
-    return [*words, f"--dynamicPlugins={plugin}"] if needs_plugin else words
+    # trtexec loads an engine that contains code (a runtime, perhaps a plugin) only with this flag.
+    words += ["--versionCompatible"] if manifest.version_compatible else []
+    return [*words, f"--dynamicPlugins={plugin or LIBRARY}"] if manifest.needs_plugin else words
 
 
 def has_trtexec(tensorrt: str) -> bool:

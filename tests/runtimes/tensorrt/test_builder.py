@@ -46,6 +46,7 @@ def test_everything_that_can_be_asked_for(tmp_path: Path) -> None:
         version_compatible=True,
         tf32=True,
         plugin=tmp_path / "lib.so",
+        serialise_plugin=True,
     )
     build_engine(trt, tmp_path / "m.onnx", settings, cache)
     asked = trt.asked

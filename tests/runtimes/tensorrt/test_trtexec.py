@@ -58,8 +58,11 @@ def test_the_line_for_an_engine_that_is_there(tmp_path: Path) -> None:
     assert words[:3] == ["trtexec", f"--loadEngine={engine}", "--useProfile=1"]
     assert f"--loadInputs=images:{tmp_path}/inputs/images.batch8.bin" in words
     assert not [word for word in words if "plugin" in word.lower() or "versionCompatible" in word]
-    carried = load_command(engine, manifest(plugin_sha256="ab", plugin_serialised=True), IMAGE, 1)
-    assert "--versionCompatible" in carried
+    stored = manifest(plugin_sha256="ab", plugin_serialised=True, version_compatible=True)
+    assert load_command(engine, stored, IMAGE, 1)[-1] == "--versionCompatible"
+    # Asked for without version compatibility, the library is not in the engine.
+    beside = load_command(engine, manifest(plugin_sha256="ab", plugin_serialised=True), IMAGE, 1)
+    assert beside[-1] == "--dynamicPlugins=libcdf_retain_plugin.so"
     beside = load_command(engine, manifest(plugin_sha256="ab"), IMAGE, 1, tmp_path / "lib.so")
     assert beside[-1] == f"--dynamicPlugins={tmp_path}/lib.so"
     with pytest.raises(UserError, match="build --batches 3"):
@@ -73,6 +76,7 @@ def test_everything_that_can_be_asked_for(tmp_path: Path) -> None:
         version_compatible=True,
         tf32=True,
         plugin=tmp_path / "lib.so",
+        serialise_plugin=True,
     )
     words = build_command(Path("m.onnx"), IMAGE, 1, settings, engine="m.engine")
     assert {
@@ -122,10 +126,26 @@ def test_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (times.compute_ms, times.cuda_graph) == ((1.0,), True)
 
 
-def test_a_run_without_the_graph_that_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = "[W] CUDA graph capture failed. The inference will be launched without using CUDA graph."
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[W] The specified --useCudaGraph flag has been ignored. "
+        "The inference will be launched without using CUDA graph launch.",  # 8.6 to 10.16
+        "[W] CUDA graph capture failed. The inference will be launched without using CUDA graph.",  # 11.1
+    ],
+    ids=("10", "11"),
+)
+def test_a_run_without_the_graph_that_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
     stand_in(tmp_path, f"{WRITES}; echo '{said}'", monkeypatch)
     assert not run_trtexec(["trtexec"]).cuda_graph
+
+
+def test_a_captured_graph_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "[I] Capturing CUDA graph for the current execution context"
+    stand_in(tmp_path, f"{WRITES}; echo '{said}'", monkeypatch)
+    assert run_trtexec(["trtexec"]).cuda_graph
 
 
 def test_a_run_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
