@@ -84,7 +84,9 @@ def _for_target(
     names = (*target.passes, "uint8_input") if artefact.input_kind == InputKind.UINT8 else target.passes
     run_passes(graph, artefact, names)
     graph.name = artefact.spec.name
-    model = with_retention(gs.export_onnx(graph), target.opset)
+    schedule = artefact.schedule
+    widest = [schedule.keep[layer - 1] for layer in schedule.pruning_layers]
+    model = with_retention(gs.export_onnx(graph), target.opset, widest)
     if target.quantization:
         model = quantized(model, artefact, target.quantization, images)
     if target.passes_after:
