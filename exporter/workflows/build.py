@@ -72,6 +72,7 @@ def build_folder(
     for onnx in (dense, pruned, *_variants(pruned, variants)):
         with stages.stage(f"engine, {onnx.stem}"):
             own = settings if onnx != dense and artefact.follows_image else settings.without_plugin
+            own = own if onnx in (dense, pruned) else own.for_variants
             engine = build_engine(trt, onnx, own, cache, widths)
             built.append(_save(engine, onnx, own, here, spec))
     return tuple(built)

@@ -44,12 +44,25 @@ def test_both_models_and_both_variants(folder: Path) -> None:
     for each in built:
         engine = folder / "engines" / each.file
         assert check_manifest(engine, folder / each.manifest.onnx, HERE) == each.manifest
+        assert each.manifest.batches == (1, 8)
         profiles = json.loads(engine.with_suffix(".layers.json").read_text())["profiles"]
         assert [each["Layers"][0]["Name"] for each in profiles] == ["gemm 0", "gemm 1"]
         assert [words[0] for words in each.trtexec] == ["trtexec"] * 2
         assert [audit.written for audit in each.audits] == [{"fp32": 2}, {"fp32": 1}]
         assert [audit.fused_kernels for audit in each.audits] == [1, 0]
     assert (folder / "engines/timing.11.4.0.106.sm8.0.cache").is_file()
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize(
+    ("batches", "of_variants"), [((1, 4, 8, 32), (1, 8)), ((1, 16), (1,)), ((4, 32), (4,))]
+)
+def test_variants_have_few_batches(
+    folder: Path, batches: tuple[int, ...], of_variants: tuple[int, ...]
+) -> None:
+    dense, pruned, *variants = build_folder(folder, BuildSettings(batches=batches))
+    assert dense.manifest.batches == pruned.manifest.batches == batches
+    assert {each.manifest.batches for each in variants} == {of_variants}
 
 
 @pytest.mark.usefixtures("machine")

@@ -8,9 +8,9 @@ from exporter.errors import ArtefactError
 from exporter.runtimes.tensorrt.machine import this_machine
 from exporter.runtimes.tensorrt.manifest import EngineManifest, check_manifest
 from exporter.runtimes.tensorrt.plugin_library import checked_library, register_library
-from exporter.runtimes.tensorrt.tensorrt_api import error_log, import_tensorrt
+from exporter.runtimes.tensorrt.tensorrt_api import error_log, import_tensorrt, member
 
-__all__ = ["LoadedEngine", "load_engine"]
+__all__ = ["LoadedEngine", "load_engine", "without_nvtx"]
 
 
 @dataclass(frozen=True)
@@ -61,3 +61,8 @@ def load_engine(engine: Path, onnx: Path, *, plugin: Path | None = None, name: s
             str(engine), log.last or "no reason", "an engine that TensorRT loads", "star-export build"
         )
     return LoadedEngine(name, trt, loaded, log, manifest)
+
+
+def without_nvtx(trt: Any, context: Any) -> None:
+    """Stop an execution context from marking layers for profilers, as those of engines with details do."""
+    context.nvtx_verbosity = member(trt, "ProfilingVerbosity", "NONE", "timing")

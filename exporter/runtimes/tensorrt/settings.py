@@ -9,6 +9,8 @@ __all__ = ["BuildSettings"]
 
 # TensorRT's names of the compatibility levels, in lower case with hyphens.
 HARDWARE = ("none", "ampere-plus", "same-compute-capability")
+# With 1, any batch can be run in parts; with 8, in fewer.
+VARIANT_BATCHES = (1, 8)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +63,12 @@ class BuildSettings(Settings):
     def without_plugin(self) -> "BuildSettings":
         """The same for a model that needs no plugin."""
         return replace(self, plugin=None, serialise_plugin=False)
+
+    @property
+    def for_variants(self) -> "BuildSettings":
+        """The same for the variants, which `check` runs in parts: two of the batch sizes are enough."""
+        few = tuple(batch for batch in self.batches if batch in VARIANT_BATCHES)
+        return replace(self, batches=few or self.batches[:1])
 
     @property
     def hardware_level(self) -> str:

@@ -58,7 +58,7 @@ def fake_tensorrt(  # noqa: C901  (one class for each of TensorRT's)
         "NetworkDefinitionCreationFlag": NETWORK_FLAGS[version],
         "HardwareCompatibilityLevel": LEVELS.get(version, LEVELS["10.16.1.11"]),
         "MemoryPoolType": ("WORKSPACE",),
-        "ProfilingVerbosity": ("LAYER_NAMES_ONLY", "DETAILED"),
+        "ProfilingVerbosity": ("LAYER_NAMES_ONLY", "NONE", "DETAILED"),
         "LayerInformationFormat": ("ONELINE", "JSON"),
     }
     enums = {name: IntEnum(name, {each: at for at, each in enumerate(made)}) for name, made in names.items()}
