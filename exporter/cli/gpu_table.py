@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from exporter.evaluation.benchmark import Comparison
     from exporter.evaluation.benchmark.gpu_time import EngineBench, EnginesAtBatch, GpuTime
+    from exporter.runtimes.tensorrt.clocks import Clocks
 
-__all__ = ["against_dense", "break_even_words", "print_gpu_time"]
+__all__ = ["against_dense", "break_even_words", "clock_words", "print_gpu_time"]
 
 COLUMNS = ("batch", "model", "img/s", "GPU ms", "p99", "in", "out", "speed-up", "quartiles", "E", "")
 
@@ -36,6 +37,15 @@ def break_even_words(least: int | None) -> str:
     return f"pruning is faster from batch {least} on, of those measured"
 
 
+def clock_words(clocks: "Clocks") -> str:
+    """Return the clocks in one line, with what held them down."""
+    if not clocks.samples:
+        return "unknown"
+    sm = f"SM {clocks.sm_mhz:g} MHz (at least {clocks.least_sm_mhz:g}) of {clocks.most_sm_mhz:g}"
+    told = f"{sm}, memory {clocks.memory_mhz:g} MHz, {clocks.power_w:g} W, {clocks.temperature_c:g} °C"
+    return f"{told}, slowed by {' and '.join(clocks.slowed_by)}" if clocks.slowed_by else told
+
+
 def _gpu_rows(at: "EnginesAtBatch") -> Iterator[tuple[str, ...]]:
     yield (str(at.batch), "dense", *_gpu_speed(at.times.dense), "", "", "", "")
     yield ("", "pruned", *_gpu_speed(at.times.pruned), *against_dense(at.comparison))
@@ -51,9 +61,7 @@ def _gpu_lines(gpu: "EngineBench") -> Iterator[str]:
     built = gpu.built
     yield f"{built.gpu} (SM {built.sm}), driver {built.driver}, CUDA {built.cuda}, TensorRT {built.tensorrt}"
     for at in gpu.batches:
-        now = at.clocks
-        clocks = f"SM {now.sm} of {now.most_sm}, memory {now.memory}, {now.power}, {now.temperature} °C"
-        yield f"clocks after batch {at.batch}: {clocks}"
+        yield f"clocks during batch {at.batch}: {clock_words(at.clocks)}"
         for role, time in (("dense", at.times.dense), ("pruned", at.times.pruned)):
             if not time.cuda_graph:
                 yield f"{role} at batch {at.batch}: CUDA graph capture failed, kernels were launched one by one"

@@ -22,7 +22,7 @@ def at_batch(batch: int, *, cuda_graph: bool = True) -> EnginesAtBatch:
     dense = times(batch, 4.0, "trtexec", "--onnx=dense model.onnx")
     pruned = times(batch, 2.0, "trtexec", "--onnx=pruned.onnx", cuda_graph=cuda_graph)
     comparison = compare_speed(dense.compute, pruned.compute, (2.0, 1.0))
-    clocks = Clocks("1410 MHz", "1593 MHz", "1980 MHz", "300 W", "55")
+    clocks = Clocks(9, 1410, 1200, 1980, 1593, 300, 55, ("software power cap",))
     return EnginesAtBatch(batch, Pair(dense, pruned), comparison, clocks)
 
 
@@ -57,6 +57,7 @@ def test_what_stands_beneath_the_table(
     (machine,) = (line for line in lines if BUILT.gpu in line and BUILT.driver in line)
     assert BUILT.tensorrt in machine
     clocks = [line for line in lines if "1410 MHz" in line]
+    assert all("slowed by software power cap" in line for line in clocks)
     assert [("batch 1" in line, "batch 8" in line) for line in clocks] == [(True, False), (False, True)]
     (graph,) = (line for line in lines if "CUDA graph" in line)
     assert "pruned at batch 8" in graph

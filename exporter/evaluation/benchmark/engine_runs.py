@@ -18,10 +18,11 @@ from exporter.evaluation.benchmark.gpu_time import EnginesAtBatch, gpu_time
 from exporter.evaluation.benchmark.settings import BenchSettings
 from exporter.evaluation.benchmark.timing import LEAST_ROUNDS, compare_speed, in_turns
 from exporter.records import Pair
-from exporter.runtimes.tensorrt.clocks import read_clocks
+from exporter.runtimes.tensorrt.clocks import sampled_clocks
 from exporter.runtimes.tensorrt.cuda import Cuda
 from exporter.runtimes.tensorrt.gpu_timer import GpuTimer, RunTimes
 from exporter.runtimes.tensorrt.loading import LoadedEngine, load_engine
+from exporter.runtimes.tensorrt.machine import gpu_uuid
 from exporter.runtimes.tensorrt.manifest import (
     ENGINES,
     EngineManifest,
@@ -110,19 +111,18 @@ def measure_engines(
         else:
             turns, rounds = _event_turns(loaded, images, batch), (settings.rounds, settings.warmup)
         taken: dict[str, list[RunTimes]] = {name: [] for name in named}
-        with turns as turn:
+        with sampled_clocks(gpu_uuid()) as clocks, turns as turn:
             for name, counts in in_turns(named, *rounds):
                 times = turn[name]()
                 if counts:
                     taken[name].append(times)
-        clocks = read_clocks()
         pair = Pair(
             *(gpu_time(taken[n], batch, _line(each, images, batch, plugin)) for n, each in named.items())
         )
         comparison = compare_speed(
             pair.dense.compute, pair.pruned.compute, (macs.dense.total, macs.pruned.total)
         )
-        yield EnginesAtBatch(batch, pair, comparison, clocks)
+        yield EnginesAtBatch(batch, pair, comparison, clocks.summary())
 
 
 def _load(engine: EngineFile, plugin: Path | None) -> LoadedEngine:

@@ -35,7 +35,7 @@ class GpuTime:
 
 @dataclass(frozen=True)
 class EnginesAtBatch:
-    """Both engines at one batch size. `comparison` is of compute; `clocks` are read right after the last turn."""
+    """Both engines at one batch size. `comparison` is of compute; `clocks` are sampled during the turns."""
 
     batch: int
     times: Pair[GpuTime]

@@ -1,6 +1,8 @@
 """Build trtexec command lines for an engine, run them, and read the times they export."""
 
 import json
+import logging
+import re
 import shlex
 import shutil
 import subprocess
@@ -14,16 +16,21 @@ from exporter.runtimes.tensorrt.gpu_timer import RunTimes
 from exporter.runtimes.tensorrt.manifest import EngineManifest, profile_for
 from exporter.runtimes.tensorrt.plugin_library import LIBRARY
 from exporter.runtimes.tensorrt.settings import BuildSettings
-from exporter.runtimes.tensorrt.tensorrt_api import major_version
+from exporter.runtimes.tensorrt.tensorrt_api import major_version, version_numbers
 from exporter.tensor_names import IMAGES, RAW_IMAGES
 
 __all__ = ["build_command", "has_trtexec", "load_command", "read_times", "run_trtexec"]
+
+logger = logging.getLogger(__name__)
 
 PROGRAM = "trtexec"
 # trtexec's names of the compatibility levels in HARDWARE.
 _LEVELS = {"ampere-plus": "ampere+", "same-compute-capability": "sameComputeCapability"}
 # Before 10, trtexec always runs the first profile of an engine.
 _KNOWS_PROFILES = 10
+# The version as one number, from 10 on: major · 10000 + minor · 100 + patch.
+_BANNER = re.compile(r"\[TensorRT v(\d+)\]")
+_MAJOR_UNIT = 10_000
 # What 10 and 11 print where a graph cannot be captured; the words around it differ.
 _GRAPH_FAILED = "launched without using CUDA graph"
 
@@ -95,8 +102,29 @@ def load_command(
 
 
 def has_trtexec(tensorrt: str) -> bool:
-    """Return whether trtexec is on PATH and can run any profile of an engine."""
-    return shutil.which(PROGRAM) is not None and major_version(tensorrt) >= _KNOWS_PROFILES
+    """Return whether trtexec is on PATH, of the engines' version, and can run any profile of an engine.
+
+    Args:
+        tensorrt: The version of TensorRT that built the engines.
+    """
+    if shutil.which(PROGRAM) is None or major_version(tensorrt) < _KNOWS_PROFILES:
+        return False
+    found, wanted = _trtexec_version(), version_numbers(tensorrt)[:3]
+    if found != wanted:
+        shown = ".".join(map(str, found)) or "an unknown version"
+        logger.warning("trtexec on PATH is of TensorRT %s, the engines are of %s: not used", shown, tensorrt)
+    return found == wanted
+
+
+def _trtexec_version() -> tuple[int, ...]:
+    """Return the major, minor and patch number that trtexec prints at its start; () if it prints none."""
+    done = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, check=False)
+    banner = _BANNER.search(done.stdout + done.stderr)
+    if banner is None:
+        return ()
+    number = int(banner[1])
+    major = number // _MAJOR_UNIT
+    return major, number % _MAJOR_UNIT // 100, number % 100
 
 
 def run_trtexec(words: list[str], *more: str) -> RunTimes:

@@ -12,7 +12,10 @@ __all__ = ["install_trtexec"]
 PROGRAM = """\
 #!{python}
 import json, sys
+print("&&&& RUNNING TensorRT.trtexec [TensorRT v{number}] [b106] # trtexec")
 flags = dict(word.removeprefix("--").partition("=")[::2] for word in sys.argv[1:])
+if "help" in flags:
+    sys.exit()
 assert flags["duration"] == "1" and "includeDataTransfers" in flags
 compute = 4.0 if "dense" in flags["loadEngine"] else 2.0
 runs = [{{"h2dMs": 1.0, "computeMs": compute + more, "d2hMs": 0.5}} for more in (0.0, 0.2)]
@@ -23,11 +26,11 @@ with open({called!r}, "a") as file:
 """
 
 
-def install_trtexec(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put it first on PATH; the file that it notes its calls in."""
+def install_trtexec(folder: Path, monkeypatch: pytest.MonkeyPatch, number: int = 110400) -> Path:
+    """Put it, of a version as one number, first on PATH; the file that it notes its calls in."""
     program, called = folder / "bin/trtexec", folder / "called"
     program.parent.mkdir()
-    program.write_text(PROGRAM.format(python=sys.executable, called=str(called)))
+    program.write_text(PROGRAM.format(python=sys.executable, called=str(called), number=number))
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     return called

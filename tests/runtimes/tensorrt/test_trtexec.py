@@ -16,6 +16,7 @@ from exporter.runtimes.tensorrt.trtexec import (
     run_trtexec,
 )
 from tests.runtimes.tensorrt.fake_cuda import BUILT, manifest
+from tests.runtimes.tensorrt.fake_trtexec import install_trtexec
 
 IMAGE = (3, 224, 224)
 
@@ -155,13 +156,28 @@ def test_a_run_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_where_it_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in(tmp_path, "exit 1", monkeypatch)
+    install_trtexec(tmp_path, monkeypatch)
     assert has_trtexec(BUILT.tensorrt)
     assert not has_trtexec("8.6.0")  # it would run the first profile whatever the batch
     monkeypatch.setenv("PATH", "/nowhere")
     assert not has_trtexec(BUILT.tensorrt)
     with pytest.raises(UserError, match="no such program"):
         run_trtexec(["trtexec"])
+
+
+@pytest.mark.parametrize("number", [101601, 110300])
+def test_one_of_another_version_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    install_trtexec(tmp_path, monkeypatch, number)
+    assert not has_trtexec("11.4.0.106")
+    assert has_trtexec("10.16.1.11") == (number == 101601)
+    assert "the engines are of 11.4.0.106: not used" in caplog.text
+
+
+def test_a_program_that_is_not_nvidia_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(tmp_path, "exit 1", monkeypatch)
+    assert not has_trtexec(BUILT.tensorrt)
 
 
 @pytest.mark.parametrize(
