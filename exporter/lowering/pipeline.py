@@ -101,6 +101,14 @@ def _passed_again(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto
     return gs.export_onnx(graph)
 
 
+def _largest_top_k(artefact: Artefact) -> int:
+    """Return the most patches that a top-k returns: STAR's survivors of a layer; a-STAR sorts all patches."""
+    schedule = artefact.schedule
+    if schedule.adaptive and artefact.prunes:
+        return artefact.spec.num_patches
+    return max((schedule.keep[layer - 1] for layer in schedule.pruning_layers), default=0)
+
+
 def _artefact(pruned: PrunedViT, target: Target, input_kind: str) -> Artefact:
     """Return the artefact, checked before the export, which takes minutes."""
     artefact = Artefact(
@@ -116,6 +124,7 @@ def _artefact(pruned: PrunedViT, target: Target, input_kind: str) -> Artefact:
         raise ModelError("method", got, "star or a-star", "its counts depend on who shares a batch")
     check_passes(target)
     target.check_method(pruned.schedule.method)
+    target.check_top_k(_largest_top_k(artefact))
     if pruned.schedule.adaptive:
         target.layout(pruned.layout)
     weights = sum(value.nbytes for value in pruned.state_dict().values())

@@ -132,6 +132,8 @@ def _save(engine: Engine, onnx: Path, settings: BuildSettings, here: Built, spec
         version_compatible=settings.version_compatible,
         strongly_typed=engine.strongly_typed,
         built=here,
+        optimization_level=settings.optimization_level,
+        aux_streams=settings.aux_streams,
     )
     layers = path.with_suffix(".layers.json")
     with written_beside(layers) as partial:

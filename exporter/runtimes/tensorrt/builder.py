@@ -100,6 +100,10 @@ def _configure(trt: Any, config: Any, settings: BuildSettings) -> None:
     if settings.hardware != "none":
         level = member(trt, "HardwareCompatibilityLevel", settings.hardware_level, "--hardware")
         config.hardware_compatibility_level = level
+    if settings.optimization_level is not None:
+        config.builder_optimization_level = settings.optimization_level
+    if settings.aux_streams is not None:
+        config.max_aux_streams = settings.aux_streams
     if settings.version_compatible:
         config.set_flag(member(trt, "BuilderFlag", "VERSION_COMPATIBLE", "--version-compatible"))
     if settings.plugin is not None and settings.serialise_plugin:

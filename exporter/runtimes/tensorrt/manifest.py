@@ -48,7 +48,8 @@ class EngineManifest:
     each; with `any_batch` a profile also takes batches down to the previous size plus one. `workspace_mib` is the
     memory limit for tactics, 0 for none. With `tf32`, fp32 products may be computed in TF32. `hardware` is the
     compatibility level: "AMPERE_PLUS" allows other GPUs, "SAME_COMPUTE_CAPABILITY" those of the same SM.
-    `version_compatible` allows later TensorRT versions, also of the next major version.
+    `version_compatible` allows later TensorRT versions, also of the next major version. `optimization_level` and
+    `aux_streams` are None where TensorRT chose.
     """
 
     engine_sha256: str
@@ -65,6 +66,8 @@ class EngineManifest:
     version_compatible: bool
     strongly_typed: bool
     built: Built
+    optimization_level: int | None = None
+    aux_streams: int | None = None
 
     @property
     def needs_plugin(self) -> bool:
@@ -161,6 +164,8 @@ def build_settings(manifest: EngineManifest, plugin: Path | None = None) -> Buil
         hardware=manifest.hardware.lower().replace("_", "-"),
         version_compatible=manifest.version_compatible,
         tf32=manifest.tf32,
+        optimization_level=manifest.optimization_level,
+        aux_streams=manifest.aux_streams,
         plugin=(plugin or Path(LIBRARY)) if manifest.plugin_sha256 else None,
         serialise_plugin=manifest.plugin_serialised and manifest.version_compatible,
     )

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
 
 from exporter.settings import Batches, Natural, Settings, option
 
@@ -9,6 +12,8 @@ __all__ = ["BuildSettings"]
 
 # TensorRT's names of the compatibility levels, in lower case with hyphens.
 HARDWARE = ("none", "ampere-plus", "same-compute-capability")
+Level = Annotated[int, Meta(ge=0, le=5, description="an integer from 0 to 5")]
+
 # With 1, any batch can be run in parts; with 8, in fewer.
 VARIANT_BATCHES = (1, 8)
 
@@ -27,6 +32,13 @@ class BuildSettings(Settings):
     hardware: str = option("none", "Other GPUs on which the engine should also run.", HARDWARE)
     version_compatible: bool = option(False, "Let later versions of TensorRT load the engine.")
     tf32: bool = option(False, "Let fp32 products be computed in TF32, which has 10 bits of mantissa.")
+    optimization_level: Level | None = option(
+        None,
+        "Builder optimization level, 0 to 5: higher tries more kernels for longer. By default TensorRT's.",
+    )
+    aux_streams: Natural | None = option(
+        None, "Most auxiliary streams on which layers of one run may overlap. By default TensorRT's choice."
+    )
     timing_cache: Path | None = option(
         None, "Timing cache to read and to update; beside the engines by default."
     )

@@ -67,6 +67,9 @@ def build_command(
     words += [] if settings.tf32 else ["--noTF32"]
     words += [f"--memPoolSize=workspace:{settings.workspace_mib}"] if settings.workspace_mib else []
     words += ["--versionCompatible"] if settings.version_compatible else []
+    if settings.optimization_level is not None:
+        words.append(f"--builderOptimizationLevel={settings.optimization_level}")
+    words += [] if settings.aux_streams is None else [f"--maxAuxStreams={settings.aux_streams}"]
     if settings.hardware in _LEVELS:
         words.append(f"--hardwareCompatibilityLevel={_LEVELS[settings.hardware]}")
     if settings.plugin is not None:

@@ -135,9 +135,11 @@ def test_the_settings_of_an_engine(tmp_path: Path) -> None:
     plain = check_manifest(*make(tmp_path), HERE)
     assert build_settings(plain) == BuildSettings(batches=(1, 8), serialise_plugin=False)
     told = {"workspace_mib": 512, "tf32": True, "hardware": "AMPERE_PLUS", "version_compatible": True}
+    told |= {"optimization_level": 4, "aux_streams": 2}
     special = check_manifest(*make(tmp_path, **told, plugin_sha256="ab", plugin_serialised=True), HERE)
     settings = build_settings(special)
     assert settings.serialise_plugin
+    assert (settings.optimization_level, settings.aux_streams) == (4, 2)
     assert (settings.workspace_mib, settings.tf32, settings.version_compatible) == (512, True, True)
     assert (settings.hardware, settings.plugin) == ("ampere-plus", Path(LIBRARY))
     assert build_settings(special, tmp_path / "lib.so").plugin == tmp_path / "lib.so"

@@ -78,6 +78,8 @@ def test_everything_that_can_be_asked_for(tmp_path: Path) -> None:
         tf32=True,
         plugin=tmp_path / "lib.so",
         serialise_plugin=True,
+        optimization_level=5,
+        aux_streams=0,
     )
     words = build_command(Path("m.onnx"), IMAGE, 1, settings, engine="m.engine")
     assert {
@@ -87,6 +89,8 @@ def test_everything_that_can_be_asked_for(tmp_path: Path) -> None:
         f"--dynamicPlugins={tmp_path}/lib.so",
         f"--setPluginsToSerialize={tmp_path}/lib.so",
         "--saveEngine=m.engine",
+        "--builderOptimizationLevel=5",
+        "--maxAuxStreams=0",
     } <= set(words)
     assert "--noTF32" not in words
 
