@@ -57,6 +57,15 @@ def _gpu_speed(time: "GpuTime") -> tuple[str, ...]:
     return f"{compute.images_per_s:.1f}", f"{compute.median_ms:.3f}", f"{compute.p99_ms:.3f}", *copies
 
 
+def _load_lines(at: "EnginesAtBatch") -> Iterator[str]:
+    for role, time in (("dense", at.times.dense), ("pruned", at.times.pruned)):
+        if time.load is not None:
+            load = time.load
+            latencies = ", ".join(f"{ms:.3f} ms at {part} %" for part, ms in load.percentiles_ms.items())
+            rate = f"{load.images_per_s:.1f} img/s in {load.streams} streams"
+            yield f"{role} under load at batch {at.batch}: {rate}, latency {latencies}"
+
+
 def _gpu_lines(gpu: "EngineBench") -> Iterator[str]:
     built = gpu.built
     yield f"{built.gpu} (SM {built.sm}), driver {built.driver}, CUDA {built.cuda}, TensorRT {built.tensorrt}"
@@ -65,6 +74,12 @@ def _gpu_lines(gpu: "EngineBench") -> Iterator[str]:
         for role, time in (("dense", at.times.dense), ("pruned", at.times.pruned)):
             if not time.cuda_graph:
                 yield f"{role} at batch {at.batch}: CUDA graph capture failed, kernels were launched one by one"
+        yield from _load_lines(at)
+        if at.selection is not None:
+            cost = at.selection.cost
+            low, high = cost.quartiles
+            took = f"{cost.median:.3f} ({low:.3f} to {high:.3f}) of the time with plain slices"
+            yield f"selection cost in GPU time at batch {at.batch}: {took}"
     yield f"in GPU time, {break_even_words(gpu.break_even_batch)}"
     yield "trtexec commands that build and time the same engines:"
     for at in gpu.batches:

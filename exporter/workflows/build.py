@@ -9,7 +9,7 @@ from exporter.artefact import Artefact
 from exporter.errors import ArtefactError, UserError
 from exporter.files import sha256_of, written_beside
 from exporter.formats.canonical_json import save_json
-from exporter.records import ModelSpec
+from exporter.records import ModelSpec, Pair
 from exporter.runtimes.tensorrt.audit import Audit, audit
 from exporter.runtimes.tensorrt.builder import Engine, build_engine
 from exporter.runtimes.tensorrt.layer_info import read_layers
@@ -20,7 +20,7 @@ from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt, major_version, version_numbers
 from exporter.runtimes.tensorrt.trtexec import build_command
 from exporter.targets import TENSORRT, TENSORRT_8, Target
-from exporter.tensor_names import VARIANTS, keep_name, variant_path
+from exporter.tensor_names import SLICED, VARIANTS, keep_name, variant_path
 from exporter.workflows.export_folder import SCHEDULE, read_folder
 from exporter.workflows.progress import Silent, Stages
 
@@ -69,13 +69,29 @@ def build_folder(
     # Bounds for the inputs of the forced variant: a-STAR keeps at most as many patches as STAR.
     widths = {keep_name(layer): schedule.keep[layer - 1] for layer in schedule.pruning_layers}
     built = []
-    for onnx in (dense, pruned, *_variants(pruned, variants)):
-        with stages.stage(f"engine, {onnx.stem}"):
-            own = settings if onnx != dense and artefact.follows_image else settings.without_plugin
-            own = own if onnx in (dense, pruned) else own.for_variants
+    for onnx, batch, own in _jobs(Pair(dense, pruned), settings, artefact, variants):
+        path = engine_path(folder / ENGINES, onnx, batch)
+        with stages.stage(f"engine, {path.stem}"):
             engine = build_engine(trt, onnx, own, cache, widths)
-            built.append(_save(engine, onnx, own, here, spec))
+            built.append(_save(engine, path, onnx, own, here, spec))
     return tuple(built)
+
+
+def _jobs(
+    models: Pair[Path], settings: BuildSettings, artefact: Artefact, variants: bool
+) -> Iterator[tuple[Path, int, BuildSettings]]:
+    """Yield each engine's model, its batch size if it has one alone, else 0, and its settings."""
+    with_plugin = settings if artefact.follows_image else settings.without_plugin
+    both = ((models.dense, settings.without_plugin), (models.pruned, with_plugin))
+    yield from ((onnx, 0, own) for onnx, own in both)
+    if variants:
+        for role in VARIANTS:
+            yield variant_path(models.pruned, role), 0, with_plugin.for_variants
+        sliced = variant_path(models.pruned, SLICED)
+        if sliced.is_file():
+            yield sliced, 0, settings.without_plugin
+    if settings.one_profile:
+        yield from ((onnx, batch, own.for_batch(batch)) for onnx, own in both for batch in settings.batches)
 
 
 def _check_runtime(folder: Path, target: Target) -> None:
@@ -109,12 +125,9 @@ def _check_retention(pruned: Path, artefact: Artefact, settings: BuildSettings, 
         raise UserError(pruned.name, f"TensorRT {version}", expected)
 
 
-def _variants(pruned: Path, wanted: bool) -> Iterator[Path]:
-    return (variant_path(pruned, role) for role in VARIANTS if wanted)
-
-
-def _save(engine: Engine, onnx: Path, settings: BuildSettings, here: Built, spec: ModelSpec) -> BuiltEngine:
-    path = engine_path(onnx.parent / ENGINES, onnx)
+def _save(  # noqa: PLR0917  (all of them are written)
+    engine: Engine, path: Path, onnx: Path, settings: BuildSettings, here: Built, spec: ModelSpec
+) -> BuiltEngine:
     with written_beside(path) as partial:
         partial.write_bytes(engine.plan)
     manifest = EngineManifest(

@@ -6,9 +6,12 @@ import pytest
 
 from exporter.cli.gpu_table import against_dense, break_even_words, print_gpu_time
 from exporter.evaluation.benchmark import Throughput, compare_speed
+from exporter.evaluation.benchmark.batch_sweep import Selection
 from exporter.evaluation.benchmark.gpu_time import EngineBench, EnginesAtBatch, GpuTime
+from exporter.evaluation.benchmark.timing import ratio_of
 from exporter.records import Pair
 from exporter.runtimes.tensorrt.clocks import Clocks
+from exporter.runtimes.tensorrt.trtexec_runs import Load
 from tests.runtimes.tensorrt.fake_cuda import BUILT
 
 
@@ -66,6 +69,22 @@ def test_what_stands_beneath_the_table(
         "  trtexec '--onnx=dense model.onnx'",
         "  trtexec --onnx=pruned.onnx",
     ] * 2
+
+
+def test_load_and_selection_cost_where_they_were_measured(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = at_batch(8)
+    load = Load(2, 100, 4321.0, {50: 1.5, 99: 2.25})
+    loaded = replace(at, times=Pair(at.times.dense, replace(at.times.pruned, load=load)))
+    sliced = times(8, 1.6).compute
+    selection = Selection(sliced, ratio_of(at.times.pruned.compute, sliced), at.comparison)
+    out = printed(replace(RESULT, batches=(replace(loaded, selection=selection),)), capsys, monkeypatch)
+    rate = "pruned under load at batch 8: 4321.0 img/s in 2 streams"
+    assert f"{rate}, latency 1.500 ms at 50 %, 2.250 ms at 99 %" in out
+    assert (
+        "selection cost in GPU time at batch 8: 1.250 (1.250 to 1.250) of the time with plain slices" in out
+    )
 
 
 def test_where_every_graph_was_captured_nothing_is_said_of_it(

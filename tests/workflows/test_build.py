@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from exporter.files import sha256_of
 from exporter.runtimes.tensorrt.manifest import Built, check_manifest
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.targets import OPENVINO_INT8, TENSORRT, TENSORRT_FP16, TENSORRT_INT8, Target
-from exporter.tensor_names import VARIANTS
+from exporter.tensor_names import SLICED, VARIANTS, variant_path
 from exporter.vocabulary import Layout, Method
 from exporter.workflows import build
 from exporter.workflows.build import build_folder
@@ -93,6 +94,19 @@ def test_a_folder_that_was_changed(folder: Path) -> None:
     with pytest.raises(ArtefactError, match="SHA256SUMS"):
         build_folder(folder, BuildSettings())
     assert not (folder / "engines").exists()
+
+
+@pytest.mark.usefixtures("machine")
+def test_the_sliced_variant_and_an_engine_for_each_batch(folder: Path) -> None:
+    pruned = next(folder.glob("*.star.*.onnx"))
+    shutil.copyfile(pruned, variant_path(folder / "vit.star.tensorrt-fp32.onnx", SLICED))
+    built = build_folder(folder, BuildSettings(batches=(1, 32), one_profile=True))
+    names = [each.file.removeprefix("vit.").replace(".tensorrt-fp32", "") for each in built]
+    assert names == [
+        *("dense.engine", "star.engine", "star.tracing.engine", "star.forced.engine", "star.sliced.engine"),
+        *(f"{role}.batch{batch}.engine" for role in ("dense", "star") for batch in (1, 32)),
+    ]
+    assert [each.manifest.batches for each in built[4:]] == [(1, 32), (1,), (32,), (1,), (32,)]
 
 
 @pytest.mark.usefixtures("machine")

@@ -78,9 +78,9 @@ class EngineManifest:
         return bool(self.plugin_sha256) and not (self.plugin_serialised and self.version_compatible)
 
 
-def engine_path(folder: Path, onnx: Path) -> Path:
-    """Return the path of an ONNX file's engine."""
-    return folder / f"{onnx.stem}.engine"
+def engine_path(folder: Path, onnx: Path, batch: int = 0) -> Path:
+    """Return the path of an ONNX file's engine: that of all batch sizes, or that of `batch` alone."""
+    return folder / f"{onnx.stem}{f'.batch{batch}' if batch else ''}.engine"
 
 
 def manifest_path(engine: Path) -> Path:

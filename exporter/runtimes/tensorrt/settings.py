@@ -46,8 +46,12 @@ class BuildSettings(Settings):
     serialise_plugin: bool = option(
         False, "Store the library in the engine, which then runs without it; with --version-compatible."
     )
+    one_profile: bool = option(
+        False, "Also build the dense and the pruned model for each batch size alone, to compare in `bench`."
+    )
     variants: bool = option(
-        True, "Also build the tracing and forced variants, for `check --runtime tensorrt`."
+        True,
+        "Also build the variants: two for `check --runtime tensorrt`, one for the selection cost in `bench`.",
     )
 
     def check(self) -> None:
@@ -70,6 +74,10 @@ class BuildSettings(Settings):
             (low + 1 if self.any_batch else batch, batch)
             for low, batch in zip(before, self.batches, strict=True)
         )
+
+    def for_batch(self, batch: int) -> "BuildSettings":
+        """The same for one batch size."""
+        return replace(self, batches=(batch,))
 
     @property
     def without_plugin(self) -> "BuildSettings":

@@ -8,7 +8,7 @@ import pytest
 
 __all__ = ["install_trtexec"]
 
-# Notes how it was called, and exports two runs: the dense engine computes 4 ms, the pruned one 2.
+# Notes how it was called, and exports two runs: the dense engine computes 4 ms, the pruned one 2, the sliced one 1.
 PROGRAM = """\
 #!{python}
 import json, sys
@@ -16,9 +16,17 @@ print("&&&& RUNNING TensorRT.trtexec [TensorRT v{number}] [b106] # trtexec")
 flags = dict(word.removeprefix("--").partition("=")[::2] for word in sys.argv[1:])
 if "help" in flags:
     sys.exit()
-assert flags["duration"] == "1" and "includeDataTransfers" in flags
-compute = 4.0 if "dense" in flags["loadEngine"] else 2.0
-runs = [{{"h2dMs": 1.0, "computeMs": compute + more, "d2hMs": 0.5}} for more in (0.0, 0.2)]
+assert flags["duration"] == ("30" if "infStreams" in flags else "1")
+name = flags["loadEngine"]
+compute = 4.0 if "dense" in name else 1.0 if "sliced" in name else 2.0
+copies = 1.0 if "includeDataTransfers" in flags else 0.0
+runs = [
+    {{
+        **{{"h2dMs": copies, "computeMs": compute + more, "d2hMs": copies / 2}},
+        **{{"startEnqMs": 10 * at, "endD2hMs": 10 * (at + 1), "latencyMs": 1.5 * copies + compute + more}},
+    }}
+    for at, more in enumerate((0.0, 0.2))
+]
 with open(flags["exportTimes"], "w") as file:
     json.dump(runs, file)
 with open({called!r}, "a") as file:

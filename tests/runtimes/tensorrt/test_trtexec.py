@@ -8,13 +8,8 @@ import pytest
 
 from exporter.errors import ArtefactError, RecipeError, UserError
 from exporter.runtimes.tensorrt.settings import BuildSettings
-from exporter.runtimes.tensorrt.trtexec import (
-    build_command,
-    has_trtexec,
-    load_command,
-    read_times,
-    run_trtexec,
-)
+from exporter.runtimes.tensorrt.trtexec import build_command, load_command
+from exporter.runtimes.tensorrt.trtexec_runs import has_trtexec, read_times, run_trtexec
 from tests.runtimes.tensorrt.fake_cuda import BUILT, manifest
 from tests.runtimes.tensorrt.fake_trtexec import install_trtexec
 
