@@ -54,9 +54,10 @@ def save_variants(path: Path) -> dict[str, str]:
 
 def _variants_of(artefact: Artefact) -> dict[str, Make]:
     """Return the function that makes each variant of a model."""
-    makers = dict(zip(VARIANTS, (tracing_variant, forced_variant), strict=True))
-    sliced = artefact.target.runtime == TENSORRT.runtime and not artefact.schedule.adaptive
-    return {**makers, SLICED: sliced_variant} if sliced else makers
+    makers: dict[str, Make] = dict(zip(VARIANTS, (tracing_variant, forced_variant), strict=True))
+    if artefact.target.runtime == TENSORRT.runtime and not artefact.schedule.adaptive:
+        makers[SLICED] = sliced_variant
+    return makers
 
 
 def _places(model: onnx.ModelProto, content: bytes) -> dict[str, tuple[Place, bytes]]:

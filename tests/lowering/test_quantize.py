@@ -64,7 +64,8 @@ def for_tensorrt(family: str = "vit") -> onnx.ModelProto:
 def test_scales_of_tiny_weights_are_not_zero_in_fp16() -> None:
     pruned = copy.deepcopy(star())
     with torch.no_grad():
-        pruned.vit.model.blocks[0].mlp.fc1.weight[:2] = torch.tensor([[1e-7], [0.0]])
+        weight = pruned.vit.model.get_parameter("blocks.0.mlp.fc1.weight")
+        weight[:2] = torch.tensor([[1e-7], [0.0]])
     model = lowered(pruned, TENSORRT_INT8, images=random_images(pruned.vit, 8).numpy())
     values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     scales = [values[node.input[1]] for node in model.graph.node if node.op_type == "DequantizeLinear"]

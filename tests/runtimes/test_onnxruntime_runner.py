@@ -145,13 +145,13 @@ def test_fp32_is_fp32_on_cuda_unless_tf32_is_asked_for() -> None:
 
 
 def test_tensorrt_s_provider_gets_one_engine_for_all_batches() -> None:
-    (tensorrt, told), cuda = _told(("TensorrtExecutionProvider", "CUDAExecutionProvider"), False, (3, 4, 4))
-    assert tensorrt == "TensorrtExecutionProvider"
-    assert told == {
+    tensorrt, cuda = _told(("TensorrtExecutionProvider", "CUDAExecutionProvider"), False, (3, 4, 4))
+    shapes = {
         "trt_profile_min_shapes": "images:1x3x4x4",
         "trt_profile_opt_shapes": "images:32x3x4x4",
         "trt_profile_max_shapes": "images:256x3x4x4",
     }
+    assert tensorrt == ("TensorrtExecutionProvider", shapes)
     assert cuda == ("CUDAExecutionProvider", {"use_tf32": "0"})
     assert _told(("TensorrtExecutionProvider",), False) == ["TensorrtExecutionProvider"]
 

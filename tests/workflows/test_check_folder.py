@@ -48,11 +48,10 @@ class EngineRunner(OnnxRuntimeRunner):
 
     def __init__(self, model: Path, sizes: tuple[int, ...], wrong_from: int) -> None:
         super().__init__(model, threads=1)
-        self.sizes, self.wrong_from, self.seen = sizes, wrong_from, set()
+        self.sizes, self.wrong_from = sizes, wrong_from
 
     def _run(self, feed: Feed) -> dict[str, np.ndarray]:
         batch = len(feed["images"])
-        self.seen.add(batch)
         assert batch in self.sizes
         answers = super()._run(feed)
         return {**answers, "logits": answers["logits"] * (1.001 if batch >= self.wrong_from else 1)}
