@@ -27,9 +27,9 @@ CUDA = PROVIDERS["onnxruntime-cuda"]
 def onnxruntime_runners(
     model: str, methods: Mapping[str, tuple[Method, float]], mode: str, folder: Path
 ) -> dict[str, Runner]:
-    """Create runners of the dense model, of a pruned one for each of `methods`, (method, rho) by name, and of timm's.
+    """Create runners of the dense model, of timm's, and of a pruned one for each of `methods`: (method, rho).
 
-    The last is timm's own model as PyTorch exports it, without our passes; in fp32 alone, as it is in the file.
+    timm's own model is as PyTorch exports it, without our passes; in fp32 alone.
 
     Raises:
         UserError: The CUDA provider is missing, or another provider runs a part of a model.

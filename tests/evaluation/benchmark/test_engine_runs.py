@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exporter.errors import ArtefactError, MissingDependencyError, UserError
+from exporter.errors import ArtefactError, MissingDependencyError
 from exporter.evaluation.benchmark import engine_runs as engines
 from exporter.evaluation.benchmark.engine_files import Engines, engine_files
 from exporter.evaluation.benchmark.engine_runs import (
@@ -158,8 +158,3 @@ def test_nothing_to_measure_with(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(MissingDependencyError, match="cuda-bindings"):
         timer_here("11.4.0")
-
-
-def test_a_batch_without_a_profile_is_refused_at_once(files: Pair[Path]) -> None:
-    with pytest.raises(UserError, match=r"batch \| got 4 \| need one of 1, 8 \| build --batches 4"):
-        engine_files(files.dense, (1, 4))
