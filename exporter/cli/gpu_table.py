@@ -80,6 +80,10 @@ def _gpu_lines(gpu: "EngineBench") -> Iterator[str]:
             low, high = cost.quartiles
             took = f"{cost.median:.3f} ({low:.3f} to {high:.3f}) of the time with plain slices"
             yield f"selection cost in GPU time at batch {at.batch}: {took}"
+        if at.breakdown_ms is not None:
+            for role, parts in (("dense", at.breakdown_ms.dense), ("pruned", at.breakdown_ms.pruned)):
+                shown = ", ".join(f"{name} {ms:.3f}" for name, ms in parts.items() if ms)
+                yield f"{role} at batch {at.batch}, ms by class: {shown}"
     yield f"in GPU time, {break_even_words(gpu.break_even_batch)}"
     yield "trtexec commands that build and time the same engines:"
     for at in gpu.batches:

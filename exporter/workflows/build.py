@@ -12,7 +12,7 @@ from exporter.formats.canonical_json import save_json
 from exporter.records import ModelSpec, Pair
 from exporter.runtimes.tensorrt.audit import Audit, audit
 from exporter.runtimes.tensorrt.builder import Engine, build_engine
-from exporter.runtimes.tensorrt.layer_info import read_layers
+from exporter.runtimes.tensorrt.layer_info import layers_path, read_layers
 from exporter.runtimes.tensorrt.machine import this_machine
 from exporter.runtimes.tensorrt.manifest import ENGINES, Built, EngineManifest, engine_path, manifest_path
 from exporter.runtimes.tensorrt.plugin_library import checked_library
@@ -148,8 +148,7 @@ def _save(  # noqa: PLR0917  (all of them are written)
         optimization_level=settings.optimization_level,
         aux_streams=settings.aux_streams,
     )
-    layers = path.with_suffix(".layers.json")
-    with written_beside(layers) as partial:
+    with written_beside(layers_path(path)) as partial:
         told = {"profiles": [json.loads(each) for each in engine.layers]}
         partial.write_text(json.dumps(told, indent=1), encoding="utf-8")
     # The manifest is written last: an engine without its manifest is refused.

@@ -79,7 +79,11 @@ def test_load_and_selection_cost_where_they_were_measured(
     loaded = replace(at, times=Pair(at.times.dense, replace(at.times.pruned, load=load)))
     sliced = times(8, 1.6).compute
     selection = Selection(sliced, ratio_of(at.times.pruned.compute, sliced), at.comparison)
-    out = printed(replace(RESULT, batches=(replace(loaded, selection=selection),)), capsys, monkeypatch)
+    parts = Pair({"linear": 2.5, "selection": 0.0}, {"linear": 1.25, "selection": 0.125})
+    measured = replace(loaded, selection=selection, breakdown_ms=parts)
+    out = printed(replace(RESULT, batches=(measured,)), capsys, monkeypatch)
+    assert "dense at batch 8, ms by class: linear 2.500\n" in out
+    assert "pruned at batch 8, ms by class: linear 1.250, selection 0.125\n" in out
     rate = "pruned under load at batch 8: 4321.0 img/s in 2 streams"
     assert f"{rate}, latency 1.500 ms at 50 %, 2.250 ms at 99 %" in out
     assert (

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from exporter.evaluation.benchmark.batch_sweep import resized, selection_of
+from exporter.evaluation.benchmark.engine_breakdown import engine_breakdown, nodes_of
 from exporter.evaluation.benchmark.engine_files import EngineFile, Engines
 from exporter.evaluation.benchmark.gpu_time import EnginesAtBatch, GpuTime, gpu_time
 from exporter.evaluation.benchmark.settings import BenchSettings
@@ -22,11 +23,12 @@ from exporter.records import Pair
 from exporter.runtimes.tensorrt.clocks import sampled_clocks
 from exporter.runtimes.tensorrt.cuda import Cuda
 from exporter.runtimes.tensorrt.gpu_timer import GpuTimer, RunTimes
+from exporter.runtimes.tensorrt.layer_info import layers_path, saved_layers
 from exporter.runtimes.tensorrt.loading import load_engine
 from exporter.runtimes.tensorrt.machine import gpu_uuid
-from exporter.runtimes.tensorrt.manifest import build_settings
+from exporter.runtimes.tensorrt.manifest import build_settings, profile_for
 from exporter.runtimes.tensorrt.trtexec import build_command, load_command
-from exporter.runtimes.tensorrt.trtexec_runs import has_trtexec, run_load, run_trtexec
+from exporter.runtimes.tensorrt.trtexec_runs import has_trtexec, run_load, run_profile, run_trtexec
 from exporter.schedule.macs import MacCount
 from exporter.tensor_names import IMAGES
 
@@ -97,7 +99,8 @@ def measure_engines(
             selection = selection_of(dense, pruned, times["sliced"].compute, macs)
         comparison = compare_speed(dense, pruned, (macs.dense.total, macs.pruned.total))
         pair = Pair(times["dense"], times["pruned"])
-        yield EnginesAtBatch(batch, pair, comparison, clocks.summary(), selection)
+        breakdown = _breakdowns(named, batch, run)
+        yield EnginesAtBatch(batch, pair, comparison, clocks.summary(), selection, breakdown)
 
 
 def _timed(named: Mapping[str, EngineFile], batch: int, run: Run) -> dict[str, list[RunTimes]]:
@@ -120,6 +123,29 @@ def _gpu_time(engine: EngineFile, taken: Sequence[RunTimes], batch: int, run: Ru
     if settings.load_s and run.timer == TRTEXEC:
         load = run_load(_words(engine, batch, run), batch, settings.load_s, settings.streams)
     return gpu_time(taken, batch, _line(engine, batch, run), load)
+
+
+def _breakdowns(named: Mapping[str, EngineFile], batch: int, run: Run) -> Pair[dict[str, float]] | None:
+    """Profile the dense and the pruned engine; None without trtexec, or without the layers that `build` saves."""
+    saved = all(layers_path(each.path).is_file() for each in named.values())
+    if run.timer != TRTEXEC or not run.settings.profile_runs or not saved:
+        return None
+    layers = {
+        role: saved_layers(each.path, profile_for(each.manifest, batch, each.path.name))
+        for role, each in named.items()
+    }
+    # Without the sliced engine, the words of a layer alone tell what is selection.
+    chosen = nodes_of(layers["pruned"]) - nodes_of(layers["sliced"]) if "sliced" in layers else frozenset()
+    return Pair(
+        *(
+            engine_breakdown(
+                run_profile(_words(named[role], batch, run), named[role].manifest.built.tensorrt),
+                layers[role],
+                chosen,
+            )
+            for role in ("dense", "pruned")
+        )
+    )
 
 
 @contextmanager

@@ -41,6 +41,7 @@ class EnginesAtBatch:
     """Both engines at one batch size. `comparison` is of compute; `clocks` are sampled during the turns.
 
     `selection` compares the pruned engine's compute with the sliced variant's; None if that was not built.
+    `breakdown_ms` is milliseconds per run by class of operator, from trtexec's profiler; None with another timer.
     """
 
     batch: int
@@ -48,6 +49,7 @@ class EnginesAtBatch:
     comparison: Comparison
     clocks: Clocks
     selection: Selection | None = None
+    breakdown_ms: Pair[dict[str, float]] | None = None
 
 
 @dataclass(frozen=True)

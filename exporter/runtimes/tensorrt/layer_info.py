@@ -8,11 +8,12 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from exporter.errors import ArtefactError
 
-__all__ = ["UNKNOWN", "Layer", "read_layers"]
+__all__ = ["UNKNOWN", "Layer", "layers_path", "read_layers", "saved_layers"]
 
 UNKNOWN = "unknown"
 
@@ -98,6 +99,28 @@ def read_layers(text: str, profile: int = 0) -> tuple[Layer, ...]:
     if not any(_profile_of(each) for each in layers):
         return layers
     return tuple(each for each in layers if _profile_of(each) == profile)
+
+
+def layers_path(engine: Path) -> Path:
+    """Return the path of the file that `build` writes an engine's layers to: `{"profiles": [...]}`."""
+    return engine.with_suffix(".layers.json")
+
+
+def saved_layers(engine: Path, profile: int) -> tuple[Layer, ...]:
+    """Read the layers of a profile that `build` saved.
+
+    Raises:
+        ArtefactError: There is no such file or profile.
+    """
+    path = layers_path(engine)
+    try:
+        text = json.dumps(json.loads(path.read_text(encoding="utf-8"))["profiles"][profile])
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        got = f"{type(error).__name__}: {error}"
+        raise ArtefactError(
+            str(path), got, "the layers of each profile", "star-export build FOLDER"
+        ) from None
+    return read_layers(text, profile)
 
 
 def _profile_of(layer: Layer) -> int:

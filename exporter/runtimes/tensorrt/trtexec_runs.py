@@ -19,7 +19,7 @@ from exporter.runtimes.tensorrt.gpu_timer import RunTimes
 from exporter.runtimes.tensorrt.tensorrt_api import major_version, version_numbers
 from exporter.runtimes.tensorrt.trtexec import PROGRAM
 
-__all__ = ["Load", "has_trtexec", "read_load", "read_times", "run_load", "run_trtexec"]
+__all__ = ["Load", "has_trtexec", "read_load", "read_times", "run_load", "run_profile", "run_trtexec"]
 
 Array = np.ndarray[Any, Any]
 ResultT = TypeVar("ResultT")
@@ -96,6 +96,37 @@ def run_load(words: list[str], batch: int, seconds: int, streams: int) -> Load:
     """
     more = ("--warmUp=500", f"--duration={seconds}", f"--infStreams={streams}")
     return _exported(words, more, lambda times, _: read_load(times, batch, streams))
+
+
+def run_profile(words: list[str], tensorrt: str) -> dict[str, float]:
+    """Run a command of this module with TensorRT's profiler; return each layer's milliseconds per run by its name.
+
+    Args:
+        words: The command, from `load_command`.
+        tensorrt: The version; from 11 on the profiler always has runs of its own.
+
+    Raises:
+        UserError: trtexec is missing or fails.
+        ArtefactError: It exported no such times.
+    """
+    apart = ["--separateProfileRun"] if major_version(tensorrt) < 11 else []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "profile.json"
+        run_trtexec(words, "--warmUp=200", "--duration=1", "--dumpProfile", *apart, f"--exportProfile={path}")
+        return _layer_times(path)
+
+
+def _layer_times(path: Path) -> dict[str, float]:
+    """Read the JSON of --exportProfile: the number of runs, then a record for each layer."""
+    try:
+        records = [each for each in json.loads(path.read_text(encoding="utf-8")) if "name" in each]
+        times: dict[str, float] = {}
+        for each in records:  # two layers may share a name
+            times[each["name"]] = times.get(each["name"], 0.0) + float(each["averageMs"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        got = f"{type(error).__name__}: {error}"
+        raise ArtefactError(str(path), got, "layer times that trtexec exported") from None
+    return times
 
 
 def _exported(words: list[str], more: Sequence[str], read: Callable[[Path, bool], ResultT]) -> ResultT:

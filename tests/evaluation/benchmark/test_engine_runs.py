@@ -25,6 +25,7 @@ from exporter.evaluation.benchmark.settings import BenchSettings
 from exporter.formats.canonical_json import save_json
 from exporter.records import Pair
 from exporter.runtimes.tensorrt.clocks import NO_CLOCKS
+from exporter.runtimes.tensorrt.layer_info import layers_path
 from exporter.runtimes.tensorrt.loading import LoadedEngine
 from exporter.runtimes.tensorrt.manifest import engine_path, manifest_path
 from exporter.schedule.macs import MacCount
@@ -114,6 +115,25 @@ def test_the_selection_cost_of_engines(
     assert selection is not None
     assert selection.cost.median == pytest.approx(2.1 / 1.1)
     assert selection.ceiling.speedup == pytest.approx(4.1 / 1.1)
+
+
+def test_the_breakdown_of_engines(files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sliced engine lacks the node of the layer `topk`, which is then selection."""
+    install_trtexec(tmp_path, monkeypatch)
+    assert measured(files, TRTEXEC)[0].breakdown_ms is None  # `build` saved no layers
+    sliced = variant_path(files.pruned, SLICED)
+    write_engine(sliced)
+    for onnx in (files.dense, files.pruned, sliced):
+        found = [{"Name": "gemm", "LayerType": "gemm", "Metadata": "[ONNX Layer: fc1]"}]
+        if onnx != sliced:
+            found.append({"Name": "topk", "LayerType": "x", "Metadata": "[ONNX Layer: keep_01]"})
+        told = {"profiles": [{"Layers": found}] * 2}
+        layers_path(engine_path(tmp_path / "engines", onnx)).write_text(json.dumps(told))
+    breakdown = measured(files, TRTEXEC)[1].breakdown_ms
+    assert breakdown is not None
+    assert {name: ms for name, ms in breakdown.pruned.items() if ms} == {"linear": 2.0, "selection": 0.25}
+    assert breakdown.dense["linear"] == 4.0
+    assert measured(files, TRTEXEC, profile_runs=0)[0].breakdown_ms is None
 
 
 def test_engines_of_one_batch_each(

@@ -1,12 +1,13 @@
 """The inspector's JSON, in the words and keys that its versions use."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from exporter.errors import ArtefactError
-from exporter.runtimes.tensorrt.layer_info import UNKNOWN, read_layers
+from exporter.runtimes.tensorrt.layer_info import UNKNOWN, layers_path, read_layers, saved_layers
 
 DYNAMIC = {"Format/Datatype": "N/A due to dynamic shapes"}
 
@@ -76,3 +77,17 @@ def test_the_layers_of_one_profile() -> None:
 def test_no_detail(text: str) -> None:
     with pytest.raises(ArtefactError, match="verbosity DETAILED"):
         read_layers(text)
+
+
+def test_the_layers_that_build_saved(tmp_path: Path) -> None:
+    engine = tmp_path / "m.engine"
+    profiles = [{"Layers": [{"Name": name}]} for name in ("a", "b")]
+    layers_path(engine).write_text(json.dumps({"profiles": profiles}))
+    assert [saved_layers(engine, profile)[0].name for profile in (0, 1)] == ["a", "b"]
+    for wrong, profile in (
+        ({"profiles": profiles}, 2),
+        ({"Layers": []}, 0),
+    ):  # the second is an earlier version's
+        layers_path(engine).write_text(json.dumps(wrong))
+        with pytest.raises(ArtefactError, match="the layers of each profile"):
+            saved_layers(engine, profile)
