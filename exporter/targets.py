@@ -29,7 +29,8 @@ class Target:
     `layouts` are the a-STAR layouts that the runtime supports, the best one first (`exporter.pruning`).
     `passes` are the graph passes in execution order (`exporter.lowering.pipeline`). `quantization` is the INT8
     scheme applied after them, "" for none (`exporter.lowering.quantize`). `passes_after` run on the quantized
-    graph. `methods` are the pruning methods that the runtime supports.
+    graph. `methods` are the pruning methods that the runtime supports, `largest_top_k` the most that its top-k
+    returns, None for any number.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Target:
     quantization: str = ""
     passes_after: tuple[str, ...] = ()
     methods: tuple[Method, ...] = (Method.STAR, Method.A_STAR, Method.TOME)
+    largest_top_k: int | None = None
 
     @property
     def takes_ranges(self) -> bool:
@@ -60,6 +62,12 @@ class Target:
         """Raise ModelError if the runtime does not support the method."""
         if method not in self.methods:
             raise ModelError(f"target {self.name}", f"method {method}", " or ".join(self.methods))
+
+    def check_top_k(self, most: int) -> None:
+        """Raise ModelError if a top-k of the model returns `most` patches, and the runtime's returns fewer."""
+        if self.largest_top_k is not None and most > self.largest_top_k:
+            expected = f"at most {self.largest_top_k}, the runtime's limit"
+            raise ModelError(f"target {self.name}", f"a top-k of {most} patches", expected)
 
     def file_name(self, model: str, method: str) -> str:
         """Return the file name of a model pruned by `method` ("dense" for the unpruned model)."""
@@ -101,6 +109,7 @@ TENSORRT = Target(
     layouts=(Layout.PADDED, Layout.SHRINKING),
     opset=20,
     passes=_PRIMITIVE,
+    largest_top_k=3840,  # ITopKLayer's limit
 )
 
 # The parser of TensorRT 8.6 ends at opset 17. It has no plugins with data-dependent shapes; int64 becomes int32.

@@ -16,6 +16,7 @@ __all__ = [
     "IMAGES",
     "LOGITS",
     "RAW_IMAGES",
+    "SLICED",
     "TOKENS",
     "VARIANTS",
     "class_row_name",
@@ -40,6 +41,8 @@ LOGITS, EMBEDDING, TOKENS = "logits", "embedding", "tokens"
 CONTEXT = "context_"
 # The instrumented variants of a pruned model, for `check`: one also outputs its decisions, one takes them as input.
 VARIANTS = ("tracing", "forced")
+# The pruned model with plain slices instead of the selection, for `bench` on engines.
+SLICED = "sliced"
 # Raw images for trtexec, without a header, one file for each batch size.
 RAW_IMAGES = "inputs/images.batch{batch}.bin"
 _KEEP, _RANKED = "keep_", "/tokens"

@@ -34,13 +34,14 @@ def artefacts(
     *,
     method: Method = Method.STAR,
     input_kind: InputKind = InputKind.FLOAT32,
+    layout: Layout = Layout.PADDED,
 ) -> Pair[Artefact]:
     """What the two models of a folder are of."""
     spec = _spec()
     before = (spec.num_patches, *KEEP.values())
     rates = {layer: count / n for (layer, count), n in zip(KEEP.items(), before, strict=False)}
     pruning = manual_schedule(spec, rates, ScheduleSettings("intra", method=method, reduce="drop"))
-    layout = Layout.PADDED if method == Method.A_STAR else Layout.SHRINKING
+    layout = layout if method == Method.A_STAR else Layout.SHRINKING
     return Pair(
         *(
             Artefact(spec, schedule, target, layout, input_kind, weights_sha256="abc")
@@ -55,11 +56,12 @@ def write_folder(
     *,
     method: Method = Method.STAR,
     input_kind: InputKind = InputKind.FLOAT32,
+    layout: Layout = Layout.PADDED,
     told: dict[str, str] | None = None,
 ) -> Pair[Path]:
     """Write what `compile` would leave; `told` is what the report says beside the names of the files."""
     place.mkdir(exist_ok=True)
-    made = artefacts(target, method=method, input_kind=input_kind)
+    made = artefacts(target, method=method, input_kind=input_kind, layout=layout)
     files = Pair(*(place / target.file_name("vit", each.method) for each in (made.dense, made.pruned)))
     files.dense.write_bytes(linear_classifier(dtype=TYPES[input_kind], metadata=to_metadata(made.dense)))
     metadata = to_metadata(made.pruned)

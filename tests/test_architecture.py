@@ -80,6 +80,7 @@ OWNERS = {
         "workflows/recipe.py",
         "workflows/amount.py",
         "evaluation/benchmark/settings.py",
+        "runtimes/tensorrt/settings.py",
         "training/settings.py",
         "workflows/tuning/settings.py",
         "workflows/depth.py",

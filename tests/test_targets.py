@@ -46,6 +46,14 @@ def test_a_method_that_a_runtime_cannot_follow() -> None:
             target.check_method(Method.A_STAR_BATCH)
 
 
+def test_a_top_k_that_a_runtime_cannot_return() -> None:
+    TENSORRT_8.check_top_k(3840)
+    ONNXRUNTIME.check_top_k(10**6)
+    for target in (TENSORRT_8, TARGETS["tensorrt-int8"]):
+        with pytest.raises(ModelError, match=r"a top-k of 3841 patches \| need at most 3840"):
+            target.check_top_k(3841)
+
+
 def test_a_file_is_named_by_model_method_and_target() -> None:
     assert ONNXRUNTIME.file_name("vit", "a-star") == "vit.a-star.onnxruntime-fp32.onnx"
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from deits import deit, dense, prune, schedule
+from dense_forms import torch_export
 
 from exporter.lowering.pipeline import lower, save_onnx
 from exporter.pruning.pruned_vit import PrunedViT
@@ -16,16 +17,19 @@ from exporter.tensor_names import IMAGES
 from exporter.vocabulary import Method
 from exporter.workflows.measuring import noise
 
-__all__ = ["MODES", "onnxruntime_runners"]
+__all__ = ["MODES", "STOCK", "onnxruntime_runners"]
 
 MODES = ("fp32", "tf32", "fp16")
+STOCK = "timm, as exported"
 CUDA = PROVIDERS["onnxruntime-cuda"]
 
 
 def onnxruntime_runners(
     model: str, methods: Mapping[str, tuple[Method, float]], mode: str, folder: Path
 ) -> dict[str, Runner]:
-    """Create runners of the dense model and of a pruned one for each of `methods`, (method, rho) by name.
+    """Create runners of the dense model, of timm's, and of a pruned one for each of `methods`: (method, rho).
+
+    timm's own model is as PyTorch exports it, without our passes; in fp32 alone.
 
     Raises:
         UserError: The CUDA provider is missing, or another provider runs a part of a model.
@@ -34,6 +38,10 @@ def onnxruntime_runners(
     for name, (method, rho) in methods.items():
         pruned = prune(schedule(model, rho, method=method), model)
         paths[name] = _lowered(pruned, mode, folder / f"{model}.{method}{rho:g}.{mode}.onnx")
+    if mode != "fp16":
+        paths[STOCK] = folder / f"{model}.timm.onnx"
+        if not paths[STOCK].is_file():
+            torch_export(model, paths[STOCK], opset=20)
     feed = {IMAGES: noise(deit(model).spec, "float32", 1)}
     for path in paths.values():
         require_provider(path, CUDA, feed)

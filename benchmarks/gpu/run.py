@@ -17,7 +17,7 @@ RUNTIMES = ("onnxruntime-cuda", "onnxruntime-tensorrt", "tensorrt")
 
 
 def verbs(runtime: str, folder: str) -> list[list[str]]:
-    """Return the command lines in order. The variants get the same batch sizes; `check` needs 1 and 8."""
+    """Return the command lines in order. `check` compares every batch size of the engines."""
     here = ("--runtime", runtime)
     build = [["build", folder, *BATCHES]] if runtime == "tensorrt" else []
     return [*build, ["check", folder, *here], ["bench", folder, *here, *BATCHES]]

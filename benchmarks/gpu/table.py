@@ -20,7 +20,8 @@ from machine import on_a_gpu
 from exporter.evaluation.benchmark import Comparison, Throughput, compare_speed, throughput
 from exporter.formats.canonical_json import save_json
 from exporter.runtimes.base import Runner
-from exporter.runtimes.tensorrt.clocks import Clocks, read_clocks
+from exporter.runtimes.tensorrt.clocks import NO_CLOCKS, Clocks, sampled_clocks
+from exporter.runtimes.tensorrt.machine import gpu_uuid
 from exporter.schedule.macs import mean_macs
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import Method
@@ -85,18 +86,19 @@ def _measured(options: argparse.Namespace, machine: str, model: str, mode: str, 
     feed = {IMAGES: noise(deit(model).spec, "float32", batch)}
     try:
         runners = _runners(options, model, mode, batch)
-        times = throughput(runners, feed, batch=batch, rounds=options.rounds, warmup=5)
+        with sampled_clocks(gpu_uuid()) as clocks:
+            times = throughput(runners, feed, batch=batch, rounds=options.rounds, warmup=5)
     # A mode that cannot be compiled or run becomes a row with its error; the sweep continues.
     except Exception as error:
         why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         print(f"{model}, {mode}, batch {batch}: {why}", file=sys.stderr)
-        return Row(model, mode, batch, machine, read_clocks(), {}, {}, why)
-    clocks, whole = read_clocks(), dense(model).macs.total
+        return Row(model, mode, batch, machine, NO_CLOCKS, {}, {}, why)
+    whole = dense(model).macs.total
     against = {
         name: compare_speed(times["dense"], times[name], (whole, _macs(model, *methods[name])))
         for name in methods
     }
-    return Row(model, mode, batch, machine, clocks, times, against)
+    return Row(model, mode, batch, machine, clocks.summary(), times, against)
 
 
 def _runners(options: argparse.Namespace, model: str, mode: str, batch: int) -> dict[str, Runner]:

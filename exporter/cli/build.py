@@ -36,6 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_lines(
             [f"{each.file}: TensorRT {where.tensorrt}, {where.gpu} (SM {where.sm}), driver {where.driver}"]
         )
-        print_lines(f"  {line}" for line in explain_audit(each.audit))
+        for batch, audit in zip(each.manifest.batches, each.audits, strict=True):
+            print_lines(f"  batch {batch}: {line}" for line in explain_audit(audit))
         print_lines(f"  {shlex.join(words)}" for words in each.trtexec)
     return 0

@@ -46,6 +46,9 @@ def _check_folder(arguments: argparse.Namespace) -> int:
         print_json({**vars(result), "passed": result.passed})
     else:
         print_lines([*explain(result.dense), *explain(result.pruned)])
+        for each in result.engines:
+            lines = (*explain(each.dense), *explain(each.pruned))
+            print_lines(f"batch {each.batch}: {line}" for line in lines)
     return 0 if result.passed else 1
 
 

@@ -1,6 +1,7 @@
 """Write a Triton model repository from an export folder, and print the command that loads it."""
 
 import argparse
+import shlex
 from pathlib import Path
 
 from exporter.settings import add_flags, from_flags
@@ -20,12 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the repository; the exit code is 0."""
     from exporter.cli.output import print_json, print_lines  # noqa: PLC0415
-    from exporter.workflows.triton import ServeSettings, load_command, write_repository  # noqa: PLC0415
+    from exporter.workflows.triton import ServeSettings, write_repository  # noqa: PLC0415
 
-    places = write_repository(arguments.folder, arguments.out, from_flags(ServeSettings, arguments))
-    command = load_command(arguments.out)
+    made = write_repository(arguments.folder, arguments.out, from_flags(ServeSettings, arguments))
+    command = shlex.join(made.command)
     if arguments.json:
-        print_json({"models": [str(place) for place in places], "command": command})
+        print_json({"models": [str(place) for place in made.models], "command": command})
     else:
-        print_lines([*map(str, places), command])
+        print_lines([*map(str, made.models), command])
     return 0

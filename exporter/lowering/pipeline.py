@@ -84,7 +84,9 @@ def _for_target(
     names = (*target.passes, "uint8_input") if artefact.input_kind == InputKind.UINT8 else target.passes
     run_passes(graph, artefact, names)
     graph.name = artefact.spec.name
-    model = with_retention(gs.export_onnx(graph), target.opset)
+    schedule = artefact.schedule
+    widest = [schedule.keep[layer - 1] for layer in schedule.pruning_layers]
+    model = with_retention(gs.export_onnx(graph), target.opset, widest)
     if target.quantization:
         model = quantized(model, artefact, target.quantization, images)
     if target.passes_after:
@@ -97,6 +99,14 @@ def _passed_again(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto
     graph = gs.import_onnx(model)
     run_passes(graph, artefact, artefact.target.passes_after, clean=False)
     return gs.export_onnx(graph)
+
+
+def _largest_top_k(artefact: Artefact) -> int:
+    """Return the most patches that a top-k returns: STAR's survivors of a layer; a-STAR sorts all patches."""
+    schedule = artefact.schedule
+    if schedule.adaptive and artefact.prunes:
+        return artefact.spec.num_patches
+    return max((schedule.keep[layer - 1] for layer in schedule.pruning_layers), default=0)
 
 
 def _artefact(pruned: PrunedViT, target: Target, input_kind: str) -> Artefact:
@@ -114,6 +124,7 @@ def _artefact(pruned: PrunedViT, target: Target, input_kind: str) -> Artefact:
         raise ModelError("method", got, "star or a-star", "its counts depend on who shares a batch")
     check_passes(target)
     target.check_method(pruned.schedule.method)
+    target.check_top_k(_largest_top_k(artefact))
     if pruned.schedule.adaptive:
         target.layout(pruned.layout)
     weights = sum(value.nbytes for value in pruned.state_dict().values())

@@ -26,6 +26,12 @@ __all__ = ["QUANTIZATIONS", "quantized"]
 # "symmetric": the same with a zero point of 0 everywhere, the only one that TensorRT supports.
 QUANTIZATIONS = ("dynamic", "qdq", "symmetric")
 
+# Scales are stored in fp16 where the rest is: one below 2⁻²⁵ would become 0, and one below 2⁻¹⁷ would lose more of
+# its digits than rounding to INT8 does. A column of smaller weights has at least this scale, and fewer digits.
+LEAST_SCALE = 2.0**-17
+# The range of values that 255 steps of this scale cover.
+LEAST_RANGE = 255 * LEAST_SCALE
+
 # Images per run of the calibration.
 _BATCH = 8
 # Declares that shapes are inferred; without it the quantizer warns that they may not be.
@@ -105,6 +111,7 @@ def _static(model: onnx.ModelProto, nodes: list[str], images: Array, place: Path
         extra_options={
             "OpTypesToExcludeOutputQuantization": ["MatMul"],
             "ActivationSymmetric": symmetric,
+            "MinimumRealRange": LEAST_RANGE,
         },
     )
 

@@ -1,5 +1,7 @@
 """Add the function bodies of the a-STAR retentions to a model that calls them."""
 
+from collections.abc import Sequence
+
 import onnx
 from onnx import inliner
 
@@ -7,6 +9,7 @@ from exporter.ops.cdf_retain.onnx_function import (
     CDF_RETAIN,
     CDF_RETAIN_PADDED,
     DOMAIN,
+    WIDEST,
     cdf_retain_function,
     cdf_retain_padded_function,
 )
@@ -14,11 +17,21 @@ from exporter.ops.cdf_retain.onnx_function import (
 __all__ = ["with_retention"]
 
 
-def with_retention(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
-    """Add CdfRetain's local function; replace CdfRetainPadded, which no runtime supports, by standard operators."""
-    kinds = {node.op_type for node in model.graph.node if node.domain == DOMAIN}
+def with_retention(model: onnx.ModelProto, opset: int, widest: Sequence[int]) -> onnx.ModelProto:
+    """Add CdfRetain's local function; replace CdfRetainPadded, which no runtime supports, by standard operators.
+
+    Args:
+        model: A model that calls one of them, or neither.
+        opset: Of the bodies.
+        widest: The most patches that each pruning layer keeps. CdfRetain carries it for TensorRT, which must know
+            a size that depends on nothing computed; its function does not read it.
+    """
+    calls = [node for node in model.graph.node if node.domain == DOMAIN]
+    kinds = {node.op_type for node in calls}
     if CDF_RETAIN in kinds:
         model.functions.append(cdf_retain_function(opset))
+        for node, count in zip(calls, widest, strict=True):
+            node.attribute.append(onnx.helper.make_attribute(WIDEST, count))
     if CDF_RETAIN_PADDED in kinds:
         model.functions.append(cdf_retain_padded_function(opset))
         model = inliner.inline_selected_functions(model, [(DOMAIN, CDF_RETAIN_PADDED)])

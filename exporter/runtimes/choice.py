@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from exporter.artefact import read_lowered
 from exporter.errors import MissingDependencyError, UserError
 from exporter.runtimes.base import Feed, Runner
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
@@ -12,6 +13,7 @@ from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
 from exporter.settings import Natural, Settings, option
 from exporter.targets import Target
+from exporter.tensor_names import VARIANTS
 
 __all__ = [
     "ONNXRUNTIME_CPU",
@@ -26,14 +28,16 @@ __all__ = [
 ]
 
 ONNXRUNTIME_CPU = "onnxruntime"
+ONNXRUNTIME_TENSORRT = "onnxruntime-tensorrt"
 OPENVINO = "openvino"
+_, FORCED = VARIANTS
 TENSORRT = "tensorrt"
 
 # ONNX Runtime's execution providers by runtime name. After a GPU provider, the CPU may run shape operators only.
 PROVIDERS = {
     ONNXRUNTIME_CPU: ("CPUExecutionProvider",),
     "onnxruntime-cuda": ("CUDAExecutionProvider", "CPUExecutionProvider"),
-    "onnxruntime-tensorrt": (
+    ONNXRUNTIME_TENSORRT: (
         "TensorrtExecutionProvider",
         "CUDAExecutionProvider",
         "CPUExecutionProvider",
@@ -91,7 +95,17 @@ def runner_for(model: Path | bytes, target: Target, settings: RunSettings, *, na
         precision = target.precision if target.runtime == OPENVINO else "fp32"
         precision = precision if precision in PRECISIONS else "fp32"
         return OpenVinoRunner(model, name=name, precision=precision, threads=settings.threads)
-    return OnnxRuntimeRunner(model, name=name, providers=PROVIDERS[runtime], threads=settings.threads)
+    image = _image_of(model) if runtime == ONNXRUNTIME_TENSORRT else ()
+    return OnnxRuntimeRunner(
+        model, name=name, providers=PROVIDERS[runtime], threads=settings.threads, image=image
+    )
+
+
+def _image_of(model: Path | bytes) -> tuple[int, ...]:
+    """Return the sizes of an image; () for the forced variant, whose decisions have sizes of their own."""
+    if not isinstance(model, Path) or model.stem.endswith(FORCED):
+        return ()
+    return read_lowered(model).artefact.spec.preprocessing.input_size
 
 
 def require_runtime(model: Path, feed: Feed, target: Target, settings: RunSettings) -> None:

@@ -1,6 +1,7 @@
 """`Runner` for ONNX Runtime, on the requested execution providers."""
 
 import importlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,16 @@ import numpy as np
 
 from exporter.errors import ArtefactError, MissingDependencyError, UserError
 from exporter.runtimes.base import Feed, Runner, TensorInfo
+from exporter.tensor_names import IMAGES
 
-__all__ = ["OnnxRuntimeRunner"]
+__all__ = ["LARGEST_BATCH", "OnnxRuntimeRunner"]
 
 _CPU = "CPUExecutionProvider"
+_TENSORRT = "TensorrtExecutionProvider"
+
+# The batches of the one engine that TensorRT's provider builds: tuned for one size, up to the largest.
+_TUNED_BATCH = 32
+LARGEST_BATCH = 256
 
 # How to install a missing provider.
 _PACKAGES = {
@@ -56,6 +63,7 @@ class OnnxRuntimeRunner(Runner):
         providers: Sequence[str] = (_CPU,),
         threads: int = 0,
         tf32: bool = False,
+        image: Sequence[int] = (),
         profile_prefix: Path | None = None,
     ) -> None:
         """Store the settings; the model is read when the runner is entered.
@@ -65,13 +73,15 @@ class OnnxRuntimeRunner(Runner):
             name: Name in errors and reports; by default the file's name.
             providers: Execution providers by ONNX Runtime's names, the preferred one first.
             threads: CPU threads within an operator; 0 is ONNX Runtime's default, one per physical core.
-            tf32: Let CUDA compute fp32 products in TF32, which has 10 bits of mantissa.
+            tf32: Let a GPU compute fp32 products in TF32, which has 10 bits of mantissa.
+            image: [channels, height, width], from which TensorRT's provider builds one engine for all batches up to
+                LARGEST_BATCH; without it, it builds an engine again whenever a batch is larger than all before.
             profile_prefix: Path prefix of a profile, which costs time to write; see `end_profiling`.
         """
         self._source = str(model) if isinstance(model, Path) else name or "an ONNX model in memory"
         super().__init__(name or (model.name if isinstance(model, Path) else "onnxruntime"))
         self._model, self._providers, self._threads = model, tuple(providers), threads
-        self._profile_prefix, self._tf32 = profile_prefix, tf32
+        self._profile_prefix, self._tf32, self._image = profile_prefix, tf32, tuple(image)
         self._session: Any = None
         self._errors: tuple[type[Exception], ...] = ()
 
@@ -89,6 +99,9 @@ class OnnxRuntimeRunner(Runner):
         runtime = _import_onnxruntime()
         state = runtime.capi.onnxruntime_pybind11_state
         self._errors = tuple(getattr(state, error) for error in _ERRORS)
+        if _TENSORRT in self._providers and not self._tf32:
+            # Its provider has no option for it; NVIDIA's libraries read this before any setting of a program.
+            os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
         _check_available(self._providers, runtime.get_available_providers())
         model = str(self._model) if isinstance(self._model, Path) else self._model
         options = _options(runtime, self._threads)
@@ -97,7 +110,7 @@ class OnnxRuntimeRunner(Runner):
         try:
             # No fallback: a provider that fails must not be replaced by another one between two runs.
             session = runtime.InferenceSession(
-                model, options, providers=_told(self._providers, self._tf32), enable_fallback=0
+                model, options, providers=_told(self._providers, self._tf32, self._image), enable_fallback=0
             )
         except self._errors as error:
             raise ArtefactError(self._source, _reason(error), "an ONNX model that loads") from None
@@ -144,9 +157,17 @@ def _options(runtime: Any, threads: int) -> Any:
     return options
 
 
-def _told(providers: Sequence[str], tf32: bool) -> list[str | tuple[str, dict[str, str]]]:
+def _told(
+    providers: Sequence[str], tf32: bool, image: Sequence[int] = ()
+) -> list[str | tuple[str, dict[str, str]]]:
     """Return the providers with their options. The CUDA provider enables TF32 by default; `tf32` decides here."""
     options = {"CUDAExecutionProvider": {"use_tf32": str(int(tf32))}}
+    if image:
+        ends = {"min": 1, "opt": _TUNED_BATCH, "max": LARGEST_BATCH}
+        sizes = "x".join(map(str, image))
+        options[_TENSORRT] = {
+            f"trt_profile_{end}_shapes": f"{IMAGES}:{batch}x{sizes}" for end, batch in ends.items()
+        }
     return [(each, options[each]) if each in options else each for each in providers]
 
 

@@ -18,7 +18,7 @@ from exporter.evaluation.benchmark.batch_sweep import (
     resized,
 )
 from exporter.evaluation.benchmark.breakdown import breakdown
-from exporter.evaluation.benchmark.engine_runs import EngineFile
+from exporter.evaluation.benchmark.engine_files import Engines
 from exporter.evaluation.benchmark.gpu_time import EngineBench
 from exporter.evaluation.benchmark.settings import BenchSettings
 from exporter.evaluation.benchmark.sliced import NOT_SLICED, Sliced, sliced_of
@@ -78,7 +78,7 @@ class Setup:
     macs: Pair[MacCount]
     runners: Pair[Runner]
     sliced: Sliced
-    engines: Pair[EngineFile] | None
+    engines: Engines | None
 
 
 def bench(

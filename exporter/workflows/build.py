@@ -5,33 +5,38 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from exporter.artefact import Artefact
 from exporter.errors import ArtefactError, UserError
 from exporter.files import sha256_of, written_beside
 from exporter.formats.canonical_json import save_json
-from exporter.records import ModelSpec
-from exporter.runtimes.tensorrt.audit import Audit, audit, read_layers
+from exporter.records import ModelSpec, Pair
+from exporter.runtimes.tensorrt.audit import Audit, audit
 from exporter.runtimes.tensorrt.builder import Engine, build_engine
+from exporter.runtimes.tensorrt.layer_info import layers_path, read_layers
 from exporter.runtimes.tensorrt.machine import this_machine
 from exporter.runtimes.tensorrt.manifest import ENGINES, Built, EngineManifest, engine_path, manifest_path
 from exporter.runtimes.tensorrt.plugin_library import checked_library
 from exporter.runtimes.tensorrt.settings import BuildSettings
-from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt, major_version
+from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt, major_version, version_numbers
 from exporter.runtimes.tensorrt.trtexec import build_command
 from exporter.targets import TENSORRT, TENSORRT_8, Target
-from exporter.tensor_names import VARIANTS, keep_name, variant_path
+from exporter.tensor_names import SLICED, VARIANTS, keep_name, variant_path
 from exporter.workflows.export_folder import SCHEDULE, read_folder
 from exporter.workflows.progress import Silent, Stages
 
 __all__ = ["BuiltEngine", "build_folder"]
 
+# Before, the parser turns a cumulative sum into a loop of as many steps as there are patches.
+LEAST_CUMULATIVE = (10, 8)
+
 
 @dataclass(frozen=True)
 class BuiltEngine:
-    """One engine of a folder; `trtexec` has an equivalent build-and-time command for each batch."""
+    """One engine of a folder: the audit of each profile, and for each batch an equivalent trtexec command."""
 
     file: str
     manifest: EngineManifest
-    audit: Audit
+    audits: tuple[Audit, ...]
     trtexec: tuple[tuple[str, ...], ...]
 
 
@@ -55,21 +60,38 @@ def build_folder(
     trt = import_tensorrt()
     _check_version(found.target, trt.__version__)
     here = this_machine(trt.__version__)
-    if settings.plugin is not None:
-        checked_library(settings.plugin, trt.__version__)
     dense, pruned = found.models.dense.path, found.models.pruned.path
     artefact = found.models.pruned.artefact
+    _check_retention(pruned, artefact, settings, trt.__version__)
     spec, schedule = artefact.spec, artefact.schedule
     cache = settings.timing_cache or folder / ENGINES / f"timing.{here.tensorrt}.sm{here.sm}.cache"
     variants = settings.variants and artefact.prunes
     # Bounds for the inputs of the forced variant: a-STAR keeps at most as many patches as STAR.
     widths = {keep_name(layer): schedule.keep[layer - 1] for layer in schedule.pruning_layers}
     built = []
-    for onnx in (dense, pruned, *_variants(pruned, variants)):
-        with stages.stage(f"engine, {onnx.stem}"):
-            engine = build_engine(trt, onnx, settings, cache, widths)
-            built.append(_save(engine, onnx, settings, here, spec))
+    for onnx, batch, own in _jobs(Pair(dense, pruned), settings, artefact, variants):
+        path = engine_path(folder / ENGINES, onnx, batch)
+        with stages.stage(f"engine, {path.stem}"):
+            engine = build_engine(trt, onnx, own, cache, widths)
+            built.append(_save(engine, path, onnx, own, here, spec))
     return tuple(built)
+
+
+def _jobs(
+    models: Pair[Path], settings: BuildSettings, artefact: Artefact, variants: bool
+) -> Iterator[tuple[Path, int, BuildSettings]]:
+    """Yield each engine's model, its batch size if it has one alone, else 0, and its settings."""
+    with_plugin = settings if artefact.follows_image else settings.without_plugin
+    both = ((models.dense, settings.without_plugin), (models.pruned, with_plugin))
+    yield from ((onnx, 0, own) for onnx, own in both)
+    if variants:
+        for role in VARIANTS:
+            yield variant_path(models.pruned, role), 0, with_plugin.for_variants
+        sliced = variant_path(models.pruned, SLICED)
+        if sliced.is_file():
+            yield sliced, 0, settings.without_plugin
+    if settings.one_profile:
+        yield from ((onnx, batch, own.for_batch(batch)) for onnx, own in both for batch in settings.batches)
 
 
 def _check_runtime(folder: Path, target: Target) -> None:
@@ -85,12 +107,27 @@ def _check_version(target: Target, version: str) -> None:
         raise UserError(f"target {target.name}", f"TensorRT {version}", "10 or later", hint)
 
 
-def _variants(pruned: Path, wanted: bool) -> Iterator[Path]:
-    return (variant_path(pruned, role) for role in VARIANTS if wanted)
+def _check_retention(pruned: Path, artefact: Artefact, settings: BuildSettings, version: str) -> None:
+    """Check that TensorRT can build a model's a-STAR, which takes minutes to find out otherwise.
+
+    Raises:
+        ArtefactError: The plugin library does not fit.
+        UserError: The model needs the plugin and none was given, or this TensorRT cannot build it.
+    """
+    if artefact.follows_image and settings.plugin is None:
+        hint = "build --plugin FILE, or star-export compile --layout padded"
+        raise UserError(pruned.name, "no plugin", "the CdfRetain library, for tokens that shrink", hint)
+    if settings.plugin is not None:
+        checked_library(settings.plugin, version)
+    padded = artefact.schedule.adaptive and not artefact.follows_image
+    if padded and version_numbers(version) < LEAST_CUMULATIVE:
+        expected = f"{'.'.join(map(str, LEAST_CUMULATIVE))} or later, which has a cumulative sum"
+        raise UserError(pruned.name, f"TensorRT {version}", expected)
 
 
-def _save(engine: Engine, onnx: Path, settings: BuildSettings, here: Built, spec: ModelSpec) -> BuiltEngine:
-    path = engine_path(onnx.parent / ENGINES, onnx)
+def _save(  # noqa: PLR0917  (all of them are written)
+    engine: Engine, path: Path, onnx: Path, settings: BuildSettings, here: Built, spec: ModelSpec
+) -> BuiltEngine:
     with written_beside(path) as partial:
         partial.write_bytes(engine.plan)
     manifest = EngineManifest(
@@ -108,10 +145,12 @@ def _save(engine: Engine, onnx: Path, settings: BuildSettings, here: Built, spec
         version_compatible=settings.version_compatible,
         strongly_typed=engine.strongly_typed,
         built=here,
+        optimization_level=settings.optimization_level,
+        aux_streams=settings.aux_streams,
     )
-    layers = path.with_suffix(".layers.json")
-    with written_beside(layers) as partial:
-        partial.write_text(json.dumps(json.loads(engine.layers), indent=1), encoding="utf-8")
+    with written_beside(layers_path(path)) as partial:
+        told = {"profiles": [json.loads(each) for each in engine.layers]}
+        partial.write_text(json.dumps(told, indent=1), encoding="utf-8")
     # The manifest is written last: an engine without its manifest is refused.
     save_json(manifest, manifest_path(path))
     image = spec.preprocessing.input_size
@@ -119,4 +158,7 @@ def _save(engine: Engine, onnx: Path, settings: BuildSettings, here: Built, spec
         tuple(build_command(onnx, image, batch, settings, tensorrt=here.tensorrt))
         for batch in settings.batches
     )
-    return BuiltEngine(path.name, manifest, audit(read_layers(engine.layers), spec.depth), lines)
+    audits = tuple(
+        audit(read_layers(text, profile), spec.attention_layers) for profile, text in enumerate(engine.layers)
+    )
+    return BuiltEngine(path.name, manifest, audits, lines)

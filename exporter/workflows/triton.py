@@ -20,7 +20,7 @@ from exporter.tensor_names import IMAGES
 from exporter.vocabulary import InputKind, OutputKind
 from exporter.workflows.export_folder import read_folder
 
-__all__ = ["ServeSettings", "config_text", "load_command", "write_repository"]
+__all__ = ["Repository", "ServeSettings", "config_text", "write_repository"]
 
 # Triton's backend → (the file that it reads, the kind of device).
 BACKENDS = {
@@ -51,7 +51,15 @@ class ServeSettings(Settings):
     queue_delay_us: Natural = option(500, "Longest wait of a request for a batch, in microseconds.")
 
 
-def write_repository(folder: Path, out: Path, settings: ServeSettings) -> tuple[Path, ...]:
+@dataclass(frozen=True)
+class Repository:
+    """A model repository: the folders of its models, and the command that starts Triton with it."""
+
+    models: tuple[Path, ...]
+    command: tuple[str, ...]
+
+
+def write_repository(folder: Path, out: Path, settings: ServeSettings) -> Repository:
     """Write `OUT/<model>/config.pbtxt` and `OUT/<model>/1/…` for the dense and the pruned model.
 
     Args:
@@ -67,7 +75,7 @@ def write_repository(folder: Path, out: Path, settings: ServeSettings) -> tuple[
     found = read_folder(folder)
     artefact = found.models.pruned.artefact
     backend = _backend(folder, found.target, settings)
-    places = []
+    places, manifests = [], []
     for onnx in (found.models.dense.path, found.models.pruned.path):
         place, file = out / onnx.stem.replace(".", "_"), BACKENDS[backend][0]
         source, manifest = onnx, None
@@ -75,13 +83,22 @@ def write_repository(folder: Path, out: Path, settings: ServeSettings) -> tuple[
             source = engine_path(folder / ENGINES, onnx)
             manifest = read_manifest(source)
             _check_engine(source, manifest)
+            manifests.append(manifest)
         with written_beside(place / "1" / file) as partial:
             shutil.copyfile(source, partial)
         with written_beside(place / "config.pbtxt") as partial:
             text = config_text(place.name, artefact, settings, backend=backend, manifest=manifest)
             partial.write_text(text, encoding="utf-8")
         places.append(place)
-    return tuple(places)
+    return Repository(tuple(places), _command(out, manifests))
+
+
+def _command(out: Path, manifests: Sequence[EngineManifest]) -> tuple[str, ...]:
+    """Return the command that starts Triton: it loads engines with code inside only where it is told to."""
+    words = ("tritonserver", f"--model-repository={out}")
+    if not any(each.version_compatible for each in manifests):
+        return words
+    return (*words, "--backend-config=tensorrt,version-compatible=true")
 
 
 def _backend(folder: Path, target: Target, settings: ServeSettings) -> str:
@@ -134,6 +151,8 @@ def config_text(
         + " } ]",
         f"dynamic_batching {{ preferred_batch_size: [ {', '.join(map(str, preferred))} ] "
         f"max_queue_delay_microseconds: {settings.queue_delay_us} }}",
+        # One launch a run instead of one a kernel, as in the measurements of `bench`.
+        *(["optimization { cuda { graphs: true } }"] if manifest else []),
     ]
     return "\n".join(lines) + "\n"
 
@@ -145,8 +164,3 @@ def _outputs(spec: ModelSpec) -> list[str]:
         dims = f"-1, {output.channels}" if output.kind == OutputKind.TOKENS else f"{output.channels}"
         lines.append(f'output [ {{ name: "{output.name}" data_type: TYPE_FP32 dims: [ {dims} ] }} ]')
     return lines
-
-
-def load_command(out: Path) -> str:
-    """Return the command that starts Triton with the repository."""
-    return f"tritonserver --model-repository={out}"

@@ -13,31 +13,40 @@ namespace star
 namespace
 {
 
-//! The one float32 of the field `mass`, or nullptr.
-float const* findMass(PluginFieldCollection const& fields)
+//! The one number of a field, or nullptr.
+template <typename T>
+T const* findOne(PluginFieldCollection const& fields, char const* name, PluginFieldType type)
 {
     for (int32_t i = 0; i < fields.nbFields; ++i)
     {
         PluginField const& field = fields.fields[i];
-        if (std::strcmp(field.name, kMASS_FIELD) == 0 && field.type == PluginFieldType::kFLOAT32 && field.length == 1)
+        if (std::strcmp(field.name, name) == 0 && field.type == type && field.length == 1)
         {
-            return static_cast<float const*>(field.data);
+            return static_cast<T const*>(field.data);
         }
     }
     return nullptr;
 }
 
+//! A model of an earlier star-export has no such field.
+int32_t widestOf(PluginFieldCollection const& fields)
+{
+    int32_t const* const widest = findOne<int32_t>(fields, kWIDEST_FIELD, PluginFieldType::kINT32);
+    return widest == nullptr ? kNO_WIDEST : *widest;
+}
+
 } // namespace
 
 CdfRetainCreator::CdfRetainCreator() noexcept
-    : mMassField(kMASS_FIELD, nullptr, PluginFieldType::kFLOAT32, 1)
-    , mFieldNames{1, &mMassField}
+    : mFields{PluginField(kMASS_FIELD, nullptr, PluginFieldType::kFLOAT32, 1),
+          PluginField(kWIDEST_FIELD, nullptr, PluginFieldType::kINT32, 1)}
+    , mFieldNames{2, mFields}
 {
 }
 
 IPluginV3* CdfRetainCreator::createPlugin(AsciiChar const*, PluginFieldCollection const* fc, TensorRTPhase) noexcept
 {
-    float const* const mass = fc == nullptr ? nullptr : findMass(*fc);
+    float const* const mass = fc == nullptr ? nullptr : findOne<float>(*fc, kMASS_FIELD, PluginFieldType::kFLOAT32);
     if (mass == nullptr)
     {
         logError("mass | got none | need one float32");
@@ -48,7 +57,13 @@ IPluginV3* CdfRetainCreator::createPlugin(AsciiChar const*, PluginFieldCollectio
         logError("mass | got %g | need a share in (0, 1]", static_cast<double>(*mass));
         return nullptr;
     }
-    return new (std::nothrow) CdfRetainPlugin(*mass);
+    int32_t const widest = widestOf(*fc);
+    if (widest < kNO_WIDEST || widest > kLARGEST_PATCHES)
+    {
+        logError("widest | got %d | need a count from 1 to %d, or %d for none", widest, kLARGEST_PATCHES, kNO_WIDEST);
+        return nullptr;
+    }
+    return new (std::nothrow) CdfRetainPlugin(*mass, widest);
 }
 
 PluginFieldCollection const* CdfRetainCreator::getFieldNames() noexcept

@@ -12,7 +12,7 @@ class CdfRetainCreator final : public nvinfer1::IPluginCreatorV3One
 public:
     CdfRetainCreator() noexcept;
 
-    //! \return The plugin, or nullptr, with a line in the log, unless the fields hold a mass in (0, 1].
+    //! \return The plugin, or nullptr, with a line in the log, unless the fields hold a mass in (0, 1], and a count if any.
     nvinfer1::IPluginV3* createPlugin(nvinfer1::AsciiChar const* name, nvinfer1::PluginFieldCollection const* fc,
         nvinfer1::TensorRTPhase phase) noexcept override;
     nvinfer1::PluginFieldCollection const* getFieldNames() noexcept override;
@@ -21,7 +21,7 @@ public:
     nvinfer1::AsciiChar const* getPluginNamespace() const noexcept override;
 
 private:
-    nvinfer1::PluginField const mMassField;
+    nvinfer1::PluginField const mFields[2];
     nvinfer1::PluginFieldCollection const mFieldNames;
 };
 

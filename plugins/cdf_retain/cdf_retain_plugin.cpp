@@ -60,12 +60,30 @@ bool hasPatches(int64_t patches)
     return within;
 }
 
+//! TensorRT gives keep_index as much memory as the widest row needs.
+bool hasRoom(float mass, int64_t patches, int32_t widest)
+{
+    if (widest == kNO_WIDEST || patches > kLARGEST_PATCHES) // The launch refuses more.
+    {
+        return true;
+    }
+    int32_t const largest = largestCount(mass, static_cast<int32_t>(patches));
+    bool const fits = largest <= widest;
+    if (!fits)
+    {
+        logError("widest | got %d for %lld patches | need at least %d", widest, static_cast<long long>(patches), largest);
+    }
+    return fits;
+}
+
 } // namespace
 
-CdfRetainPlugin::CdfRetainPlugin(float mass) noexcept
+CdfRetainPlugin::CdfRetainPlugin(float mass, int32_t widest) noexcept
     : mMass(mass)
-    , mMassField(kMASS_FIELD, &mMass, PluginFieldType::kFLOAT32, 1)
-    , mFieldsToSerialize{1, &mMassField}
+    , mWidest(widest)
+    , mFields{PluginField(kMASS_FIELD, &mMass, PluginFieldType::kFLOAT32, 1),
+          PluginField(kWIDEST_FIELD, &mWidest, PluginFieldType::kINT32, 1)}
+    , mFieldsToSerialize{2, mFields}
 {
 }
 
@@ -84,7 +102,7 @@ IPluginCapability* CdfRetainPlugin::getCapabilityInterface(PluginCapabilityType 
 
 IPluginV3* CdfRetainPlugin::clone() noexcept
 {
-    return new (std::nothrow) CdfRetainPlugin(mMass);
+    return new (std::nothrow) CdfRetainPlugin(mMass, mWidest);
 }
 
 // ---- IPluginV3OneCore ----
@@ -156,11 +174,14 @@ int32_t CdfRetainPlugin::getOutputShapes(DimsExprs const* inputs, int32_t nbInpu
     {
         return kERROR;
     }
-    IDimensionExpr const* const half
-        = exprBuilder.operation(DimensionOperation::kCEIL_DIV, *patches, *exprBuilder.constant(2));
+    // The auto-tuning size must not depend on a size tensor, which the patches of every layer but the first are.
+    bool const known = mWidest != kNO_WIDEST;
+    IDimensionExpr const* const upper = known ? exprBuilder.constant(mWidest) : patches;
+    IDimensionExpr const* const tuned
+        = known ? upper : exprBuilder.operation(DimensionOperation::kCEIL_DIV, *patches, *exprBuilder.constant(2));
     outputs[kKEEP_INDEX].nbDims = 2;
     outputs[kKEEP_INDEX].d[0] = batch;
-    outputs[kKEEP_INDEX].d[1] = exprBuilder.declareSizeTensor(kWIDTH, *half, *patches);
+    outputs[kKEEP_INDEX].d[1] = exprBuilder.declareSizeTensor(kWIDTH, *tuned, *upper);
     outputs[kKEEP_COUNT].nbDims = 1;
     outputs[kKEEP_COUNT].d[0] = batch;
     outputs[kWIDTH].nbDims = 0; // A size tensor is a scalar.
@@ -188,6 +209,10 @@ int32_t CdfRetainPlugin::enqueue(PluginTensorDesc const* inputDesc, PluginTensor
     void* const* outputs, void* workspace, cudaStream_t stream) noexcept
 {
     Dims const& shape = inputDesc[kSCORE].dims;
+    if (!hasRoom(mMass, shape.d[1], mWidest))
+    {
+        return kERROR;
+    }
     CdfRetainCall call{};
     call.batch = static_cast<int32_t>(shape.d[0]);
     call.patches = static_cast<int32_t>(shape.d[1]);

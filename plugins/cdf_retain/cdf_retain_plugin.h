@@ -12,6 +12,10 @@ constexpr char const* kPLUGIN_NAME{"CdfRetain"};
 constexpr char const* kPLUGIN_VERSION{"1"};
 constexpr char const* kPLUGIN_NAMESPACE{"star"};
 constexpr char const* kMASS_FIELD{"mass"};
+constexpr char const* kWIDEST_FIELD{"widest"};
+
+//! Where a model does not say how many patches the layer can keep.
+constexpr int32_t kNO_WIDEST{0};
 
 //! CdfRetain as a TensorRT layer: it declares shapes and types, checks them, and calls the kernel.
 class CdfRetainPlugin final : public nvinfer1::IPluginV3,
@@ -21,7 +25,8 @@ class CdfRetainPlugin final : public nvinfer1::IPluginV3,
 {
 public:
     //! \param mass The share of a row's sum to reach, in (0, 1].
-    explicit CdfRetainPlugin(float mass) noexcept;
+    //! \param widest The most patches that a row can keep, from 1 to kLARGEST_PATCHES, or kNO_WIDEST.
+    CdfRetainPlugin(float mass, int32_t widest) noexcept;
     CdfRetainPlugin(CdfRetainPlugin const&) = delete;
     CdfRetainPlugin& operator=(CdfRetainPlugin const&) = delete;
     ~CdfRetainPlugin() override = default;
@@ -59,7 +64,8 @@ public:
 
 private:
     float const mMass;
-    nvinfer1::PluginField const mMassField;
+    int32_t const mWidest;
+    nvinfer1::PluginField const mFields[2];
     nvinfer1::PluginFieldCollection const mFieldsToSerialize;
 };
 

@@ -38,7 +38,7 @@ def test_json_has_every_engine(star_export: Command, folder: Path) -> None:
     for each in done.json:
         assert each["manifest"]["batches"] == [1, 8]
         assert each["manifest"]["built"]["gpu"] == HERE.gpu
-        assert each["audit"]["written"] == {"fp32": 1}
+        assert [audit["written"] for audit in each["audits"]] == [{"fp32": 2}, {"fp32": 1}]
         assert len(each["trtexec"]) == 2
         assert (folder / "engines" / each["file"]).is_file()
 
@@ -53,6 +53,8 @@ def test_an_engine_is_named_with_its_machine_and_its_commands(star_export: Comma
         f"vit.{method}.tensorrt-fp32.engine" for method in ("dense", "star")
     ]
     assert all(HERE.gpu in line and HERE.tensorrt in line for line in named)
+    assert "  batch 1: 2 layers, outputs: 2 × fp32" in lines
+    assert "  batch 32: 1 layers, outputs: 1 × fp32" in lines
     commands = [shlex.split(line) for line in lines if line.startswith("  trtexec ")]
     assert {words[1] for words in commands} == {
         f"--onnx={folder}/vit.{method}.tensorrt-fp32.onnx" for method in ("dense", "star")

@@ -6,9 +6,12 @@ import pytest
 
 from exporter.cli.gpu_table import against_dense, break_even_words, print_gpu_time
 from exporter.evaluation.benchmark import Throughput, compare_speed
+from exporter.evaluation.benchmark.batch_sweep import Selection
 from exporter.evaluation.benchmark.gpu_time import EngineBench, EnginesAtBatch, GpuTime
+from exporter.evaluation.benchmark.timing import ratio_of
 from exporter.records import Pair
 from exporter.runtimes.tensorrt.clocks import Clocks
+from exporter.runtimes.tensorrt.trtexec_runs import Load
 from tests.runtimes.tensorrt.fake_cuda import BUILT
 
 
@@ -22,7 +25,7 @@ def at_batch(batch: int, *, cuda_graph: bool = True) -> EnginesAtBatch:
     dense = times(batch, 4.0, "trtexec", "--onnx=dense model.onnx")
     pruned = times(batch, 2.0, "trtexec", "--onnx=pruned.onnx", cuda_graph=cuda_graph)
     comparison = compare_speed(dense.compute, pruned.compute, (2.0, 1.0))
-    clocks = Clocks("1410 MHz", "1593 MHz", "1980 MHz", "300 W", "55")
+    clocks = Clocks(9, 1410, 1200, 1980, 1593, 300, 55, ("software power cap",))
     return EnginesAtBatch(batch, Pair(dense, pruned), comparison, clocks)
 
 
@@ -57,6 +60,7 @@ def test_what_stands_beneath_the_table(
     (machine,) = (line for line in lines if BUILT.gpu in line and BUILT.driver in line)
     assert BUILT.tensorrt in machine
     clocks = [line for line in lines if "1410 MHz" in line]
+    assert all("slowed by software power cap" in line for line in clocks)
     assert [("batch 1" in line, "batch 8" in line) for line in clocks] == [(True, False), (False, True)]
     (graph,) = (line for line in lines if "CUDA graph" in line)
     assert "pruned at batch 8" in graph
@@ -65,6 +69,26 @@ def test_what_stands_beneath_the_table(
         "  trtexec '--onnx=dense model.onnx'",
         "  trtexec --onnx=pruned.onnx",
     ] * 2
+
+
+def test_load_and_selection_cost_where_they_were_measured(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = at_batch(8)
+    load = Load(2, 100, 4321.0, {50: 1.5, 99: 2.25})
+    loaded = replace(at, times=Pair(at.times.dense, replace(at.times.pruned, load=load)))
+    sliced = times(8, 1.6).compute
+    selection = Selection(sliced, ratio_of(at.times.pruned.compute, sliced), at.comparison)
+    parts = Pair({"linear": 2.5, "selection": 0.0}, {"linear": 1.25, "selection": 0.125})
+    measured = replace(loaded, selection=selection, breakdown_ms=parts)
+    out = printed(replace(RESULT, batches=(measured,)), capsys, monkeypatch)
+    assert "dense at batch 8, ms by class: linear 2.500\n" in out
+    assert "pruned at batch 8, ms by class: linear 1.250, selection 0.125\n" in out
+    rate = "pruned under load at batch 8: 4321.0 img/s in 2 streams"
+    assert f"{rate}, latency 1.500 ms at 50 %, 2.250 ms at 99 %" in out
+    assert (
+        "selection cost in GPU time at batch 8: 1.250 (1.250 to 1.250) of the time with plain slices" in out
+    )
 
 
 def test_where_every_graph_was_captured_nothing_is_said_of_it(

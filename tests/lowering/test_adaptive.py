@@ -91,6 +91,7 @@ def test_one_node_a_layer_with_a_body_and_a_name_for_a_plugin(layout: str) -> No
     attributes = {each.name: onnx.helper.get_attribute_value(each) for each in nodes[1].attribute}
     assert attributes == {
         "mass": pytest.approx(pruned.schedule.rates[1]),
+        "widest": pruned.schedule.keep[1],
         "plugin_version": b"1",
         "plugin_namespace": b"star",
     }

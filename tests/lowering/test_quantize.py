@@ -1,5 +1,6 @@
 """INT8 by ONNX Runtime's quantizer: which layers, and what is left in fp32, or for TensorRT in fp16."""
 
+import copy
 from collections import Counter
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 from exporter.errors import ModelError
+from exporter.lowering.quantize import LEAST_SCALE
 from exporter.runtimes.choice import on_this_cpu, runner_for, why_not
 from exporter.targets import ONNXRUNTIME_INT8, OPENVINO_INT8, TENSORRT_INT8, Target
 from tests.lowering.graphs import FLOATS, FP16, FP32, kinds_of
@@ -57,6 +59,17 @@ def test_ranges_need_images(target: Target) -> None:
 def for_tensorrt(family: str = "vit") -> onnx.ModelProto:
     pruned = star(family)
     return lowered(pruned, TENSORRT_INT8, images=random_images(pruned.vit, 8).numpy())
+
+
+def test_scales_of_tiny_weights_are_not_zero_in_fp16() -> None:
+    pruned = copy.deepcopy(star())
+    with torch.no_grad():
+        weight = pruned.vit.model.get_parameter("blocks.0.mlp.fc1.weight")
+        weight[:2] = torch.tensor([[1e-7], [0.0]])
+    model = lowered(pruned, TENSORRT_INT8, images=random_images(pruned.vit, 8).numpy())
+    values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    scales = [values[node.input[1]] for node in model.graph.node if node.op_type == "DequantizeLinear"]
+    assert scales and min(scale.min() for scale in scales) >= LEAST_SCALE
 
 
 @pytest.mark.parametrize("family", ["vit", "lvvit"])

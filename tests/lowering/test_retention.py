@@ -49,7 +49,7 @@ def test_both_keep_what_the_reference_keeps(rows: list[tuple[list[int], int]]) -
     score = np.array([row for row, _ in rows], np.float32)
     valid = np.array([count for _, count in rows])
     expected = cdf_retain(score, valid, MASS)
-    found = run(with_retention(model_of(OWN, PADDED), 20), score, valid)
+    found = run(with_retention(model_of(OWN, PADDED), 20, (5, 5)), score, valid)
     np.testing.assert_array_equal(found["index"], expected.keep_index)
     np.testing.assert_array_equal(found["count"], expected.keep_count)
     assert found["width"] == expected.keep_index.shape[1]
@@ -61,25 +61,27 @@ def test_both_keep_what_the_reference_keeps(rows: list[tuple[list[int], int]]) -
 
 @pytest.mark.parametrize("opset", [20, 23])
 def test_a_node_of_its_own_keeps_its_name_and_gets_one_body(opset: int) -> None:
-    model = with_retention(model_of(OWN, opset=opset), opset)
+    model = with_retention(model_of(OWN, opset=opset), opset, (5,))
     assert [(each.domain, each.name) for each in model.functions] == [(DOMAIN, CDF_RETAIN)]
     assert {each.domain: each.version for each in model.functions[0].opset_import} == {"": opset}
     assert [node.op_type for node in model.graph.node] == [CDF_RETAIN]
+    told = {each.name: onnx.helper.get_attribute_value(each) for each in model.graph.node[0].attribute}
+    assert told["widest"] == 5
     assert {each.domain: each.version for each in model.opset_import} == {"": opset, DOMAIN: 1}
 
 
 def test_a_padded_node_becomes_standard_operators() -> None:
-    model = with_retention(model_of(PADDED), 20)
+    model = with_retention(model_of(PADDED), 20, (5,))
     assert not model.functions
     assert {node.domain for node in model.graph.node} == {""} and len(model.graph.node) > 1
     assert [each.domain for each in model.opset_import] == [""]
-    both = with_retention(model_of(OWN, PADDED), 20)
+    both = with_retention(model_of(OWN, PADDED), 20, (5, 5))
     assert [node.op_type for node in both.graph.node if node.domain] == [CDF_RETAIN]
     assert [each.name for each in both.functions] == [CDF_RETAIN]
 
 
 def test_a_model_that_retains_nothing_loses_the_domain_alone() -> None:
     model, before = model_of(), model_of()
-    changed = with_retention(model, 20)
+    changed = with_retention(model, 20, ())
     assert [(each.domain, each.version) for each in changed.opset_import] == [("", 20)]
     assert changed.graph == before.graph and not changed.functions

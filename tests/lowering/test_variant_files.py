@@ -11,6 +11,7 @@ from exporter.lowering.pipeline import save_onnx
 from exporter.lowering.variant_files import LEAST_BYTES, save_variants
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.targets import TENSORRT
 from tests.lowering.models import a_star, dense, lowered, star
 from tests.pruning.adaptive import varied_images
 
@@ -51,6 +52,22 @@ def test_the_tracing_variant_computes_what_is_shipped(make: Callable[[], PrunedV
         np.testing.assert_array_equal(one.run(images)["logits"], traced.pop("logits"))
     with OnnxRuntimeRunner(tmp_path / names["forced"]) as forced:
         assert {info.name for info in forced.inputs} == {"images", *traced}
+
+
+@pytest.mark.ort
+def test_static_models_for_tensorrt_have_one_of_plain_slices(tmp_path: Path) -> None:
+    for pruned, roles in (
+        (star(), ["tracing", "forced", "sliced"]),
+        (a_star(layout="padded"), ["tracing", "forced"]),
+    ):
+        save_onnx(lowered(pruned, TENSORRT), tmp_path / "m.onnx")
+        names = save_variants(tmp_path / "m.onnx")
+        assert list(names) == roles
+    save_onnx(lowered(star(), TENSORRT), tmp_path / "m.onnx")
+    sliced = tmp_path / save_variants(tmp_path / "m.onnx")["sliced"]
+    with OnnxRuntimeRunner(sliced) as runner:
+        assert runner.run({"images": varied_images(star().vit, 3).numpy()})["logits"].shape[0] == 3
+    assert not {"TopK", "GatherND"} & {node.op_type for node in onnx.load(sliced).graph.node}
 
 
 def test_a_dense_model_has_none(tmp_path: Path) -> None:

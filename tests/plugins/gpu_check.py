@@ -25,6 +25,8 @@ from tests.plugins.rows import Case, cases
 ROOT = Path(__file__).parents[2]
 SANITIZERS = ("memcheck", "racecheck", "initcheck")
 GOAL_US = 8.0
+# Batch and patches of the timed calls: the goal's, then larger images, and one image alone.
+TIMED = ((128, 196), (128, 576), (128, 1024), (128, 4096), (1, 196), (1, 576), (1, 1024), (1, 4096))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,11 +105,13 @@ def sanitize(tool: str, kernel: Path, folder: Path) -> bool:
 
 
 def measure(kernel: Path, folder: Path) -> None:
-    """Say what a call costs for 128 images of 196 patches. A goal, not a result."""
-    score = np.random.default_rng(0).pareto(1.5, (128, 196)).astype(np.float32)
-    write_cases(folder / "timed", [Case(score, np.full(128, 196), float(np.float32(0.7)))])
-    done = subprocess.run([kernel, folder / "timed"], check=True, capture_output=True, text=True)
-    _say(f"time: {done.stdout.strip()} µs a call for 128 × 196 in a CUDA graph (goal: {GOAL_US:g} µs)")
+    """Say what a call costs, by batch and patches; a row costs patches² comparisons in one block."""
+    for batch, patches in TIMED:
+        score = np.random.default_rng(0).pareto(1.5, (batch, patches)).astype(np.float32)
+        write_cases(folder / "timed", [Case(score, np.full(batch, patches), float(np.float32(0.7)))])
+        done = subprocess.run([kernel, folder / "timed"], check=True, capture_output=True, text=True)
+        goal = f" (goal: {GOAL_US:g} µs)" if (batch, patches) == TIMED[0] else ""
+        _say(f"time: {done.stdout.strip()} µs a call for {batch} × {patches} in a CUDA graph{goal}")
 
 
 def write_cases(path: Path, batch: Iterable[Case]) -> None:

@@ -34,7 +34,8 @@ def check(library: str) -> None:
     assert len(registry.all_creators) == before + 1
     creator = registry.get_creator("CdfRetain", "1", "star")
     assert [(field.name, field.type) for field in creator.field_names] == [
-        ("mass", trt.PluginFieldType.FLOAT32)
+        ("mass", trt.PluginFieldType.FLOAT32),
+        ("widest", trt.PluginFieldType.INT32),
     ]
     plugin = make(trt, creator, 0.7)
     core, build = (plugin.get_capability_interface(kind) for kind in _kinds(trt, "CORE", "BUILD"))

@@ -26,17 +26,14 @@ def answers(plugin_library: Path) -> Answers:
 
 
 def test_the_creator_is_looked_up_by_name_version_and_namespace(answers: Answers) -> None:
-    told = {
-        key: answers[key] for key in ("creators", "kind", "name", "version", "namespace", "fields", "field")
-    }
+    told = {key: answers[key] for key in ("creators", "kind", "name", "version", "namespace", "field")}
     assert told == {
         "creators": ["1"],
         "kind": ["PLUGIN CREATOR_V3ONE"],
         "name": ["CdfRetain"],
         "version": ["1"],
         "namespace": ["star"],
-        "fields": ["1"],
-        "field": ["mass float32"],
+        "field": ["mass float32", "widest int32"],
     }
 
 
@@ -61,6 +58,23 @@ def test_shapes(answers: Answers) -> None:
     assert answers["outputs"] == ["3"]
     assert answers["shape"] == ["B | size(2, opt ceil_div(N, 2), upper N)", "B", ""]
     assert answers["width is a size tensor"] == ["yes"]
+
+
+@pytest.mark.parametrize("widest", [0, 1, 4096])
+def test_a_count_in_range_is_taken(answers: Answers, widest: int) -> None:
+    assert answers[f"widest {widest}"] == ["accepted, no line"]
+
+
+@pytest.mark.parametrize("widest", [-1, 4097])
+def test_a_count_out_of_range_is_refused_in_one_line(answers: Answers, widest: int) -> None:
+    line = f"refused, CdfRetain: widest | got {widest} | need a count from 1 to 4096, or 0 for none"
+    assert answers[f"widest {widest}"] == [line]
+
+
+def test_a_known_count_is_tuned_for_and_bounds_the_memory(answers: Answers) -> None:
+    """No expression of N, which is a size tensor itself in all layers but the first."""
+    assert answers["bounded"] == ["size(2, opt 138, upper 138)"]
+    assert answers["too wide"] == ["refused, CdfRetain: widest | got 138 for 198 patches | need at least 139"]
 
 
 def test_shapes_out_of_range_are_refused_in_one_line(answers: Answers) -> None:
@@ -89,7 +103,7 @@ def test_workspace_holds_an_index_a_patch(answers: Answers) -> None:
 
 
 def test_copies_live_on_without_their_original(answers: Answers) -> None:
-    assert answers["masses"] == ["0.700000 0.700000 0.700000"]
+    assert answers["stored"] == ["0.700000/138 0.700000/138 0.700000/138"]
     assert answers["plugin"] == ["star::CdfRetain 1"]
 
 

@@ -19,6 +19,8 @@ from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.runtimes.openvino_runner import OpenVinoRunner
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO_BF16, OPENVINO_INT8, TENSORRT, Target
+from exporter.tensor_names import VARIANTS, variant_path
+from tests.folders import write_folder
 from tests.tiny_onnx import linear_classifier
 
 PATH = Path("folder/vit.star.onnx")
@@ -41,6 +43,17 @@ def test_the_runner_of_a_target(target: Target, runtime: str | None, kind: type)
     assert type(runner) is kind
     assert runner.name == "mine" or kind is TensorRtRunner
     assert runtime_for(target, RunSettings(runtime=runtime)) == (runtime or target.runtime)
+
+
+def test_tensorrt_s_provider_learns_the_size_of_an_image(tmp_path: Path) -> None:
+    files, settings = write_folder(tmp_path), RunSettings(runtime="onnxruntime-tensorrt")
+    variants = [variant_path(files.pruned, role) for role in VARIANTS]
+    images = [
+        runner_for(path, ONNXRUNTIME, settings)._image  # type: ignore[attr-defined]
+        for path in (files.dense, *variants)
+    ]
+    assert images == [(3, 4, 4), (3, 4, 4), ()]  # the forced variant has inputs of other sizes
+    assert runner_for(files.dense, ONNXRUNTIME, RunSettings())._image == ()  # type: ignore[attr-defined]
 
 
 def test_an_engine_is_a_file() -> None:

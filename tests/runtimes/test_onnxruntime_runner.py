@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -141,3 +142,26 @@ def test_fp32_is_fp32_on_cuda_unless_tf32_is_asked_for() -> None:
         "CPUExecutionProvider",
     ]
     assert _told(providers, tf32=True)[0] == ("CUDAExecutionProvider", {"use_tf32": "1"})
+
+
+def test_tensorrt_s_provider_gets_one_engine_for_all_batches() -> None:
+    tensorrt, cuda = _told(("TensorrtExecutionProvider", "CUDAExecutionProvider"), False, (3, 4, 4))
+    shapes = {
+        "trt_profile_min_shapes": "images:1x3x4x4",
+        "trt_profile_opt_shapes": "images:32x3x4x4",
+        "trt_profile_max_shapes": "images:256x3x4x4",
+    }
+    assert tensorrt == ("TensorrtExecutionProvider", shapes)
+    assert cuda == ("CUDAExecutionProvider", {"use_tf32": "0"})
+    assert _told(("TensorrtExecutionProvider",), False) == ["TensorrtExecutionProvider"]
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("tf32", [False, True])
+def test_tensorrt_s_provider_computes_fp32_in_fp32(monkeypatch: pytest.MonkeyPatch, tf32: bool) -> None:
+    """No machine of the tests has the provider: it is refused after the environment is set."""
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "unset")
+    runner = OnnxRuntimeRunner(b"", providers=("TensorrtExecutionProvider",), tf32=tf32)
+    with pytest.raises(UserError, match="TensorrtExecutionProvider"):
+        runner.__enter__()
+    assert os.environ["NVIDIA_TF32_OVERRIDE"] == ("unset" if tf32 else "0")

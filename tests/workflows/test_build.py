@@ -2,15 +2,18 @@
 
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from exporter.errors import ArtefactError, UserError
+from exporter.files import sha256_of
 from exporter.runtimes.tensorrt.manifest import Built, check_manifest
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.targets import OPENVINO_INT8, TENSORRT, TENSORRT_FP16, TENSORRT_INT8, Target
-from exporter.tensor_names import VARIANTS
+from exporter.tensor_names import SLICED, VARIANTS, variant_path
+from exporter.vocabulary import Layout, Method
 from exporter.workflows import build
 from exporter.workflows.build import build_folder
 from tests.folders import write_folder
@@ -42,10 +45,25 @@ def test_both_models_and_both_variants(folder: Path) -> None:
     for each in built:
         engine = folder / "engines" / each.file
         assert check_manifest(engine, folder / each.manifest.onnx, HERE) == each.manifest
-        assert json.loads(engine.with_suffix(".layers.json").read_text())["Layers"]
+        assert each.manifest.batches == (1, 8)
+        profiles = json.loads(engine.with_suffix(".layers.json").read_text())["profiles"]
+        assert [each["Layers"][0]["Name"] for each in profiles] == ["gemm 0", "gemm 1"]
         assert [words[0] for words in each.trtexec] == ["trtexec"] * 2
-        assert each.audit.written == {"fp32": 1}
+        assert [audit.written for audit in each.audits] == [{"fp32": 2}, {"fp32": 1}]
+        assert [audit.fused_kernels for audit in each.audits] == [1, 0]
     assert (folder / "engines/timing.11.4.0.106.sm8.0.cache").is_file()
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize(
+    ("batches", "of_variants"), [((1, 4, 8, 32), (1, 8)), ((1, 16), (1,)), ((4, 32), (4,))]
+)
+def test_variants_have_few_batches(
+    folder: Path, batches: tuple[int, ...], of_variants: tuple[int, ...]
+) -> None:
+    dense, pruned, *variants = build_folder(folder, BuildSettings(batches=batches))
+    assert dense.manifest.batches == pruned.manifest.batches == batches
+    assert {each.manifest.batches for each in variants} == {of_variants}
 
 
 @pytest.mark.usefixtures("machine")
@@ -76,6 +94,48 @@ def test_a_folder_that_was_changed(folder: Path) -> None:
     with pytest.raises(ArtefactError, match="SHA256SUMS"):
         build_folder(folder, BuildSettings())
     assert not (folder / "engines").exists()
+
+
+@pytest.mark.usefixtures("machine")
+def test_the_sliced_variant_and_an_engine_for_each_batch(folder: Path) -> None:
+    pruned = next(folder.glob("*.star.*.onnx"))
+    shutil.copyfile(pruned, variant_path(folder / "vit.star.tensorrt-fp32.onnx", SLICED))
+    built = build_folder(folder, BuildSettings(batches=(1, 32), one_profile=True))
+    names = [each.file.removeprefix("vit.").replace(".tensorrt-fp32", "") for each in built]
+    assert names == [
+        *("dense.engine", "star.engine", "star.tracing.engine", "star.forced.engine", "star.sliced.engine"),
+        *(f"{role}.batch{batch}.engine" for role in ("dense", "star") for batch in (1, 32)),
+    ]
+    assert [each.manifest.batches for each in built[4:]] == [(1, 32), (1,), (32,), (1,), (32,)]
+
+
+@pytest.mark.usefixtures("machine")
+def test_tokens_that_shrink_need_the_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, library = tmp_path / "folder", tmp_path / "lib.so"
+    write_folder(place, TENSORRT, method=Method.A_STAR, layout=Layout.SHRINKING)
+    with pytest.raises(UserError, match=r"got no plugin .*build --plugin FILE.*--layout padded"):
+        build_folder(place, BuildSettings())
+    assert not (place / "engines").exists()
+    library.write_bytes(b"library")
+    monkeypatch.setattr(build, "checked_library", lambda path, version: path)
+    dense, pruned, *variants = build_folder(place, BuildSettings(plugin=library))
+    assert dense.manifest.plugin_sha256 == ""  # it has no such layer
+    assert {each.manifest.plugin_sha256 for each in (pruned, *variants)} == {sha256_of(library)}
+
+
+@pytest.mark.parametrize(("version", "builds"), {"10.7.0.23": False, "10.8.0.43": True}.items())
+def test_padded_a_star_needs_a_cumulative_sum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, builds: bool
+) -> None:
+    place = tmp_path / "folder"
+    write_folder(place, TENSORRT, method=Method.A_STAR)
+    monkeypatch.setattr(build, "import_tensorrt", lambda: fake_tensorrt(version))
+    monkeypatch.setattr(build, "this_machine", lambda version: HERE)
+    if builds:
+        assert build_folder(place, BuildSettings())
+        return
+    with pytest.raises(UserError, match=r"got TensorRT 10\.7\.0\.23 \| need 10\.8 or later"):
+        build_folder(place, BuildSettings())
 
 
 @pytest.mark.usefixtures("machine")

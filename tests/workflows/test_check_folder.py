@@ -1,5 +1,6 @@
 """An export folder on the deployment runtime, compared with its reference."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -7,11 +8,17 @@ import onnx
 import pytest
 
 from exporter.errors import ArtefactError, ParityError
+from exporter.records import Pair
+from exporter.runtimes.base import Feed
 from exporter.runtimes.choice import RunSettings
-from exporter.targets import ONNXRUNTIME, OPENVINO, TENSORRT
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.targets import ONNXRUNTIME, OPENVINO, TENSORRT, Target
+from exporter.tensor_names import VARIANTS, variant_path
 from exporter.vocabulary import InputKind
-from exporter.workflows.check_folder import check_folder
-from tests.folders import save_all_checksums, write_folder
+from exporter.workflows import check_folder as workflow
+from exporter.workflows.check_folder import FolderCheck, check_folder
+from tests.folders import save_all_checksums, write_engines, write_folder
+from tests.runtimes.tensorrt.fake_cuda import manifest
 
 
 @pytest.mark.ort
@@ -34,6 +41,63 @@ def test_the_runtime_is_the_target_s(tmp_path: Path) -> None:
 def test_a_file_for_tensorrt_can_be_tried_on_another_runtime(tmp_path: Path) -> None:
     write_folder(tmp_path, TENSORRT)
     assert check_folder(tmp_path, RunSettings(runtime="onnxruntime")).passed
+
+
+class EngineRunner(OnnxRuntimeRunner):
+    """An engine of exactly these batch sizes; from `wrong_from` on its answers are another model's."""
+
+    def __init__(self, model: Path, sizes: tuple[int, ...], wrong_from: int) -> None:
+        super().__init__(model, threads=1)
+        self.sizes, self.wrong_from = sizes, wrong_from
+
+    def _run(self, feed: Feed) -> dict[str, np.ndarray]:
+        batch = len(feed["images"])
+        assert batch in self.sizes
+        answers = super()._run(feed)
+        return {**answers, "logits": answers["logits"] * (1.001 if batch >= self.wrong_from else 1)}
+
+
+@pytest.fixture
+def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., FolderCheck]:
+    """A check of engines for batches 1, 4 and 32, whose variants have batch 1 alone."""
+
+    def run(*, tf32: bool = False, wrong_from: int = 99) -> FolderCheck:
+        files = write_folder(tmp_path, TENSORRT)
+        write_engines(files, manifest(batches=(1, 4, 32), tf32=tf32))
+        variants = [variant_path(files.pruned, role) for role in VARIANTS]
+        for path in variants:
+            write_engines(Pair(path, path), manifest(batches=(1,), tf32=tf32))
+
+        def runner(path: Path, target: Target, settings: RunSettings) -> EngineRunner:
+            own = path in variants
+            return EngineRunner(path, (1,) if own else (1, 4, 32), 99 if own else wrong_from)
+
+        monkeypatch.setattr(workflow, "runner_for", runner)
+        return check_folder(tmp_path, RunSettings())
+
+    return run
+
+
+@pytest.mark.ort
+def test_engines_at_every_batch_that_they_have(engines: Callable[..., FolderCheck]) -> None:
+    result = engines()
+    assert result.passed
+    assert [each.batch for each in result.engines] == [4, 32]
+    assert [each.pruned.images for each in result.engines] == [4, 32]
+
+
+@pytest.mark.ort
+def test_an_engine_that_is_wrong_at_one_batch(engines: Callable[..., FolderCheck]) -> None:
+    result = engines(wrong_from=32)
+    assert result.dense.passed and result.pruned.passed
+    assert [each.pruned.passed for each in result.engines] == [True, False]
+    assert not result.passed
+
+
+@pytest.mark.ort
+def test_products_in_tf32_have_a_tolerance_of_their_own(engines: Callable[..., FolderCheck]) -> None:
+    assert not engines(wrong_from=4).passed
+    assert engines(wrong_from=4, tf32=True).passed
 
 
 @pytest.mark.ort

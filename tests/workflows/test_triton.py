@@ -10,7 +10,7 @@ from exporter.runtimes.tensorrt.manifest import ENGINES, manifest_path
 from exporter.targets import OPENVINO, TENSORRT
 from exporter.vocabulary import InputKind
 from exporter.workflows.inspect import inspect_artefact
-from exporter.workflows.triton import ServeSettings, load_command, write_repository
+from exporter.workflows.triton import ServeSettings, write_repository
 from tests.folders import write_engines, write_folder
 from tests.runtimes.tensorrt.fake_cuda import manifest
 
@@ -24,7 +24,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_repository_for_onnx_runtime(folder: Path, tmp_path: Path) -> None:
-    dense, pruned = write_repository(folder, tmp_path / "models", ServeSettings(max_batch=16))
+    made = write_repository(folder, tmp_path / "models", ServeSettings(max_batch=16))
+    dense, pruned = made.models
     assert pruned.name == "vit_star_onnxruntime-fp32"
     for place, method in ((dense, "dense"), (pruned, "star")):
         source = folder / f"vit.{method}.onnxruntime-fp32.onnx"
@@ -41,19 +42,20 @@ def test_a_repository_for_onnx_runtime(folder: Path, tmp_path: Path) -> None:
     ):
         assert line in text.splitlines()
     assert '"interpolation"' in text.splitlines()[0]
-    assert load_command(tmp_path) == f"tritonserver --model-repository={tmp_path}"
+    assert made.command == ("tritonserver", f"--model-repository={tmp_path}/models")
+    assert "graphs" not in text
 
 
 def test_pixels_are_served_as_bytes(tmp_path: Path) -> None:
     write_folder(tmp_path / "folder", input_kind=InputKind.UINT8)
-    place = write_repository(tmp_path / "folder", tmp_path / "models", ServeSettings())[1]
+    place = write_repository(tmp_path / "folder", tmp_path / "models", ServeSettings()).models[1]
     text = (place / "config.pbtxt").read_text()
     assert 'input [ { name: "images" data_type: TYPE_UINT8 dims: [ 3, 4, 4 ] } ]' in text
 
 
 def test_what_was_made_for_openvino_is_served_by_it(tmp_path: Path) -> None:
     files = write_folder(tmp_path / "folder", OPENVINO)
-    place = write_repository(tmp_path / "folder", tmp_path / "models", ServeSettings(instances=2))[1]
+    place = write_repository(tmp_path / "folder", tmp_path / "models", ServeSettings(instances=2)).models[1]
     text = (place / "config.pbtxt").read_text().splitlines()
     assert {'backend: "openvino"', 'default_model_filename: "model.onnx"'} <= set(text)
     assert "instance_group [ { kind: KIND_CPU count: 2 } ]" in text
@@ -70,7 +72,7 @@ def test_a_folder_for_another_runtime(folder: Path, tmp_path: Path) -> None:
     write_folder(tmp_path / "other", OPENVINO)
     (dense, _) = write_repository(
         tmp_path / "other", tmp_path / "models", ServeSettings(backend="onnxruntime")
-    )
+    ).models
     assert 'backend: "onnxruntime"' in (dense / "config.pbtxt").read_text()
 
 
@@ -80,11 +82,20 @@ def test_engines_bring_their_profiles(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="star-export build FOLDER"):
         write_repository(folder, tmp_path / "models", settings)
     write_engines(files, MANIFEST)
-    place = write_repository(folder, tmp_path / "models", settings)[1]
+    place = write_repository(folder, tmp_path / "models", settings).models[1]
     text = (place / "config.pbtxt").read_text()
     assert (place / "1/model.plan").read_bytes() == b"plan"
+    assert "optimization { cuda { graphs: true } }" in text
     for part in ("max_batch_size: 32", 'profile: [ "0", "1", "2" ]', "preferred_batch_size: [ 8, 32 ]"):
         assert part in text
+
+
+@pytest.mark.parametrize("compatible", [False, True])
+def test_engines_with_code_inside_are_allowed_for(tmp_path: Path, compatible: bool) -> None:
+    folder = tmp_path / "folder"
+    write_engines(write_folder(folder, TENSORRT), replace(MANIFEST, version_compatible=compatible))
+    command = write_repository(folder, tmp_path / "models", ServeSettings()).command
+    assert ("--backend-config=tensorrt,version-compatible=true" in command) is compatible
 
 
 def test_an_engine_of_some_batches_cannot_batch_dynamically(tmp_path: Path) -> None:

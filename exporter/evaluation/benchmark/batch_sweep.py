@@ -23,7 +23,15 @@ from exporter.runtimes.base import Runner
 from exporter.schedule.macs import MacCount
 from exporter.tensor_names import IMAGES
 
-__all__ = ["AtBatch", "Contestants", "Selection", "break_even", "measure_batches", "resized"]
+__all__ = [
+    "AtBatch",
+    "Contestants",
+    "Selection",
+    "break_even",
+    "measure_batches",
+    "resized",
+    "selection_of",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -111,6 +119,15 @@ def break_even(measured: Sequence[Compared]) -> int | None:
     return least
 
 
+def selection_of(
+    dense: Throughput, pruned: Throughput, sliced: Throughput, macs: Pair[MacCount]
+) -> Selection:
+    """Return the selection cost, from times of the same rounds."""
+    # The sliced model does no scoring, so only the network's multiply-adds count.
+    ceiling = compare_speed(dense, sliced, (macs.dense.total, macs.pruned.network))
+    return Selection(sliced, ratio_of(pruned, sliced), ceiling)
+
+
 def resized(images: Array, batch: int) -> Array:
     """Return the first `batch` images, repeated if there are fewer."""
     return np.resize(images, (batch, *images.shape[1:]))
@@ -118,10 +135,6 @@ def resized(images: Array, batch: int) -> Array:
 
 def _at_batch(batch: int, times: Mapping[str, Throughput], macs: Pair[MacCount]) -> AtBatch:
     dense, pruned, sliced = times["dense"], times["pruned"], times.get("sliced")
-    selection = None
-    if sliced is not None:
-        # The sliced model does no scoring, so only the network's multiply-adds count.
-        ceiling = compare_speed(dense, sliced, (macs.dense.total, macs.pruned.network))
-        selection = Selection(sliced, ratio_of(pruned, sliced), ceiling)
+    selection = None if sliced is None else selection_of(dense, pruned, sliced, macs)
     comparison = compare_speed(dense, pruned, (macs.dense.total, macs.pruned.total))
     return AtBatch(batch, Pair(dense, pruned), comparison, selection)

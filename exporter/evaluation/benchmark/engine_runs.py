@@ -1,11 +1,11 @@
-"""Measure the GPU time of a dense and a pruned engine, interleaved, with trtexec if present, else CUDA events.
+"""Measure the GPU time of dense and pruned engines, interleaved, with trtexec if present, else CUDA events.
 
 This adds to the host-to-host time that is measured for every runtime: it separates compute from the copies to
 the GPU and back.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,28 +13,26 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from exporter.evaluation.benchmark.batch_sweep import resized
-from exporter.evaluation.benchmark.gpu_time import EnginesAtBatch, gpu_time
+from exporter.evaluation.benchmark.batch_sweep import resized, selection_of
+from exporter.evaluation.benchmark.engine_breakdown import engine_breakdown, nodes_of
+from exporter.evaluation.benchmark.engine_files import EngineFile, Engines
+from exporter.evaluation.benchmark.gpu_time import EnginesAtBatch, GpuTime, gpu_time
 from exporter.evaluation.benchmark.settings import BenchSettings
 from exporter.evaluation.benchmark.timing import LEAST_ROUNDS, compare_speed, in_turns
 from exporter.records import Pair
-from exporter.runtimes.tensorrt.clocks import read_clocks
+from exporter.runtimes.tensorrt.clocks import sampled_clocks
 from exporter.runtimes.tensorrt.cuda import Cuda
 from exporter.runtimes.tensorrt.gpu_timer import GpuTimer, RunTimes
-from exporter.runtimes.tensorrt.loading import LoadedEngine, load_engine
-from exporter.runtimes.tensorrt.manifest import (
-    ENGINES,
-    EngineManifest,
-    build_settings,
-    engine_path,
-    profile_for,
-    read_manifest,
-)
-from exporter.runtimes.tensorrt.trtexec import build_command, has_trtexec, load_command, run_trtexec
+from exporter.runtimes.tensorrt.layer_info import layers_path, saved_layers
+from exporter.runtimes.tensorrt.loading import load_engine
+from exporter.runtimes.tensorrt.machine import gpu_uuid
+from exporter.runtimes.tensorrt.manifest import build_settings, profile_for
+from exporter.runtimes.tensorrt.trtexec import build_command, load_command
+from exporter.runtimes.tensorrt.trtexec_runs import has_trtexec, run_load, run_profile, run_trtexec
 from exporter.schedule.macs import MacCount
 from exporter.tensor_names import IMAGES
 
-__all__ = ["EngineFile", "engine_file", "measure_engines", "timer_here"]
+__all__ = ["measure_engines", "timer_here"]
 
 TRTEXEC, EVENTS = "trtexec", "CUDA events"
 # Runs of one engine in a turn. With trtexec, which loads the engine each time, a turn is one second of runs.
@@ -46,26 +44,13 @@ Turn: TypeAlias = Callable[[], RunTimes]
 
 
 @dataclass(frozen=True)
-class EngineFile:
-    """An engine file, the ONNX file it was built from, and its manifest."""
+class Run:
+    """What all engines of a benchmark are run with."""
 
-    onnx: Path
-    path: Path
-    manifest: EngineManifest
-
-
-def engine_file(onnx: Path, batches: Sequence[int]) -> EngineFile:
-    """Find the engine that `build` wrote for an ONNX file.
-
-    Raises:
-        ArtefactError: There is no engine.
-        UserError: It was not built for one of the batch sizes.
-    """
-    engine = engine_path(onnx.parent / ENGINES, onnx)
-    manifest = read_manifest(engine)
-    for batch in batches:
-        profile_for(manifest, batch, engine.name)
-    return EngineFile(onnx, engine, manifest)
+    images: Array
+    settings: BenchSettings
+    timer: str
+    plugin: Path | None
 
 
 def timer_here(tensorrt: str) -> str:
@@ -81,7 +66,7 @@ def timer_here(tensorrt: str) -> str:
 
 
 def measure_engines(
-    engines: Pair[EngineFile],
+    engines: Engines,
     images: Array,
     macs: Pair[MacCount],
     settings: BenchSettings,
@@ -89,68 +74,105 @@ def measure_engines(
     timer: str,
     plugin: Path | None = None,
 ) -> Iterator[EnginesAtBatch]:
-    """Measure both engines at each batch size.
+    """Measure all engines at each batch size.
 
     Args:
-        engines: The dense and the pruned engine; trtexec reads the raw images of their folder.
+        engines: The engines; trtexec reads the raw images of their folder.
         images: [n, 3, H, W], in the models' input format; repeated or cut to each batch size.
         macs: Multiply-adds per image.
-        settings: Batch sizes, rounds, warm-up; trtexec always has five rounds.
+        settings: Batch sizes, rounds, warm-up, copies, load; trtexec always has five rounds.
         timer: The result of `timer_here`.
         plugin: The CdfRetain library, for an engine that does not contain it.
 
     Raises:
         UserError: An engine does not load or run.
     """
-    named = {"dense": engines.dense, "pruned": engines.pruned}
-    loaded = {} if timer == TRTEXEC else {name: _load(each, plugin) for name, each in named.items()}
+    run = Run(images, settings, timer, plugin)
     for batch in settings.batches:
-        if timer == TRTEXEC:
-            turns, rounds = _trtexec_turns(named, images, batch, plugin), (LEAST_ROUNDS, 0)
-        else:
-            turns, rounds = _event_turns(loaded, images, batch), (settings.rounds, settings.warmup)
-        taken: dict[str, list[RunTimes]] = {name: [] for name in named}
-        with turns as turn:
-            for name, counts in in_turns(named, *rounds):
-                times = turn[name]()
-                if counts:
-                    taken[name].append(times)
-        clocks = read_clocks()
-        pair = Pair(
-            *(gpu_time(taken[n], batch, _line(each, images, batch, plugin)) for n, each in named.items())
-        )
-        comparison = compare_speed(
-            pair.dense.compute, pair.pruned.compute, (macs.dense.total, macs.pruned.total)
-        )
-        yield EnginesAtBatch(batch, pair, comparison, clocks)
+        named = engines.at(batch)
+        with sampled_clocks(gpu_uuid()) as clocks:
+            taken = _timed(named, batch, run)
+        times = {role: _gpu_time(each, taken[role], batch, run) for role, each in named.items()}
+        dense, pruned = times["dense"].compute, times["pruned"].compute
+        selection = None
+        if "sliced" in times:
+            selection = selection_of(dense, pruned, times["sliced"].compute, macs)
+        comparison = compare_speed(dense, pruned, (macs.dense.total, macs.pruned.total))
+        pair = Pair(times["dense"], times["pruned"])
+        breakdown = _breakdowns(named, batch, run)
+        yield EnginesAtBatch(batch, pair, comparison, clocks.summary(), selection, breakdown)
 
 
-def _load(engine: EngineFile, plugin: Path | None) -> LoadedEngine:
-    return load_engine(engine.path, engine.onnx, plugin=plugin)
+def _timed(named: Mapping[str, EngineFile], batch: int, run: Run) -> dict[str, list[RunTimes]]:
+    """Run the engines in turns, and return the times of each."""
+    by_trtexec = run.timer == TRTEXEC
+    turns = (_trtexec_turns if by_trtexec else _event_turns)(named, batch, run)
+    rounds = (LEAST_ROUNDS, 0) if by_trtexec else (run.settings.rounds, run.settings.warmup)
+    taken: dict[str, list[RunTimes]] = {role: [] for role in named}
+    with turns as turn:
+        for role, counts in in_turns(named, *rounds):
+            times = turn[role]()
+            if counts:
+                taken[role].append(times)
+    return taken
+
+
+def _gpu_time(engine: EngineFile, taken: Sequence[RunTimes], batch: int, run: Run) -> GpuTime:
+    """Summarise the turns of an engine; measure it under load, if that is asked for."""
+    settings, load = run.settings, None
+    if settings.load_s and run.timer == TRTEXEC:
+        load = run_load(_words(engine, batch, run), batch, settings.load_s, settings.streams)
+    return gpu_time(taken, batch, _line(engine, batch, run), load)
+
+
+def _breakdowns(named: Mapping[str, EngineFile], batch: int, run: Run) -> Pair[dict[str, float]] | None:
+    """Profile the dense and the pruned engine; None without trtexec, or without the layers that `build` saves."""
+    saved = all(layers_path(each.path).is_file() for each in named.values())
+    if run.timer != TRTEXEC or not run.settings.profile_runs or not saved:
+        return None
+    layers = {
+        role: saved_layers(each.path, profile_for(each.manifest, batch, each.path.name))
+        for role, each in named.items()
+    }
+    # Without the sliced engine, the words of a layer alone tell what is selection.
+    chosen = nodes_of(layers["pruned"]) - nodes_of(layers["sliced"]) if "sliced" in layers else frozenset()
+    return Pair(
+        *(
+            engine_breakdown(
+                run_profile(_words(named[role], batch, run), named[role].manifest.built.tensorrt),
+                layers[role],
+                chosen,
+            )
+            for role in ("dense", "pruned")
+        )
+    )
 
 
 @contextmanager
-def _trtexec_turns(
-    named: Mapping[str, EngineFile], images: Array, batch: int, plugin: Path | None
-) -> Iterator[Mapping[str, Turn]]:
-    def turn(each: EngineFile) -> Turn:
-        words = load_command(each.path, each.manifest, images.shape[1:], batch, plugin)
-        return partial(run_trtexec, words, *A_TURN_OF_TRTEXEC)
-
-    yield {name: turn(each) for name, each in named.items()}
+def _trtexec_turns(named: Mapping[str, EngineFile], batch: int, run: Run) -> Iterator[Mapping[str, Turn]]:
+    yield {
+        role: partial(run_trtexec, _words(each, batch, run), *A_TURN_OF_TRTEXEC)
+        for role, each in named.items()
+    }
 
 
 @contextmanager
-def _event_turns(
-    loaded: Mapping[str, LoadedEngine], images: Array, batch: int
-) -> Iterator[Mapping[str, Turn]]:
-    feed, cuda = {IMAGES: resized(images, batch)}, Cuda()
-    timers = {name: GpuTimer(each, feed, batch, cuda) for name, each in loaded.items()}
-    with timers["dense"], timers["pruned"]:
-        yield {name: partial(timer.turn, RUNS_A_TURN) for name, timer in timers.items()}
+def _event_turns(named: Mapping[str, EngineFile], batch: int, run: Run) -> Iterator[Mapping[str, Turn]]:
+    feed, cuda = {IMAGES: resized(run.images, batch)}, Cuda()
+    with ExitStack() as stack:
+        timers = {}
+        for role, each in named.items():
+            loaded = load_engine(each.path, each.onnx, plugin=run.plugin)
+            timers[role] = stack.enter_context(GpuTimer(loaded, feed, batch, cuda))
+        yield {role: partial(timer.turn, RUNS_A_TURN) for role, timer in timers.items()}
 
 
-def _line(engine: EngineFile, images: Array, batch: int, plugin: Path | None) -> tuple[str, ...]:
-    settings = build_settings(engine.manifest, plugin)
+def _words(engine: EngineFile, batch: int, run: Run) -> list[str]:
+    image, transfers = run.images.shape[1:], run.settings.transfers
+    return load_command(engine.path, engine.manifest, image, batch, run.plugin, transfers=transfers)
+
+
+def _line(engine: EngineFile, batch: int, run: Run) -> tuple[str, ...]:
+    settings = build_settings(engine.manifest, run.plugin)
     version = engine.manifest.built.tensorrt
-    return tuple(build_command(engine.onnx, images.shape[1:], batch, settings, tensorrt=version))
+    return tuple(build_command(engine.onnx, run.images.shape[1:], batch, settings, tensorrt=version))

@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from exporter.evaluation.benchmark.batch_sweep import Selection
 from exporter.evaluation.benchmark.timing import Comparison, Throughput, summary
 from exporter.records import Pair
 from exporter.runtimes.tensorrt.clocks import Clocks
 from exporter.runtimes.tensorrt.gpu_timer import RunTimes
 from exporter.runtimes.tensorrt.manifest import Built
+from exporter.runtimes.tensorrt.trtexec_runs import Load
 
 __all__ = ["EngineBench", "EnginesAtBatch", "GpuTime", "gpu_time"]
 
@@ -22,7 +24,7 @@ class GpuTime:
     """GPU time of one engine at one batch size; a round's time is the median of one turn's runs.
 
     `latency` is copy to the GPU + compute + copy back, as in trtexec. Copy times are medians in milliseconds.
-    `line` is the trtexec command that builds and times the same engine.
+    `line` is the trtexec command that builds and times the same engine. `load` is None unless asked for.
     """
 
     compute: Throughput
@@ -31,16 +33,23 @@ class GpuTime:
     copy_out_ms: float
     cuda_graph: bool
     line: tuple[str, ...]
+    load: Load | None = None
 
 
 @dataclass(frozen=True)
 class EnginesAtBatch:
-    """Both engines at one batch size. `comparison` is of compute; `clocks` are read right after the last turn."""
+    """Both engines at one batch size. `comparison` is of compute; `clocks` are sampled during the turns.
+
+    `selection` compares the pruned engine's compute with the sliced variant's; None if that was not built.
+    `breakdown_ms` is milliseconds per run by class of operator, from trtexec's profiler; None with another timer.
+    """
 
     batch: int
     times: Pair[GpuTime]
     comparison: Comparison
     clocks: Clocks
+    selection: Selection | None = None
+    breakdown_ms: Pair[dict[str, float]] | None = None
 
 
 @dataclass(frozen=True)
@@ -53,13 +62,16 @@ class EngineBench:
     break_even_batch: int | None
 
 
-def gpu_time(turns: Sequence[RunTimes], batch: int, line: tuple[str, ...]) -> GpuTime:
+def gpu_time(
+    turns: Sequence[RunTimes], batch: int, line: tuple[str, ...], load: Load | None = None
+) -> GpuTime:
     """Summarise the turns of one engine.
 
     Args:
         turns: One per round.
         batch: Images per run.
         line: The trtexec command.
+        load: The same engine under sustained load.
     """
     copied_in, compute, copied_out = (
         [np.array(getattr(turn, part)) for turn in turns]
@@ -75,6 +87,7 @@ def gpu_time(turns: Sequence[RunTimes], batch: int, line: tuple[str, ...]) -> Gp
         copy_out_ms=float(np.median(np.concatenate(copied_out))),
         cuda_graph=all(turn.cuda_graph for turn in turns),
         line=line,
+        load=load,
     )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from exporter.evaluation.benchmark.timing import LEAST_ROUNDS, WARMUP_ROUNDS
-from exporter.settings import Batches, Natural, Settings, option
+from exporter.settings import Batches, Natural, Positive, Settings, option
 
 __all__ = ["BenchSettings"]
 
@@ -25,5 +25,14 @@ class BenchSettings(Settings):
     gpu_time: bool = option(
         True,
         "With engines, also measure GPU time: with trtexec if it is on PATH, else with CUDA events.",
+    )
+    transfers: bool = option(True, "Copy inputs and outputs in trtexec's runs; without, they only compute.")
+    load_s: Natural = option(
+        0,
+        "Seconds of sustained load for each engine and batch, by trtexec, for latency percentiles; 0 is none.",
+    )
+    streams: Positive = option(1, "Runs at the same time under sustained load (--infStreams).")
+    one_profile: bool = option(
+        False, "Measure the engines of one batch size each, which `build --one-profile` makes."
     )
     profile_runs: Natural = option(5, "Profiled runs for the breakdown by operator; 0 leaves it out.")

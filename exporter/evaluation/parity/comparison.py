@@ -93,14 +93,10 @@ def in_batches(images: Array, sizes: Sequence[int]) -> Iterator[Array]:
         yield from (share[start : start + size] for start in range(0, len(share), size))
 
 
-def whole_batches(images: Array, one: int, many: int) -> Iterator[Array]:
-    """Yield batches of exactly `one` or `many` images: an engine is built for certain sizes only.
-
-    About half of the images run `many` at a time, the others `one` at a time; incomplete batches are left out.
-    """
-    split = len(images) - max(len(images) // 2 // many, int(len(images) >= many)) * many
-    for share, size in ((images[:split], one), (images[split:], many)):
-        yield from (share[start : start + size] for start in range(0, len(share) - size + 1, size))
+def whole_batches(images: Array, size: int) -> Iterator[Array]:
+    """Yield all images in batches of exactly `size`, the last filled with the first ones: engines take no other."""
+    for start in range(0, len(images), size):
+        yield np.resize(np.roll(images, -start, axis=0), (size, *images.shape[1:]))
 
 
 def _measure(models: Models, images: Array, spreads: Mapping[str, Spread], kept_by: CompareKept) -> Measured:

@@ -15,6 +15,7 @@ __all__ = [
     "CDF_RETAIN_PADDED",
     "DOMAIN",
     "PLUGIN_ATTRIBUTES",
+    "WIDEST",
     "cdf_retain_function",
     "cdf_retain_padded_function",
 ]
@@ -22,6 +23,8 @@ __all__ = [
 DOMAIN, CDF_RETAIN, CDF_RETAIN_PADDED = "star", "CdfRetain", "CdfRetainPadded"
 
 PLUGIN_ATTRIBUTES = {"plugin_version": "1", "plugin_namespace": "star"}
+# The most patches that the node can keep, for the plugin alone.
+WIDEST = "widest"
 
 # float32 numbers that the text must not round: the largest and the smallest normal one.
 LARGEST, LEAST = (repr(float(x)) for x in (np.finfo(np.float32).max, np.finfo(np.float32).tiny))

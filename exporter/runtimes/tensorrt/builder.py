@@ -11,6 +11,8 @@ from typing import Any
 
 from exporter.errors import ArtefactError, UserError
 from exporter.files import written_beside
+from exporter.runtimes.tensorrt.inspection import inspect_profiles
+from exporter.runtimes.tensorrt.plugin_library import register_library
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import (
     error_log,
@@ -28,10 +30,10 @@ NO_WIDTHS: Mapping[str, int] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Engine:
-    """A serialised engine, its inspector's JSON, and whether its layers have the graph's types."""
+    """A serialised engine, the inspector's JSON for each profile, and whether layers have the graph's types."""
 
     plan: bytes
-    layers: str
+    layers: tuple[str, ...]
     strongly_typed: bool
 
 
@@ -53,9 +55,9 @@ def build_engine(
     """
     log = error_log(trt)
     trt.init_libnvinfer_plugins(log, "")
-    if settings.plugin is not None:
-        trt.get_plugin_registry().load_library(str(settings.plugin))
     builder = trt.Builder(log)
+    if settings.plugin is not None:
+        register_library(builder.get_plugin_registry(), settings.plugin)
     strongly = needs_strong_typing_flag(trt)
     # 8.6 needs a flag to make the batch an explicit dimension; later versions always do.
     network = builder.create_network(
@@ -73,7 +75,9 @@ def build_engine(
         raise ArtefactError(str(onnx), log.last or "no reason", "a model that TensorRT can build")
     _keep_timings(timings, cache)
     content = bytes(plan)
-    return Engine(content, _inspect(trt, log, content), strongly or major_version(trt.__version__) > 10)
+    return Engine(
+        content, inspect_profiles(trt, log, content), strongly or major_version(trt.__version__) > 10
+    )
 
 
 def _parse(trt: Any, network: Any, log: Any, onnx: Path) -> None:
@@ -96,6 +100,10 @@ def _configure(trt: Any, config: Any, settings: BuildSettings) -> None:
     if settings.hardware != "none":
         level = member(trt, "HardwareCompatibilityLevel", settings.hardware_level, "--hardware")
         config.hardware_compatibility_level = level
+    if settings.optimization_level is not None:
+        config.builder_optimization_level = settings.optimization_level
+    if settings.aux_streams is not None:
+        config.max_aux_streams = settings.aux_streams
     if settings.version_compatible:
         config.set_flag(member(trt, "BuilderFlag", "VERSION_COMPATIBLE", "--version-compatible"))
     if settings.plugin is not None and settings.serialise_plugin:
@@ -129,14 +137,3 @@ def _timings(config: Any, cache: Path) -> Any:
 def _keep_timings(timings: Any, cache: Path) -> None:
     with written_beside(cache) as partial:
         partial.write_bytes(bytes(timings.serialize()))
-
-
-def _inspect(trt: Any, log: Any, plan: bytes) -> str:
-    """Return the layers as JSON. Host code is allowed: a version-compatible engine has some, built here."""
-    runtime = trt.Runtime(log)
-    runtime.engine_host_code_allowed = True
-    engine = runtime.deserialize_cuda_engine(plan)
-    if engine is None:
-        raise ArtefactError("the engine just built", log.last or "no reason", "one that loads")
-    inspector = engine.create_engine_inspector()
-    return str(inspector.get_engine_information(member(trt, "LayerInformationFormat", "JSON", "the audit")))

@@ -1,36 +1,122 @@
-"""Read the GPU's clocks, power and temperature from nvidia-smi, to record beside measured times."""
+"""Sample the GPU's clocks, power and temperature with nvidia-smi while a measurement runs, to record beside it.
+
+Read afterwards they are those of an idle GPU. Samples taken while it idles, between two runs, do not count.
+"""
 
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
-__all__ = ["Clocks", "read_clocks"]
+import numpy as np
 
-UNKNOWN = "unknown"
+__all__ = ["NO_CLOCKS", "ClockSamples", "Clocks", "sampled_clocks"]
+
 _FIELDS = ("clocks.sm", "clocks.mem", "clocks.max.sm", "power.draw", "temperature.gpu")
+# The field that tells why clocks are low, by its name since driver 535 and before.
+_REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
+_EVERY_MS = 100
+
+# Bits of that field (nvml.h, nvmlClocksEventReason*).
+_IDLE = 0x1
+_SLOWED_BY = {
+    0x2: "application clocks",
+    0x4: "software power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+    0x100: "display clocks",
+}
 
 
 @dataclass(frozen=True)
 class Clocks:
-    """SM clock, memory clock and maximum SM clock in MHz, power in watts, temperature in °C.
+    """The GPU during a measurement: medians over the samples taken while it was busy; None without any.
 
-    Text as nvidia-smi prints it; "unknown" if it is not available.
+    `least_sm_mhz` is the lowest SM clock seen, `most_sm_mhz` the highest that the GPU has. `slowed_by` names what
+    held clocks down in at least one sample.
     """
 
-    sm: str
-    memory: str
-    most_sm: str
-    power: str
-    temperature: str
+    samples: int
+    sm_mhz: float | None = None
+    least_sm_mhz: float | None = None
+    most_sm_mhz: float | None = None
+    memory_mhz: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    slowed_by: tuple[str, ...] = ()
 
 
-def read_clocks(device: int = 0) -> Clocks:
-    """Read one GPU's clocks. Immediately after a measurement they are still those of the measurement."""
-    unknown = Clocks(*[UNKNOWN] * len(_FIELDS))
-    if shutil.which("nvidia-smi") is None:
-        return unknown
-    query = f"--query-gpu={','.join(_FIELDS)}"
-    command = ["nvidia-smi", f"--id={device}", query, "--format=csv,noheader"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    values = [value.strip() for value in done.stdout.strip().split(",")]
-    return Clocks(*values) if done.returncode == 0 and len(values) == len(_FIELDS) else unknown
+NO_CLOCKS = Clocks(0)
+
+
+class ClockSamples:
+    """The samples of one measurement, complete after it."""
+
+    def __init__(self) -> None:
+        self.lines: tuple[str, ...] = ()
+
+    def summary(self) -> Clocks:
+        """Return the medians of the busy samples."""
+        rows = [row for row in map(_numbers, self.lines) if row and not int(row[-1]) & _IDLE]
+        if not rows:
+            return NO_CLOCKS
+        table = np.array([row[:-1] for row in rows])
+        sm, memory, most, power, temperature = np.median(table, axis=0).tolist()
+        active = int(np.bitwise_or.reduce([int(row[-1]) for row in rows]))
+        slowed = tuple(words for bit, words in _SLOWED_BY.items() if active & bit)
+        return Clocks(len(rows), sm, float(table[:, 0].min()), most, memory, power, temperature, slowed)
+
+
+@contextmanager
+def sampled_clocks(gpu: str) -> Iterator[ClockSamples]:
+    """Sample a GPU every tenth of a second inside the `with` block.
+
+    Args:
+        gpu: Its UUID, which unlike an index does not depend on CUDA_VISIBLE_DEVICES; "" for none: no samples.
+    """
+    samples, reasons = ClockSamples(), _reasons_of(gpu)
+    if not reasons:
+        yield samples
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "samples.csv"
+        with path.open("w", encoding="utf-8") as file:
+            command = [*_query(gpu, (*_FIELDS, reasons)), f"--loop-ms={_EVERY_MS}"]
+            process = subprocess.Popen(command, stdout=file, stderr=subprocess.DEVNULL)
+            try:
+                yield samples
+            finally:
+                process.terminate()
+                process.wait()
+        samples.lines = tuple(path.read_text(encoding="utf-8").splitlines())
+
+
+def _query(gpu: str, fields: Sequence[str]) -> list[str]:
+    return ["nvidia-smi", f"--id={gpu}", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+
+
+def _reasons_of(gpu: str) -> str:
+    """Return the name under which nvidia-smi knows the reasons; "" without nvidia-smi or this GPU."""
+    if not gpu or shutil.which("nvidia-smi") is None:
+        return ""
+    for name in _REASONS:
+        done = subprocess.run(_query(gpu, [name]), capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return name
+    return ""
+
+
+def _numbers(line: str) -> tuple[float, ...]:
+    """Return a line's numbers, the reasons last; () for a line that is cut off or lacks a value."""
+    *values, reasons = (word.strip() for word in line.split(","))
+    try:
+        numbers = (*map(float, values), float(int(reasons, 16)))
+    except ValueError:
+        return ()
+    return numbers if len(numbers) == len(_FIELDS) + 1 else ()

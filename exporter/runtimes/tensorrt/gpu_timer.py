@@ -11,7 +11,7 @@ import numpy as np
 
 from exporter.errors import UserError
 from exporter.runtimes.tensorrt.cuda import Cuda
-from exporter.runtimes.tensorrt.loading import LoadedEngine
+from exporter.runtimes.tensorrt.loading import LoadedEngine, without_nvtx
 from exporter.runtimes.tensorrt.manifest import profile_for
 
 __all__ = ["GpuTimer", "RunTimes"]
@@ -109,6 +109,7 @@ class GpuTimer:
     def _ready_context(self) -> Any:
         context = self._loaded.engine.create_execution_context()
         self._need(context is not None, "a context")
+        without_nvtx(self._loaded.trt, context)
         profile = profile_for(self._loaded.manifest, self._batch, self._loaded.name)
         self._need(context.set_optimization_profile_async(profile, int(self._stream)), f"profile {profile}")
         self._wait()

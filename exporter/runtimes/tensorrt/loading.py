@@ -7,10 +7,10 @@ from typing import Any
 from exporter.errors import ArtefactError
 from exporter.runtimes.tensorrt.machine import this_machine
 from exporter.runtimes.tensorrt.manifest import EngineManifest, check_manifest
-from exporter.runtimes.tensorrt.plugin_library import checked_library
-from exporter.runtimes.tensorrt.tensorrt_api import error_log, import_tensorrt
+from exporter.runtimes.tensorrt.plugin_library import checked_library, register_library
+from exporter.runtimes.tensorrt.tensorrt_api import error_log, import_tensorrt, member
 
-__all__ = ["LoadedEngine", "load_engine"]
+__all__ = ["LoadedEngine", "load_engine", "without_nvtx"]
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,21 @@ def load_engine(engine: Path, onnx: Path, *, plugin: Path | None = None, name: s
     manifest = check_manifest(engine, onnx, this_machine(trt.__version__), library)
     log = error_log(trt)
     trt.init_libnvinfer_plugins(log, "")
-    if manifest.plugin_sha256 and not manifest.plugin_serialised:
-        if library is None:
-            raise ArtefactError(name, "no plugin", "the CdfRetain library", "--plugin FILE")
-        trt.get_plugin_registry().load_library(str(library))
+    if manifest.needs_plugin and library is None:
+        raise ArtefactError(name, "no plugin", "the CdfRetain library", "--plugin FILE")
     runtime = trt.Runtime(log)
-    # An engine that contains a plugin or a runtime contains code; its checksum matches the manifest's.
-    runtime.engine_host_code_allowed = manifest.plugin_serialised or manifest.version_compatible
+    # A version-compatible engine contains code, and may contain the plugin; its checksum matches the manifest's.
+    runtime.engine_host_code_allowed = manifest.version_compatible
+    if manifest.needs_plugin and library is not None:
+        register_library(runtime.get_plugin_registry(), library)
     loaded = runtime.deserialize_cuda_engine(engine.read_bytes())
     if loaded is None:
         raise ArtefactError(
             str(engine), log.last or "no reason", "an engine that TensorRT loads", "star-export build"
         )
     return LoadedEngine(name, trt, loaded, log, manifest)
+
+
+def without_nvtx(trt: Any, context: Any) -> None:
+    """Stop an execution context from marking layers for profilers, as those of engines with details do."""
+    context.nvtx_verbosity = member(trt, "ProfilingVerbosity", "NONE", "timing")

@@ -1,17 +1,19 @@
 """Describe this machine for engines: GPU, driver, CUDA and TensorRT versions."""
 
 import ctypes
+import uuid
 from pathlib import Path
 from typing import Any
 
 from exporter.errors import UserError
 from exporter.runtimes.tensorrt.manifest import Built
 
-__all__ = ["this_machine"]
+__all__ = ["gpu_uuid", "this_machine"]
 
 # Constants of the CUDA driver API (cuda.h), which is stable.
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 _NAME_BYTES = 256
+_UUID_BYTES = 16
 _NO_GPU = "a GPU with NVIDIA's driver"
 
 
@@ -39,6 +41,22 @@ def this_machine(tensorrt: str, device: int = 0) -> Built:
     major, minor = (part.value for part in parts)
     cuda_version = f"{version.value // 1000}.{version.value % 1000 // 10}"
     return Built(tensorrt, cuda_version, _driver_version(), name.value.decode(), f"{major}.{minor}")
+
+
+def gpu_uuid(device: int = 0) -> str:
+    """Return the UUID of a GPU as nvidia-smi writes it, "GPU-…"; "" without a driver or this GPU.
+
+    Args:
+        device: The GPU's index among those that CUDA_VISIBLE_DEVICES leaves.
+    """
+    try:
+        cuda = _driver()
+    except UserError:
+        return ""
+    handle, number = ctypes.c_int(), ctypes.create_string_buffer(_UUID_BYTES)
+    if cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(handle), device):
+        return ""
+    return "" if cuda.cuDeviceGetUuid_v2(number, handle) else f"GPU-{uuid.UUID(bytes=number.raw)}"
 
 
 def _driver() -> Any:

@@ -11,6 +11,7 @@ from exporter.files import sha256_of
 from exporter.formats.canonical_json import load_json
 from exporter.runtimes.tensorrt.plugin_library import LIBRARY
 from exporter.runtimes.tensorrt.settings import BuildSettings
+from exporter.runtimes.tensorrt.tensorrt_api import version_numbers
 
 __all__ = [
     "ENGINES",
@@ -47,7 +48,8 @@ class EngineManifest:
     each; with `any_batch` a profile also takes batches down to the previous size plus one. `workspace_mib` is the
     memory limit for tactics, 0 for none. With `tf32`, fp32 products may be computed in TF32. `hardware` is the
     compatibility level: "AMPERE_PLUS" allows other GPUs, "SAME_COMPUTE_CAPABILITY" those of the same SM.
-    `version_compatible` allows other TensorRT versions of the same major version.
+    `version_compatible` allows later TensorRT versions, also of the next major version. `optimization_level` and
+    `aux_streams` are None where TensorRT chose.
     """
 
     engine_sha256: str
@@ -64,11 +66,21 @@ class EngineManifest:
     version_compatible: bool
     strongly_typed: bool
     built: Built
+    optimization_level: int | None = None
+    aux_streams: int | None = None
+
+    @property
+    def needs_plugin(self) -> bool:
+        """Whether the CdfRetain library must be registered before the engine loads, which does not contain it.
+
+        A plugin is stored in version-compatible engines alone, whatever else was asked for.
+        """
+        return bool(self.plugin_sha256) and not (self.plugin_serialised and self.version_compatible)
 
 
-def engine_path(folder: Path, onnx: Path) -> Path:
-    """Return the path of an ONNX file's engine."""
-    return folder / f"{onnx.stem}.engine"
+def engine_path(folder: Path, onnx: Path, batch: int = 0) -> Path:
+    """Return the path of an ONNX file's engine: that of all batch sizes, or that of `batch` alone."""
+    return folder / f"{onnx.stem}{f'.batch{batch}' if batch else ''}.engine"
 
 
 def manifest_path(engine: Path) -> Path:
@@ -107,7 +119,7 @@ def check_manifest(engine: Path, onnx: Path, here: Built, plugin: Path | None = 
         ("plan", manifest.engine_sha256, sha256_of(engine)),
         ("ONNX", manifest.onnx_sha256, sha256_of(onnx)),
     ]
-    if plugin is not None and manifest.plugin_sha256 and not manifest.plugin_serialised:
+    if plugin is not None and manifest.needs_plugin:
         wanted.append(("plugin", manifest.plugin_sha256, sha256_of(plugin)))
     for what, built, found in wanted:
         if built != found:
@@ -118,10 +130,9 @@ def check_manifest(engine: Path, onnx: Path, here: Built, plugin: Path | None = 
         built, found = getattr(manifest.built, name), getattr(here, name)
         if built != found:
             raise _mismatch(engine, f"an engine built for {name} {built}", f"{name} {found}, which is here")
-    if manifest.version_compatible and not _same_major(manifest.built.tensorrt, here.tensorrt):
-        raise _mismatch(
-            engine, f"an engine of TensorRT {manifest.built.tensorrt}", f"that of {here.tensorrt}"
-        )
+    if version_numbers(manifest.built.tensorrt) > version_numbers(here.tensorrt):
+        got = f"an engine of TensorRT {manifest.built.tensorrt}"
+        raise _mismatch(engine, got, f"one of {here.tensorrt}, which is here, or earlier")
     return manifest
 
 
@@ -153,8 +164,10 @@ def build_settings(manifest: EngineManifest, plugin: Path | None = None) -> Buil
         hardware=manifest.hardware.lower().replace("_", "-"),
         version_compatible=manifest.version_compatible,
         tf32=manifest.tf32,
+        optimization_level=manifest.optimization_level,
+        aux_streams=manifest.aux_streams,
         plugin=(plugin or Path(LIBRARY)) if manifest.plugin_sha256 else None,
-        serialise_plugin=manifest.plugin_serialised,
+        serialise_plugin=manifest.plugin_serialised and manifest.version_compatible,
     )
 
 
@@ -162,10 +175,6 @@ def _binding(manifest: EngineManifest) -> tuple[str, ...]:
     """Return the fields of `Built` that must match this machine; fewer for a compatible engine."""
     bound = {"NONE": ("gpu", "sm"), "SAME_COMPUTE_CAPABILITY": ("sm",)}.get(manifest.hardware, ())
     return bound if manifest.version_compatible else ("tensorrt", *bound)
-
-
-def _same_major(built: str, here: str) -> bool:
-    return built.split(".", maxsplit=1)[0] == here.split(".", maxsplit=1)[0]
 
 
 def _mismatch(engine: Path, got: str, need: str) -> ArtefactError:

@@ -1,20 +1,28 @@
-"""The CdfRetain plugin: write its source and build command, and check the built library."""
+"""The CdfRetain plugin: write its source and build command, check the built library, and register it."""
 
 import ctypes
 import shutil
 from pathlib import Path
+from typing import Any
 
 from exporter.bundled import PLUGIN_SOURCE
 from exporter.errors import ArtefactError, OutputError, UserError
-from exporter.runtimes.tensorrt.tensorrt_api import major_version
+from exporter.runtimes.tensorrt.tensorrt_api import major_version, version_numbers
 
-__all__ = ["LIBRARY", "build_command", "checked_library", "write_source"]
+__all__ = ["LIBRARY", "build_command", "checked_library", "register_library", "write_source"]
 
 LIBRARY = "libcdf_retain_plugin.so"
 
 # TensorRT's two entry points, and star-export's, which returns the major version of the headers used.
 _ENTRIES = ("getCreators", "setLoggerFinder")
 _MAJOR = "cdfRetainTensorRtMajor"
+
+# By these TensorRT's parser finds the plugin: the node's type, plugin_version and plugin_namespace.
+_CREATOR = ("CdfRetain", "1", "star")
+
+# The first version whose parser prefers a plugin to a local function of the same name. The function's body sizes a
+# tensor by the values of another, which no TensorRT builds.
+LEAST_VERSION = (10, 7)
 
 _HINT = "star-export plugin --out DIR writes its source and prints the build command"
 
@@ -46,13 +54,12 @@ def checked_library(path: Path, tensorrt: str) -> Path:
 
     Raises:
         ArtefactError: The file is missing, is not the library, or was built for another major version.
-        UserError: This TensorRT does not support plugins with data-dependent shapes.
+        UserError: This TensorRT would parse the operator's function body instead of the plugin.
     """
+    if version_numbers(tensorrt) < LEAST_VERSION:
+        expected = f"{'.'.join(map(str, LEAST_VERSION))} or later"
+        raise UserError("the CdfRetain plugin", f"TensorRT {tensorrt}", expected, "use the padded layout")
     major = major_version(tensorrt)
-    if major < 10:
-        raise UserError(
-            "the CdfRetain plugin", f"TensorRT {tensorrt}", "10 or later", "use the padded layout"
-        )
     if not path.is_file():
         raise ArtefactError(str(path), "no such file", "the built CdfRetain library", _HINT)
     try:
@@ -67,3 +74,19 @@ def checked_library(path: Path, tensorrt: str) -> Path:
         got = f"one built with the headers of TensorRT {built()}"
         raise ArtefactError(str(path), got, f"those of {major}, which is here", _HINT)
     return path
+
+
+def register_library(registry: Any, library: Path) -> None:
+    """Load a checked library into TensorRT's plugin registry, unless its plugin is registered already.
+
+    A registry loads a library once: a second call returns nothing, so the plugin is looked for, not the answer.
+
+    Raises:
+        ArtefactError: The registry does not find the plugin in the library.
+    """
+    if registry.get_creator(*_CREATOR) is not None:
+        return
+    registry.load_library(str(library))
+    if registry.get_creator(*_CREATOR) is None:
+        got = "no plugin star::CdfRetain, version 1, in the registry after loading it"
+        raise ArtefactError(str(library), got, "the CdfRetain library", _HINT)

@@ -10,7 +10,7 @@ import numpy as np
 
 from exporter.errors import MissingDependencyError, UserError
 from exporter.runtimes.base import Feed, Runner, TensorInfo
-from exporter.runtimes.tensorrt.loading import LoadedEngine, load_engine
+from exporter.runtimes.tensorrt.loading import LoadedEngine, load_engine, without_nvtx
 from exporter.runtimes.tensorrt.manifest import profile_for
 from exporter.runtimes.tensorrt.tensorrt_api import major_version
 from exporter.tensor_names import IMAGES
@@ -43,6 +43,7 @@ class TensorRtRunner(Runner):
         with self._in_one_line(loaded):
             runner = make(loaded.engine, name=self.name)
             runner.activate()
+        without_nvtx(loaded.trt, runner.context)
         self._loaded, self._polygraphy, self._batch = loaded, runner, 0
         self._inputs, self._outputs = (_infos(loaded, mode) for mode in ("INPUT", "OUTPUT"))
 

@@ -1,7 +1,10 @@
 """Settings of an engine build. The flags of `star-export build` are derived from them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
 
 from exporter.settings import Batches, Natural, Settings, option
 
@@ -9,6 +12,10 @@ __all__ = ["BuildSettings"]
 
 # TensorRT's names of the compatibility levels, in lower case with hyphens.
 HARDWARE = ("none", "ampere-plus", "same-compute-capability")
+Level = Annotated[int, Meta(ge=0, le=5, description="an integer from 0 to 5")]
+
+# With 1, any batch can be run in parts; with 8, in fewer.
+VARIANT_BATCHES = (1, 8)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,20 +30,41 @@ class BuildSettings(Settings):
     )
     workspace_mib: Natural = option(0, "Memory limit for tactics, in MiB; 0 is all of the GPU's memory.")
     hardware: str = option("none", "Other GPUs on which the engine should also run.", HARDWARE)
-    version_compatible: bool = option(False, "Let later TensorRT of the same major version load the engine.")
+    version_compatible: bool = option(False, "Let later versions of TensorRT load the engine.")
     tf32: bool = option(False, "Let fp32 products be computed in TF32, which has 10 bits of mantissa.")
+    optimization_level: Level | None = option(
+        None,
+        "Builder optimization level, 0 to 5: higher tries more kernels for longer. By default TensorRT's.",
+    )
+    aux_streams: Natural | None = option(
+        None, "Most auxiliary streams on which layers of one run may overlap. By default TensorRT's choice."
+    )
     timing_cache: Path | None = option(
         None, "Timing cache to read and to update; beside the engines by default."
     )
     plugin: Path | None = option(None, "The built CdfRetain library, for a model that needs it.")
-    serialise_plugin: bool = option(True, "Store the library in the engine, which then runs without it.")
+    serialise_plugin: bool = option(
+        False, "Store the library in the engine, which then runs without it; with --version-compatible."
+    )
+    one_profile: bool = option(
+        False, "Also build the dense and the pruned model for each batch size alone, to compare in `bench`."
+    )
     variants: bool = option(
-        True, "Also build the tracing and forced variants, for `check --runtime tensorrt`."
+        True,
+        "Also build the variants: two for `check --runtime tensorrt`, one for the selection cost in `bench`.",
     )
 
     def check(self) -> None:
-        """Raise RecipeError for batches out of order: each profile starts above the previous one."""
+        """Raise RecipeError for batches out of order, or a library that TensorRT would not store.
+
+        Each profile starts above the previous one. TensorRT stores plugins in version-compatible engines only.
+        """
         self.require("batches", tuple(sorted(set(self.batches))) == self.batches, "each once, ascending")
+        self.require(
+            "serialise_plugin",
+            self.version_compatible or not self.serialise_plugin,
+            "with --version-compatible",
+        )
 
     @property
     def profiles(self) -> tuple[tuple[int, int], ...]:
@@ -46,6 +74,21 @@ class BuildSettings(Settings):
             (low + 1 if self.any_batch else batch, batch)
             for low, batch in zip(before, self.batches, strict=True)
         )
+
+    def for_batch(self, batch: int) -> "BuildSettings":
+        """The same for one batch size."""
+        return replace(self, batches=(batch,))
+
+    @property
+    def without_plugin(self) -> "BuildSettings":
+        """The same for a model that needs no plugin."""
+        return replace(self, plugin=None, serialise_plugin=False)
+
+    @property
+    def for_variants(self) -> "BuildSettings":
+        """The same for the variants, which `check` runs in parts: two of the batch sizes are enough."""
+        few = tuple(batch for batch in self.batches if batch in VARIANT_BATCHES)
+        return replace(self, batches=few or self.batches[:1])
 
     @property
     def hardware_level(self) -> str:

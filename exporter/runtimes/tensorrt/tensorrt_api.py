@@ -4,11 +4,20 @@ Values cannot be used: TensorRT 11 removed flags of 10 and renumbered the others
 """
 
 import importlib
+import re
 from typing import Any
 
 from exporter.errors import UserError
 
-__all__ = ["error_log", "flag_bit", "import_tensorrt", "major_version", "member", "needs_strong_typing_flag"]
+__all__ = [
+    "error_log",
+    "flag_bit",
+    "import_tensorrt",
+    "major_version",
+    "member",
+    "needs_strong_typing_flag",
+    "version_numbers",
+]
 
 INSTALL = "pip install tensorrt-cu13 polygraphy cuda-bindings, or one of NVIDIA's TensorRT containers"
 
@@ -43,7 +52,12 @@ def error_log(trt: Any) -> Any:
 
 def major_version(version: str) -> int:
     """Return the first number of a version."""
-    return int(version.split(".", maxsplit=1)[0])
+    return version_numbers(version)[0]
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version, to compare with those of another: "10.16.1.11" gives (10, 16, 1, 11)."""
+    return tuple(int(number) for number in re.findall(r"\d+", version))
 
 
 def member(trt: Any, enum: str, name: str, wish: str) -> Any:

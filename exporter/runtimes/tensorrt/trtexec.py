@@ -1,29 +1,19 @@
-"""Build trtexec command lines for an engine, run them, and read the times they export."""
+"""Build trtexec command lines: to build and time an engine, or to time one that is there."""
 
-import json
-import shlex
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from exporter.errors import ArtefactError, UserError
-from exporter.runtimes.tensorrt.gpu_timer import RunTimes
 from exporter.runtimes.tensorrt.manifest import EngineManifest, profile_for
+from exporter.runtimes.tensorrt.plugin_library import LIBRARY
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import major_version
 from exporter.tensor_names import IMAGES, RAW_IMAGES
 
-__all__ = ["build_command", "has_trtexec", "load_command", "read_times", "run_trtexec"]
+__all__ = ["PROGRAM", "build_command", "load_command"]
 
 PROGRAM = "trtexec"
 # trtexec's names of the compatibility levels in HARDWARE.
 _LEVELS = {"ampere-plus": "ampere+", "same-compute-capability": "sameComputeCapability"}
-# Before 10, trtexec always runs the first profile of an engine.
-_KNOWS_PROFILES = 10
-_GRAPH_FAILED = "graph capture failed"
 
 
 def build_command(
@@ -58,6 +48,9 @@ def build_command(
     words += [] if settings.tf32 else ["--noTF32"]
     words += [f"--memPoolSize=workspace:{settings.workspace_mib}"] if settings.workspace_mib else []
     words += ["--versionCompatible"] if settings.version_compatible else []
+    if settings.optimization_level is not None:
+        words.append(f"--builderOptimizationLevel={settings.optimization_level}")
+    words += [] if settings.aux_streams is None else [f"--maxAuxStreams={settings.aux_streams}"]
     if settings.hardware in _LEVELS:
         words.append(f"--hardwareCompatibilityLevel={_LEVELS[settings.hardware]}")
     if settings.plugin is not None:
@@ -67,7 +60,13 @@ def build_command(
 
 
 def load_command(
-    engine: Path, manifest: EngineManifest, image: Sequence[int], batch: int, plugin: Path | None = None
+    engine: Path,
+    manifest: EngineManifest,
+    image: Sequence[int],
+    batch: int,
+    plugin: Path | None = None,
+    *,
+    transfers: bool = True,
 ) -> list[str]:
     """Return a command that times an engine at one batch size, on the real images of the export folder.
 
@@ -77,6 +76,7 @@ def load_command(
         image: [channels, height, width].
         batch: Images per run.
         plugin: The CdfRetain library, for an engine that needs it and does not contain it.
+        transfers: Whether runs copy their inputs and outputs; without, they only compute.
 
     Raises:
         UserError: The engine was not built for the batch size.
@@ -85,69 +85,24 @@ def load_command(
         PROGRAM,
         f"--loadEngine={engine}",
         f"--useProfile={profile_for(manifest, batch, engine.name)}",
-        *_run(engine.parent.parent, _shape(batch, image), batch, manifest.built.tensorrt),
+        *_run(engine.parent.parent, _shape(batch, image), batch, manifest.built.tensorrt, transfers),
     ]
-    # trtexec loads an engine that contains code (a runtime or a plugin) only with this flag.
-    words += ["--versionCompatible"] if manifest.version_compatible or manifest.plugin_serialised else []
-    needs_plugin = manifest.plugin_sha256 and not manifest.plugin_serialised
-    return [*words, f"--dynamicPlugins={plugin}"] if needs_plugin else words
-
-
-def has_trtexec(tensorrt: str) -> bool:
-    """Return whether trtexec is on PATH and can run any profile of an engine."""
-    return shutil.which(PROGRAM) is not None and major_version(tensorrt) >= _KNOWS_PROFILES
-
-
-def run_trtexec(words: list[str], *more: str) -> RunTimes:
-    """Run a command of this module with `more` flags, and read its times.
-
-    Raises:
-        UserError: trtexec is missing or fails; quotes the last error that it printed.
-    """
-    if shutil.which(words[0]) is None:
-        raise UserError(words[0], "no such program", "TensorRT's trtexec on PATH")
-    with tempfile.TemporaryDirectory() as folder:
-        times = Path(folder) / "times.json"
-        command = [*words, *more, f"--exportTimes={times}"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        log = done.stdout + done.stderr
-        if done.returncode or not times.is_file():
-            errors = [line for line in log.splitlines() if "[E]" in line]
-            reason = errors[-1] if errors else f"exit status {done.returncode}"
-            raise UserError(words[0], reason, "a successful run", shlex.join(words))
-        return read_times(times, cuda_graph=_GRAPH_FAILED not in log)
-
-
-def read_times(path: Path, *, cuda_graph: bool = True) -> RunTimes:
-    """Read the JSON of --exportTimes: one record per run, times in milliseconds.
-
-    Raises:
-        ArtefactError: The file cannot be read, or has no such times.
-    """
-    try:
-        runs: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-        copied_in, computed, copied_out = (
-            tuple(float(run[key]) for run in runs) for key in ("h2dMs", "computeMs", "d2hMs")
-        )
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(
-            str(path), f"{type(error).__name__}: {error}", "times that trtexec exported"
-        ) from None
-    if not runs:
-        raise ArtefactError(str(path), "no runs", "times that trtexec exported")
-    return RunTimes(copied_in, computed, copied_out, cuda_graph)
+    # trtexec loads an engine that contains code (a runtime, perhaps a plugin) only with this flag.
+    words += ["--versionCompatible"] if manifest.version_compatible else []
+    return [*words, f"--dynamicPlugins={plugin or LIBRARY}"] if manifest.needs_plugin else words
 
 
 def _shape(batch: int, image: Sequence[int]) -> str:
     return f"{IMAGES}:{'x'.join(map(str, (batch, *image)))}"
 
 
-def _run(folder: Path, shape: str, batch: int, tensorrt: str) -> list[str]:
-    """Return the flags for input and timing: include copies, use a CUDA graph, spin while waiting.
+def _run(folder: Path, shape: str, batch: int, tensorrt: str, transfers: bool = True) -> list[str]:
+    """Return the flags for input and timing: with or without copies, use a CUDA graph, spin while waiting.
 
-    TensorRT 11 uses a graph and spins by default, and needs a flag to include copies.
+    TensorRT 11 uses a graph, spins and leaves copies out unless told otherwise; 10 and 8.6 do the opposite.
     """
-    timed = (
-        ["--includeDataTransfers"] if major_version(tensorrt) > 10 else ["--useCudaGraph", "--useSpinWait"]
-    )
+    if major_version(tensorrt) > 10:
+        timed = ["--includeDataTransfers"] if transfers else []
+    else:
+        timed = ["--useCudaGraph", "--useSpinWait", *([] if transfers else ["--noDataTransfers"])]
     return [f"--shapes={shape}", f"--loadInputs={IMAGES}:{folder / RAW_IMAGES.format(batch=batch)}", *timed]

@@ -39,6 +39,14 @@ Plugin make(IPluginCreatorV3One& creator, float const* mass, PluginFieldType typ
     return Plugin(creator.createPlugin("test", &fields, TensorRTPhase::kBUILD));
 }
 
+Plugin makeBounded(IPluginCreatorV3One& creator, float const* mass, int32_t const* widest)
+{
+    PluginField const fields[]{PluginField("mass", mass, PluginFieldType::kFLOAT32, 1),
+        PluginField("widest", widest, PluginFieldType::kINT32, 1)};
+    PluginFieldCollection const both{2, fields};
+    return Plugin(creator.createPlugin("test", &both, TensorRTPhase::kBUILD));
+}
+
 template <typename Capability>
 Capability& capabilityOf(IPluginV3& plugin, PluginCapabilityType type)
 {
@@ -55,20 +63,29 @@ IPluginV3OneRuntime& runtimeOf(Plugin const& plugin)
     return capabilityOf<IPluginV3OneRuntime>(*plugin, PluginCapabilityType::kRUNTIME);
 }
 
-float const* massOf(Plugin const& plugin)
+//! The fields that an engine stores.
+std::string storedIn(Plugin const& plugin)
 {
-    return static_cast<float const*>(runtimeOf(plugin).getFieldsToSerialize()->fields[0].data);
+    PluginField const* const fields = runtimeOf(plugin).getFieldsToSerialize()->fields;
+    return std::to_string(*static_cast<float const*>(fields[0].data)) + "/"
+        + std::to_string(*static_cast<int32_t const*>(fields[1].data));
 }
 
 void tellCreator(IPluginCreatorV3One& creator)
 {
-    PluginField const& field = creator.getFieldNames()->fields[0];
+    PluginFieldCollection const& fields = *creator.getFieldNames();
     say("kind", creator.getInterfaceInfo().kind);
     say("name", creator.getPluginName());
     say("version", creator.getPluginVersion());
     say("namespace", creator.getPluginNamespace());
-    say("fields", std::to_string(creator.getFieldNames()->nbFields));
-    say("field", std::string{field.name} + (field.type == PluginFieldType::kFLOAT32 ? " float32" : " other"));
+    for (int32_t i = 0; i < fields.nbFields; ++i)
+    {
+        PluginFieldType const type = fields.fields[i].type;
+        char const* const word = type == PluginFieldType::kFLOAT32 ? " float32"
+            : type == PluginFieldType::kINT32                      ? " int32"
+                                                                   : " other";
+        say("field", fields.fields[i].name + std::string{word});
+    }
     float const masses[]{0.0F, -0.5F, 1.5F, NAN, 0.5F, 1.0F};
     for (float const& mass : masses)
     {
@@ -76,6 +93,11 @@ void tellCreator(IPluginCreatorV3One& creator)
     }
     sayRefused("no mass", make(creator, nullptr) == nullptr);
     sayRefused("mass of another type", make(creator, masses + 4, PluginFieldType::kINT32) == nullptr);
+    int32_t const widths[]{-1, 0, 1, 4096, 4097};
+    for (int32_t const& widest : widths)
+    {
+        sayRefused(("widest " + std::to_string(widest)).c_str(), makeBounded(creator, masses + 4, &widest) == nullptr);
+    }
 }
 
 int32_t shapesOf(Plugin const& plugin, int64_t patches, int32_t rank, DimsExprs (&outputs)[3], fakes::Builder& builder)
@@ -161,6 +183,19 @@ void tellSizes(Plugin const& plugin, int64_t batch, int64_t patches)
     }
 }
 
+//! A layer that says how many patches it can keep: 138 are enough for 196 of them, not for 198.
+void tellWidth(Plugin const& plugin)
+{
+    fakes::Builder builder;
+    DimsExprs outputs[3]{};
+    shapesOf(plugin, 0, 2, outputs, builder);
+    say("bounded", fakes::Dimension::textOf(*outputs[0].d[1]));
+    PluginTensorDesc shapes[2]{};
+    shapes[0].dims = {2, {1, 198}};
+    void* const none[3]{};
+    sayRefused("too wide", runtimeOf(plugin).enqueue(shapes, nullptr, none, none, nullptr, nullptr) != 0);
+}
+
 void tellCopies(IPluginCreatorV3One& creator, Plugin plugin)
 {
     Plugin const clone(plugin->clone());
@@ -169,9 +204,7 @@ void tellCopies(IPluginCreatorV3One& creator, Plugin plugin)
     Plugin const restored(creator.createPlugin("test", fields, TensorRTPhase::kRUNTIME));
     auto& core = capabilityOf<IPluginV3OneCore>(*clone, PluginCapabilityType::kCORE);
     plugin.reset(); // Copies must not read from it.
-    say("masses",
-        std::to_string(*massOf(clone)) + " " + std::to_string(*massOf(attached)) + " "
-            + std::to_string(*massOf(restored)));
+    say("stored", storedIn(clone) + " " + storedIn(attached) + " " + storedIn(restored));
     say("plugin", std::string{core.getPluginNamespace()} + "::" + core.getPluginName() + " " + core.getPluginVersion());
 }
 
@@ -198,6 +231,9 @@ int main(int, char** argv)
     tellTypes(plugin);
     tellSizes(plugin, 128, 196);
     tellSizes(plugin, 1, 4097);
-    tellCopies(creator, std::move(plugin));
+    int32_t const widest{138};
+    Plugin bounded = makeBounded(creator, &mass, &widest);
+    tellWidth(bounded);
+    tellCopies(creator, std::move(bounded));
     return 0;
 }

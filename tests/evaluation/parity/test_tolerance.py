@@ -22,6 +22,10 @@ def test_fewer_digits_allow_more() -> None:
     assert agreements == sorted(agreements, reverse=True) and agreements[0] == 1.0
 
 
+def test_tf32_has_the_digits_of_fp16() -> None:
+    assert tolerance_for("fp32", "tf32") == tolerance_for("fp32", "fp16")
+
+
 def test_a_pair_without_a_row() -> None:
     with pytest.raises(ParityError, match=r"got fp16/fp32 \| need one of fp32/fp32"):
         tolerance_for("fp16", "fp32")

@@ -15,6 +15,7 @@ import pytest
 
 from exporter.runtimes.tensorrt.loading import LoadedEngine
 from exporter.runtimes.tensorrt.manifest import Built, EngineManifest
+from tests.runtimes.tensorrt.fake_inspector import IO_MODES
 
 __all__ = ["BUILT", "FakeCuda", "FakeEngine", "loaded_engine", "manifest"]
 
@@ -142,6 +143,7 @@ class FakeEngine:
     """
 
     num_io_tensors = 2
+    nvtx_verbosity = "detailed"  # of an engine that can be audited
 
     def __init__(self, cuda: FakeCuda, times_ms: Iterable[float], *, waits: bool = False) -> None:
         self.cuda, self.times_ms, self.waits = cuda, iter(times_ms), waits
@@ -201,5 +203,5 @@ def manifest(**different: Any) -> EngineManifest:
 
 def loaded_engine(engine: Any, **different: Any) -> LoadedEngine:
     """As `load_engine` gives it."""
-    trt = SimpleNamespace(TensorIOMode=SimpleNamespace(INPUT="IN", OUTPUT="OUT"))
+    trt = SimpleNamespace(TensorIOMode=IO_MODES, ProfilingVerbosity=SimpleNamespace(NONE="none"))
     return LoadedEngine("m.engine", trt, engine, SimpleNamespace(last=""), manifest(**different))

@@ -8,33 +8,57 @@ from enum import IntEnum
 from types import SimpleNamespace
 from typing import Any
 
+from tests.runtimes.tensorrt.fake_inspector import IO_MODES, InspectedEngine
+
 __all__ = ["fake_tensorrt"]
 
+TENS = ("10.7.0.23", "10.8.0.43", "10.16.1.11")
 FLAGS = {
     "8.6.0": ("FP16", "INT8", "TF32", "VERSION_COMPATIBLE"),
-    "10.16.1.11": ("FP16", "BF16", "INT8", "TF32", "VERSION_COMPATIBLE"),
+    **dict.fromkeys(TENS, ("FP16", "BF16", "INT8", "TF32", "VERSION_COMPATIBLE")),
     "11.4.0.106": ("DEBUG", "TF32", "VERSION_COMPATIBLE"),
 }
 NETWORK_FLAGS = {
     "8.6.0": ("EXPLICIT_BATCH",),
-    "10.16.1.11": ("EXPLICIT_BATCH", "STRONGLY_TYPED", "PREFER_AOT_PYTHON_PLUGINS"),
+    **dict.fromkeys(TENS, ("EXPLICIT_BATCH", "STRONGLY_TYPED", "PREFER_AOT_PYTHON_PLUGINS")),
     "11.4.0.106": ("STRONGLY_TYPED", "PREFER_AOT_PYTHON_PLUGINS"),
 }
-LAYERS = '{"Layers": [{"Name": "gemm", "LayerType": "gemm", "Outputs": [{"Format/Datatype": "Float"}]}]}'
 LEVELS = {"8.6.0": ("NONE", "AMPERE_PLUS"), "10.16.1.11": ("NONE", "AMPERE_PLUS", "SAME_COMPUTE_CAPABILITY")}
 
 
+class FakeRegistry:
+    """A plugin registry: a library registers CdfRetain once, and is not loaded a second time."""
+
+    def __init__(self, libraries: list[str], registers: bool) -> None:
+        self._libraries, self._registers = libraries, registers
+
+    def load_library(self, path: str) -> object | None:
+        if self._libraries:
+            return None
+        self._libraries.append(path)
+        return object()
+
+    def get_creator(self, kind: str, version: str, plugin_namespace: str) -> object | None:
+        named = (kind, version, plugin_namespace) == ("CdfRetain", "1", "star")
+        return object() if named and self._libraries and self._registers else None
+
+
 def fake_tensorrt(  # noqa: C901  (one class for each of TensorRT's)
-    version: str, *, parses: bool = True, builds: bool = True, input_shape: Any = None
+    version: str,
+    *,
+    parses: bool = True,
+    builds: bool = True,
+    input_shape: Any = None,
+    registers: bool = True,
 ) -> Any:
-    """A module that records what was asked of it in `asked`."""
-    asked: dict[str, Any] = {"flags": set(), "cleared": set(), "profiles": [], "libraries": []}
+    """A module that records what was asked of it in `asked`; without `registers` no library gives a creator."""
+    asked: dict[str, Any] = {"flags": set(), "cleared": set(), "profiles": [], "libraries": [], "added": 0}
     names = {
         "BuilderFlag": FLAGS[version],
         "NetworkDefinitionCreationFlag": NETWORK_FLAGS[version],
         "HardwareCompatibilityLevel": LEVELS.get(version, LEVELS["10.16.1.11"]),
         "MemoryPoolType": ("WORKSPACE",),
-        "ProfilingVerbosity": ("LAYER_NAMES_ONLY", "DETAILED"),
+        "ProfilingVerbosity": ("LAYER_NAMES_ONLY", "NONE", "DETAILED"),
         "LayerInformationFormat": ("ONELINE", "JSON"),
     }
     enums = {name: IntEnum(name, {each: at for at, each in enumerate(made)}) for name, made in names.items()}
@@ -57,7 +81,8 @@ def fake_tensorrt(  # noqa: C901  (one class for each of TensorRT's)
             asked["pool"] = (pool.name, size)
 
         def add_optimization_profile(self, profile: Profile) -> int:
-            return 0
+            asked["added"] += 1
+            return int(asked["added"]) - 1
 
         def create_timing_cache(self, content: bytes) -> Any:
             asked["timings"] = content
@@ -77,11 +102,15 @@ def fake_tensorrt(  # noqa: C901  (one class for each of TensorRT's)
         def __init__(self, log: Any) -> None:
             self.log = log
 
+        def get_plugin_registry(self) -> Any:
+            return registry
+
         def create_network(self, flags: int) -> Any:
             asked["network_flags"] = flags
             return network
 
         def create_builder_config(self) -> Config:
+            asked["added"] = 0
             return config
 
         def create_optimization_profile(self) -> Profile:
@@ -110,10 +139,12 @@ def fake_tensorrt(  # noqa: C901  (one class for each of TensorRT's)
         def __init__(self, log: Any) -> None: ...
 
         def deserialize_cuda_engine(self, plan: bytes) -> Any:
-            inspector = SimpleNamespace(get_engine_information=lambda form: LAYERS)
-            return SimpleNamespace(create_engine_inspector=lambda: inspector)
+            return InspectedEngine(tuple(range(1, asked["added"] + 1)))
 
-    registry = SimpleNamespace(load_library=asked["libraries"].append)
+        def get_plugin_registry(self) -> Any:
+            return registry
+
+    registry = FakeRegistry(asked["libraries"], registers)
     return SimpleNamespace(
         **enums,
         __version__=version,
@@ -122,6 +153,6 @@ def fake_tensorrt(  # noqa: C901  (one class for each of TensorRT's)
         Builder=Builder,
         OnnxParser=OnnxParser,
         Runtime=Runtime,
+        TensorIOMode=IO_MODES,
         init_libnvinfer_plugins=lambda log, namespace: True,
-        get_plugin_registry=lambda: registry,
     )

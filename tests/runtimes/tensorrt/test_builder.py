@@ -33,6 +33,7 @@ def test_defaults(version: str, tmp_path: Path) -> None:
     assert asked["profiles"] == [("images", ((batch, 3, 4, 4),) * 3) for batch in (1, 8)]
     assert (asked["flags"], asked["cleared"]) == (set(), {"TF32"})
     assert asked["config"].profiling_verbosity.name == "DETAILED"
+    assert not hasattr(asked["config"], "builder_optimization_level")  # TensorRT's own default
     assert asked["parsed"] == str(tmp_path / "m.onnx")
     assert (tmp_path / "cache").read_bytes() == b"more"
 
@@ -46,11 +47,15 @@ def test_everything_that_can_be_asked_for(tmp_path: Path) -> None:
         version_compatible=True,
         tf32=True,
         plugin=tmp_path / "lib.so",
+        serialise_plugin=True,
+        optimization_level=5,
+        aux_streams=0,
     )
     build_engine(trt, tmp_path / "m.onnx", settings, cache)
     asked = trt.asked
     assert asked["pool"] == ("WORKSPACE", 512 << 20)
     assert asked["flags"] == {"TF32", "VERSION_COMPATIBLE"}
+    assert (asked["config"].builder_optimization_level, asked["config"].max_aux_streams) == (5, 0)
     assert asked["config"].hardware_compatibility_level.name == "AMPERE_PLUS"
     assert asked["libraries"] == asked["config"].plugins_to_serialize == [str(tmp_path / "lib.so")]
     assert cache.read_bytes() == b"oldmore"

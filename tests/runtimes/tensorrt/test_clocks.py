@@ -1,11 +1,26 @@
-"""GPU clocks from nvidia-smi; no output is not an error."""
+"""GPU clocks from nvidia-smi, sampled while a measurement runs; no output is not an error."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
-from exporter.runtimes.tensorrt.clocks import UNKNOWN, Clocks, read_clocks
+from exporter.runtimes.tensorrt.clocks import NO_CLOCKS, Clocks, ClockSamples, sampled_clocks
+
+GPU = "GPU-01234567-89ab-cdef-0123-456789abcdef"
+# One query a driver before 535 answers, then a line for each sample until it is ended.
+OLD_DRIVER = f"""
+case "$*" in
+  *--id={GPU}*) ;;
+  *) exit 6;;
+esac
+case "$*" in
+  *clocks_event*) echo 'Field "clocks_event_reasons.active" is not a valid field to query.'; exit 2;;
+  *loop-ms*) while true; do echo '1410, 1593, 1980, 299.50, 55, 0x0000000000000004'; sleep 0.01; done;;
+  *) echo 0x0000000000000000;;
+esac
+"""
 
 
 def stand_in(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -15,17 +30,57 @@ def stand_in(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
-def test_as_nvidia_smi_writes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in(tmp_path, "echo '1980 MHz, 2619 MHz, 1980 MHz, 121.30 W, 41'", monkeypatch)
-    assert read_clocks() == Clocks("1980 MHz", "2619 MHz", "1980 MHz", "121.30 W", "41")
+def summary(*lines: str) -> Clocks:
+    samples = ClockSamples()
+    samples.lines = lines
+    return samples.summary()
 
 
-@pytest.mark.parametrize("script", ["exit 9", "echo 'No devices were found'"])
-def test_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    stand_in(tmp_path, script, monkeypatch)
-    assert read_clocks() == Clocks(*[UNKNOWN] * 5)
+def test_medians_while_the_gpu_is_busy() -> None:
+    found = summary(
+        "300, 405, 1980, 70.1, 30, 0x0000000000000001",  # idle, before the first run
+        "1980, 2619, 1980, 300.0, 50, 0x0000000000000000",
+        "1410, 2619, 1980, 350.0, 54, 0x0000000000000004",
+        "1200, 2619, 1980, 349.0, 55, 0x0000000000000044",
+        "1410, 26",  # cut off at the end
+        "[N/A], 2619, 1980, 300.0, 50, 0x0000000000000000",
+    )
+    slowed = ("software power cap", "hardware thermal slowdown")
+    assert found == Clocks(3, 1410, 1200, 1980, 2619, 349, 54, slowed)
+
+
+@pytest.mark.parametrize("lines", [(), ("", "No devices were found"), ("300, 405, 1980, 70.1, 30, 0x1",)])
+def test_nothing_while_it_was_busy(lines: tuple[str, ...]) -> None:
+    assert summary(*lines) == NO_CLOCKS
+
+
+def test_samples_end_with_the_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(tmp_path, OLD_DRIVER, monkeypatch)
+    with sampled_clocks(GPU) as samples:
+        time.sleep(0.2)
+    found = samples.summary()
+    assert found.samples > 1
+    assert (found.sm_mhz, found.power_w, found.slowed_by) == (1410, 299.5, ("software power cap",))
+
+
+def test_a_measurement_that_fails_ends_the_sampling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(tmp_path, OLD_DRIVER, monkeypatch)
+    with pytest.raises(KeyError), sampled_clocks(GPU):
+        raise KeyError
+
+
+@pytest.mark.parametrize("gpu", ["", "GPU-of-another-machine"])
+def test_a_gpu_that_nvidia_smi_does_not_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: str
+) -> None:
+    stand_in(tmp_path, OLD_DRIVER, monkeypatch)
+    with sampled_clocks(gpu) as samples:
+        pass
+    assert samples.summary() == NO_CLOCKS
 
 
 def test_no_nvidia_smi(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert read_clocks().sm == UNKNOWN
+    with sampled_clocks(GPU) as samples:
+        pass
+    assert samples.summary() == NO_CLOCKS

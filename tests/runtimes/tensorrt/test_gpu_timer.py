@@ -46,6 +46,7 @@ def test_the_profile_is_the_batch_s(fake: FakeCuda) -> None:
     timed = timer(fake)
     with timed:
         assert timed._loaded.engine.profiles == [1]
+        assert timed._loaded.engine.nvtx_verbosity == "none"  # marks for profilers cost time at each launch
     with (
         pytest.raises(UserError, match=r"batch \| got 3 \| need one of 1, 8"),
         GpuTimer(timed._loaded, FEED, 3, Cuda()),

@@ -63,6 +63,25 @@ def test_a_plugin_that_is_not_carried_is_asked_for(trt: Any, tmp_path: Path) -> 
         load_engine(engine, onnx)
 
 
+def test_a_plugin_is_registered_once_and_before_the_engine(
+    trt: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "lib.so"
+    library.write_bytes(b"library")
+    monkeypatch.setattr(loading, "checked_library", lambda path, version: path)
+    # An older star-export stored it in an engine that is not version-compatible, which TensorRT does not promise.
+    for told in ({}, {"plugin_serialised": True}):
+        engine, onnx = built(tmp_path, plugin_sha256=sha256_of(library), **told)
+        load_engine(engine, onnx, plugin=library)
+    assert trt.asked["libraries"] == [str(library)]
+
+
+def test_a_plugin_that_the_engine_contains(trt: Any, tmp_path: Path) -> None:
+    told = {"plugin_sha256": "0" * 64, "plugin_serialised": True, "version_compatible": True}
+    load_engine(*built(tmp_path, **told))
+    assert trt.asked["libraries"] == []
+
+
 def test_tensors_by_their_side() -> None:
     loaded = loaded_engine(FakeEngine(FakeCuda(), [1.0]))
     assert (loaded.tensors("INPUT"), loaded.tensors("OUTPUT")) == (("images",), ("logits",))

@@ -30,7 +30,12 @@ def driver(*, gpus: int = 1) -> Any:
         part._obj.value = {75: 8, 76: 6}[which]
         return 0
 
+    def number(buffer: Any, handle: Any) -> int:
+        buffer.raw = bytes(range(16))
+        return 0
+
     return SimpleNamespace(
+        cuDeviceGetUuid_v2=number,
         cuInit=lambda flags: 0,
         cuDeviceGet=get,
         cuDeviceGetName=name,
@@ -43,6 +48,12 @@ def test_what_an_engine_is_bound_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_driver", driver)
     monkeypatch.setattr(machine, "_driver_version", lambda: "580.65")
     assert machine.this_machine("11.4.0") == Built("11.4.0", "13.1", "580.65", "NVIDIA A100", "8.6")
+
+
+def test_its_uuid_as_nvidia_smi_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_driver", driver)
+    assert machine.gpu_uuid() == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
+    assert machine.gpu_uuid(device=1) == ""
 
 
 def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,3 +69,4 @@ def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", none)
     with pytest.raises(UserError, match=r"GPU \| got no libcuda\.so\.1"):
         machine.this_machine("11.4.0")
+    assert machine.gpu_uuid() == ""

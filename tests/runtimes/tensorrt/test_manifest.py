@@ -77,8 +77,20 @@ def test_compatible_engines(tmp_path: Path) -> None:
         check_manifest(*make(tmp_path, hardware="SAME_COMPUTE_CAPABILITY"), other)
     later = replace(HERE, tensorrt="10.20.0.1")
     check_manifest(*make(tmp_path, version_compatible=True), later)
-    with pytest.raises(ArtefactError, match=r"TensorRT 10\.16"):
-        check_manifest(*make(tmp_path, version_compatible=True), replace(HERE, tensorrt="11.4.0"))
+
+
+@pytest.mark.parametrize(
+    ("here", "loads"),
+    {"10.16.1.11": True, "10.20.0.1": True, "11.4.0.106": True, "10.9.0.34": False, "10.16.0": False}.items(),
+)
+def test_version_compatible_engines_load_in_later_versions(tmp_path: Path, here: str, loads: bool) -> None:
+    engine, onnx = make(tmp_path, version_compatible=True)
+    machine = replace(HERE, tensorrt=here)
+    if loads:
+        check_manifest(engine, onnx, machine)
+        return
+    with pytest.raises(ArtefactError, match=rf"of TensorRT 10\.16\.1\.11 \| need one of {here}, .*earlier"):
+        check_manifest(engine, onnx, machine)
 
 
 def test_another_model_engine_or_plugin(tmp_path: Path) -> None:
@@ -110,12 +122,24 @@ def test_what_is_missing_or_broken(tmp_path: Path) -> None:
         check_manifest(engine, onnx, HERE)
 
 
+def test_a_plugin_is_stored_in_version_compatible_engines_alone(tmp_path: Path) -> None:
+    told = {"plugin_sha256": "ab", "plugin_serialised": True}
+    for compatible in (False, True):
+        found = check_manifest(*make(tmp_path, **told, version_compatible=compatible), HERE)
+        assert found.needs_plugin is not compatible
+        assert build_settings(found).serialise_plugin is compatible
+    assert not check_manifest(*make(tmp_path), HERE).needs_plugin
+
+
 def test_the_settings_of_an_engine(tmp_path: Path) -> None:
     plain = check_manifest(*make(tmp_path), HERE)
     assert build_settings(plain) == BuildSettings(batches=(1, 8), serialise_plugin=False)
     told = {"workspace_mib": 512, "tf32": True, "hardware": "AMPERE_PLUS", "version_compatible": True}
+    told |= {"optimization_level": 4, "aux_streams": 2}
     special = check_manifest(*make(tmp_path, **told, plugin_sha256="ab", plugin_serialised=True), HERE)
     settings = build_settings(special)
+    assert settings.serialise_plugin
+    assert (settings.optimization_level, settings.aux_streams) == (4, 2)
     assert (settings.workspace_mib, settings.tf32, settings.version_compatible) == (512, True, True)
     assert (settings.hardware, settings.plugin) == ("ampere-plus", Path(LIBRARY))
     assert build_settings(special, tmp_path / "lib.so").plugin == tmp_path / "lib.so"

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from exporter.errors import ArtefactError, UserError
-from exporter.runtimes.tensorrt.plugin_library import checked_library
+from exporter.runtimes.tensorrt.plugin_library import checked_library, register_library
+from tests.runtimes.tensorrt.fake_tensorrt import FakeRegistry
 
 ENTRIES = "void getCreators(void) {} void setLoggerFinder(void) {}"
 
@@ -42,6 +43,20 @@ def test_no_library(tmp_path: Path) -> None:
         checked_library(tmp_path / "text.so", "11.4.0")
 
 
-def test_a_tensorrt_without_such_plugins(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="padded"):
-        checked_library(tmp_path / "lib.so", "8.6.0")
+@pytest.mark.parametrize("version", ["8.6.0", "10.0.1", "10.6.0.26"])
+def test_a_tensorrt_that_would_parse_the_function_instead(tmp_path: Path, version: str) -> None:
+    with pytest.raises(UserError, match=r"need 10\.7 or later.*padded"):
+        checked_library(tmp_path / "lib.so", version)
+
+
+def test_a_registry_loads_it_once() -> None:
+    libraries: list[str] = []
+    registry = FakeRegistry(libraries, registers=True)
+    for _ in range(2):  # the second model of a build
+        register_library(registry, Path("lib.so"))
+    assert libraries == ["lib.so"]
+
+
+def test_a_library_that_registers_nothing() -> None:
+    with pytest.raises(ArtefactError, match=r"lib\.so \| got no plugin star::CdfRetain"):
+        register_library(FakeRegistry([], registers=False), Path("lib.so"))

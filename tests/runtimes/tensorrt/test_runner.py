@@ -15,6 +15,7 @@ from exporter.runtimes.tensorrt import runner as tensorrt_runner
 from exporter.runtimes.tensorrt.loading import LoadedEngine
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
 from tests.runtimes.tensorrt.fake_cuda import BUILT, manifest
+from tests.runtimes.tensorrt.fake_inspector import IO_MODES
 
 SHAPES = {"images": (-1, 3, 2, 2), "logits": (-1, 1)}
 
@@ -36,6 +37,7 @@ class FakePolygraphy:
     def __init__(self, engine: Any, name: str) -> None:
         self.engine, self.buffer = engine, np.zeros(32, np.float32)
         self.profiles: list[int] = []
+        self.context = SimpleNamespace(nvtx_verbosity="detailed")
 
     def activate(self) -> None: ...
 
@@ -69,7 +71,11 @@ def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         get_tensor_shape=SHAPES.__getitem__,
         get_tensor_dtype=lambda name: there["dtypes"].get(name, np.float32),
     )
-    trt = SimpleNamespace(TensorIOMode=SimpleNamespace(INPUT="IN", OUTPUT="OUT"), nptype=lambda dtype: dtype)
+    trt = SimpleNamespace(
+        TensorIOMode=IO_MODES,
+        ProfilingVerbosity=SimpleNamespace(NONE="none"),
+        nptype=lambda dtype: dtype,
+    )
 
     def load(file: Path, onnx: Path, *, plugin: Path | None, name: str) -> LoadedEngine:
         built = replace(BUILT, tensorrt=there["version"] or BUILT.tensorrt)
@@ -97,6 +103,7 @@ def test_each_batch_has_its_profile(made: dict[str, Any]) -> None:
         runner.run(images(8))
         np.testing.assert_array_equal(first["logits"], [[1.0]])  # not what later runs wrote there
         assert made["runner"].profiles == [0, 1]
+        assert made["runner"].context.nvtx_verbosity == "none"
         with pytest.raises(UserError, match=r"batch \| got 3 \| need one of 1, 8 \| build --batches 3"):
             runner.run(images(3))
 

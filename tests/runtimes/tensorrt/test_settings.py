@@ -1,5 +1,6 @@
 """Settings of a build, and the batches of each profile."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,13 @@ def test_levels_by_tensorrts_names(hardware: str) -> None:
     assert level in ("NONE", "AMPERE_PLUS", "SAME_COMPUTE_CAPABILITY")
 
 
+def test_a_library_is_stored_in_version_compatible_engines_alone() -> None:
+    with pytest.raises(RecipeError, match="with --version-compatible"):
+        BuildSettings(serialise_plugin=True)
+    stored = BuildSettings(plugin=Path("lib.so"), serialise_plugin=True, version_compatible=True)
+    assert stored.without_plugin == BuildSettings(version_compatible=True)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -34,6 +42,8 @@ def test_levels_by_tensorrts_names(hardware: str) -> None:
         {"batches": (1, 1)},
         {"workspace_mib": -1},
         {"hardware": "volta"},
+        {"optimization_level": 6},
+        {"aux_streams": -1},
     ],
     ids=str,
 )

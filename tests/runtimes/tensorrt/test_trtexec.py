@@ -1,29 +1,16 @@
-"""The command line, and the times it exports."""
+"""The command lines."""
 
-import json
-import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from exporter.errors import ArtefactError, RecipeError, UserError
+from exporter.errors import RecipeError, UserError
 from exporter.runtimes.tensorrt.settings import BuildSettings
-from exporter.runtimes.tensorrt.trtexec import (
-    build_command,
-    has_trtexec,
-    load_command,
-    read_times,
-    run_trtexec,
-)
+from exporter.runtimes.tensorrt.trtexec import build_command, load_command
 from tests.runtimes.tensorrt.fake_cuda import BUILT, manifest
 
 IMAGE = (3, 224, 224)
-
-
-def run(compute: float) -> dict[str, float]:
-    """One record of --exportTimes, with the keys of samples/common/sampleReporting.cpp from 8.6 to 11.1."""
-    ends = {f"{end}{part}Ms": 0.0 for part in ("Enq", "H2d", "Compute", "D2h") for end in ("start", "end")}
-    return {**ends, "h2dMs": 0.25, "computeMs": compute, "d2hMs": 0.5, "latencyMs": compute + 0.75}
 
 
 def test_the_line_for_one_batch(tmp_path: Path) -> None:
@@ -58,8 +45,11 @@ def test_the_line_for_an_engine_that_is_there(tmp_path: Path) -> None:
     assert words[:3] == ["trtexec", f"--loadEngine={engine}", "--useProfile=1"]
     assert f"--loadInputs=images:{tmp_path}/inputs/images.batch8.bin" in words
     assert not [word for word in words if "plugin" in word.lower() or "versionCompatible" in word]
-    carried = load_command(engine, manifest(plugin_sha256="ab", plugin_serialised=True), IMAGE, 1)
-    assert "--versionCompatible" in carried
+    stored = manifest(plugin_sha256="ab", plugin_serialised=True, version_compatible=True)
+    assert load_command(engine, stored, IMAGE, 1)[-1] == "--versionCompatible"
+    # Asked for without version compatibility, the library is not in the engine.
+    beside = load_command(engine, manifest(plugin_sha256="ab", plugin_serialised=True), IMAGE, 1)
+    assert beside[-1] == "--dynamicPlugins=libcdf_retain_plugin.so"
     beside = load_command(engine, manifest(plugin_sha256="ab"), IMAGE, 1, tmp_path / "lib.so")
     assert beside[-1] == f"--dynamicPlugins={tmp_path}/lib.so"
     with pytest.raises(UserError, match="build --batches 3"):
@@ -73,6 +63,9 @@ def test_everything_that_can_be_asked_for(tmp_path: Path) -> None:
         version_compatible=True,
         tf32=True,
         plugin=tmp_path / "lib.so",
+        serialise_plugin=True,
+        optimization_level=5,
+        aux_streams=0,
     )
     words = build_command(Path("m.onnx"), IMAGE, 1, settings, engine="m.engine")
     assert {
@@ -82,66 +75,10 @@ def test_everything_that_can_be_asked_for(tmp_path: Path) -> None:
         f"--dynamicPlugins={tmp_path}/lib.so",
         f"--setPluginsToSerialize={tmp_path}/lib.so",
         "--saveEngine=m.engine",
+        "--builderOptimizationLevel=5",
+        "--maxAuxStreams=0",
     } <= set(words)
     assert "--noTF32" not in words
-
-
-def test_times_run_by_run(tmp_path: Path) -> None:
-    path = tmp_path / "times.json"
-    path.write_text(json.dumps([run(2.0), run(4.0)]))
-    times = read_times(path)
-    assert (times.copy_in_ms, times.compute_ms, times.copy_out_ms) == ((0.25, 0.25), (2.0, 4.0), (0.5, 0.5))
-    assert times.cuda_graph
-
-
-@pytest.mark.parametrize("content", [None, "", "{}", "[]", '[{"latencyMs": 1}]', '["x"]'])
-def test_times_that_are_none(tmp_path: Path, content: str | None) -> None:
-    path = tmp_path / "times.json"
-    if content is not None:
-        path.write_text(content)
-    with pytest.raises(ArtefactError, match="trtexec exported"):
-        read_times(path)
-
-
-def stand_in(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program of that name on PATH."""
-    program = folder / "trtexec"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-
-
-WRITES = (
-    f"for word; do case $word in --exportTimes=*) echo '{json.dumps([run(1.0)])}' > ${{word#*=}};; esac; done"
-)
-
-
-def test_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in(tmp_path, WRITES, monkeypatch)
-    times = run_trtexec(["trtexec", "--onnx=m.onnx"], "--duration=1")
-    assert (times.compute_ms, times.cuda_graph) == ((1.0,), True)
-
-
-def test_a_run_without_the_graph_that_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = "[W] CUDA graph capture failed. The inference will be launched without using CUDA graph."
-    stand_in(tmp_path, f"{WRITES}; echo '{said}'", monkeypatch)
-    assert not run_trtexec(["trtexec"]).cuda_graph
-
-
-def test_a_run_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in(tmp_path, "echo '[E] Model missing or invalid'; exit 1", monkeypatch)
-    with pytest.raises(UserError, match="Model missing or invalid"):
-        run_trtexec(["trtexec", "--onnx=m.onnx"])
-
-
-def test_where_it_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in(tmp_path, "exit 1", monkeypatch)
-    assert has_trtexec(BUILT.tensorrt)
-    assert not has_trtexec("8.6.0")  # it would run the first profile whatever the batch
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert not has_trtexec(BUILT.tensorrt)
-    with pytest.raises(UserError, match="no such program"):
-        run_trtexec(["trtexec"])
 
 
 @pytest.mark.parametrize(
@@ -156,3 +93,13 @@ def test_settings_that_build_nothing(wrong: dict[str, object]) -> None:
 def test_profiles() -> None:
     assert BuildSettings(batches=(1, 8, 32)).profiles == ((1, 1), (8, 8), (32, 32))
     assert BuildSettings(batches=(4, 32), any_batch=True).profiles == ((1, 4), (5, 32))
+
+
+def test_compute_alone() -> None:
+    """11 leaves copies out unless told to include them, 10 includes them unless told not to."""
+    engine = Path("engines/m.engine")
+    eleven, ten = manifest(), manifest(built=replace(BUILT, tensorrt="10.16.1"))
+    assert "--includeDataTransfers" in load_command(engine, eleven, IMAGE, 8)
+    assert "--includeDataTransfers" not in load_command(engine, eleven, IMAGE, 8, transfers=False)
+    assert "--noDataTransfers" not in load_command(engine, ten, IMAGE, 8)
+    assert "--noDataTransfers" in load_command(engine, ten, IMAGE, 8, transfers=False)
