@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from exporter.settings import add_flags, from_flags
 from exporter.training.presets import PRESETS
+from exporter.workflows.recipe import Recipe
 
 if TYPE_CHECKING:
     from exporter.training.settings import FinetuneSettings
@@ -36,7 +37,6 @@ def training_of(arguments: argparse.Namespace) -> "FinetuneSettings":
     from exporter.training.preset_values import preset_values  # noqa: PLC0415
     from exporter.training.settings import FinetuneSettings  # noqa: PLC0415
 
-    given = vars(arguments)
-    own = "augment" not in given
-    start = preset_values(arguments.preset, given.get("model"), given.get("checkpoint"), own_augmentation=own)
+    recipe, own = from_flags(Recipe, arguments), "augment" not in arguments
+    start = preset_values(arguments.preset, recipe.model, recipe.checkpoint, own_augmentation=own)
     return from_flags(FinetuneSettings, arguments, start)

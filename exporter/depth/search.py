@@ -27,23 +27,24 @@ def best_split(predictor: Predictor, depth: int, units: int) -> Split:
         units: K, the number of units removed, of both types together.
 
     Raises:
-        DepthError: The budget is not in 0 to 2L.
+        DepthError: The budget is not in 0 to 2L − 1.
     """
     # `max` returns the first of equal ones.
     return max(splits(predictor, depth, units), key=lambda split: split.accuracy)
 
 
 def splits(predictor: Predictor, depth: int, units: int) -> Iterator[Split]:
-    """Return all splits of a budget with their predictions, by rising number of attention layers.
+    """Return all splits of a budget that leave one attention, by rising number of attention layers, predicted.
 
     Raises:
-        DepthError: The budget is not in 0 to 2L.
+        DepthError: The budget is not in 0 to 2L − 1.
     """
-    if not 0 <= units <= 2 * depth:
-        raise DepthError("units", str(units), f"0 to {2 * depth}, two for each of the {depth} layers")
+    if not 0 <= units < 2 * depth:
+        expected = f"0 to {2 * depth - 1}, two for each of the {depth} layers but one attention"
+        raise DepthError("units", str(units), expected)
     return (
         Split(
             attention, units - attention, predictor.accuracy(attention / depth, (units - attention) / depth)
         )
-        for attention in range(max(0, units - depth), min(units, depth) + 1)
+        for attention in range(max(0, units - depth), min(units, depth - 1) + 1)
     )

@@ -11,7 +11,7 @@ from exporter.depth.checkpoint import Depth, read_depth, save_checkpoint
 from exporter.depth.plan import DepthPlan
 from exporter.depth.predictor import CrossValidation, Predictor, Sample, accuracies_of, fit_best
 from exporter.depth.robustness import NoiseSettings, Robustness, robustness
-from exporter.depth.search import Split, splits
+from exporter.depth.search import Split, best_split, splits
 from exporter.depth.surgery import apply_plan
 from exporter.errors import ArtefactError, DepthError, OutputError
 from exporter.files import writable_file
@@ -146,7 +146,10 @@ def read_samples(path: Path) -> tuple[Sample, ...]:
     expected = 'a JSON list of {"attention": share, "activation": share, "accuracy": percent}'
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return tuple(msgspec.convert(content, list[Sample]))
+        samples = tuple(msgspec.convert(content, list[Sample]))
+        if any("accuracy" not in each for each in content):
+            raise ValueError("a sample without its accuracy")
+        return samples
     except (OSError, ValueError, RecursionError) as error:
         raise ArtefactError(str(path), str(error), expected) from None
 
@@ -170,8 +173,6 @@ def split_for(
         DepthError: There are too few samples, or the budget is out of range.
     """
     fit = fitted(samples)
-    every = tuple(each for each in splits(fit.predictor, depth, units) if each.attention < depth)
-    if not every:
-        raise DepthError("units", str(units), f"at most {2 * depth - 1}: one attention stays")
-    best = max(every, key=lambda split: split.accuracy)
+    every = tuple(splits(fit.predictor, depth, units))
+    best = best_split(fit.predictor, depth, units)
     return Found(best, every, fit.predictor, fit.rmse, robustness(samples, depth, units, settings))

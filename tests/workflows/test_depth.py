@@ -1,6 +1,7 @@
 """Plans add up over checkpoints, what prunes patches is kept, and one attention stays."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,20 +80,25 @@ def test_the_best_split_takes_more_of_what_costs_less() -> None:
     assert (found.best.attention, found.best.activation) == (1, 3)
     assert found.best.accuracy == pytest.approx(80 - 20 / 36 - 10 / 4)
     assert [each.attention for each in found.splits] == [0, 1, 2, 3, 4]
-    assert found.robustness.trials == 20
     assert (found.predictor, found.rmse) == (fitted(SAMPLES).predictor, fitted(SAMPLES).rmse)
     assert min(found.rmse, key=found.rmse.__getitem__) == 2
 
 
 def test_one_attention_stays() -> None:
     assert max(each.attention for each in split_for(SAMPLES, 6, 11, NoiseSettings(trials=1)).splits) == 5
-    with pytest.raises(DepthError, match="at most 11"):
+    with pytest.raises(DepthError, match="0 to 11"):
         split_for(SAMPLES, 6, 12)
-    with pytest.raises(DepthError, match="0 to 12"):
-        split_for(SAMPLES, 6, 13)
 
 
-@pytest.mark.parametrize("content", [{"a": 1}, [{"attention": 2.0}], [1], "text"])
+def test_noise_is_added_to_the_choice_that_is_told() -> None:
+    """Where attention costs almost nothing, all of it would go."""
+    free = tuple(replace(each, accuracy=80 - 9 * each.activation - each.attention) for each in SAMPLES)
+    found = split_for(free, 6, 6, NoiseSettings(trials=20))
+    assert found.best.attention == 5
+    assert found.robustness.split == found.best
+
+
+@pytest.mark.parametrize("content", [{"a": 1}, [{"attention": 2.0}], [{"attention": 0.5}], [1], "text"])
 def test_other_files_are_no_samples(tmp_path: Path, content: Any) -> None:
     (tmp_path / "s.json").write_text(json.dumps(content))
     with pytest.raises(ArtefactError, match="a JSON list of"):
