@@ -99,7 +99,9 @@ def test_verbs_that_one_process_does_refuse_several(
     monkeypatch.setattr(exporter.cli.main, "processes", lambda: Processes(0, 2))
     done = star_export("plan", *workplace.model, "--rho", "0.7")
     assert done.code == 2
-    assert "error: plan | got 2 processes | need one | calibrate, finetune, eval, tune take several" in done.err
+    assert (
+        "error: plan | got 2 processes | need one | calibrate, finetune, eval, tune take several" in done.err
+    )
 
 
 def test_only_the_main_process_prints(

@@ -1,7 +1,7 @@
 """The measurements of a search: what candidates predict, in PyTorch or on a runtime, and how fast they are."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,6 @@ import numpy as np
 from exporter.data.batches import View, first_images
 from exporter.data.images import ImageFolder, sample
 from exporter.data.source import ImageSource, images_at
-from exporter.errors import ScheduleError
 from exporter.evaluation.accuracy import Predictions
 from exporter.evaluation.parity.reference import reference_runner
 from exporter.formats.canonical_json import to_json
@@ -19,27 +18,24 @@ from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.runtimes.base import Runner
-from exporter.schedule.plan import keep_everything
 from exporter.targets import TARGETS, Target
 from exporter.vocabulary import InputKind, Layout
 from exporter.workflows import steps
 from exporter.workflows.eval_models import EvalModel
 from exporter.workflows.eval_settings import EvalSettings
 from exporter.workflows.measuring import Lowered, lowered, timed, useful_macs
-from exporter.workflows.planning import Planner, measured_macs, plan
 from exporter.workflows.predicting import predict_models
 from exporter.workflows.requests import Lowering
 from exporter.workflows.resolve import Job
 from exporter.workflows.tuning.axes import OWN, Candidate
 from exporter.workflows.tuning.ledger import Ledger
-from exporter.workflows.tuning.networks import Network
+from exporter.workflows.tuning.networks import Network, measurement
+from exporter.workflows.tuning.schedules import Schedules
 
 __all__ = ["Bench", "Speed"]
 
 Array = np.ndarray[Any, Any]
 
-# Images on which a-STAR's multiply-adds are counted.
-COUNTED = 32
 BATCH = 32
 
 
@@ -71,31 +67,11 @@ class Bench:
 
     def schedule(self, candidate: Candidate) -> Schedule | None:
         """Return the schedule of a candidate; None where its amount is out of reach or a calibration is missing."""
-        network, amount = self.networks[candidate.weights], candidate.amount
-        if network.trained is not None:
-            return network.trained
-        if amount is None:
-            return keep_everything(network.vit.spec)
-        if candidate.calibrated and network.calibration is None:
-            return None
-        rho = self.ledger.record(self._named("rho", candidate.on("")), lambda: self._rho(candidate))
-        return None if rho is None else self._planner(candidate).of_rho(rho)
+        return self._schedules.of(candidate)
 
-    def _planner(self, candidate: Candidate) -> Planner:
-        network = self.networks[candidate.weights]
-        return Planner.of(network.vit.spec, candidate.scoring, network.calibration)
-
-    def _rho(self, candidate: Candidate) -> float | None:
-        network = self.networks[candidate.weights]
-        images = replace(self.job.images, check_images=COUNTED)
-        assert candidate.amount is not None
-        try:
-            macs = None
-            if candidate.method.counts_vary:
-                macs = measured_macs(network.vit, images, network.calibration, BATCH)
-            return plan(candidate.amount, self._planner(candidate), image_macs=macs).rho
-        except ScheduleError:
-            return None
+    @cached_property
+    def _schedules(self) -> Schedules:
+        return Schedules(self.networks, self.job.images, self.ledger)
 
     def pruned(self, candidate: Candidate, layout: Layout = Layout.SHRINKING) -> PrunedViT:
         """Return the PyTorch model of a candidate, which is within reach."""
@@ -108,7 +84,7 @@ class Bench:
         pruned = self.pruned(candidate)
         if not pruned.schedule.adaptive:
             return float(pruned.macs.total)
-        name = self._named("macs", candidate.on(""))
+        name = measurement("macs", candidate.on(""), self.networks)
         return float(self.ledger.record(name, lambda: useful_macs(pruned, self.pixels, InputKind.FLOAT32)))
 
     def predicted(self, candidate: Candidate, images: ImageFolder, part: str) -> Predictions:
@@ -116,7 +92,7 @@ class Bench:
 
         Under a launcher, all processes share the work. `part` names the images.
         """
-        name = f"{self._named('answers', candidate)}, {part}"
+        name = f"{measurement('answers', candidate, self.networks)}, {part}"
         told = self.ledger.record(name, lambda: self._predict(candidate, images), together=True)
         return Predictions(np.array(told["classes"], np.int64)[:, None], np.array(told["labels"], np.int64))
 
@@ -188,7 +164,3 @@ class Bench:
     def ranges(self) -> Array | None:
         """Calibration images for the activation ranges of INT8."""
         return steps.range_images(self.job.images, self.vit.spec, InputKind.FLOAT32, *TARGETS.values())
-
-    def _named(self, what: str, candidate: Candidate) -> str:
-        """Return the name of a measurement."""
-        return f"{what}, {to_json(candidate)}, {self.networks[candidate.weights].digest}"

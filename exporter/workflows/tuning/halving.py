@@ -36,12 +36,13 @@ def margin_of(dense: Array, other: Array) -> float:
 
     Without them, the fastest of many would be one whose loss was measured too low. Images that were not read lose
     more than this once in about ten times: their loss differs by 1.4 standard errors from the measured one, and the
-    rest is for choosing among many.
+    rest is for choosing among many. Half an image is added to each way in which two models can differ or agree
+    (Agresti and Min 2005, Statistics in Medicine 24): few images without a difference show little.
     """
     lost, gained = loss_of(dense, other)
-    images = len(dense)
+    images = len(dense) + 2
     mean = (lost - gained) / images
-    variance = max(0.0, (lost + gained) / images - mean**2)
+    variance = (lost + gained + 1) / images - mean**2
     return mean + ERRORS * sqrt(variance / images)
 
 

@@ -17,7 +17,7 @@ from exporter.workflows.progress import Stages
 from exporter.workflows.resolve import Job
 from exporter.workflows.tuning.axes import OWN, Candidate
 
-__all__ = ["Network", "load_networks"]
+__all__ = ["Network", "load_networks", "measurement"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +46,11 @@ class Network:
             return None
         how = {name: getattr(self.trained, name) for name in ("method", "scorer", "reduce", "alpha")}
         return Candidate(weights=weights, trained=True, **how)
+
+
+def measurement(what: str, candidate: Candidate, networks: Mapping[str, Network]) -> str:
+    """Return the name of a measurement of a candidate: it says all that the measurement depends on."""
+    return f"{what}, {to_json(candidate)}, {networks[candidate.weights].digest}"
 
 
 def load_networks(jobs: Mapping[str, Job], place: Path, stages: Stages) -> Mapping[str, Network]:

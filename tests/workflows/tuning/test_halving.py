@@ -19,8 +19,10 @@ DENSE = right(0.9)
 def test_losses_are_paired() -> None:
     dense, other = np.array([1, 1, 0, 0], bool), np.array([1, 0, 1, 1], bool)
     assert loss_of(dense, other) == (1, 2)
-    assert margin_of(dense, dense) == 0
-    assert margin_of(dense, other) == pytest.approx(-0.25 + (0.75 - 0.0625) ** 0.5)
+    # Of four images and two half ones of each kind, one is lost and two are gained.
+    assert margin_of(dense, other) == pytest.approx(-1 / 6 + 2 * ((4 / 6 - 1 / 36) / 6) ** 0.5)
+    assert margin_of(right(0.9, 64), right(0.9, 64)) == pytest.approx(2 / 66)
+    assert margin_of(right(0.9, 998), right(0.9, 998)) == pytest.approx(2 / 1000)
 
 
 def test_what_surely_loses_too_much_goes() -> None:
