@@ -61,7 +61,8 @@ def test_a_share_is_saved_and_no_more_than_needed(
     # Between the rho at which a-STAR's counts are made, they are taken to be linear.
     tolerance = 0.02 if schedule.adaptive else 0.0
     assert saved(candidate) >= share - tolerance
-    milder = replace(candidate, mac_reduction=None, rho=min(1.0, schedule.rho + 0.05))
+    # ToMe merges whole patches of 25 in every layer: a few rho have the same counts.
+    milder = replace(candidate, mac_reduction=None, rho=min(1.0, schedule.rho + 0.15))
     assert saved(milder) < share + tolerance
     assert saved(UNPRUNED) == 0
 
