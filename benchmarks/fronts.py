@@ -90,9 +90,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    add_flags(
-        parser, Recipe, ("model", "images", "eval_images", "max_eval_images", "batch", "rounds", "threads")
-    )
+    own = ("model", "images", "eval_images", "max_images", "max_eval_images", "calibration")
+    add_flags(parser, Recipe, (*own, "batch", "rounds", "threads"))
     add_flags(parser, TuneSettings, ("max_drop", "runtime", "target", "minutes", "finalists"))
     parser.set_defaults(max_eval_images=100_000)
     parser.add_argument("--out", type=Path, required=True, help="Folder of what was measured.")
