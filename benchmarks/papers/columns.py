@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from kept import kept
 from place import needed
 from prepared import Prepared
 
@@ -12,15 +14,20 @@ from exporter.calibration.calibrate import calibrate
 from exporter.data.batches import first_images
 from exporter.data.images import sample
 from exporter.data.source import images_at, open_source
+from exporter.depth.samples import SampleBook
+from exporter.depth.settings import CollectSettings
 from exporter.evaluation.benchmark.timing import throughput
 from exporter.evaluation.parity.reference import patches_left_of, reference_runner
 from exporter.schedule.macs import dense_macs, mean_macs
 from exporter.tensor_names import IMAGES
 from exporter.workflows import steps
+from exporter.workflows.depth_training import collect_to
 from exporter.workflows.eval_settings import EvalSettings
 from exporter.workflows.eval_torch import torch_models
 from exporter.workflows.measuring import noise
 from exporter.workflows.predicting import predict_models
+from exporter.workflows.recipe import Recipe
+from exporter.workflows.resolve import resolve
 
 __all__ = ["MEASURED", "Numbers", "kept_shares", "rates"]
 
@@ -28,6 +35,8 @@ Numbers = dict[str, float | None]
 Array = np.ndarray[Any, Any]
 # Images whose patch counts give the mean multiply-adds of a-STAR.
 COUNTED = 256
+# Epochs of the fast fine-tuning after each step of a collection.
+FAST_EPOCHS = 10
 
 
 def accuracy(row: Prepared) -> Numbers:
@@ -39,7 +48,7 @@ def accuracy(row: Prepared) -> Numbers:
         [folder], row.vit.spec.num_classes, class_map=classes, max_images=place.max_eval_images
     )
     answers = predict_models(
-        torch_models(row.tuned, row.pruned.schedule if way.prunes else None, row.calibration)[-1:],
+        torch_models(row.tuned, row.pruned.schedule if way.drops_patches else None, row.calibration)[-1:],
         source,
         EvalSettings(batch=row.batch),
         _unseen,
@@ -80,6 +89,28 @@ def acs_time(row: Prepared) -> Numbers:
     return {"ACS, s": time.perf_counter() - start}
 
 
+def collected(row: Prepared) -> Numbers:
+    """Return the top-1 of a sample of `depth collect` in percent; None where the collection does not have it."""
+    place, settings = row.place, CollectSettings(units=row.place.most_units)
+    tuning = replace(row.tuning, epochs=place.tuning_epochs or FAST_EPOCHS)
+    recipe = Recipe(
+        model=row.request.name or None,
+        checkpoint=row.request.checkpoint,
+        images=needed(place.images),
+        eval_images=needed(place.eval_images),
+        max_eval_images=place.max_eval_images or 1000,
+        device=place.device,
+    )
+    record = {"weights": row.vit.weights_sha256, "units": settings, "tuning": tuning, "images": place.digests}
+    folder = kept(
+        place.out, record, "", lambda path: collect_to(resolve(recipe), settings, tuning, path) and None
+    )
+    for each in SampleBook(folder).samples():
+        if (len(each.plan.attention), len(each.plan.activation)) == row.way.collected:
+            return {"accuracy": each.accuracy}
+    return {"accuracy": None}
+
+
 def rates(row: Prepared) -> tuple[float, ...]:
     """Return the retention rate of each layer."""
     return row.pruned.schedule.rates
@@ -109,4 +140,5 @@ MEASURED: Mapping[tuple[str, ...], Callable[[Prepared], Numbers]] = {
     ("GFLOPs", "FLOPs saved, %"): flops,
     ("img/s", "speed-up, %"): speed,
     ("ACS, s",): acs_time,
+    ("accuracy",): collected,
 }

@@ -46,6 +46,7 @@ class Place(Settings):
     most_batch: Positive = option(512, "Largest batch that fits.")
     rounds: Positive = option(20, "Timed rounds.")
     tuning_epochs: Positive | None = option(None, "Epochs of fine-tuning, in place of the paper's.")
+    most_units: Positive = option(8, "Most units that a collection of samples removes.")
     device: str = option("cpu", "PyTorch device.")
     out: Path = option(Path("build/reproduce"), "Folder of what was measured.")
 

@@ -13,9 +13,12 @@ from exporter.calibration.record import Calibration, load_calibration, save_cali
 from exporter.calibration.settings import CalibrationSettings
 from exporter.data.images import ImageFolder, sample
 from exporter.data.source import images_at
+from exporter.depth.checkpoint import Depth, load, save_checkpoint
+from exporter.depth.plan import DepthPlan
+from exporter.depth.surgery import apply_plan
 from exporter.formats.canonical_json import save_json
 from exporter.models.base import PrunableViT
-from exporter.models.registry import ModelRequest, load
+from exporter.models.networks import ModelRequest, identity_of
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.schedule.plan import ScheduleSettings, manual_schedule, star_schedule
@@ -56,6 +59,19 @@ class Prepared:
         return min(self.way.batch, self.place.most_batch)
 
     @cached_property
+    def plan(self) -> DepthPlan:
+        """The units that the way removes, of those that the model has; one attention stays."""
+        depth = self.vit.spec.depth
+        attention = tuple(layer for layer in self.way.depth.attention if layer <= depth)[: depth - 1]
+        activation = tuple(layer for layer in self.way.depth.activation if layer <= depth)
+        return DepthPlan(attention, activation, self.way.depth.variant)
+
+    @cached_property
+    def network(self) -> PrunableViT:
+        """The model without the units that the way removes."""
+        return apply_plan(self.vit, self.plan) if self.plan.units else self.vit
+
+    @cached_property
     def train(self) -> ImageFolder:
         """The images to calibrate on."""
         return sample(images_at(needed(self.place.images)), self.place.max_images, 0)
@@ -74,7 +90,7 @@ class Prepared:
     def calibration(self) -> Calibration | None:
         """The calibration; None where the way needs none."""
         scored = scorer_named(self.way.scorer).calibrated
-        if not self.way.prunes or (self.way.rates and not scored):
+        if not self.way.drops_patches or (self.way.rates and not scored):
             return None
         settings = self.calibration_settings(relevance=scored)
         record = {
@@ -94,16 +110,16 @@ class Prepared:
     @cached_property
     def pruned(self) -> PrunedViT:
         """The model pruned as the way says, before fine-tuning; unpruned for a way that prunes nothing."""
-        if not self.way.prunes:
-            return steps.dense(self.vit)
-        return steps.prune(self.vit, self._schedule(), self.calibration)
+        if not self.way.drops_patches:
+            return steps.dense(self.network)
+        return steps.prune(self.network, self._schedule(), self.calibration)
 
     @cached_property
     def tuned(self) -> PrunableViT:
         """The model fine-tuned as it is pruned, or as it was where the way does not fine-tune."""
         settings = self.tuning_settings
         if settings is None:
-            return self.vit
+            return self.network
         # The batch-wide form has no gradient of its own: one image's counts would depend on the others.
         own = self.pruned.schedule
         schedule = replace(own, method=Method.A_STAR) if own.method.counts_vary else own
@@ -111,13 +127,15 @@ class Prepared:
             "weights": self.vit.weights_sha256,
             "images": self.place.digests.get("images"),
             "schedule": schedule,  # with the digest of the calibration that scores by it
+            "depth": self.plan,
             "settings": settings,
         }
         path = kept(self.place.out, record, ".safetensors", lambda path: self._tune(path, schedule, settings))
-        return load(ModelRequest("", path), self.place.device)
+        trained = load(ModelRequest("", path), self.place.device)
+        return apply_plan(trained, self.plan) if self.plan.units else trained
 
     def _schedule(self) -> Schedule:
-        way, spec, calibration = self.way, self.vit.spec, self.calibration
+        way, spec, calibration = self.way, self.network.spec, self.calibration
         scoring = ScheduleSettings(
             way.scorer, alpha=way.alpha, method=Method.named(way.method), reduce="drop"
         )
@@ -133,9 +151,10 @@ class Prepared:
         save_json(schedule, path.with_suffix(".schedule.json"))
         if self.calibration is not None:
             save_calibration(self.calibration, scores)
+        request = self._unmerged(path) if self.plan.units else self.request
         recipe = Recipe(
-            model=self.request.name or None,
-            checkpoint=self.request.checkpoint,
+            model=request.name or None,
+            checkpoint=request.checkpoint,
             images=needed(place.images),
             eval_images=needed(place.eval_images),
             schedule=path.with_suffix(".schedule.json"),
@@ -144,3 +163,11 @@ class Prepared:
             device=place.device,
         )
         finetune_model(recipe, settings, path)
+
+    def _unmerged(self, path: Path) -> ModelRequest:
+        """Write the network to train, whose linear layers are apart, and return its request."""
+        apart = path.with_suffix(".apart.safetensors")
+        network = apply_plan(self.vit, self.plan, unmerged=True)
+        identity = identity_of(self.request, self.vit.spec.num_classes)
+        save_checkpoint(network, identity, Depth(self.plan, merged=False), apart)
+        return ModelRequest("", apart)

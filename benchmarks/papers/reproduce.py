@@ -13,18 +13,21 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
+import depth_tables
+import star
 from columns import Numbers
 from figures import FIGURES, draw
 from measure import Lab
 from place import Place
 from rich.console import Console
 from rich.progress import track
-from star import TABLES
 from tables import COLUMNS, Row, Table
 
 from exporter.errors import UserError
 from exporter.settings import add_flags, from_flags
 from exporter.training.settings import FinetuneSettings
+
+TABLES = {**star.TABLES, **depth_tables.TABLES}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _machine(place: Place) -> str:
     stand_in = f"{place.stand_in} in place of every model, " if place.stand_in else ""
-    return f"ours: {stand_in}PyTorch fp32, {place.processor}; printed: A100, batch 128"
+    return f"ours: {stand_in}PyTorch fp32, {place.processor}; printed: A100, batch 128; depth: H800"
 
 
 def _markdown(table: Table, found: Sequence[Numbers], machine: str) -> str:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from exporter.depth.plan import DepthPlan
+
 __all__ = ["COLUMNS", "Row", "Table", "Way"]
 
 # Number of decimals by column; a table shows the printed value and ours side by side.
@@ -14,6 +16,7 @@ COLUMNS: Mapping[str, int] = {
     "img/s": 1,
     "speed-up, %": 1,
     "ACS, s": 1,
+    "accuracy": 2,
 }
 
 
@@ -24,7 +27,8 @@ class Way:
     `rates` by 1-based layer replace rho. `inter_images` is the size of each of the ten batches of the inter-layer
     scores, `acs_images` the number of images of ACS. `epochs` of fine-tuning; 0: none. `batch` is that of the
     throughput and, for "a-star-batch", of its common counts. `shifted`: measured on the images of another
-    distribution.
+    distribution. `depth` has the layers that are removed; `collected`, how many units of each type a sample of
+    `depth collect` has lost, attention first.
     """
 
     method: str = "star"
@@ -37,11 +41,18 @@ class Way:
     epochs: int = 0
     batch: int = 128
     shifted: bool = False
+    depth: DepthPlan = field(default_factory=DepthPlan)
+    collected: tuple[int, int] | None = None
+
+    @property
+    def drops_patches(self) -> bool:
+        """Whether it prunes patches."""
+        return self.rho is not None or bool(self.rates)
 
     @property
     def prunes(self) -> bool:
         """Whether it is not the unpruned model."""
-        return self.rho is not None or bool(self.rates)
+        return self.drops_patches or self.depth.units > 0
 
 
 @dataclass(frozen=True)
