@@ -9,6 +9,7 @@ import numpy as np
 from exporter.evaluation.paired import loss_bound, loss_interval
 from exporter.vocabulary import Status
 from exporter.workflows.tuning.axes import Candidate
+from exporter.workflows.tuning.halving import front as _front
 from exporter.workflows.tuning.halving import loss_of
 
 __all__ = ["Judged", "Point", "chosen", "front", "images_needed", "judged", "qualifies"]
@@ -75,12 +76,9 @@ def judged(dense: Array, own: Array, max_drop: float | None) -> Judged:
 
 def front(points: Sequence[Point]) -> tuple[Point, ...]:
     """Return the points that no other one beats in both speed and loss, fastest first."""
-    best, kept = float("inf"), []
-    for each in sorted(points, key=lambda point: (-point.images_per_s, point.loss_points)):
-        if each.loss_points < best:
-            best = each.loss_points
-            kept.append(each)
-    return tuple(kept)
+    places = range(len(points))
+    best = _front(places, lambda at: points[at].loss_points, {at: -points[at].images_per_s for at in places})
+    return tuple(points[at] for at in best)
 
 
 def images_needed(rates: Mapping[str, float], max_drop: float) -> int:

@@ -6,14 +6,14 @@ hyperparameters (Optuna's, for one) do not make: they see one number a trial.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from math import ceil, sqrt
+from math import ceil, inf, sqrt
 from typing import Any, TypeVar
 
 import numpy as np
 
 from exporter.evaluation.paired import loss_interval
 
-__all__ = ["loss_of", "margin_of", "ranked", "survivors"]
+__all__ = ["front", "loss_of", "margin_of", "ranked", "survivors"]
 
 KeyT = TypeVar("KeyT")
 Array = np.ndarray[Any, Any]
@@ -49,11 +49,11 @@ def margin_of(dense: Array, other: Array) -> float:
 def survivors(
     hits: Mapping[KeyT, Array], dense: Array, macs: Mapping[KeyT, float], max_drop: float | None
 ) -> list[KeyT]:
-    """Return the candidates that deserve more images, at most half of them, the most promising first.
+    """Return the candidates that deserve more images: the most promising half, and the front.
 
     Out are those that lose more than the limit, or less accurate than another of no more multiply-adds, each with
     95 % confidence. Of the others, those within the limit come first, with the fewest multiply-adds; then those
-    that exceed it least.
+    that exceed it least. The front shows what each multiply-add costs, also far below the limit.
 
     Args:
         hits: Which images each candidate has right, bool [images].
@@ -71,8 +71,9 @@ def survivors(
         lost, gained = loss_of(dense, hits[key])
         return (lost - gained) / len(dense)
 
-    keep = max(FEWEST, ceil(len(hits) / 2))
-    return _by_excess(left, loss, macs, max_drop)[:keep]
+    order, keep = _by_excess(left, loss, macs, max_drop), max(FEWEST, ceil(len(hits) / 2))
+    best = front(left, loss, macs)
+    return [key for place, key in enumerate(order) if place < keep or key in best]
 
 
 def ranked(
@@ -83,6 +84,16 @@ def ranked(
     First those that qualify, with the fewest multiply-adds; then those that exceed the limit least.
     """
     return _by_excess(hits, lambda key: margin_of(dense, hits[key]), macs, max_drop)
+
+
+def front(keys: Iterable[KeyT], loss: Callable[[KeyT], float], cost: Mapping[KeyT, float]) -> list[KeyT]:
+    """Return the keys that no other one beats in both cost and loss, the cheapest first."""
+    least, kept = inf, []
+    for key in sorted(keys, key=lambda each: (cost[each], loss(each))):
+        if loss(key) < least:
+            least = loss(key)
+            kept.append(key)
+    return kept
 
 
 def _by_excess(

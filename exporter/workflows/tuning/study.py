@@ -15,7 +15,7 @@ from exporter.workflows.tuning.accuracy import FIRST, Answers, Examiner, narrowe
 from exporter.workflows.tuning.axes import UNPRUNED, Candidate, ways
 from exporter.workflows.tuning.bench import Bench, Speed
 from exporter.workflows.tuning.choice import Judged, Point, judged, qualifies
-from exporter.workflows.tuning.halving import loss_of, margin_of
+from exporter.workflows.tuning.halving import front, loss_of, margin_of
 from exporter.workflows.tuning.settings import TuneSettings
 
 __all__ = ["Study"]
@@ -123,13 +123,20 @@ class Study:
             return self.bench.speeds((UNPRUNED, *self._finalists(answers)[:1]), targets)
 
     def speeds(self, answers: Answers, baselines: Speeds) -> Speeds:
-        """Time the finalists and the unpruned model in one run, on the targets that may be the fastest."""
+        """Time finalists, front and unpruned model in one run, on the targets that may be the fastest."""
         best = max(speed.images_per_s for speed in baselines.values())
         worth = {each.target for each, speed in baselines.items() if speed.images_per_s >= WORTH * best}
         targets = [each for each in self.targets if each.name in worth]
-        finalists = self._finalists(answers)
-        with self.stages.stage(f"speed of {len(finalists)} candidates on {len(targets)} targets"):
-            return self.bench.speeds((UNPRUNED, *finalists), tuple(dict.fromkeys((*targets, ONNXRUNTIME))))
+        some = tuple(dict.fromkeys((*self._finalists(answers), *self._along_the_front(answers))))
+        with self.stages.stage(f"speed of {len(some)} candidates on {len(targets)} targets"):
+            return self.bench.speeds((UNPRUNED, *some), tuple(dict.fromkeys((*targets, ONNXRUNTIME))))
+
+    def _along_the_front(self, answers: Answers) -> list[Candidate]:
+        """Return as many candidates again, evenly along the front of multiply-adds and loss."""
+        macs = {each: self.bench.macs(each) for each in answers.hits}
+        found = front(answers.hits, lambda each: -float(answers.hits[each].mean()), macs)
+        places = np.linspace(0, len(found) - 1, min(self.settings.finalists, len(found)))
+        return [found[round(place)] for place in places]
 
     def points(self, answers: Answers, speeds: Speeds) -> tuple[Point, ...]:
         """Return the timed candidates with their losses, fastest first.

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from exporter.workflows.tuning.halving import FEWEST, loss_of, margin_of, ranked, survivors
+from exporter.workflows.tuning.halving import FEWEST, front, loss_of, margin_of, ranked, survivors
 
 Array = np.ndarray
 
@@ -64,3 +64,13 @@ def test_those_that_qualify_are_timed_first_whatever_is_cheaper() -> None:
     assert survivors(hits, DENSE, macs, 0.03)[0] == "cheap"
     assert ranked(hits, DENSE, macs, 0.03) == ["safe", "cheap", "cheapest"]
     assert ranked(hits, DENSE, macs, 0.04) == ["cheap", "safe", "cheapest"]
+
+
+def test_the_front_stays_beside_the_most_promising_half() -> None:
+    """Twenty cheap ones are within the limit; the one that is best of all costs most."""
+    hits = {name: right(0.88) for name in range(20)} | {20: right(0.9), 21: right(0.88)}
+    macs = {name: float(name) for name in hits}
+    assert survivors(hits, DENSE, macs, 0.03) == [*range(11), 20]
+    losses = {name: 1 - float(own.mean()) for name, own in hits.items()}
+    assert front(hits, losses.__getitem__, macs) == [0, 20]
+    assert front([], losses.__getitem__, macs) == []

@@ -109,3 +109,15 @@ def test_low_precision_is_not_measured_once_something_faster_qualifies() -> None
     assert points[0].candidate.target == "onnxruntime-int8"
     assert points[0].gain == pytest.approx(2 / (1 - (points[0].candidate.mac_reduction or 0)))
     assert {point.candidate.target for point in points[1:]} == {"onnxruntime-fp32"}
+
+
+def test_beside_the_finalists_the_front_is_timed() -> None:
+    every = tuple(Candidate(mac_reduction=share) for share in AXES["mac_reduction"])
+    shares = [*AXES["mac_reduction"], *(round(share + 0.025, 6) for share in AXES["mac_reduction"])]
+    tops = {Candidate(mac_reduction=share): 0.9 - 0.2 * share for share in shares}
+    study = study_of(FakeBench(tops), max_drop=50.0, finalists=2)
+    answers = study.accuracy(every)
+    timed = study.speeds(answers, study.baselines(answers))
+    found = {each.mac_reduction for each in timed if each.mac_reduction}
+    assert {0.1, 0.625} <= found
+    assert len(found) <= 4
