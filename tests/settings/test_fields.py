@@ -88,6 +88,7 @@ MODULES = (
     "depth.plan",
     "depth.predictor",
     "depth.robustness",
+    "depth.settings",
     "evaluation.benchmark.settings",
     "runtimes.choice",
     "runtimes.tensorrt.settings",
