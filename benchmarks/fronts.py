@@ -1,7 +1,7 @@
 r"""Compare the front of `tune` with those of single methods, at equal budgets. Markdown on stdout.
 
     python benchmarks/fronts.py --model cifar_vit --images cifar10/train --eval-images cifar10/test \
-        --target onnxruntime-fp32 --max-drop 5 --minutes 4 --finalists 6 --out build/fronts
+        --target onnxruntime-fp32 --max-drop 5 --minutes 3 --finalists 5 --out build/fronts
 
 Each search has the same time and chooses on the search half; the losses are those on the final half, which none has
 read. The last columns compare a method's point with the front of all axes where that is as fast: what the better
@@ -30,8 +30,7 @@ from exporter.workflows.tuning.axes import OWN, UNPRUNED
 from exporter.workflows.tuning.bench import Bench
 from exporter.workflows.tuning.choice import Point, front
 from exporter.workflows.tuning.halving import loss_of
-from exporter.workflows.tuning.inputs import candidates_of, halves_of, targets_here
-from exporter.workflows.tuning.ledger import Ledger
+from exporter.workflows.tuning.inputs import candidates_of, halves_of, ledger_of, targets_here
 from exporter.workflows.tuning.networks import load_networks
 from exporter.workflows.tuning.settings import TuneSettings
 from exporter.workflows.tuning.study import Study
@@ -104,7 +103,7 @@ def _front(recipe: Recipe, settings: TuneSettings, out: Path) -> list[Judged]:
     networks = load_networks({OWN: job}, out, stages)
     search, final = halves_of(job.images, networks[OWN].vit, settings)
     with TemporaryDirectory() as scratch:
-        bench = Bench(networks, job, Ledger(out / "measurements", ""), Path(scratch))
+        bench = Bench(networks, job, ledger_of(out, job, search, final), Path(scratch))
         study = Study(bench, search, final, settings, targets_here(settings), stages)
         answers = study.accuracy(study.within_reach(candidates_of(job, networks), study.check_limits()))
         found = front(study.points(answers, study.speeds(answers, study.baselines(answers))))

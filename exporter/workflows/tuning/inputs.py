@@ -1,14 +1,18 @@
 """What a search chooses from, checked before it begins: targets, candidates, and both halves of the images."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
+from exporter.data.digests import listing_sha256
 from exporter.data.images import ImageFolder, sample
 from exporter.data.source import images_at
 from exporter.errors import ImageError, RecipeError
+from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
 from exporter.runtimes.choice import why_not
 from exporter.schedule.methods import METHODS
 from exporter.targets import TARGETS, Target
+from exporter.training.result import versions
 from exporter.workflows.amount import MacShare, Rho
 from exporter.workflows.recipe import needed
 from exporter.workflows.requests import Images
@@ -16,10 +20,11 @@ from exporter.workflows.resolve import Job
 from exporter.workflows.tuning.axes import OWN, Candidate, candidates, pinned
 from exporter.workflows.tuning.choice import images_needed
 from exporter.workflows.tuning.halves import halves
+from exporter.workflows.tuning.ledger import Ledger
 from exporter.workflows.tuning.networks import Network
 from exporter.workflows.tuning.settings import TuneSettings
 
-__all__ = ["amount_of", "candidates_of", "halves_of", "targets_here"]
+__all__ = ["amount_of", "candidates_of", "halves_of", "ledger_of", "targets_here"]
 
 
 def amount_of(job: Job) -> Rho | MacShare | None:
@@ -96,3 +101,10 @@ def halves_of(images: Images, vit: PrunableViT, settings: TuneSettings) -> tuple
             got = f"{len(final.files)} images in the final half"
             raise ImageError("confident", got, f"at least {enough}", f"for {settings.max_drop:g} points")
     return search, final
+
+
+def ledger_of(place: Path, job: Job, search: ImageFolder, final: ImageFolder) -> Ledger:
+    """Return the measurements below a folder that are of these images, of such timing and of these versions."""
+    listings = [listing_sha256(each) for each in (search, final)]
+    told = {"images": listings, "how": to_json(job.measuring), "versions": versions()}
+    return Ledger(place / "measurements", to_json(told))

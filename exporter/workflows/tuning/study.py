@@ -76,6 +76,9 @@ class Study:
         Args:
             every: All candidates.
             seconds: What the first stage takes for one candidate.
+
+        Raises:
+            RecipeError: No candidate has a schedule.
         """
         affordable = max(1, int(FIRST_SHARE * 60 * self.settings.minutes / max(seconds, 1e-3)))
         found: list[Candidate] = []
@@ -86,6 +89,9 @@ class Study:
                 if self.bench.schedule(each) is not None:
                     found.append(each)
                 advance(done + 1, len(every))
+        if not found:
+            expected = "a smaller amount, or --images where scores or rates need a calibration"
+            raise RecipeError("tune", "no candidate that can be pruned so", expected)
         return tuple(found) if self.settings.max_ms is None else self._fast_enough(found)
 
     def _fast_enough(self, found: Sequence[Candidate]) -> tuple[Candidate, ...]:

@@ -6,15 +6,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from exporter.data.digests import listing_sha256
-from exporter.data.images import ImageFolder
 from exporter.errors import RecipeError
 from exporter.files import PathLike, writable_folder, written_beside
-from exporter.formats.canonical_json import save_json, to_json
+from exporter.formats.canonical_json import save_json
 from exporter.lowering.pipeline import save_onnx
 from exporter.processes import processes
 from exporter.targets import ONNXRUNTIME, TARGETS
-from exporter.training.result import versions
 from exporter.workflows import steps
 from exporter.workflows.compile import compile_model
 from exporter.workflows.progress import Silent, Stages
@@ -24,8 +21,7 @@ from exporter.workflows.resolve import Job, resolve
 from exporter.workflows.tuning.axes import OWN, UNPRUNED, Candidate
 from exporter.workflows.tuning.bench import Bench
 from exporter.workflows.tuning.choice import chosen, front
-from exporter.workflows.tuning.inputs import amount_of, candidates_of, halves_of, targets_here
-from exporter.workflows.tuning.ledger import Ledger
+from exporter.workflows.tuning.inputs import amount_of, candidates_of, halves_of, ledger_of, targets_here
 from exporter.workflows.tuning.networks import load_networks
 from exporter.workflows.tuning.result import Baseline, Tuned, explained, recipe_of, save_recipe
 from exporter.workflows.tuning.settings import TuneSettings
@@ -33,13 +29,7 @@ from exporter.workflows.tuning.study import Speeds, Study
 
 __all__ = ["tune"]
 
-RECIPE, FRONT, CHART, COMPILED, MEASUREMENTS = (
-    "tune.toml",
-    "front.json",
-    "front.png",
-    "compiled",
-    "measurements",
-)
+RECIPE, FRONT, CHART, COMPILED = "tune.toml", "front.json", "front.png", "compiled"
 
 
 def tune(
@@ -75,7 +65,7 @@ def tune(
     networks = load_networks(jobs, place, stages)
     every = candidates_of(job, networks)
     search, final = halves_of(job.images, networks[OWN].vit, settings)
-    ledger = Ledger(place / MEASUREMENTS, _identity(search, final, to_json(job.measuring)))
+    ledger = ledger_of(place, job, search, final)
     with TemporaryDirectory(prefix="star-export-") as scratch:
         bench = Bench(networks, job, ledger, Path(scratch))
         found = _searched(Study(bench, search, final, settings, targets, stages), every)
@@ -152,11 +142,6 @@ def _export(bench: Bench, candidate: Candidate, recipe: Path, folder: Path, stag
     path = folder / target.file_name(bench.vit.spec.name, dense.method)
     save_onnx(steps.export(dense, Lowering(target), bench.ranges), path)
     return None
-
-
-def _identity(search: ImageFolder, final: ImageFolder, how: str) -> str:
-    listings = [listing_sha256(each) for each in (search, final)]
-    return to_json({"images": listings, "how": how, "versions": versions()})
 
 
 def _unpruned(speeds: Speeds) -> tuple[Baseline, ...]:

@@ -1,6 +1,7 @@
 """What a search cannot work with is refused in one line, before anything is measured."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from exporter.workflows.recipe import Recipe
 from exporter.workflows.requests import Images
 from exporter.workflows.resolve import resolve
 from exporter.workflows.tuning.axes import OWN
-from exporter.workflows.tuning.inputs import amount_of, candidates_of, halves_of, targets_here
+from exporter.workflows.tuning.inputs import amount_of, candidates_of, halves_of, ledger_of, targets_here
 from exporter.workflows.tuning.networks import Network
 from tests.commands import Workplace
 from tests.vits import make_vit
@@ -70,3 +71,13 @@ def test_images_that_do_not_do_are_refused(
         halves_of(images, tiny_vit, settings(**limits))
     search, final = halves_of(Images(eval_images=workplace.images), tiny_vit, settings())
     assert not {file.path for file in search.files} & {file.path for file in final.files}
+
+
+def test_measurements_are_of_their_images_and_timing(workplace: Workplace, tmp_path: Path) -> None:
+    search, final = halves_of(Images(eval_images=workplace.images), make_vit(num_classes=2), settings())
+    job = resolve(Recipe())
+    own = ledger_of(tmp_path, job, search, final)
+    own.record("x", lambda: 1)
+    assert ledger_of(tmp_path, job, search, final).knows("x")
+    assert not ledger_of(tmp_path, job, final, search).knows("x")
+    assert not ledger_of(tmp_path, resolve(Recipe(batch=3)), search, final).knows("x")

@@ -39,7 +39,10 @@ def test_there_is_time_for_two_fifths_of_the_minutes() -> None:
     assert len(study_of(minutes=10.0).within_reach(every, seconds=24.0)) == 10
     assert len(study_of(minutes=1e6).within_reach(every, seconds=24.0)) == len(every)
     assert len(study_of(minutes=1e-3).within_reach(every, seconds=24.0)) == 1
-    assert study_of().within_reach([Candidate(mac_reduction=0.95), TOME[0]], seconds=1.0) == TOME[:1]
+    unreachable = Candidate(mac_reduction=0.95)
+    assert study_of().within_reach([unreachable, TOME[0]], seconds=1.0) == TOME[:1]
+    with pytest.raises(RecipeError, match="or --images where"):
+        study_of().within_reach([unreachable], seconds=1.0)
 
 
 def test_under_a_latency_shares_around_the_least_fast_enough_stay() -> None:
