@@ -5,8 +5,8 @@ r"""Compare top-1 of every way to prune, at equal multiply-adds and at equal pat
         --calibration build/digits.safetensors --mac-reductions 0.2 0.4 --rhos 0.5 --out build/accuracy/digits
 
 All ways see the same images, without fine-tuning. At equal multiply-adds, the rho of each way is solved for; at
-equal counts, all have the rates of one rho, and ToMe and a-STAR, whose counts are their own, are left out. Whether
-each image was right is kept in --out: a second run only computes what is missing.
+equal counts, all have the rates of one rho, and ToMe, a-STAR and manual rates, whose counts are their own, are left
+out. Whether each image was right is kept in --out: a second run only computes what is missing.
 """
 
 import argparse
@@ -37,9 +37,9 @@ from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.settings import add_flags, from_flags
-from exporter.vocabulary import InputKind, Method
+from exporter.vocabulary import InputKind
 from exporter.workflows import steps
-from exporter.workflows.amount import MacShare, Rho
+from exporter.workflows.amount import MacShare, Rates, Rho
 from exporter.workflows.measuring import useful_macs
 from exporter.workflows.planning import Planner, plan
 from exporter.workflows.recipe import Recipe
@@ -82,9 +82,11 @@ class Bench:
     def measure(self, way: str, amount: MacShare | Rho, seeds: int) -> Found:
         """Return what a way gets right; only random positions depend on the seed."""
         found = []
-        for seed in range(seeds if WAYS[way].scorer == "random" else 1):
-            settings = replace(WAYS[way], seed=seed)
-            planner = Planner.of(self.vit.spec, settings, self.calibration)
+        chosen = WAYS[way]
+        for seed in range(seeds if chosen.scoring.scorer == "random" else 1):
+            settings = replace(chosen.scoring, seed=seed)
+            shape = Rates(dict(chosen.rates)) if chosen.rates else None
+            planner = Planner.of(self.vit.spec, settings, self.calibration, shape)
             schedule = plan(amount, planner, image_macs=self.macs)
             pruned = steps.prune(self.vit, schedule, self.calibration)
             found.append(self.hits(pruned, f"{way}, rho {schedule.rho:.6f}, seed {seed}"))
@@ -125,7 +127,7 @@ def main() -> None:
     amounts = [MacShare(each) for each in options.mac_reductions] + [Rho(each) for each in options.rhos]
     for amount in amounts:
         equal_counts = isinstance(amount, Rho)
-        ways = [way for way in WAYS if not equal_counts or WAYS[way].method == Method.STAR]
+        ways = [way for way in WAYS if not equal_counts or WAYS[way].counts_of_star]
         found = {way: bench.measure(way, amount, options.seeds) for way in ways}
         print(f"\n{amount}\n\n| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
         for way, each in found.items():

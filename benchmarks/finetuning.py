@@ -5,9 +5,9 @@ r"""Fine-tune a model pruned in several ways, with several seeds. Markdown on st
         --calibration build/cifar_vit.safetensors --mac-reductions 0.3 0.5 --epochs 1 --out build/finetuning
 
 At an equal share of the multiply-adds, the rho of each way is solved for. With --rhos, all ways keep as many
-patches as STAR at this rho, and ToMe and a-STAR, whose counts are their own, are left out. "dense" trains the
-unpruned model for as long, since training longer may gain by itself. Each run leaves its weights and its result in
---out: a second call only runs what is missing, and goes on where a run was interrupted.
+patches as STAR at this rho, and ToMe, a-STAR and manual rates, whose counts are their own, are left out. "dense"
+trains the unpruned model for as long, since training longer may gain by itself. Each run leaves its weights and its
+result in --out: a second call only runs what is missing, and goes on where a run was interrupted.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from exporter.workflows.recipe import Recipe
 
 DENSE = "dense"
 TRAINED = (DENSE, *WAYS)
-COLUMNS = ("way", "GMACs", "top-1 before", "top-1 after, mean", "by seed", "points lost", "won back")
+COLUMNS = ("way", "GMACs", "top-1 before", "top-1 after", "by seed", "points lost after", "won back")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -67,17 +67,17 @@ def _table(
     amount: dict[str, float], recipe: Recipe, settings: FinetuneSettings, options: argparse.Namespace
 ) -> dict[str, list[Any]]:
     """Return the results of each way by seed."""
-    ways = [way for way in options.ways or TRAINED if "rho" not in amount or _has_counts_of_star(way)]
+    ways = [
+        way
+        for way in options.ways or TRAINED
+        if "rho" not in amount or way == DENSE or WAYS[way].counts_of_star
+    ]
     found: dict[str, list[Any]] = {way: [] for way in ways}
     for seed in range(options.seeds):
         for way, results in found.items():
             own = replace(recipe, seed=seed, **_choices(way, amount))
             results.append(_result(way, own, replace(settings, seed=seed), options.out))
     return found
-
-
-def _has_counts_of_star(way: str) -> bool:
-    return way == DENSE or WAYS[way].method == Method.STAR
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -122,21 +122,29 @@ def _choices(way: str, amount: dict[str, float]) -> dict[str, Any]:
     if way == DENSE:
         return {"method": Method.STAR, "rho": 1.0}
     chosen = WAYS[way]
-    return {"method": chosen.method, "scorer": chosen.scorer, "reduce": chosen.reduce, **amount}
+    scoring = {name: getattr(chosen.scoring, name) for name in ("method", "scorer", "reduce")}
+    return {**scoring, "rates": chosen.rates, **amount}
 
 
 def _cells(found: Sequence[Any]) -> tuple[str, ...]:
-    after = [each["top1_after"] for each in found]
+    """Return means over the seeds, with the 95 % intervals of the first: seeds see the same images."""
+    before, after = ([each[f"top1_{when}"] for each in found] for when in ("before", "after"))
     lost = np.mean([each["loss_after"]["loss_points"] for each in found])
     shares = [each["recovery"]["share"] for each in found]
+    first = found[0]
     return (
-        f"{found[0]['gmacs_pruned']:.3f}",
-        f"{np.mean([each['top1_before'] for each in found]):.2%}",
-        f"{np.mean(after):.2%}",
+        f"{first['gmacs_pruned']:.3f}",
+        f"{np.mean(before):.2%} ({_interval(first['interval_before'], 100)})",
+        f"{np.mean(after):.2%} ({_interval(first['interval_after'], 100)})",
         ", ".join(f"{100 * each:.2f}" for each in after),
-        f"{lost:+.2f}",
+        f"{lost:+.2f} ({_interval(first['loss_after']['loss_interval_points'])})",
         "" if None in shares else f"{np.mean(shares):.0%}",
     )
+
+
+def _interval(ends: Sequence[float], scale: float = 1.0) -> str:
+    low, high = (scale * end for end in ends)
+    return f"{low:.1f} to {high:.1f}"
 
 
 if __name__ == "__main__":

@@ -1,25 +1,47 @@
 """The ways to prune that the comparisons of accuracy tell apart, by the name that tables give them."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from exporter.schedule.plan import ScheduleSettings
 from exporter.vocabulary import Method
 
-__all__ = ["WAYS"]
+__all__ = ["WAYS", "Way"]
+
+# Where DynamicViT, EViT and STAR's tables with manual rates prune a model of 12 layers, at one rate.
+MANUAL = (4, 7, 10)
 
 
-def _star(scorer: str, reduce: str) -> ScheduleSettings:
-    """Return STAR's rates with a score, and what becomes of the patches that are not kept."""
-    return ScheduleSettings(scorer, method=Method.STAR, reduce=reduce)
+@dataclass(frozen=True)
+class Way:
+    """How patches are chosen and reduced; `layers` prune at one rate, if there are any, else all at their own."""
+
+    scoring: ScheduleSettings
+    layers: tuple[int, ...] = ()
+
+    @property
+    def rates(self) -> Mapping[int, float]:
+        """The proportions of the rates, as a recipe has them; {} where they follow from the method."""
+        return dict.fromkeys(self.layers, 0.7)
+
+    @property
+    def counts_of_star(self) -> bool:
+        """Whether it keeps as many patches as STAR at the same rho."""
+        return self.scoring.method == Method.STAR and not self.layers
 
 
-WAYS: Mapping[str, ScheduleSettings] = {
-    "ToMe": ScheduleSettings(method=Method.TOME),
+def _star(scorer: str, reduce: str, *layers: int) -> Way:
+    return Way(ScheduleSettings(scorer, method=Method.STAR, reduce=reduce), layers)
+
+
+WAYS: Mapping[str, Way] = {
+    "ToMe": Way(ScheduleSettings(method=Method.TOME)),
     "pairs, merge-weighted": _star("pairs", "merge-weighted"),
     "fused, merge-weighted": _star("fused", "merge-weighted"),
     "fused, merge": _star("fused", "merge"),
     "fused, drop": _star("fused", "drop"),
-    "a-STAR": ScheduleSettings("fused", method=Method.A_STAR),
+    "fused, drop, manual rates": _star("fused", "drop", *MANUAL),
+    "a-STAR": Way(ScheduleSettings("fused", method=Method.A_STAR)),
     "class attention, merge-weighted": _star("intra", "merge-weighted"),
     "class attention, drop": _star("intra", "drop"),
     "inter-layer, drop": _star("inter", "drop"),

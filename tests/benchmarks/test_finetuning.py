@@ -22,7 +22,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Recipe, FinetuneSettings
             "gmacs_pruned": 1.0,
             "top1_before": 0.5,
             "top1_after": 0.6,
-            "loss_after": {"loss_points": 2.0},
+            "interval_before": [0.45, 0.55],
+            "interval_after": [0.55, 0.65],
+            "loss_after": {"loss_points": 2.0, "loss_interval_points": [1.0, 3.0]},
             "recovery": {"share": 0.5},
         }
 
@@ -40,12 +42,24 @@ def test_each_way_and_seed_is_run_once(
 ) -> None:
     assert finetuning.main(words(tmp_path)) == 0
     shown = capsys.readouterr().out
-    assert "| fused, drop | 1.000 | 50.00% | 60.00% | 60.00, 60.00 | +2.00 | 50% |" in shown
+    assert (
+        "| fused, drop | 1.000 | 50.00% (45.0 to 55.0) | 60.00% (55.0 to 65.0) | 60.00, 60.00 | +2.00 (1.0 to 3.0) | 50% |"
+        in shown
+    )
     asked = [(recipe.rho, recipe.reduce, settings.seed) for recipe, settings in runs]
     assert asked == [(0.5, "drop", 0), (1.0, None, 0), (0.5, "drop", 1), (1.0, None, 1)]
     assert {settings.augment for _, settings in runs} == {"affine"}
     assert finetuning.main(words(tmp_path)) == 0
     assert (len(runs), capsys.readouterr().out) == (4, shown)
+
+
+def test_manual_rates_keep_their_proportions_at_equal_multiply_adds_alone(
+    runs: list[tuple[Recipe, FinetuneSettings]], tmp_path: Path
+) -> None:
+    ways = ["--ways", "fused, drop", "fused, drop, manual rates", "--mac-reductions", "0.4", "--seeds", "1"]
+    assert finetuning.main(words(tmp_path, *ways)) == 0
+    asked = {(recipe.rho, recipe.mac_reduction, tuple(recipe.rates)) for recipe, _ in runs}
+    assert asked == {(0.5, None, ()), (None, 0.4, ()), (None, 0.4, (4, 7, 10))}
 
 
 @pytest.mark.parametrize("more", [("--lr", "0.01"), ("--epochs", "2"), ("--batch-size", "8")])
