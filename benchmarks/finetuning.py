@@ -4,10 +4,11 @@ r"""Fine-tune a model pruned in several ways, with several seeds. Markdown on st
     python benchmarks/finetuning.py --model cifar_vit --images cifar10/train --eval-images cifar10/test \
         --calibration build/cifar_vit.safetensors --mac-reductions 0.3 0.5 --epochs 1 --out build/finetuning
 
-At an equal share of the multiply-adds, the rho of each way is solved for. With --rhos, all ways keep as many
-patches as STAR at this rho, and ToMe, a-STAR and manual rates, whose counts are their own, are left out. "dense"
-trains the unpruned model for as long, since training longer may gain by itself. Each run leaves its weights and its
-result in --out: a second call only runs what is missing, and goes on where a run was interrupted.
+At an equal share of the multiply-adds, the rho of each way is solved for; not every way reaches every share. With
+--rhos, all ways keep as many patches as STAR at this rho, and ToMe, a-STAR and manual rates, whose counts are their
+own, are left out. "dense" trains the unpruned model for as long, since training longer may gain by itself. Each run
+leaves its weights and its result in --out: a second call only runs what is missing, and goes on where a run was
+interrupted.
 """
 
 import argparse
@@ -22,7 +23,7 @@ import numpy as np
 from ways import WAYS
 
 from exporter.cli.output import RichStages
-from exporter.errors import ArtefactError, UserError
+from exporter.errors import ArtefactError, ScheduleError, UserError
 from exporter.formats.canonical_json import save_json, to_json
 from exporter.settings import add_flags, from_flags
 from exporter.training.preset_values import preset_values
@@ -76,7 +77,10 @@ def _table(
     for seed in range(options.seeds):
         for way, results in found.items():
             own = replace(recipe, seed=seed, **_choices(way, amount))
-            results.append(_result(way, own, replace(settings, seed=seed), options.out))
+            try:
+                results.append(_result(way, own, replace(settings, seed=seed), options.out))
+            except ScheduleError as error:
+                print(f"{way}: {error}", file=sys.stderr)
     return found
 
 
@@ -128,6 +132,8 @@ def _choices(way: str, amount: dict[str, float]) -> dict[str, Any]:
 
 def _cells(found: Sequence[Any]) -> tuple[str, ...]:
     """Return means over the seeds, with the 95 % intervals of the first: seeds see the same images."""
+    if not found:
+        return ("out of reach", *("",) * (len(COLUMNS) - 2))
     before, after = ([each[f"top1_{when}"] for each in found] for when in ("before", "after"))
     lost = np.mean([each["loss_after"]["loss_points"] for each in found])
     shares = [each["recovery"]["share"] for each in found]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from exporter.errors import ScheduleError
 from exporter.training.settings import FinetuneSettings
 from exporter.workflows.recipe import Recipe
 from tests.benchmarks.scripts import script
@@ -65,6 +66,17 @@ def test_manual_rates_keep_their_proportions_at_equal_multiply_adds_alone(
     assert finetuning.main(words(tmp_path, *ways)) == 0
     asked = {(recipe.rho, recipe.mac_reduction, tuple(recipe.rates)) for recipe, _ in runs}
     assert asked == {(0.5, None, ()), (None, 0.4, ()), (None, 0.4, (4, 7, 10))}
+
+
+def test_a_share_that_is_out_of_reach_leaves_its_cells_empty(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def train(*_: object, **__: object) -> None:
+        raise ScheduleError("target", "much", "less")
+
+    monkeypatch.setattr(finetuning, "finetune_model", train)
+    assert finetuning.main(words(tmp_path)) == 0
+    assert "| fused, drop | out of reach |  |  |  |  |  |" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("more", [("--lr", "0.01"), ("--epochs", "2"), ("--batch-size", "8")])
