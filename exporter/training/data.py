@@ -3,13 +3,14 @@
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 import torch
 from accelerate.data_loader import prepare_data_loader
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Sampler
 from typing_extensions import override
 
 from exporter.data.images import ImageFolder, class_names, list_images
@@ -81,12 +82,13 @@ class TrainBatches:
         """Yield the batches of an epoch, counted from 0."""
         settings, total = self.settings, len(self.images.files)
         seed = settings.seed * 100_003 + epoch
+        generator = torch.Generator().manual_seed(seed)
         loader = DataLoader(
             _Images(self.images, transform_of(settings.augmentation, self.preprocessing), seed),
             batch_size=settings.batch_size,
-            shuffle=True,
+            sampler=_Repeated(total, settings.augmentation.repeats, generator),
             drop_last=total > settings.batch_size,
-            generator=torch.Generator().manual_seed(seed),
+            generator=generator,
             num_workers=settings.workers,
             pin_memory=torch.cuda.is_available(),
         )
@@ -118,8 +120,30 @@ class TrainBatches:
                 self.skipped[name] = why
 
 
+class _Repeated(Sampler[int]):
+    """As many places as there are images, drawn at random, each `repeats` times in turn (Hoffer et al., 2020).
+
+    The n-th repetition of an image is `total` * n beyond it. Images that do not fit wait for another epoch.
+    """
+
+    def __init__(self, total: int, repeats: int, generator: torch.Generator) -> None:
+        self.total, self.repeats, self.generator = total, repeats, generator
+
+    def __len__(self) -> int:
+        return self.total
+
+    @override
+    def __iter__(self) -> Iterator[int]:
+        order = torch.randperm(self.total, generator=self.generator).tolist()
+        every = (place + self.total * time for place in order for time in range(self.repeats))
+        return islice(every, self.total)
+
+
 class _Images(Dataset[tuple[Tensor, int, str]]):
-    """Augmented images, their classes, and "name<tab>reason" of the first image that was skipped for each."""
+    """Augmented images, their classes, and "name<tab>reason" of the first image that was skipped for each.
+
+    Beyond the last image, the same ones follow in other variants.
+    """
 
     def __init__(self, images: ImageFolder, transform: Transform, seed: int) -> None:
         self.images, self.transform, self.seed = images, transform, seed

@@ -13,7 +13,8 @@ class Augmentation:
     """How training images are varied; the names are those of the settings.
 
     `affine`: by an affine transform of the evaluation crop; else by a random crop of the image. Probabilities are
-    shares; `mixup` and `cutmix` are the parameters alpha of their beta distributions, 0 for none.
+    shares; `mixup` and `cutmix` are the parameters alpha of their beta distributions, 0 for none; `repeats` is how
+    many variants of an image a batch has.
     """
 
     affine: bool = False
@@ -27,6 +28,7 @@ class Augmentation:
     erase: float = 0.0
     mixup: float = 0.0
     cutmix: float = 0.0
+    repeats: int = 1
 
 
 AUGMENTATIONS: Mapping[str, Augmentation] = MappingProxyType(
@@ -35,7 +37,7 @@ AUGMENTATIONS: Mapping[str, Augmentation] = MappingProxyType(
         "affine": Augmentation(affine=True, rotate=12.0, shear=8.0, translate=0.15, scale=(0.5, 1.0)),
         # For photos.
         "crop": Augmentation(scale=(0.5, 1.0), hflip=0.5),
-        # DeiT's training (Touvron et al., 2021, Table 9), without repeated augmentation.
+        # DeiT's training (Touvron et al., 2021, Table 9).
         "deit": Augmentation(
             scale=(0.08, 1.0),
             hflip=0.5,
@@ -44,6 +46,7 @@ AUGMENTATIONS: Mapping[str, Augmentation] = MappingProxyType(
             erase=0.25,
             mixup=0.8,
             cutmix=1.0,
+            repeats=3,
         ),
         "none": Augmentation(affine=True),
     }

@@ -53,6 +53,9 @@ class LoopSettings(Settings):
     cutmix: NotBelow0 | None = option(
         None, "Alpha of cutmix, the pasting of one image into another; 0: none."
     )
+    repeats: Positive | None = option(
+        None, "Variants of an image in a batch (repeated augmentation); an epoch then sees fewer images."
+    )
     amp: bool = option(False, "Compute in bfloat16 by PyTorch's autocast.")
     workers: Natural = option(0, "Processes that load images, for each process that trains.")
     seed: Natural = option(0, "Seed of the weights, the order and the augmentation.")

@@ -58,6 +58,15 @@ def test_an_epoch_holds_every_image_once_in_its_own_order(images: Path) -> None:
     assert labels != epoch_of(images, 1, replace(SETTINGS, seed=1))[1]
 
 
+def test_repeated_images_follow_each_other_in_other_variants(images: Path) -> None:
+    """Nine places: three images, three times each; the first variant of each is the one without repetition."""
+    made, labels = epoch_of(images, 1, replace(SETTINGS, repeats=3))
+    once, labels_once = epoch_of(images, 1)
+    assert labels == [label for label in labels_once[:3] for _ in range(3)]
+    assert torch.equal(made[::3], once[:3])
+    assert not any(torch.equal(made[place], made[place + 1]) for place in (0, 1, 3, 4, 6, 7))
+
+
 def test_small_epochs_see_half_the_side(images: Path) -> None:
     assert epoch_of(images, 0)[0].shape == (9, 3, 8, 8)
     assert epoch_of(images, 1)[0].shape == (9, 3, 16, 16)
