@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from exporter.errors import OutputError
 
-__all__ = ["PathLike", "sha256_of", "writable_file", "writable_folder", "written_beside"]
+__all__ = ["PathLike", "regular", "sha256_of", "writable_file", "writable_folder", "written_beside"]
 
 # What the public functions take where a path belongs.
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -40,15 +40,22 @@ def written_beside(path: Path) -> Iterator[Path]:
 def writable_folder(path: Path) -> Path:
     """Create the folder and write a test file, so that a long job does not fail at its end.
 
+    What was created is removed again: a job that is refused leaves nothing.
+
     Raises:
         OutputError: The folder cannot be created or written.
     """
+    made = [each for each in (path, *path.parents) if not each.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             return path
     except OSError as error:
         raise _cannot_write(path, error) from None
+    finally:
+        for each in made:
+            with suppress(OSError):
+                each.rmdir()
 
 
 def writable_file(path: Path) -> Path:
@@ -60,6 +67,17 @@ def writable_file(path: Path) -> Path:
     if not path.name or path.is_dir():
         raise OutputError(str(path), "a folder", "the name of a file to write")
     writable_folder(path.parent)
+    return path
+
+
+def regular(path: Path) -> Path:
+    """Return the path of a file to read.
+
+    Raises:
+        OSError: It is a pipe or a device, on which reading may wait or never end.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError("a folder" if path.is_dir() else "no regular file")
     return path
 
 

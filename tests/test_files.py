@@ -47,8 +47,9 @@ def test_a_folder_that_is_a_file_cannot_be_written(tmp_path: Path) -> None:
         writable_folder(tmp_path / "taken")
 
 
-def test_writable_folder_leaves_it_empty(tmp_path: Path) -> None:
-    assert list(writable_folder(tmp_path / "new").iterdir()) == []
+def test_writable_folder_leaves_nothing_behind(tmp_path: Path) -> None:
+    assert writable_folder(tmp_path / "new" / "out") == tmp_path / "new" / "out"
+    assert list(writable_folder(tmp_path).iterdir()) == []
 
 
 def test_sha256(tmp_path: Path) -> None:

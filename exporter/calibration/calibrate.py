@@ -1,6 +1,7 @@
 """Calibrate: stream the images once, in order, and sum up their scores."""
 
 import hashlib
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -26,6 +27,8 @@ from exporter.models.base import PrunableViT
 from exporter.processes import processes
 
 __all__ = ["calibrate", "calibrate_to"]
+
+logger = logging.getLogger(__name__)
 
 SAVE_EVERY = 16  # images between two writes of the partial sums
 
@@ -162,6 +165,8 @@ def _finished(
         settings=settings,
     )
     inter = sums.mean_inter() if settings.relevance else None
+    if inter is not None:
+        _check_relevance(vit, sums, empty_rows)
     return Calibration(record, sums.mean_acs(), inter, better_half_overlap(sums.halves))
 
 
@@ -170,3 +175,14 @@ def _key(vit: PrunableViT, dataset: str, settings: CalibrationSettings) -> str:
     where = f"{torch.__version__} {vit.device.type}"
     parts = (vit.weights_sha256, dataset, to_json(vit.spec), to_json(settings), where)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _check_relevance(vit: PrunableViT, sums: Sums, empty_rows: int) -> None:
+    """Check that each layer with attention has scores, and warn where rows of scores were left out."""
+    without = [layer for layer in vit.spec.attention_layers if not sums.counted[:, layer - 1].any()]
+    if without:
+        got = f"no finite, positive score of any image in layers {', '.join(map(str, without))}"
+        raise CalibrationError("relevance", got, "weights that tell images apart", "are they trained?")
+    if empty_rows:
+        message = "relevance: %d rows (image, class, layer) without a finite, positive score are left out"
+        logger.warning(message, empty_rows)

@@ -11,7 +11,7 @@ from safetensors.numpy import save
 
 from exporter.calibration.settings import CalibrationSettings
 from exporter.errors import ArtefactError, CalibrationError
-from exporter.files import written_beside
+from exporter.files import regular, written_beside
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.records import ModelSpec, Preprocessing
 
@@ -120,7 +120,7 @@ def load_calibration(path: Path) -> Calibration:
     """
     expected = "a calibration"
     try:
-        with safe_open(path, framework="numpy") as file:
+        with safe_open(regular(path), framework="numpy") as file:
             metadata = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
     except FileNotFoundError:

@@ -7,12 +7,15 @@ ONNX file with the PyTorch model. Exits with 1 if they do not agree.
 import argparse
 from pathlib import Path
 
-from exporter.cli.flags import IMAGES, MODEL
+from exporter.cli.flags import IMAGES, MODEL, refuse
 from exporter.errors import RecipeError
 from exporter.settings import add_flags, from_flags
 from exporter.workflows.recipe import Recipe, needed
 
 __all__ = ["add_arguments", "run"]
+
+# What describes the PyTorch model and its images; a folder holds PyTorch's outputs instead.
+REFERENCE = (*MODEL, *IMAGES, "calibration", "interpolate", "check_images")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument("folder", type=Path, nargs="?", help="The export folder that `compile` wrote.")
     add_flags(parser, RunSettings, ("runtime", "plugin"))
-    add_flags(parser, Recipe, (*MODEL, *IMAGES, "calibration", "interpolate", "check_images", "threads"))
+    add_flags(parser, Recipe, (*REFERENCE, "threads"))
     parser.add_argument("--onnx", type=Path, metavar="FILE", help="A model, instead of a folder.")
 
 
@@ -30,7 +33,10 @@ def run(arguments: argparse.Namespace) -> int:
     if (arguments.folder is None) == (arguments.onnx is None):
         got = "neither" if arguments.folder is None else "a folder and a file"
         raise RecipeError("check", got, "an export folder, or --onnx FILE")
-    return _check_file(arguments) if arguments.folder is None else _check_folder(arguments)
+    if arguments.folder is None:
+        return _check_file(arguments)
+    refuse(arguments, REFERENCE, "an export folder", "the folder has its own images and PyTorch's outputs")
+    return _check_folder(arguments)
 
 
 def _check_folder(arguments: argparse.Namespace) -> int:

@@ -88,11 +88,11 @@ def _models(arguments: argparse.Namespace, stages: "RichStages") -> "tuple[EvalM
     paths = [path for path in (arguments.first, arguments.second) if path is not None]
     settings = from_flags(RunSettings, arguments)
     named = "model" in arguments or "checkpoint" in arguments
-    given = _torch_models(arguments, settings.threads, stages) if named else ()
-    files = models_at(paths, settings)
-    if not 1 <= len(given) + len(files) <= 2:
-        got = f"{len(given) + len(files)} models" if given or files else "no model (name it before --images)"
+    files, wanted = models_at(paths, settings), named * (2 if "schedule" in arguments else 1)
+    if not 1 <= wanted + len(files) <= 2:
+        got = f"{wanted + len(files)} models" if wanted or files else "no model (name it before --images)"
         raise RecipeError("eval", got, "an export folder, or one or two of FILE, FILE and --model NAME")
+    given = _torch_models(arguments, settings.threads, stages) if named else ()
     if given and files:
         return replace(given[0], name="pytorch"), *files
     return *given, *files

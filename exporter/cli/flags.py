@@ -1,13 +1,14 @@
 """Groups of flags that verbs share, as names of fields of the recipe."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from exporter.errors import RecipeError
 from exporter.settings import from_flags
 from exporter.workflows.recipe import Recipe, read_recipe, yielding
 
-__all__ = ["AMOUNT", "CALIBRATION", "IMAGES", "MEASURED", "MODEL", "SCHEDULE", "recipe_of"]
+__all__ = ["AMOUNT", "CALIBRATION", "IMAGES", "MEASURED", "MODEL", "SCHEDULE", "recipe_of", "refuse"]
 
 MODEL = ("model", "checkpoint", "recalibrate", "num_classes", "model_kwargs", "preprocess", "device")
 IMAGES = ("images", "class_map", "max_images", "seed")
@@ -15,6 +16,14 @@ CALIBRATION = ("gamma", "protocol", "normalize", "relevance_dtype")
 AMOUNT = ("rho", "mac_reduction", "rates", "schedule")
 SCHEDULE = ("method", "scorer", "reduce", "alpha", "anchors", "round_to")
 MEASURED = ("target", "layout", "input_kind", "batch", "rounds", "threads")
+
+
+def refuse(arguments: argparse.Namespace, names: Iterable[str], beside: str, hint: str) -> None:
+    """Raise RecipeError for the first of some flags that is given and would not be used."""
+    for name in names:
+        if name in arguments:
+            flag = f"--{name.replace('_', '-')}"
+            raise RecipeError(flag, f"a value beside {beside}", f"no {flag}", hint)
 
 
 def recipe_of(arguments: argparse.Namespace, defaults: Mapping[str, Any] | None = None) -> Recipe:

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+from typing_extensions import override
+
 import exporter
 from exporter.cli import (
     bench,
@@ -79,7 +81,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = _parser().parse_args(argv)
         level = logging.DEBUG if arguments.verbose else logging.WARNING
-        logging.basicConfig(stream=sys.stderr, level=level, format="%(levelname)s: %(message)s", force=True)
+        lines = logging.StreamHandler(sys.stderr)
+        lines.setFormatter(_OneLine("%(levelname)s: %(message)s"))
+        logging.basicConfig(handlers=[lines], level=level, force=True)
         with _joined(arguments.verb, spread=arguments.spread):
             return int(arguments.run(arguments))
     except UserError as error:
@@ -106,6 +110,14 @@ def _joined(verb: str, *, spread: bool) -> Iterator[None]:
         return
     with Path(os.devnull).open("w", encoding="utf-8") as nothing, redirect_stdout(nothing):
         yield
+
+
+class _OneLine(logging.Formatter):
+    """A name with a line break in it cannot pass for a line of its own."""
+
+    @override
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return super().formatMessage(record).replace("\n", "\\n")
 
 
 class _Parser(argparse.ArgumentParser):

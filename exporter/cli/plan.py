@@ -4,13 +4,13 @@ Needs no weights, only a calibration or a JSON list with one ACS value per layer
 """
 
 import argparse
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.cli.flags import AMOUNT, MODEL, SCHEDULE
 from exporter.errors import ArtefactError, RecipeError
+from exporter.formats.canonical_json import read_json
 from exporter.settings import add_flags, from_flags
 from exporter.vocabulary import Method
 from exporter.workflows.recipe import Recipe, needed
@@ -98,7 +98,7 @@ def _check_sources(job: "Job", acs: Path | None) -> None:
 def _read_acs(path: Path) -> list[float]:
     expected = "a JSON list with one number per layer"
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json(path)
     except (OSError, ValueError) as error:
         raise ArtefactError(str(path), str(error), expected) from None
     if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):

@@ -1,9 +1,9 @@
 """Read a class map: the class index of each name that a data set gives its classes."""
 
-import json
 from pathlib import Path
 
 from exporter.errors import ImageError
+from exporter.formats.canonical_json import read_json
 
 __all__ = ["read_class_map"]
 
@@ -16,7 +16,7 @@ def read_class_map(path: Path, num_classes: int | None) -> dict[str, int]:
     """
     expected = "a JSON object of folder names and class indices"
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
     except OSError as error:
         raise ImageError(str(path), error.strerror or str(error), expected) from None
     except ValueError as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from exporter.data.class_map import read_class_map
 from exporter.errors import ImageError
+from exporter.files import regular
 
 __all__ = [
     "SUFFIXES",
@@ -61,7 +62,7 @@ class ImageFile:
         if self.content is not None:
             return self.content
         if self.span is None:
-            return self.path.read_bytes()
+            return regular(self.path).read_bytes()
         with self.span.archive.open("rb") as archive:
             archive.seek(self.span.offset)
             return archive.read(self.span.size)

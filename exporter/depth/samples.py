@@ -1,13 +1,12 @@
 """The measured models of a collection, on disk as soon as they are measured."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from exporter.depth.gates import Importance
 from exporter.depth.plan import DepthPlan
 from exporter.errors import ArtefactError
-from exporter.formats.canonical_json import from_json, load_json, save_json, to_json
+from exporter.formats.canonical_json import from_json, load_json, read_json, save_json, to_json
 
 __all__ = ["Measured", "SampleBook"]
 
@@ -49,7 +48,7 @@ class SampleBook:
         if not self.path.exists():
             return ()
         try:
-            told = json.loads(self.path.read_text(encoding="utf-8"))
+            told = read_json(self.path)
             return tuple(from_json(Measured, to_json(each), source=str(self.path)) for each in told)
         except (OSError, ValueError, TypeError, RecursionError) as error:
             raise ArtefactError(str(self.path), str(error), "the samples of a collection") from None

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from exporter.errors import ArtefactError, UserError
-from exporter.files import written_beside
+from exporter.files import regular, written_beside
 from exporter.vocabulary import renamed
 
-__all__ = ["from_json", "load_json", "save_json", "to_json"]
+__all__ = ["from_json", "load_json", "read_json", "save_json", "to_json"]
 
 RecordT = TypeVar("RecordT")
 
@@ -59,9 +59,22 @@ def load_json(kind: type[RecordT], path: Path) -> RecordT:
         ArtefactError: The file is missing or is not such a record.
     """
     try:
-        return from_json(kind, path.read_bytes(), source=str(path))
+        return from_json(kind, regular(path).read_bytes(), source=str(path))
     except OSError as error:
         raise ArtefactError(str(path), str(error), f"the JSON of a {kind.__name__}") from None
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of a JSON file.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It is not JSON, or is nested too deeply.
+    """
+    try:
+        return json.loads(regular(path).read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def _text(record: object, **layout: Any) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from exporter.errors import ArtefactError
+from exporter.files import regular
 
 __all__ = ["EXPECTED", "read_metadata"]
 
@@ -22,7 +23,7 @@ def read_metadata(path: Path) -> dict[str, str]:
     """
     entries: dict[str, str] = {}
     try:
-        with path.open("rb") as file:
+        with regular(path).open("rb") as file:
             while head := file.read(1):
                 number, kind = divmod(_varint(file, head), 8)
                 if kind == SIZED and number == METADATA:

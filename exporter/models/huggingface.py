@@ -3,7 +3,6 @@
 `config.json` and the weights are read directly; the transformers library is not needed.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from functools import partial
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from exporter.errors import CheckpointError, ModelError
+from exporter.formats.canonical_json import read_json
 from exporter.models.weights import read_state_dict
 
 __all__ = ["architecture_of", "is_folder", "preprocessing_of", "read_weights"]
@@ -142,7 +142,7 @@ def _converted(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
     except (OSError, ValueError) as error:
         raise ModelError(str(path), str(error), "a JSON object") from None
     if not isinstance(content, dict):

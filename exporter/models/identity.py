@@ -13,6 +13,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from exporter.errors import ArtefactError
+from exporter.files import regular
 from exporter.formats.canonical_json import from_json, to_json
 
 __all__ = ["Identity", "read_identity", "read_metadata", "to_metadata"]
@@ -46,7 +47,7 @@ def read_metadata(path: Path) -> Mapping[str, str]:
         ArtefactError: The metadata is broken.
     """
     try:
-        with safe_open(path, framework="numpy") as file:
+        with safe_open(regular(path), framework="numpy") as file:
             text = (file.metadata() or {}).get(KEY, "{}")
     except (OSError, SafetensorError):
         return {}

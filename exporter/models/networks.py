@@ -30,6 +30,11 @@ __all__ = [
     "source_of",
 ]
 
+# What timm's constructors raise for arguments that they do not check.
+WRONG_ARGUMENTS = (TypeError, ValueError, AssertionError, ArithmeticError, LookupError, AttributeError)
+# Arguments that name files: weights are given as --checkpoint.
+FILES = ("checkpoint_path", "pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
+DEEPEST = 1000
 UNKNOWN = "model"  # subject of the error for an unknown name
 
 
@@ -157,11 +162,26 @@ def _create_lvvit(source: Source, *, pretrained: bool) -> nn.Module:
         raise ModelError(source.name, f"{error}", "keyword arguments that LV-ViT takes") from None
 
 
+def _check_arguments(source: Source) -> None:
+    kwargs, expected = source.model_kwargs, "keyword arguments that timm's model takes"
+    for name in FILES:
+        if name in kwargs:
+            raise ModelError(source.name, name, expected, "weights are given as --checkpoint FILE")
+    depth, heads = kwargs.get("depth", 1), kwargs.get("num_heads", 1)
+    if isinstance(depth, int) and depth > DEEPEST:
+        raise ModelError(source.name, f"depth={depth}", f"at most {DEEPEST} blocks")
+    if isinstance(heads, int) and heads < 0:
+        raise ModelError(source.name, f"num_heads={heads}", "at least 1")
+    if kwargs.get("in_chans", 3) != 3:
+        raise ModelError(source.name, f"in_chans={kwargs['in_chans']}", "3: images are RGB")
+
+
 def _create_timm(source: Source, *, pretrained: bool) -> nn.Module:
+    _check_arguments(source)
     try:
         name = source.architecture.removeprefix("timm/")
         return timm.create_model(name, pretrained=pretrained, **source.model_kwargs)
-    except (TypeError, ValueError, AssertionError) as error:
+    except WRONG_ARGUMENTS as error:
         raise ModelError(source.name, f"{error}", "keyword arguments that timm's model takes") from None
     except (OSError, RuntimeError) as error:
         if not pretrained:

@@ -50,15 +50,16 @@ def moved(model: nn.Module, device: str) -> nn.Module:
     """Move a network to a device.
 
     Raises:
-        ModelError: This machine has no such device.
+        ModelError: This machine has no such device, or it holds no weights.
     """
+    expected = "a device of this machine, e.g. cpu"
+    if device.startswith("meta"):
+        raise ModelError("device", device, expected, "meta tensors have no values")
     try:
         return model.to(device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise ModelError(
-            "device", f"{device!r}: {reason[:120]}", "a device of this machine, e.g. cpu"
-        ) from None
+        raise ModelError("device", f"{device!r}: {reason[:120]}", expected) from None
 
 
 def describe(request: ModelRequest) -> PrunableViT:

@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from exporter.errors import CheckpointError
+from exporter.files import regular
 from exporter.models.conversion import to_own_keys
 
 __all__ = ["class_count", "load_into", "read_state_dict", "weights_sha256"]
@@ -47,6 +48,7 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     """
     expected = "a .safetensors file or a checkpoint of tensors"
     try:
+        regular(path)
         content = load_file(path) if path.suffix == ".safetensors" else _torch_load(path)
     except (
         OSError,
@@ -63,25 +65,31 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
             content = content[wrapper]
     if not isinstance(content, Mapping) or not any(isinstance(value, Tensor) for value in content.values()):
         raise CheckpointError(str(path), f"a {type(content).__name__} without weights", expected)
-    return {str(key).removeprefix("module."): v for key, v in content.items() if isinstance(v, Tensor)}
+    found = {str(key).removeprefix("module."): v for key, v in content.items() if isinstance(v, Tensor)}
+    for name, value in found.items():
+        if value.layout != torch.strided or value.is_meta or value.is_quantized:
+            kind = "without values" if value.is_meta else "sparse or quantized"
+            raise CheckpointError(str(path), f"{name}, a tensor that is {kind}", expected)
+    return found
 
 
 def class_count(state: Mapping[str, Tensor]) -> int | None:
     """Return the number of classes of the checkpoint's head, None where it has none."""
     head = state.get("head.weight", state.get("head.head.weight"))
-    return None if head is None else head.shape[0]
+    return None if head is None or not head.ndim else head.shape[0]
 
 
 def load_into(model: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
     """Load strictly, in the model's own dtype; keys and grids of official files are converted first.
 
     Raises:
-        CheckpointError: Keys or shapes are not this model's; the message names the first of them.
+        CheckpointError: Keys, shapes or types are not this model's, or a value is not finite; the message names the
+            first of them.
     """
     own = model.state_dict()
     try:
         state = to_own_keys(state, model)
-    except (RuntimeError, ValueError, AssertionError) as error:
+    except (RuntimeError, ValueError, AssertionError, IndexError) as error:
         raise CheckpointError(source, _first_line(error), f"the {len(own)} keys of this model") from None
     missing, unexpected = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
     if missing or unexpected:
@@ -99,6 +107,11 @@ def load_into(model: nn.Module, state: Mapping[str, Tensor], source: str) -> Non
                 f"{list(value.shape)}",
                 "check --model, --model-kwargs and --num-classes",
             )
+        if value.is_floating_point() and not state[key].is_floating_point():
+            kind = str(state[key].dtype).removeprefix("torch.")
+            raise CheckpointError(source, f"{key} of type {kind}", "floating-point weights")
+        if not bool(state[key].isfinite().all()):
+            raise CheckpointError(source, f"{key} with NaN or infinity", "finite weights", "train it again")
     model.load_state_dict({key: value.to(own[key].dtype) for key, value in state.items()})
 
 

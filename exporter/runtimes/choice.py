@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exporter.artefact import read_lowered
-from exporter.errors import MissingDependencyError, UserError
+from exporter.errors import MissingDependencyError, RecipeError, UserError
 from exporter.runtimes.base import Feed, Runner
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.runtimes.openvino_runner import PRECISIONS, OpenVinoRunner, openvino_precisions
 from exporter.runtimes.provider_check import require_provider
 from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
-from exporter.settings import Natural, Settings, option
+from exporter.settings import Settings, Threads, option
 from exporter.targets import Target
 from exporter.tensor_names import VARIANTS
 
@@ -55,7 +55,7 @@ class RunSettings(Settings):
         "Runtime of the models; by default their target's. tensorrt uses the engines that `build` wrote.",
         RUNTIMES,
     )
-    threads: Natural = option(0, "CPU threads of the runtime; 0 is one per physical core.")
+    threads: Threads = option(0, "CPU threads of the runtime; 0 is one per physical core.")
     plugin: Path | None = option(None, "The built CdfRetain library, for an engine that does not contain it.")
 
 
@@ -83,9 +83,13 @@ def runner_for(model: Path | bytes, target: Target, settings: RunSettings, *, na
         name: Name in errors and reports; by default the file's name.
 
     Raises:
-        UserError: An engine is requested for a model in memory.
+        UserError: An engine is requested for a model in memory, or a plugin for another runtime than TensorRT.
     """
     runtime = runtime_for(target, settings)
+    if settings.plugin is not None and runtime != TENSORRT:
+        raise RecipeError(
+            "plugin", f"{settings.plugin} for {runtime}", f"--runtime {TENSORRT}", "others take none"
+        )
     if runtime == TENSORRT:
         if not isinstance(model, Path):
             raise UserError(name or "engine", "a model in memory", "a file that star-export build has built")

@@ -2,7 +2,18 @@
 
 from exporter.settings.fields import Settings, fields_of, from_table, option, redeclared
 from exporter.settings.flags import add_flags, from_flags
-from exporter.settings.limits import LARGEST, Batches, Count, Natural, Number, Points, Positive, Share, Weight
+from exporter.settings.limits import (
+    LARGEST,
+    Batches,
+    Count,
+    Natural,
+    Number,
+    Points,
+    Positive,
+    Share,
+    Threads,
+    Weight,
+)
 
 __all__ = [
     "LARGEST",
@@ -14,6 +25,7 @@ __all__ = [
     "Positive",
     "Settings",
     "Share",
+    "Threads",
     "Weight",
     "add_flags",
     "fields_of",

@@ -8,7 +8,18 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-__all__ = ["LARGEST", "Batches", "Count", "Natural", "Number", "Points", "Positive", "Share", "Weight"]
+__all__ = [
+    "LARGEST",
+    "Batches",
+    "Count",
+    "Natural",
+    "Number",
+    "Points",
+    "Positive",
+    "Share",
+    "Threads",
+    "Weight",
+]
 
 # The largest integer that all libraries used here accept, and the largest finite number.
 MOST = 2**31 - 1
@@ -18,6 +29,8 @@ Positive = Annotated[int, Meta(ge=1, le=MOST, description=f"an integer from 1 to
 Natural = Annotated[int, Meta(ge=0, le=MOST, description=f"an integer from 0 to {MOST}")]
 Batches = Annotated[tuple[Positive, ...], Meta(min_length=1)]
 Count = Annotated[Positive | Literal["auto"], Meta(description=f"an integer from 1 to {MOST}, or auto")]
+# More threads or processes than any machine serves would stop it.
+Threads = Annotated[int, Meta(ge=0, le=1024, description="an integer from 0 to 1024")]
 Number = Annotated[float, Meta(ge=-LARGEST, le=LARGEST, description="a finite number")]
 Points = Annotated[float, Meta(gt=0, lt=100, description="a number of percentage points in (0, 100)")]
 Share = Annotated[float, Meta(gt=0, le=1, description="a number in (0, 1]")]

@@ -15,6 +15,7 @@ from torchvision.transforms import Compose, InterpolationMode, RandomAffine, Ran
 
 from exporter.data.geometry import to_input_size
 from exporter.data.pixels import normalise, to_pixels
+from exporter.errors import RecipeError
 from exporter.records import Preprocessing
 from exporter.training.presets import Augmentation
 
@@ -24,8 +25,21 @@ Transform = Callable[[Image.Image], Tensor]
 
 
 def transform_of(augmentation: Augmentation, preprocessing: Preprocessing) -> Transform:
-    """Return a transform from an RGB image to a random, preprocessed variant: float32 [3, height, width]."""
-    return (_affine if augmentation.affine else _crop)(augmentation, preprocessing)
+    """Return a transform from an RGB image to a random, preprocessed variant: float32 [3, height, width].
+
+    Raises:
+        RecipeError: timm knows no such policy.
+    """
+    if augmentation.affine:
+        return _affine(augmentation, preprocessing)
+    try:
+        return _crop(augmentation, preprocessing)
+    except (AssertionError, ValueError, KeyError) as error:
+        policy = augmentation.auto_augment
+        if policy is None:
+            raise
+        expected = "a policy of timm, e.g. rand-m9-mstd0.5-inc1"
+        raise RecipeError("auto_augment", f"{policy!r}: {error}", expected) from None
 
 
 def mixing(

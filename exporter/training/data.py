@@ -78,13 +78,16 @@ class TrainBatches:
     small_epochs: int = 0
     skipped: dict[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self._transform = transform_of(self.settings.augmentation, self.preprocessing)
+
     def __call__(self, epoch: int) -> Iterable[Batch]:
         """Yield the batches of an epoch, counted from 0."""
         settings, total = self.settings, len(self.images.files)
         seed = settings.seed * 100_003 + epoch
         generator = torch.Generator().manual_seed(seed)
         loader = DataLoader(
-            _Images(self.images, transform_of(settings.augmentation, self.preprocessing), seed),
+            _Images(self.images, self._transform, seed),
             batch_size=settings.batch_size,
             sampler=_Repeated(total, settings.augmentation.repeats, generator),
             drop_last=total > settings.batch_size,

@@ -5,7 +5,18 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from exporter.settings import LARGEST, Natural, Number, Positive, Settings, Share, Weight, option, redeclared
+from exporter.settings import (
+    LARGEST,
+    Natural,
+    Number,
+    Positive,
+    Settings,
+    Share,
+    Threads,
+    Weight,
+    option,
+    redeclared,
+)
 from exporter.training.presets import AUGMENTATIONS, Augmentation
 
 __all__ = ["FinetuneSettings", "LoopSettings", "TrainSettings"]
@@ -57,7 +68,7 @@ class LoopSettings(Settings):
         None, "Variants of an image in a batch (repeated augmentation); an epoch then sees fewer images."
     )
     amp: bool = option(False, "Compute in bfloat16 by PyTorch's autocast.")
-    workers: Natural = option(0, "Processes that load images, for each process that trains.")
+    workers: Threads = option(0, "Processes that load images, for each process that trains.")
     seed: Natural = option(0, "Seed of the weights, the order and the augmentation.")
 
     @property
@@ -118,7 +129,7 @@ class TrainSettings(LoopSettings):
     )
     fp16: bool = option(True, "Write fp16 weights; accuracy is measured with the written weights.")
     device: str = option("cpu", "PyTorch device, e.g. cpu or cuda.")
-    threads: Natural = option(0, "CPU threads; 0 is PyTorch's default. Results depend on it.")
+    threads: Threads = option(0, "CPU threads; 0 is PyTorch's default. Results depend on it.")
 
     def check(self) -> None:
         """Raise RecipeError for settings that contradict each other."""

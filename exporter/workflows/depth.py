@@ -1,6 +1,5 @@
 """Depth pruning as steps of a job: apply a plan to a model, and choose how many units of each type to remove."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from exporter.depth.search import Split, best_split, splits
 from exporter.depth.surgery import apply_plan
 from exporter.errors import ArtefactError, DepthError, OutputError
 from exporter.files import writable_file
+from exporter.formats.canonical_json import read_json
 from exporter.models.base import PrunableViT
 from exporter.models.networks import ModelRequest, identity_of
 from exporter.pruning.checkpoint import pruning_records, read_pruning
@@ -145,7 +145,7 @@ def read_samples(path: Path) -> tuple[Sample, ...]:
     """
     expected = 'a JSON list of {"attention": share, "activation": share, "accuracy": percent}'
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         samples = tuple(msgspec.convert(content, list[Sample]))
         if any("accuracy" not in each for each in content):
             raise ValueError("a sample without its accuracy")

@@ -1,5 +1,6 @@
 """The models to evaluate, each ready to run: those of an export folder, ONNX files, engines, PyTorch models."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +50,7 @@ def models_at(paths: Sequence[Path], settings: RunSettings) -> tuple[EvalModel, 
     if folders:
         models = read_folder(folders[0]).models
         return tuple(_lowered(name, each, settings) for name, each in vars(models).items())
-    if len({path.resolve() for path in paths}) < len(paths):
+    if len({os.path.realpath(path) for path in paths}) < len(paths):
         raise RecipeError("eval", f"{paths[0]} twice", "two different models")
     return tuple(
         _engine(name, path, settings)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exporter.errors import RecipeError
-from exporter.settings import Natural, Points, Positive, Settings, option
+from exporter.settings import Natural, Points, Positive, Settings, Threads, option
 
 __all__ = ["EvalSettings"]
 
@@ -21,7 +21,7 @@ class EvalSettings(Settings):
     )
     seed: Natural = option(0, "Seed of that draw.")
     batch: Positive = option(32, "Images per run; an engine takes the sizes that it was built for.")
-    workers: Natural = option(0, "Threads that decode images; 0 is one per usable CPU.")
+    workers: Threads = option(0, "Threads that decode images; 0 is one per usable CPU.")
     within: Points | None = option(
         None,
         "Fail if the 95 % interval is wider than ± so many points: of the loss, or of one model's top-1.",

@@ -1,6 +1,5 @@
 """Write, read and verify export folders, which are copied from the export to the deployment machine."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +11,13 @@ import numpy as np
 from exporter.artefact import LoweredFile, read_pair
 from exporter.errors import ArtefactError
 from exporter.evaluation.benchmark.batch_sweep import resized
-from exporter.files import sha256_of, written_beside
+from exporter.files import regular, sha256_of, written_beside
+from exporter.formats.canonical_json import read_json
 from exporter.records import Pair
 from exporter.runtimes.base import Runner
 from exporter.runtimes.playback_runner import dense_name
 from exporter.targets import Target
-from exporter.tensor_names import IMAGES, RAW_IMAGES
+from exporter.tensor_names import IMAGES, RAW_IMAGES, VARIANTS
 
 __all__ = [
     "CHECKSUMS",
@@ -69,13 +69,16 @@ def read_folder(folder: Path) -> ExportFolder:
         raise ArtefactError(str(folder), f"no {REPORT} in it" if folder.is_dir() else "no folder", expected)
     sums = verify_checksums(folder)
     try:
-        told = json.loads(report.read_text(encoding="utf-8"))["files"]
+        told = read_json(report)["files"]
         # Only the file name is used, so a report cannot point outside the folder.
         files = Pair(*(folder / Path(told[role]).name for role in ("dense", "pruned")))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtefactError(
             str(report), f"{type(error).__name__} {error}", "the report of a compilation"
         ) from None
+    for path in (files.dense, files.pruned):
+        if path.stem.rpartition(".")[2] in VARIANTS:
+            raise ArtefactError(str(report), path.name, "a model: a variant is for check alone")
     for name in (REPORT, REFERENCE, files.dense.name, files.pruned.name):
         if name not in sums:
             raise ArtefactError(str(folder / CHECKSUMS), f"no line for {name}", expected)
@@ -90,13 +93,17 @@ def read_reference(path: Path) -> dict[str, Array]:
     """
     expected = f"a {REFERENCE}, which star-export compile writes"
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        with regular(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             reference = {name: arrays[name] for name in arrays.files}
             images = reference[IMAGES]
-    except (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile) as error:
+    except (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile, MemoryError) as error:
         raise ArtefactError(str(path), f"{type(error).__name__}: {error}", expected) from None
+    if not all(isinstance(array, np.ndarray) for array in reference.values()):
+        raise ArtefactError(str(path), "a member that is no array", expected)
     if images.ndim != 4 or not len(images):
         raise ArtefactError(str(path), f"images of shape {list(images.shape)}", expected)
+    if images.dtype.kind not in "fu" or not np.isfinite(images).all():
+        raise ArtefactError(str(path), f"images of {images.dtype} that are no finite pixels", expected)
     return reference
 
 
@@ -154,7 +161,7 @@ def verify_checksums(folder: Path) -> dict[str, str]:
     """
     path = folder / CHECKSUMS
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = regular(path).read_text(encoding="utf-8").splitlines()
         sums = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
     except (OSError, ValueError) as error:
         raise ArtefactError(str(path), str(error), "a list that star-export compile wrote") from None

@@ -113,11 +113,11 @@ def _engine(path: Path) -> Described:
 
 
 def _json(path: Path) -> Described:
-    from exporter.formats.canonical_json import load_json  # noqa: PLC0415
+    from exporter.formats.canonical_json import load_json, read_json  # noqa: PLC0415
     from exporter.records import Schedule  # noqa: PLC0415
 
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
     except (OSError, ValueError) as error:
         raise ArtefactError(str(path), str(error), "a schedule, a recipe or a report") from None
     if not isinstance(content, dict):

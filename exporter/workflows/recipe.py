@@ -1,5 +1,6 @@
 """All settings of a compilation; the verbs of the command line derive their flags from them."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from msgspec import Meta
 
 from exporter.calibration.settings import NORMALIZE
 from exporter.errors import MissingDependencyError, RecipeError
+from exporter.files import regular
 from exporter.schedule.plan import ScheduleSettings
 from exporter.settings import Positive, Share, from_table, option
 from exporter.targets import ONNXRUNTIME, TARGETS
@@ -137,7 +139,7 @@ def read_recipe(path: Path, above: tuple[Path, ...] = ()) -> Mapping[str, Any]:
     """
     # The path may be invalid, and TOML may be nested deeper than the recursion limit.
     try:
-        place, table = path.resolve(), msgspec.toml.decode(path.read_bytes())
+        place, table = Path(os.path.realpath(path)), msgspec.toml.decode(regular(path).read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise RecipeError(str(path), str(error), "a TOML recipe") from None
     except ImportError:

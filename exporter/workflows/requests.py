@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from exporter.calibration.settings import CalibrationSettings
 from exporter.evaluation.benchmark.timing import LEAST_ROUNDS
-from exporter.settings import Count, Natural, Positive, Settings, option
+from exporter.settings import Count, Natural, Positive, Settings, Threads, option
 from exporter.targets import ONNXRUNTIME, Target
 from exporter.vocabulary import InputKind, Layout
 
@@ -39,7 +39,7 @@ class Measuring(Settings):
 
     batch: Positive = option(8, "Images per run in the throughput comparison.")
     rounds: Natural = option(20, "Rounds of the throughput comparison; 0 leaves it out.")
-    threads: Natural = option(0, "CPU threads of the runtime; 0 is one per physical core.")
+    threads: Threads = option(0, "CPU threads of the runtime; 0 is one per physical core.")
 
     def check(self) -> None:
         """Raise RecipeError if there are too few rounds for quartiles."""

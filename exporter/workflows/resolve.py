@@ -88,6 +88,12 @@ def resolve(recipe: Recipe) -> Job:
         scoring = replace(scoring, method=Method.STAR)
     target = target_named(recipe.target)
     target.check_method(scoring.planned_by)
+    layout = target.layout(recipe.layout)
+    if recipe.layout is not None and not scoring.planned_by.counts_vary:
+        got = f"{recipe.layout} for {scoring.planned_by}"
+        raise RecipeError(
+            "layout", got, "none: its token counts are those of the graph", "a-star has layouts"
+        )
     if isinstance(number, Speedup) and not recipe.rounds:
         raise RecipeError("rounds", "0", "at least 5: a speed-up is measured")
     return Job(
@@ -109,7 +115,7 @@ def resolve(recipe: Recipe) -> Job:
         scoring=scoring,
         amount=number or shape,
         shape=shape if number else None,
-        lowering=Lowering(target, target.layout(recipe.layout), recipe.input_kind),
+        lowering=Lowering(target, layout, recipe.input_kind),
         measuring=_part(Measuring, recipe),
         sweep=recipe.sweep,
     )

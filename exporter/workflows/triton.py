@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exporter.artefact import Artefact
-from exporter.errors import ArtefactError
+from exporter.errors import ArtefactError, OutputError
 from exporter.files import written_beside
 from exporter.formats.canonical_json import to_json
 from exporter.records import ModelSpec
@@ -72,6 +72,8 @@ def write_repository(folder: Path, out: Path, settings: ServeSettings) -> Reposi
             takes any batch size.
         OutputError: The repository cannot be written.
     """
+    if out.resolve().is_relative_to(folder.resolve()):
+        raise OutputError(str(out), "a place in the export folder", "another folder")
     found = read_folder(folder)
     artefact = found.models.pruned.artefact
     backend = _backend(folder, found.target, settings)

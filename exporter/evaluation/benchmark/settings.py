@@ -6,7 +6,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from exporter.evaluation.benchmark.timing import LEAST_ROUNDS, WARMUP_ROUNDS
-from exporter.settings import Batches, Natural, Positive, Settings, option
+from exporter.settings import Batches, Natural, Positive, Settings, Threads, option
 
 __all__ = ["BenchSettings"]
 
@@ -20,7 +20,7 @@ class BenchSettings(Settings):
     batches: Batches = option((1, 4, 8, 32), "Batch sizes to measure, e.g. 1,8,32.")
     rounds: Rounds = option(20, "Timed rounds; each runs every model once.")
     warmup: Natural = option(WARMUP_ROUNDS, "Untimed rounds before the timed ones.")
-    threads: Natural = option(0, "CPU threads of the runtime; 0 is one per physical core.")
+    threads: Threads = option(0, "CPU threads of the runtime; 0 is one per physical core.")
     selection_cost: bool = option(True, "Also measure the pruned model with plain slices instead of top-k.")
     gpu_time: bool = option(
         True,

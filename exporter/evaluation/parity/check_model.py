@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 from exporter.errors import ArtefactError
 from exporter.evaluation.parity import BATCHES, ParityReport, compare, in_batches, tolerance_for
 from exporter.evaluation.parity.reference import reference_runner
+from exporter.files import regular
 from exporter.formats.onnx_metadata import EXPECTED
 from exporter.lowering.metadata import artefact_of
 from exporter.lowering.variants import forced_variant, tracing_variant
@@ -30,7 +31,7 @@ def load_onnx(path: Path) -> onnx.ModelProto:
         ArtefactError: The file is no ONNX model.
     """
     try:
-        return onnx.load_model_from_string(path.read_bytes())
+        return onnx.load_model_from_string(regular(path).read_bytes())
     except (OSError, DecodeError) as error:
         raise ArtefactError(str(path), str(error), EXPECTED) from None
 

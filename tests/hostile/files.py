@@ -1,0 +1,163 @@
+"""Files that are not what they should be, in every place that a command reads one from."""
+
+import json
+import os
+import zipfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tests.hostile.flags import CALIBRATE, COMPILE, FINETUNE, MODEL
+from tests.hostile.inputs import Hostile, Place
+
+__all__ = ["FILES"]
+
+PLAN = "plan --model vit_tiny_patch16_224"
+BAD = "{work}/bad"
+
+# Commands that read JSON, TOML, tensors, ONNX and arrays from `{work}/bad`.
+JSON = (
+    f"{PLAN} --schedule {BAD}",
+    f"{PLAN} --method star --rho 0.5 --acs {BAD}",
+    f"{COMPILE} --class-map {BAD}",
+    f"depth search --samples {BAD} --layers 12 --units 4",
+)
+TOML = (f"compile --out {{work}}/out --recipe {BAD}", f"best --recipe {BAD}")
+TENSORS = (
+    f"{COMPILE} --calibration {BAD}",
+    f"{CALIBRATE} --checkpoint {BAD}",
+    f"{FINETUNE} --teacher {BAD}",
+    f"depth apply {MODEL} --checkpoint {BAD} --attention 1 --out {{work}}/d.safetensors",
+)
+ONNX = (
+    f"check --onnx {BAD} {MODEL} --images {{images}}",
+    f"bench --dense {BAD} --pruned {BAD}",
+    f"eval {BAD} --images {{images}}",
+)
+ARRAYS = ("bench --dense {dense} --pruned {pruned} --reference " + BAD,)
+ANY = (*JSON, *TOML, *TENSORS, *ONNX, *ARRAYS, f"inspect {BAD}")
+
+
+def _bytes(content: bytes, place: Place) -> None:
+    (place.work / "bad").write_bytes(content)
+
+
+def _text(content: str, place: Place) -> None:
+    (place.work / "bad").write_text(content, encoding="utf-8")
+
+
+def _fifo(place: Place) -> None:
+    os.mkfifo(place.work / "bad")
+
+
+def _folder(place: Place) -> None:
+    (place.work / "bad").mkdir()
+
+
+def _link(target: str, place: Place) -> None:
+    (place.work / "bad").symlink_to(target)
+
+
+# What no command can read.
+NO_FILE: dict[str, Callable[[Place], None]] = {
+    "empty": partial(_bytes, b""),
+    "noise": partial(_bytes, bytes(range(256)) * 8),
+    "zeros": partial(_bytes, bytes(2048)),
+    "folder": _folder,
+    "fifo": _fifo,
+    "endless": partial(_link, "/dev/zero"),
+    "dangling": partial(_link, "nowhere"),
+    "circle": partial(_link, "bad"),
+}
+
+DEEP = "[" * 200_000
+OBJECT: dict[str, Any] = {"model": "vit_tiny_patch16_224", "schedule": 1}
+WRONG_JSON = {
+    "deep": DEEP,
+    "half": '{"model": ',
+    "huge integer": '{"rho": ' + "9" * 5001 + "}",
+    "list of lists": "[[1, 2], [3]]",
+    "number": "7",
+    "null": "null",
+    "nan": '{"rho": NaN}',
+    "other keys": json.dumps(OBJECT),
+    "surrogates": '{"\\ud800": 1}',
+    "not utf-8": None,
+}
+WRONG_TOML = {
+    "deep": "a = " + "[" * 5000,
+    "half": "rho = ",
+    "huge integer": "max_images = " + "9" * 5001,
+    "unknown key": "rhoo = 0.5",
+    "wrong type": 'rho = "half"',
+    "a table": "[rho]\nx = 1",
+    "nan": "rho = nan",
+    "extends itself": 'extends = "bad"',
+    "extends nothing": 'extends = "none.toml"',
+    "extends a long name": f'extends = "{"x" * 5000}"',
+    "extends NUL": 'extends = "a\\u0000b"',
+    "extends a number": "extends = 7",
+    "date": "rho = 1979-05-27",
+}
+
+
+def _json() -> Iterator[Hostile]:
+    for name, content in WRONG_JSON.items():
+        prepare = partial(_bytes, b"\xff\xfe{}") if content is None else partial(_text, content)
+        yield from (Hostile(line, "bad", prepare=prepare, name=name) for line in JSON)
+
+
+def _toml() -> Iterator[Hostile]:
+    for name, content in WRONG_TOML.items():
+        yield from (Hostile(line, "", prepare=partial(_text, content), name=name) for line in TOML[:1])
+
+
+def _arrays(kind: str, place: Place) -> None:
+    """A file of arrays that differs in one way from `reference.npz`."""
+    path = place.work / "bad"
+    images = np.zeros((2, 3, 32, 32), np.float32)
+    if kind == "35 GiB":
+        with zipfile.ZipFile(path, "w") as archive, archive.open("images.npy", "w") as member:
+            header = {"descr": "<f4", "fortran_order": False, "shape": (35 << 30,)}
+            np.lib.format.write_array_header_1_0(member, header)
+    elif kind == "no array":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("images.npy", b"not an array")
+    elif kind == "objects":
+        with path.open("wb") as file:
+            np.savez(file, images=np.array([{}], object))
+    else:
+        arrays = {
+            "no images": {"pictures": images},
+            "shape": {"images": images[:, :, 1:]},
+            "type": {"images": images.astype(np.float64)},
+            "text": {"images": np.array(["a"])},
+            "none": {"images": images[:0]},
+            "nan": {"images": images + np.nan},
+        }[kind]
+        with path.open("wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+
+
+# What stands in the answer: the file, or the input that the arrays do not fit.
+ARRAY_KINDS = {
+    **dict.fromkeys(("35 GiB", "no array", "objects", "no images", "text", "none", "nan"), "bad"),
+    **dict.fromkeys(("shape", "type"), "images"),
+}
+
+FILES = (
+    *(
+        Hostile(line, "no amount" if line in TOML and name == "empty" else "bad", prepare=prepare, name=name)
+        for name, prepare in NO_FILE.items()
+        for line in ANY
+    ),
+    *_json(),
+    *_toml(),
+    *(
+        Hostile(line, says, prepare=partial(_arrays, kind), name=kind)
+        for kind, says in ARRAY_KINDS.items()
+        for line in ARRAYS
+    ),
+)

@@ -1,0 +1,296 @@
+"""Values of flags: numbers out of range, words that name nothing, flags that do not go together."""
+
+from collections.abc import Iterator
+
+from tests.hostile.inputs import Hostile, each
+
+__all__ = ["FLAGS"]
+
+MODEL = (
+    "--model vit_tiny_patch16_224 --checkpoint {weights} "
+    "--model-kwargs img_size=32 patch_size=8 embed_dim=48 num_heads=3 depth=4"
+)
+COMPILE = f"compile {MODEL} --images {{images}} --rho 0.5 --rounds 0 --out {{work}}/out"
+PLAN = "plan --model vit_tiny_patch16_224 --method tome"
+CALIBRATE = f"calibrate {MODEL} --images {{images}} --out {{work}}/c.safetensors"
+FINETUNE = (
+    f"finetune {MODEL} --images {{images}} --eval-images {{images}} --rho 0.5 --out {{work}}/f.safetensors"
+)
+TUNE = f"tune {MODEL} --images {{images}} --eval-images {{images}} --max-drop 1 --out {{work}}/tune"
+SEARCH = f"search {MODEL} --images {{images}} --calibration {{calibration}} --speedup 1.2"
+BEST = f"best {MODEL} --images {{images}} --calibration {{calibration}} --rho 0.5"
+EXPORT = f"export {MODEL} --dense --out {{work}}/m.onnx"
+EVAL = "eval {folder} --images {images}"
+BENCH = "bench {folder}"
+CHECK = "check {folder}"
+BUILD = "build {folder}"
+SERVE = "serve-config {folder} --out {work}/triton"
+
+HUGE = "9" * 5001  # beyond what Python converts to an integer
+NO_NUMBERS = ("nan", "inf", "-inf", "1e400", "abc", "''", "0x10", HUGE)
+SHARES = {"rho": (COMPILE, PLAN), "mac-reduction": (PLAN,), "alpha": (COMPILE,), "lr": (FINETUNE,)}
+COUNTS = {
+    "max-images": CALIBRATE,
+    "check-images": COMPILE,
+    "batch": COMPILE,
+    "threads": BENCH,
+    "rounds": BENCH,
+    "epochs": FINETUNE,
+    "batch-size": FINETUNE,
+    "finalists": TUNE,
+    "workers": EVAL,
+    "max-batch": SERVE,
+    "instances": SERVE,
+    "workspace-mib": BUILD,
+    "steps": SEARCH,
+    "seed": CALIBRATE,
+    "round-to": PLAN,
+    "num-classes": PLAN,
+}
+NO_COUNTS = ("-1", "1.5", "nan", "many", HUGE)
+
+
+def _numbers() -> Iterator[Hostile]:
+    for flag, commands in SHARES.items():
+        for command in commands:
+            yield from (Hostile(f"{command} --{flag} {value}", flag) for value in NO_NUMBERS)
+    for flag, command in COUNTS.items():
+        yield from (Hostile(f"{command} --{flag} {value}", flag) for value in NO_COUNTS)
+
+
+# Integers that no machine has room for.
+TOO_MANY = (
+    f"{COMPILE} --batch 2147483648",
+    f"{COMPILE} --check-images 999999999999",
+    f"{BENCH} --threads 2147483648",
+    f"{BENCH} --threads 30000",
+    f"{EVAL} --threads 30000",
+    f"{EVAL} --workers 100000",
+    f"{CALIBRATE} --seed 99999999999999999999",
+    f"{PLAN} --num-classes 99999999999",
+)
+
+COMBINED = (
+    # Amounts
+    *each(
+        PLAN,
+        ("", "rho"),
+        ("--rho 0", "rho"),
+        ("--rho -0.5", "rho"),
+        ("--rho 1.5", "rho"),
+        ("--rho 0.5 --mac-reduction 0.4", "one of"),
+        ("--mac-reduction 0", "mac-reduction"),
+        ("--mac-reduction 1", "mac_reduction"),
+        ("--mac-reduction 0.999", "least cost"),
+        ("--rates 13=0.5", "13"),
+        ("--rates 0=0.5", "0"),
+        ("--rates 4=1.5", "rate"),
+        ("--rates 4=0", "rate"),
+        ("--rates 4=nan", "rate"),
+        ("--rates 4", "4"),
+        ("--rates four=0.5", "four"),
+        ("--rates 4=0.5 4=0.6", "twice"),
+        ("--rho 0.5 --schedule {work}/none.json", "none.json"),
+        ("--schedule {work}/none.json", "none.json"),
+        ("--rho 0.5 --acs {work}/none.json", "no ACS"),
+        ("--method star --rho 0.5 --acs {work}/none.json", "none.json"),
+    ),
+    # Words that name nothing
+    *each(
+        COMPILE,
+        ("--method evit", "method"),
+        ("--scorer evil", "scorer"),
+        ("--reduce prune", "reduce"),
+        ("--anchors none", "anchors"),
+        ("--target abacus", "target"),
+        ("--layout flat", "layout"),
+        ("--input-kind int4", "input-kind"),
+        ("--protocol some", "protocol"),
+        ("--normalize max", "normalize"),
+        ("--relevance-dtype float16", "relevance-dtype"),
+        ("--device nosuch", "device"),
+        ("--device cuda:99", "device"),
+        ("--device meta", "device"),
+        ("--nosuch 1", "nosuch"),
+        ("--model resnet50", "resnet50"),
+        ("--model nosuch", "nosuch"),
+        ("--model timm/vit_tiny_patch16_224", "timm/"),
+        ("--model ''", "model"),
+    ),
+    # Choices that do not go together
+    *each(
+        COMPILE,
+        ("--method tome --scorer fused", "tome"),
+        ("--method tome --reduce drop", "tome"),
+        ("--method a-star --round-to 8", "round_to"),
+        ("--method a-star-batch", "a-star-batch"),
+        ("--scorer pairs --reduce drop", "pairs"),
+        ("--method star --layout packed", "layout"),
+        ("--method a-star --layout packed --target tensorrt-fp32", "layout"),
+        ("--alpha 7 --method star", "alpha"),
+        ("--gamma 3 --method star", "gamma"),
+        ("--protocol paper --reduce drop", "192"),
+        ("--sweep 0.9,0.5", "sweep"),
+        ("--sweep 0.9,,0.5", "sweep"),
+        ("--sweep nan", "sweep"),
+        ("--batch 0", "batch"),
+        ("--rounds 1", "rounds"),
+        ("--speedup 1.2", "rho and speedup"),
+        ("--speedup 1", "speedup"),
+        ("--speedup nan", "speedup"),
+        ("--class-map {work}/none.json", "none.json"),
+        ("--calibration {work}/none.safetensors", "none.safetensors"),
+        ("--images {work}/none", "none"),
+        ("--eval-images {work}/none", "none"),
+        ("--images {weights}", "w.safetensors"),
+        ("--out {weights}", "w.safetensors"),
+        ("--out {weights}/x", "w.safetensors"),
+        ("--recipe {work}/none.toml", "none.toml"),
+    ),
+    *each(CALIBRATE, ("--out .", "folder"), ("--out {images}", "folder"), ("--out /dev/full/x", "/dev/full")),
+    *each(
+        FINETUNE,
+        ("--epochs 0", "epochs"),
+        ("--warmup-epochs 200", "warmup_epochs"),
+        ("--min-lr 1", "min_lr"),
+        ("--lr 0", "lr"),
+        ("--scale 2 1 --augment affine", "scale"),
+        ("--scale 0.5 2 --augment crop", "scale"),
+        ("--augment flip", "augment"),
+        ("--preset long", "preset"),
+        ("--ema-decay 1", "ema-decay"),
+        ("--hflip 2", "hflip"),
+        ("--auto-augment nosuch", "auto_augment"),
+        ("--teacher {work}/none.safetensors", "none.safetensors"),
+        ("--eval-images {work}/none", "none"),
+    ),
+    *each(
+        TUNE,
+        ("--max-drop -1", "max-drop"),
+        ("--max-drop 101", "max-drop"),
+        ("--max-drop 1 --max-ms 5", "max_ms"),
+        ("--max-drop nan", "max-drop"),
+        ("--minutes 0", "minutes"),
+        ("--minutes nan", "minutes"),
+        ("--finalists 0", "finalists"),
+        ("--metric loss", "metric"),
+        ("--runtime coreml", "runtime"),
+        ("--runtime tensorrt", "tensorrt"),
+        ("--weights {work}/none.safetensors", "none.safetensors"),
+        ("--eval-images {work}/none", "none"),
+        ("--confident", "confident"),
+    ),
+    *each(
+        SEARCH,
+        ("--speedup 0.5", "speedup"),
+        ("--steps 0", "measurements"),
+        ("--out .", "folder"),
+        ("--target tensorrt-fp32", "tensorrt"),
+    ),
+    *each(
+        BEST,
+        ("--speedup 2", "speedup"),
+        ("--max-drop -1", "max_drop"),
+        ("--rounds 0", "rounds"),
+        ("--method a-star", "a-star"),
+    ),
+    *each(
+        EXPORT,
+        ("--out .", "folder"),
+        ("--schedule {folder}/schedule.json", "dense"),
+        ("--out {images}", "folder"),
+    ),
+    *each(
+        EVAL,
+        ("--subset", "class-map"),
+        ("--within nan", "within"),
+        ("--runtime coreml", "runtime"),
+        ("--runtime tensorrt", "tensorrt"),
+        ("--model vit_tiny_patch16_224", "3 models"),
+        ("--class-map {work}/none.json", "none.json"),
+        ("--plugin {work}/none.so", "plugin"),
+    ),
+    *each(
+        BENCH,
+        ("--batches 0", "batches"),
+        ("--batches a", "batches"),
+        ("--batches ''", "batches"),
+        ("--rounds 1", "rounds"),
+        ("--streams 0", "streams"),
+        ("--load-s -1", "load"),
+        ("--dense {weights}", "a folder and files"),
+        ("--reference {weights}", "w.safetensors"),
+    ),
+    *each(
+        CHECK,
+        ("--model vit_tiny_patch16_224 --images {images}", "--model"),
+        ("--check-images 3", "check"),
+        ("--plugin {work}/none.so", "plugin"),
+        ("--onnx {folder}/none.onnx", "onnx"),
+        ("--runtime tensorrt", "engine"),
+    ),
+    *each(
+        BUILD,
+        ("--batches 0", "batches"),
+        ("--hardware volta", "hardware"),
+        ("--optimization-level 6", "optimization"),
+        ("--aux-streams -1", "aux"),
+        ("--workspace-mib 0", "models for TensorRT"),
+        ("", "models for TensorRT"),
+    ),
+    *each(
+        SERVE,
+        ("--backend onnx", "backend"),
+        ("--max-batch 0", "max-batch"),
+        ("--instances 0", "instances"),
+        ("--queue-delay-us -1", "queue-delay"),
+        ("--out {folder}", "out"),
+        ("--out {weights}", "w.safetensors"),
+    ),
+    *each("models", ("--why nosuch", "nosuch"), ("--why ''", "model")),
+    *each("inspect", ("{work}/none", "none"), ("{images}", "images")),
+    *each(
+        "check",
+        ("", "folder"),
+        ("{work}/none", "none"),
+        ("{images}", "images"),
+        ("{weights}", "w.safetensors"),
+    ),
+    *each("bench", ("", "folder"), ("{work}/none", "none"), ("{images}", "images")),
+    *each(
+        "eval",
+        ("--images {images}", "model"),
+        ("{work}/none --images {images}", "none"),
+        ("{weights} --images {images}", "w.safetensors"),
+    ),
+    *each("build", ("{work}/none", "none"), ("{images}", "images")),
+    *each("serve-config", ("{work}/none --out {work}/t", "none"), ("{images} --out {work}/t", "images")),
+    *each("plugin", ("--out {weights}", "w.safetensors"), ("--out /dev/null", "/dev/null")),
+    *each(
+        f"depth apply {MODEL} --out {{work}}/d.safetensors",
+        ("", "attention"),
+        ("--attention 5", "5"),
+        ("--attention 0", "0"),
+        ("--attention 1,1", "1"),
+        ("--attention 1,2,3,4", "attention"),
+        ("--attention x", "x"),
+        ("--activation 9", "9"),
+        ("--activation -1", "-1"),
+        ("--attention 1 --variant none", "variant"),
+        ("--attention 1 --out .", ".safetensors"),
+    ),
+    *each(
+        "depth search --samples {work}/none.json --layers 12 --units 4",
+        ("", "none.json"),
+        ("--units x", "units"),
+        ("--layers x", "layers"),
+    ),
+    *each("nosuch", ("", "nosuch")),
+    *each("depth", ("nosuch", "nosuch")),
+)
+
+FLAGS = (
+    *_numbers(),
+    *(Hostile(line, line.split("--")[-1].split(" ")[0].split("-")[-1]) for line in TOO_MANY),
+    *COMBINED,
+)

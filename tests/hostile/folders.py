@@ -1,0 +1,192 @@
+"""Export folders that were changed: a file lost, torn or swapped, its checksum forgotten, or made to fit."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from exporter.workflows.export_folder import CHECKSUMS, MODEL, REFERENCE, REPORT, SCHEDULE, save_checksums
+from tests.hostile.inputs import Hostile, Place
+
+__all__ = ["FOLDERS"]
+
+VERBS = (
+    "check {work}/x",
+    "bench {work}/x --rounds 5 --batches 1 --profile-runs 0",
+    "eval {work}/x --images {images}",
+    "serve-config {work}/x --out {work}/triton",
+    "build {work}/x",
+)
+Change = Callable[[Path], object]
+
+
+def _copy(place: Place) -> Path:
+    return shutil.copytree(place.folder, place.work / "x")
+
+
+def _changed(change: Change, place: Place) -> None:
+    """A copy that was changed, with the checksums of before."""
+    change(_copy(place))
+
+
+def _forged(change: Change, place: Place) -> None:
+    """A copy that was changed, with checksums that fit."""
+    folder = _copy(place)
+    names = [line.split("  ", 1)[1] for line in (folder / CHECKSUMS).read_text().splitlines()]
+    change(folder)
+    save_checksums(folder, [name for name in names if (folder / name).exists()])
+
+
+def _pruned(folder: Path) -> Path:
+    return next(path for path in folder.glob("*.star.*.onnx") if path.name.count(".") == 3)
+
+
+def _dense(folder: Path) -> Path:
+    return next(folder.glob("*.dense.*.onnx"))
+
+
+def _tear(name: str, folder: Path) -> None:
+    path = _pruned(folder) if name == "pruned" else folder / name
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _flip(name: str, folder: Path) -> None:
+    path = _pruned(folder) if name == "pruned" else folder / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def _drop(name: str, folder: Path) -> None:
+    (_pruned(folder) if name == "pruned" else folder / name).unlink()
+
+
+def _sums(content: str, folder: Path) -> None:
+    (folder / CHECKSUMS).write_text(content)
+
+
+def _one_line(folder: Path) -> None:
+    lines = (folder / CHECKSUMS).read_text().splitlines()
+    _sums(next(line for line in lines if line.endswith(REPORT)) + "\n", folder)
+
+
+def _set(name: str, key: str, value: Any, folder: Path) -> None:
+    content = json.loads((folder / name).read_text())
+    content[key] = value
+    (folder / name).write_text(json.dumps(content))
+
+
+def _swap(folder: Path) -> None:
+    dense, pruned = _dense(folder), _pruned(folder)
+    aside = folder / "aside"
+    dense.rename(aside)
+    pruned.rename(dense)
+    aside.rename(pruned)
+
+
+def _twice(folder: Path) -> None:
+    shutil.copyfile(_pruned(folder), _dense(folder))
+
+
+def _other_file(role: str, name: str, folder: Path) -> None:
+    files = json.loads((folder / REPORT).read_text())["files"]
+    _set(REPORT, "files", {**files, role: name}, folder)
+
+
+def _variant_as_pruned(folder: Path) -> None:
+    _other_file("pruned", next(folder.glob("*.tracing.onnx")).name, folder)
+
+
+def _metadata(key: str, value: str | None, folder: Path) -> None:
+    path = _pruned(folder)
+    model = onnx.load(path)
+    kept = [(each.key, each.value) for each in model.metadata_props if each.key != f"star_export.{key}"]
+    del model.metadata_props[:]
+    for name, text in [*kept, *([] if value is None else [(f"star_export.{key}", value)])]:
+        model.metadata_props.add(key=name, value=text)
+    onnx.save(model, path)
+
+
+def _noise(folder: Path) -> None:
+    """Weights that are not the model's, under its name."""
+    path = _pruned(folder)
+    model = onnx.load(path)
+    for tensor in model.graph.initializer:
+        values = onnx.numpy_helper.to_array(tensor)
+        if values.dtype == np.float32 and values.size > 1000:
+            noise = np.random.default_rng(0).normal(0, 0.2, values.shape).astype(np.float32)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(noise, tensor.name))
+    onnx.save(model, path)
+
+
+def _images(change: Callable[[np.ndarray], np.ndarray], folder: Path) -> None:
+    path = folder / REFERENCE
+    with np.load(path) as arrays:
+        content = dict(arrays)
+    content["images"] = change(content["images"])
+    with path.open("wb") as file:
+        np.savez(file, **content)
+
+
+def _without(name: str, folder: Path) -> None:
+    path = folder / REFERENCE
+    with np.load(path) as arrays:
+        content = {key: arrays[key] for key in arrays.files if name not in key}
+    with path.open("wb") as file:
+        np.savez(file, **content)
+
+
+# Whatever the change, every verb that reads the folder refuses it.
+CHANGED: dict[str, tuple[Change, str]] = {
+    **{f"{name} torn": (partial(_tear, name), "sha256") for name in ("pruned", REFERENCE, REPORT, SCHEDULE)},
+    **{f"{name} flipped": (partial(_flip, name), "sha256") for name in ("pruned", REFERENCE, MODEL)},
+    **{f"{name} lost": (partial(_drop, name), "no ") for name in ("pruned", REFERENCE, REPORT, SCHEDULE)},
+    "swapped": (_swap, "sha256"),
+    "no sums": (partial(_drop, CHECKSUMS), CHECKSUMS),
+    "empty sums": (partial(_sums, ""), CHECKSUMS),
+    "sums of one file": (_one_line, CHECKSUMS),
+    "sums that are none": (partial(_sums, "x\ny\n"), CHECKSUMS),
+    "a sum elsewhere": (partial(_sums, f"{'0' * 64}  ../../etc/passwd\n"), CHECKSUMS),
+}
+# With checksums that fit, the files themselves say that they are wrong.
+FORGED: dict[str, tuple[Change, str]] = {
+    "swapped": (_swap, "x"),
+    "the same model twice": (_twice, "x"),
+    "a variant as the model": (_variant_as_pruned, "x"),
+    "a file elsewhere": (partial(_other_file, "pruned", "../../etc/passwd"), "passwd"),
+    "files that are none": (partial(_set, REPORT, "files", 7), "x"),
+    "no files": (partial(_set, REPORT, "files", {}), "x"),
+    "no target": (partial(_metadata, "target", None), "compile it again"),
+    "a target of nobody": (partial(_metadata, "target", "abacus"), "abacus"),
+    "a schedule that is none": (partial(_metadata, "schedule", "{"), "x"),
+    "a deep schedule": (partial(_metadata, "schedule", "[" * 100_000), "x"),
+    "a schedule of one layer": (partial(_metadata, "schedule", '{"keep": [1]}'), "x"),
+    "an input of another kind": (partial(_metadata, "input_kind", "int4"), "int4"),
+}
+REFERENCES: dict[str, tuple[Change, str]] = {
+    "images of NaN": (partial(_images, lambda images: images * np.nan), REFERENCE),
+    "no images": (partial(_images, lambda images: images[:0]), REFERENCE),
+    "flat images": (partial(_images, lambda images: images[:, 0]), REFERENCE),
+    "images of objects": (partial(_images, lambda images: images.astype(object)), REFERENCE),
+}
+
+
+def _folders() -> Iterator[Hostile]:
+    for name, (change, says) in CHANGED.items():
+        yield from (Hostile(line, says, prepare=partial(_changed, change), name=name) for line in VERBS)
+    for name, (change, says) in FORGED.items():
+        yield from (Hostile(line, says, prepare=partial(_forged, change), name=name) for line in VERBS)
+    for name, (change, says) in REFERENCES.items():
+        yield from (Hostile(line, says, prepare=partial(_forged, change), name=name) for line in VERBS[:2])
+    yield Hostile(VERBS[0], "FAILED", 1, partial(_forged, _noise), "other weights")
+    yield Hostile(VERBS[0], "logits", prepare=partial(_forged, partial(_without, "logits")), name="no logits")
+    precision = partial(_set, REPORT, "target", "onnxruntime-int8")
+    yield Hostile(VERBS[0], "", 0, partial(_forged, precision), "a target in the report")
+
+
+FOLDERS = tuple(_folders())

@@ -1,0 +1,49 @@
+"""The record of a hostile input, and the places that its words can name."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Hostile", "Place", "each"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """What words refer to: `{work}` is a fresh folder, the others are whole and only read."""
+
+    work: Path
+    weights: Path
+    images: Path
+    calibration: Path
+    folder: Path
+    dense: Path
+    pruned: Path
+
+    def words(self, line: str) -> list[str]:
+        """The words of a line; an empty one is written as two quotes."""
+        return ["" if word == "''" else word.format(**vars(self)) for word in line.split()]
+
+
+Prepare = Callable[[Place], object]
+
+
+@dataclass(frozen=True)
+class Hostile:
+    """A command, a part of the one line that it answers with, its exit code, and what prepares `{work}`."""
+
+    line: str
+    says: str
+    code: int = 2
+    prepare: Prepare | None = None
+    name: str = ""
+
+    @property
+    def id(self) -> str:
+        """A short name, for reports of tests."""
+        line = self.line if len(self.line) < 120 else f"{self.line[:30]} … {self.line[-70:]}"
+        return f"{self.name}: {line}" if self.name else line
+
+
+def each(command: str, *rows: tuple[str, str]) -> Iterator[Hostile]:
+    """The inputs of a command: further words, and a part of the answer."""
+    yield from (Hostile(f"{command} {words}", says) for words, says in rows)

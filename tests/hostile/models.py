@@ -1,0 +1,278 @@
+"""Models that cannot be built, weights that are none, configs of other things, images that nothing can read."""
+
+import io
+import json
+import os
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from tests.hostile.flags import CALIBRATE, COMPILE, MODEL
+from tests.hostile.inputs import Hostile, Place, each
+from tests.vits import make_model
+
+__all__ = ["MODELS"]
+
+NAME = "plan --model vit_tiny_patch16_224 --method tome --rho 0.5"
+KWARGS = (
+    *each(
+        f"{NAME} --model-kwargs",
+        ("patch_size=0", "vit_tiny"),
+        ("patch_size=-4", "vit_tiny"),
+        ("patch_size=3.5", "vit_tiny"),
+        ("img_size=-1", "vit_tiny"),
+        ("img_size=0", "vit_tiny"),
+        ("img_size=(56,)", "vit_tiny"),
+        ("in_chans=1", "vit_tiny"),
+        ("in_chans=0", "vit_tiny"),
+        ("num_heads=0", "vit_tiny"),
+        ("num_heads=-3", "vit_tiny"),
+        ("num_heads=5", "vit_tiny"),
+        ("embed_dim=-48", "vit_tiny"),
+        ("depth=0", "vit_tiny"),
+        ("depth=-1", "vit_tiny"),
+        ("depth=200000", "vit_tiny"),
+        ("depth=two", "vit_tiny"),
+        ("mlp_ratio=1e400", "vit_tiny"),
+        ("mlp_ratio=-1", "vit_tiny"),
+        ("drop_rate=2", "vit_tiny"),
+        ("norm_layer=nosuch", "vit_tiny"),
+        ("act_layer=nosuch", "vit_tiny"),
+        ("global_pool=nosuch", "vit_tiny"),
+        ("class_token=False", "vit_tiny"),
+        ("no_such_argument=1", "no_such_argument"),
+        ("checkpoint_path=/etc/passwd", "checkpoint_path"),
+        ("pretrained=True", "pretrained"),
+        ("img_size={{}}", "vit_tiny"),
+        ("img_size", "img_size"),
+        ("=3", "model-kwargs"),
+        ("num_classes=-1", "classifier"),
+        ("num_classes=0", "classifier"),
+    ),
+    *each(
+        f"{CALIBRATE} --preprocess",
+        ("crop_pct=0", "crop_pct"),
+        ("crop_pct=2", "crop_pct"),
+        ("crop_pct=nan", "crop_pct"),
+        ("crop_mode=zzz", "zzz"),
+        ("interpolation=magic", "magic"),
+        ("std=(0,0,0)", "std"),
+        ("std=(-1,1,1)", "std"),
+        ("mean=(1e400,0,0)", "preprocess"),
+        ("mean=(0.5,0.5)", "preprocess"),
+        ("mean=half", "preprocess"),
+        ("nosuch=1", "nosuch"),
+    ),
+)
+
+
+def _weights(change: Callable[[dict[str, Any]], object], place: Place) -> None:
+    state = dict(make_model(num_classes=2).state_dict())
+    content = change(state)
+    torch.save(state if content is None else content, place.work / "w.pth")
+
+
+def _set(name: str, value: object) -> Callable[[dict[str, Any]], None]:
+    def change(state: dict[str, Any]) -> None:
+        state[name] = value(state[name]) if callable(value) else value
+
+    return change
+
+
+def _every(value: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[dict[str, Any]], None]:
+    def change(state: dict[str, Any]) -> None:
+        state.update({name: value(tensor) for name, tensor in state.items()})
+
+    return change
+
+
+HEAD, PLACES = "head.weight", "pos_embed"
+WEIGHTS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "nan": _every(lambda tensor: tensor * float("nan")),
+    "one nan": _set(
+        "blocks.0.attn.qkv.bias", lambda tensor: tensor.index_fill(0, torch.tensor([0]), torch.nan)
+    ),
+    "inf": _set("blocks.3.mlp.fc2.weight", lambda tensor: tensor + torch.inf),
+    "huge": _every(lambda tensor: tensor * 1e30),
+    "all zero": _every(torch.zeros_like),
+    "int8": _every(lambda tensor: tensor.to(torch.int8)),
+    "bool": _every(lambda tensor: tensor > 0),
+    "complex": _every(lambda tensor: tensor.to(torch.complex64)),
+    "head without rows": _set(HEAD, lambda tensor: tensor[:0]),
+    "0-d head": _set(HEAD, torch.tensor(1.0)),
+    "1-d places": _set(PLACES, lambda tensor: tensor.flatten()),
+    "meta": _set(HEAD, lambda tensor: tensor.to("meta")),
+    "sparse": _set(HEAD, lambda tensor: tensor.to_sparse()),
+    "a number": _set(HEAD, 3.0),
+    "a list": _set(HEAD, [1.0, 2.0]),
+    "missing": lambda state: {name: value for name, value in state.items() if name != "norm.weight"},
+    "extra": _set("predictor.weight", torch.zeros(2)),
+    "integer keys": lambda _: {1: torch.zeros(2)},
+    "empty dict": lambda _: {},
+    "list of tensors": lambda _: [torch.zeros(2)],
+    "one tensor": lambda _: torch.zeros(2),
+    "number alone": lambda _: 7,
+    "nested": lambda state: {"model": {"model": state}},
+    "other heads": lambda _: make_model(embed_dim=24).state_dict(),
+}
+
+
+# Weights that load, but tell no images apart.
+DUMB = ("huge", "all zero")
+
+
+def _checkpoints() -> Iterator[Hostile]:
+    line = f"{CALIBRATE} --checkpoint {{work}}/w.pth"
+    for name, change in WEIGHTS.items():
+        says = "relevance" if name in DUMB else "w.pth"
+        yield Hostile(line, says, prepare=partial(_weights, change), name=name)
+
+
+def _pickle(place: Place) -> None:
+    torch.save({"run": print}, place.work / "w.pth")
+
+
+def _safetensors(metadata: dict[str, str], place: Place) -> None:
+    state = {name: value.contiguous() for name, value in make_model(num_classes=2).state_dict().items()}
+    save_file(state, place.work / "w.safetensors", metadata=metadata)
+
+
+IDENTITIES = {
+    "no JSON": {"star_export": "{"},
+    "a list": {"star_export": "[]"},
+    "deep": {"star_export": "[" * 100_000},
+    "no network": {"star_export": '{"network": 7}'},
+    "no schedule": {"star_export": '{"schedule": 1}'},
+    "no depth": {"star_export": '{"depth": "all"}'},
+}
+
+
+def _files() -> Iterator[Hostile]:
+    yield Hostile(f"{CALIBRATE} --checkpoint {{work}}/w.pth", "w.pth", prepare=_pickle, name="code")
+    for name, metadata in IDENTITIES.items():
+        line = f"{CALIBRATE} --checkpoint {{work}}/w.safetensors"
+        yield Hostile(line, "w.safetensors", prepare=partial(_safetensors, metadata), name=name)
+
+
+VIT = {
+    "model_type": "vit",
+    "architectures": ["ViTForImageClassification"],
+    "hidden_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 96,
+    "image_size": 32,
+    "patch_size": 8,
+    "num_channels": 3,
+    "id2label": {"0": "a", "1": "b"},
+}
+CONFIGS: dict[str, Any] = {
+    "a list": [],
+    "empty": {},
+    "no type": {**VIT, "model_type": None, "architectures": None},
+    "other model": {**VIT, "model_type": "bert", "architectures": ["BertModel"]},
+    "number for the architecture": {**VIT, "architectures": 7},
+    **{
+        f"{key} {value!r}": {**VIT, key: value}
+        for key, value in (
+            ("hidden_size", "wide"),
+            ("hidden_size", 0),
+            ("hidden_size", None),
+            ("hidden_size", [48]),
+            ("num_hidden_layers", -1),
+            ("num_hidden_layers", 1.5),
+            ("num_attention_heads", 0),
+            ("num_attention_heads", 7),
+            ("intermediate_size", "big"),
+            ("image_size", [32]),
+            ("image_size", "large"),
+            ("patch_size", 0),
+            ("patch_size", {}),
+            ("num_channels", 1),
+            ("id2label", []),
+            ("hidden_act", "nosuch"),
+            ("hidden_act", 5),
+            ("layer_norm_eps", "tiny"),
+            ("qkv_bias", "yes"),
+        )
+    },
+}
+
+
+def _config(content: object, place: Place) -> None:
+    folder = place.work / "hf"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+def _configs() -> Iterator[Hostile]:
+    line = "calibrate --model {work}/hf --images {images} --out {work}/c.safetensors"
+    for name, content in {"whole, but without weights": VIT, **CONFIGS}.items():
+        yield Hostile(line, "hf", prepare=partial(_config, content), name=name)
+
+
+def _noise(place: Place) -> None:
+    for name in ("class_0", "class_1"):
+        (place.work / "images" / name).mkdir(parents=True)
+        (place.work / "images" / name / "0.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(64))
+
+
+def _bomb(place: Place) -> None:
+    """A PNG that says it has 60,000 by 60,000 pixels."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        )
+
+    header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
+    made = io.BytesIO()
+    made.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b""))
+    for name in ("class_0", "class_1"):
+        (place.work / "images" / name).mkdir(parents=True)
+        (place.work / "images" / name / "0.png").write_bytes(made.getvalue())
+
+
+def _empty(place: Place) -> None:
+    (place.work / "images" / "class_0").mkdir(parents=True)
+
+
+def _pipe(place: Place) -> None:
+    _empty(place)
+    os.mkfifo(place.work / "images" / "class_0" / "0.png")
+
+
+def _three_classes(place: Place) -> None:
+    for name in ("a", "b", "c"):
+        (place.work / "images" / name).mkdir(parents=True)
+        (place.work / "images" / name / "0.png").write_bytes(
+            (place.images / "class_0" / "0.png").read_bytes()
+        )
+
+
+def _newline(place: Place) -> None:
+    folder = place.work / "images" / "class_0"
+    folder.mkdir(parents=True)
+    (folder / "x\nerror: forged.png").write_bytes(b"no image")
+
+
+PICTURES = {"noise": _noise, "bomb": _bomb, "empty": _empty, "pipe": _pipe, "newline in a name": _newline}
+
+
+def _pictures() -> Iterator[Hostile]:
+    lines = (
+        f"calibrate {MODEL} --images {{work}}/images --out {{work}}/c.safetensors",
+        f"{COMPILE} --images {{work}}/images",
+        "eval {folder} --images {work}/images",
+    )
+    for name, prepare in PICTURES.items():
+        yield from (Hostile(line, "image", prepare=prepare, name=name) for line in lines)
+    yield Hostile(lines[2], "3 class folders", prepare=_three_classes, name="three classes")
+
+
+MODELS = (*KWARGS, *_checkpoints(), *_files(), *_configs(), *_pictures())
