@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 
 from exporter.data.images import ImageFolder
-from exporter.evaluation.accuracy import Predictions
 from exporter.workflows.progress import Advance
 from exporter.workflows.tuning.axes import UNPRUNED, Candidate
 from exporter.workflows.tuning.bench import Bench
 from exporter.workflows.tuning.halving import ranked, survivors
 
-__all__ = ["FIRST", "Answers", "Examiner", "narrowed", "parts", "right", "with_finer_shares"]
+__all__ = ["FIRST", "Answers", "Examiner", "narrowed", "parts", "with_finer_shares"]
 
 Array = np.ndarray[Any, Any]
 
@@ -33,7 +32,7 @@ class Answers:
 
 @dataclass(frozen=True, eq=False)
 class Examiner:
-    """Says which images a candidate has right: by their label, or by the unpruned model's class."""
+    """Says which images a candidate has right by a metric: their label, or the unpruned model's class."""
 
     bench: Bench
     images: ImageFolder
@@ -45,17 +44,14 @@ class Examiner:
         name = f"{part.start} to {part.stop} of {len(self.images.files)}"
         files = ImageFolder(self.images.root, self.images.files[part])
         found = self.bench.predicted(candidate, files, name)
-        return right(found, self.bench.predicted(UNPRUNED, files, name), self.metric)
+        if self.metric == "top1":
+            return found.hits[:, 0]
+        return found.best[:, 0] == self.bench.predicted(UNPRUNED, files, name).best[:, 0]
 
     def so_far(self, candidate: Candidate, images: int) -> Array:
         """Return bool [images] for the first so many of the images, which are the end of a stage."""
         stages = [part for part in parts(len(self.images.files)) if part.stop <= images]
         return np.concatenate([self.right(candidate, part) for part in stages])
-
-
-def right(found: Predictions, dense: Predictions, metric: str) -> Array:
-    """Return which images count as right by a metric, "top1" or "agreement"."""
-    return found.best[:, 0] == (found.labels if metric == "top1" else dense.best[:, 0])
 
 
 def narrowed(

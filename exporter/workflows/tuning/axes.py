@@ -11,9 +11,9 @@ from exporter.schedule.methods import METHODS
 from exporter.schedule.plan import ScheduleSettings
 from exporter.schedule.scorers import scorer_named
 from exporter.vocabulary import Method
-from exporter.workflows.amount import Amount, MacShare, Rho
+from exporter.workflows.amount import MacShare, Rho
 
-__all__ = ["AXES", "OWN", "UNPRUNED", "Candidate", "candidates", "pinned", "ways"]
+__all__ = ["AXES", "OWN", "SCORING", "UNPRUNED", "Candidate", "candidates", "pinned", "ways"]
 
 # The model's own weights, on the axis of weights.
 OWN = ""
@@ -39,12 +39,12 @@ SCORING = ("method", "scorer", "reduce", "alpha")
 class Candidate:
     """One value of each axis; alpha None is the model's default, target "" any: its accuracy is PyTorch's.
 
-    `weights` is the name of a checkpoint, "" for the model's own; `trained`: they are pruned as they were trained.
-    Without that, `mac_reduction` and `rho` it prunes nothing.
+    `weights` is the name of a checkpoint, "" for the model's own; `given`: they come with their schedule. Without
+    that, `mac_reduction` and `rho` it prunes nothing.
     """
 
     weights: str = OWN
-    trained: bool = False
+    given: bool = False
     method: Method = Method.TOME
     scorer: str = "pairs"
     reduce: str = "merge-weighted"
@@ -54,13 +54,13 @@ class Candidate:
     target: str = ""
 
     @property
-    def scoring(self) -> ScheduleSettings:
-        """How it chooses patches."""
-        return ScheduleSettings(self.scorer, method=self.method, reduce=self.reduce, alpha=self.alpha)
+    def how(self) -> dict[str, Any]:
+        """The settings by which it chooses patches."""
+        return {name: getattr(self, name) for name in SCORING}
 
     @property
-    def amount(self) -> Amount | None:
-        """How much it prunes; None for nothing, and as it was trained."""
+    def amount(self) -> Rho | MacShare | None:
+        """How much it prunes; None for nothing, and where its schedule is given."""
         if self.rho is not None:
             return Rho(self.rho)
         return None if self.mac_reduction is None else MacShare(self.mac_reduction)
@@ -68,7 +68,7 @@ class Candidate:
     @property
     def prunes(self) -> bool:
         """Whether it prunes anything."""
-        return self.trained or self.amount is not None
+        return self.given or self.amount is not None
 
     @property
     def calibrated(self) -> bool:
@@ -86,8 +86,8 @@ class Candidate:
         yield f"{self.method}, {self.scorer}, {self.reduce}"
         if self.alpha is not None:
             yield f"α {self.alpha:g}"
-        if self.trained:
-            yield "as trained"
+        if self.given:
+            yield "as given"
         elif self.rho is not None:
             yield f"rho {self.rho:.4g}"
         elif self.mac_reduction is not None:
@@ -122,7 +122,7 @@ def pinned(
 
 
 def candidates(
-    axes: Mapping[str, tuple[Any, ...]] = AXES, trained: Collection[Candidate] = ()
+    axes: Mapping[str, tuple[Any, ...]] = AXES, given: Collection[Candidate] = ()
 ) -> tuple[Candidate, ...]:
     """Return all combinations that a method supports, without those that differ only in what they do not use.
 
@@ -130,13 +130,13 @@ def candidates(
 
     Args:
         axes: Their values.
-        trained: Candidates whose weights were trained with this pruning: these weights are tried with no other.
+        given: Candidates whose weights come with their schedule: these weights are tried with no other.
     """
-    fixed = {each.weights for each in trained}
+    fixed = {each.weights for each in given}
     every = (Candidate(**dict(zip(axes, values, strict=True))) for values in product(*axes.values()))
     unpruned = (Candidate(weights=name) for name in axes["weights"] if name not in (OWN, *fixed))
     return (
-        *trained,
+        *given,
         *unpruned,
         *(each for each in every if each.weights not in fixed and _makes_sense(each)),
     )
@@ -155,7 +155,7 @@ def _makes_sense(candidate: Candidate) -> bool:
     if candidate.alpha is not None and scorer_named(candidate.scorer).alpha is not None:
         return False
     try:
-        _ = candidate.scoring
+        ScheduleSettings(**candidate.how)
     except RecipeError:
         return False
     return True

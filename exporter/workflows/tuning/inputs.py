@@ -2,17 +2,23 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from exporter.data.batches import first_images
 from exporter.data.digests import listing_sha256
 from exporter.data.images import ImageFolder, sample
 from exporter.data.source import images_at
 from exporter.errors import ImageError, RecipeError
 from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
+from exporter.records import ModelSpec
 from exporter.runtimes.choice import why_not
 from exporter.schedule.methods import METHODS
 from exporter.targets import TARGETS, Target
 from exporter.training.result import versions
+from exporter.vocabulary import InputKind
 from exporter.workflows.amount import MacShare, Rho
 from exporter.workflows.recipe import needed
 from exporter.workflows.requests import Images
@@ -24,7 +30,9 @@ from exporter.workflows.tuning.ledger import Ledger
 from exporter.workflows.tuning.networks import Network
 from exporter.workflows.tuning.settings import TuneSettings
 
-__all__ = ["amount_of", "candidates_of", "halves_of", "ledger_of", "targets_here"]
+__all__ = ["amount_of", "candidates_of", "halves_of", "ledger_of", "targets_here", "timing_images"]
+
+Array = np.ndarray[Any, Any]
 
 
 def amount_of(job: Job) -> Rho | MacShare | None:
@@ -68,9 +76,9 @@ def candidates_of(job: Job, networks: Mapping[str, Network]) -> tuple[Candidate,
         RecipeError: The values that are pinned do not go together.
     """
     weights = tuple(name for name in networks if name != OWN)
-    trained = [network.candidate(name) for name, network in networks.items()]
+    given = [network.candidate(name) for name, network in networks.items()]
     found = candidates(
-        pinned(job.scoring, amount_of(job), weights), [each for each in trained if each is not None]
+        pinned(job.scoring, amount_of(job), weights), [each for each in given if each is not None]
     )
     if not found:
         choices = "; ".join(f"{name}: {', '.join(each.scorers)}" for name, each in METHODS.items())
@@ -101,6 +109,14 @@ def halves_of(images: Images, vit: PrunableViT, settings: TuneSettings) -> tuple
             got = f"{len(final.files)} images in the final half"
             raise ImageError("confident", got, f"at least {enough}", f"for {settings.max_drop:g} points")
     return search, final
+
+
+def timing_images(images: Images, spec: ModelSpec, batch: int) -> Array:
+    """Return calibration images to time on, or evaluation images where there are none."""
+    place = images.images or images.eval_images
+    assert place is not None
+    files = sample(images_at(place), batch, images.seed).files
+    return first_images(files, spec.preprocessing, InputKind.FLOAT32, batch)
 
 
 def ledger_of(place: Path, job: Job, search: ImageFolder, final: ImageFolder) -> Ledger:

@@ -15,37 +15,36 @@ from exporter.workflows import steps
 from exporter.workflows.amount import Given
 from exporter.workflows.progress import Stages
 from exporter.workflows.resolve import Job
-from exporter.workflows.tuning.axes import OWN, Candidate
+from exporter.workflows.tuning.axes import OWN, SCORING, Candidate
 
 __all__ = ["Network", "load_networks", "measurement"]
 
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A ViT with its calibration, the files of both, and the schedule that its weights were trained with.
+    """A ViT with its calibration, the files of both, and the schedule that it is pruned by.
 
-    `trained` is None for weights that were not trained to be pruned, which any candidate may prune.
+    `given` is None where any candidate may prune it, as it may weights that were not trained to be pruned.
     """
 
     vit: PrunableViT
     checkpoint: Path | None = None
     calibration: Calibration | None = None
     calibration_file: Path | None = None
-    trained: Schedule | None = None
+    given: Schedule | None = None
 
     @cached_property
     def digest(self) -> str:
         """Identifies what is computed with it."""
         record = None if self.calibration is None else self.calibration.record
-        told = to_json({"weights": self.vit.weights_sha256, "calibration": record, "trained": self.trained})
+        told = to_json({"weights": self.vit.weights_sha256, "calibration": record, "given": self.given})
         return hashlib.sha256(told.encode()).hexdigest()
 
     def candidate(self, weights: str) -> Candidate | None:
-        """Return the one way in which it is pruned if it was trained to be; None if any way will do."""
-        if self.trained is None:
+        """Return the one way in which it is pruned if that is given; None if any way will do."""
+        if self.given is None:
             return None
-        how = {name: getattr(self.trained, name) for name in ("method", "scorer", "reduce", "alpha")}
-        return Candidate(weights=weights, trained=True, **how)
+        return Candidate(weights=weights, given=True, **{name: getattr(self.given, name) for name in SCORING})
 
 
 def measurement(what: str, candidate: Candidate, networks: Mapping[str, Network]) -> str:

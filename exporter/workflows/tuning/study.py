@@ -13,14 +13,14 @@ from exporter.vocabulary import Precision
 from exporter.workflows.progress import Stages
 from exporter.workflows.tuning.accuracy import FIRST, Answers, Examiner, narrowed, with_finer_shares
 from exporter.workflows.tuning.axes import UNPRUNED, Candidate, ways
-from exporter.workflows.tuning.bench import Bench, Speed
+from exporter.workflows.tuning.bench import Bench, Timed
 from exporter.workflows.tuning.choice import Judged, Point, judged, qualifies
 from exporter.workflows.tuning.halving import front, loss_of, margin_of
 from exporter.workflows.tuning.settings import TuneSettings
 
 __all__ = ["Study"]
 
-Speeds = Mapping[Candidate, Speed]
+Speeds = Mapping[Candidate, Timed]
 
 # The shares of the time after which no candidate is added, and no stage of accuracy begins.
 FIRST_SHARE, ACCURACY_SHARE = 0.4, 0.7

@@ -21,7 +21,14 @@ from exporter.workflows.resolve import Job, resolve
 from exporter.workflows.tuning.axes import OWN, UNPRUNED, Candidate
 from exporter.workflows.tuning.bench import Bench
 from exporter.workflows.tuning.choice import chosen, front
-from exporter.workflows.tuning.inputs import amount_of, candidates_of, halves_of, ledger_of, targets_here
+from exporter.workflows.tuning.inputs import (
+    amount_of,
+    candidates_of,
+    halves_of,
+    ledger_of,
+    targets_here,
+    timing_images,
+)
 from exporter.workflows.tuning.networks import load_networks
 from exporter.workflows.tuning.result import Baseline, Tuned, explained, recipe_of, save_recipe
 from exporter.workflows.tuning.settings import TuneSettings
@@ -67,7 +74,8 @@ def tune(
     search, final = halves_of(job.images, networks[OWN].vit, settings)
     ledger = ledger_of(place, job, search, final)
     with TemporaryDirectory(prefix="star-export-") as scratch:
-        bench = Bench(networks, job, ledger, Path(scratch))
+        pixels = timing_images(job.images, networks[OWN].vit.spec, job.measuring.batch)
+        bench = Bench(networks, job, ledger, Path(scratch), pixels)
         found = _searched(Study(bench, search, final, settings, targets, stages), every)
         if not processes().main:
             return found

@@ -9,16 +9,27 @@ import pytest
 
 from exporter.data.images import ImageFile, ImageFolder
 from exporter.evaluation.accuracy import Predictions
+from exporter.evaluation.benchmark import Throughput
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_INT8
 from exporter.vocabulary import Method
 from exporter.workflows.recipe import Recipe
 from exporter.workflows.tuning import inputs, tune
 from exporter.workflows.tuning.axes import AXES, Candidate, candidates
-from exporter.workflows.tuning.bench import Speed
+from exporter.workflows.tuning.bench import Timed
 from exporter.workflows.tuning.settings import TuneSettings
 from tests.commands import Workplace
 
-__all__ = ["FEW", "TARGETS", "FakeBench", "few_candidates", "numbered", "recipe_for", "settings", "with_few"]
+__all__ = [
+    "FEW",
+    "TARGETS",
+    "FakeBench",
+    "few_candidates",
+    "numbered",
+    "recipe_for",
+    "settings",
+    "timed_at",
+    "with_few",
+]
 
 TARGETS = (ONNXRUNTIME, ONNXRUNTIME_INT8)
 
@@ -53,6 +64,11 @@ def numbered(total: int, first: int = 0) -> ImageFolder:
     return ImageFolder(Path("x"), files)
 
 
+def timed_at(ms: float) -> Timed:
+    """A model that takes so long for an image."""
+    return Timed(Throughput(1, 1000 / ms, ms, ms, (ms, ms), (ms,) * 5), 5)
+
+
 @dataclass
 class FakeBench:
     """All images are of class 1; a candidate has the share of `tops` right, 0.9 where it has none.
@@ -83,10 +99,10 @@ class FakeBench:
         right = places * 7919 % 1000 < 1000 * share
         return Predictions(right.astype(np.int64)[:, None], np.ones(len(places), np.int64))
 
-    def speeds(self, some: Any, targets: Any) -> dict[Candidate, Speed]:
+    def speeds(self, some: Any, targets: Any) -> dict[Candidate, Timed]:
         placed = [each.on(target.name) for each in some for target in targets]
         ms = {
             each: 10 * (1 - (each.mac_reduction or 0)) * (0.5 if "int8" in each.target else 1)
             for each in placed
         }
-        return {each: Speed(1000 / ms[each], ms[each], 5) for each in placed}
+        return {each: timed_at(ms[each]) for each in placed}

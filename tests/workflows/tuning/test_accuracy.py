@@ -3,10 +3,10 @@
 from typing import Any
 
 import numpy as np
+import pytest
 
-from exporter.evaluation.accuracy import Predictions
-from exporter.workflows.tuning.accuracy import Answers, Examiner, narrowed, parts, right, with_finer_shares
-from exporter.workflows.tuning.axes import Candidate
+from exporter.workflows.tuning.accuracy import Answers, Examiner, narrowed, parts, with_finer_shares
+from exporter.workflows.tuning.axes import UNPRUNED, Candidate
 from tests.workflows.tuning.small import FakeBench, numbered
 
 GOOD, BAD, DEAR = (Candidate(mac_reduction=share) for share in (0.4, 0.6, 0.2))
@@ -65,7 +65,8 @@ def test_a_little_more_is_tried_beside_the_best() -> None:
 
 
 def test_agreement_is_with_the_unpruned_model() -> None:
-    labels = np.array([1, 1, 3])
-    own, dense = (Predictions(np.array([each]).T, labels) for each in ([1, 2, 3], [2, 2, 3]))
-    assert right(own, dense, "top1").tolist() == [True, False, True]
-    assert right(own, dense, "agreement").tolist() == [False, True, True]
+    bench = FakeBench(TOPS)
+    by_label, by_answer = (Examiner(bench, numbered(300), each) for each in ("top1", "agreement"))  # type: ignore[arg-type]
+    own, dense = by_label.right(BAD), by_label.right(UNPRUNED)
+    assert own.mean() == pytest.approx(0.5, abs=0.02)
+    assert np.array_equal(by_answer.right(BAD), own == dense)

@@ -48,9 +48,9 @@ def test_a_smaller_network_is_calibrated_and_a_trained_one_is_pruned_as_it_was(
         assert calibration is not None and calibration.inter is not None
         assert found[name].calibration_file == tmp_path / f"{file}.calibration.safetensors"
         assert found[name].candidate(name) is None
-    assert found["trained"].trained == schedule
+    assert found["trained"].given == schedule
     one = found["trained"].candidate("trained")
-    assert one is not None and one.trained and one.scorer == schedule.scorer
+    assert one is not None and one.given and one.scorer == schedule.scorer
     assert len({network.digest for network in found.values()}) == 3
 
 

@@ -10,7 +10,7 @@ from exporter.workflows.progress import Silent
 from exporter.workflows.tuning.axes import AXES, UNPRUNED, Candidate, candidates
 from exporter.workflows.tuning.choice import chosen
 from exporter.workflows.tuning.study import Study, in_turns
-from tests.workflows.tuning.small import FakeBench, numbered, settings
+from tests.workflows.tuning.small import FakeBench, numbered, settings, timed_at
 
 TOME = tuple(Candidate(mac_reduction=share) for share in (0.2, 0.4, 0.6))
 
@@ -95,9 +95,7 @@ def test_a_target_of_less_than_half_the_best_speed_is_timed_once() -> None:
     answers = study.accuracy(TOME)
     baselines = study.baselines(answers)
     slow = {each: speed for each, speed in baselines.items() if "int8" not in each.target}
-    scaled = {
-        each: speed.__class__(speed.images_per_s / 2, 2 * speed.median_ms, 5) for each, speed in slow.items()
-    }
+    scaled = {each: timed_at(2 * speed.median_ms) for each, speed in slow.items()}
     speeds = study.speeds(answers, {**baselines, **scaled})
     assert {each.target for each in speeds} == {"onnxruntime-int8", "onnxruntime-fp32"}
 
