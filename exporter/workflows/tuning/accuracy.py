@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,16 +11,21 @@ from exporter.data.images import ImageFolder
 from exporter.workflows.progress import Advance
 from exporter.workflows.tuning.axes import UNPRUNED, Candidate
 from exporter.workflows.tuning.bench import Bench
-from exporter.workflows.tuning.halving import ranked, survivors
+from exporter.workflows.tuning.costs import Cost, Estimates
+from exporter.workflows.tuning.halving import front, loss_of, ranked, survivors
 
-__all__ = ["FIRST", "Answers", "Examiner", "narrowed", "parts", "with_finer_shares"]
+__all__ = ["FIRST", "Answers", "Examiner", "narrowed", "parts", "refined"]
 
 Array = np.ndarray[Any, Any]
 
 # Images of the first stage; each further one doubles them.
 FIRST = 64
-# Of the best candidates, shares that are larger by so much are tried too.
+# The step between finer shares.
 FINER = 0.025
+# No share is larger.
+LARGEST = 0.95
+# The share of the time in which stages end; the rest is for finer shares.
+HALVING = 0.7
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +34,11 @@ class Answers:
 
     dense: Array
     hits: Mapping[Candidate, Array]
+
+    def loss(self, candidate: Candidate) -> float:
+        """Return the loss of a candidate against the model, as a share."""
+        lost, gained = loss_of(self.dense, self.hits[candidate])
+        return (lost - gained) / len(self.dense)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,9 +68,9 @@ class Examiner:
 def narrowed(
     examiner: Examiner,
     some: Sequence[Candidate],
+    estimates: Estimates,
     *,
     max_drop: float | None,
-    budget_s: float,
     advance: Advance,
 ) -> Answers:
     """Halve the candidates, stage by stage, until all images of the search half are seen or the time is spent.
@@ -67,44 +78,68 @@ def narrowed(
     Args:
         examiner: Has the search half, whose first images are a fair sample of it.
         some: The candidates.
+        estimates: No stage begins that would leave too little time for finer shares, but for the first one.
         max_drop: The largest loss, as a share; None: as little as possible.
-        budget_s: No stage begins after so much measured time.
         advance: Shows progress in stages.
     """
-    bench, every = examiner.bench, list(parts(len(examiner.images.files)))
-    macs = {each: bench.macs(each) for each in some}
+    ledger, every = examiner.bench.ledger, list(parts(len(examiner.images.files)))
+    begun_s, budget = ledger.spent_s, estimates.budget
+    costs = {each: estimates.cost(each) for each in some}
     dense, hits = np.zeros(0, bool), {each: np.zeros(0, bool) for each in some}
     for done, part in enumerate(every):
-        if not hits or (done and bench.ledger.spent_s > budget_s):
+        until_s = begun_s + HALVING * (budget.accuracy_until_s(part.stop) - begun_s)
+        stage_s = len(hits) * (part.stop - part.start) * budget.image_s
+        if not hits or (done and ledger.spent_s + stage_s > until_s):
             break
         dense = np.concatenate([dense, examiner.right(UNPRUNED, part)])
         hits = {each: np.concatenate([own, examiner.right(each, part)]) for each, own in hits.items()}
-        hits = {each: hits[each] for each in survivors(hits, dense, macs, max_drop)}
+        hits = {each: hits[each] for each in survivors(hits, dense, costs, max_drop)}
         advance(done + 1, len(every))
-    return _in_order(bench, dense, hits, max_drop)
+    return _in_order(dense, hits, estimates.cost, max_drop)
 
 
-def with_finer_shares(
-    examiner: Examiner, answers: Answers, some: Sequence[Candidate], max_drop: float | None, advance: Advance
+def refined(
+    examiner: Examiner,
+    answers: Answers,
+    estimates: Estimates,
+    *,
+    max_drop: float | None,
+    advance: Advance,
 ) -> Answers:
-    """Try, beside some of the candidates, those of a little larger share, on as many images."""
-    larger = [
-        replace(each, mac_reduction=round(each.mac_reduction + FINER, 6))
-        for each in some
-        if each.mac_reduction
-    ]
-    added = [
-        each for each in larger if each not in answers.hits and examiner.bench.schedule(each) is not None
-    ]
-    hits = dict(answers.hits)
-    for done, each in enumerate(added):
-        hits[each] = examiner.so_far(each, len(answers.dense))
-        advance(done + 1, len(added))
-    return _in_order(examiner.bench, answers.dense, hits, max_drop)
+    """Try finer shares on as many images, one by one, while there is time: beyond the best, then in the gaps."""
+    ledger, images, cost, budget = examiner.bench.ledger, len(answers.dense), estimates.cost, estimates.budget
+    hits, tried = dict(answers.hits), 0
+    while ledger.spent_s + images * budget.image_s <= budget.accuracy_until_s(images):
+        finer = (each for each in _finer(answers, cost, budget.finalists) if each not in hits)
+        found = next((each for each in finer if examiner.bench.schedule(each) is not None), None)
+        if found is None:
+            break
+        hits[found] = examiner.so_far(found, images)
+        answers, tried = _in_order(answers.dense, hits, cost, max_drop), tried + 1
+        advance(tried, None)
+    return answers
 
 
-def _in_order(bench: Bench, dense: Array, hits: Mapping[Candidate, Array], max_drop: float | None) -> Answers:
-    order = ranked(hits, dense, {each: bench.macs(each) for each in hits}, max_drop)
+def _finer(answers: Answers, cost: Cost, finalists: int) -> Iterator[Candidate]:
+    """Yield candidates of larger shares than the finalists, then those in the largest gaps of the front."""
+    for each in list(answers.hits)[:finalists]:
+        if each.mac_reduction:
+            yield _saving(each, each.mac_reduction + FINER)
+    costs = {each: cost(each) for each in answers.hits}
+    along = front(answers.hits, answers.loss, costs)
+    for fast, slow in sorted(pairwise(along), key=lambda pair: costs[pair[0]] - costs[pair[1]]):
+        if fast.mac_reduction and slow.mac_reduction:
+            middle = FINER * round((fast.mac_reduction + slow.mac_reduction) / 2 / FINER)
+            between = (_saving(each, middle) for each in (slow, fast))
+            yield from (each for each in between if costs[fast] < cost(each) < costs[slow])
+
+
+def _saving(candidate: Candidate, share: float) -> Candidate:
+    return replace(candidate, mac_reduction=min(round(share, 6), LARGEST))
+
+
+def _in_order(dense: Array, hits: Mapping[Candidate, Array], cost: Cost, max_drop: float | None) -> Answers:
+    order = ranked(hits, dense, {each: cost(each) for each in hits}, max_drop)
     return Answers(dense, {each: hits[each] for each in order})
 
 

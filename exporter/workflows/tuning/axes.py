@@ -1,10 +1,10 @@
 """The axes of the search: one row each, with the values that it tries. A candidate has one value of each."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 from exporter.errors import RecipeError
 from exporter.schedule.methods import METHODS
@@ -13,7 +13,7 @@ from exporter.schedule.scorers import scorer_named
 from exporter.vocabulary import Method
 from exporter.workflows.amount import MacShare, Rho
 
-__all__ = ["AXES", "OWN", "SCORING", "UNPRUNED", "Candidate", "candidates", "pinned", "ways"]
+__all__ = ["AXES", "OWN", "SCORING", "UNPRUNED", "Candidate", "Way", "candidates", "pinned", "ways"]
 
 # The model's own weights, on the axis of weights.
 OWN = ""
@@ -52,6 +52,11 @@ class Candidate:
     mac_reduction: float | None = None
     rho: float | None = None
     target: str = ""
+
+    @property
+    def way(self) -> "Candidate":
+        """What candidates have in common that differ in the share and the target alone: 0 stands for all shares."""
+        return replace(self, mac_reduction=None if self.mac_reduction is None else 0.0, target="")
 
     @property
     def how(self) -> dict[str, Any]:
@@ -98,6 +103,8 @@ class Candidate:
         return replace(self, target=target)
 
 
+# The candidates that differ in the share alone, the smallest one first.
+Way: TypeAlias = tuple[Candidate, ...]
 # The model itself: in another precision or on another runtime, it is a candidate too.
 UNPRUNED = Candidate()
 
@@ -142,12 +149,12 @@ def candidates(
     )
 
 
-def ways(found: tuple[Candidate, ...]) -> Iterator[tuple[Candidate, ...]]:
-    """Yield the candidates that differ in the share alone, together."""
+def ways(found: Iterable[Candidate]) -> list[Way]:
+    """Return the candidates of each way, the smallest share first."""
     groups: dict[Candidate, list[Candidate]] = {}
-    for each in found:
-        groups.setdefault(replace(each, mac_reduction=None), []).append(each)
-    yield from map(tuple, groups.values())
+    for each in sorted(found, key=lambda each: each.mac_reduction or 0.0):
+        groups.setdefault(each.way, []).append(each)
+    return [tuple(group) for group in groups.values()]
 
 
 def _makes_sense(candidate: Candidate) -> bool:
