@@ -1,7 +1,7 @@
 """The cheap stage of a search: accuracy of the PyTorch models on few images, more for those that are left."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -43,17 +43,22 @@ class Answers:
 
 @dataclass(frozen=True, eq=False)
 class Examiner:
-    """Says which images a candidate has right by a metric: their label, or the unpruned model's class."""
+    """Says which images a candidate has right by a metric: their label, or the unpruned model's class.
+
+    `seen` has all candidates that were asked for.
+    """
 
     bench: Bench
     images: ImageFolder
     metric: str
+    seen: set[Candidate] = field(default_factory=set)
 
     def right(self, candidate: Candidate, part: slice | None = None) -> Array:
         """Return bool [images] for a part of the images, or for all."""
         part = part or slice(0, len(self.images.files))
         name = f"{part.start} to {part.stop} of {len(self.images.files)}"
         files = ImageFolder(self.images.root, self.images.files[part])
+        self.seen.add(candidate.on(""))
         found = self.bench.predicted(candidate, files, name)
         if self.metric == "top1":
             return found.hits[:, 0]

@@ -1,6 +1,6 @@
 """What a search chooses from, checked before it begins: targets, candidates, and both halves of the images."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,27 @@ from exporter.targets import TARGETS, Target
 from exporter.training.result import versions
 from exporter.vocabulary import InputKind
 from exporter.workflows.amount import MacShare, Rho
+from exporter.workflows.progress import Stages
 from exporter.workflows.recipe import needed
 from exporter.workflows.requests import Images
 from exporter.workflows.resolve import Job
 from exporter.workflows.tuning.axes import OWN, Candidate, candidates, pinned
+from exporter.workflows.tuning.bench import Bench
 from exporter.workflows.tuning.choice import images_needed
 from exporter.workflows.tuning.halves import halves
 from exporter.workflows.tuning.ledger import Ledger
 from exporter.workflows.tuning.networks import Network
 from exporter.workflows.tuning.settings import TuneSettings
 
-__all__ = ["amount_of", "candidates_of", "halves_of", "ledger_of", "targets_here", "timing_images"]
+__all__ = [
+    "amount_of",
+    "candidates_of",
+    "halves_of",
+    "ledger_of",
+    "targets_here",
+    "timing_images",
+    "within_reach",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -83,6 +93,24 @@ def candidates_of(job: Job, networks: Mapping[str, Network]) -> tuple[Candidate,
     if not found:
         choices = "; ".join(f"{name}: {', '.join(each.scorers)}" for name, each in METHODS.items())
         raise RecipeError("tune", "settings that do not go together", f"scores by method: {choices}")
+    return found
+
+
+def within_reach(bench: Bench, every: Sequence[Candidate], stages: Stages) -> list[Candidate]:
+    """Return the candidates that have a schedule.
+
+    Raises:
+        RecipeError: None has.
+    """
+    found: list[Candidate] = []
+    with stages.stage("schedules") as advance:
+        for done, each in enumerate(every):
+            if bench.schedule(each) is not None:
+                found.append(each)
+            advance(done + 1, len(every))
+    if not found:
+        expected = "a smaller amount, or --images where scores or rates need a calibration"
+        raise RecipeError("tune", "no candidate that can be pruned so", expected)
     return found
 
 

@@ -8,7 +8,6 @@ from math import inf
 import numpy as np
 
 from exporter.data.images import ImageFolder
-from exporter.errors import RecipeError
 from exporter.targets import ONNXRUNTIME, TARGETS, Target
 from exporter.vocabulary import Precision
 from exporter.workflows.progress import Stages
@@ -25,6 +24,7 @@ from exporter.workflows.tuning.budget import Budget
 from exporter.workflows.tuning.choice import Judged, Point, judged, qualifies
 from exporter.workflows.tuning.costs import Costs, Estimates
 from exporter.workflows.tuning.halving import evenly, front, loss_of, margin_of
+from exporter.workflows.tuning.inputs import within_reach
 from exporter.workflows.tuning.outset import LEAST_S, Outset
 from exporter.workflows.tuning.race import in_turns, probes, raced
 from exporter.workflows.tuning.settings import TuneSettings
@@ -81,33 +81,12 @@ class Study:
             RecipeError: No candidate has a schedule, the loss is beyond the model's accuracy, or there is no time.
         """
         self.outset.check_limits()
-        every = self.within_reach(every)
-        left = self.raced(every)
+        left = self.raced(within_reach(self.bench, every, self.stages))
         estimates = self.estimates(left)
-        some = self.affordable(left, estimates)
-        answers = self.accuracy(some, estimates)
-        probed = {each for way in ways(every) if len(way) > 1 for each in probes(way)}
-        tried = len({*probed, *some, *answers.hits})
-        return Measured(
-            answers, self.points(answers, self.speeds(answers, estimates), estimates.budget), tried
-        )
-
-    def within_reach(self, every: Sequence[Candidate]) -> tuple[Candidate, ...]:
-        """Return the candidates that have a schedule.
-
-        Raises:
-            RecipeError: None has.
-        """
-        found: list[Candidate] = []
-        with self.stages.stage("schedules") as advance:
-            for done, each in enumerate(every):
-                if self.bench.schedule(each) is not None:
-                    found.append(each)
-                advance(done + 1, len(every))
-        if not found:
-            expected = "a smaller amount, or --images where scores or rates need a calibration"
-            raise RecipeError("tune", "no candidate that can be pruned so", expected)
-        return tuple(found)
+        answers = self.accuracy(self.affordable(left, estimates), estimates)
+        tried = len(self.examiner.seen - {UNPRUNED})
+        points = self.points(answers, self.speeds(answers, estimates), estimates.budget)
+        return Measured(answers, points, tried)
 
     def _until_s(self, share: float, budget: Budget) -> float:
         """Return how much may be spent until this share of the time that is left for accuracy is over."""

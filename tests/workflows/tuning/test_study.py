@@ -27,13 +27,6 @@ def points_of(study: Study, every: Any = TOME) -> tuple[Point, ...]:
     return study.measured(every).points
 
 
-def test_what_is_out_of_reach_is_left_out() -> None:
-    unreachable = Candidate(mac_reduction=0.95)
-    assert study_of().within_reach([unreachable, TOME[0]]) == TOME[:1]
-    with pytest.raises(RecipeError, match="or --images where"):
-        study_of().within_reach([unreachable])
-
-
 def test_times_are_estimated_by_one_of_each_way_on_the_fastest_target() -> None:
     bench = FakeBench()
     study, left = study_of(bench), ways(candidates())[:3]
@@ -141,7 +134,7 @@ def test_the_minutes_bound_the_whole_run(minutes: float, calibration_s: float) -
     compiled_s = 2 * 1000 * bench.image_s + 3 * bench.model_s
     one_s = 100 * bench.image_s
     assert bench.spent_s + compiled_s <= 60 * minutes + one_s
-    assert found.tried > 10
+    assert found.tried >= 10
 
 
 def test_too_few_minutes_are_refused_after_what_is_known_of_them() -> None:
