@@ -6,8 +6,8 @@ from exporter.errors import RecipeError
 
 __all__ = ["Budget"]
 
-# The share of the time in which finalists are timed, if there are to be several.
-TIMING = 0.3
+# The share of the time that is left in which finalists are timed, if there are to be several.
+TIMING = 0.4
 # The compilation of the choice measures both models on at most so many images, and lowers and times so many models.
 COMPILED_IMAGES, COMPILED_MODELS = 1000, 3
 # So many candidates of low precision are measured on their runtime.
@@ -20,6 +20,7 @@ class Budget:
 
     Args:
         total_s: All of them.
+        spent_s: Those that the first measurements took, and the calibration before them.
         image_s: Accuracy of one image in PyTorch.
         model_s: To lower one model, and to time it.
         targets: On how many the finalists are timed.
@@ -29,6 +30,7 @@ class Budget:
     """
 
     total_s: float
+    spent_s: float
     image_s: float
     model_s: float
     targets: int
@@ -39,7 +41,8 @@ class Budget:
     @property
     def finalists(self) -> int:
         """How many candidates there is time for to time, beside as many along the front; at least one."""
-        models = TIMING * self.total_s / (self.model_s * self.targets)
+        left_s = self.points_until_s - self.spent_s
+        models = TIMING * left_s / (self.model_s * self.targets)
         return max(1, min(self.wanted, int((models - 1) / 2)))
 
     @property
@@ -62,13 +65,13 @@ class Budget:
         low_s = LOW * images * self.image_s if self.low_precision else 0.0
         return self.points_until_s - self.timing_s - low_s
 
-    def check(self, spent_s: float, images: int) -> None:
-        """Check that there is time for one candidate on so many images, after what is spent.
+    def check(self, images: int) -> None:
+        """Check that there is time for one candidate on so many images.
 
         Raises:
             RecipeError: There is not; the message says which time would do.
         """
-        missing_s = spent_s + images * self.image_s - self.accuracy_until_s(images)
+        missing_s = self.spent_s + images * self.image_s - self.accuracy_until_s(images)
         if missing_s > 0:
             expected = f"at least {(self.total_s + missing_s) / 60:.2g} for one candidate"
             raise RecipeError("minutes", f"{self.total_s / 60:g}", expected)

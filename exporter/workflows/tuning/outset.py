@@ -60,12 +60,13 @@ class Outset:
     def budget(self) -> Budget:
         """What the minutes are for, by what the first measurements took."""
         image_s, before_s = self.image_s, self.examiner.bench.ledger.spent_s
-        # The first one that is lowered warms up.
-        models = 1 + len(self.baselines)
+        models = len(self.baselines)
+        spent_s = self.examiner.bench.ledger.spent_s
         return Budget(
             total_s=60 * self.settings.minutes,
+            spent_s=spent_s,
             image_s=image_s,
-            model_s=max(self.examiner.bench.ledger.spent_s - before_s, LEAST_S) / models,
+            model_s=max(spent_s - before_s, LEAST_S) / models,
             targets=len({*self.worth, ONNXRUNTIME}),
             final_images=self.final_images,
             wanted=self.settings.finalists,
@@ -79,7 +80,7 @@ class Outset:
             RecipeError: The loss is beyond its accuracy, or the time is too short for one candidate.
         """
         settings, images = self.settings, min(FIRST, len(self.examiner.images.files))
-        self.budget.check(self.examiner.bench.ledger.spent_s, images)
+        self.budget.check(images)
         top1 = 100 * float(self.examiner.so_far(UNPRUNED, images).mean())
         if settings.metric == "top1" and settings.max_drop is not None and settings.max_drop >= top1:
             raise RecipeError("max_drop", f"{settings.max_drop:g}", f"less than the accuracy, {top1:.3g} %")

@@ -31,7 +31,8 @@ def raced(
     Args:
         examiner: Has the search half.
         every: The ways; those of a single share take no part and are left, as all are without time for a stage.
-        until_s: No stage begins that would end after so much measured time.
+        until_s: No stage begins that would end after so much measured time. Where one share alone fits, it is the
+            hard one.
         image_s: What one image takes.
         advance: Shows progress in stages.
     """
@@ -39,11 +40,13 @@ def raced(
     left, right = list(every), {way: np.zeros(0, bool) for way in every}
     for done, part in enumerate(stages):
         racing = [way for way in left if len(way) > 1 and len(_rivals(way, left)) > LEFT]
-        stage_s = image_s * (part.stop - part.start) * sum(len(probes(way)) for way in racing)
-        if not racing or ledger.spent_s + stage_s > until_s:
+        one_s = image_s * (part.stop - part.start) * len(racing)
+        looked = min(len(PROBES), int((until_s - ledger.spent_s) / one_s)) if racing else 0
+        if looked < 1:
             break
         for way in racing:
-            right[way] = np.concatenate([right[way], *(examiner.right(each, part) for each in probes(way))])
+            own = (examiner.right(each, part) for each in probes(way)[-looked:])
+            right[way] = np.concatenate([right[way], *own])
         left = _best(left, right, share=0.5)
         advance(done + 1, len(stages))
     return _best(left, right, share=0.0)

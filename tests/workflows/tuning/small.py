@@ -123,5 +123,5 @@ class FakeBench:
 
 def estimates(bench: FakeBench, *, minutes: float = 60.0, **changes: Any) -> Estimates:
     """A candidate takes the time that the bench says, and a search the minutes."""
-    budget = Budget(60 * minutes, bench.image_s, bench.model_s, 1, 50, wanted=2, low_precision=False)
+    budget = Budget(60 * minutes, 0.0, bench.image_s, bench.model_s, 1, 50, wanted=2, low_precision=False)
     return Estimates(lambda each: bench.macs(each) / 1e8, replace(budget, **changes))

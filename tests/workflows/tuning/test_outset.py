@@ -35,11 +35,12 @@ def test_targets_are_in_order_of_speed_and_slow_ones_are_left_out() -> None:
     assert not outset_of(targets=(OPENVINO,)).budget.low_precision
 
 
-def test_a_model_takes_what_it_takes_without_warming_up() -> None:
-    bench = FakeBench()
+def test_the_budget_is_what_the_first_measurements_took() -> None:
+    bench = FakeBench(spent_s=20.0)
     budget = outset_of(bench, minutes=3.0, finalists=5).budget
     assert (budget.total_s, budget.wanted, budget.targets, budget.final_images) == (180.0, 5, 1, 50)
-    assert budget.model_s == pytest.approx(bench.model_s / 2)
+    assert budget.model_s == pytest.approx(bench.model_s)
+    assert budget.spent_s == bench.spent_s == pytest.approx(20.0 + 100 * bench.image_s + bench.model_s)
 
 
 def test_limits_beyond_the_model_are_refused() -> None:

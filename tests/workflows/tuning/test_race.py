@@ -64,6 +64,12 @@ def test_without_time_no_way_is_ruled_out() -> None:
     assert [each.mac_reduction for each in probes(ways(EVERY)[0])] == [0.3, 0.5]
 
 
+def test_with_little_time_the_hard_share_alone_ranks_the_ways() -> None:
+    bench = bench_of()
+    assert len(race(bench, ways(EVERY), until_s=1.5 * 64 * len(FULL) * bench.image_s)) < len(FULL)
+    assert {name.split("%")[0].split()[-1] for name in bench.seen} == {"50"}
+
+
 def test_every_way_has_its_turn_at_each_share_those_far_apart_first() -> None:
     every = ways(candidates({**AXES, "weights": ("", "small")}))
     order = in_turns(every)
