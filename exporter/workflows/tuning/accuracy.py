@@ -12,7 +12,7 @@ from exporter.workflows.progress import Advance
 from exporter.workflows.tuning.axes import UNPRUNED, Candidate
 from exporter.workflows.tuning.bench import Bench
 from exporter.workflows.tuning.costs import Cost, Estimates
-from exporter.workflows.tuning.halving import front, loss_of, ranked, survivors
+from exporter.workflows.tuning.halving import FEWEST, evenly, front, loss_of, margin_of, ranked, survivors
 
 __all__ = ["FIRST", "Answers", "Examiner", "narrowed", "parts", "refined"]
 
@@ -24,7 +24,7 @@ FIRST = 64
 FINER = 0.025
 # No share is larger.
 LARGEST = 0.95
-# The share of the time in which stages end; the rest is for finer shares.
+# The share of the time for all stages; the rest is for finer shares.
 HALVING = 0.7
 
 
@@ -39,6 +39,19 @@ class Answers:
         """Return the loss of a candidate against the model, as a share."""
         lost, gained = loss_of(self.dense, self.hits[candidate])
         return (lost - gained) / len(self.dense)
+
+    def qualifies(self, max_drop: float | None) -> Candidate | None:
+        """Return a candidate whose loss with its errors is within the limit, if there is one."""
+        limit = 1.0 if max_drop is None else max_drop
+        return next((each for each, own in self.hits.items() if margin_of(self.dense, own) <= limit), None)
+
+    def fewer(self, count: int, costs: Mapping[Candidate, float]) -> list[Candidate]:
+        """Return at most so many candidates: the first ones, and, once there are answers, as many of the front."""
+        if len(self.hits) <= count or not len(self.dense):
+            return list(self.hits)[:count]
+        along = evenly(front(self.hits, self.loss, costs), self.loss, costs, count // 2)
+        others = [each for each in self.hits if each not in along]
+        return [*others[: count - len(along)], *along]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,27 +93,33 @@ def narrowed(
 ) -> Answers:
     """Halve the candidates, stage by stage, until all images of the search half are seen or the time is spent.
 
+    Each stage has an equal share of the time. One that has none for six candidates is left out, unless nothing
+    qualifies yet: on few images nothing can.
+
     Args:
         examiner: Has the search half, whose first images are a fair sample of it.
-        some: The candidates.
-        estimates: No stage begins that would leave too little time for finer shares, but for the first one.
+        some: The candidates, the first ones first where there is no time for all.
+        estimates: What there is time for; a part of it is left for finer shares.
         max_drop: The largest loss, as a share; None: as little as possible.
         advance: Shows progress in stages.
     """
     ledger, every = examiner.bench.ledger, list(parts(len(examiner.images.files)))
     begun_s, budget = ledger.spent_s, estimates.budget
+    until_s = begun_s + HALVING * (budget.accuracy_until_s(every[-1].stop) - begun_s)
     costs = {each: estimates.cost(each) for each in some}
-    dense, hits = np.zeros(0, bool), {each: np.zeros(0, bool) for each in some}
+    answers = Answers(np.zeros(0, bool), {each: np.zeros(0, bool) for each in some})
     for done, part in enumerate(every):
-        until_s = begun_s + HALVING * (budget.accuracy_until_s(part.stop) - begun_s)
-        stage_s = len(hits) * (part.stop - part.start) * budget.image_s
-        if not hits or (done and ledger.spent_s + stage_s > until_s):
+        stage_s = (until_s - ledger.spent_s) / (len(every) - done)
+        count = int(stage_s / ((part.stop - part.start) * budget.image_s))
+        enough = min(len(answers.hits), 1 if answers.qualifies(max_drop) is None else FEWEST)
+        if not answers.hits or (done and count < enough):
             break
-        dense = np.concatenate([dense, examiner.right(UNPRUNED, part)])
-        hits = {each: np.concatenate([own, examiner.right(each, part)]) for each, own in hits.items()}
-        hits = {each: hits[each] for each in survivors(hits, dense, costs, max_drop)}
+        left = answers.fewer(max(1, count), costs)
+        dense = np.concatenate([answers.dense, examiner.right(UNPRUNED, part)])
+        hits = {each: np.concatenate([answers.hits[each], examiner.right(each, part)]) for each in left}
+        answers = Answers(dense, {each: hits[each] for each in survivors(hits, dense, costs, max_drop)})
         advance(done + 1, len(every))
-    return _in_order(dense, hits, estimates.cost, max_drop)
+    return _in_order(answers.dense, answers.hits, estimates.cost, max_drop)
 
 
 def refined(

@@ -13,7 +13,7 @@ import numpy as np
 
 from exporter.evaluation.paired import loss_interval
 
-__all__ = ["evenly", "front", "loss_of", "margin_of", "ranked", "survivors"]
+__all__ = ["FEWEST", "evenly", "front", "loss_of", "margin_of", "ranked", "survivors"]
 
 KeyT = TypeVar("KeyT")
 Array = np.ndarray[Any, Any]

@@ -17,7 +17,7 @@ from exporter.workflows.tuning.settings import TuneSettings
 __all__ = ["LEAST_S", "Outset"]
 
 # A target on which the unpruned model has less than this share of the best speed is timed once.
-WORTH = 0.5
+WORTH = 0.75
 # No measurement takes less.
 LEAST_S = 1e-6
 

@@ -80,8 +80,9 @@ def _class(way: Way) -> Hashable:
 
 
 def in_turns(left: Sequence[Way]) -> list[Candidate]:
-    """Order candidates: for each share in turn every way, first the shares that are far from those before."""
-    longest, order = max(map(len, left)), [0]
+    """Order candidates: for each share in turn every way, those of the race first, then what is far from them."""
+    longest = max(map(len, left))
+    order = list(dict.fromkeys(round(place * (longest - 1)) for place in PROBES))
     while len(order) < longest:
         others = [place for place in range(longest) if place not in order]
         order.append(max(others, key=lambda place: min(abs(place - each) for each in order)))

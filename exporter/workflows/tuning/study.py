@@ -12,7 +12,6 @@ from exporter.targets import ONNXRUNTIME, TARGETS, Target
 from exporter.vocabulary import Precision
 from exporter.workflows.progress import Stages
 from exporter.workflows.tuning.accuracy import (
-    FIRST,
     Answers,
     Examiner,
     narrowed,
@@ -33,8 +32,8 @@ __all__ = ["Study"]
 
 Speeds = Mapping[Candidate, Timed]
 
-# The shares of the time for accuracy in which the race of ways ends, and then the first stage of their candidates.
-RACE_SHARE, FIRST_SHARE = 0.4, 0.4
+# The share of the time for accuracy in which the race of ways ends, and then of what is left the timing of ways.
+RACE_SHARE = 0.4
 # An estimated time may be wrong by this share.
 SLACK = 0.1
 
@@ -83,7 +82,7 @@ class Study:
         self.outset.check_limits()
         left = self.raced(within_reach(self.bench, every, self.stages))
         estimates = self.estimates(left)
-        answers = self.accuracy(self.affordable(left, estimates), estimates)
+        answers = self.accuracy(self.within(left, estimates), estimates)
         tried = len(self.examiner.seen - {UNPRUNED})
         points = self.points(answers, self.speeds(answers, estimates), estimates.budget)
         return Measured(answers, points, tried)
@@ -117,14 +116,13 @@ class Study:
             lambda each: inf if bench.schedule(each) is None else costs.ms(each, bench.macs(each)), budget
         )
 
-    def affordable(self, left: Sequence[Way], estimates: Estimates) -> tuple[Candidate, ...]:
-        """Return the candidates of the first stage, as many as there is time for; of a latency, those within it."""
+    def within(self, left: Sequence[Way], estimates: Estimates) -> list[Candidate]:
+        """Return the candidates of the ways in turns; under a latency, those that may be within it."""
         order, most_ms, cost = in_turns(left), self.settings.max_ms, estimates.cost
-        if most_ms is not None:
-            within = [each for each in order if cost(each) <= (1 + SLACK) * most_ms]
-            order = within or sorted(order, key=cost)[: self.settings.finalists]
-        time_s = self._until_s(FIRST_SHARE, estimates.budget) - self.bench.ledger.spent_s
-        return tuple(order[: max(1, int(time_s / (FIRST * estimates.budget.image_s)))])
+        if most_ms is None:
+            return order
+        found = [each for each in order if cost(each) <= (1 + SLACK) * most_ms]
+        return found or sorted(order, key=cost)[: self.settings.finalists]
 
     def accuracy(self, some: Sequence[Candidate], estimates: Estimates) -> Answers:
         """Return which images each candidate has right that is left, with finer shares where they may matter."""

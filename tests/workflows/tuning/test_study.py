@@ -40,25 +40,14 @@ def test_times_are_estimated_by_one_of_each_way_on_the_fastest_target() -> None:
     assert found.budget.model_s == pytest.approx((bench.spent_s - before_s) / 3) == bench.model_s
 
 
-def test_there_is_time_for_two_fifths_of_what_is_left() -> None:
-    bench = FakeBench(image_s=0.1)
-    study = study_of(bench, minutes=10.0)
-    left = ways(candidates())
-    found = study.affordable(left, study.estimates(left[:1]))
-    left_s = study.outset.budget.accuracy_until_s() - bench.spent_s
-    assert len(found) == pytest.approx(0.4 * left_s / 6.4, abs=1)
-    long = study_of(minutes=1e3)
-    assert len(long.affordable(left, long.estimates(left[:1]))) == len(candidates())
-
-
 def test_under_a_latency_only_what_may_be_within_it_is_tried() -> None:
     study = study_of(max_ms=3.2, max_drop=None, minutes=1e3)
     left = ways(candidates())
-    kept = {each.mac_reduction for each in study.affordable(left, study.estimates(left))}
+    kept = {each.mac_reduction for each in study.within(left, study.estimates(left))}
     # 10 % slower than the limit is still tried.
     assert kept == {share for share in SHARES if 5 * (1 - share) <= 3.52}
     none = study_of(max_ms=0.1, max_drop=None, minutes=1e3)
-    assert {each.mac_reduction for each in none.affordable(left, none.estimates(left))} == {SHARES[-1]}
+    assert {each.mac_reduction for each in none.within(left, none.estimates(left))} == {SHARES[-1]}
 
 
 def test_choices_read_one_half_and_the_judgement_the_other() -> None:
@@ -91,7 +80,7 @@ def test_gains_are_over_fp32_on_onnx_runtime() -> None:
         assert point.gain == pytest.approx(1 / (1 - (point.candidate.mac_reduction or 0)))
 
 
-def test_a_target_of_less_than_half_the_best_speed_is_timed_once() -> None:
+def test_a_target_that_is_much_slower_than_the_best_is_timed_once() -> None:
     bench = FakeBench(slow=("openvino-fp32",))
     study = study_of(bench, targets=(ONNXRUNTIME_INT8, OPENVINO))
     assert {point.candidate.target for point in points_of(study)} == {"onnxruntime-int8"}
@@ -134,7 +123,7 @@ def test_the_minutes_bound_the_whole_run(minutes: float, calibration_s: float) -
     compiled_s = 2 * 1000 * bench.image_s + 3 * bench.model_s
     one_s = 100 * bench.image_s
     assert bench.spent_s + compiled_s <= 60 * minutes + one_s
-    assert found.tried >= 10
+    assert found.tried >= 5
 
 
 def test_too_few_minutes_are_refused_after_what_is_known_of_them() -> None:
