@@ -30,8 +30,8 @@ from exporter.workflows.tuning.axes import OWN, UNPRUNED
 from exporter.workflows.tuning.bench import Bench
 from exporter.workflows.tuning.choice import Point, front
 from exporter.workflows.tuning.halving import loss_of
-from exporter.workflows.tuning.inputs import candidates_of, halves_of, ledger_of, targets_here
-from exporter.workflows.tuning.networks import load_networks
+from exporter.workflows.tuning.inputs import candidates_of, halves_of, ledger_of, targets_here, timing_images
+from exporter.workflows.tuning.networks import calibrated, load_vits
 from exporter.workflows.tuning.settings import TuneSettings
 from exporter.workflows.tuning.study import Study
 
@@ -100,13 +100,15 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
 def _front(recipe: Recipe, settings: TuneSettings, out: Path) -> list[Judged]:
     """Search as `tune` does, and judge the front on the final half."""
     stages, job = RichStages(), resolve(recipe)
-    networks = load_networks({OWN: job}, out, stages)
-    search, final = halves_of(job.images, networks[OWN].vit, settings)
+    vits = load_vits({OWN: job}, stages)
+    search, final = halves_of(job.images, vits[OWN], settings)
+    ledger = ledger_of(out, job, search, final)
+    networks = calibrated({OWN: job}, vits, out, ledger, stages)
     with TemporaryDirectory() as scratch:
-        bench = Bench(networks, job, ledger_of(out, job, search, final), Path(scratch))
+        pixels = timing_images(job.images, vits[OWN].spec, job.measuring.batch)
+        bench = Bench(networks, job, ledger, Path(scratch), pixels)
         study = Study(bench, search, final, settings, targets_here(settings), stages)
-        answers = study.accuracy(study.within_reach(candidates_of(job, networks), study.check_limits()))
-        found = front(study.points(answers, study.speeds(answers, study.baselines(answers))))
+        found = front(study.measured(candidates_of(job, networks)).points)
         examiner = Examiner(bench, final, settings.metric)
         dense = examiner.right(UNPRUNED)
         # In fp32 the answers are PyTorch's.

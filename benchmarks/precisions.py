@@ -12,13 +12,11 @@ import sys
 import numpy as np
 from deits import MODELS, deit, dense, prune, schedule
 
-from exporter.evaluation.benchmark.timing import Ratio
-from exporter.records import Pair
+from exporter.evaluation.benchmark import Ratio, Throughput, ratio_of
 from exporter.runtimes.choice import why_not
-from exporter.targets import TARGETS
+from exporter.targets import ONNXRUNTIME, TARGETS
 from exporter.vocabulary import InputKind
-from exporter.workflows.best import Speed, lower_all, measure_all
-from exporter.workflows.measuring import noise
+from exporter.workflows.measuring import lowered, noise, timed
 from exporter.workflows.requests import Measuring
 
 COLUMNS = (
@@ -45,15 +43,21 @@ def main() -> None:
     logging.disable(logging.WARNING)  # silences the quantizer
     names = ["onnxruntime-fp32", *(options.targets or TARGETS)]
     targets = [TARGETS[name] for name in dict.fromkeys(names) if not _left_out(name)]
-    pair = Pair(dense(options.model), prune(schedule(options.model, options.rho), options.model))
+    pruned = prune(schedule(options.model, options.rho), options.model)
     images = noise(deit(options.model).spec, "float32", options.batch)
-    files = lower_all(pair, targets, InputKind.FLOAT32, np.concatenate([images] * 2))
+    ranges = np.concatenate([images] * 2)
+    every = [lowered(each, targets, InputKind.FLOAT32, ranges) for each in (dense(options.model), pruned)]
     measuring = Measuring(batch=options.batch, rounds=options.rounds, threads=options.threads)
-    speeds = measure_all(files, images, measuring)
+    times = timed(
+        {(each.target.name, role): each for role, models in enumerate(every) for each in models},
+        images,
+        measuring,
+    )
     print(f"{options.model}, rho {options.rho:g}, batch {options.batch}, {options.rounds} rounds\n")
     print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
-    for name, speed in sorted(speeds.items(), key=lambda item: item[1].throughput.pruned.median_ms):
-        print(f"| {' | '.join(_row(name, speed))} |")
+    base = times[ONNXRUNTIME.name, 0]
+    for name in sorted((each.name for each in targets), key=lambda name: times[name, 1].median_ms):
+        print(f"| {' | '.join(_row(name, base, times[name, 0], times[name, 1]))} |")
 
 
 def _left_out(name: str) -> bool:
@@ -63,9 +67,9 @@ def _left_out(name: str) -> bool:
     return bool(reason)
 
 
-def _row(name: str, speed: Speed) -> list[str]:
-    rates = (f"{each.images_per_s:.1f}" for each in (speed.throughput.dense, speed.throughput.pruned))
-    return [name, *rates, *_shown(speed.total_gain), *_shown(speed.speedup)]
+def _row(name: str, base: Throughput, unpruned: Throughput, pruned: Throughput) -> list[str]:
+    rates = (f"{each.images_per_s:.1f}" for each in (unpruned, pruned))
+    return [name, *rates, *_shown(ratio_of(base, pruned)), *_shown(ratio_of(unpruned, pruned))]
 
 
 def _shown(ratio: Ratio) -> tuple[str, str]:

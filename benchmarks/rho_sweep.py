@@ -6,16 +6,22 @@ For a trained model, the report of `star-export compile --sweep 0.9,0.7,0.5` has
 """
 
 import argparse
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from deits import MODELS, deit, dense, prune, schedule
 
+from exporter.evaluation.benchmark import compare_speed
+from exporter.evaluation.benchmark.points import Point, RhoSweep
 from exporter.evaluation.report.chart import throughput_chart
 from exporter.files import written_beside
 from exporter.formats.canonical_json import save_json
-from exporter.workflows.measuring import measure_with, noise
-from exporter.workflows.requests import Lowering, Measuring
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.targets import ONNXRUNTIME
+from exporter.vocabulary import InputKind
+from exporter.workflows.measuring import lowered, noise, timed
+from exporter.workflows.requests import Measuring
 
 
 def main() -> None:
@@ -31,10 +37,8 @@ def main() -> None:
     options = parser.parse_args()
     measuring = Measuring(batch=options.batch, rounds=options.rounds, threads=options.threads)
     images = noise(deit(options.model).spec, "float32", options.batch)
-    measure = measure_with(
-        dense(options.model), partial(prune, name=options.model), images, Lowering(), measuring
-    )
-    sweep = measure([schedule(options.model, rho, options.round_to) for rho in options.rhos])
+    pruned = [prune(schedule(options.model, rho, options.round_to), options.model) for rho in options.rhos]
+    sweep = _sweep(dense(options.model), pruned, images, measuring)
     save_json(sweep, options.out.with_suffix(".json"))
     with written_beside(options.out.with_suffix(".png")) as partial_file:
         partial_file.write_bytes(throughput_chart(sweep, options.model))
@@ -44,6 +48,18 @@ def main() -> None:
             f"rho {point.rho:g}: {point.gmacs:.3f} GMACs, {point.throughput.images_per_s:.1f} images/s, "
             f"{point.comparison.speedup:.3f} × ({low:.3f} to {high:.3f}), E {point.comparison.efficiency:.3f}"
         )
+
+
+def _sweep(
+    unpruned: PrunedViT, pruned: Sequence[PrunedViT], images: np.ndarray, measuring: Measuring
+) -> RhoSweep:
+    models = [lowered(each, [ONNXRUNTIME], InputKind.FLOAT32)[0] for each in (unpruned, *pruned)]
+    base, *times = timed(dict(enumerate(models)), images, measuring).values()
+    points = []
+    for model, time in zip(pruned, times, strict=True):
+        compared = compare_speed(base, time, (float(unpruned.macs.total), float(model.macs.total)))
+        points.append(Point(model.schedule.rho, model.macs.gmacs, time, compared))
+    return RhoSweep(measuring.batch, unpruned.macs.gmacs, base, tuple(points))
 
 
 if __name__ == "__main__":

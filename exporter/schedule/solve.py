@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Callable
+from typing import TypeVar
 
 from exporter.errors import ScheduleError
-from exporter.records import Schedule
 
 __all__ = ["BISECTIONS", "LEAST_RHO", "rho_for"]
+
+PlanT = TypeVar("PlanT")
 
 LEAST_RHO = 1e-3
 # The first guesses, downwards. a-STAR's rho for STAR's cost is near 1, so its search soon ends.
@@ -16,12 +18,12 @@ BISECTIONS = 30
 
 
 def rho_for(
-    plan: Callable[[float], Schedule],
-    cost: Callable[[Schedule], float],
+    plan: Callable[[float], PlanT],
+    cost: Callable[[PlanT], float],
     target: float,
     bisections: int = BISECTIONS,
-) -> Schedule:
-    """Return the schedule of a rho whose cost is at most the target, and exceeds it just above.
+) -> PlanT:
+    """Return the plan of a rho whose cost is at most the target, and exceeds it just above.
 
     rho falls from 1 in `STEPS` steps until the target is met; bisection then narrows the last step. Where the cost
     rises with rho, as STAR's does, this is the largest rho that meets the target. a-STAR's cost need not: patches
@@ -29,8 +31,8 @@ def rho_for(
     above it a larger rho may, too.
 
     Args:
-        plan: Makes the schedule of a rho.
-        cost: Returns the cost of a schedule, in any unit.
+        plan: Makes the schedule of a rho, or what has one.
+        cost: Returns its cost, in any unit.
         target: The target cost, in the unit of `cost`.
         bisections: Halvings of the range of rho, the first steps included; use fewer if `cost` is expensive, as a
             mean over images is.

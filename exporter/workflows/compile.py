@@ -95,7 +95,7 @@ def compile_model(
     proof = prove(references, models, folder=folder, images=images, measuring=job.measuring, stages=stages)
     sweep = None
     if job.sweep:
-        sweep = measured_sweep(references, calibration, images=images, ranges=ranges, job=job, stages=stages)
+        sweep = measured_sweep(vit, calibration, images=images, job=job, stages=stages)
     report = _report(references, models, proof=proof, calibration=calibration, sweep=sweep, job=job)
     with stages.stage("report"):
         save_json(recipe, out / RECIPE)

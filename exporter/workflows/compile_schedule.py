@@ -1,6 +1,6 @@
 """Find the schedule of a compilation, check its prerequisites, and measure the sweep over rho."""
 
-from functools import partial
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -10,16 +10,15 @@ from exporter.calibration.record import Calibration
 from exporter.errors import ScheduleError
 from exporter.evaluation.benchmark.points import RhoSweep
 from exporter.models.base import PrunableViT
-from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import Pair, Schedule
-from exporter.workflows import steps
+from exporter.records import Schedule
 from exporter.workflows.amount import Amount, Given, MacShare, Speedup
-from exporter.workflows.measuring import measure_with
 from exporter.workflows.planning import Planner, measured_macs, plan
 from exporter.workflows.progress import Stages
 from exporter.workflows.recipe import needed
 from exporter.workflows.resolve import Job
-from exporter.workflows.search import search_model
+from exporter.workflows.search import search_model, sweep, way_of
+from exporter.workflows.tuning.bench import Bench
+from exporter.workflows.tuning.networks import Network
 
 __all__ = ["checked_amount", "measured_sweep", "schedule_of"]
 
@@ -80,18 +79,12 @@ def schedule_of(
 
 
 def measured_sweep(
-    references: Pair[PrunedViT],
-    calibration: Calibration | None,
-    *,
-    images: Array,
-    ranges: Array | None,
-    job: Job,
-    stages: Stages,
+    vit: PrunableViT, calibration: Calibration | None, *, images: Array, job: Job, stages: Stages
 ) -> RhoSweep:
     """Measure the schedules of several rho together with the dense model."""
-    vit, layout = references.dense.vit, references.pruned.layout
-    prune = partial(steps.prune, vit, calibration=calibration, layout=layout)
-    schedules = list(map(Planner.of(vit.spec, job.scoring, calibration, job.shape).of_rho, job.sweep))
-    with stages.stage(f"sweep over rho {', '.join(map(str, job.sweep))}"):
-        measure = measure_with(references.dense, prune, images, job.lowering, job.measuring, ranges=ranges)
-        return measure(schedules)
+    network = Network(vit, calibration=calibration)
+    with (
+        stages.stage(f"sweep over rho {', '.join(map(str, job.sweep))}"),
+        Bench.of(network, job, images) as bench,
+    ):
+        return sweep(bench, [replace(way_of(job.scoring), rho=rho) for rho in job.sweep])

@@ -4,34 +4,31 @@ Outputs are not compared here; `exporter.workflows.proof` does that.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from exporter.evaluation.benchmark import Throughput, compare_speed, throughput
+from exporter.evaluation.benchmark import Throughput, throughput
 from exporter.evaluation.benchmark.batch_sweep import resized
-from exporter.evaluation.benchmark.points import Point, RhoSweep
 from exporter.evaluation.benchmark.timing import Clock
 from exporter.evaluation.parity.reference import patches_left_of
 from exporter.lowering.pipeline import lower_each
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import ModelSpec, Schedule
+from exporter.records import ModelSpec
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import on_this_cpu, runner_for
 from exporter.schedule.macs import mean_macs
 from exporter.targets import Target
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import InputKind
-from exporter.workflows import steps
-from exporter.workflows.requests import Lowering, Measuring
+from exporter.workflows.requests import Measuring
 
-__all__ = ["Lowered", "Measure", "lowered", "measure_with", "noise", "timed", "useful_macs"]
+__all__ = ["Lowered", "lowered", "noise", "timed", "useful_macs"]
 
 Array = np.ndarray[Any, Any]
 KeyT = TypeVar("KeyT")
-Measure: TypeAlias = Callable[[Sequence[Schedule]], RhoSweep]
 
 
 @dataclass(frozen=True)
@@ -71,48 +68,6 @@ def timed(
     feed = {IMAGES: resized(images, measuring.batch)}
     times = throughput(runners, feed, batch=measuring.batch, rounds=measuring.rounds, clock=clock)
     return {key: times[place] for place, key in keys.items()}
-
-
-def measure_with(
-    dense: PrunedViT,
-    prune: Callable[[Schedule], PrunedViT],
-    images: Array,
-    lowering: Lowering,
-    measuring: Measuring,
-    *,
-    ranges: Array | None = None,
-    clock: Clock = time.perf_counter,
-) -> Measure:
-    """Return a function that lowers schedules and measures them in one run with the dense model.
-
-    Args:
-        dense: The dense model; it is lowered once.
-        prune: Makes the PyTorch model of a schedule.
-        images: [n, 3, H, W], as the lowered models take them; repeated or cut to the batch. a-STAR needs real
-            images, which decide how many patches it keeps.
-        lowering: Target, layout and input.
-        measuring: Batch, threads and rounds.
-        ranges: Images for the INT8 activation ranges.
-        clock: Returns seconds, from any start.
-    """
-
-    def on_target(model: PrunedViT) -> Lowered:
-        return Lowered(steps.export(model, lowering, ranges).SerializeToString(), lowering.target)
-
-    unpruned, batch = on_target(dense), resized(images, measuring.batch)
-
-    def measure(schedules: Sequence[Schedule]) -> RhoSweep:
-        models = [prune(schedule) for schedule in schedules]
-        every = dict(enumerate([unpruned, *map(on_target, models)]))
-        base, *times = timed(every, batch, measuring, clock).values()
-        points = []
-        for model, time_ in zip(models, times, strict=True):
-            macs = useful_macs(model, batch, lowering.input_kind)
-            comparison = compare_speed(base, time_, (float(dense.macs.total), macs))
-            points.append(Point(model.schedule.rho, macs / 1e9, time_, comparison))
-        return RhoSweep(measuring.batch, dense.macs.gmacs, base, tuple(points))
-
-    return measure
 
 
 def useful_macs(model: PrunedViT, images: Array, input_kind: InputKind) -> float:

@@ -33,7 +33,7 @@ from exporter.workflows.amount import Amount, Given, MacShare, Rates, Rho, Speed
 from exporter.workflows.recipe import needed
 from exporter.workflows.requests import Images
 
-__all__ = ["IMAGE_BISECTIONS", "Planner", "measured_macs", "plan", "warn_of_anchors"]
+__all__ = ["IMAGE_BISECTIONS", "Planner", "measured_macs", "plan", "solved", "warn_of_anchors"]
 
 # Each bisection runs the model over the images; 12 give rho to 1/4096.
 IMAGE_BISECTIONS = 12
@@ -112,16 +112,23 @@ def plan(
         return amount.schedule
     if isinstance(amount, Rates):
         return manual_schedule(planner.spec, amount.rates, planner.scoring, planner.inter_sha256)
-    if isinstance(amount, Rho):
-        schedule = planner.of_rho(amount.rho)
-    elif isinstance(amount, MacShare):
-        schedule = _saving(amount, planner, image_macs)
+    if isinstance(amount, Rho | MacShare):
+        schedule = solved(amount, planner, image_macs)
     elif search is None:
         raise ScheduleError("speedup", "no measurements", "a model to measure", "use search or compile")
     else:
         schedule = search(amount)
     warn_of_anchors(schedule)
     return schedule
+
+
+def solved(
+    amount: Rho | MacShare, planner: Planner, image_macs: Callable[[Schedule], float] | None = None
+) -> Schedule:
+    """Return the schedule of a number; the arguments and errors are those of `plan`, which also warns."""
+    if isinstance(amount, Rho):
+        return planner.of_rho(amount.rho)
+    return _saving(amount, planner, image_macs)
 
 
 def warn_of_anchors(schedule: Schedule) -> None:

@@ -1,11 +1,10 @@
-"""Search for the rho that reaches a measured speed-up: every candidate is lowered and measured.
+"""Search for the rho that reaches a measured speed-up: `tune` with one free axis, and a speed as its goal.
 
-Speed depends on token counts; under a-STAR these depend on the images.
+Every candidate is lowered and measured. Speed depends on token counts; under a-STAR these depend on the images.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,20 +12,24 @@ import numpy as np
 from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
 from exporter.errors import RecipeError
-from exporter.evaluation.benchmark.batch_sweep import resized
+from exporter.evaluation.benchmark import compare_speed
 from exporter.evaluation.benchmark.points import Point, RhoSweep
 from exporter.models.base import PrunableViT
 from exporter.records import ModelSpec, Schedule
+from exporter.schedule.plan import ScheduleSettings
 from exporter.schedule.solve import BISECTIONS, LEAST_RHO, rho_for
 from exporter.workflows import steps
 from exporter.workflows.amount import Speedup
-from exporter.workflows.measuring import Measure, measure_with, noise, useful_macs
-from exporter.workflows.planning import IMAGE_BISECTIONS, Planner, warn_of_anchors
+from exporter.workflows.measuring import noise
+from exporter.workflows.planning import IMAGE_BISECTIONS, warn_of_anchors
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipe import Recipe
 from exporter.workflows.resolve import Job, resolve
+from exporter.workflows.tuning.axes import UNPRUNED, Candidate
+from exporter.workflows.tuning.bench import Bench
+from exporter.workflows.tuning.networks import Network
 
-__all__ = ["Search", "find_rho", "search", "search_model"]
+__all__ = ["Search", "find_rho", "search", "search_model", "sweep", "way_of"]
 
 # A candidate at most this far above the target, as a share of the speed-up, ends the search.
 CLOSE_ENOUGH = 0.02
@@ -82,65 +85,74 @@ def search_model(
     stages: Stages,
 ) -> Search:
     """Search with a loaded model and calibration; `images` are as the lowered models take them."""
-    measuring, lowering = job.measuring, job.lowering
-    planner = Planner.of(vit.spec, job.scoring, calibration, job.shape)
-    prune = partial(steps.prune, vit, calibration=calibration, layout=lowering.layout)
-    with stages.stage("lowering, dense"):
-        ranges = steps.range_images(job.images, vit.spec, lowering.input_kind, lowering.target)
-        measure = measure_with(steps.dense(vit), prune, images, lowering, measuring, ranges=ranges)
-
-    def cost(schedule: Schedule) -> float:
-        return useful_macs(prune(schedule), resized(images, measuring.batch), lowering.input_kind)
-
-    def shown(schedules: Sequence[Schedule]) -> RhoSweep:
-        with stages.stage(f"rho {', '.join(f'{schedule.rho:.4g}' for schedule in schedules)}"):
-            return measure(schedules)
-
-    bisections = IMAGE_BISECTIONS if job.scoring.planned_by.counts_vary else BISECTIONS
-    return find_rho(planner.of_rho, cost, shown, wanted, bisections=bisections)
+    with Bench.of(Network(vit, calibration=calibration), job, images) as bench:
+        return find_rho(way_of(job.scoring), bench, wanted, stages)
 
 
-def find_rho(
-    plan: Callable[[float], Schedule],
-    cost: Callable[[Schedule], float],
-    measure: Measure,
-    wanted: Speedup,
-    *,
-    bisections: int = BISECTIONS,
-) -> Search:
+def way_of(scoring: ScheduleSettings) -> Candidate:
+    """Return the candidate that chooses patches as the settings say; how many is left open."""
+    return Candidate(
+        method=scoring.planned_by,
+        scorer=scoring.scored_by,
+        reduce=scoring.reduced_by,
+        alpha=scoring.alpha,
+    )
+
+
+def sweep(bench: Bench, candidates: Sequence[Candidate]) -> RhoSweep:
+    """Measure candidates on the target of the bench's job, in one run with the dense model."""
+    target = bench.job.lowering.target
+    base, *times = (speed.throughput for speed in bench.speeds((UNPRUNED, *candidates), [target]).values())
+    dense, points = bench.macs(UNPRUNED), []
+    for candidate, time in zip(candidates, times, strict=True):
+        macs = bench.macs(candidate)
+        points.append(Point(candidate.rho, macs / 1e9, time, compare_speed(base, time, (dense, macs))))
+    return RhoSweep(base.batch, dense / 1e9, base, tuple(points))
+
+
+def find_rho(way: Candidate, bench: Bench, wanted: Speedup, stages: Stages) -> Search:
     """Find the largest rho tried whose lower quartile of the measured speed-up reaches the target.
 
     Measurements are expensive and noisy, so few are made. Time is close to linear in MACs: the next candidate is
     where the line through the slowest one that is fast enough and the fastest one that is not meets the target.
 
     Args:
-        plan: Makes the schedule of a rho.
-        cost: MACs of an image under a schedule.
-        measure: Measures schedules together with the dense model.
+        way: How patches are chosen.
+        bench: Measures each rho together with the dense model.
         wanted: The speed-up and the largest number of measurements. The smallest rho is measured first.
-        bisections: Calls of `cost` per candidate; see `rho_for`.
+        stages: Shows progress.
     """
     speedup = wanted.speedup
-    fast, slow = plan(LEAST_RHO), plan(1.0)
-    sweep = measure([fast])
-    tried = [sweep.points[0]]
+    bisections = IMAGE_BISECTIONS if way.method.counts_vary else BISECTIONS
+
+    def at(rho: float) -> Candidate:
+        return replace(way, rho=rho)
+
+    def measured(candidate: Candidate) -> Point:
+        with stages.stage(f"rho {candidate.rho:.4g}"):
+            return sweep(bench, [candidate]).points[0]
+
+    fast, slow = at(LEAST_RHO), at(1.0)
+    tried = [measured(fast)]
+    batch = tried[0].throughput.batch
     if _share(tried[0]) > 1.0 / speedup:
-        return Search(speedup, sweep.batch, None, None, tuple(tried))
-    found, slow_share, seen = tried[0], 1.0, {_form(fast), _form(slow)}
+        return Search(speedup, batch, None, None, tuple(tried))
+    found, slow_share, seen = tried[0], 1.0, {_form(bench, fast), _form(bench, slow)}
     while len(tried) < wanted.measurements and found.comparison.quartiles[0] > speedup * (1.0 + CLOSE_ENOUGH):
         aim = 1.0 / (speedup * (1.0 + CLOSE_ENOUGH / 2))
         along = (aim - _share(found)) / (slow_share - _share(found))
-        candidate = rho_for(plan, cost, cost(fast) + along * (cost(slow) - cost(fast)), bisections)
-        if _form(candidate) in seen:
+        macs = bench.macs(fast) + along * (bench.macs(slow) - bench.macs(fast))
+        candidate = rho_for(at, bench.macs, macs, bisections)
+        if _form(bench, candidate) in seen:
             break
-        seen.add(_form(candidate))
-        point = measure([candidate]).points[0]
+        seen.add(_form(bench, candidate))
+        point = measured(candidate)
         tried.append(point)
         if _share(point) <= 1.0 / speedup:
             fast, found = candidate, point
         else:
             slow, slow_share = candidate, _share(point)
-    return Search(speedup, sweep.batch, fast, found, tuple(tried))
+    return Search(speedup, batch, bench.schedule(fast), found, tuple(tried))
 
 
 def _images(job: Job, spec: ModelSpec) -> Array:
@@ -151,8 +163,10 @@ def _images(job: Job, spec: ModelSpec) -> Array:
     return first_images(steps.eval_images(images, spec).files, spec.preprocessing, input_kind, batch)
 
 
-def _form(schedule: Schedule) -> tuple[float, ...]:
+def _form(bench: Bench, candidate: Candidate) -> tuple[float, ...]:
     """Return what determines the work of a schedule: equal values mean equal work."""
+    schedule = bench.schedule(candidate)
+    assert schedule is not None
     return schedule.rates if schedule.adaptive else schedule.keep
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from exporter.targets import TARGETS
@@ -29,6 +30,12 @@ def test_it_names_the_fastest_target_whose_drop_is_allowed(
     base = next(each for each in measured if each["target"] == "onnxruntime-fp32")
     assert base["drop"] == 0
     assert base["speed"]["speedup"] == base["speed"]["total_gain"]
+    for each in measured:
+        dense, pruned = (each["speed"]["throughput"][role]["rounds_ms"] for role in ("dense", "pruned"))
+        assert len(pruned) == 5
+        assert each["speed"]["speedup"]["median"] == pytest.approx(np.median(np.divide(dense, pruned)))
+        start = base["speed"]["throughput"]["dense"]["rounds_ms"]
+        assert each["speed"]["total_gain"]["median"] == pytest.approx(np.median(np.divide(start, pruned)))
 
 
 @pytest.mark.ort

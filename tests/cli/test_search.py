@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from exporter.calibration.record import load_calibration, save_calibration
-from exporter.evaluation.benchmark import Throughput, compare_speed
-from exporter.evaluation.benchmark.points import Point, RhoSweep
+from exporter.evaluation.benchmark import Throughput
 from exporter.formats.canonical_json import load_json
-from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
-from exporter.workflows import search
-from exporter.workflows.measuring import Measure
+from exporter.targets import Target
+from exporter.workflows.tuning.axes import Candidate
+from exporter.workflows.tuning.bench import Bench, Timed
 from tests.commands import Command, Workplace
 
 
@@ -23,24 +22,16 @@ from tests.commands import Command, Workplace
 def flat_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time is MACs: every multiply-add saved is time saved."""
 
-    def measure_with(
-        dense: PrunedViT, prune: Any, images: Any, lowering: Any, measuring: Any, **more: Any
-    ) -> Measure:
-        def times(model: PrunedViT) -> Throughput:
-            ms = model.macs.total / 1e6
-            return Throughput(measuring.batch, 1e3 / ms, ms, ms, (ms, ms), (ms,) * measuring.rounds)
+    def speeds(bench: Bench, some: Sequence[Candidate], targets: Sequence[Target]) -> dict[Candidate, Timed]:
+        measuring = bench.job.measuring
+        found: dict[Candidate, Timed] = {}
+        for each in some:
+            ms = bench.pruned(each).macs.total / 1e6
+            time = Throughput(measuring.batch, 1e3 / ms, ms, ms, (ms, ms), (ms,) * measuring.rounds)
+            found |= {each.on(target.name): Timed(time, 5) for target in targets}
+        return found
 
-        def measure(schedules: Sequence[Schedule]) -> RhoSweep:
-            points = []
-            for model in map(prune, schedules):
-                macs = (dense.macs.total, model.macs.total)
-                comparison = compare_speed(times(dense), times(model), macs)
-                points.append(Point(model.schedule.rho, model.macs.gmacs, times(model), comparison))
-            return RhoSweep(measuring.batch, dense.macs.gmacs, times(dense), tuple(points))
-
-        return measure
-
-    monkeypatch.setattr(search, "measure_with", measure_with)
+    monkeypatch.setattr(Bench, "speeds", speeds)
 
 
 def flags_of(workplace: Workplace, calibration: Path) -> list[object]:

@@ -1,5 +1,6 @@
 """The schedule of a compilation: what has to be there for each amount, and how it is found."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ from exporter.evaluation.benchmark import Throughput, compare_speed
 from exporter.evaluation.benchmark.points import Point
 from exporter.formats.canonical_json import save_json
 from exporter.models.base import PrunableViT
-from exporter.records import Pair, Schedule
+from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
-from exporter.workflows import compile_schedule, steps
+from exporter.workflows import compile_schedule
 from exporter.workflows.amount import MacShare, Rates, Rho, Speedup
 from exporter.workflows.compile_schedule import (
     checked_amount,
@@ -27,6 +28,8 @@ from exporter.workflows.recipe import Recipe
 from exporter.workflows.requests import Images
 from exporter.workflows.resolve import Job, resolve
 from exporter.workflows.search import Search
+from exporter.workflows.tuning.axes import OWN, Candidate
+from exporter.workflows.tuning.bench import Bench
 from tests.calibration.acs import acs_alone
 from tests.vits import random_images
 
@@ -159,30 +162,17 @@ def test_a_share_of_macs_under_a_star_counts_on_the_calibrations_images(
     assert schedule.method == "a-star"
 
 
-def test_a_sweep_measures_the_schedule_of_each_rho(
+def test_a_sweep_measures_each_rho_in_the_layout_that_is_asked_for(
     tiny_vit: PrunableViT, calibration: Calibration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    images = random_images(tiny_vit, 2).numpy()
-    dense, layouts = steps.dense(tiny_vit), list[str]()
+    images, asked = random_images(tiny_vit, 2).numpy(), list[Any]()
 
-    def measure_with(
-        reference: Any, prune: Any, given: Any, lowering: Any, measuring: Any, **more: Any
-    ) -> Any:
-        assert (reference, measuring.batch) == (dense, 3)
-        assert given is images and more["ranges"] is None
+    def sweep(bench: Bench, candidates: Sequence[Candidate]) -> None:
+        asked.extend((each.rho, each.method, bench.job.lowering.layout) for each in candidates)
+        assert bench.pixels is images and bench.job.measuring.batch == 3
+        assert bench.networks[OWN].calibration is calibration
 
-        def measure(schedules: list[Schedule]) -> list[float | None]:
-            layouts.extend(prune(schedule).layout for schedule in schedules)
-            return [schedule.rho for schedule in schedules]
-
-        return measure
-
-    monkeypatch.setattr(compile_schedule, "measure_with", measure_with)
-    job = job_of(rho=0.5, sweep=(0.8, 0.6), batch=3, method="a-star")
-    pruned = steps.prune(
-        tiny_vit, Planner.of(tiny_vit.spec, job.scoring, calibration).of_rho(0.5), layout="padded"
-    )
-    references = Pair(dense, pruned)
-    sweep: Any = measured_sweep(references, calibration, images=images, ranges=None, job=job, stages=Silent())
-    assert sweep == [0.8, 0.6]
-    assert layouts == ["padded", "padded"]
+    monkeypatch.setattr(compile_schedule, "sweep", sweep)
+    job = job_of(rho=0.5, sweep=(0.8, 0.6), batch=3, method="a-star", layout="padded")
+    measured_sweep(tiny_vit, calibration, images=images, job=job, stages=Silent())
+    assert asked == [(0.8, "a-star", "padded"), (0.6, "a-star", "padded")]

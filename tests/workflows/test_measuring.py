@@ -1,4 +1,4 @@
-"""Schedules lowered and timed in turns with the dense model."""
+"""Models are timed in turns, each on its own runtime."""
 
 import itertools
 
@@ -6,54 +6,27 @@ import numpy as np
 import pytest
 
 from exporter.models.base import PrunableViT
-from exporter.schedule.macs import mean_macs
-from exporter.schedule.plan import ScheduleSettings, star_schedule
-from exporter.vocabulary import Method
-from exporter.workflows import steps
-from exporter.workflows.measuring import measure_with, noise
-from exporter.workflows.requests import Lowering, Measuring
-from tests.pruning.adaptive import varied_images
+from exporter.targets import ONNXRUNTIME, OPENVINO
+from exporter.workflows.measuring import Lowered, noise, timed
+from exporter.workflows.requests import Measuring
+from tests.evaluation.parity.models import images
+from tests.tiny_onnx import linear_classifier, pruned_classifier
 
 
 @pytest.mark.ort
-def test_candidates_are_lowered_and_run_in_turns(tiny_vit: PrunableViT) -> None:
-    acs, settings = [0.1, 0.5, 0.3, 0.9], ScheduleSettings("intra", reduce="drop")
-    ticks = itertools.count(0.0, 0.5)
-    measuring = Measuring(batch=2, rounds=5, threads=1)
-    images = noise(tiny_vit.spec, "float32", 3)
-    measure = measure_with(
-        steps.dense(tiny_vit),
-        lambda schedule: steps.prune(tiny_vit, schedule),
-        images,
-        Lowering(),
-        measuring,
-        clock=ticks.__next__,
-    )
-    schedules = [star_schedule(tiny_vit.spec, acs, rho, settings) for rho in (0.8, 0.5)]
-    sweep = measure(schedules)
-    assert [point.rho for point in sweep.points] == [0.8, 0.5]
-    assert sweep.dense_gmacs > sweep.points[0].gmacs > sweep.points[1].gmacs
-    for point in sweep.points:
-        assert point.throughput.rounds_ms == (500.0,) * 5
-        assert (point.comparison.speedup, point.comparison.outcome) == (1.0, "undecided")
-
-
-@pytest.mark.ort
-def test_what_a_star_keeps_of_the_images_is_its_multiply_adds(tiny_vit: PrunableViT) -> None:
-    acs, settings = [0.1, 0.5, 0.3, 0.9], ScheduleSettings("intra", method=Method.A_STAR)
-    schedule = star_schedule(tiny_vit.spec, acs, 0.8, settings)
-    measuring = Measuring(batch=4, rounds=5, threads=1)
-    pruned, images = steps.prune(tiny_vit, schedule), varied_images(tiny_vit, 4)
-    measure = measure_with(
-        steps.dense(tiny_vit),
-        lambda schedule: steps.prune(tiny_vit, schedule),
-        images.numpy(),
-        Lowering(),
-        measuring,
-    )
-    (point,) = measure([schedule]).points
-    assert point.gmacs == mean_macs(tiny_vit.spec, pruned.patches_left(images).numpy()).gmacs
-    assert point.gmacs < pruned.macs.gmacs
+def test_models_of_all_runtimes_run_in_turns() -> None:
+    models = {
+        (target.name, role): Lowered(content, target)
+        for target in (ONNXRUNTIME, OPENVINO)
+        for role, content in (("dense", linear_classifier()), ("pruned", pruned_classifier()))
+    }
+    # Every run takes as long as the one before and a tenth more.
+    ticks = itertools.accumulate(1.1**step for step in itertools.count())
+    times = timed(models, images(2), Measuring(batch=2, rounds=5, threads=1), ticks.__next__)
+    assert times.keys() == models.keys()
+    rounds = np.array([each.rounds_ms for each in times.values()])
+    assert rounds.shape == (4, 5)
+    assert (rounds[:, :-1].max(axis=0) < rounds[:, 1:].min(axis=0)).all()
 
 
 def test_noise_is_what_the_model_takes(tiny_vit: PrunableViT) -> None:

@@ -1,19 +1,19 @@
 """The axes of the search: one row each, with the values that it tries. A candidate has one value of each."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 from exporter.errors import RecipeError
 from exporter.schedule.methods import METHODS
 from exporter.schedule.plan import ScheduleSettings
 from exporter.schedule.scorers import scorer_named
 from exporter.vocabulary import Method
-from exporter.workflows.amount import Amount, MacShare, Rho
+from exporter.workflows.amount import MacShare, Rho
 
-__all__ = ["AXES", "OWN", "UNPRUNED", "Candidate", "candidates", "pinned", "ways"]
+__all__ = ["AXES", "OWN", "SCORING", "UNPRUNED", "Candidate", "Way", "candidates", "pinned", "ways"]
 
 # The model's own weights, on the axis of weights.
 OWN = ""
@@ -39,12 +39,12 @@ SCORING = ("method", "scorer", "reduce", "alpha")
 class Candidate:
     """One value of each axis; alpha None is the model's default, target "" any: its accuracy is PyTorch's.
 
-    `weights` is the name of a checkpoint, "" for the model's own; `trained`: they are pruned as they were trained.
-    Without that, `mac_reduction` and `rho` it prunes nothing.
+    `weights` is the name of a checkpoint, "" for the model's own; `given`: they come with their schedule. Without
+    that, `mac_reduction` and `rho` it prunes nothing.
     """
 
     weights: str = OWN
-    trained: bool = False
+    given: bool = False
     method: Method = Method.TOME
     scorer: str = "pairs"
     reduce: str = "merge-weighted"
@@ -54,13 +54,18 @@ class Candidate:
     target: str = ""
 
     @property
-    def scoring(self) -> ScheduleSettings:
-        """How it chooses patches."""
-        return ScheduleSettings(self.scorer, method=self.method, reduce=self.reduce, alpha=self.alpha)
+    def way(self) -> "Candidate":
+        """What candidates have in common that differ in the share and the target alone: 0 stands for all shares."""
+        return replace(self, mac_reduction=None if self.mac_reduction is None else 0.0, target="")
 
     @property
-    def amount(self) -> Amount | None:
-        """How much it prunes; None for nothing, and as it was trained."""
+    def how(self) -> dict[str, Any]:
+        """The settings by which it chooses patches."""
+        return {name: getattr(self, name) for name in SCORING}
+
+    @property
+    def amount(self) -> Rho | MacShare | None:
+        """How much it prunes; None for nothing, and where its schedule is given."""
         if self.rho is not None:
             return Rho(self.rho)
         return None if self.mac_reduction is None else MacShare(self.mac_reduction)
@@ -68,7 +73,7 @@ class Candidate:
     @property
     def prunes(self) -> bool:
         """Whether it prunes anything."""
-        return self.trained or self.amount is not None
+        return self.given or self.amount is not None
 
     @property
     def calibrated(self) -> bool:
@@ -86,8 +91,8 @@ class Candidate:
         yield f"{self.method}, {self.scorer}, {self.reduce}"
         if self.alpha is not None:
             yield f"α {self.alpha:g}"
-        if self.trained:
-            yield "as trained"
+        if self.given:
+            yield "as given"
         elif self.rho is not None:
             yield f"rho {self.rho:.4g}"
         elif self.mac_reduction is not None:
@@ -98,6 +103,8 @@ class Candidate:
         return replace(self, target=target)
 
 
+# The candidates that differ in the share alone, the smallest one first.
+Way: TypeAlias = tuple[Candidate, ...]
 # The model itself: in another precision or on another runtime, it is a candidate too.
 UNPRUNED = Candidate()
 
@@ -122,7 +129,7 @@ def pinned(
 
 
 def candidates(
-    axes: Mapping[str, tuple[Any, ...]] = AXES, trained: Collection[Candidate] = ()
+    axes: Mapping[str, tuple[Any, ...]] = AXES, given: Collection[Candidate] = ()
 ) -> tuple[Candidate, ...]:
     """Return all combinations that a method supports, without those that differ only in what they do not use.
 
@@ -130,24 +137,24 @@ def candidates(
 
     Args:
         axes: Their values.
-        trained: Candidates whose weights were trained with this pruning: these weights are tried with no other.
+        given: Candidates whose weights come with their schedule: these weights are tried with no other.
     """
-    fixed = {each.weights for each in trained}
+    fixed = {each.weights for each in given}
     every = (Candidate(**dict(zip(axes, values, strict=True))) for values in product(*axes.values()))
     unpruned = (Candidate(weights=name) for name in axes["weights"] if name not in (OWN, *fixed))
     return (
-        *trained,
+        *given,
         *unpruned,
         *(each for each in every if each.weights not in fixed and _makes_sense(each)),
     )
 
 
-def ways(found: tuple[Candidate, ...]) -> Iterator[tuple[Candidate, ...]]:
-    """Yield the candidates that differ in the share alone, together."""
+def ways(found: Iterable[Candidate]) -> list[Way]:
+    """Return the candidates of each way, the smallest share first."""
     groups: dict[Candidate, list[Candidate]] = {}
-    for each in found:
-        groups.setdefault(replace(each, mac_reduction=None), []).append(each)
-    yield from map(tuple, groups.values())
+    for each in sorted(found, key=lambda each: each.mac_reduction or 0.0):
+        groups.setdefault(each.way, []).append(each)
+    return [tuple(group) for group in groups.values()]
 
 
 def _makes_sense(candidate: Candidate) -> bool:
@@ -155,7 +162,7 @@ def _makes_sense(candidate: Candidate) -> bool:
     if candidate.alpha is not None and scorer_named(candidate.scorer).alpha is not None:
         return False
     try:
-        _ = candidate.scoring
+        ScheduleSettings(**candidate.how)
     except RecipeError:
         return False
     return True

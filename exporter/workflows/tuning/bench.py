@@ -1,19 +1,23 @@
 """The measurements of a search: what candidates predict, in PyTorch or on a runtime, and how fast they are."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from exporter.data.batches import View, first_images
-from exporter.data.images import ImageFolder, sample
-from exporter.data.source import ImageSource, images_at
+from exporter.data.batches import View
+from exporter.data.images import ImageFolder
+from exporter.data.source import ImageSource
 from exporter.evaluation.accuracy import Predictions
+from exporter.evaluation.benchmark import Throughput
+from exporter.evaluation.benchmark.batch_sweep import resized
 from exporter.evaluation.parity.reference import reference_runner
-from exporter.formats.canonical_json import to_json
+from exporter.formats.canonical_json import from_json, to_json
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
@@ -32,7 +36,7 @@ from exporter.workflows.tuning.ledger import Ledger
 from exporter.workflows.tuning.networks import Network, measurement
 from exporter.workflows.tuning.schedules import Schedules
 
-__all__ = ["Bench", "Speed"]
+__all__ = ["Bench", "Timed"]
 
 Array = np.ndarray[Any, Any]
 
@@ -40,25 +44,44 @@ BATCH = 32
 
 
 @dataclass(frozen=True)
-class Speed:
+class Timed:
     """One model on one target, timed in one run with all others."""
 
-    images_per_s: float
-    median_ms: float
+    throughput: Throughput
     file_bytes: int
+
+    @property
+    def images_per_s(self) -> float:
+        """Images a second, at the median."""
+        return self.throughput.images_per_s
+
+    @property
+    def median_ms(self) -> float:
+        """The median time of a batch."""
+        return self.throughput.median_ms
 
 
 @dataclass(frozen=True, eq=False)
 class Bench:
     """The networks of a search by name, the model under `OWN`; each measurement is made once.
 
-    Many models are lowered: in the folder `scratch`, they take no memory.
+    `pixels` are the images to time on, as the lowered models take them. Many models are lowered: in the folder
+    `scratch`, they take no memory.
     """
 
     networks: Mapping[str, Network]
     job: Job
     ledger: Ledger
     scratch: Path
+    pixels: Array
+
+    @classmethod
+    @contextmanager
+    def of(cls, network: Network, job: Job, pixels: Array) -> Iterator["Bench"]:
+        """Open a bench of one network, whose measurements are kept until it is closed."""
+        with TemporaryDirectory(prefix="star-export-") as folder:
+            scratch = Path(folder)
+            yield cls({OWN: network}, job, Ledger(scratch / "measurements", ""), scratch, pixels)
 
     @property
     def vit(self) -> PrunableViT:
@@ -71,7 +94,12 @@ class Bench:
 
     @cached_property
     def _schedules(self) -> Schedules:
-        return Schedules(self.networks, self.job.images, self.ledger)
+        return Schedules(self.networks, self.job, self.ledger)
+
+    @property
+    def input_kind(self) -> InputKind:
+        """What the models take."""
+        return self.job.lowering.input_kind
 
     def pruned(self, candidate: Candidate, layout: Layout = Layout.SHRINKING) -> PrunedViT:
         """Return the PyTorch model of a candidate, which is within reach."""
@@ -85,7 +113,8 @@ class Bench:
         if not pruned.schedule.adaptive:
             return float(pruned.macs.total)
         name = measurement("macs", candidate.on(""), self.networks)
-        return float(self.ledger.record(name, lambda: useful_macs(pruned, self.pixels, InputKind.FLOAT32)))
+        images = resized(self.pixels, self.job.measuring.batch)
+        return float(self.ledger.record(name, lambda: useful_macs(pruned, images, self.input_kind)))
 
     def predicted(self, candidate: Candidate, images: ImageFolder, part: str) -> Predictions:
         """Return the class that a candidate gives each image, on its target or in PyTorch, and the true one.
@@ -98,7 +127,7 @@ class Bench:
 
     def _predict(self, candidate: Candidate, images: ImageFolder) -> dict[str, list[int]]:
         spec = self.networks[candidate.weights].vit.spec
-        view = View(spec.preprocessing, InputKind.FLOAT32)
+        view = View(spec.preprocessing, self.input_kind)
         runner = self._runner(candidate)
         model = EvalModel(candidate.label, spec.name, candidate.target, runner, view, spec.num_classes)
         source = ImageSource(images.root, images.files, len(images.files), {})
@@ -108,7 +137,7 @@ class Bench:
     def _runner(self, candidate: Candidate) -> Runner:
         threads = self.job.measuring.threads
         if not candidate.target:
-            return reference_runner(self.pruned(candidate), threads=threads or None)
+            return reference_runner(self.pruned(candidate), self.input_kind, threads=threads or None)
         (model,) = self.lowered(candidate, [TARGETS[candidate.target]])
         return model.runner(threads)
 
@@ -119,7 +148,7 @@ class Bench:
         if schedule is not None and schedule.adaptive:
             made = [self._adaptive(candidate, target) for target in missing]
         else:
-            made = lowered(self.pruned(candidate), missing, InputKind.FLOAT32, self.ranges)
+            made = lowered(self.pruned(candidate), missing, self.input_kind, self.ranges)
         for each in made:
             path = self.scratch / f"{len(self._files)}.onnx"
             path.write_bytes(each.content)
@@ -131,36 +160,27 @@ class Bench:
         return {}
 
     def _adaptive(self, candidate: Candidate, target: Target) -> Lowered:
-        layout = target.layout(None)
-        model = steps.export(self.pruned(candidate, layout), Lowering(target, layout), self.ranges)
+        own = self.job.lowering
+        layout = own.layout if target == own.target else target.layout(None)
+        lowering = Lowering(target, layout, self.input_kind)
+        model = steps.export(self.pruned(candidate, layout), lowering, self.ranges)
         return Lowered(model.SerializeToString(), target)
 
-    def speeds(self, some: Collection[Candidate], targets: Sequence[Target]) -> dict[Candidate, Speed]:
+    def speeds(self, some: Collection[Candidate], targets: Sequence[Target]) -> dict[Candidate, Timed]:
         """Time candidates on all targets in one run; the keys are the candidates, each on its target."""
         every = [(each, each.on(target.name)) for each in some for target in targets]
         digests = [self.networks[each.weights].digest for each in some]
         name = f"speeds, {to_json([placed for _, placed in every])}, {to_json(digests)}"
         told = self.ledger.record(name, lambda: self._speeds(some, targets))
-        return {placed: Speed(**speed) for (_, placed), speed in zip(every, told, strict=True)}
+        read = (from_json(Timed, to_json(each), source="a measurement") for each in told)
+        return {placed: each for (_, placed), each in zip(every, read, strict=True)}
 
     def _speeds(self, some: Collection[Candidate], targets: Sequence[Target]) -> list[dict[str, Any]]:
         models = dict(enumerate(model for each in some for model in self.lowered(each, targets)))
         times = timed(models, self.pixels, self.job.measuring)
-        return [
-            asdict(Speed(times[place].images_per_s, times[place].median_ms, len(model.content)))
-            for place, model in models.items()
-        ]
-
-    @cached_property
-    def pixels(self) -> Array:
-        """Calibration images, or evaluation images where there are none, for timing."""
-        images, batch = self.job.images, self.job.measuring.batch
-        place = images.images or images.eval_images
-        assert place is not None
-        files = sample(images_at(place), batch, images.seed).files
-        return first_images(files, self.vit.spec.preprocessing, InputKind.FLOAT32, batch)
+        return [asdict(Timed(times[place], len(model.content))) for place, model in models.items()]
 
     @cached_property
     def ranges(self) -> Array | None:
         """Calibration images for the activation ranges of INT8."""
-        return steps.range_images(self.job.images, self.vit.spec, InputKind.FLOAT32, *TARGETS.values())
+        return steps.range_images(self.job.images, self.vit.spec, self.input_kind, *TARGETS.values())

@@ -1,11 +1,11 @@
-"""Successive halving: which candidates are worth more images, by paired tests and multiply-adds.
+"""Successive halving: which candidates are worth more images, by paired tests and what they cost.
 
-A public optimiser would not serve here: the values of all axes can be listed, the cost of a candidate is known
+A public optimiser would not serve here: the values of all axes can be listed, the cost of a candidate is estimated
 before it is measured, and what matters is the paired comparison on the same images, which samplers and pruners of
 hyperparameters (Optuna's, for one) do not make: they see one number a trial.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil, inf, sqrt
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from exporter.evaluation.paired import loss_interval
 
-__all__ = ["front", "loss_of", "margin_of", "ranked", "survivors"]
+__all__ = ["FEWEST", "evenly", "front", "loss_of", "margin_of", "ranked", "survivors"]
 
 KeyT = TypeVar("KeyT")
 Array = np.ndarray[Any, Any]
@@ -47,43 +47,43 @@ def margin_of(dense: Array, other: Array) -> float:
 
 
 def survivors(
-    hits: Mapping[KeyT, Array], dense: Array, macs: Mapping[KeyT, float], max_drop: float | None
+    hits: Mapping[KeyT, Array], dense: Array, cost: Mapping[KeyT, float], max_drop: float | None
 ) -> list[KeyT]:
     """Return the candidates that deserve more images: the most promising half, and the front.
 
-    Out are those that lose more than the limit, or less accurate than another of no more multiply-adds, each with
-    95 % confidence. Of the others, those within the limit come first, with the fewest multiply-adds; then those
-    that exceed it least. The front shows what each multiply-add costs, also far below the limit.
+    Out are those that lose more than the limit, or less accurate than another of no more cost, each with
+    95 % confidence. Of the others, those within the limit come first, the cheapest ones; then those that
+    exceed it least. The front shows what speed costs, also far below the limit.
 
     Args:
         hits: Which images each candidate has right, bool [images].
         dense: The same of the unpruned model.
-        macs: Multiply-adds of each candidate.
+        cost: Of each candidate, a time.
         max_drop: The largest loss, as a share; None: as little as possible.
     """
     left = [
         key
         for key, own in hits.items()
-        if not _exceeds(dense, own, max_drop) and not _beaten(key, hits, macs)
+        if not _exceeds(dense, own, max_drop) and not _beaten(key, hits, cost)
     ]
 
     def loss(key: KeyT) -> float:
         lost, gained = loss_of(dense, hits[key])
         return (lost - gained) / len(dense)
 
-    order, keep = _by_excess(left, loss, macs, max_drop), max(FEWEST, ceil(len(hits) / 2))
-    best = front(left, loss, macs)
+    order, keep = _by_excess(left, loss, cost, max_drop), max(FEWEST, ceil(len(hits) / 2))
+    best = front(left, loss, cost)
     return [key for place, key in enumerate(order) if place < keep or key in best]
 
 
 def ranked(
-    hits: Mapping[KeyT, Array], dense: Array, macs: Mapping[KeyT, float], max_drop: float | None
+    hits: Mapping[KeyT, Array], dense: Array, cost: Mapping[KeyT, float], max_drop: float | None
 ) -> list[KeyT]:
     """Return the candidates in the order in which they deserve to be timed; the arguments are those of `survivors`.
 
-    First those that qualify, with the fewest multiply-adds; then those that exceed the limit least.
+    First those that qualify, the cheapest ones; then those that exceed the limit least.
     """
-    return _by_excess(hits, lambda key: margin_of(dense, hits[key]), macs, max_drop)
+    return _by_excess(hits, lambda key: margin_of(dense, hits[key]), cost, max_drop)
 
 
 def front(keys: Iterable[KeyT], loss: Callable[[KeyT], float], cost: Mapping[KeyT, float]) -> list[KeyT]:
@@ -96,12 +96,28 @@ def front(keys: Iterable[KeyT], loss: Callable[[KeyT], float], cost: Mapping[Key
     return kept
 
 
-def _by_excess(
-    keys: Iterable[KeyT], loss: Callable[[KeyT], float], macs: Mapping[KeyT, float], max_drop: float | None
+def evenly(
+    keys: Sequence[KeyT], loss: Callable[[KeyT], float], cost: Mapping[KeyT, float], count: int
 ) -> list[KeyT]:
-    """Sort by how far a loss exceeds the limit, then by multiply-adds."""
+    """Return at most so many keys of a front, evenly along it.
+
+    The way from a key to the next one is what they differ in cost and in loss, each as a share of its whole range.
+    """
+    if len(keys) <= count:
+        return list(keys)
+    at = np.array([(cost[key], loss(key)) for key in keys])
+    steps = np.abs(np.diff(at, axis=0)) / np.maximum(np.ptp(at, axis=0), 1e-12)
+    place = np.concatenate([[0.0], steps.sum(axis=1).cumsum()])
+    nearest = {int(np.abs(place - wanted).argmin()) for wanted in np.linspace(0.0, place[-1], count)}
+    return [keys[at] for at in sorted(nearest)]
+
+
+def _by_excess(
+    keys: Iterable[KeyT], loss: Callable[[KeyT], float], cost: Mapping[KeyT, float], max_drop: float | None
+) -> list[KeyT]:
+    """Sort by how far a loss exceeds the limit, then by cost."""
     limit = 0.0 if max_drop is None else max_drop
-    return sorted(keys, key=lambda key: (max(0.0, loss(key) - limit), macs[key]))
+    return sorted(keys, key=lambda key: (max(0.0, loss(key) - limit), cost[key]))
 
 
 def _exceeds(dense: Array, own: Array, max_drop: float | None) -> bool:
@@ -111,9 +127,9 @@ def _exceeds(dense: Array, own: Array, max_drop: float | None) -> bool:
     return loss_interval(*loss_of(dense, own), len(dense), CONFIDENCE)[0] > max_drop
 
 
-def _beaten(key: KeyT, hits: Mapping[KeyT, Array], macs: Mapping[KeyT, float]) -> bool:
-    """Whether the most accurate candidate of no more multiply-adds is better than this one."""
-    rivals = [other for other in hits if other != key and macs[other] <= macs[key]]
+def _beaten(key: KeyT, hits: Mapping[KeyT, Array], cost: Mapping[KeyT, float]) -> bool:
+    """Whether the most accurate candidate of no more cost is better than this one."""
+    rivals = [other for other in hits if other != key and cost[other] <= cost[key]]
     if not rivals:
         return False
     best = max(rivals, key=lambda other: int(hits[other].sum()))

@@ -1,30 +1,48 @@
 """What a search chooses from, checked before it begins: targets, candidates, and both halves of the images."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from exporter.data.batches import first_images
 from exporter.data.digests import listing_sha256
 from exporter.data.images import ImageFolder, sample
 from exporter.data.source import images_at
 from exporter.errors import ImageError, RecipeError
 from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
+from exporter.records import ModelSpec
 from exporter.runtimes.choice import why_not
 from exporter.schedule.methods import METHODS
 from exporter.targets import TARGETS, Target
 from exporter.training.result import versions
+from exporter.vocabulary import InputKind
 from exporter.workflows.amount import MacShare, Rho
+from exporter.workflows.progress import Stages
 from exporter.workflows.recipe import needed
 from exporter.workflows.requests import Images
 from exporter.workflows.resolve import Job
 from exporter.workflows.tuning.axes import OWN, Candidate, candidates, pinned
+from exporter.workflows.tuning.bench import Bench
 from exporter.workflows.tuning.choice import images_needed
 from exporter.workflows.tuning.halves import halves
 from exporter.workflows.tuning.ledger import Ledger
 from exporter.workflows.tuning.networks import Network
 from exporter.workflows.tuning.settings import TuneSettings
 
-__all__ = ["amount_of", "candidates_of", "halves_of", "ledger_of", "targets_here"]
+__all__ = [
+    "amount_of",
+    "candidates_of",
+    "halves_of",
+    "ledger_of",
+    "targets_here",
+    "timing_images",
+    "within_reach",
+]
+
+Array = np.ndarray[Any, Any]
 
 
 def amount_of(job: Job) -> Rho | MacShare | None:
@@ -68,13 +86,31 @@ def candidates_of(job: Job, networks: Mapping[str, Network]) -> tuple[Candidate,
         RecipeError: The values that are pinned do not go together.
     """
     weights = tuple(name for name in networks if name != OWN)
-    trained = [network.candidate(name) for name, network in networks.items()]
+    given = [network.candidate(name) for name, network in networks.items()]
     found = candidates(
-        pinned(job.scoring, amount_of(job), weights), [each for each in trained if each is not None]
+        pinned(job.scoring, amount_of(job), weights), [each for each in given if each is not None]
     )
     if not found:
         choices = "; ".join(f"{name}: {', '.join(each.scorers)}" for name, each in METHODS.items())
         raise RecipeError("tune", "settings that do not go together", f"scores by method: {choices}")
+    return found
+
+
+def within_reach(bench: Bench, every: Sequence[Candidate], stages: Stages) -> list[Candidate]:
+    """Return the candidates that have a schedule.
+
+    Raises:
+        RecipeError: None has.
+    """
+    found: list[Candidate] = []
+    with stages.stage("schedules") as advance:
+        for done, each in enumerate(every):
+            if bench.schedule(each) is not None:
+                found.append(each)
+            advance(done + 1, len(every))
+    if not found:
+        expected = "a smaller amount, or --images where scores or rates need a calibration"
+        raise RecipeError("tune", "no candidate that can be pruned so", expected)
     return found
 
 
@@ -101,6 +137,14 @@ def halves_of(images: Images, vit: PrunableViT, settings: TuneSettings) -> tuple
             got = f"{len(final.files)} images in the final half"
             raise ImageError("confident", got, f"at least {enough}", f"for {settings.max_drop:g} points")
     return search, final
+
+
+def timing_images(images: Images, spec: ModelSpec, batch: int) -> Array:
+    """Return calibration images to time on, or evaluation images where there are none."""
+    place = images.images or images.eval_images
+    assert place is not None
+    files = sample(images_at(place), batch, images.seed).files
+    return first_images(files, spec.preprocessing, InputKind.FLOAT32, batch)
 
 
 def ledger_of(place: Path, job: Job, search: ImageFolder, final: ImageFolder) -> Ledger:

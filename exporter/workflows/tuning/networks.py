@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from exporter.calibration.record import Calibration
+from exporter.calibration.record import Calibration, load_calibration
+from exporter.data.digests import listing_sha256
+from exporter.data.source import images_at
 from exporter.errors import ModelError
 from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
@@ -15,37 +17,37 @@ from exporter.workflows import steps
 from exporter.workflows.amount import Given
 from exporter.workflows.progress import Stages
 from exporter.workflows.resolve import Job
-from exporter.workflows.tuning.axes import OWN, Candidate
+from exporter.workflows.tuning.axes import OWN, SCORING, Candidate
+from exporter.workflows.tuning.ledger import Ledger
 
-__all__ = ["Network", "load_networks", "measurement"]
+__all__ = ["Network", "calibrated", "load_vits", "measurement"]
 
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A ViT with its calibration, the files of both, and the schedule that its weights were trained with.
+    """A ViT with its calibration, the files of both, and the schedule that it is pruned by.
 
-    `trained` is None for weights that were not trained to be pruned, which any candidate may prune.
+    `given` is None where any candidate may prune it, as it may weights that were not trained to be pruned.
     """
 
     vit: PrunableViT
     checkpoint: Path | None = None
     calibration: Calibration | None = None
     calibration_file: Path | None = None
-    trained: Schedule | None = None
+    given: Schedule | None = None
 
     @cached_property
     def digest(self) -> str:
         """Identifies what is computed with it."""
         record = None if self.calibration is None else self.calibration.record
-        told = to_json({"weights": self.vit.weights_sha256, "calibration": record, "trained": self.trained})
+        told = to_json({"weights": self.vit.weights_sha256, "calibration": record, "given": self.given})
         return hashlib.sha256(told.encode()).hexdigest()
 
     def candidate(self, weights: str) -> Candidate | None:
-        """Return the one way in which it is pruned if it was trained to be; None if any way will do."""
-        if self.trained is None:
+        """Return the one way in which it is pruned if that is given; None if any way will do."""
+        if self.given is None:
             return None
-        how = {name: getattr(self.trained, name) for name in ("method", "scorer", "reduce", "alpha")}
-        return Candidate(weights=weights, trained=True, **how)
+        return Candidate(weights=weights, given=True, **{name: getattr(self.given, name) for name in SCORING})
 
 
 def measurement(what: str, candidate: Candidate, networks: Mapping[str, Network]) -> str:
@@ -53,36 +55,57 @@ def measurement(what: str, candidate: Candidate, networks: Mapping[str, Network]
     return f"{what}, {to_json(candidate)}, {networks[candidate.weights].digest}"
 
 
-def load_networks(jobs: Mapping[str, Job], place: Path, stages: Stages) -> Mapping[str, Network]:
-    """Load networks, and calibrate each on the images of its job if it has any.
-
-    Args:
-        jobs: Of the model, under `OWN`, and of its other checkpoints, by name.
-        place: The folder for calibrations.
-        stages: Shows progress.
+def load_vits(jobs: Mapping[str, Job], stages: Stages) -> Mapping[str, PrunableViT]:
+    """Load the networks of jobs: of the model, under `OWN`, and of its other checkpoints, by name.
 
     Raises:
         ModelError: A checkpoint has other classes than the model.
     """
-    found: dict[str, Network] = {}
+    found: dict[str, PrunableViT] = {}
     for name, job in jobs.items():
-        found[name] = _network(job, place / f"{name or 'model'}.calibration.safetensors", stages)
-        classes, expected = (found[each].vit.spec.num_classes for each in (name, OWN))
+        with stages.stage(f"model {job.model.name}"):
+            found[name] = steps.load_model(job.model, job.device)
+        classes, expected = (found[each].spec.num_classes for each in (name, OWN))
         if classes != expected:
             raise ModelError(str(job.model.checkpoint), f"{classes} classes", f"{expected}, as the model has")
     return found
 
 
-def _network(job: Job, path: Path, stages: Stages) -> Network:
-    """Load one network; without images to calibrate on it has no calibration but one of its own."""
+def calibrated(
+    jobs: Mapping[str, Job], vits: Mapping[str, PrunableViT], place: Path, ledger: Ledger, stages: Stages
+) -> Mapping[str, Network]:
+    """Calibrate each network on the images of its job if it has any, once: the time of it counts as measured.
+
+    Args:
+        jobs: Of the model, under `OWN`, and of its other checkpoints, by name.
+        vits: Their networks.
+        place: The folder for calibrations.
+        ledger: Of the search.
+        stages: Shows progress.
+    """
+    paths = {name: place / f"{name or 'model'}.calibration.safetensors" for name in jobs}
+    return {name: _network(job, vits[name], paths[name], ledger, stages) for name, job in jobs.items()}
+
+
+def _network(job: Job, vit: PrunableViT, path: Path, ledger: Ledger, stages: Stages) -> Network:
+    """Calibrate one network; without images to calibrate on it has no calibration but one of its own."""
     file, source = job.model.checkpoint, job.calibration
-    with stages.stage(f"model {job.model.name}"):
-        vit = steps.load_model(job.model, job.device)
     if isinstance(job.amount, Given):
         return Network(vit, file, source.restored, None, job.amount.schedule)
-    if job.images.images is None and not source.exists:
+    if source.exists:
+        return Network(vit, file, steps.read_calibration(source, vit.spec, vit.weights_sha256), source.path)
+    if job.images.images is None:
         return Network(vit, file)
     # With the scores of every candidate, whatever the job's own method needs.
     whole = replace(source, settings=replace(source.settings, relevance=True))
     with stages.stage("calibration") as advance:
-        return Network(vit, file, steps.calibrate(vit, whole, job.images, path, advance), source.path or path)
+
+        def calibrate() -> str:
+            return steps.calibrate(vit, whole, job.images, path, advance).inter_sha256
+
+        images = listing_sha256(images_at(job.images.images))
+        name = f"calibration, {images}, {to_json(whole.settings)}, {vit.weights_sha256}"
+        made = ledger.record(name, calibrate, together=True)
+        if not path.exists() or load_calibration(path).inter_sha256 != made:
+            calibrate()
+    return Network(vit, file, load_calibration(path), path)

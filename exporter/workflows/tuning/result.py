@@ -104,10 +104,8 @@ def recipe_of(recipe: Recipe, candidate: Candidate, bench: Bench) -> dict[str, A
     """
     network, schedule = bench.networks[candidate.weights], bench.schedule(candidate)
     how: dict[str, Any] = {
+        **candidate.how,
         "method": str(candidate.method),
-        "scorer": candidate.scorer,
-        "reduce": candidate.reduce,
-        "alpha": candidate.alpha,
         "rho": None if schedule is None else schedule.rho,
         "calibration": network.calibration_file if candidate.calibrated else None,
     }

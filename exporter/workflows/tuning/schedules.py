@@ -9,8 +9,8 @@ from exporter.errors import ScheduleError
 from exporter.records import Schedule
 from exporter.schedule.plan import keep_everything
 from exporter.schedule.solve import LEAST_RHO
-from exporter.workflows.planning import Planner, measured_macs, plan
-from exporter.workflows.requests import Images
+from exporter.workflows.planning import Planner, measured_macs, solved
+from exporter.workflows.resolve import Job
 from exporter.workflows.tuning.axes import Candidate
 from exporter.workflows.tuning.ledger import Ledger
 from exporter.workflows.tuning.networks import Network, measurement
@@ -25,10 +25,10 @@ BATCH = 32
 
 @dataclass(frozen=True, eq=False)
 class Schedules:
-    """Solves each schedule once: for these networks, with counts on these calibration images."""
+    """Solves each schedule once: for these networks, with what a job says beside the axes, and its images."""
 
     networks: Mapping[str, Network]
-    images: Images
+    job: Job
     ledger: Ledger
     _known: dict[Candidate, Schedule | None] = field(default_factory=dict)
 
@@ -44,16 +44,19 @@ class Schedules:
 
     def _solved(self, candidate: Candidate) -> Schedule | None:
         network, amount = self.networks[candidate.weights], candidate.amount
-        if candidate.trained:
-            return network.trained
+        if candidate.given:
+            return network.given
         if amount is None:
             return keep_everything(network.vit.spec)
-        if candidate.calibrated and network.calibration is None:
+        shape = self.job.shape
+        if shape is None and candidate.calibrated and network.calibration is None:
             return None
-        planner = Planner.of(network.vit.spec, candidate.scoring, network.calibration)
-        macs = self._macs_by_rho(candidate, planner) if candidate.method.counts_vary else None
+        scoring = replace(self.job.scoring, **candidate.how)
+        planner = Planner.of(network.vit.spec, scoring, network.calibration, shape)
+        counted = candidate.method.counts_vary and candidate.rho is None
+        macs = self._macs_by_rho(candidate, planner) if counted else None
         try:
-            return plan(amount, planner, image_macs=macs)
+            return solved(amount, planner, macs)
         except ScheduleError:
             return None
 
@@ -65,7 +68,7 @@ class Schedules:
         network = self.networks[candidate.weights]
 
         def count() -> list[float]:
-            images = replace(self.images, check_images=COUNTED)
+            images = replace(self.job.images, check_images=COUNTED)
             measured = measured_macs(network.vit, images, network.calibration, BATCH)
             return [measured(planner.of_rho(rho)) for rho in RHOS]
 

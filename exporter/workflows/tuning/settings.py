@@ -28,9 +28,7 @@ class TuneSettings(Settings):
     )
     runtime: str | None = option(None, "Only this runtime; by default all that are installed.", RUNTIMES)
     target: str | None = option(None, "Only this runtime and precision.", TARGETS)
-    minutes: Above0 = option(
-        30.0, "Time for measuring accuracy; what was measured before an interruption counts."
-    )
+    minutes: Above0 = option(30.0, "Time for the whole run; what was measured before an interruption counts.")
     finalists: Positive = option(4, "Candidates that are lowered and timed on every runtime.")
     confident: bool = option(False, "Demand that the final images show the loss to be within the limit.")
 

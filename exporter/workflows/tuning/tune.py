@@ -21,8 +21,15 @@ from exporter.workflows.resolve import Job, resolve
 from exporter.workflows.tuning.axes import OWN, UNPRUNED, Candidate
 from exporter.workflows.tuning.bench import Bench
 from exporter.workflows.tuning.choice import chosen, front
-from exporter.workflows.tuning.inputs import amount_of, candidates_of, halves_of, ledger_of, targets_here
-from exporter.workflows.tuning.networks import load_networks
+from exporter.workflows.tuning.inputs import (
+    amount_of,
+    candidates_of,
+    halves_of,
+    ledger_of,
+    targets_here,
+    timing_images,
+)
+from exporter.workflows.tuning.networks import calibrated, load_vits
 from exporter.workflows.tuning.result import Baseline, Tuned, explained, recipe_of, save_recipe
 from exporter.workflows.tuning.settings import TuneSettings
 from exporter.workflows.tuning.study import Speeds, Study
@@ -62,12 +69,14 @@ def tune(
     stages, place, jobs = stages or Silent(), writable_folder(Path(out)), _jobs(recipe, weights)
     job, targets = jobs[OWN], targets_here(settings)
     amount_of(job)
-    networks = load_networks(jobs, place, stages)
-    every = candidates_of(job, networks)
-    search, final = halves_of(job.images, networks[OWN].vit, settings)
+    vits = load_vits(jobs, stages)
+    search, final = halves_of(job.images, vits[OWN], settings)
     ledger = ledger_of(place, job, search, final)
+    networks = calibrated(jobs, vits, place, ledger, stages)
+    every = candidates_of(job, networks)
     with TemporaryDirectory(prefix="star-export-") as scratch:
-        bench = Bench(networks, job, ledger, Path(scratch))
+        pixels = timing_images(job.images, networks[OWN].vit.spec, job.measuring.batch)
+        bench = Bench(networks, job, ledger, Path(scratch), pixels)
         found = _searched(Study(bench, search, final, settings, targets, stages), every)
         if not processes().main:
             return found
@@ -107,10 +116,8 @@ def _jobs(recipe: Recipe, weights: Sequence[Path]) -> dict[str, Job]:
 def _searched(study: Study, every: Sequence[Candidate]) -> Tuned:
     """Run the stages of a search."""
     settings = study.settings
-    some = study.within_reach(every, study.check_limits())
-    answers = study.accuracy(some)
-    baselines = study.baselines(answers)
-    points = study.points(answers, study.speeds(answers, baselines))
+    measured = study.measured(every)
+    answers, points = measured.answers, measured.points
     choice = chosen(points, settings.max_drop, settings.max_ms)
     verdict = None if choice is None else study.judged(choice)
     limit = f"{settings.max_drop:g} points" if settings.max_ms is None else f"{settings.max_ms:g} ms"
@@ -122,10 +129,10 @@ def _searched(study: Study, every: Sequence[Candidate]) -> Tuned:
         dense_top1=float(answers.dense.mean()) if settings.metric == "top1" else None,
         images_search=len(answers.dense),
         images_final=len(study.final.files),
-        candidates=len(some),
+        candidates=measured.tried,
         tried=points,
         front=front(points),
-        dense=_unpruned(baselines),
+        dense=_unpruned(study.outset.baselines),
         explanation=explained(choice, verdict, points, limit),
     )
     return found if choice is None or verdict is None else found.with_choice(choice, verdict)

@@ -3,24 +3,23 @@
 from typing import Any
 
 import numpy as np
+import pytest
 
-from exporter.evaluation.accuracy import Predictions
-from exporter.workflows.tuning.accuracy import Answers, Examiner, narrowed, parts, right, with_finer_shares
-from exporter.workflows.tuning.axes import Candidate
-from tests.workflows.tuning.small import FakeBench, numbered
+from exporter.workflows.tuning.accuracy import Answers, Examiner, narrowed, parts, refined
+from exporter.workflows.tuning.axes import UNPRUNED, Candidate
+from tests.workflows.tuning.small import FakeBench, estimates, numbered
 
 GOOD, BAD, DEAR = (Candidate(mac_reduction=share) for share in (0.4, 0.6, 0.2))
 TOPS = {GOOD: 0.89, BAD: 0.5, DEAR: 0.895}
 
 
-def run(bench: FakeBench, total: int, budget_s: float = 1e9) -> tuple[Answers, list[Any]]:
+def run(bench: FakeBench, total: int, **changes: Any) -> tuple[Answers, list[Any]]:
     shown: list[Any] = []
-    examiner = Examiner(bench, numbered(total), "top1")  # type: ignore[arg-type]
     answers = narrowed(
-        examiner,
+        Examiner(bench, numbered(total), "top1"),  # type: ignore[arg-type]
         list(TOPS),
+        estimates(bench, **changes),
         max_drop=0.03,
-        budget_s=budget_s,
         advance=lambda done, of: shown.append((done, of)),
     )
     return answers, shown
@@ -47,25 +46,44 @@ def test_what_loses_too_much_is_seen_no_more() -> None:
     assert f"{BAD.label}: 64 to 128 of 300" not in bench.seen
 
 
-def test_no_stage_begins_when_the_time_is_spent() -> None:
-    answers, shown = run(FakeBench(TOPS), 300, budget_s=2)
-    assert shown == [(1, 4)]
-    assert len(answers.dense) == 64
+def test_no_stage_begins_that_would_take_the_time_of_what_comes_after() -> None:
+    bench = FakeBench(TOPS)
+    answers, shown = run(bench, 300, total_s=32.0)
+    assert shown == [(1, 4), (2, 4)]
+    assert len(answers.dense) == 128
+    budget = estimates(bench, total_s=32.0).budget
+    assert bench.spent_s < budget.accuracy_until_s(128) < bench.spent_s + 2 * 128 * bench.image_s + 3
 
 
-def test_a_little_more_is_tried_beside_the_best() -> None:
-    more = Candidate(mac_reduction=0.425)
-    bench = FakeBench({**TOPS, more: 0.885})
+def test_larger_shares_are_tried_beside_the_best_until_they_lose_too_much() -> None:
+    shares = [round(0.4 + 0.025 * step, 6) for step in range(1, 8)]
+    bench = FakeBench({**TOPS, **{Candidate(mac_reduction=share): 1.29 - share for share in shares}})
     answers, _ = run(bench, 300)
     examiner = Examiner(bench, numbered(300), "top1")  # type: ignore[arg-type]
-    unreachable = Candidate(mac_reduction=0.925)
-    finer = with_finer_shares(examiner, answers, [GOOD, unreachable], 0.03, lambda *_: None)
-    assert list(finer.hits) == [more, GOOD, DEAR]
-    assert len(finer.hits[more]) == 300
+    finer = refined(examiner, answers, estimates(bench), max_drop=0.03, advance=lambda *_: None)
+    assert next(iter(finer.hits)) == GOOD
+    assert {0.225, 0.425} <= {each.mac_reduction for each in finer.hits}
+    assert all(len(hits) == 300 for hits in finer.hits.values())
+
+
+def test_the_gaps_of_the_front_are_filled_the_largest_first_while_there_is_time() -> None:
+    ends = [Candidate(mac_reduction=share) for share in (0.1, 0.2, 0.4)]
+    tops = {Candidate(mac_reduction=round(0.025 * step, 6)): 0.9 - 0.02 * step for step in range(1, 20)}
+    bench = FakeBench(tops)
+    examiner = Examiner(bench, numbered(64), "top1")  # type: ignore[arg-type]
+    dense = examiner.right(UNPRUNED)
+    start = Answers(dense, {each: examiner.right(each) for each in ends})
+    # Time for three: one beyond the best, and then two in the largest gaps.
+    time_s = estimates(bench, minutes=0.0).budget
+    total_s = bench.spent_s + 3.5 * 64 * bench.image_s - time_s.accuracy_until_s()
+    how = estimates(bench, total_s=total_s, wanted=1)
+    found = refined(examiner, start, how, max_drop=None, advance=lambda *_: None)
+    assert sorted(each.mac_reduction or 0 for each in found.hits) == [0.1, 0.125, 0.2, 0.3, 0.35, 0.4]
 
 
 def test_agreement_is_with_the_unpruned_model() -> None:
-    labels = np.array([1, 1, 3])
-    own, dense = (Predictions(np.array([each]).T, labels) for each in ([1, 2, 3], [2, 2, 3]))
-    assert right(own, dense, "top1").tolist() == [True, False, True]
-    assert right(own, dense, "agreement").tolist() == [False, True, True]
+    bench = FakeBench(TOPS)
+    by_label, by_answer = (Examiner(bench, numbered(300), each) for each in ("top1", "agreement"))  # type: ignore[arg-type]
+    own, dense = by_label.right(BAD), by_label.right(UNPRUNED)
+    assert own.mean() == pytest.approx(0.5, abs=0.02)
+    assert np.array_equal(by_answer.right(BAD), own == dense)

@@ -12,7 +12,7 @@ def test_every_candidate_is_one_that_a_method_supports() -> None:
     assert len(found) == len(set(found))
     for each in found:
         check_choices(each.method, each.scorer, each.reduce)
-        assert each.scoring.planned_by == each.method
+        assert ScheduleSettings(**each.how).planned_by == each.method
         assert (each.alpha is None) or each.scorer == "fused"
     assert {each.method for each in found} == set(AXES["method"])
     assert {each.mac_reduction for each in found} == set(AXES["mac_reduction"])
@@ -45,7 +45,7 @@ def test_what_is_pinned_has_one_value() -> None:
 
 
 def test_other_weights_are_tried_unpruned_too_and_trained_ones_only_as_they_were_trained() -> None:
-    trained = Candidate(weights="tuned", trained=True, method=Method.STAR, scorer="intra", reduce="drop")
+    trained = Candidate(weights="tuned", given=True, method=Method.STAR, scorer="intra", reduce="drop")
     axes = pinned(ScheduleSettings(method=Method.TOME), MacShare(0.3), ("small", "tuned"))
     assert candidates(axes, [trained]) == (
         trained,
@@ -71,4 +71,4 @@ def test_a_candidate_says_what_it_is() -> None:
     assert tome.on("x").on("") == tome
     assert (UNPRUNED.on("x").label, UNPRUNED.prunes) == ("unpruned, x", False)
     assert Candidate(weights="small", rho=0.7).label == "small, tome, pairs, merge-weighted, rho 0.7"
-    assert Candidate(weights="tuned", trained=True).label.endswith("as trained")
+    assert Candidate(weights="tuned", given=True).label.endswith("as given")

@@ -20,6 +20,7 @@ from exporter.workflows import steps
 from exporter.workflows.resolve import resolve
 from exporter.workflows.tuning.axes import OWN, UNPRUNED, Candidate
 from exporter.workflows.tuning.bench import Bench
+from exporter.workflows.tuning.inputs import timing_images
 from exporter.workflows.tuning.ledger import Ledger
 from exporter.workflows.tuning.networks import Network
 from tests.commands import Workplace
@@ -43,7 +44,11 @@ def bench_with(workplace: Workplace, images: ImageFolder, tmp_path: Path) -> Cal
         settings = CalibrationSettings(gamma=2, max_images=4)
         calibration = calibrate(vit, images, settings) if calibrated else None
         return Bench(
-            {OWN: Network(vit, calibration=calibration)}, job, Ledger(tmp_path / "kept", "test"), tmp_path
+            {OWN: Network(vit, calibration=calibration)},
+            job,
+            Ledger(tmp_path / "kept", "test"),
+            tmp_path,
+            timing_images(job.images, vit.spec, 2),
         )
 
     return make

@@ -11,15 +11,23 @@ from exporter.models.base import PrunableViT
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_INT8
 from exporter.vocabulary import Method
 from exporter.workflows.amount import MacShare, Rho
+from exporter.workflows.progress import Silent
 from exporter.workflows.recipe import Recipe
 from exporter.workflows.requests import Images
 from exporter.workflows.resolve import resolve
-from exporter.workflows.tuning.axes import OWN
-from exporter.workflows.tuning.inputs import amount_of, candidates_of, halves_of, ledger_of, targets_here
+from exporter.workflows.tuning.axes import OWN, Candidate
+from exporter.workflows.tuning.inputs import (
+    amount_of,
+    candidates_of,
+    halves_of,
+    ledger_of,
+    targets_here,
+    within_reach,
+)
 from exporter.workflows.tuning.networks import Network
 from tests.commands import Workplace
 from tests.vits import make_vit
-from tests.workflows.tuning.small import settings
+from tests.workflows.tuning.small import FakeBench, settings
 
 
 def test_a_number_is_pinned_and_other_amounts_are_refused() -> None:
@@ -48,6 +56,14 @@ def test_settings_pin_axes_and_have_to_go_together(tiny_vit: PrunableViT) -> Non
     assert {each.method for each in found} == {Method.STAR, Method.A_STAR}
     with pytest.raises(RecipeError, match="settings that do not go together"):
         candidates_of(resolve(Recipe(scorer="pairs", method=Method.STAR, alpha=0.2)), networks)
+
+
+def test_what_is_out_of_reach_is_left_out() -> None:
+    bench: Any = FakeBench()
+    near, far = Candidate(mac_reduction=0.2), Candidate(mac_reduction=0.95)
+    assert within_reach(bench, [far, near], Silent()) == [near]
+    with pytest.raises(RecipeError, match="or --images where"):
+        within_reach(bench, [far], Silent())
 
 
 @pytest.mark.parametrize(

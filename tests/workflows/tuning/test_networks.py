@@ -2,14 +2,17 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from exporter.calibration.record import Calibration
 from exporter.depth.checkpoint import Depth
 from exporter.depth.checkpoint import save_checkpoint as save_smaller
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
 from exporter.errors import ModelError
+from exporter.models.base import PrunableViT
 from exporter.models.networks import identity_of
 from exporter.pruning.checkpoint import save_checkpoint
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
@@ -18,7 +21,8 @@ from exporter.workflows.progress import Silent
 from exporter.workflows.recipe import Recipe
 from exporter.workflows.resolve import Job, resolve
 from exporter.workflows.tuning.axes import OWN
-from exporter.workflows.tuning.networks import load_networks
+from exporter.workflows.tuning.ledger import Ledger
+from exporter.workflows.tuning.networks import Network, calibrated, load_vits
 from tests.commands import Workplace
 from tests.vits import make_vit
 from tests.workflows.tuning.small import recipe_for
@@ -40,7 +44,8 @@ def test_a_smaller_network_is_calibrated_and_a_trained_one_is_pruned_as_it_was(
     save_checkpoint(steps.prune(vit, schedule), identity, None, trained)
     plain = Recipe(images=workplace.images, max_images=4, gamma=2)
     jobs = {path.stem: resolve(replace(plain, checkpoint=path)) for path in (smaller, trained)}
-    found = load_networks({OWN: job, **jobs}, tmp_path, Silent())
+    every, ledger = {OWN: job, **jobs}, Ledger(tmp_path / "measurements", "")
+    found = calibrated(every, load_vits(every, Silent()), tmp_path, ledger, Silent())
     assert found[OWN].vit.weights_sha256 == vit.weights_sha256
     assert found["smaller"].vit.blocks[1].attention is None
     for name, file in ((OWN, "model"), ("smaller", "smaller")):
@@ -48,9 +53,9 @@ def test_a_smaller_network_is_calibrated_and_a_trained_one_is_pruned_as_it_was(
         assert calibration is not None and calibration.inter is not None
         assert found[name].calibration_file == tmp_path / f"{file}.calibration.safetensors"
         assert found[name].candidate(name) is None
-    assert found["trained"].trained == schedule
+    assert found["trained"].given == schedule
     one = found["trained"].candidate("trained")
-    assert one is not None and one.trained and one.scorer == schedule.scorer
+    assert one is not None and one.given and one.scorer == schedule.scorer
     assert len({network.digest for network in found.values()}) == 3
 
 
@@ -60,4 +65,39 @@ def test_other_classes_are_refused(job: Job, tmp_path: Path) -> None:
     plan = DepthPlan((2,))
     save_smaller(apply_plan(other, plan), identity_of(job.model, 5), Depth(plan), path)
     with pytest.raises(ModelError, match="5 classes"):
-        load_networks({OWN: job, "other": resolve(Recipe(checkpoint=path))}, tmp_path, Silent())
+        load_vits({OWN: job, "other": resolve(Recipe(checkpoint=path))}, Silent())
+
+
+def test_a_calibration_is_made_once_and_its_time_counts(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Path] = []
+
+    def counted(vit: PrunableViT, source: Any, images: Any, path: Path, advance: Any) -> Calibration:
+        made.append(path)
+        return calibrate(vit, source, images, path, advance)
+
+    calibrate = steps.calibrate
+    monkeypatch.setattr(steps, "calibrate", counted)
+    vits = load_vits({OWN: job}, Silent())
+
+    def run() -> tuple[Network, float]:
+        ledger = Ledger(tmp_path / "measurements", "")
+        return calibrated({OWN: job}, vits, tmp_path, ledger, Silent())[OWN], ledger.spent_s
+
+    (first, first_s), (again, again_s) = run(), run()
+    assert len(made) == 1
+    assert first.digest == again.digest
+    assert again_s == first_s > 0
+    # A calibration that is gone, or another one in its place, is made again, but its time is known.
+    for broken in ("gone", "another"):
+        if broken == "gone":
+            made[0].unlink()
+        else:
+            smaller = replace(job, images=replace(job.images, max_images=2))
+            settings = replace(job.calibration.settings, relevance=True, max_images=2)
+            calibrate(vits[OWN], replace(job.calibration, settings=settings), smaller.images, made[0])
+        found, seconds = run()
+        assert found.digest == first.digest
+        assert seconds == first_s
+    assert len(made) == 3

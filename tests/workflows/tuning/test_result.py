@@ -69,6 +69,6 @@ def test_a_recipe_names_only_what_its_candidate_needs(tmp_path: Path) -> None:
     assert not {"calibration", "alpha"} & recipe_of(recipe, tome, bench).keys()
     assert not {"rho", "method"} & recipe_of(recipe, UNPRUNED.on("onnxruntime-int8"), bench).keys()
     tuned = bench_of(Network(make_vit(), checkpoint=tmp_path / "tuned.safetensors"), "tuned")
-    values = recipe_of(recipe, Candidate(weights="tuned", trained=True), tuned)
+    values = recipe_of(recipe, Candidate(weights="tuned", given=True), tuned)
     assert values["checkpoint"] == str(tmp_path / "tuned.safetensors")
     assert not {"model", "rho", "method"} & values.keys()

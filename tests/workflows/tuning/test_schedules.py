@@ -37,7 +37,7 @@ def schedules_with(workplace: Workplace, tmp_path: Path) -> Callable[..., Schedu
         images, settings = list_images(workplace.images), CalibrationSettings(gamma=2, max_images=4)
         calibration = calibrate(vit, images, settings) if calibrated else None
         network = Network(vit, calibration=calibration)
-        return Schedules({OWN: network}, job.images, Ledger(tmp_path, "test"))
+        return Schedules({OWN: network}, job, Ledger(tmp_path, "test"))
 
     return make
 
@@ -49,7 +49,7 @@ def test_a_share_is_saved_and_no_more_than_needed(
     schedules = schedules_with()
     network = schedules.networks[OWN]
     whole = dense_macs(network.vit.spec).total
-    counted = measured_macs(network.vit, schedules.images, network.calibration, 32)
+    counted = measured_macs(network.vit, schedules.job.images, network.calibration, 32)
 
     def saved(one: Candidate) -> float:
         schedule = schedules.of(one)
@@ -99,10 +99,10 @@ def test_weights_that_were_trained_are_pruned_as_they_were_trained(
     schedules_with: Callable[..., Schedules],
 ) -> None:
     schedules = schedules_with()
-    network = replace(schedules.networks[OWN], trained=schedules.of(FUSED))
+    network = replace(schedules.networks[OWN], given=schedules.of(FUSED))
     one = network.candidate("tuned")
     assert one is not None and one.prunes and one.method == Method.STAR
     assert schedules.networks[OWN].candidate(OWN) is None
     both = replace(schedules, networks={**schedules.networks, "tuned": network}, _known={})
-    assert both.of(one) == network.trained
+    assert both.of(one) == network.given
     assert network.digest != schedules.networks[OWN].digest

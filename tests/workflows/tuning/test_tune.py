@@ -50,7 +50,8 @@ def again(
 
 def test_it_leaves_a_recipe_a_folder_and_the_front(tuned: tuple[Tuned, Path]) -> None:
     found, out = tuned
-    assert found.candidates == len(few_candidates())
+    # Finer shares come on top.
+    assert found.candidates >= len(few_candidates())
     front = json.loads((out / "front.json").read_text())
     assert len(front["tried"]) == len(found.tried)
     assert (out / "front.png").read_bytes().startswith(b"\x89PNG")
