@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from exporter.calibration.settings import CalibrationSettings
-from exporter.errors import RecipeError
+from exporter.errors import CheckpointError, RecipeError
 from exporter.formats.canonical_json import load_json
 from exporter.models.identity import read_identity
 from exporter.models.registry import ModelRequest
@@ -147,7 +147,13 @@ def _restored(recipe: Recipe) -> Pruning | None:
 
 
 def _own_name(recipe: Recipe) -> str:
-    """Return the model's name according to its checkpoint, "" where it has none."""
+    """Return the model's name according to its checkpoint, "" where it has none.
+
+    Raises:
+        CheckpointError: There is no such file.
+    """
+    if recipe.checkpoint is not None and not recipe.checkpoint.exists():
+        raise CheckpointError(str(recipe.checkpoint), "no such file", "a checkpoint")
     identity = None if recipe.checkpoint is None else read_identity(recipe.checkpoint)
     return identity.name if identity else ""
 

@@ -16,6 +16,7 @@ from exporter.evaluation.benchmark import compare_speed
 from exporter.evaluation.benchmark.points import Point, RhoSweep
 from exporter.models.base import PrunableViT
 from exporter.records import ModelSpec, Schedule
+from exporter.runtimes.choice import why_not
 from exporter.schedule.plan import ScheduleSettings
 from exporter.schedule.solve import BISECTIONS, LEAST_RHO, rho_for
 from exporter.workflows import steps
@@ -64,6 +65,9 @@ def search(recipe: Recipe, measurements: int = 6, stages: Stages | None = None) 
     if not isinstance(job.amount, Speedup):
         raise RecipeError("search", "no speed-up", "--speedup X")
     wanted = replace(job.amount, measurements=measurements)
+    reason = why_not(job.lowering.target)
+    if reason:
+        raise RecipeError("target", f"{job.lowering.target.name}: {reason}", "one that runs here")
     job.check_calibrated()
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)
