@@ -163,6 +163,7 @@ def measured_macs(
 
     def cost(schedule: Schedule) -> float:
         pruned = PrunedViT(vit, schedule, inter)
-        return mean_macs(vit.spec, patches_left_of(pruned, pixels, InputKind.FLOAT32, batch)).total
+        left = patches_left_of(pruned, pixels, InputKind.FLOAT32, batch)
+        return mean_macs(vit.spec, left, schedule).total
 
     return cost

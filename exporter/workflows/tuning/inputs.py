@@ -17,7 +17,7 @@ from exporter.workflows.amount import MacShare, Rho
 from exporter.workflows.recipe import needed
 from exporter.workflows.requests import Images
 from exporter.workflows.resolve import Job
-from exporter.workflows.tuning.axes import OWN, Candidate, candidates, pinned
+from exporter.workflows.tuning.axes import OWN, Candidate, candidates, pinned, suited
 from exporter.workflows.tuning.choice import images_needed
 from exporter.workflows.tuning.halves import halves
 from exporter.workflows.tuning.ledger import Ledger
@@ -69,9 +69,8 @@ def candidates_of(job: Job, networks: Mapping[str, Network]) -> tuple[Candidate,
     """
     weights = tuple(name for name in networks if name != OWN)
     trained = [network.candidate(name) for name, network in networks.items()]
-    found = candidates(
-        pinned(job.scoring, amount_of(job), weights), [each for each in trained if each is not None]
-    )
+    axes = suited(pinned(job.scoring, amount_of(job), weights), networks[OWN].vit.spec)
+    found = candidates(axes, [each for each in trained if each is not None])
     if not found:
         choices = "; ".join(f"{name}: {', '.join(each.scorers)}" for name, each in METHODS.items())
         raise RecipeError("tune", "settings that do not go together", f"scores by method: {choices}")
