@@ -14,6 +14,7 @@ one name of those that are then the same network. The names that fail are listed
 import argparse
 import sys
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -47,7 +48,9 @@ IMAGES = 8
 def main(arguments: list[str] | None = None) -> int:
     """Verify each family and print its row; return 1 if one fails."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--only", default="", help="Only families whose title contains this.")
+    parser.add_argument(
+        "--only", nargs="+", default=[""], help="Only titles, or names, that contain one of these."
+    )
     parser.add_argument("--all", action="store_true", help="Every accepted name, in place of the table.")
     parser.add_argument("--threads", type=int, default=1, help="Threads of PyTorch and ONNX Runtime.")
     options = parser.parse_args(arguments)
@@ -61,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     failed = False
     for family in FAMILIES:
-        if options.only in family.title:
+        if _has_one(family.title, options.only):
             row, passed = _row(family, options.threads)
             print(row, flush=True)
             failed |= not passed
@@ -90,9 +93,10 @@ def _row(family: Family, threads: int) -> tuple[str, bool]:
     return f"| {' | '.join(cells)} |", identical and star and adaptive
 
 
-def _every(only: str, threads: int) -> int:
-    """Verify every accepted name that contains `only`; return 1 if one fails."""
-    names = [answer.name for answer in survey() if answer.spec is not None and only in answer.name]
+def _every(only: Sequence[str], threads: int) -> int:
+    """Verify every accepted name that contains one of `only`; return 1 if one fails."""
+    accepted = [answer.name for answer in survey() if answer.spec is not None]
+    names = [name for name in accepted if _has_one(name, only)]
     passed: dict[str, bool] = {}
     failed = []
     for name in names:
@@ -106,6 +110,10 @@ def _every(only: str, threads: int) -> int:
         print(f"{name}: {'**failed**' if name in failed else 'passed'}", file=sys.stderr, flush=True)
     print(f"{len(names)} names, {len(passed)} networks, {len(failed)} failed: {', '.join(failed) or 'none'}")
     return int(bool(failed))
+
+
+def _has_one(name: str, parts: Sequence[str]) -> bool:
+    return any(part in name for part in parts)
 
 
 def _narrow(name: str) -> dict[str, int]:

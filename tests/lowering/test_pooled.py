@@ -64,7 +64,7 @@ def test_scores_are_fp32_where_the_rest_is_not() -> None:
     model = lowered(star("pe, pooled by attention", "probe"), ONNXRUNTIME_FP16)
     kinds, scoring = kinds_of(model), scoring_nodes(gs.import_onnx(model), artefact_of(model))
     chosen = [node for node in model.graph.node if node.name in scoring]
-    assert {"Softmax", "MatMul"} <= {node.op_type for node in chosen}
+    assert {"Softmax", "Gemm"} <= {node.op_type for node in chosen}
     assert {kinds[name] for node in chosen for name in node.output} & FLOATS == {FP32}
 
 
