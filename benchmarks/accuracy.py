@@ -11,7 +11,7 @@ out. Whether each image was right is kept in --out: a second run only computes w
 
 import argparse
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from rich.console import Console
 from rich.progress import track
-from ways import WAYS
+from ways import Way, ways_of
 
 from exporter.calibration.record import Calibration
 from exporter.data.batches import batches
@@ -46,6 +46,18 @@ from exporter.workflows.recipe import Recipe
 from exporter.workflows.resolve import resolve
 
 COLUMNS = ("way", "GMACs", "top-1", "95 %", "points lost", "95 %", "points below the first row", "95 %")
+
+FLAGS = (
+    "model",
+    "checkpoint",
+    "model_kwargs",
+    "preprocess",
+    "calibration",
+    "eval_images",
+    "max_eval_images",
+    "batch",
+    "threads",
+)
 
 Array = np.ndarray[Any, Any]
 
@@ -75,6 +87,11 @@ class Bench:
         return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
 
     @cached_property
+    def ways(self) -> Mapping[str, Way]:
+        """The ways to prune this model."""
+        return ways_of(self.vit.spec)
+
+    @cached_property
     def loaded(self) -> Sequence[tuple[Array, Array]]:
         """The images in batches, with their classes."""
         return list(batches(self.folder.files, self.vit.spec.preprocessing, "float32", self.batch))
@@ -82,7 +99,7 @@ class Bench:
     def measure(self, way: str, amount: MacShare | Rho, seeds: int) -> Found:
         """Return what a way gets right; only random positions depend on the seed."""
         found = []
-        chosen = WAYS[way]
+        chosen = self.ways[way]
         for seed in range(seeds if chosen.scoring.scorer == "random" else 1):
             settings = replace(chosen.scoring, seed=seed)
             shape = Rates(dict(chosen.rates)) if chosen.rates else None
@@ -127,7 +144,7 @@ def main() -> None:
     amounts = [MacShare(each) for each in options.mac_reductions] + [Rho(each) for each in options.rhos]
     for amount in amounts:
         equal_counts = isinstance(amount, Rho)
-        ways = [way for way in WAYS if not equal_counts or WAYS[way].counts_of_star]
+        ways = [way for way, how in bench.ways.items() if not equal_counts or how.counts_of_star]
         found = {way: bench.measure(way, amount, options.seeds) for way in ways}
         print(f"\n{amount}\n\n| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
         for way, each in found.items():
@@ -142,7 +159,7 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    add_flags(parser, Recipe, ("model", "calibration", "eval_images", "max_eval_images", "batch", "threads"))
+    add_flags(parser, Recipe, FLAGS)
     parser.set_defaults(max_eval_images=100_000, batch=100)
     parser.add_argument(
         "--mac-reductions", type=float, nargs="*", default=[], help="Shares of the MACs to save."

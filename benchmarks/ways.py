@@ -1,12 +1,13 @@
 """The ways to prune that the comparisons of accuracy tell apart, by the name that tables give them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from exporter.records import ModelSpec
 from exporter.schedule.plan import ScheduleSettings
 from exporter.vocabulary import Method
 
-__all__ = ["WAYS", "Way"]
+__all__ = ["WAYS", "Way", "ways_of"]
 
 # Where DynamicViT, EViT and STAR's tables with manual rates prune a model of 12 layers, at one rate.
 MANUAL = (4, 7, 10)
@@ -48,3 +49,19 @@ WAYS: Mapping[str, Way] = {
     "random, merge-weighted": _star("random", "merge-weighted"),
     "random, drop": _star("random", "drop"),
 }
+
+# Where no class token is read.
+_RECEIVED: Mapping[str, Way] = {
+    "attention received, merge-weighted": _star("received", "merge-weighted"),
+    "attention received, drop": _star("received", "drop"),
+    "received from every 8th, drop": Way(replace(_star("received", "drop").scoring, query_stride=8)),
+    "dissimilarity, merge-weighted": _star("similarity", "merge-weighted"),
+    "dissimilarity, drop": _star("similarity", "drop"),
+}
+
+
+def ways_of(spec: ModelSpec) -> Mapping[str, Way]:
+    """Return the ways to prune a model: without a class token, the attention received replaces its row."""
+    if spec.num_class_tokens:
+        return WAYS
+    return {name: how for name, how in {**WAYS, **_RECEIVED}.items() if how.scoring.scorer != "intra"}

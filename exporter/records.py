@@ -63,7 +63,8 @@ class ModelSpec:
     The MACs are those of one image before block 1 (`embed_macs`), of each of the `blocks`, of the heads, and, per
     patch, of a head that reads every surviving patch. `outputs` are in the model's order. `default_alpha` is the
     weight of the intra-layer score if the user gives none. `num_class_tokens` is how many of the prefix tokens, the
-    first ones, a classifier reads: the mean of their attention is the intra-layer score.
+    first ones, a head reads: the mean of their attention is the intra-layer score; 0 where a head pools patches.
+    `probe_rows` are the attention rows of a pooling by attention, 0 for a head without one.
     """
 
     name: str
@@ -79,6 +80,7 @@ class ModelSpec:
     patch_head_macs: int = 0
     default_alpha: float = 0.15
     num_class_tokens: int = 1
+    probe_rows: int = 0
 
     @property
     def depth(self) -> int:
@@ -87,7 +89,7 @@ class ModelSpec:
 
     @property
     def attention_layers(self) -> tuple[int, ...]:
-        """1-based layers whose block has attention, and therefore a class row that scores patches."""
+        """1-based layers whose block has attention, by which patches are scored."""
         return tuple(layer for layer, block in enumerate(self.blocks, start=1) if block.attention_token_macs)
 
     @property
@@ -111,7 +113,8 @@ class Schedule:
     after that layer if every layer keeps k(p, n) of its n patches: STAR's count, and the upper bound of a-STAR's.
     `inter_sha256` is the digest of the inter-layer scores of the schedule, "" if the scorer uses none.
     Token counts are rounded up to a multiple of `round_to`. `reduce` names a row of `exporter.schedule.reductions`:
-    how the patches that a layer does not keep are reduced.
+    how the patches that a layer does not keep are reduced. Of the queries whose attention scores patches, where all
+    tokens' does, every `query_stride`-th is read.
     """
 
     method: Method
@@ -127,6 +130,7 @@ class Schedule:
     inter_sha256: str = ""
     round_to: Positive = 1
     reduce: str = "drop"
+    query_stride: Positive = 1
 
     @property
     def adaptive(self) -> bool:

@@ -75,7 +75,14 @@ class Target:
 
 
 # _PRIMITIVE: attention as MatMul, Softmax, MatMul, for the runtime to fuse. _FUSED: as one node, with more passes.
-_PRIMITIVE = ("name_decisions", "expand_attention", "expand_pairing", "expand_merging", "expand_selection")
+_PRIMITIVE = (
+    "name_decisions",
+    "expand_attention",
+    "expand_factors",
+    "expand_pairing",
+    "expand_merging",
+    "expand_selection",
+)
 _FUSED = (
     "name_decisions",
     "fuse_attention",
@@ -85,6 +92,7 @@ _FUSED = (
     "select_early",
     "spread_masks",
     "expand_attention",
+    "expand_factors",
     "expand_pairing",
     "expand_merging",
     "expand_selection",

@@ -15,6 +15,7 @@ __all__ = [
     "EMBEDDING",
     "IMAGES",
     "LOGITS",
+    "POOLING",
     "RAW_IMAGES",
     "SLICED",
     "TOKENS",
@@ -22,6 +23,7 @@ __all__ = [
     "class_row_name",
     "context_name",
     "count_name",
+    "factor_name",
     "gap_name",
     "into_name",
     "keep_layers",
@@ -39,6 +41,8 @@ __all__ = [
 IMAGES = "images"
 LOGITS, EMBEDDING, TOKENS = "logits", "embedding", "tokens"
 CONTEXT = "context_"
+# The output of a head's own attention, per head.
+POOLING = "pooling"
 # The instrumented variants of a pruned model, for `check`: one also outputs its decisions, one takes them as input.
 VARIANTS = ("tracing", "forced")
 # The pruned model with plain slices instead of the selection, for `bench` on engines.
@@ -106,6 +110,11 @@ def token_count_name(output: str) -> str:
 def class_row_name(layer: int) -> str:
     """Return the name of the class token's attention logits in a layer, per head."""
     return f"class_row_{layer:02d}"
+
+
+def factor_name(layer: int) -> str:
+    """Return the name of another intra-layer factor of a layer's tokens."""
+    return f"factor_{layer:02d}"
 
 
 def context_name(layer: int) -> str:

@@ -11,6 +11,8 @@ SHAPED = (
     "ops.selection",
     "ops.pairing",
     "ops.class_row",
+    "ops.dissimilarity",
+    "ops.received",
     "ops.cdf_retain.torch_op",
     "models",
     "calibration",

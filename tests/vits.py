@@ -22,6 +22,7 @@ from exporter.vocabulary import OutputKind
 __all__ = [
     "CUT_RATES",
     "FAMILIES",
+    "POOLED",
     "TINY",
     "TINY_SHAPE",
     "cut_vit",
@@ -59,10 +60,19 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "lvvit": ("lvvit", {}),
 }
 
+# Those whose head reads no class token.
+POOLED: dict[str, tuple[str, dict[str, Any]]] = {
+    "pooled": ("vit_base_patch16_gap_224", {}),
+    "pooled, registers": ("vit_medium_patch16_reg4_gap_256", {"global_pool": "avgmax"}),
+    "pooled by attention": ("vit_base_patch16_siglip_224", {}),
+    "eva02, pooled": ("eva02_tiny_patch14_336", {}),
+    "pe, pooled by attention": ("vit_pe_core_tiny_patch16_384", {}),
+}
+
 
 def make_model(family: str = "vit", seed: int = 0, **kwargs: Any) -> nn.Module:
     """A network with seeded weights, large enough that classes and patches differ."""
-    name, own = FAMILIES[family]
+    name, own = {**FAMILIES, **POOLED}[family]
     torch.manual_seed(seed)
     model: nn.Module
     if name == "lvvit":

@@ -9,6 +9,7 @@ import torch
 
 from exporter.calibration.agreement import CHECKS, better_half_overlap, is_settled
 from exporter.calibration.draw import count_rounds, plan
+from exporter.calibration.heads import explainable
 from exporter.calibration.record import (
     Calibration,
     CalibrationRecord,
@@ -129,13 +130,17 @@ def _goal(done: int, planned: int, settings: CalibrationSettings) -> int:
 
 
 def _check_classifier(vit: PrunableViT) -> None:
-    """Check that the model has logits and a linear classifier: relevance starts there."""
-    if not vit.spec.num_classes or not vit.classifiers:
-        got = f"the head of {vit.spec.name}"
-        if not vit.spec.num_classes:
-            got = f"{vit.spec.name}, whose head gives an {' and '.join(each.kind for each in vit.outputs)}"
-        hint = "--scorer intra needs none; --num-classes N --checkpoint FILE gives one"
-        raise CalibrationError("relevance", got, "a linear classifier on the class token", hint)
+    """Check that relevance can start at the model's head."""
+    if explainable(vit):
+        return
+    got = f"the head of {vit.spec.name}"
+    if not vit.spec.num_classes:
+        got = f"{vit.spec.name}, whose head gives an {' and '.join(each.kind for each in vit.outputs)}"
+    other = "intra" if vit.spec.num_class_tokens else "received"
+    hint = f"--scorer {other} needs none; --num-classes N --checkpoint FILE gives one"
+    raise CalibrationError(
+        "relevance", got, "a linear classifier on the class token or on the mean of the patches", hint
+    )
 
 
 def _added(sums: Sums, chunk: Sequence[Scored]) -> Sums:

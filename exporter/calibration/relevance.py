@@ -4,8 +4,9 @@ For each class, relevance and gradient of the logit are propagated from the logi
 for all classes at once. Each block's attention A gives mean over heads of (gradient x relevance of A)+, plus the
 identity. The class token's row is multiplied by these matrices from the last layer down: after layer l it is the
 class row of (I + A_L) ... (I + A_l), the result of the published roll-out from layer l, in
-O(layers x tokens^2) for all l together. Where several tokens classify, the mean of their rows is used. A part that
-a block lacks is replaced by its skip connection; where that is the attention, the row does not change.
+O(layers x tokens^2) for all l together. Where several tokens classify, or the mean of the patches does, the mean of
+their rows is used, without the identity's own part: of a patch it is the same for all. A part that a block lacks is
+replaced by its skip connection; where that is the attention, the row does not change.
 
 The rules amplify rounding: in float32, layers near the input can be off by tens of percent. Use float64.
 """
@@ -14,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from exporter.calibration import attention, cams, gradients, rules
+from exporter.calibration import attention, cams, gradients, heads
 from exporter.calibration.trace import Trace, in_dtype, trace
 from exporter.models.base import PrunableViT
 
@@ -46,11 +47,9 @@ def relevance(
 @torch.no_grad()
 def sweep(vit: PrunableViT, seen: Trace, classes: Int[Tensor, "b k"]) -> Float[Tensor, "b k layers patches"]:
     """Compute `relevance` from a trace, with the ViT that was traced."""
-    cam, gradient = _cam_of_logits(vit, seen, classes), _gradient_of_logits(vit, seen, classes)
-    row = torch.zeros_like(cam[..., 0])
-    for classifier in vit.classifiers:
-        row[..., classifier.token] += 1 / len(vit.classifiers)
-    scores = []
+    cam, gradient = heads.cam_of_logits(vit, seen, classes), heads.gradient_of_logits(vit, seen, classes)
+    start = heads.share_of_logits(vit, cam[..., 0])
+    rolled, scores = torch.zeros_like(start), []
     for layer in reversed(range(len(seen.blocks))):
         block, here = vit.blocks[layer], seen.blocks[layer]
         if block.mlp is not None and here.mlp is not None:
@@ -60,41 +59,10 @@ def sweep(vit: PrunableViT, seen: Trace, classes: Int[Tensor, "b k"]) -> Float[T
             part, inner = block.attention, here.attention
             skip, context_cam = cams.to_context(part, inner, cam)
             context_gradient = gradients.to_context(part, inner, gradient)
-            added, below, slopes = attention.propagate(inner, row, context_cam, context_gradient)
-            row = row + added
+            added, below, slopes = attention.propagate(inner, start + rolled, context_cam, context_gradient)
+            rolled = rolled + added
             if layer > 0:  # nothing reads results below the first attention
                 cam = cams.to_block_input(part, inner, skip, below)
                 gradient = gradients.to_block_input(part, inner, gradient, slopes)
-        scores.append(row[..., vit.spec.num_prefix_tokens :])
+        scores.append(rolled[..., vit.spec.num_prefix_tokens :])
     return torch.stack(scores[::-1], dim=2)
-
-
-def _gradient_of_logits(
-    vit: PrunableViT, seen: Trace, classes: Int[Tensor, "b k"]
-) -> Float[Tensor, "b k t d"]:
-    """Return the gradient of the classes' logits with respect to the last block's output."""
-    tokens = seen.blocks[-1].output
-    gradient = tokens.new_zeros(*classes.shape, *tokens.shape[1:])
-    for classifier in vit.classifiers:
-        gradient[:, :, classifier.token] = classifier.linear.weight[classes] / len(vit.classifiers)
-    return gradients.pull_back(lambda output: vit.features(vit.norm(output)), tokens, gradient)
-
-
-def _cam_of_logits(vit: PrunableViT, seen: Trace, classes: Int[Tensor, "b k"]) -> Float[Tensor, "b k t d"]:
-    """Return the relevance at the last block's output, from 1 at each class's logit.
-
-    Several averaged classifiers each get the share of their own logit, like the terms of a sum.
-    """
-    features = vit.features(seen.normed)
-    terms = torch.stack(
-        [c.linear(features[:, c.token]).gather(1, classes) / len(vit.classifiers) for c in vit.classifiers]
-    )
-    shares = (
-        terms.abs() * rules.guarded_inverse(terms.abs().sum(0)) if len(terms) > 1 else torch.ones_like(terms)
-    )
-    cam = seen.normed.new_zeros(*classes.shape, *seen.normed.shape[1:])
-    for classifier, share in zip(vit.classifiers, shares, strict=True):
-        token = classifier.token
-        unit = rules.output_unit(features[:, token].unsqueeze(1), classifier.linear.weight[classes], share)
-        cam[:, :, token] += rules.clone(unit, seen.normed[:, token].unsqueeze(1))
-    return cam

@@ -13,7 +13,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["add", "clone", "gate", "guarded_inverse", "half_share", "linear", "output_unit", "rotation"]
+__all__ = [
+    "add",
+    "clone",
+    "gate",
+    "guarded_inverse",
+    "half_share",
+    "linear",
+    "mean",
+    "output_unit",
+    "rotation",
+]
 
 # Added to every denominator; a denominator of exactly 0 gives 0. Published values depend on it where sums cancel.
 EPS = 1e-9
@@ -66,6 +76,15 @@ def output_unit(
     """Apply the z+ rule of `linear` to a single output unit per class, given its weight row."""
     agreeing = (value * weight).clamp(min=0)
     return agreeing * (relevance * guarded_inverse(agreeing.sum(-1))).unsqueeze(-1)
+
+
+def mean(relevance: Float[Tensor, "b k d"], value: Float[Tensor, "b 1 n d"]) -> Float[Tensor, "b k n d"]:
+    """Split the relevance of a mean over n values, channel by channel, in proportion to those of the mean's sign.
+
+    The z+ rule of `linear` would lose that of a negative channel: it would look for positive values.
+    """
+    agreeing = (value * value.sum(-2, keepdim=True).sign()).clamp(min=0)
+    return agreeing * (relevance * guarded_inverse(agreeing.sum(-2))).unsqueeze(-2)
 
 
 def half_share(product: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:

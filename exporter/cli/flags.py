@@ -14,7 +14,7 @@ MODEL = ("model", "checkpoint", "recalibrate", "num_classes", "model_kwargs", "p
 IMAGES = ("images", "class_map", "max_images", "seed")
 CALIBRATION = ("gamma", "protocol", "normalize", "relevance_dtype")
 AMOUNT = ("rho", "mac_reduction", "rates", "schedule")
-SCHEDULE = ("method", "scorer", "reduce", "alpha", "anchors", "round_to")
+SCHEDULE = ("method", "scorer", "reduce", "alpha", "anchors", "round_to", "query_stride")
 MEASURED = ("target", "layout", "input_kind", "batch", "rounds", "threads")
 
 

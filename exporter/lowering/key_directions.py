@@ -4,7 +4,10 @@ import onnx_graphsurgeon as gs
 
 from exporter.lowering.builder import Builder
 
-__all__ = ["write_directions"]
+__all__ = ["MEAN_KEY", "write_directions"]
+
+# The name of the node that computes a patch's mean key.
+MEAN_KEY = "mean_key"
 
 # Lower bound of a squared length: a key of zeros has no direction.
 SHORTEST = 1e-24
@@ -16,9 +19,9 @@ def write_directions(op: Builder, key: gs.Variable, heads: int) -> gs.Variable:
     `key` is [batch, heads, tokens, head_dim], or [batch, tokens, channels] as a projection gives it.
     """
     if len(key.shape) == 3:
-        by_head = op.Reshape(key, [0, int(key.shape[1]), heads, -1], name="heads")
-        mean = op.ReduceMean(by_head, [2], keepdims=0, name="mean")
+        by_head = op.Reshape(key, [0, 0, heads, -1], name="heads")
+        mean = op.ReduceMean(by_head, [2], keepdims=0, name=MEAN_KEY)
     else:
-        mean = op.ReduceMean(key, [1], keepdims=0, name="mean")
+        mean = op.ReduceMean(key, [1], keepdims=0, name=MEAN_KEY)
     squared = op.ReduceSum(op.Mul(mean, mean), [2], keepdims=1)
     return op.Div(mean, op.Sqrt(op.Max(squared, SHORTEST)), name="directions")

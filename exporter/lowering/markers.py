@@ -14,8 +14,10 @@ from onnxscript import opset18, values
 # These imports register the operators in TRANSLATIONS.
 import exporter.ops.cdf_retain.torch_op
 import exporter.ops.class_row
+import exporter.ops.dissimilarity
 import exporter.ops.merging
 import exporter.ops.pairing
+import exporter.ops.received
 import exporter.ops.selection  # noqa: F401
 from exporter.ops.cdf_retain.onnx_function import CDF_RETAIN, CDF_RETAIN_PADDED, DOMAIN, PLUGIN_ATTRIBUTES
 
@@ -24,19 +26,22 @@ __all__ = [
     "CDF_RETAIN",
     "CDF_RETAIN_PADDED",
     "CLASS_ROW",
+    "DISSIMILARITY",
     "DOMAIN",
     "KEEP_TOP_K",
     "MERGE_INTO",
     "MERGE_TOKENS",
     "PAIR_TOKENS",
+    "RECEIVED",
     "TAKE_TOKENS",
     "TRANSLATIONS",
 ]
 
 KEEP_TOP_K, TAKE_TOKENS, ATTENTION, CLASS_ROW = "KeepTopK", "TakeTokens", "Attention", "ClassRow"
 MERGE_INTO, MERGE_TOKENS, PAIR_TOKENS = "MergeInto", "MergeTokens", "PairTokens"
+RECEIVED, DISSIMILARITY = "Received", "Dissimilarity"
 
-_FLOAT, _INT64 = "tensor(float)", "tensor(int64)"
+_FLOAT, _INT64, _BOOL = "tensor(float)", "tensor(int64)", "tensor(bool)"
 # A mask holds which keys may be attended to, or what is added to their logits.
 _MASK = "Mask"
 _MASKS = (_MASK, ["tensor(bool)", _FLOAT], "")
@@ -107,6 +112,20 @@ _class_row = _marker(
     {"row": _FLOAT},
     {"scale": OpSchema.AttrType.FLOAT, "num_class_tokens": OpSchema.AttrType.INT},
 )
+_received = _marker(
+    RECEIVED,
+    {"query": _FLOAT, "key": _FLOAT},
+    {"mean": _FLOAT},
+    {"scale": OpSchema.AttrType.FLOAT, "stride": OpSchema.AttrType.INT},
+    optional={"key_bias": _FLOAT},
+)
+_dissimilarity = _marker(
+    DISSIMILARITY,
+    {"key": _FLOAT},
+    {"score": _FLOAT},
+    {"num_prefix_tokens": OpSchema.AttrType.INT},
+    optional={"live": _BOOL},
+)
 _RETAINED = {"keep_index": _INT64, "keep_count": _INT64}
 _cdf_retain = _marker(
     CDF_RETAIN,
@@ -124,6 +143,14 @@ _cdf_retain_padded = _marker(
 
 def _translate_class_row(query: Any, key: Any, scale: float, num_class_tokens: int) -> Any:
     return _class_row(query, key, scale=scale, num_class_tokens=num_class_tokens)
+
+
+def _translate_received(query: Any, key: Any, key_bias: Any, scale: float, stride: int) -> Any:
+    return _received(query, key, *([] if key_bias is None else [key_bias]), scale=scale, stride=stride)
+
+
+def _translate_dissimilarity(key: Any, live: Any, num_prefix_tokens: int) -> Any:
+    return _dissimilarity(key, *([] if live is None else [live]), num_prefix_tokens=num_prefix_tokens)
 
 
 def _translate_keep_top_k(score: Any, k: int) -> Any:
@@ -178,6 +205,8 @@ def _translate_attention(  # noqa: PLR0917  (as the torch operator has them)
 
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.star.class_row.default: _translate_class_row,
+    torch.ops.star.received.default: _translate_received,
+    torch.ops.star.dissimilarity.default: _translate_dissimilarity,
     torch.ops.star.keep_top_k.default: _translate_keep_top_k,
     torch.ops.star.take_tokens.default: _translate_take_tokens,
     torch.ops.star.merge_into.default: _translate_merge_into,

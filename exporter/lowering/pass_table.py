@@ -10,13 +10,16 @@ from exporter.artefact import Artefact
 from exporter.lowering.markers import (
     ATTENTION,
     CLASS_ROW,
+    DISSIMILARITY,
     KEEP_TOP_K,
     MERGE_INTO,
     MERGE_TOKENS,
     PAIR_TOKENS,
+    RECEIVED,
     TAKE_TOKENS,
 )
 from exporter.lowering.passes.expand_attention import expand_attention
+from exporter.lowering.passes.expand_factors import expand_factors
 from exporter.lowering.passes.expand_merging import expand_merging
 from exporter.lowering.passes.expand_pairing import expand_pairing
 from exporter.lowering.passes.expand_selection import expand_selection
@@ -41,12 +44,23 @@ __all__ = ["FINAL", "INITIAL", "MARKERS", "PASSES", "QUANTIZABLE", "Pass"]
 Run: TypeAlias = Callable[[gs.Graph, Artefact], int]
 
 # Conditions that may hold between two passes. For a marker: the graph may contain such nodes.
-MARKERS = (ATTENTION, CLASS_ROW, KEEP_TOP_K, MERGE_INTO, MERGE_TOKENS, PAIR_TOKENS, TAKE_TOKENS)
+MARKERS = (
+    ATTENTION,
+    CLASS_ROW,
+    DISSIMILARITY,
+    KEEP_TOP_K,
+    MERGE_INTO,
+    MERGE_TOKENS,
+    PAIR_TOKENS,
+    RECEIVED,
+    TAKE_TOKENS,
+)
 NAMED = "decisions and attentions have the names of exporter.tensor_names"
 PATCHES_RANKED = "top-k ranks patches alone"
 QUERIES_OPEN = "no mask counts the queries"
 FUSED = "attention on tokens is ONNX's Attention"
 ATTENTION_EXPANDED = "attention is in standard operators"
+FACTORS_EXPANDED = "attention received and dissimilarity are in standard operators"
 PAIRING_EXPANDED = "pairs are in standard operators"
 MERGING_EXPANDED = "who merges into whom, and the mean of those that do, are in standard operators"
 SELECTION_EXPANDED = "top-k and the token gather are in standard operators"
@@ -55,7 +69,14 @@ FP32 = "what is computed is float32"
 
 # Conditions of torch's export, of a shipped file, and of the quantizer's input.
 INITIAL = (*MARKERS, PATCHES_RANKED, QUERIES_OPEN, LINEAR, FP32)
-FINAL = (NAMED, ATTENTION_EXPANDED, PAIRING_EXPANDED, MERGING_EXPANDED, SELECTION_EXPANDED)
+FINAL = (
+    NAMED,
+    ATTENTION_EXPANDED,
+    FACTORS_EXPANDED,
+    PAIRING_EXPANDED,
+    MERGING_EXPANDED,
+    SELECTION_EXPANDED,
+)
 QUANTIZABLE = (*FINAL, LINEAR, FP32)
 
 
@@ -90,6 +111,12 @@ _ROWS = (
         requires=(NAMED, ATTENTION, CLASS_ROW),
         ensures=(ATTENTION_EXPANDED,),
         ends=(ATTENTION, CLASS_ROW),
+    ),
+    Pass(
+        expand_factors,
+        requires=(NAMED, RECEIVED, DISSIMILARITY),
+        ensures=(FACTORS_EXPANDED,),
+        ends=(RECEIVED, DISSIMILARITY),
     ),
     Pass(
         expand_pairing,

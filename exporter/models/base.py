@@ -5,12 +5,13 @@ A family is one adapter that fills in these parts. Later stages do not depend on
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from exporter.models.parts import Linear, Rotary
+from exporter.models.pooling import Pooling
 from exporter.records import ModelSpec, Output
 from exporter.tensor_names import LOGITS
 from exporter.vocabulary import OutputKind
@@ -23,8 +24,7 @@ class AttentionParts:
     """The modules of x + out(proj(attention(qkv(norm x)))).
 
     `qkv` gives query, key and value concatenated, each [heads, head_dim]. `out` covers all that is applied to the
-    branch before it is added. Modules that a family does not have are `nn.Identity`. An adapter leaves out
-    `num_class_tokens`, which is the spec's.
+    branch before it is added. Modules that a family does not have are `nn.Identity`.
     """
 
     norm: nn.Module
@@ -38,7 +38,6 @@ class AttentionParts:
     head_dim: int
     dropout: float
     rotary: Rotary | None = None
-    num_class_tokens: int = 1
 
 
 @dataclass(frozen=True)
@@ -73,32 +72,34 @@ class BlockParts:
 
 @dataclass(frozen=True)
 class Classifier:
-    """A linear classifier and the prefix token that it reads."""
+    """A linear classifier and the prefix token that it reads, None for the pooled patches."""
 
-    token: int
+    token: int | None
     linear: nn.Linear
 
 
 class PrunableViT(ABC):
-    """A ViT with a class token, split into parts; an adapter sets these attributes, then calls `__init__`.
+    """A ViT split into parts; an adapter sets these attributes, then calls `__init__`.
 
     Attributes:
         model: The network, in eval mode and frozen.
         blocks: First to last.
         classifiers: The linear layers whose outputs are averaged into the logits; LRP starts there, and the tokens
             that they read score the patches. Empty for a model without logits, which has no class to explain: its
-            first token scores.
+            first token scores, unless it pools the patches.
+        pooling: How a head that reads no class token pools the patches; None for one that does. `classify` then
+            pools as the model does, and is not called with padding or merged tokens: `classify_pooled` is.
         outputs: The model's outputs, in order; logits unless an adapter sets them.
     """
 
     model: nn.Module
     blocks: Sequence[BlockParts]
     classifiers: Sequence[Classifier]
+    pooling: Pooling | None = None
     outputs: Sequence[Output] = (Output(LOGITS, OutputKind.LOGITS),)
 
     def __init__(self, model: nn.Module, spec: ModelSpec, weights_sha256: str) -> None:
         self.model = model
-        self.blocks = [_scored_by(spec.num_class_tokens, block) for block in self.blocks]
         self.spec = spec
         self.weights_sha256 = weights_sha256
 
@@ -111,7 +112,7 @@ class PrunableViT(ABC):
         """Apply the final norm of the trunk; the shape stays."""
 
     def features(self, normed: Tensor) -> Tensor:
-        """Return the input of the classifiers, token by token: [batch, tokens, dim], after any norm in the head."""
+        """Return the input of the classifiers, after any norm in the head: of tokens or pooled, [..., dim]."""
         return normed
 
     @abstractmethod
@@ -122,20 +123,25 @@ class PrunableViT(ABC):
         A model whose head gives an embedding instead of logits returns the embedding.
         """
 
-    def head(self, normed: Tensor, output: Output) -> Tensor:  # noqa: ARG002  (for adapters with several)
+    def classify_pooled(self, pooled: Tensor) -> Tensor:
+        """Apply the rest of the head to pooled patches [batch, channels]; needed where there is a `pooling`."""
+        raise NotImplementedError
+
+    def head(self, normed: Tensor, output: Output, sizes: Tensor | None = None) -> Tensor:  # noqa: ARG002
         """Return one of the `outputs` [batch, channels]; override it where a model gives logits and an embedding.
 
         A token output needs no head: it is the tokens after the final norm.
+
+        Args:
+            normed: Tokens after the final norm.
+            output: Which one, for adapters with several.
+            sizes: How many patches each token stands for, 0 for padding; None where each stands for one.
         """
-        return self.classify(normed)
+        if self.pooling is None or sizes is None:
+            return self.classify(normed)
+        return self.classify_pooled(self.pooling(normed, sizes))
 
     @property
     def device(self) -> torch.device:
         """The device of the weights."""
         return next(self.model.parameters()).device
-
-
-def _scored_by(num_class_tokens: int, block: BlockParts) -> BlockParts:
-    if block.attention is None:
-        return block
-    return replace(block, attention=replace(block.attention, num_class_tokens=num_class_tokens))

@@ -1,4 +1,4 @@
-"""One block in two halves: attention, together with the class row, and MLP.
+"""One block in two halves: attention, together with what scores patches, and MLP.
 
 Together the halves run the operations of the original block, in the same order. A block may lack either.
 """
@@ -11,20 +11,25 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from exporter.models.base import AttentionParts, BlockParts
-from exporter.ops.class_row import class_row
 
 __all__ = ["Seen", "add_attention", "attend", "attention_half", "heads", "mlp_half", "project", "whole_block"]
 
 
 class Seen(NamedTuple):
-    """What attention gives beside its result.
+    """What attention reads; patches are scored from it, since its probabilities stay inside a runtime's kernel.
 
-    `row` [batch, rows, tokens] is the class row: the logits of each head and class token. `key` [batch, heads,
-    tokens, head_dim] are the keys as attention reads them: normed and rotated.
+    `query` and `key` [batch, heads, tokens, head_dim] are normed and rotated; `key_bias` [batch, tokens] is added
+    to the logits of each key, None for nothing.
     """
 
-    row: Tensor
+    query: Tensor
     key: Tensor
+    key_bias: Tensor | None = None
+
+    @property
+    def scale(self) -> float:
+        """The factor of the logits."""
+        return float(self.key.shape[-1] ** -0.5)
 
 
 def whole_block(
@@ -57,14 +62,14 @@ def attention_half(
     live: Bool[Tensor, "b t"] | None = None,
     key_bias: Float[Tensor, "b t"] | None = None,
 ) -> tuple[Float[Tensor, "b t d"], Seen]:
-    """Return x + attn(norm1 x), and what attention gives beside: the class row before its softmax, and the keys.
+    """Return x + attn(norm1 x), and what attention reads.
 
     Args:
         block: Its modules; it has an attention part.
         tokens: Prefix tokens, then patches.
         positions: The positions of the patches, None for all of them.
-        live: Which tokens may be attended to, None for all; the row has logits for the others too.
-        key_bias: Added to the logit of each token for every query, None for nothing; the row includes it.
+        live: Which tokens may be attended to, None for all.
+        key_bias: Added to the logit of each token for every query, None for nothing.
     """
     context, seen = attend(block, project(block, tokens), positions, live, key_bias)
     return add_attention(block, tokens, context), seen
@@ -83,21 +88,14 @@ def attend(
     live: Bool[Tensor, "b t"] | None = None,
     key_bias: Float[Tensor, "b t"] | None = None,
 ) -> tuple[Float[Tensor, "b t d"], Seen]:
-    """Return the context of each token, heads concatenated; and the class row and the keys.
-
-    The row costs O(tokens · dim) in addition to the fused attention. The attention's own probabilities are not
-    used, so that every runtime can keep it fused.
-    """
+    """Return the context of each token, heads concatenated; and what attention reads."""
     attention = _attention(block)
     query, key, value = heads(block, qkv, positions)
     dropout = attention.dropout if block.whole.training else 0.0
     allowed = _mask(live, key_bias)
     mask = None if allowed is None else allowed[:, None, None, :]
     context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
-    row = class_row(query, key, attention.head_dim**-0.5, attention.num_class_tokens)
-    if key_bias is not None:
-        row = row + key_bias.unsqueeze(1)
-    return context.transpose(1, 2).reshape(qkv.shape[0], qkv.shape[1], -1), Seen(row, key)
+    return context.transpose(1, 2).reshape(qkv.shape[0], qkv.shape[1], -1), Seen(query, key, key_bias)
 
 
 def _mask(
@@ -125,7 +123,7 @@ def mlp_half(block: BlockParts, tokens: Float[Tensor, "... d"]) -> Float[Tensor,
 
 
 def _attention(block: BlockParts) -> AttentionParts:
-    """Return the attention part. A block without one has no class row, so callers check for it first."""
+    """Return the attention part. A block without one scores nothing, so callers check for it first."""
     if block.attention is None:
         raise ValueError("a block without an attention part")
     return block.attention

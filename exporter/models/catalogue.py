@@ -80,8 +80,19 @@ FAMILIES = (
         "vit_small_plus_patch16_dinov3",
         (("global_pool", "token"), ("img_size", 224)),
     ),
+    Family("DINOv3, patches averaged", "vit_small_patch16_dinov3", (("img_size", 224),)),
     Family("LingBot", "vit_small_patch16_lingbot", (("img_size", 224),)),
     Family("Sapiens 2, base", "vit_base_patch16_sapiens2", (("img_size", 224),)),
+    Family("ViT, patches averaged", "vit_wee_patch16_reg1_gap_256"),
+    Family("ViT, patches pooled by attention", "vit_so150m_patch16_reg4_map_256"),
+    Family("RoPE-ViT, patches averaged", "vit_medium_patch16_rope_reg1_gap_256"),
+    Family("SigLIP", "vit_base_patch32_siglip_256"),
+    Family("AIMv2", "aimv2_large_patch14_224"),
+    Family("PE core", "vit_pe_core_tiny_patch16_384"),
+    Family("PE lang and spatial", "vit_pe_spatial_tiny_patch16_512"),
+    Family("EVA", "eva_large_patch14_196"),
+    Family("EVA-02", "eva02_tiny_patch14_336"),
+    Family("BEiT-3", "beit3_base_patch16_224"),
 )
 
 

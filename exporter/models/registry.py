@@ -5,8 +5,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from timm.models.beit import Beit
 from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer
+from timm.models.vision_transformer_relpos import VisionTransformerRelPos
 from torch import nn
 
 from exporter.errors import ModelError
@@ -26,6 +28,10 @@ ADAPTERS: dict[type[nn.Module], Callable[[Any, str, Mapping[str, Any]], Prunable
     Eva: TimmEva,
     LvVit: LvVitAdapter,
 }
+
+# What stands in the way of one.
+_PAIRWISE = "its attention adds a bias for each pair of positions"
+NOT_ADAPTED: dict[type[nn.Module], str] = {Beit: _PAIRWISE, VisionTransformerRelPos: _PAIRWISE}
 
 
 def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
@@ -83,7 +89,8 @@ def adapt(model: nn.Module, name: str = "vit", preprocessing: Mapping[str, Any] 
     for network, adapter in ADAPTERS.items():
         if isinstance(model, network):
             return adapter(model.eval().requires_grad_(False), name, preprocessing or {})
-    got = f"a {type(model).__name__}, which has no adapter"
+    lacks = NOT_ADAPTED.get(type(model), "")
+    got = f"a {type(model).__name__}, which has no adapter{lacks and ': '}{lacks}"
     raise ModelError(name, got, "a ViT of a known family", "or write an adapter: docs/models.md")
 
 

@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from exporter.errors import ModelError
 from exporter.models.base import AttentionParts, BlockParts, PrunableViT
 from exporter.models.parts import Linear
+from exporter.models.pooling import AttentionPooling
 from exporter.records import BlockMacs, ModelSpec, Output, Preprocessing
 from exporter.vocabulary import CropMode, Interpolation, OutputKind
 
@@ -52,6 +53,8 @@ def spec_of(
         raise ModelError(name, got, "heads that together are as wide as the tokens")
     outputs = _outputs(vit, dim, num_prefix_tokens + grid[0] * grid[1])
     patch_head_macs = 0 if patch_head is None else _weights(patch_head)
+    if vit.pooling is not None:
+        patch_head_macs = vit.pooling.token_macs
     return ModelSpec(
         name=name,
         dim=dim,
@@ -66,6 +69,7 @@ def spec_of(
         patch_head_macs=patch_head_macs,
         default_alpha=default_alpha,
         num_class_tokens=_class_tokens(vit, name),
+        probe_rows=vit.pooling.rows if isinstance(vit.pooling, AttentionPooling) else 0,
     )
 
 
@@ -122,7 +126,7 @@ def _attention_parts(blocks: Sequence[BlockParts], name: str) -> list[AttentionP
     """Return the existing attention parts, all of one size: passes and plugins support one head shape per model."""
     parts = [block.attention for block in blocks if block.attention is not None]
     if not parts:
-        raise ModelError(name, "no block with attention", "one at least: its class row scores the patches")
+        raise ModelError(name, "no block with attention", "one at least: by it patches are scored")
     if len({(part.proj.out_features, part.num_heads, _weights(part.qkv, part.proj)) for part in parts}) > 1:
         raise ModelError(
             name, "attention of different sizes", "heads and channels that are alike in all blocks"
@@ -132,7 +136,9 @@ def _attention_parts(blocks: Sequence[BlockParts], name: str) -> list[AttentionP
 
 def _class_tokens(vit: PrunableViT, name: str) -> int:
     """Return how many tokens classify; without a classifier the first one is taken for the class token."""
-    tokens = sorted({classifier.token for classifier in vit.classifiers})
+    if vit.pooling is not None:
+        return 0
+    tokens = sorted({classifier.token for classifier in vit.classifiers if classifier.token is not None})
     if tokens != list(range(len(tokens))):
         got = f"classifiers that read tokens {', '.join(map(str, tokens))}"
         raise ModelError(name, got, "the class tokens before all others, from token 0")
@@ -169,7 +175,14 @@ def _outputs(vit: PrunableViT, dim: int, tokens: int) -> _Outputs:
             is_tokens = output.kind == OutputKind.TOKENS
             channels = dim if is_tokens else vit.head(normed, output).shape[-1]
             named.append(replace(output, channels=channels))
-    return _Outputs(tuple(named), counter.get_total_flops() // 2)
+    macs = counter.get_total_flops() // 2
+    if vit.pooling is not None:
+        # In closed form: the counter sees attention on some devices only.
+        with FlopCounterMode(display=False) as counter:
+            vit.classify_pooled(normed[:, 0])
+        pooled = vit.pooling.macs + (tokens - vit.pooling.skipped) * vit.pooling.token_macs
+        macs = pooled + counter.get_total_flops() // 2
+    return _Outputs(tuple(named), macs)
 
 
 @torch.no_grad()

@@ -12,19 +12,28 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from exporter.errors import ModelError
-from exporter.models.base import AttentionParts, BlockParts, Classifier, PrunableViT
+from exporter.models.base import AttentionParts, BlockParts, PrunableViT
 from exporter.models.parts import JoinedLinear, Linear, Rotary, Scaled, WeightedModule
 from exporter.models.spec import spec_of
-from exporter.models.timm_parts import mlp_parts, outputs_of, preprocessing_of, why_not_blocks, why_not_mlp
+from exporter.models.timm_parts import (
+    classifiers_of,
+    mlp_parts,
+    outputs_of,
+    pooling_of,
+    preprocessing_of,
+    why_not_blocks,
+    why_not_mlp,
+)
 from exporter.models.weights import weights_sha256
 
 __all__ = ["TimmEva"]
 
 
 class TimmEva(PrunableViT):
-    """A timm Eva that classifies from its class token; survivors keep the rotation of their own positions.
+    """A timm Eva that classifies from its class token or from its pooled patches.
 
-    The tables of sines and cosines are computed once: learned frequencies are not trained further.
+    Survivors keep the rotation of their own positions. The tables of sines and cosines are computed once: learned
+    frequencies are not trained further.
 
     Args:
         model: The ViT, in eval mode.
@@ -40,13 +49,13 @@ class TimmEva(PrunableViT):
     def __init__(self, model: Eva, name: str, preprocessing: Mapping[str, Any] | None = None) -> None:
         reason = _why_not(model)
         if reason:
-            raise ModelError(name, reason, "a ViT that classifies from a class token")
+            raise ModelError(name, reason, "a ViT whose head and blocks are supported")
         self.model = model
         self.blocks = [
             _parts(block, rotary) for block, rotary in zip(model.blocks, _rotaries(model), strict=True)
         ]
-        self.classifiers = [Classifier(0, model.head)]
-        self.outputs = outputs_of(model)
+        self.classifiers = classifiers_of(model)
+        self.pooling, self.outputs = pooling_of(model), outputs_of(model)
         spec = spec_of(
             self,
             name,
@@ -73,6 +82,10 @@ class TimmEva(PrunableViT):
     @override
     def classify(self, normed: Tensor) -> Tensor:
         return self.model.forward_head(normed)
+
+    @override
+    def classify_pooled(self, pooled: Tensor) -> Tensor:
+        return self.model.head(self.model.head_drop(self.features(pooled)))
 
 
 class BiasedQkv(WeightedModule):

@@ -4,17 +4,27 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from timm.data import resolve_model_data_config
-from timm.layers import GluMlp, Mlp, SwiGLU
+from timm.layers import AttentionPoolLatent, GluMlp, Mlp, SwiGLU
 from torch import nn
 
-from exporter.models.base import MlpParts
+from exporter.models.base import Classifier, MlpParts
 from exporter.models.parts import Gate, JoinedLinear, Linear
+from exporter.models.pooling import AttentionPooling, MaxPooling, MeanPooling, Pooling
 from exporter.models.spec import preprocessing_from
 from exporter.records import Output, Preprocessing
 from exporter.tensor_names import EMBEDDING, LOGITS
 from exporter.vocabulary import OutputKind
 
-__all__ = ["mlp_parts", "outputs_of", "preprocessing_of", "why_not_blocks", "why_not_head", "why_not_mlp"]
+__all__ = [
+    "classifiers_of",
+    "mlp_parts",
+    "outputs_of",
+    "pooling_of",
+    "preprocessing_of",
+    "why_not_blocks",
+    "why_not_head",
+    "why_not_mlp",
+]
 
 
 def mlp_parts(norm: nn.Module, mlp: Any, out: nn.Module) -> MlpParts:
@@ -52,28 +62,65 @@ def why_not_blocks(model: Any, why_not_block: Callable[[Any], str]) -> str:
 
 
 def why_not_head(model: Any) -> str:
-    """Return why a model does not classify from its class token, or an empty string."""
-    if model.cls_token is None:
-        return "no class token: there is no row of attention to score patches by"
-    if model.global_pool != "token" and not isinstance(model.head, nn.Linear):
-        way = "--model-kwargs global_pool=token --num-classes N gives it one on the class token"
-        return f"pooling {model.global_pool!r} and no classifier yet: {way}"
-    if model.global_pool != "token":
-        return f"pooling {model.global_pool!r}: the classifier does not read the class token"
-    if not isinstance(model.head, nn.Linear):
-        return "no linear classifier (give --num-classes)"
+    """Return why a head cannot be used, or an empty string: it reads the class token, or pools the patches."""
+    if model.global_pool == "token":
+        if model.cls_token is None:
+            return "a head on the class token, and no class token"
+        return "" if isinstance(model.head, nn.Linear) else "no linear classifier (give --num-classes)"
+    attention = getattr(model, "attn_pool", None)
+    if attention is None:
+        known = model.global_pool in ("avg", "max", "avgmax")
+    else:
+        known = type(attention) is AttentionPoolLatent and _is_plain(attention, model.embed_dim)
+    if not known:
+        return f"pooling {model.global_pool!r}, which is none of avg, max, avgmax and map with one query"
+    if not isinstance(model.head, (nn.Linear, nn.Identity)):
+        return f"a head of the kind {type(model.head).__name__}"
     return ""
 
 
-def outputs_of(model: Any) -> tuple[Output, ...]:
-    """Return logits, or an embedding where the head is the projection of a pretrained CLIP tower.
+def _is_plain(attention: AttentionPoolLatent, channels: int) -> bool:
+    """Whether a pooling by attention has one query, no positions, and gives as many channels as tokens have."""
+    plain = attention.latent_len == 1 and attention.pool == "token" and attention.pos_embed is None
+    return bool(plain and attention.out_features == channels and attention.kv.in_features == channels)
 
-    timm loads that as the head, with as many "classes" as the embedding has channels and a bias of zeros. The
-    tag of a tower shows whether it was fine-tuned on labels.
+
+def pooling_of(model: Any) -> Pooling | None:
+    """Return how a model's head pools the patches; None where it reads the class token."""
+    if model.global_pool == "token":
+        return None
+    skipped = 0 if _pools_prefix(model) else model.num_prefix_tokens
+    if getattr(model, "attn_pool", None) is not None:
+        return AttentionPooling(skipped, model.attn_pool)
+    if model.global_pool == "avg":
+        return MeanPooling(skipped)
+    return MaxPooling(skipped, with_mean=model.global_pool == "avgmax")
+
+
+def _pools_prefix(model: Any) -> bool:
+    """Whether prefix tokens are pooled too: timm's Eva has no switch, and pools them by attention alone."""
+    return bool(getattr(model, "pool_include_prefix", model.global_pool == "map"))
+
+
+def classifiers_of(model: Any) -> list[Classifier]:
+    """Return the classifier on the class token or on the pooled patches, if there is one."""
+    if not isinstance(model.head, nn.Linear):
+        return []
+    return [Classifier(0 if model.global_pool == "token" else None, model.head)]
+
+
+def outputs_of(model: Any) -> tuple[Output, ...]:
+    """Return logits, or an embedding where patches are pooled alone, or the head is a tower's projection.
+
+    timm loads the projection of a pretrained CLIP or PE tower as the head, with as many "classes" as the embedding
+    has channels and a bias of zeros. The tag of a tower shows whether it was fine-tuned on labels.
     """
+    if isinstance(model.head, nn.Identity):
+        return (Output(EMBEDDING, OutputKind.EMBEDDING),)
     config = getattr(model, "pretrained_cfg", None) or {}
     name = f"{config.get('architecture')}.{config.get('tag')}"
-    tower = "clip" in name and "_ft_" not in name and model.num_classes == config.get("num_classes")
+    of_tower = ("clip" in name or "_pe_core_" in name) and "_ft_" not in name
+    tower = of_tower and model.num_classes == config.get("num_classes")
     bias = getattr(model.head, "bias", None)
     if tower and (bias is None or bias.is_meta or not bias.any()):
         return (Output(EMBEDDING, OutputKind.EMBEDDING),)

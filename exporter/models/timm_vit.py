@@ -12,14 +12,22 @@ from typing_extensions import override
 from exporter.errors import ModelError
 from exporter.models.base import AttentionParts, BlockParts, Classifier, PrunableViT
 from exporter.models.spec import spec_of
-from exporter.models.timm_parts import mlp_parts, outputs_of, preprocessing_of, why_not_blocks, why_not_mlp
+from exporter.models.timm_parts import (
+    classifiers_of,
+    mlp_parts,
+    outputs_of,
+    pooling_of,
+    preprocessing_of,
+    why_not_blocks,
+    why_not_mlp,
+)
 from exporter.models.weights import weights_sha256
 
 __all__ = ["TimmViT", "why_not"]
 
 
 class TimmViT(PrunableViT):
-    """A timm VisionTransformer that classifies from its class token.
+    """A timm VisionTransformer that classifies from its class token or from its pooled patches.
 
     Args:
         model: The ViT, in eval mode.
@@ -37,13 +45,13 @@ class TimmViT(PrunableViT):
     ) -> None:
         reason = why_not(model)
         if reason:
-            raise ModelError(name, reason, "a ViT that classifies from a class token")
+            raise ModelError(name, reason, "a ViT whose head and blocks are supported")
         self.model = model
         self.blocks = [_parts(block) for block in model.blocks]
-        self.classifiers = [Classifier(0, model.head)]
+        self.classifiers = classifiers_of(model)
         if isinstance(model, VisionTransformerDistilled):
             self.classifiers.append(Classifier(1, model.head_dist))
-        self.outputs = outputs_of(model)
+        self.pooling, self.outputs = pooling_of(model), outputs_of(model)
         spec = spec_of(
             self,
             name,
@@ -69,6 +77,10 @@ class TimmViT(PrunableViT):
     @override
     def classify(self, normed: Tensor) -> Tensor:
         return self.model.forward_head(normed)
+
+    @override
+    def classify_pooled(self, pooled: Tensor) -> Tensor:
+        return self.model.head(self.model.head_drop(self.features(pooled)))
 
 
 def why_not(model: VisionTransformer) -> str:

@@ -75,7 +75,7 @@ class Grid(Tokens):
     @override
     def normed(self, vit: PrunableViT) -> Tensor:
         values = self.values
-        if self.live is not None and vit.spec.patch_head_macs:
+        if self.live is not None and vit.spec.patch_head_macs and vit.pooling is None:
             # A head that takes a maximum over patches must not meet padding: it gets the first survivor again.
             values = torch.where(self.live.unsqueeze(-1), values, values[:, self.prefix : self.prefix + 1])
         return vit.norm(values)

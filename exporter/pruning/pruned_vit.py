@@ -16,8 +16,9 @@ from exporter.ops.merging import merge_into
 from exporter.ops.pairing import pair_tokens
 from exporter.ops.selection import keep_top_k
 from exporter.pruning.grid import Grid
+from exporter.pruning.intra import INTRA, Layer
 from exporter.pruning.packed import Packed
-from exporter.pruning.scores import inter_table, intra_score, log_fused, weigh_inter
+from exporter.pruning.scores import inter_table, log_fused, weigh_inter
 from exporter.pruning.tokens import Decision, Tokens
 from exporter.records import Schedule
 from exporter.schedule.checks import check_fits
@@ -147,7 +148,7 @@ class PrunedViT(nn.Module):
             most, prefix = self.schedule.keep[layer - 1], self.vit.spec.num_prefix_tokens
             index, into, score, gap = pair_tokens(seen.key, most, prefix)
             return (Decision(index, into=into), score, gap) if forced is None else (forced, score, None)
-        score = self._score(layer, seen.row, tokens)
+        score = self._score(layer, seen, tokens)
         if forced is not None:
             return forced, score, None
         decision = self._decide(layer, score, tokens.count)
@@ -156,14 +157,15 @@ class PrunedViT(nn.Module):
         into, gap = merge_into(seen.key, decision.index, self.vit.spec.num_prefix_tokens)
         return replace(decision, into=into), score, gap
 
-    def _score(self, layer: int, class_row: Tensor, tokens: Tokens) -> Tensor:
+    def _score(self, layer: int, seen: Seen, tokens: Tokens) -> Tensor:
         """Log fused score [batch, n] of the patches that are there."""
-        prefix, positions = self.vit.spec.num_prefix_tokens, tokens.positions
-        intra = intra_score(class_row, prefix, tokens.live) if self.alpha > 0.0 else None
-        inter = None
+        positions, intra, inter = tokens.positions, None, None
+        if self.alpha > 0.0:
+            factor = self.scorer.factor_of(self.vit.spec)
+            intra = INTRA[factor.name](Layer(self.vit, tokens, seen, self.schedule.query_stride))
         if self.alpha < 1.0:
             table = self.get_buffer(_inter_name(layer))
-            inter = table.expand(class_row.shape[0], -1) if positions is None else table[positions]
+            inter = table.expand(seen.key.shape[0], -1) if positions is None else table[positions]
         return log_fused(intra, inter, self.alpha)
 
     def _decide(self, layer: int, score: Tensor, count: Tensor | None) -> Decision:

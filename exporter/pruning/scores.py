@@ -1,4 +1,4 @@
-"""How patches are scored: class-token attention, and its fusion with inter-layer importance."""
+"""How patches are scored: the attention of a row, and its fusion with inter-layer importance."""
 
 import math
 
@@ -19,19 +19,19 @@ SCORE_FLOOR = 1e-30
 
 
 def intra_score(
-    class_row: Float[Tensor, "b rows t"], num_prefix_tokens: int, live: Bool[Tensor, "b t"] | None = None
+    rows: Float[Tensor, "b rows t"], num_prefix_tokens: int, live: Bool[Tensor, "b t"] | None = None
 ) -> Float[Tensor, "b n"]:
-    """Class-token attention of each patch: softmax over all tokens, mean over rows, prefix columns dropped.
+    """Attention of a query to each patch: softmax over all tokens, mean over rows, prefix columns dropped.
 
     Args:
-        class_row: The attention logits, scaled: a row for each head, and for each token that classifies (two in a
+        rows: The attention logits, scaled: a row for each head, and for each token that classifies (two in a
             distilled DeiT).
         num_prefix_tokens: Tokens before the first patch.
         live: Which tokens are the image's own, None for all of them; the others are not attended to.
     """
     if live is not None:
-        class_row = class_row.masked_fill(~live.unsqueeze(1), -torch.inf)
-    return class_row.float().softmax(dim=-1).mean(dim=1)[:, num_prefix_tokens:]
+        rows = rows.masked_fill(~live.unsqueeze(1), -torch.inf)
+    return rows.float().softmax(dim=-1).mean(dim=1)[:, num_prefix_tokens:]
 
 
 def log_fused(

@@ -35,11 +35,13 @@ class Tokens(ABC):
 
     `positions` [b, n] are where the patches stand in the image, None where all of them stand; `count` [b] is how
     many of the n are an image's own, None where all are; `live` [b, prefix + n] marks these and the prefix tokens.
+    `sizes` [b, prefix + n] are how many patches each token stands for, None where each stands for one.
     """
 
     positions: Tensor | None
     count: Tensor | None
     live: Tensor | None
+    sizes: Tensor | None = None
 
     @abstractmethod
     def through(self, block: BlockParts) -> "Tokens":
@@ -64,9 +66,10 @@ class Tokens(ABC):
     def outputs(self, vit: PrunableViT) -> dict[str, Tensor]:
         """What the model gives, by the names of its tensors and in their order."""
         normed, tensors = self.normed(vit), {}
+        sizes = self.sizes if self.live is None else self.live.float()
         for output in vit.spec.outputs:
             if output.kind != OutputKind.TOKENS:
-                tensors[output.name] = vit.head(normed, output)
+                tensors[output.name] = vit.head(normed, output, sizes)
                 continue
             patches = normed[:, vit.spec.num_prefix_tokens :]
             tensors[output.name] = patches

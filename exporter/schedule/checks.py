@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from exporter.errors import ScheduleError
+from exporter.errors import RecipeError, ScheduleError
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.methods import check_choices
 from exporter.schedule.rates import counts
-from exporter.schedule.scorers import scorer_named
+from exporter.schedule.scorers import SCORERS, scorer_named
 
-__all__ = ["check_fits", "check_scored"]
+__all__ = ["check_factor", "check_fits", "check_scored", "check_stride"]
 
 
 def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
@@ -25,7 +25,9 @@ def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
         if not 0.0 < rate <= 1.0:
             raise ScheduleError(f"schedule, layer {layer}", f"rate {rate}", "a rate in (0, 1]")
     check_scored(schedule.rates, spec)
-    scorer_named(schedule.scorer)
+    check_stride(schedule.scorer, schedule.query_stride)
+    if schedule.pruning_layers:
+        check_factor(schedule.scorer, spec, schedule.query_stride)
     if not 0.0 <= schedule.alpha <= 1.0:
         raise ScheduleError("schedule", f"alpha {schedule.alpha}", "a number in [0, 1]")
     if schedule.round_to < 1 or schedule.seed < 0:
@@ -46,5 +48,26 @@ def check_scored(rates: Sequence[float], spec: ModelSpec) -> None:
     """Raise ScheduleError where a layer without attention, which scores no patches, has a rate below 1."""
     for layer, rate in enumerate(rates, start=1):
         if rate < 1.0 and layer not in spec.attention_layers:
-            got, hint = f"rate {rate:.6g} in a block without attention", "no class row scores its patches"
+            got, hint = f"rate {rate:.6g} in a block without attention", "nothing scores its patches"
             raise ScheduleError(f"schedule, layer {layer}", got, "rate 1", hint)
+
+
+def check_factor(scorer: str, spec: ModelSpec, stride: int = 1) -> None:
+    """Raise RecipeError where the score reads something that the model lacks, or no queries to leave out."""
+    row = scorer_named(scorer)
+    if stride != 1 and not row.factor_of(spec).strided:
+        got = f"{stride} for {spec.name}, whose class token scores its patches"
+        raise RecipeError("query_stride", got, "1", "the scorer received can be sampled")
+    lacks = "" if row.alpha == 0.0 or row.pairs else row.factor_of(spec).lacks(spec)
+    if lacks:
+        fits = [each.name for each in SCORERS.values() if not each.factor_of(spec).lacks(spec)]
+        raise RecipeError(
+            "scorer", f"{scorer} for {spec.name}, which has {lacks}", f"one of {', '.join(fits)}"
+        )
+
+
+def check_stride(scorer: str, stride: int) -> None:
+    """Raise RecipeError for a stride of queries where the score reads no more than the class tokens'."""
+    factor = scorer_named(scorer).factor
+    if stride != 1 and not (factor.strided if factor else scorer_named(scorer).alpha is None):
+        raise RecipeError("query_stride", f"{stride} for the scorer {scorer}", "1", "received can be sampled")

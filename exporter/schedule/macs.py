@@ -9,7 +9,7 @@ import numpy as np
 from exporter.ops.pair_sets import joined_patches
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.reductions import reduction_named
-from exporter.schedule.scorers import scorer_named
+from exporter.schedule.scorers import FUSED, scorer_named
 
 __all__ = ["MacCount", "dense_macs", "executed_macs", "mean_macs", "pruned_macs", "schedule_macs"]
 
@@ -41,32 +41,34 @@ def dense_macs(spec: ModelSpec) -> MacCount:
 
 def schedule_macs(spec: ModelSpec, schedule: Schedule) -> MacCount:
     """Return the MACs of one image under a schedule; under a-STAR, the most that any may take."""
-    return pruned_macs(spec, schedule.keep, scorer=schedule.scorer, reduce=schedule.reduce)
+    return pruned_macs(spec, schedule.keep, scored=schedule)
 
 
 def pruned_macs(
     spec: ModelSpec,
     keep: Sequence[int],
     padded: Sequence[int] | None = None,
-    *,
-    scorer: str = "fused",
-    reduce: str = "drop",
+    scored: Schedule | None = None,
 ) -> MacCount:
     """Return the MACs if layer l keeps `keep[l]` patches between its attention and its MLP.
 
     `padded` is the width of the token grid after each layer, if tokens are padded: attention and scoring then
-    include the padding, linear layers do not.
+    include the padding, linear layers do not. `scored` says how patches are scored and reduced; None: by the fused
+    score, and dropped.
 
     A block of N tokens costs 4·N·d² + 2·N²·d for attention and 2·h·N'·d for the MLP (3·h·N'·d for a gated one) on
     the N' tokens left; a missing part costs nothing. A head for patches costs c·d for each patch left after the
     last block.
-    In a layer that drops any, scoring costs N·d for the row of each class token, and one product per patch for the
-    fusion.
+    In a layer that drops any, scoring costs what its intra-layer factor does (`exporter.schedule.factors`: N·d for
+    the row of each class token), where it is read, and one product per patch for the fusion.
     Merging adds two products over all tokens: N·k times the dimension of a head for the similarities to the k
-    survivors, and N·N'·d for the weighted means. Pairs have no class row; their similarities cost the product of
+    survivors, and N·N'·d for the weighted means. Pairs have no such factor; their similarities cost the product of
     both sets' sizes times the dimension of a head.
     """
-    merges, pairs = reduction_named(reduce).merges, scorer_named(scorer).pairs
+    scorer = FUSED if scored is None else scorer_named(scored.scorer)
+    merges = scored is not None and reduction_named(scored.reduce).merges
+    factor, stride = scorer.factor_of(spec), 1 if scored is None else scored.query_stride
+    reads_factor = scorer.alpha != 0.0
     prefix, dim, head_dim = spec.num_prefix_tokens, spec.dim, spec.dim // spec.num_heads
     network = spec.embed_macs + spec.head_macs + spec.patch_head_macs * keep[-1]
     scoring, before, grid = 0, spec.num_patches, spec.num_patches
@@ -75,25 +77,31 @@ def pruned_macs(
         if block.attention_token_macs:
             network += tokens * block.attention_token_macs + 2 * places**2 * dim
         network += (prefix + after) * block.mlp_token_macs
-        if after < before and pairs:
+        if after < before and scorer.pairs:
             joined = len(joined_patches(before, after, prefix))
             scoring += (before - joined) * joined * head_dim
         elif after < before:
-            scoring += spec.num_class_tokens * places * dim + grid + merges * tokens * after * head_dim
+            scoring += reads_factor * factor.macs(spec, places, stride) + grid
+            scoring += merges * tokens * after * head_dim
         if after < before and merges:
             scoring += tokens * (prefix + after) * dim
         before, grid = after, grid_after
     return MacCount(network, scoring)
 
 
-def mean_macs(spec: ModelSpec, left: Array) -> MacCount:
-    """Return the mean MACs of an image; `left` [images, depth] is the number of patches after each layer."""
-    counts = [pruned_macs(spec, each) for each in left.tolist()]
+def mean_macs(spec: ModelSpec, left: Array, scored: Schedule | None = None) -> MacCount:
+    """Return the mean MACs of an image; `left` [images, depth] is the number of patches after each layer.
+
+    `scored` is as in `pruned_macs`.
+    """
+    counts = [pruned_macs(spec, each, scored=scored) for each in left.tolist()]
     network, scoring = (sum(getattr(count, part) for count in counts) for part in ("network", "scoring"))
     return MacCount(round(network / len(counts)), round(scoring / len(counts)))
 
 
-def executed_macs(spec: ModelSpec, left: Array, layout: str, most: Sequence[int]) -> float:
+def executed_macs(
+    spec: ModelSpec, left: Array, layout: str, most: Sequence[int], scored: Schedule | None = None
+) -> float:
     """Return the mean MACs of an image in a batch, padding included.
 
     Args:
@@ -102,8 +110,9 @@ def executed_macs(spec: ModelSpec, left: Array, layout: str, most: Sequence[int]
         layout: "shrinking" pads every image to the largest of the batch, "padded" to `most`; "packed" pads only
             attention, to the largest of the batch.
         most: Upper bound of the number of patches after each layer.
+        scored: As in `pruned_macs`.
     """
     widest = left.max(axis=0).tolist()
     if layout == "packed":
-        return float(np.mean([pruned_macs(spec, counts, widest).total for counts in left.tolist()]))
-    return float(pruned_macs(spec, most if layout == "padded" else widest).total)
+        return float(np.mean([pruned_macs(spec, counts, widest, scored).total for counts in left.tolist()]))
+    return float(pruned_macs(spec, most if layout == "padded" else widest, scored=scored).total)

@@ -22,10 +22,11 @@ class Choices:
     follows_acs: bool = True
 
 
-_BY_IMAGE = Choices(("fused", "intra", "inter", "random"), ("drop",))
+_SCORES = ("fused", "intra", "inter", "random", "received", "probe", "similarity")
+_BY_IMAGE = Choices(_SCORES, ("drop",))
 
 METHODS = {
-    Method.STAR: Choices(("fused", "intra", "inter", "random", "pairs"), ("drop", "merge-weighted", "merge")),
+    Method.STAR: Choices((*_SCORES, "pairs"), ("drop", "merge-weighted", "merge")),
     Method.A_STAR: _BY_IMAGE,
     Method.A_STAR_BATCH: _BY_IMAGE,
     Method.TOME: Choices(("pairs",), ("merge-weighted", "merge"), follows_acs=False),

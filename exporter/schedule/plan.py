@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from exporter.errors import RecipeError, ScheduleError
 from exporter.records import ModelSpec, Schedule
-from exporter.schedule.checks import check_scored
+from exporter.schedule.checks import check_factor, check_scored, check_stride
 from exporter.schedule.methods import METHODS, check_choices, default_method, default_reduction
 from exporter.schedule.rates import (
     ANCHORS,
@@ -53,6 +53,9 @@ class ScheduleSettings(Settings):
         "a-star a share of their scores' mass, image by image. By default tome, but star where a score, alpha, "
         "anchors, drop, ACS or a calibration is given.",
     )
+    query_stride: Positive = option(
+        1, "Of the tokens whose attention scores patches in the score received, every how many-th is read."
+    )
     reduce: str | None = option(
         None,
         "How the patches that are not kept are reduced; by default drop, for pairs merge-weighted.",
@@ -81,8 +84,12 @@ class ScheduleSettings(Settings):
         return self.anchors or ANCHORS[0]
 
     def check(self) -> None:
-        """Raise RecipeError if the method does not support the scorer, the reduction or rounded counts."""
+        """Raise RecipeError if the method does not support the scorer, the reduction or rounded counts.
+
+        Or if there is a stride for a score that never reads the attention of all tokens.
+        """
         check_choices(self.planned_by, self.scored_by, self.reduced_by)
+        check_stride(self.scored_by, self.query_stride)
         if self.planned_by.counts_vary and self.round_to != 1:
             why = "its counts depend on the image"
             raise RecipeError("round_to", f"{self.round_to} for {self.planned_by}", "1", why)
@@ -171,6 +178,8 @@ def _schedule(
     acs: tuple[float, ...] | None,
     inter_sha256: str,
 ) -> Schedule:
+    if any(rate < 1.0 for rate in rates):
+        check_factor(settings.scored_by, spec, settings.query_stride)
     return Schedule(
         method=settings.planned_by,
         scorer=settings.scored_by,
@@ -185,4 +194,5 @@ def _schedule(
         inter_sha256=inter_sha256 if scorer_named(settings.scored_by).calibrated else "",
         round_to=settings.round_to,
         reduce=settings.reduced_by,
+        query_stride=settings.query_stride,
     )

@@ -56,6 +56,8 @@ def patch_use(spec: ModelSpec, schedule: Schedule, left: Array, layout: str, bat
         for layer in schedule.pruning_layers
     )
     groups = [left[start : start + batch] for start in range(0, len(left), batch)]
-    executed = sum(executed_macs(spec, group, layout, schedule.keep) * len(group) for group in groups)
-    useful = mean_macs(spec, left)
+    executed = sum(
+        executed_macs(spec, group, layout, schedule.keep, schedule) * len(group) for group in groups
+    )
+    useful = mean_macs(spec, left, schedule)
     return PatchUse(len(left), batch, layout, layers, useful.total, useful.scoring, executed / len(left))

@@ -75,7 +75,7 @@ def useful_macs(model: PrunedViT, images: Array, input_kind: InputKind) -> float
     if model.method != "a-star":
         return float(model.macs.total)
     left = patches_left_of(model, images, input_kind, len(images))
-    return float(mean_macs(model.vit.spec, left).total)
+    return float(mean_macs(model.vit.spec, left, model.schedule).total)
 
 
 def noise(spec: ModelSpec, input_kind: str, batch: int, seed: int = 0) -> Array:

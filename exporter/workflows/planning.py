@@ -27,13 +27,22 @@ from exporter.schedule.plan import (
     tome_schedule,
 )
 from exporter.schedule.rates import ends_of_acs, manual_rates
+from exporter.schedule.reductions import reduction_named
 from exporter.schedule.solve import rho_for
 from exporter.vocabulary import InputKind
 from exporter.workflows.amount import Amount, Given, MacShare, Rates, Rho, Speedup
 from exporter.workflows.recipe import needed
 from exporter.workflows.requests import Images
 
-__all__ = ["IMAGE_BISECTIONS", "Planner", "measured_macs", "plan", "solved", "warn_of_anchors"]
+__all__ = [
+    "IMAGE_BISECTIONS",
+    "Planner",
+    "measured_macs",
+    "plan",
+    "solved",
+    "warn_of_anchors",
+    "warn_of_pooling",
+]
 
 # Each bisection runs the model over the images; 12 give rho to 1/4096.
 IMAGE_BISECTIONS = 12
@@ -110,6 +119,7 @@ def plan(
     if isinstance(amount, Given):
         check_fits(amount.schedule, planner.spec)
         return amount.schedule
+    warn_of_pooling(planner.spec, planner.scoring)
     if isinstance(amount, Rates):
         return manual_schedule(planner.spec, amount.rates, planner.scoring, planner.inter_sha256)
     if isinstance(amount, Rho | MacShare):
@@ -129,6 +139,16 @@ def solved(
     if isinstance(amount, Rho):
         return planner.of_rho(amount.rho)
     return _saving(amount, planner, image_macs)
+
+
+def warn_of_pooling(spec: ModelSpec, scoring: ScheduleSettings) -> None:
+    """Log a warning where patches are dropped from what a head pools: merging loses far less (docs/models.md)."""
+    if not spec.num_class_tokens and not reduction_named(scoring.reduced_by).merges:
+        logger.warning(
+            "the head of %s pools the patches, and dropping them changes what it pools: check the accuracy, or "
+            "merge them (--reduce merge-weighted, or --method tome)",
+            spec.name,
+        )
 
 
 def warn_of_anchors(schedule: Schedule) -> None:
@@ -170,6 +190,7 @@ def measured_macs(
 
     def cost(schedule: Schedule) -> float:
         pruned = PrunedViT(vit, schedule, inter)
-        return mean_macs(vit.spec, patches_left_of(pruned, pixels, InputKind.FLOAT32, batch)).total
+        left = patches_left_of(pruned, pixels, InputKind.FLOAT32, batch)
+        return mean_macs(vit.spec, left, schedule).total
 
     return cost

@@ -295,6 +295,9 @@ def test_relevance_starts_at_a_linear_classifier(images: ImageFolder) -> None:
         with pytest.raises(CalibrationError, match=r"need a linear classifier .* --scorer intra"):
             calibrate(vit, images, ALL)
     assert calibrate(tower, images, ACS).inter is None
+    pooled = make_vit("pooled by attention")
+    with pytest.raises(CalibrationError, match=r"need a linear classifier .* --scorer received"):
+        calibrate(pooled, images, ALL)
 
 
 def test_the_place_is_tried_before_the_work(vit: PrunableViT, images: ImageFolder, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from exporter.calibration import gradients
 from exporter.calibration.attention import propagate
+from exporter.calibration.heads import gradient_of_logits
 from exporter.calibration.trace import MlpTrace, in_dtype, trace
 from exporter.models.base import MlpParts, PrunableViT
 from tests.calibration.samples import VARIANTS, frozen_images, tiny_vit
@@ -30,10 +31,8 @@ def by_autograd(vit: PrunableViT, images: Tensor, target: int) -> list[Tensor]:
 
 
 def of_attention(vit: PrunableViT, images: Tensor, targets: Tensor) -> list[Tensor]:
-    from exporter.calibration.relevance import _gradient_of_logits  # noqa: PLC0415
-
     seen = trace(vit, images)
-    gradient, found = _gradient_of_logits(vit, seen, targets), []
+    gradient, found = gradient_of_logits(vit, seen, targets), []
     for block, here in zip(reversed(vit.blocks), reversed(seen.blocks), strict=True):
         assert block.mlp and here.mlp and block.attention and here.attention
         part, attention = block.attention, here.attention

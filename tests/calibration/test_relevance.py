@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from exporter.calibration import cams, gradients
-from exporter.calibration.relevance import _cam_of_logits, _gradient_of_logits, relevance, sweep
+from exporter.calibration.heads import cam_of_logits, gradient_of_logits
+from exporter.calibration.relevance import relevance, sweep
 from exporter.calibration.trace import in_dtype, trace
 from exporter.models.weights import weights_sha256
 from tests.calibration.samples import VARIANTS, frozen_images, frozen_weights, tiny_vit
@@ -77,11 +78,11 @@ def test_the_roll_out_of_a_distilled_model_is_the_mean_over_both_its_tokens() ->
     for token in (0, 1):
         block, here = vit.blocks[-1], seen.blocks[-1]
         assert block.mlp and here.mlp and block.attention and here.attention
-        gradient = gradients.to_middle(block.mlp, here.mlp, _gradient_of_logits(vit, seen, CLASSES))
+        gradient = gradients.to_middle(block.mlp, here.mlp, gradient_of_logits(vit, seen, CLASSES))
         gradient = gradient_of_attention(
             here.attention, gradients.to_context(block.attention, here.attention, gradient)
         )
-        cam = cams.to_middle(block.mlp, here.mlp, _cam_of_logits(vit, seen, CLASSES))
+        cam = cams.to_middle(block.mlp, here.mlp, cam_of_logits(vit, seen, CLASSES))
         _, context = cams.to_context(block.attention, here.attention, cam)
         cam, _ = relevance_of_attention(here.attention, context)
         rows.append((gradient * cam).clamp(min=0).mean(2)[:, :, token, 2:])

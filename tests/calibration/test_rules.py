@@ -57,6 +57,17 @@ def test_an_output_unit_is_linear_with_relevance_on_one_output(seed: int) -> Non
 
 
 @given(seeds)
+def test_a_mean_gives_all_to_values_of_its_sign(seed: int) -> None:
+    relevance, value = drawn(seed, 1, 2, 3), drawn(seed + 1, 1, 1, 7, 3)
+    parts = rules.mean(relevance, value)
+    torch.testing.assert_close(parts.sum(-2), relevance, rtol=1e-6, atol=1e-8)
+    agrees = (value * value.mean(-2, keepdim=True) > 0).expand_as(parts)
+    assert (parts[~agrees] == 0).all()
+    share = parts / relevance.unsqueeze(-2) * value.abs().where(agrees, 0).sum(-2, keepdim=True)
+    torch.testing.assert_close(share[agrees], value.abs().expand_as(parts)[agrees], rtol=1e-5, atol=1e-7)
+
+
+@given(seeds)
 def test_add_splits_the_total_by_absolute_sums(seed: int) -> None:
     relevance, left, right = drawn(seed, 1, 2, 3, 4), drawn(seed + 1, 1, 1, 3, 4), drawn(seed + 2, 1, 1, 3, 4)
     parts = rules.add(relevance, left, right)

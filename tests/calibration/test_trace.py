@@ -12,6 +12,7 @@ from exporter.models.base import AttentionParts
 from exporter.models.block import attention_half, heads, project, whole_block
 from tests.calibration.samples import VARIANTS, frozen_images, tiny_vit
 from tests.calibration.whole_attention import matrices
+from tests.rows import row_of
 from tests.vits import cut_vit, make_vit, random_images
 
 
@@ -48,9 +49,10 @@ def test_every_block_says_what_it_computed(variant: str) -> None:
         torch.testing.assert_close(part.q_norm(attention.raw_query), attention.normed_query)
         torch.testing.assert_close(part.k_norm(attention.raw_key), attention.normed_key)
         torch.testing.assert_close(attention.branch, attention_of(part, attention))
-        row = attention_half(block, tokens)[1].row
+        count = vit.spec.num_class_tokens
+        row = row_of(attention_half(block, tokens)[1], count)
         products, _ = matrices(attention)
-        rows = products[:, :, : part.num_class_tokens].flatten(1, 2)
+        rows = products[:, :, :count].flatten(1, 2)
         torch.testing.assert_close(rows * part.head_dim**-0.5, row)
         torch.testing.assert_close(mlp.tokens, tokens + attention.branch)
         torch.testing.assert_close(mlp.fc2_output, block.mlp.whole(block.mlp.norm(mlp.tokens)))

@@ -54,6 +54,14 @@ def test_every_product_ends_a_walk(product: str) -> None:
     assert [node.name for node in behind([graph.tensors()["chosen"]])] == ["chosen", "made"]
 
 
+def test_a_walk_ends_with_a_mean_key_where_no_product_scores() -> None:
+    graph = named("keys = Relu(x) mean = Relu(keys) score = Neg(mean) chosen = Abs(score) out = Exp(keys)")
+    for node in graph.nodes:
+        node.name = node.name.replace("mean", "factor_01/mean_key")
+    graph.tensors()["chosen"].name = keep_name(1)
+    assert scoring_nodes(graph, artefact(1)) == {"factor_01/mean_key", "score", "chosen"}
+
+
 def test_a_node_comes_once_however_many_ways_lead_to_it() -> None:
     tensors = named().tensors()
     found = [node.name for node in behind([tensors["picked"], tensors["score"], tensors["picked"]])]

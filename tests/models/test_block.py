@@ -9,10 +9,11 @@ import torch
 from exporter.models.block import add_attention, attend, attention_half, heads, mlp_half, project, whole_block
 from exporter.models.registry import adapt
 from exporter.pruning.scores import intra_score
-from tests.vits import FAMILIES, cut_vit, make_model, make_vit, random_images
+from tests.rows import row_of
+from tests.vits import FAMILIES, POOLED, cut_vit, make_model, make_vit, random_images
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *POOLED])
 def test_the_parts_are_the_whole_bit_for_bit(family: str) -> None:
     model = make_model(family)
     vit = adapt(model)
@@ -32,7 +33,7 @@ def test_the_class_row_is_the_attention_of_the_class_tokens(family: str) -> None
     with torch.inference_mode():
         tokens = vit.embed(random_images(vit, 2))
         for block in vit.blocks:
-            _, (row, _) = attention_half(block, tokens)
+            row = row_of(attention_half(block, tokens)[1], classifying)
             attention: Any = block.whole.attn
             attention.fused_attn = False
             seen: list[torch.Tensor] = []
@@ -48,7 +49,7 @@ def test_the_class_row_of_lvvit_is_the_attention_of_its_class_token() -> None:
     with torch.inference_mode():
         tokens = vit.embed(random_images(vit, 2))
         block = vit.blocks[0]
-        _, (row, _) = attention_half(block, tokens)
+        row = row_of(attention_half(block, tokens)[1])
         assert block.attention is not None
         qkv = block.attention.qkv(block.attention.norm(tokens)).view(2, 17, 3, 3, 16).permute(2, 0, 3, 1, 4)
         expected = (qkv[0] * 16**-0.5 @ qkv[1].transpose(-2, -1)).softmax(-1)[:, :, 0]
@@ -63,11 +64,11 @@ def test_a_token_of_size_two_is_attended_to_as_two() -> None:
     sizes = torch.ones(2, prefix + 5)
     sizes[:, prefix + 3 :] = 2
     with torch.inference_mode():
-        context, (row, _) = attend(block, project(block, tokens), key_bias=sizes.log())
+        context, seen = attend(block, project(block, tokens), key_bias=sizes.log())
         twice = torch.cat([tokens, tokens[:, prefix + 3 :]], dim=1)
-        expected, (long_row, _) = attend(block, project(block, twice))
+        expected, long = attend(block, project(block, twice))
         torch.testing.assert_close(context, expected[:, : prefix + 5])
-        score, parts = intra_score(row, prefix), intra_score(long_row, prefix)
+        score, parts = (intra_score(row_of(each), prefix) for each in (seen, long))
     torch.testing.assert_close(score[:, :3], parts[:, :3])
     torch.testing.assert_close(score[:, 3:], parts[:, 3:5] + parts[:, 5:])
 
@@ -105,29 +106,32 @@ def test_dead_tokens_are_attended_to_by_none_and_stay_in_the_row() -> None:
     block = make_vit("registers").blocks[1]
     tokens, live = torch.randn(2, 9, 48), torch.arange(9) < torch.tensor([[9], [6]])
     with torch.inference_mode():
-        values, (row, _) = attention_half(block, tokens, live=live)
-        alone, (short, _) = attention_half(block, tokens[1:, :6])
-        _, (whole_row, _) = attention_half(block, tokens)
+        values, seen = attention_half(block, tokens, live=live)
+        alone, short = attention_half(block, tokens[1:, :6])
+        row, whole_row = row_of(seen), row_of(attention_half(block, tokens)[1])
     torch.testing.assert_close(values[1:, :6], alone)
-    torch.testing.assert_close(row[1:, :, :6], short)
+    torch.testing.assert_close(row[1:, :, :6], row_of(short))
     torch.testing.assert_close(row, whole_row)
 
 
-def test_a_bias_of_keys_is_in_the_row_too() -> None:
+def test_a_bias_of_keys_is_given_beside_them() -> None:
     block, tokens, bias = make_vit().blocks[0], torch.randn(2, 5, 48), torch.randn(2, 5)
     with torch.inference_mode():
-        _, (row, _) = attention_half(block, tokens, key_bias=bias)
-        _, (plain, _) = attention_half(block, tokens)
+        row = row_of(attention_half(block, tokens, key_bias=bias)[1])
+        plain = row_of(attention_half(block, tokens)[1])
     torch.testing.assert_close(row - plain, bias.unsqueeze(1).expand_as(row), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", ["vit", "qk norm", "eva02, joined, rotary"])
-def test_keys_are_those_that_attention_reads(family: str) -> None:
-    """Normed and rotated; a bias of the logits is no part of them."""
+def test_queries_and_keys_are_those_that_attention_reads(family: str) -> None:
+    """Normed and rotated; a bias of the logits is apart."""
     block, tokens = make_vit(family).blocks[0], torch.randn(2, 17, 48)
     with torch.inference_mode():
-        _, (_, key) = attention_half(block, tokens, key_bias=torch.randn(2, 17))
-        assert torch.equal(key, heads(block, project(block, tokens))[1])
+        bias = torch.randn(2, 17)
+        seen = attention_half(block, tokens, key_bias=bias)[1]
+        query, key, _ = heads(block, project(block, tokens))
+        assert torch.equal(seen.key, key) and torch.equal(seen.query, query)
+        assert seen.key_bias is bias and seen.scale == 16**-0.5
 
 
 def test_attention_drops_out_while_a_block_is_trained_alone() -> None:

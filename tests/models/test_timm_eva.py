@@ -142,8 +142,8 @@ def test_a_refusal_says_which_block_and_why(change: Any, reason: str) -> None:
         TimmEva(model, "other")
 
 
-def test_a_head_that_reads_no_class_token_is_refused() -> None:
-    model = timm.create_model("eva_giant_patch14_clip_224", **{**TINY, "global_pool": "avg"})
+def test_a_head_that_pools_in_an_unknown_way_is_refused() -> None:
+    model = timm.create_model("eva_giant_patch14_clip_224", **{**TINY, "global_pool": ""})
     assert isinstance(model, Eva)
-    with pytest.raises(ModelError, match=r"other \| got pooling 'avg'.* need a ViT that classifies"):
+    with pytest.raises(ModelError, match=r"other \| got pooling ''.* need a ViT whose head"):
         TimmEva(model, "other")

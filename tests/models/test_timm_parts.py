@@ -10,17 +10,19 @@ import torch
 from timm.layers import GluMlp, Mlp, SwiGLU
 from torch import nn
 
+from exporter.models.pooling import AttentionPooling, MaxPooling, MeanPooling, Pooling
 from exporter.models.registry import adapt
 from exporter.models.timm_parts import (
     mlp_parts,
     outputs_of,
+    pooling_of,
     preprocessing_of,
     why_not_blocks,
     why_not_head,
     why_not_mlp,
 )
 from exporter.tensor_names import LOGITS
-from tests.vits import TINY, TINY_SHAPE, make_model, make_vit
+from tests.vits import POOLED, TINY, TINY_SHAPE, make_model, make_vit
 
 MLPS = {
     "plain": partial(Mlp, act_layer=nn.ReLU),
@@ -60,13 +62,15 @@ def test_an_mlp_of_another_make_is_refused() -> None:
     ("kwargs", "reason"),
     [
         ({}, ""),
-        ({"class_token": False, "global_pool": "avg"}, "no class token"),
-        ({"global_pool": "avg", "num_classes": 0}, "pooling 'avg' and no classifier yet: --model-kwargs"),
-        ({"global_pool": "avg"}, "pooling 'avg': the classifier does not read the class token"),
+        ({"class_token": False, "global_pool": "avg"}, ""),
+        ({"global_pool": "avg", "num_classes": 0}, ""),
+        ({"global_pool": "avgmax"}, ""),
+        ({"global_pool": "map"}, ""),
+        ({"global_pool": ""}, "pooling '', which is none of avg, max, avgmax and map with one query"),
         ({"num_classes": 0}, r"no linear classifier \(give --num-classes\)"),
     ],
 )
-def test_a_head_reads_the_class_token(kwargs: dict[str, object], reason: str) -> None:
+def test_a_head_reads_the_class_token_or_pools_the_patches(kwargs: dict[str, object], reason: str) -> None:
     got = why_not_head(timm.create_model("vit_tiny_patch16_224", **{**TINY, **kwargs}))
     assert re.match(reason, got) and bool(got) == bool(reason)
 
@@ -79,7 +83,52 @@ def test_the_first_unfit_block_is_named() -> None:
     model.blocks = nn.Sequential()
     assert why_not_blocks(model, lambda _block: "wings") == "no blocks"
     model.cls_token = None
-    assert why_not_blocks(model, lambda _block: "wings").startswith("no class token")
+    assert why_not_blocks(model, lambda _block: "wings") == "a head on the class token, and no class token"
+
+
+@pytest.mark.parametrize(
+    ("change", "value", "reason"),
+    [
+        ("latent_len", 2, "pooling 'map', which is none"),
+        ("pool", "avg", "pooling 'map', which is none"),
+        ("out_features", 96, "pooling 'map', which is none"),
+    ],
+)
+def test_a_pooling_by_attention_of_another_kind_is_refused(change: str, value: Any, reason: str) -> None:
+    model: Any = make_model("pooled by attention")
+    assert why_not_head(model) == ""
+    setattr(model.attn_pool, change, value)
+    assert why_not_head(model).startswith(reason)
+
+
+def test_a_head_of_another_kind_is_refused() -> None:
+    model: Any = make_model("pooled")
+    model.head = nn.Bilinear(2, 2, 2)
+    assert why_not_head(model) == "a head of the kind Bilinear"
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "skipped"),
+    [
+        ("vit", None, 0),
+        ("pooled", MeanPooling, 0),
+        ("pooled, registers", MaxPooling, 4),
+        ("pooled by attention", AttentionPooling, 0),
+        ("eva02, pooled", MeanPooling, 1),
+        ("pe, pooled by attention", AttentionPooling, 0),
+    ],
+)
+def test_poolings_are_the_models(family: str, kind: type[Pooling] | None, skipped: int) -> None:
+    pooling = pooling_of(make_model(family))
+    assert (pooling if kind is None else type(pooling)) is kind
+    assert pooling is None or pooling.skipped == skipped
+
+
+def test_patches_that_are_pooled_alone_are_an_embedding() -> None:
+    for family in POOLED:
+        vit = make_vit(family, num_classes=0)
+        assert [output.name for output in vit.outputs] == ["embedding"] and not vit.classifiers
+        assert [each.token for each in make_vit(family).classifiers] == [None]
 
 
 def test_a_model_without_a_config_gives_logits() -> None:

@@ -82,9 +82,10 @@ def test_a_block_is_run_whole_until_padding_must_be_kept_out() -> None:
         even = Grid(tokens, 1, positions).through(block)
         assert torch.equal(even.values, whole_block(block, tokens, positions))
         padded = Grid(tokens, 1, positions, live=live).through(block)
-        half, (row, _) = attention_half(block, tokens, positions, live)
+        half, seen = attention_half(block, tokens, positions, live)
         assert torch.equal(padded.values, mlp_half(block, half))
-        assert torch.equal(Grid(tokens, 1, positions, live=live).attention(block)[1].row, row)
+        again = Grid(tokens, 1, positions, live=live).attention(block)[1]
+        assert torch.equal(again.query, seen.query) and torch.equal(again.key, seen.key)
         alone = whole_block(block, tokens[1:, :4], positions[1:, :3])
         torch.testing.assert_close(padded.values[1:, :4], alone, rtol=1e-5, atol=1e-5)
 

@@ -56,10 +56,11 @@ def test_a_block_computes_what_it_does_on_a_grid(family: str) -> None:
     live = reduced.live
     assert live is not None
     with torch.inference_mode():
-        (after, (row, _)), (expected, (expected_row, _)) = packed.attention(block), reduced.attention(block)
+        (after, here), (expected, there) = packed.attention(block), reduced.attention(block)
         torch.testing.assert_close(after.values, expected.values[live], rtol=1e-5, atol=1e-5)
-        seen = live.unsqueeze(1).expand_as(row)
-        torch.testing.assert_close(row[seen], expected_row[seen], rtol=1e-5, atol=1e-5)
+        for got, wanted in ((here.query, there.query), (here.key, there.key)):
+            own = live[:, None, :, None].expand_as(got)
+            torch.testing.assert_close(got[own], wanted[own], rtol=1e-5, atol=1e-5)
         after, expected = after.reduce(second).mlp(block), expected.reduce(second).mlp(block)
         live = expected.live
         assert live is not None

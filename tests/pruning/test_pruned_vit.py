@@ -13,6 +13,7 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.tokens import Decision
 from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
 from tests.pruning.adaptive import RATES, inter_of
+from tests.rows import row_of
 from tests.vits import FAMILIES, make_model, make_vit, random_images
 
 
@@ -50,7 +51,8 @@ def plain_loop(
     random = np.random.default_rng(0).uniform(0.5, 1.0, inter.shape)
     tokens, kept = vit.embed(image), {}
     for layer, block in enumerate(vit.blocks):
-        tokens, (row, _) = attention_half(block, tokens, torch.tensor([positions]))
+        tokens, seen = attention_half(block, tokens, torch.tensor([positions]))
+        row = row_of(seen, vit.spec.num_class_tokens)
         if keep[layer] < len(positions):
             intra = row[0].softmax(-1).mean(0)[prefix:].double().numpy()
             score = {

@@ -63,7 +63,8 @@ def test_the_tokens_are_those_after_the_final_norm_where_they_stand() -> None:
 def test_an_adapter_may_give_logits_and_an_embedding() -> None:
     vit = make_vit()
 
-    def head(normed: torch.Tensor, output: Output) -> torch.Tensor:
+    def head(normed: torch.Tensor, output: Output, sizes: torch.Tensor | None = None) -> torch.Tensor:
+        assert sizes is None
         return vit.classify(normed) if output.kind == OutputKind.LOGITS else normed[:, 0]
 
     vit.head = head  # type: ignore[method-assign]

@@ -9,6 +9,7 @@ from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
 from exporter.schedule.scorers import FUSED, INTER, INTRA, PAIRS, RANDOM, SCORERS, scorer_named
+from tests.vits import make_vit
 
 
 def test_weights() -> None:
@@ -18,12 +19,13 @@ def test_weights() -> None:
 
 
 @pytest.mark.parametrize("scorer", SCORERS)
-def test_a_table_is_held_only_where_it_is_read(tiny_vit: PrunableViT, scorer: str) -> None:
-    spec, reduce = tiny_vit.spec, "merge" if scorer_named(scorer).pairs else "drop"
+def test_a_table_is_held_only_where_it_is_read(scorer: str) -> None:
+    vit = make_vit("vit" if scorer == "intra" else "pooled by attention")
+    spec, reduce = vit.spec, "merge" if scorer_named(scorer).pairs else "drop"
     schedule = manual_schedule(spec, {2: 0.5}, ScheduleSettings(scorer, reduce=reduce))
     inter = np.full((spec.depth, spec.num_patches), 0.5) if scorer_named(scorer).calibrated else None
-    pruned = PrunedViT(tiny_vit, schedule, inter)
-    assert bool(list(pruned.buffers(recurse=False))) == (scorer not in ("intra", "pairs"))
+    pruned = PrunedViT(vit, schedule, inter)
+    assert bool(list(pruned.buffers(recurse=False))) == (scorer in ("fused", "inter", "random"))
 
 
 def test_one_that_is_none_is_refused_everywhere(tiny_vit: PrunableViT) -> None:

@@ -12,6 +12,7 @@ from exporter.vocabulary import Method
 from exporter.workflows.amount import Given, MacShare, Rates, Rho, Speedup
 from exporter.workflows.planning import Planner, plan
 from tests.schedule.published import MODELS
+from tests.vits import make_vit
 
 ACS = (0.1, 0.5, 0.3, 0.9)
 INTRA = ScheduleSettings("intra", reduce="drop")
@@ -137,3 +138,12 @@ def test_none_of_the_authors_models_is_told_of(caplog: pytest.LogCaptureFixture)
         spec = describe(ModelRequest(model.name)).spec
         plan(Rho(model.rho), Planner(spec, INTRA, model.acs))
     assert not caplog.messages
+
+
+def test_patches_dropped_from_what_a_head_pools_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    for family, reduce, told in (("pooled", "drop", 1), ("pooled", "merge", 0), ("vit", "drop", 0)):
+        caplog.clear()
+        settings = ScheduleSettings("received", reduce=reduce)
+        plan(Rates({2: 0.5}), Planner(make_vit(family).spec, settings))
+        assert len(caplog.messages) == told
+        assert all("--reduce merge-weighted" in message for message in caplog.messages)

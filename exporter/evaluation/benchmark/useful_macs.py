@@ -27,4 +27,4 @@ def useful_macs(model: LoweredFile, reference: Mapping[str, Array]) -> MacCount:
         return schedule_macs(spec, schedule)
     if not reference.keys() >= {count_name(layer) for layer in schedule.pruning_layers}:
         raise ArtefactError("the reference", "no survivors of a-STAR", f"those of {model.path.name}")
-    return mean_macs(spec, patches_left(reference, spec.depth, spec.num_patches))
+    return mean_macs(spec, patches_left(reference, spec.depth, spec.num_patches), schedule)

@@ -12,7 +12,15 @@ import onnx_graphsurgeon as gs
 from exporter.artefact import Artefact
 from exporter.lowering.builder import Builder
 from exporter.lowering.graph import as_linear, linear, markers, producer, replace
-from exporter.lowering.markers import ATTENTION, CLASS_ROW, DOMAIN, MERGE_INTO, PAIR_TOKENS
+from exporter.lowering.markers import (
+    ATTENTION,
+    CLASS_ROW,
+    DISSIMILARITY,
+    DOMAIN,
+    MERGE_INTO,
+    PAIR_TOKENS,
+    RECEIVED,
+)
 
 __all__ = ["fuse_attention"]
 
@@ -20,7 +28,7 @@ __all__ = ["fuse_attention"]
 SPLIT_HEADS, MERGE_HEADS = [2, 0, 3, 1, 4], [0, 2, 1, 3]
 
 PARTS = ("query", "key", "value")
-COMPARES_KEYS = (MERGE_INTO, PAIR_TOKENS)
+COMPARES_KEYS = (MERGE_INTO, PAIR_TOKENS, DISSIMILARITY)
 
 
 @dataclass(frozen=True)
@@ -38,7 +46,8 @@ def fuse_attention(graph: gs.Graph, artefact: Artefact) -> int:
     1. A norm on query or key needs the heads as they are: those blocks are left to a later pass.
     2. The projection becomes one product for each of the three parts: splitting the result of one product would
        copy it, 2 % of a model's time. A projection that is not a plain linear layer is split by Split.
-    3. The class row of a fused block reads the same parts, see `_fuse_class_row`; so does what compares keys.
+    3. The class row of a fused block reads the same parts, see `_fuse_class_row`; so does what compares keys, and
+       the attention received, whose rows are too many for one product of all heads.
     """
     heads = artefact.spec.num_heads
     changed = 0
@@ -50,6 +59,8 @@ def fuse_attention(graph: gs.Graph, artefact: Artefact) -> int:
         packed = _unpacked(graph, node, projection)
         for row in [each for each in node.inputs[0].outputs if _is_class_row(each)]:
             _fuse_class_row(graph, row, packed, heads)
+        for receiving in [each for each in node.inputs[0].outputs if each.op == RECEIVED]:
+            _read_parts(graph, receiving, packed, heads)
         for comparing in [each for each in node.inputs[1].outputs if each.op in COMPARES_KEYS]:
             comparing.inputs[0] = packed.key
         _fuse(graph, node, merge, packed, heads)
@@ -101,6 +112,14 @@ def _fuse_class_row(graph: gs.Graph, node: gs.Node, packed: Packed, heads: int) 
         spread = op.Reshape(spread, [0, heads * tokens, dim], name="spread_heads")
     keys = op.Transpose(packed.key, perm=[0, 2, 1], name="turn_keys")
     replace(graph, node, op.MatMul(spread, keys, name="query_keys"))
+
+
+def _read_parts(graph: gs.Graph, node: gs.Node, packed: Packed, heads: int) -> None:
+    """Let the attention received read heads that are cut from the parts."""
+    for place, (name, part) in enumerate((("query", packed.query), ("key", packed.key))):
+        op = Builder(graph, node, prefix=f"{node.outputs[0].name}/{name}")
+        split = op.Reshape(part, [0, 0, heads, -1], name="split")
+        node.inputs[place] = op.Transpose(split, perm=MERGE_HEADS, name="heads")
 
 
 def _is_class_row(node: gs.Node) -> bool:

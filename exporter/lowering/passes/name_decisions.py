@@ -9,16 +9,20 @@ from exporter.lowering.markers import (
     CDF_RETAIN,
     CDF_RETAIN_PADDED,
     CLASS_ROW,
+    DISSIMILARITY,
     KEEP_TOP_K,
     MERGE_INTO,
     MERGE_TOKENS,
     PAIR_TOKENS,
+    RECEIVED,
     TAKE_TOKENS,
 )
 from exporter.tensor_names import (
+    POOLING,
     class_row_name,
     context_name,
     count_name,
+    factor_name,
     into_name,
     keep_name,
     sizes_name,
@@ -28,13 +32,14 @@ from exporter.tensor_names import (
 __all__ = ["name_decisions"]
 
 RETENTIONS = (KEEP_TOP_K, CDF_RETAIN, CDF_RETAIN_PADDED)
+FACTORS = (RECEIVED, DISSIMILARITY)
 
 
 def name_decisions(graph: gs.Graph, artefact: Artefact) -> int:
-    """Name `keep_NN`, `tokens_NN` and `class_row_NN` in pruning layers, `context_NN` where there is attention.
+    """Name `keep_NN`, `tokens_NN` and `class_row_NN` or `factor_NN` in pruning layers, `context_NN` with attention.
 
     NN counts from 1. a-STAR adds `count_NN`; merging adds `into_NN` and `sizes_NN`. Packed tokens have no
-    `tokens_NN`: they are not in a grid.
+    `tokens_NN`: they are not in a grid. The attention of a head that pools by it is `pooling`.
     The variants for `check` and the verification after export find layers by these names.
     """
     pruning = artefact.schedule.pruning_layers
@@ -44,6 +49,9 @@ def name_decisions(graph: gs.Graph, artefact: Artefact) -> int:
     merged = pruning if markers(graph, MERGE_TOKENS) else ()
     paired = pruning if markers(graph, PAIR_TOKENS) else ()
     kept: list[tuple[str, ...]] = [(keep_name(layer), count_name(layer)) for layer in pruning]
+    attentions: list[tuple[str, ...]] = [(context_name(layer),) for layer in artefact.spec.attention_layers]
+    if artefact.spec.probe_rows:
+        attentions.append((POOLING,))
     names: dict[str, list[tuple[str, ...]]] = {
         **{kind: kept for kind in RETENTIONS if markers(graph, kind)},
         TAKE_TOKENS: [(tokens_name(layer),) for layer in taken],
@@ -51,7 +59,8 @@ def name_decisions(graph: gs.Graph, artefact: Artefact) -> int:
         PAIR_TOKENS: [(keep_name(layer), into_name(layer)) for layer in paired],
         MERGE_TOKENS: [(tokens_name(layer), sizes_name(layer)) for layer in merged],
         CLASS_ROW: [(class_row_name(layer),) for layer in scored],
-        ATTENTION: [(context_name(layer),) for layer in artefact.spec.attention_layers],
+        **{kind: [(factor_name(layer),) for layer in pruning] for kind in FACTORS if markers(graph, kind)},
+        ATTENTION: attentions,
     }
     for kind, wanted in names.items():
         for node, outputs in zip(markers(graph, kind), wanted, strict=True):

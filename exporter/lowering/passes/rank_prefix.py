@@ -44,13 +44,15 @@ def rank_prefix(graph: gs.Graph, artefact: Artefact) -> int:
        is added to a logarithm or multiplied.
 
     The pass changes all layers or none. It leaves a model as it is where scores have another form, or where other
-    nodes read survivors or their positions, as with rotary embeddings or with tokens as an output.
+    nodes read survivors or their positions, as with rotary embeddings or with tokens as an output; or where a
+    stride of queries counts tokens in their order.
     """
     prefix, layers = artefact.spec.num_prefix_tokens, artefact.schedule.pruning_layers
     rankings = [each for each in map(_ranking, markers(graph, KEEP_TOP_K)) if each is not None]
     lookups = [each.lookup for each in rankings if each.lookup is not None]
     gives_tokens = any(output.kind == OutputKind.TOKENS for output in artefact.spec.outputs)
-    if not prefix or gives_tokens or len(rankings) < len(layers):
+    counts_tokens = artefact.schedule.query_stride > 1
+    if not prefix or gives_tokens or counts_tokens or len(rankings) < len(layers):
         return 0
     if not all(_only_takes(each.keep, lookups) for each in rankings):
         return 0

@@ -7,13 +7,15 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from exporter.errors import RecipeError
+from exporter.records import ModelSpec
+from exporter.schedule.factors import RECEIVED
 from exporter.schedule.methods import METHODS
 from exporter.schedule.plan import ScheduleSettings
-from exporter.schedule.scorers import scorer_named
+from exporter.schedule.scorers import INTRA, scorer_named
 from exporter.vocabulary import Method
 from exporter.workflows.amount import MacShare, Rho
 
-__all__ = ["AXES", "OWN", "SCORING", "UNPRUNED", "Candidate", "Way", "candidates", "pinned", "ways"]
+__all__ = ["AXES", "OWN", "SCORING", "UNPRUNED", "Candidate", "Way", "candidates", "pinned", "suited", "ways"]
 
 # The model's own weights, on the axis of weights.
 OWN = ""
@@ -126,6 +128,14 @@ def pinned(
     elif amount is not None:
         axes |= {"mac_reduction": (amount.mac_reduction,)}
     return axes
+
+
+def suited(axes: Mapping[str, tuple[Any, ...]], spec: ModelSpec) -> Mapping[str, tuple[Any, ...]]:
+    """Return the axes for a model: if its head reads no class token, the attention received replaces its row."""
+    if spec.num_class_tokens or len(axes["scorer"]) == 1:
+        return axes
+    scorers = tuple(RECEIVED.name if each == INTRA.name else each for each in axes["scorer"])
+    return {**axes, "scorer": scorers}
 
 
 def candidates(

@@ -24,7 +24,7 @@ from exporter.workflows.progress import Stages
 from exporter.workflows.recipe import needed
 from exporter.workflows.requests import Images
 from exporter.workflows.resolve import Job
-from exporter.workflows.tuning.axes import OWN, Candidate, candidates, pinned
+from exporter.workflows.tuning.axes import OWN, Candidate, candidates, pinned, suited
 from exporter.workflows.tuning.bench import Bench
 from exporter.workflows.tuning.choice import images_needed
 from exporter.workflows.tuning.halves import halves
@@ -87,9 +87,8 @@ def candidates_of(job: Job, networks: Mapping[str, Network]) -> tuple[Candidate,
     """
     weights = tuple(name for name in networks if name != OWN)
     given = [network.candidate(name) for name, network in networks.items()]
-    found = candidates(
-        pinned(job.scoring, amount_of(job), weights), [each for each in given if each is not None]
-    )
+    axes = suited(pinned(job.scoring, amount_of(job), weights), networks[OWN].vit.spec)
+    found = candidates(axes, [each for each in given if each is not None])
     if not found:
         choices = "; ".join(f"{name}: {', '.join(each.scorers)}" for name, each in METHODS.items())
         raise RecipeError("tune", "settings that do not go together", f"scores by method: {choices}")

@@ -4,7 +4,8 @@ from exporter.schedule.methods import METHODS, check_choices
 from exporter.schedule.plan import ScheduleSettings
 from exporter.vocabulary import Method
 from exporter.workflows.amount import MacShare, Rho
-from exporter.workflows.tuning.axes import AXES, UNPRUNED, Candidate, candidates, pinned, ways
+from exporter.workflows.tuning.axes import AXES, UNPRUNED, Candidate, candidates, pinned, suited, ways
+from tests.vits import make_vit
 
 
 def test_every_candidate_is_one_that_a_method_supports() -> None:
@@ -25,6 +26,15 @@ def test_no_combination_is_missing() -> None:
                 method,
                 scorer,
             )
+
+
+def test_a_head_that_reads_no_class_token_is_scored_by_the_attention_received() -> None:
+    pooled = make_vit("pooled").spec
+    scorers = {each.scorer for each in candidates(suited(AXES, pooled))}
+    assert scorers == {"pairs", "fused", "received", "inter", "random"}
+    assert suited(AXES, make_vit().spec) == AXES
+    axes = pinned(ScheduleSettings("intra", method=Method.STAR), None)
+    assert suited(axes, pooled) == axes  # what is pinned is refused where it is planned
 
 
 def test_a_shorter_axis_gives_fewer_candidates() -> None:

@@ -1,0 +1,87 @@
+"""Models whose head reads no class token: what their patches are scored by, and the head, on the real runtimes."""
+
+from collections import Counter
+
+import numpy as np
+import onnx_graphsurgeon as gs
+import pytest
+
+from exporter.artefact import Artefact
+from exporter.evaluation.parity.check_model import check
+from exporter.lowering.metadata import artefact_of
+from exporter.lowering.pipeline import lower
+from exporter.lowering.scoring import scoring_nodes
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.runtimes.choice import why_not
+from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT_8, Target
+from tests.lowering.graphs import FLOATS, FP32, kinds_of
+from tests.lowering.models import RATES, a_star, lowered, merging, star
+from tests.vits import make_vit, varied_images
+
+pytestmark = pytest.mark.ort
+
+CASES = {
+    "received": (star("pooled", "received"), (ONNXRUNTIME, OPENVINO, TENSORRT_8)),
+    "received, fused with a table, a-STAR": (a_star("eva02, pooled", "packed"), (ONNXRUNTIME,)),
+    "received, padding": (a_star("pooled", "padded"), (ONNXRUNTIME, OPENVINO)),
+    "probe": (star("pe, pooled by attention", "probe"), (ONNXRUNTIME, ONNXRUNTIME_FP16)),
+    "similarity": (star("pooled, registers", "similarity"), (ONNXRUNTIME,)),
+    "merging, pooled by attention": (merging("pooled by attention", "merge-weighted"), (ONNXRUNTIME,)),
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "target"),
+    [(case, target) for case, (_, targets) in CASES.items() for target in targets],
+    ids=lambda each: each.name if isinstance(each, Target) else each,
+)
+def test_it_is_what_pytorch_computes(case: str, target: Target) -> None:
+    pruned = CASES[case][0]
+    if reason := target.runtime == "openvino" and why_not(target):
+        pytest.skip(reason)
+    report = check(pruned, lowered(pruned, target), varied_images(pruned.vit, 8).numpy(), threads=1)
+    assert report.passed, report.checks
+    assert report.layers
+
+
+def test_fused_attention_stays_whole_beside_the_attention_received() -> None:
+    pruned = star("pooled", "received")
+    operators = Counter(node.op_type for node in lowered(pruned).graph.node)
+    assert operators["Attention"] == pruned.vit.spec.depth
+    assert operators["Softmax"] == len(RATES)
+    assert {node.domain for node in lowered(pruned).graph.node} == {""}
+
+
+def test_a_head_that_pools_by_attention_is_named() -> None:
+    names = {
+        name for node in lowered(star("pe, pooled by attention", "probe")).graph.node for name in node.output
+    }
+    assert {"pooling", "context_04"} <= names
+
+
+def test_scores_are_fp32_where_the_rest_is_not() -> None:
+    model = lowered(star("pe, pooled by attention", "probe"), ONNXRUNTIME_FP16)
+    kinds, scoring = kinds_of(model), scoring_nodes(gs.import_onnx(model), artefact_of(model))
+    chosen = [node for node in model.graph.node if node.name in scoring]
+    assert {"Softmax", "Gemm"} <= {node.op_type for node in chosen}
+    assert {kinds[name] for node in chosen for name in node.output} & FLOATS == {FP32}
+
+
+def test_the_file_says_how_it_is_scored() -> None:
+    pruned = star("pooled", "received")
+    artefact = artefact_of(lowered(pruned))
+    weights = pruned.vit.weights_sha256
+    assert artefact == Artefact(pruned.vit.spec, pruned.schedule, ONNXRUNTIME, weights_sha256=weights)
+    assert (artefact.schedule.scorer, artefact.spec.num_class_tokens) == ("received", 0)
+    np.testing.assert_array_equal(artefact.schedule.keep, pruned.schedule.keep)
+
+
+def test_a_stride_counts_tokens_in_their_order() -> None:
+    """Behind one prefix token survivors may be in any order, but not where every third is a query."""
+    vit = make_vit("pooled, registers", reg_tokens=1, global_pool="avg")
+    inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
+    settings = ScheduleSettings("fused", alpha=0.5, reduce="drop", query_stride=3)
+    pruned = PrunedViT(vit, manual_schedule(vit.spec, RATES, settings), inter).eval()
+    report = check(pruned, lower(pruned, ONNXRUNTIME), varied_images(vit, 8).numpy(), threads=1)
+    assert report.passed, report.checks
