@@ -47,12 +47,14 @@ class BlockMacs:
 class Output:
     """One output of a model: its name, its kind, and the number of values in a row.
 
-    An adapter may declare an output with `channels` 0: `spec_of` then fills it in.
+    An adapter may declare an output with `channels` 0: `spec_of` then fills it in. Tokens with a `layer` are the
+    output of that block, 1-based and without the final norm; those with 0 are behind the last block and the norm.
     """
 
     name: str
     kind: OutputKind
     channels: int = 0
+    layer: Natural = 0
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,11 @@ class ModelSpec:
     def num_classes(self) -> int:
         """Number of logits; 0 if the model has none."""
         return next((output.channels for output in self.outputs if output.kind == OutputKind.LOGITS), 0)
+
+    @property
+    def embedding(self) -> str:
+        """Name of the first embedding that the model gives; "" if it gives none."""
+        return next((each.name for each in self.outputs if each.kind == OutputKind.EMBEDDING), "")
 
     @property
     def num_patches(self) -> int:
@@ -141,6 +148,12 @@ class Schedule:
         before = (self.num_patches, *self.keep[:-1])
         pairs = zip(before, self.keep, strict=True)
         return tuple(layer for layer, (n, k) in enumerate(pairs, start=1) if k < n)
+
+    def left_after(self, layer: int) -> int | None:
+        """Return the number of patches after a 1-based layer, 0 for the last; None if it depends on the image."""
+        layer = layer or len(self.rates)
+        varies = self.method.counts_vary and any(pruning <= layer for pruning in self.pruning_layers)
+        return None if varies else self.keep[layer - 1]
 
     @property
     def masses(self) -> dict[int, float]:

@@ -26,6 +26,7 @@ __all__ = [
     "into_name",
     "keep_layers",
     "keep_name",
+    "layer_name",
     "ranked_name",
     "rows_of",
     "score_name",
@@ -91,6 +92,11 @@ def score_name(layer: int) -> str:
 def tokens_name(layer: int) -> str:
     """Return the name of the pruned tokens that enter a layer's MLP."""
     return f"tokens_{layer:02d}"
+
+
+def layer_name(layer: int) -> str:
+    """Return the name of a block's output tokens, if the model gives them."""
+    return f"layer_{layer:02d}"
 
 
 def token_positions_name(output: str) -> str:

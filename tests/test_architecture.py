@@ -55,7 +55,8 @@ INNER_ORDER = {
     "runtimes": (("base",), ("tensorrt",)),
     "evaluation": (
         ("survivors", "proportions"),
-        ("paired", "accuracy", "recovery"),
+        ("answers",),
+        ("paired", "accuracy", "embeddings", "recovery"),
         ("loss",),
         ("eval_result",),
         ("benchmark",),

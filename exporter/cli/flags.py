@@ -7,9 +7,10 @@ from typing import Any
 from exporter.settings import from_flags
 from exporter.workflows.recipe import Recipe, read_recipe, yielding
 
-__all__ = ["AMOUNT", "CALIBRATION", "IMAGES", "MEASURED", "MODEL", "SCHEDULE", "recipe_of"]
+__all__ = ["AMOUNT", "CALIBRATION", "IMAGES", "MEASURED", "MODEL", "OUTPUTS", "SCHEDULE", "recipe_of"]
 
 MODEL = ("model", "checkpoint", "recalibrate", "num_classes", "model_kwargs", "preprocess", "device")
+OUTPUTS = ("outputs",)
 IMAGES = ("images", "class_map", "max_images", "seed")
 CALIBRATION = ("gamma", "protocol", "normalize", "relevance_dtype")
 AMOUNT = ("rho", "mac_reduction", "rates", "schedule")

@@ -88,7 +88,8 @@ class PrunableViT(ABC):
         classifiers: The linear layers whose outputs are averaged into the logits; LRP starts there, and the tokens
             that they read score the patches. Empty for a model without logits, which has no class to explain: its
             first token scores.
-        outputs: The model's outputs, in order; logits unless an adapter sets them.
+        outputs: The model's own outputs, in order; logits unless an adapter sets them. The `spec` has those
+            that it gives: `exporter.models.outputs` chooses others.
     """
 
     model: nn.Module
@@ -122,12 +123,21 @@ class PrunableViT(ABC):
         A model whose head gives an embedding instead of logits returns the embedding.
         """
 
-    def head(self, normed: Tensor, output: Output) -> Tensor:  # noqa: ARG002  (for adapters with several)
-        """Return one of the `outputs` [batch, channels]; override it where a model gives logits and an embedding.
+    def pooled(self, normed: Tensor) -> Tensor:
+        """Return the embedding [batch, channels] of a model with logits: the mean of what its classifiers read.
 
-        A token output needs no head: it is the tokens after the final norm.
+        `normed` [batch, tokens, dim] is as in `classify`.
         """
-        return self.classify(normed)
+        return self.features(normed)[:, : self.spec.num_class_tokens].mean(dim=1)
+
+    def head(self, normed: Tensor, output: Output) -> Tensor:
+        """Return an output [batch, channels]; override it for an embedding that is not what the classifiers read.
+
+        A token output needs no head.
+        """
+        gives_logits = any(own.kind == OutputKind.LOGITS for own in self.outputs)
+        pools = gives_logits and output.kind == OutputKind.EMBEDDING
+        return self.pooled(normed) if pools else self.classify(normed)
 
     @property
     def device(self) -> torch.device:

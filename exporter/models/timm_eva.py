@@ -45,7 +45,7 @@ class TimmEva(PrunableViT):
         self.blocks = [
             _parts(block, rotary) for block, rotary in zip(model.blocks, _rotaries(model), strict=True)
         ]
-        self.classifiers = [Classifier(0, model.head)]
+        self.classifiers = [Classifier(0, model.head)] if isinstance(model.head, nn.Linear) else []
         self.outputs = outputs_of(model)
         spec = spec_of(
             self,
@@ -69,6 +69,10 @@ class TimmEva(PrunableViT):
     @override
     def features(self, normed: Tensor) -> Tensor:
         return self.model.fc_norm(normed)
+
+    @override
+    def pooled(self, normed: Tensor) -> Tensor:
+        return self.model.forward_head(normed, pre_logits=True)
 
     @override
     def classify(self, normed: Tensor) -> Tensor:

@@ -60,17 +60,17 @@ def why_not_head(model: Any) -> str:
         return f"pooling {model.global_pool!r} and no classifier yet: {way}"
     if model.global_pool != "token":
         return f"pooling {model.global_pool!r}: the classifier does not read the class token"
-    if not isinstance(model.head, nn.Linear):
-        return "no linear classifier (give --num-classes)"
     return ""
 
 
 def outputs_of(model: Any) -> tuple[Output, ...]:
-    """Return logits, or an embedding where the head is the projection of a pretrained CLIP tower.
+    """Return logits, or an embedding where the model has no head or that of a pretrained CLIP tower.
 
-    timm loads that as the head, with as many "classes" as the embedding has channels and a bias of zeros. The
-    tag of a tower shows whether it was fine-tuned on labels.
+    timm loads a tower's projection as the head, with as many "classes" as the embedding has channels and a bias of
+    zeros. The tag of a tower shows whether it was fine-tuned on labels.
     """
+    if not isinstance(model.head, nn.Linear):
+        return (Output(EMBEDDING, OutputKind.EMBEDDING),)
     config = getattr(model, "pretrained_cfg", None) or {}
     name = f"{config.get('architecture')}.{config.get('tag')}"
     tower = "clip" in name and "_ft_" not in name and model.num_classes == config.get("num_classes")

@@ -40,8 +40,8 @@ class TimmViT(PrunableViT):
             raise ModelError(name, reason, "a ViT that classifies from a class token")
         self.model = model
         self.blocks = [_parts(block) for block in model.blocks]
-        self.classifiers = [Classifier(0, model.head)]
-        if isinstance(model, VisionTransformerDistilled):
+        self.classifiers = [Classifier(0, model.head)] if isinstance(model.head, nn.Linear) else []
+        if self.classifiers and isinstance(model, VisionTransformerDistilled):
             self.classifiers.append(Classifier(1, model.head_dist))
         self.outputs = outputs_of(model)
         spec = spec_of(
@@ -65,6 +65,10 @@ class TimmViT(PrunableViT):
     @override
     def features(self, normed: Tensor) -> Tensor:
         return self.model.fc_norm(normed)
+
+    @override
+    def pooled(self, normed: Tensor) -> Tensor:
+        return self.model.forward_head(normed, pre_logits=True)
 
     @override
     def classify(self, normed: Tensor) -> Tensor:
