@@ -89,7 +89,7 @@ OWNERS = {
     "tomli_w": ("workflows/tuning/result.py",),
     "timm": ("models/", "training/"),
     "accelerate": ("processes.py", "training/"),
-    "torchvision": ("training/",),
+    "torchvision": ("models/", "training/"),
     "onnx": (
         "lowering/",
         "ops/cdf_retain/onnx_function.py",

@@ -8,14 +8,17 @@ from typing import Any
 from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
+from torchvision.models import VisionTransformer as TorchvisionNetwork
 
 from exporter.errors import ModelError
 from exporter.models.base import PrunableViT
+from exporter.models.huggingface.instances import converted, is_instance
 from exporter.models.lvvit import LvVit
 from exporter.models.lvvit_adapter import LvVitAdapter
 from exporter.models.networks import ModelRequest, Source, create, source_of
 from exporter.models.timm_eva import TimmEva
 from exporter.models.timm_vit import TimmViT
+from exporter.models.torchvision_vit import TorchvisionViT
 from exporter.models.weights import class_count, load_into
 
 __all__ = ["ModelRequest", "adapt", "describe", "load", "moved", "trainable"]
@@ -25,6 +28,7 @@ ADAPTERS: dict[type[nn.Module], Callable[[Any, str, Mapping[str, Any]], Prunable
     VisionTransformer: TimmViT,
     Eva: TimmEva,
     LvVit: LvVitAdapter,
+    TorchvisionNetwork: TorchvisionViT,
 }
 
 
@@ -76,9 +80,14 @@ def describe(request: ModelRequest) -> PrunableViT:
 def adapt(model: nn.Module, name: str = "vit", preprocessing: Mapping[str, Any] | None = None) -> PrunableViT:
     """Wrap a ViT instance in its adapter; it is put in eval mode and frozen, not copied.
 
+    One of Hugging Face's library is copied into timm's network first, with the usual preprocessing of its kind.
+
     Raises:
         ModelError: It cannot be pruned.
     """
+    if is_instance(model):
+        model, usual = converted(model, name)
+        preprocessing = {**usual, **(preprocessing or {})}
     for network, adapter in ADAPTERS.items():
         if isinstance(model, network):
             return adapter(model.eval().requires_grad_(False), name, preprocessing or {})
