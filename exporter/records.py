@@ -65,7 +65,8 @@ class ModelSpec:
     The MACs are those of one image before block 1 (`embed_macs`), of each of the `blocks`, of the heads, and, per
     patch, of a head that reads every surviving patch. `outputs` are in the model's order. `default_alpha` is the
     weight of the intra-layer score if the user gives none. `num_class_tokens` is how many of the prefix tokens, the
-    first ones, a classifier reads: the mean of their attention is the intra-layer score.
+    first ones, a classifier reads: the mean of their attention is the intra-layer score. `class_names` are in the
+    order of the logits, none where they are not known.
     """
 
     name: str
@@ -81,6 +82,7 @@ class ModelSpec:
     patch_head_macs: int = 0
     default_alpha: float = 0.15
     num_class_tokens: int = 1
+    class_names: tuple[str, ...] = ()
 
     @property
     def depth(self) -> int:

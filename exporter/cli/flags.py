@@ -9,7 +9,10 @@ from exporter.workflows.recipe import Recipe, read_recipe, yielding
 
 __all__ = ["AMOUNT", "CALIBRATION", "IMAGES", "MEASURED", "MODEL", "OUTPUTS", "SCHEDULE", "recipe_of"]
 
-MODEL = ("model", "checkpoint", "recalibrate", "num_classes", "model_kwargs", "preprocess", "device")
+MODEL = (
+    *("model", "checkpoint", "recalibrate", "num_classes", "model_kwargs", "text_embeddings"),
+    *("preprocess", "device"),
+)
 OUTPUTS = ("outputs",)
 IMAGES = ("images", "class_map", "max_images", "seed")
 CALIBRATION = ("gamma", "protocol", "normalize", "relevance_dtype")

@@ -42,7 +42,8 @@ class ModelRequest:
     """A requested ViT: its name, the place of its weights, and differences from the name's defaults.
 
     `name` is timm's, `lvvit_s` or `lvvit_m`, a bundled model's, or one of Hugging Face's: a folder, or an id on the
-    hub (`exporter.models.huggingface.repository`).
+    hub (`exporter.models.huggingface.repository`). Text embeddings make a tower a classifier
+    (`exporter.models.zero_shot`).
     """
 
     name: str
@@ -50,6 +51,7 @@ class ModelRequest:
     num_classes: int | None = None
     model_kwargs: Mapping[str, Any] = field(default_factory=dict)
     preprocessing: Mapping[str, Any] = field(default_factory=dict)
+    text_embeddings: Path | None = None
 
 
 @dataclass(frozen=True)

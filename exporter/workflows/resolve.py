@@ -98,6 +98,7 @@ def resolve(recipe: Recipe) -> Job:
             num_classes=recipe.num_classes,
             model_kwargs=recipe.model_kwargs,
             preprocessing=recipe.preprocess,
+            text_embeddings=recipe.text_embeddings,
         ),
         outputs=recipe.outputs,
         device=processes().device or recipe.device,

@@ -65,7 +65,7 @@ def load_model(
     if isinstance(model, PrunableViT):
         return model
     if model is not None:
-        return adapt(model, request.name or "vit", request.preprocessing)
+        return adapt(model, request.name or "vit", request.preprocessing, request.text_embeddings)
     known = request.name or (request.checkpoint and read_identity(request.checkpoint))
     needed(known or None, "--model", "a timm name or a bundled model")
     return load(request, device)
