@@ -13,6 +13,7 @@ from pathlib import Path
 __all__ = [
     "CONTEXT",
     "EMBEDDING",
+    "GRID",
     "IMAGES",
     "LOGITS",
     "RAW_IMAGES",
@@ -38,7 +39,7 @@ __all__ = [
 ]
 
 IMAGES = "images"
-LOGITS, EMBEDDING, TOKENS = "logits", "embedding", "tokens"
+LOGITS, EMBEDDING, TOKENS, GRID = "logits", "embedding", "tokens", "grid"
 CONTEXT = "context_"
 # The instrumented variants of a pruned model, for `check`: one also outputs its decisions, one takes them as input.
 VARIANTS = ("tracing", "forced")

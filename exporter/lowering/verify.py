@@ -71,6 +71,8 @@ def _given(artefact: Artefact) -> dict[str, list[Shape]]:
             most = schedule.keep[(output.layer or artefact.spec.depth) - 1]
             patches = left if artefact.follows_image else most
             rows = [["batch", patches, output.channels], ["batch", patches], ["batch"]]
+        elif output.kind == OutputKind.GRID:
+            rows = [["batch", artefact.spec.num_patches, output.channels]]
         names = tensors_of(output, counted=schedule.adaptive and left is None)
         shapes |= {name: [shape] for name, shape in zip(names, rows, strict=False)}
     return shapes

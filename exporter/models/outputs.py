@@ -9,7 +9,7 @@ from exporter.errors import ModelError
 from exporter.models.base import PrunableViT
 from exporter.models.spec import heads_of, with_blocks
 from exporter.records import Output
-from exporter.tensor_names import EMBEDDING, TOKENS, layer_name
+from exporter.tensor_names import EMBEDDING, GRID, TOKENS, layer_name
 from exporter.vocabulary import OutputKind
 
 __all__ = ["asked_as", "with_outputs"]
@@ -25,8 +25,9 @@ def with_outputs(vit: PrunableViT, names: Sequence[str]) -> PrunableViT:
     Args:
         vit: The model; it does not change.
         names: In the order of the outputs; without any, the model is returned as it is. Each is one of the model's
-            own outputs, `embedding` (its own, else what its classifiers read), `tokens` (after the final norm), or
-            `layer:N`: the tokens that block N gives, 1-based, or counted from the end, -1 being the last.
+            own outputs, `embedding` (its own, else what its classifiers read), `tokens` (after the final norm),
+            `grid` (a token for every patch, `exporter.pruning.full_grid`), or `layer:N`: the tokens that block N
+            gives, 1-based, or counted from the end, -1 being the last.
 
     Raises:
         ModelError: The model has no such output, or one is named twice.
@@ -60,10 +61,12 @@ def _named(vit: PrunableViT, name: str) -> Output:
         return Output(EMBEDDING, OutputKind.EMBEDDING)
     if name == TOKENS:
         return Output(TOKENS, OutputKind.TOKENS)
+    if name == GRID:
+        return Output(GRID, OutputKind.GRID)
     depth, found = len(vit.blocks), LAYER.fullmatch(name)
     layer = int(found[1]) if found else 0
     if not 1 <= abs(layer) <= depth:
-        known = dict.fromkeys((*(output.name for output in vit.outputs), EMBEDDING, TOKENS))
+        known = dict.fromkeys((*(output.name for output in vit.outputs), EMBEDDING, TOKENS, GRID))
         expected = f"{', '.join(known)}, or layer:N with N from 1 to {depth} or from -{depth} to -1"
         raise ModelError(f"{vit.spec.name}: outputs", repr(name), expected)
     layer += depth + 1 if layer < 0 else 0

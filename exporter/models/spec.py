@@ -169,7 +169,7 @@ def heads_of(
     named = []
     with FlopCounterMode(display=False) as counter:
         for output in outputs:
-            is_tokens = output.kind == OutputKind.TOKENS
+            is_tokens = output.kind in (OutputKind.TOKENS, OutputKind.GRID)
             channels = dim if is_tokens else vit.head(normed, output).shape[-1]
             named.append(replace(output, channels=channels))
     return tuple(named), counter.get_total_flops() // 2

@@ -16,6 +16,7 @@ from exporter.ops.cdf_retain.torch_op import cdf_retain, cdf_retain_padded
 from exporter.ops.merging import merge_into
 from exporter.ops.pairing import pair_tokens
 from exporter.ops.selection import keep_top_k
+from exporter.pruning.full_grid import FullGrid
 from exporter.pruning.grid import Grid
 from exporter.pruning.packed import Packed
 from exporter.pruning.scores import inter_table, intra_score, log_fused, weigh_inter
@@ -25,8 +26,8 @@ from exporter.schedule.checks import check_fits
 from exporter.schedule.macs import MacCount, schedule_macs
 from exporter.schedule.reductions import reduction_named
 from exporter.schedule.scorers import scorer_named
-from exporter.tensor_names import LOGITS
-from exporter.vocabulary import Layout, Method
+from exporter.tensor_names import GRID, LOGITS
+from exporter.vocabulary import Layout, Method, OutputKind
 
 __all__ = ["PrunedViT", "Trace"]
 
@@ -129,6 +130,9 @@ class PrunedViT(nn.Module):
         score: dict[int, Tensor] = {}
         gap: dict[int, Tensor] = {}
         outputs: dict[str, Tensor] = {}
+        full = (
+            FullGrid(prefix) if any(each.kind == OutputKind.GRID for each in self.vit.spec.outputs) else None
+        )
         for layer, block in enumerate(self.vit.blocks, start=1):
             if layer not in self._layers:
                 tokens = tokens.through(block)
@@ -138,9 +142,12 @@ class PrunedViT(nn.Module):
                 decisions[layer], score[layer], clear = decided
                 if clear is not None:
                     gap[layer] = clear
+                full = full and full.before(tokens, decisions[layer])
                 tokens = self._reduce(tokens, decisions[layer]).mlp(block)
             outputs |= tokens.outputs(self.vit, layer)
         outputs |= tokens.outputs(self.vit)
+        if full is not None:
+            outputs[GRID] = self.vit.norm(full.behind(tokens))
         ordered = {name: outputs[name] for name in output_names(self.vit.spec, self.schedule)}
         return Trace(ordered, decisions, score, gap)
 

@@ -66,8 +66,9 @@ class Tokens(ABC):
         """The same after the final norm."""
 
     def outputs(self, vit: PrunableViT, layer: int = 0) -> dict[str, Tensor]:
-        """What the model gives after a 1-based layer, or after the final norm, by the names of its tensors."""
-        wanted = [output for output in vit.spec.outputs if output.layer == layer]
+        """What the model gives of these tokens after a 1-based layer, or the final norm, by tensor name."""
+        given = vit.spec.outputs
+        wanted = [each for each in given if each.layer == layer and each.kind != OutputKind.GRID]
         if not wanted:
             return {}
         rows, tensors = self.rows() if layer else self.normed(vit), {}

@@ -161,7 +161,10 @@ def _outputs(artefact: Artefact) -> list[str]:
     lines, given = [], output_names(artefact.spec, artefact.schedule)
     for output in artefact.spec.outputs:
         is_tokens = output.kind == OutputKind.TOKENS
-        dims = f"[ -1, {output.channels} ]" if is_tokens else f"[ {output.channels} ]"
+        rows = {OutputKind.TOKENS: "-1, ", OutputKind.GRID: f"{artefact.spec.num_patches}, "}.get(
+            output.kind, ""
+        )
+        dims = f"[ {rows}{output.channels} ]"
         entries = {output.name: ("FP32", dims)}
         if is_tokens:
             entries[token_positions_name(output.name)] = ("INT64", "[ -1 ]")

@@ -217,7 +217,8 @@ def test_an_output_that_the_model_has_not_is_one_line(
     done = star_export("compile", *flags, "--outputs", "logits,wings")
     assert done.code == 2
     assert (
-        "outputs | got 'wings' | need logits, embedding, tokens, or layer:N with N from 1 to 4" in done.error
+        "outputs | got 'wings' | need logits, embedding, tokens, grid, or layer:N with N from 1 to 4"
+        in done.error
     )
     schedule = star_export("plan", *workplace.model, "--rates", "4=0.5", "--outputs", "layer:2")
     assert (schedule.code, "layer" in schedule.error) == (2, True)

@@ -80,10 +80,10 @@ def test_a_tower_is_calibrated_by_acs_and_planned(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("targets", "layout"), EXPORTS)
 @pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR], ids=str)
 def test_outputs_of_every_kind_agree(targets: tuple[Target, ...], layout: str, method: Method) -> None:
-    vit = with_outputs(make_vit(), ("tokens", "logits", "embedding", "layer:-2"))
+    vit = with_outputs(make_vit(), ("tokens", "logits", "embedding", "layer:-2", "grid"))
     report = checked(pruned(vit, method, layout), *targets)
-    assert [output.name for output in report.outputs] == ["tokens", "logits", "embedding", "layer_03"]
-    assert [output.measure for output in report.outputs] == ["cosine", "top1", "cosine", "cosine"]
+    assert [output.name for output in report.outputs] == ["tokens", "logits", "embedding", "layer_03", "grid"]
+    assert [output.measure for output in report.outputs] == ["cosine", "top1", *["cosine"] * 3]
     assert report.top1_agreement == 1.0
 
 
@@ -112,6 +112,13 @@ def test_tokens_of_other_families(vit: PrunableViT, scorer: str) -> None:
 
 
 @pytest.mark.ort
+def test_a_grid_of_merged_tokens_agrees() -> None:
+    vit = with_outputs(make_vit(), ("grid", "logits"))
+    schedule = manual_schedule(vit.spec, RATES, ScheduleSettings("intra", reduce="merge"))
+    checked(PrunedViT(vit, schedule).eval(), ONNXRUNTIME)
+
+
+@pytest.mark.ort
 def test_tokens_of_a_model_that_keeps_them_all_or_prunes_once() -> None:
     vit = with_tokens(make_vit())
     checked(PrunedViT(vit, keep_everything(vit.spec)).eval(), ONNXRUNTIME)
@@ -125,7 +132,8 @@ def test_tokens_of_a_model_that_keeps_them_all_or_prunes_once() -> None:
 def test_openvino_agrees(method: Method) -> None:
     pytest.importorskip("openvino")
     checked(
-        pruned(with_outputs(make_tower(), ("embedding", "tokens", "layer:2")), method, "padded"), OPENVINO
+        pruned(with_outputs(make_tower(), ("embedding", "tokens", "layer:2", "grid")), method, "padded"),
+        OPENVINO,
     )
 
 

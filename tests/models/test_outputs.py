@@ -52,7 +52,7 @@ def test_a_towers_embedding_is_projected_and_that_of_a_model_without_a_head_is_p
             given_by(with_outputs(vit, ("embedding",)), images)["embedding"], vit.model(images)
         )
         assert vit.spec.embedding == "embedding" and vit.spec.num_classes == 0
-        with pytest.raises(ModelError, match=r"outputs \| got 'logits' \| need embedding, tokens, or"):
+        with pytest.raises(ModelError, match=r"outputs \| got 'logits' \| need embedding, tokens, grid, or"):
             with_outputs(vit, ("logits",))
     assert bare.spec.head_macs == 0 and not bare.classifiers
 
@@ -75,7 +75,7 @@ def test_macs_are_those_of_the_blocks_and_heads_that_outputs_need() -> None:
     [
         (
             ("wings",),
-            r"outputs \| got 'wings' \| need logits, embedding, tokens, or layer:N with N from 1 to 4",
+            r"outputs \| got 'wings' \| need logits, embedding, tokens, grid, or layer:N with N from 1 to 4",
         ),
         (("layer:5",), "got 'layer:5'"),
         (("layer:-5",), "got 'layer:-5'"),

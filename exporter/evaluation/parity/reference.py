@@ -100,7 +100,8 @@ def _outputs(pruned: PrunedViT) -> Iterator[TensorInfo]:
     before = (schedule.num_patches, *schedule.keep[:-1])
     for output in pruned.vit.spec.outputs:
         if output.kind != OutputKind.TOKENS:
-            yield TensorInfo(output.name, ("batch", output.channels), "float32")
+            rows = (schedule.num_patches,) if output.kind == OutputKind.GRID else ()
+            yield TensorInfo(output.name, ("batch", *rows, output.channels), "float32")
             continue
         patches = schedule.left_after(output.layer)
         left = "" if patches is None else patches
