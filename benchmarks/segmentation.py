@@ -2,9 +2,9 @@
 
     python benchmarks/segmentation.py --rates 2=0.7 3=0.5
 
-The tower has DINOv2's architecture, small and with random weights; scenes are boxes of three colours on noise, and
-the head is fitted by least squares on the dense tower's tokens. Prints the share of patches whose class is right, by
-the `grid` of each tower, and by its `tokens` with zeros in the other places.
+The tower has DINOv2's architecture, small and with random weights; scenes are boxes of three colours on noise.
+The head is fitted by least squares on the dense tower's tokens. Prints the share of patches whose class is right,
+by the `grid` of each tower, and by its `tokens` with zeros in the other places.
 """
 
 import argparse

@@ -26,8 +26,8 @@ from exporter.schedule.checks import check_fits
 from exporter.schedule.macs import MacCount, schedule_macs
 from exporter.schedule.reductions import reduction_named
 from exporter.schedule.scorers import scorer_named
-from exporter.tensor_names import GRID, LOGITS
-from exporter.vocabulary import Layout, Method, OutputKind
+from exporter.tensor_names import LOGITS
+from exporter.vocabulary import Layout, Method
 
 __all__ = ["PrunedViT", "Trace"]
 
@@ -130,9 +130,7 @@ class PrunedViT(nn.Module):
         score: dict[int, Tensor] = {}
         gap: dict[int, Tensor] = {}
         outputs: dict[str, Tensor] = {}
-        full = (
-            FullGrid(prefix) if any(each.kind == OutputKind.GRID for each in self.vit.spec.outputs) else None
-        )
+        full = FullGrid.of(self.vit.spec)
         for layer, block in enumerate(self.vit.blocks, start=1):
             if layer not in self._layers:
                 tokens = tokens.through(block)
@@ -142,12 +140,10 @@ class PrunedViT(nn.Module):
                 decisions[layer], score[layer], clear = decided
                 if clear is not None:
                     gap[layer] = clear
-                full = full and full.before(tokens, decisions[layer])
+                full = full.before(tokens, decisions[layer])
                 tokens = self._reduce(tokens, decisions[layer]).mlp(block)
             outputs |= tokens.outputs(self.vit, layer)
-        outputs |= tokens.outputs(self.vit)
-        if full is not None:
-            outputs[GRID] = self.vit.norm(full.behind(tokens))
+        outputs |= tokens.outputs(self.vit) | full.outputs(self.vit, tokens)
         ordered = {name: outputs[name] for name in output_names(self.vit.spec, self.schedule)}
         return Trace(ordered, decisions, score, gap)
 
