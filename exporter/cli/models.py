@@ -69,5 +69,5 @@ def _in_words(answer: Any) -> str:
     spec = answer.spec
     if spec is None:
         return f"cannot be pruned: {answer.reason}"
-    head = "" if answer.own_head else "; it gives an embedding: --num-classes or a checkpoint gives it a classifier"
+    head = "" if answer.own_head else "; it gives an embedding: --num-classes adds a classifier"
     return f"can be pruned: {spec.depth} blocks, {spec.num_patches} patches, {spec.dim} channels{head}"
