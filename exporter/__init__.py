@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from exporter.errors import UserError as UserError
     from exporter.evaluation.parity.check_model import check as check
     from exporter.models.networks import ModelRequest as ModelRequest
+    from exporter.ops.to_grid import to_grid as to_grid
     from exporter.runtimes.choice import RunSettings as RunSettings
     from exporter.training.preset_values import preset_values as preset_values
     from exporter.training.settings import FinetuneSettings as FinetuneSettings
@@ -52,6 +53,7 @@ __version__ = "0.2.0"
 _PLACES = {
     "errors": ("UserError",),
     "models.networks": ("ModelRequest",),
+    "ops.to_grid": ("to_grid",),
     "runtimes.choice": ("RunSettings",),
     "training.preset_values": ("preset_values",),
     "training.settings": ("FinetuneSettings",),

@@ -82,8 +82,13 @@ def tensors_of(output: Output, *, counted: bool) -> tuple[str, ...]:
 
 def output_names(spec: ModelSpec, schedule: Schedule) -> tuple[str, ...]:
     """Return the tensors that a pruned model returns, in order; with token counts if these depend on the image."""
-    counted = bool(schedule.masses)
-    return tuple(name for output in spec.outputs for name in tensors_of(output, counted=counted))
+    return tuple(
+        name
+        for output in spec.outputs
+        for name in tensors_of(
+            output, counted=schedule.adaptive and schedule.left_after(output.layer) is None
+        )
+    )
 
 
 def to_metadata(artefact: Artefact) -> dict[str, str]:

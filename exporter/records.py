@@ -47,12 +47,14 @@ class BlockMacs:
 class Output:
     """One output of a model: its name, its kind, and the number of values in a row.
 
-    An adapter may declare an output with `channels` 0: `spec_of` then fills it in.
+    An adapter may declare an output with `channels` 0: `spec_of` then fills it in. Tokens with a `layer` are the
+    output of that block, 1-based and without the final norm; those with 0 are behind the last block and the norm.
     """
 
     name: str
     kind: OutputKind
     channels: int = 0
+    layer: Natural = 0
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ class ModelSpec:
     patch, of a head that reads every surviving patch. `outputs` are in the model's order. `default_alpha` is the
     weight of the intra-layer score if the user gives none. `num_class_tokens` is how many of the prefix tokens, the
     first ones, a head reads: the mean of their attention is the intra-layer score; 0 where a head pools patches.
-    `probe_rows` are the attention rows of a pooling by attention, 0 for a head without one.
+    `probe_rows` are the attention rows of a pooling by attention, 0 for a head without one. `class_names` are in
+    the order of the logits, none where they are not known.
     """
 
     name: str
@@ -81,6 +84,7 @@ class ModelSpec:
     default_alpha: float = 0.15
     num_class_tokens: int = 1
     probe_rows: int = 0
+    class_names: tuple[str, ...] = ()
 
     @property
     def depth(self) -> int:
@@ -96,6 +100,11 @@ class ModelSpec:
     def num_classes(self) -> int:
         """Number of logits; 0 if the model has none."""
         return next((output.channels for output in self.outputs if output.kind == OutputKind.LOGITS), 0)
+
+    @property
+    def embedding(self) -> str:
+        """Name of the first embedding that the model gives; "" if it gives none."""
+        return next((each.name for each in self.outputs if each.kind == OutputKind.EMBEDDING), "")
 
     @property
     def num_patches(self) -> int:
@@ -145,6 +154,12 @@ class Schedule:
         before = (self.num_patches, *self.keep[:-1])
         pairs = zip(before, self.keep, strict=True)
         return tuple(layer for layer, (n, k) in enumerate(pairs, start=1) if k < n)
+
+    def left_after(self, layer: int) -> int | None:
+        """Return the number of patches after a 1-based layer, 0 for the last; None if it depends on the image."""
+        layer = layer or len(self.rates)
+        varies = self.method.counts_vary and any(pruning <= layer for pruning in self.pruning_layers)
+        return None if varies else self.keep[layer - 1]
 
     @property
     def masses(self) -> dict[int, float]:

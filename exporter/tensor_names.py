@@ -13,6 +13,7 @@ from pathlib import Path
 __all__ = [
     "CONTEXT",
     "EMBEDDING",
+    "GRID",
     "IMAGES",
     "LOGITS",
     "POOLING",
@@ -28,6 +29,7 @@ __all__ = [
     "into_name",
     "keep_layers",
     "keep_name",
+    "layer_name",
     "ranked_name",
     "rows_of",
     "score_name",
@@ -39,7 +41,7 @@ __all__ = [
 ]
 
 IMAGES = "images"
-LOGITS, EMBEDDING, TOKENS = "logits", "embedding", "tokens"
+LOGITS, EMBEDDING, TOKENS, GRID = "logits", "embedding", "tokens", "grid"
 CONTEXT = "context_"
 # The output of a head's own attention, per head.
 POOLING = "pooling"
@@ -95,6 +97,11 @@ def score_name(layer: int) -> str:
 def tokens_name(layer: int) -> str:
     """Return the name of the pruned tokens that enter a layer's MLP."""
     return f"tokens_{layer:02d}"
+
+
+def layer_name(layer: int) -> str:
+    """Return the name of a block's output tokens, if the model gives them."""
+    return f"layer_{layer:02d}"
 
 
 def token_positions_name(output: str) -> str:

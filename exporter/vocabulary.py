@@ -140,12 +140,13 @@ class OutputKind(Word):
 
     LOGITS [batch, classes]: by the best classes. EMBEDDING [batch, channels]: by the cosine between both sides.
     TOKENS: the remaining patches after the final norm [batch, k, channels], with their positions: by the cosine of
-    each token.
+    each token. GRID [batch, patches, channels]: a token for every patch of the image, compared like TOKENS.
     """
 
     LOGITS = "logits"
     EMBEDDING = "embedding"
     TOKENS = "tokens"
+    GRID = "grid"
 
 
 class Precision(Word):

@@ -55,7 +55,8 @@ INNER_ORDER = {
     "runtimes": (("base",), ("tensorrt",)),
     "evaluation": (
         ("survivors", "proportions"),
-        ("paired", "accuracy", "recovery"),
+        ("answers",),
+        ("paired", "accuracy", "embeddings", "recovery"),
         ("loss",),
         ("eval_result",),
         ("benchmark",),
@@ -88,7 +89,7 @@ OWNERS = {
     "tomli_w": ("workflows/tuning/result.py",),
     "timm": ("models/", "training/"),
     "accelerate": ("processes.py", "training/"),
-    "torchvision": ("training/",),
+    "torchvision": ("models/", "training/"),
     "onnx": (
         "lowering/",
         "ops/cdf_retain/onnx_function.py",

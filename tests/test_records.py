@@ -30,3 +30,16 @@ def test_layers_that_prune_and_their_masses(tiny_vit: PrunableViT) -> None:
     assert adaptive.adaptive
     assert adaptive.pruning_layers == (2, 3)
     assert adaptive.masses == {2: star.rates[1], 3: star.rates[2]}
+
+
+def test_patches_left_are_static_until_an_image_decides(tiny_vit: PrunableViT) -> None:
+    rates = {2: 0.5, 4: 0.5}
+    for method in Method.STAR, Method.A_STAR:
+        schedule = manual_schedule(tiny_vit.spec, rates, ScheduleSettings("intra", method=method))
+        left = [schedule.left_after(layer) for layer in (1, 2, 3, 4, 0)]
+        assert left == ([16, 8, 8, 4, 4] if method == Method.STAR else [16, None, None, None, None])
+
+
+def test_the_embedding_is_the_first_output_of_its_kind(tiny_vit: PrunableViT) -> None:
+    several = (Output("logits", OutputKind.LOGITS), Output("pooled", OutputKind.EMBEDDING))
+    assert (tiny_vit.spec.embedding, replace(tiny_vit.spec, outputs=several).embedding) == ("", "pooled")

@@ -13,11 +13,10 @@ from typing_extensions import override
 
 from exporter.models.base import BlockParts, PrunableViT
 from exporter.models.lvvit import LvVit
+from exporter.models.outputs import with_outputs
 from exporter.models.registry import adapt
 from exporter.models.spec import spec_of
 from exporter.models.weights import weights_sha256
-from exporter.records import Output
-from exporter.vocabulary import OutputKind
 
 __all__ = [
     "CUT_RATES",
@@ -155,10 +154,7 @@ def _seen_anew(vit: PrunableViT, blocks: list[BlockParts]) -> PrunableViT:
 
 def with_tokens(vit: PrunableViT) -> PrunableViT:
     """The same, but that it gives its tokens beside what it gives already."""
-    tokens = Output("tokens", OutputKind.TOKENS, vit.spec.dim)
-    vit.outputs = (*vit.outputs, tokens)
-    vit.spec = replace(vit.spec, outputs=(*vit.spec.outputs, tokens))
-    return vit
+    return with_outputs(vit, [*(output.name for output in vit.outputs), "tokens"])
 
 
 def varied_images(vit: PrunableViT, count: int, seed: int = 1) -> Tensor:

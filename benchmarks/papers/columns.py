@@ -55,7 +55,7 @@ def accuracy(row: Prepared) -> Numbers:
         classes=None if classes is None else np.array(sorted(source.class_names)),
         needs_labels=True,
     )
-    found = answers.predictions[0].accuracy
+    found = answers.found[0].accuracy
     return {"top-1": 100 * found.top1, "top-5": 100 * found.top5}
 
 

@@ -1,7 +1,7 @@
 """A calibration's settings, results and file."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +60,11 @@ class Calibration:
     def overlap_by_layer(self) -> tuple[float, ...] | None:
         """`overlap` as plain numbers, for reports."""
         return None if self.overlap is None else tuple(map(float, self.overlap))
+
+    def of_first(self, layers: int) -> "Calibration":
+        """Return the calibration of a model that ends after so many layers."""
+        inter, overlap = (None if each is None else each[:layers] for each in (self.inter, self.overlap))
+        return replace(self, acs=self.acs[:layers], inter=inter, overlap=overlap)
 
     @property
     def inter_sha256(self) -> str:

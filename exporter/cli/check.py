@@ -66,6 +66,7 @@ def _check_file(arguments: argparse.Namespace) -> int:
     from exporter.evaluation.parity import explain  # noqa: PLC0415
     from exporter.evaluation.parity.check_model import check, load_onnx  # noqa: PLC0415
     from exporter.lowering.metadata import artefact_of  # noqa: PLC0415
+    from exporter.models.outputs import asked_as  # noqa: PLC0415
     from exporter.runtimes.choice import RunSettings  # noqa: PLC0415
     from exporter.workflows import steps  # noqa: PLC0415
     from exporter.workflows.resolve import resolve  # noqa: PLC0415
@@ -79,6 +80,8 @@ def _check_file(arguments: argparse.Namespace) -> int:
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)
         calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
+        names = [asked_as(output) for output in artefact.spec.outputs]
+        vit, calibration = steps.with_outputs(vit, names, calibration)
         pruned = steps.prune(vit, artefact.schedule, calibration, artefact.layout)
     with stages.stage("parity"):
         folder = images_at(needed(chosen.images, "--images", "a folder of images"))

@@ -8,7 +8,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.cli.flags import AMOUNT, CALIBRATION, IMAGES, MEASURED, MODEL, SCHEDULE, recipe_of
+from exporter.cli.flags import AMOUNT, CALIBRATION, IMAGES, MEASURED, MODEL, OUTPUTS, SCHEDULE, recipe_of
 from exporter.settings import add_flags
 from exporter.workflows.recipe import Recipe
 
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="The export folder.")
     evaluated = ("eval_images", "max_eval_images", "check_images", "calibration", "interpolate")
     amount = (*AMOUNT, "speedup")
-    names = (*MODEL, *IMAGES, *evaluated, *CALIBRATION, *amount, *SCHEDULE, *MEASURED, "sweep")
+    names = (*MODEL, *OUTPUTS, *IMAGES, *evaluated, *CALIBRATION, *amount, *SCHEDULE, *MEASURED, "sweep")
     add_flags(parser, Recipe, names)
     parser.add_argument(
         "--max-drop", type=float, metavar="POINTS",
@@ -78,6 +78,11 @@ def _print(report: "Report", out: Path) -> None:
         rows.append(("top-1", f"{pair.dense.top1:.2%}", f"{pair.pruned.top1:.2%}"))
         dense, pruned = percent_interval(pair.dense.interval), percent_interval(pair.pruned.interval)
         rows.append(("95 % interval", dense, pruned))
+    if report.agreement:
+        agreed = report.agreement
+        rows.append(("cosine of embeddings", "", f"{agreed.embedding_cosine:.4f}"))
+        if agreed.retrieval_at_1 is not None:
+            rows.append(("same nearest image", "", f"{agreed.retrieval_at_1:.2%}"))
     if report.throughput:
         times = report.throughput
         title = f"images/s, batch {report.batch}"

@@ -2,7 +2,7 @@
 
 Takes an export folder, ONNX files, engines, or PyTorch models (--model, --schedule); at most two models, which see
 the same images in one pass. Images are a folder of one folder per class, or WebDataset tar files. Without labels,
-only the agreement of two models is measured.
+only the agreement of two models is measured; towers, which have no classes, are compared by their embeddings.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from exporter.workflows.recipe import Recipe
 
 if TYPE_CHECKING:
     from exporter.cli.output import RichStages
+    from exporter.evaluation.embeddings import Agreement
     from exporter.evaluation.eval_result import Evaluation, ModelResult
     from exporter.evaluation.loss import PairResult
     from exporter.workflows.eval_models import EvalModel
@@ -64,8 +65,9 @@ def run(arguments: argparse.Namespace) -> int:
     settings, stages = from_flags(EvalSettings, arguments), RichStages()
     models = _models(arguments, stages)
     if arguments.disagreements is not None:
-        if len(models) < 2:
-            raise RecipeError("--disagreements", "one model", "two, to disagree")
+        if len(models) < 2 or not all(model.num_classes for model in models):
+            got = "one model" if len(models) < 2 else "a model without logits"
+            raise RecipeError("--disagreements", got, "two that classify, to disagree")
         disagreement_paths(arguments.disagreements)
     result, differing = evaluate_models(models, arguments.places, settings, stages)
     if arguments.disagreements is not None:
@@ -121,7 +123,8 @@ def _print(result: "Evaluation") -> None:
 
     rows = [(name, *_row(model)) for name, model in result.models.items()]
     title = f"{result.images} images, {result.scored_classes} classes"
-    print_table(title, ("model", "runtime", "top-1", "95 % interval", "top-5"), rows)
+    if result.agreement is None:
+        print_table(title, ("model", "runtime", "top-1", "95 % interval", "top-5"), rows)
     print_lines(_lines(result))
 
 
@@ -138,6 +141,18 @@ def _lines(result: "Evaluation") -> Iterator[str]:
         yield f"{len(result.skipped)} images skipped: {', '.join(list(result.skipped)[:MOST_CLASSES])}"
     if result.pair is not None:
         yield from _pair_lines(result.pair)
+    if result.agreement is not None:
+        yield from _agreement_lines(result.agreement)
+
+
+def _agreement_lines(agreement: "Agreement") -> Iterator[str]:
+    from exporter.cli.output import percent_interval  # noqa: PLC0415
+
+    mean, least = agreement.embedding_cosine, agreement.embedding_cosine_least
+    yield f"{agreement.images} images: cosine of the embeddings {mean:.4f} on average, {least:.4f} at least"
+    if agreement.retrieval_at_1 is not None and agreement.retrieval_interval is not None:
+        interval = percent_interval(agreement.retrieval_interval)
+        yield f"retrieval@1: the same nearest image for {agreement.retrieval_at_1:.2%} (95 % {interval})"
 
 
 def _pair_lines(pair: "PairResult") -> Iterator[str]:

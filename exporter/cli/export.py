@@ -6,7 +6,7 @@ The file contains the weights, and as metadata the schedule, the preprocessing a
 import argparse
 from pathlib import Path
 
-from exporter.cli.flags import MODEL
+from exporter.cli.flags import MODEL, OUTPUTS
 from exporter.errors import RecipeError
 from exporter.settings import add_flags, from_flags
 from exporter.workflows.recipe import Recipe
@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     lowered = ("target", "layout", "input_kind")
     ranges = ("images", "max_images", "seed")  # images for the INT8 activation ranges
-    add_flags(parser, Recipe, (*MODEL, "calibration", "interpolate", *lowered, *ranges, "schedule"))
+    add_flags(parser, Recipe, (*MODEL, *OUTPUTS, "calibration", "interpolate", *lowered, *ranges, "schedule"))
     parser.add_argument("--dense", action="store_true", help="Export the dense model; no schedule is given.")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="The ONNX file to write.")
 
@@ -43,8 +43,10 @@ def run(arguments: argparse.Namespace) -> int:
     lowering = job.lowering
     if isinstance(amount, Given):
         calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
+        vit, calibration = steps.with_outputs(vit, job.outputs, calibration)
         pruned = steps.prune(vit, amount.schedule, calibration, lowering.layout)
     else:
+        vit, _ = steps.with_outputs(vit, job.outputs)
         pruned = steps.dense(vit)
     with stages.stage(f"lowering, {pruned.method}"):
         ranges = steps.range_images(job.images, vit.spec, lowering.input_kind, lowering.target)

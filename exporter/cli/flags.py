@@ -8,9 +8,23 @@ from exporter.errors import RecipeError
 from exporter.settings import from_flags
 from exporter.workflows.recipe import Recipe, read_recipe, yielding
 
-__all__ = ["AMOUNT", "CALIBRATION", "IMAGES", "MEASURED", "MODEL", "SCHEDULE", "recipe_of", "refuse"]
+__all__ = [
+    "AMOUNT",
+    "CALIBRATION",
+    "IMAGES",
+    "MEASURED",
+    "MODEL",
+    "OUTPUTS",
+    "SCHEDULE",
+    "recipe_of",
+    "refuse",
+]
 
-MODEL = ("model", "checkpoint", "recalibrate", "num_classes", "model_kwargs", "preprocess", "device")
+MODEL = (
+    *("model", "checkpoint", "recalibrate", "num_classes", "model_kwargs", "text_embeddings"),
+    *("preprocess", "device"),
+)
+OUTPUTS = ("outputs",)
 IMAGES = ("images", "class_map", "max_images", "seed")
 CALIBRATION = ("gamma", "protocol", "normalize", "relevance_dtype")
 AMOUNT = ("rho", "mac_reduction", "rates", "schedule")

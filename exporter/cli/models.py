@@ -61,7 +61,7 @@ def _lines(answers: list[Any], *, refused: bool) -> Iterator[str]:
         pixels, patches = (
             "×".join(map(str, s)) for s in (each.spec.preprocessing.input_size[1:], each.spec.grid)
         )
-        head = "" if each.own_head else "  no classifier: --num-classes"
+        head = "" if each.own_head else "  gives an embedding; --num-classes adds a classifier"
         yield f"{each.name:{width}}  {pixels:>9} pixels  {patches:>7} patches{head}"
 
 
@@ -69,5 +69,5 @@ def _in_words(answer: Any) -> str:
     spec = answer.spec
     if spec is None:
         return f"cannot be pruned: {answer.reason}"
-    head = "" if answer.own_head else "; it has no classifier: give --num-classes or a checkpoint"
+    head = "" if answer.own_head else "; it gives an embedding: --num-classes adds a classifier"
     return f"can be pruned: {spec.depth} blocks, {spec.num_patches} patches, {spec.dim} channels{head}"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.cli.flags import AMOUNT, MODEL, SCHEDULE
+from exporter.cli.flags import AMOUNT, MODEL, OUTPUTS, SCHEDULE
 from exporter.errors import ArtefactError, RecipeError
 from exporter.formats.canonical_json import read_json
 from exporter.settings import add_flags, from_flags
@@ -16,7 +16,8 @@ from exporter.vocabulary import Method
 from exporter.workflows.recipe import Recipe, needed
 
 if TYPE_CHECKING:
-    from exporter.records import ModelSpec, Schedule
+    from exporter.models.base import PrunableViT
+    from exporter.records import Schedule
     from exporter.workflows.resolve import Job
 
 __all__ = ["add_arguments", "run"]
@@ -24,7 +25,7 @@ __all__ = ["add_arguments", "run"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    add_flags(parser, Recipe, (*MODEL, *AMOUNT, *SCHEDULE, "seed", "calibration", "interpolate"))
+    add_flags(parser, Recipe, (*MODEL, *OUTPUTS, *AMOUNT, *SCHEDULE, "seed", "calibration", "interpolate"))
     parser.add_argument("--acs", type=Path, metavar="FILE", help="A JSON list with one ACS value per layer.")
     parser.add_argument("--out", type=Path, metavar="FILE", help="The schedule to write, as JSON.")
 
@@ -35,6 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.depth.checkpoint import describe  # noqa: PLC0415
     from exporter.files import writable_file  # noqa: PLC0415
     from exporter.formats.canonical_json import save_json  # noqa: PLC0415
+    from exporter.models.outputs import with_outputs  # noqa: PLC0415
     from exporter.schedule.macs import dense_macs, schedule_macs  # noqa: PLC0415
     from exporter.workflows.resolve import resolve  # noqa: PLC0415
 
@@ -44,8 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
     job = resolve(recipe)
     needed(job.model.name or None, "--model", "a timm name or a bundled model")
     out = writable_file(arguments.out) if arguments.out else None
-    spec = describe(job.model).spec
-    schedule = _schedule(job, arguments.acs, spec)
+    vit = describe(job.model)
+    spec = with_outputs(vit, job.outputs).spec
+    schedule = _schedule(job, arguments.acs, vit)
     dense, pruned = dense_macs(spec), schedule_macs(spec, schedule)
     if out:
         save_json(schedule, out)
@@ -71,14 +74,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _schedule(job: "Job", acs: Path | None, spec: "ModelSpec") -> "Schedule":
+def _schedule(job: "Job", acs: Path | None, vit: "PrunableViT") -> "Schedule":
     from exporter.workflows import steps  # noqa: PLC0415
     from exporter.workflows.planning import Planner, plan  # noqa: PLC0415
 
     amount = job.needed_amount("plan")
     _check_sources(job, acs)
-    calibration = steps.read_calibration(job.calibration, spec)
-    planner = Planner.of(spec, job.scoring, calibration, job.shape)
+    vit, calibration = steps.with_outputs(vit, job.outputs, steps.read_calibration(job.calibration, vit.spec))
+    planner = Planner.of(vit.spec, job.scoring, calibration, job.shape)
     schedule = plan(amount, replace(planner, acs=_read_acs(acs)) if acs else planner)
     steps.warn_where_unsettled(schedule, calibration)
     return schedule

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.cli.flags import IMAGES, MEASURED, MODEL, SCHEDULE
+from exporter.cli.flags import IMAGES, MEASURED, MODEL, OUTPUTS, SCHEDULE
 from exporter.settings import add_flags, from_flags
 from exporter.workflows.recipe import Recipe
 
@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "rates",
         "schedule",
         *MODEL,
+        *OUTPUTS,
         "calibration",
         "interpolate",
         *SCHEDULE,

@@ -7,6 +7,7 @@ from safetensors.torch import save
 
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
+from exporter.errors import ModelError
 from exporter.files import written_beside
 from exporter.formats.canonical_json import from_json
 from exporter.models.base import PrunableViT
@@ -50,6 +51,9 @@ def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
     depth = read_depth(request.checkpoint)
     if depth is None or request.checkpoint is None:
         return load_whole(request, device)
+    if request.text_embeddings is not None:
+        got, expected = "a checkpoint of depth pruning", "the tower's own weights"
+        raise ModelError("text embeddings", got, expected)
     source = source_of(request)
     network, state = create(source), source.read(request.checkpoint)
     # An adapter may read weights when it is made, so those that the plan leaves alone are loaded before.

@@ -1,17 +1,17 @@
 """Measure top-1 and top-5 accuracy of models over labelled images, several models in one pass."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from exporter.data.images import UNKNOWN
-from exporter.errors import ImageError, UserError
+from exporter.errors import ImageError
+from exporter.evaluation.answers import Batches, answer_each, require_images
 from exporter.evaluation.proportions import Interval, wilson
 from exporter.runtimes.base import Runner
-from exporter.tensor_names import IMAGES, LOGITS
+from exporter.tensor_names import LOGITS
 
 __all__ = [
     "Accuracy",
@@ -19,7 +19,6 @@ __all__ = [
     "evaluate",
     "predict",
     "predict_each",
-    "require_images",
     "top_classes",
 ]
 
@@ -119,23 +118,13 @@ def predict(runner: Runner, batches: Iterable[tuple[Array, Array]]) -> Predictio
         UserError: The model returns no logits, or logits that are not finite.
     """
     (found,) = predict_each([runner], _labelled(runner.name, batches))
-    require_images(found, runner.name)
+    require_images(found.labels, runner.name)
     return found
-
-
-def require_images(found: Predictions, name: str) -> None:
-    """Check that a model named `name` saw an image.
-
-    Raises:
-        ImageError: There was none.
-    """
-    if not len(found.labels):
-        raise ImageError(name, "no image", "at least one that can be read")
 
 
 def predict_each(
     runners: Sequence[Runner],
-    batches: Iterable[tuple[Sequence[Array], Array]],
+    batches: Batches,
     *,
     classes: Array | None = None,
     size: int = 0,
@@ -146,27 +135,19 @@ def predict_each(
         runners: Each takes `images` and returns `logits`; other outputs are ignored.
         batches: The images as each of the runners takes them; and one integer class per image, or UNKNOWN.
         classes: Ascending; only their logits are compared. None: all.
-        size: Images per run. A smaller batch is filled up with its last image, for engines take only the batch
-            sizes that they were built for; 0: it runs as it is.
+        size: Images per run, see `answer_each`.
 
     Raises:
         ImageError: A label is not a class of a model.
         UserError: A model returns no logits, or logits that are not finite.
     """
-    best: list[list[Array]] = [[] for _ in runners]
-    true: list[Array] = []
-    with ExitStack() as active:
-        for runner in runners:
-            _require_logits(active.enter_context(runner))
-        for feeds, labels in batches:
-            for runner, images, found in zip(runners, feeds, best, strict=True):
-                logits = runner.run({IMAGES: _filled(images, size)})[LOGITS][: len(images)]
-                _check(runner.name, logits, labels)
-                found.append(_best_of(logits, classes))
-            true.append(labels)
-    none = np.empty(0, np.int64)
-    whole = np.concatenate([none, *true])
-    return tuple(Predictions(np.concatenate(found or [none[:, None]]), whole) for found in best)
+
+    def best_of(name: str, logits: Array, labels: Array) -> Array:
+        _check_range(name, logits.shape[1], labels)
+        return top_classes(logits, 5) if classes is None else classes[top_classes(logits[:, classes], 5)]
+
+    best, true = answer_each(runners, batches, [LOGITS] * len(runners), best_of, size=size)
+    return tuple(Predictions(each, true) for each in best)
 
 
 def _labelled(name: str, batches: Iterable[tuple[Array, Array]]) -> Iterator[tuple[Sequence[Array], Array]]:
@@ -176,26 +157,6 @@ def _labelled(name: str, batches: Iterable[tuple[Array, Array]]) -> Iterator[tup
         yield (images,), labels
 
 
-def _best_of(logits: Array, classes: Array | None) -> Array:
-    return top_classes(logits, 5) if classes is None else classes[top_classes(logits[:, classes], 5)]
-
-
-def _filled(images: Array, size: int) -> Array:
-    missing = size - len(images)
-    return np.concatenate([images, np.repeat(images[-1:], missing, axis=0)]) if missing > 0 else images
-
-
-def _require_logits(runner: Runner) -> None:
-    returned = [info.name for info in runner.outputs]
-    if LOGITS not in returned:
-        raise UserError(runner.name, f"the outputs {', '.join(returned)}", f"{LOGITS}, to count classes by")
-
-
-def _check(name: str, logits: Array, labels: Array) -> None:
-    images, classes = logits.shape
-    if labels.shape != (images,) or labels.dtype.kind not in "iu":
-        raise ImageError(f"{name}: labels", f"{labels.dtype}{list(labels.shape)}", f"{images} integers")
-    if images and not (labels.min() >= UNKNOWN and labels.max() < classes):
+def _check_range(name: str, classes: int, labels: Array) -> None:
+    if len(labels) and not (labels.min() >= UNKNOWN and labels.max() < classes):
         raise ImageError(f"{name}: labels", f"{labels.min()} to {labels.max()}", f"0 to {classes - 1}")
-    if not np.isfinite(logits).all():
-        raise UserError(f"{name}: {LOGITS}", "NaN or infinite values", "finite ones")

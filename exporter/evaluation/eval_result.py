@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from exporter.errors import ImageError
+from exporter.evaluation.embeddings import Agreement
 from exporter.evaluation.loss import PairResult
 from exporter.evaluation.paired import loss_interval
 from exporter.evaluation.proportions import Interval, half_width, images_for, wilson
@@ -30,7 +31,8 @@ class Evaluation:
     """The models by name in the order of their runs; `pair` compares the second with the first, None for one.
 
     `skipped` says why an image was left out, by its name. `scored_classes` is the number of classes that competed.
-    `versions` are those of the libraries that ran.
+    `versions` are those of the libraries that ran. Models without classes have an `agreement` of their embeddings
+    instead of a `pair`.
     """
 
     models: dict[str, ModelResult]
@@ -39,12 +41,14 @@ class Evaluation:
     skipped: dict[str, str]
     scored_classes: int
     versions: dict[str, str]
+    agreement: Agreement | None = None
 
 
 def require_within(result: Evaluation, points: float) -> None:
     """Check that the 95 % interval is no wider than ± `points`.
 
-    It is that of the loss of two models, of their agreement if there are no labels, or of one model's top-1.
+    It is that of the loss of two models, of their agreement if there are no labels, of retrieval@1 if there are no
+    classes, or of one model's top-1.
 
     Raises:
         ImageError: It is wider; the message has the number of images that would do, at the measured rates.
@@ -60,6 +64,9 @@ def require_within(result: Evaluation, points: float) -> None:
 def _estimate(result: Evaluation) -> tuple[str, Callable[[int], Interval]]:
     """Return what is estimated, and its interval for a number of images at the measured rates."""
     images, pair = result.images, result.pair
+    if result.agreement is not None:
+        same = result.agreement.retrieval_at_1 or 0.0
+        return "retrieval@1", lambda count: wilson(same * count, count)
     if pair is None:
         (model,) = result.models.values()
         hits = model.top1_hits or 0

@@ -57,18 +57,23 @@ def _expected(artefact: Artefact) -> dict[str, list[Shape]]:
             if artefact.layout != "packed" or not schedule.adaptive:
                 shapes[tokens_name(layer)] = [left]
                 shapes |= _decision(artefact, layer, tokens, left)
-    return shapes | _given(artefact, before)
+    return shapes | _given(artefact)
 
 
-def _given(artefact: Artefact, patches: int | None) -> dict[str, list[Shape]]:
-    """Return the shapes of the model's outputs for the final number of patches."""
+def _given(artefact: Artefact) -> dict[str, list[Shape]]:
+    """Return the shapes of the model's outputs."""
     shapes: dict[str, list[Shape]] = {}
-    counted = bool(artefact.schedule.masses)
+    schedule = artefact.schedule
     for output in artefact.spec.outputs:
         rows: list[Shape] = [["batch", output.channels]]
+        left = schedule.left_after(output.layer)
         if output.kind == OutputKind.TOKENS:
+            most = schedule.keep[(output.layer or artefact.spec.depth) - 1]
+            patches = left if artefact.follows_image else most
             rows = [["batch", patches, output.channels], ["batch", patches], ["batch"]]
-        names = tensors_of(output, counted=counted)
+        elif output.kind == OutputKind.GRID:
+            rows = [["batch", artefact.spec.num_patches, output.channels]]
+        names = tensors_of(output, counted=schedule.adaptive and left is None)
         shapes |= {name: [shape] for name, shape in zip(names, rows, strict=False)}
     return shapes
 

@@ -89,7 +89,8 @@ class PrunableViT(ABC):
             first token scores, unless it pools the patches.
         pooling: How a head that reads no class token pools the patches; None for one that does. `classify` then
             pools as the model does, and is not called with padding or merged tokens: `classify_pooled` is.
-        outputs: The model's outputs, in order; logits unless an adapter sets them.
+        outputs: The model's own outputs, in order; logits unless an adapter sets them. The `spec` has those
+            that it gives: `exporter.models.outputs` chooses others.
     """
 
     model: nn.Module
@@ -127,19 +128,37 @@ class PrunableViT(ABC):
         """Apply the rest of the head to pooled patches [batch, channels]; needed where there is a `pooling`."""
         raise NotImplementedError
 
-    def head(self, normed: Tensor, output: Output, sizes: Tensor | None = None) -> Tensor:  # noqa: ARG002
-        """Return one of the `outputs` [batch, channels]; override it where a model gives logits and an embedding.
+    def pooled(self, normed: Tensor) -> Tensor:
+        """Return the embedding [batch, channels] of a model with logits: the mean of what its classifiers read.
 
-        A token output needs no head: it is the tokens after the final norm.
+        `normed` [batch, tokens, dim] is as in `classify`.
+        """
+        return self.features(normed)[:, : self.spec.num_class_tokens].mean(dim=1)
+
+    def head(self, normed: Tensor, output: Output, sizes: Tensor | None = None) -> Tensor:
+        """Return an output [batch, channels]; override it for an embedding that is not what the classifiers read.
+
+        A token output needs no head.
 
         Args:
             normed: Tokens after the final norm.
-            output: Which one, for adapters with several.
+            output: Which one.
             sizes: How many patches each token stands for, 0 for padding; None where each stands for one.
         """
-        if self.pooling is None or sizes is None:
-            return self.classify(normed)
-        return self.classify_pooled(self.pooling(normed, sizes))
+        if self.pooling is not None and sizes is not None:
+            return self.after_pooling(self.pooling(normed, sizes), output)
+        return self.pooled(normed) if self._is_before_classifier(output) else self.classify(normed)
+
+    def after_pooling(self, pooled: Tensor, output: Output) -> Tensor:
+        """Return an output of pooled patches [batch, channels]."""
+        if self._is_before_classifier(output):
+            return self.features(pooled)
+        return self.classify_pooled(pooled)
+
+    def _is_before_classifier(self, output: Output) -> bool:
+        """Whether an output is the embedding of a model with logits."""
+        gives_logits = any(own.kind == OutputKind.LOGITS for own in self.outputs)
+        return gives_logits and output.kind == OutputKind.EMBEDDING
 
     @property
     def device(self) -> torch.device:

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import timm
@@ -25,15 +25,14 @@ MODULES = (
     "beit",
     "vision_transformer_relpos",
 )
-NO_CLASSIFIER = "no linear classifier"
-EXAMPLE_CLASSES = 1000
 
 
 @dataclass(frozen=True)
 class Support:
     """Whether a model can be pruned. `reason` says why not; `spec` is its shape where it can.
 
-    `own_head` is False for a model without a classifier: `--num-classes` adds one, and a checkpoint its weights.
+    `own_head` is False for a model without a classifier, which gives an embedding: `--num-classes` adds one, and a
+    checkpoint its weights.
     """
 
     name: str
@@ -97,18 +96,17 @@ FAMILIES = (
 
 
 def support_of(request: ModelRequest) -> Support:
-    """Return whether a model can be pruned; one without a classifier is checked with `EXAMPLE_CLASSES` classes.
+    """Return whether a model can be pruned.
 
     Raises:
         ModelError: The name is unknown.
     """
     try:
-        return Support(request.name, describe(request).spec)
+        vit = describe(request)
+        return Support(request.name, vit.spec, own_head=bool(vit.classifiers))
     except ModelError as error:
         if error.subject == UNKNOWN:
             raise
-        if error.got.startswith(NO_CLASSIFIER) and request.num_classes is None:
-            return replace(support_of(replace(request, num_classes=EXAMPLE_CLASSES)), own_head=False)
         return Support(request.name, None, error.got)
 
 

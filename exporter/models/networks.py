@@ -9,11 +9,13 @@ from typing import Any
 
 import timm
 import torch
+import torchvision
 from torch import Tensor, nn
 
 from exporter import bundled
 from exporter.errors import CheckpointError, ModelError
-from exporter.models import huggingface, lvvit_adapter, timm_parts
+from exporter.models import lvvit_adapter, timm_parts
+from exporter.models.huggingface.repository import Repository, repository_of
 from exporter.models.identity import Identity, read_identity
 from exporter.models.lvvit import LvVit
 from exporter.models.lvvit_adapter import LVVITS
@@ -36,13 +38,17 @@ WRONG_ARGUMENTS = (TypeError, ValueError, AssertionError, ArithmeticError, Looku
 FILES = ("checkpoint_path", "pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
 DEEPEST = 1000
 UNKNOWN = "model"  # subject of the error for an unknown name
+TORCHVISION = "torchvision/"
+TIMM_PLACES = ("hf-hub:", "hf_hub:", "local-dir:")  # how timm's own names of such places start
 
 
 @dataclass(frozen=True)
 class ModelRequest:
     """A requested ViT: its name, the place of its weights, and differences from the name's defaults.
 
-    `name` is timm's, `lvvit_s` or `lvvit_m`, a bundled model's, or a folder that Hugging Face's library saved.
+    `name` is timm's, `lvvit_s` or `lvvit_m`, a bundled model's, or one of Hugging Face's: a folder, or an id on the
+    hub (`exporter.models.huggingface.repository`). Text embeddings make a tower a classifier
+    (`exporter.models.zero_shot`).
     """
 
     name: str
@@ -50,6 +56,7 @@ class ModelRequest:
     num_classes: int | None = None
     model_kwargs: Mapping[str, Any] = field(default_factory=dict)
     preprocessing: Mapping[str, Any] = field(default_factory=dict)
+    text_embeddings: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,7 @@ def source_of(request: ModelRequest) -> Source:
     """Resolve a request's name; values in the request override those that come with the name or the checkpoint.
 
     Raises:
-        ModelError: A Hugging Face folder holds no supported model.
+        ModelError: Hugging Face's model is no supported one, or its hub cannot be reached.
         CheckpointError: The checkpoint says that it is of another model.
     """
     kwargs = dict(request.model_kwargs)
@@ -80,23 +87,25 @@ def source_of(request: ModelRequest) -> Source:
     identity = None if request.checkpoint is None else read_identity(request.checkpoint)
     if identity is not None:
         return _identified(request, identity, kwargs)
-    if huggingface.is_folder(request.name):
-        folder = Path(request.name)
-        architecture, own = huggingface.architecture_of(folder)
-        preprocessing = {**huggingface.preprocessing_of(folder), **request.preprocessing}
-        place, read = (
-            (folder, huggingface.read_weights)
-            if request.checkpoint is None
-            else (request.checkpoint, read_state_dict)
+    repository = _repository(request.name)
+    if repository is not None:
+        architecture, own = repository.network
+        preprocessing = {**repository.preprocessing, **request.preprocessing}
+        kwargs = {**own, **kwargs}
+        if request.checkpoint is not None:
+            return Source(repository.name, architecture, kwargs, preprocessing, request.checkpoint)
+        place = Path(repository.root)
+        return Source(
+            repository.name, architecture, kwargs, preprocessing, place, lambda _: repository.weights()
         )
-        return Source(folder.resolve().name, architecture, {**own, **kwargs}, preprocessing, place, read)
     if request.name in bundled.MODELS:
         model = bundled.MODELS[request.name]
         kwargs = {**model.model_kwargs, "num_classes": model.num_classes, **kwargs}
         preprocessing = {**model.preprocessing, **request.preprocessing}
         place = request.checkpoint or model.weights
         return Source(request.name, model.architecture, kwargs, preprocessing, place)
-    return Source(request.name, request.name, kwargs, request.preprocessing, request.checkpoint)
+    name = request.name.rpartition("/")[2]
+    return Source(name, request.name, kwargs, request.preprocessing, request.checkpoint)
 
 
 def identity_of(request: ModelRequest, num_classes: int) -> Identity:
@@ -111,7 +120,8 @@ def identity_of(request: ModelRequest, num_classes: int) -> Identity:
 
 
 def _identified(request: ModelRequest, identity: Identity, kwargs: Mapping[str, Any]) -> Source:
-    asked = Path(request.name).resolve().name if huggingface.is_folder(request.name) else request.name
+    repository = _repository(request.name)
+    asked = request.name if repository is None else repository.name
     if asked not in ("", identity.name, identity.architecture):
         got = f"weights of {identity.name}"
         raise CheckpointError(str(request.checkpoint), got, f"weights of {asked}", "or leave out --model")
@@ -133,7 +143,9 @@ def create(source: Source, *, pretrained: bool = False, device: str = "cpu") -> 
     with torch.device(device) if device != "cpu" else nullcontext():
         if source.architecture in LVVITS:
             return _create_lvvit(source, pretrained=pretrained)
-        if not timm.is_model(source.architecture.removeprefix("timm/")):
+        if source.architecture.startswith(TORCHVISION):
+            return _create_torchvision(source, pretrained=pretrained)
+        if not _is_timms(source.architecture):
             raise _unknown(source.name)
         return _create_timm(source, pretrained=pretrained)
 
@@ -150,6 +162,15 @@ def preprocessing_of(model: nn.Module, source: Source) -> Preprocessing:
     if getattr(getattr(model, "patch_embed", None), "img_size", None) is None:
         raise ModelError(source.name, "a model without patch embedding", "a Vision Transformer")
     return timm_parts.preprocessing_of(model, source.preprocessing)
+
+
+def _repository(name: str) -> Repository | None:
+    return None if name.startswith(TORCHVISION) or _is_timms(name) else repository_of(name)
+
+
+def _is_timms(name: str) -> bool:
+    """Whether timm knows the name, or looks for the model itself: on the hub (`hf-hub:…`) or in a folder."""
+    return name.startswith(TIMM_PLACES) or timm.is_model(name.removeprefix("timm/"))
 
 
 def _create_lvvit(source: Source, *, pretrained: bool) -> nn.Module:
@@ -187,8 +208,24 @@ def _create_timm(source: Source, *, pretrained: bool) -> nn.Module:
         if not pretrained:
             got = str(error).splitlines()[0]
             raise ModelError(source.name, got, "a model that timm can build") from None
-        got = f"no pretrained weights ({type(error).__name__})"
-        raise ModelError(source.name, got, "a hub that can be reached", "or give --checkpoint FILE") from None
+        raise _no_weights(source, error) from None
+
+
+def _create_torchvision(source: Source, *, pretrained: bool) -> nn.Module:
+    try:
+        name = source.architecture.removeprefix(TORCHVISION)
+        return torchvision.models.get_model(
+            name, weights="DEFAULT" if pretrained else None, **source.model_kwargs
+        )
+    except (TypeError, ValueError) as error:
+        raise ModelError(source.name, f"{error}", "a model that torchvision can build") from None
+    except OSError as error:
+        raise _no_weights(source, error) from None
+
+
+def _no_weights(source: Source, error: Exception) -> ModelError:
+    got = f"no pretrained weights ({type(error).__name__})"
+    return ModelError(source.name, got, "a hub that can be reached", "or give --checkpoint FILE")
 
 
 def _unknown(name: str) -> ModelError:

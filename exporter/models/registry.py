@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from timm.models.beit import Beit
@@ -10,15 +11,19 @@ from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer
 from timm.models.vision_transformer_relpos import VisionTransformerRelPos
 from torch import nn
+from torchvision.models import VisionTransformer as TorchvisionNetwork
 
 from exporter.errors import ModelError
 from exporter.models.base import PrunableViT
+from exporter.models.huggingface.instances import converted, is_instance
 from exporter.models.lvvit import LvVit
 from exporter.models.lvvit_adapter import LvVitAdapter
 from exporter.models.networks import ModelRequest, Source, create, source_of
 from exporter.models.timm_eva import TimmEva
 from exporter.models.timm_vit import TimmViT
+from exporter.models.torchvision_vit import TorchvisionViT
 from exporter.models.weights import class_count, load_into
+from exporter.models.zero_shot import read_text_embeddings, zero_shot
 
 __all__ = ["ModelRequest", "adapt", "describe", "load", "moved", "trainable"]
 
@@ -27,6 +32,7 @@ ADAPTERS: dict[type[nn.Module], Callable[[Any, str, Mapping[str, Any]], Prunable
     VisionTransformer: TimmViT,
     Eva: TimmEva,
     LvVit: LvVitAdapter,
+    TorchvisionNetwork: TorchvisionViT,
 }
 
 # What stands in the way of one.
@@ -49,7 +55,7 @@ def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
         model = create(_with_classes(source, class_count(state)))
         load_into(model, state, str(source.checkpoint))
     # The adapter is made last: it may hold tables that the model computes on the device of its weights.
-    return adapt(moved(model, device), source.name, source.preprocessing)
+    return adapt(moved(model, device), source.name, source.preprocessing, request.text_embeddings)
 
 
 def moved(model: nn.Module, device: str) -> nn.Module:
@@ -77,18 +83,36 @@ def describe(request: ModelRequest) -> PrunableViT:
     source = source_of(request)
     if source.checkpoint is not None and "num_classes" not in source.model_kwargs:
         source = _with_classes(source, class_count(source.read(source.checkpoint)))
-    return adapt(create(source, device="meta"), source.name, source.preprocessing)
+    network = create(source, device="meta")
+    return adapt(network, source.name, source.preprocessing, request.text_embeddings)
 
 
-def adapt(model: nn.Module, name: str = "vit", preprocessing: Mapping[str, Any] | None = None) -> PrunableViT:
+def adapt(
+    model: nn.Module,
+    name: str = "vit",
+    preprocessing: Mapping[str, Any] | None = None,
+    text_embeddings: Path | None = None,
+) -> PrunableViT:
     """Wrap a ViT instance in its adapter; it is put in eval mode and frozen, not copied.
 
+    One of Hugging Face's library is copied into timm's network first, with the usual preprocessing of its kind. A
+    file of text embeddings makes a tower a classifier.
+
     Raises:
-        ModelError: It cannot be pruned.
+        ModelError: It cannot be pruned, or the embeddings are not of its width.
+        CheckpointError: The file is not one of text embeddings.
     """
+    if is_instance(model):
+        model, usual = converted(model, name)
+        preprocessing = {**usual, **(preprocessing or {})}
+    texts = None if text_embeddings is None else read_text_embeddings(text_embeddings)
+    if texts is not None:
+        model = zero_shot(model, texts, name)
     for network, adapter in ADAPTERS.items():
         if isinstance(model, network):
-            return adapter(model.eval().requires_grad_(False), name, preprocessing or {})
+            vit = adapter(model.eval().requires_grad_(False), name, preprocessing or {})
+            vit.spec = replace(vit.spec, class_names=() if texts is None else texts.names)
+            return vit
     lacks = NOT_ADAPTED.get(type(model), "")
     got = f"a {type(model).__name__}, which has no adapter{lacks and ': '}{lacks}"
     raise ModelError(name, got, "a ViT of a known family", "or write an adapter: docs/models.md")

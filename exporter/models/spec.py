@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from exporter.models.pooling import AttentionPooling
 from exporter.records import BlockMacs, ModelSpec, Output, Preprocessing
 from exporter.vocabulary import CropMode, Interpolation, OutputKind
 
-__all__ = ["preprocessing_from", "spec_of", "with_blocks"]
+__all__ = ["heads_of", "preprocessing_from", "spec_of", "with_blocks"]
 
 DEFAULT_ALPHA = 0.15  # STAR's value for DeiT
 
@@ -51,7 +51,7 @@ def spec_of(
     if any(part.num_heads * part.head_dim != dim for part in parts):
         got = f"{parts[0].num_heads} heads of {parts[0].head_dim} channels in {dim}"
         raise ModelError(name, got, "heads that together are as wide as the tokens")
-    outputs = _outputs(vit, dim, num_prefix_tokens + grid[0] * grid[1])
+    outputs, macs = heads_of(vit, vit.outputs, dim, num_prefix_tokens + grid[0] * grid[1])
     patch_head_macs = 0 if patch_head is None else _weights(patch_head)
     if vit.pooling is not None:
         patch_head_macs = vit.pooling.token_macs
@@ -63,9 +63,9 @@ def spec_of(
         grid=grid,
         embed_macs=_embedding_macs(vit, preprocessing),
         blocks=tuple(_block_macs(block) for block in vit.blocks),
-        head_macs=outputs.macs - patch_head_macs * grid[0] * grid[1],
+        head_macs=macs - patch_head_macs * grid[0] * grid[1],
         preprocessing=preprocessing,
-        outputs=outputs.named,
+        outputs=outputs,
         patch_head_macs=patch_head_macs,
         default_alpha=default_alpha,
         num_class_tokens=_class_tokens(vit, name),
@@ -158,31 +158,34 @@ def _weights(*linears: Linear | nn.Identity) -> int:
     return sum(linear.weight.numel() for linear in linears if not isinstance(linear, nn.Identity))
 
 
-@dataclass(frozen=True)
-class _Outputs:
-    named: tuple[Output, ...]
-    macs: int
-
-
 @torch.no_grad()
-def _outputs(vit: PrunableViT, dim: int, tokens: int) -> _Outputs:
-    """Return the model's outputs with their channels, and the multiply-adds of all heads on an unpruned image."""
+def heads_of(
+    vit: PrunableViT, outputs: Sequence[Output], dim: int, tokens: int
+) -> tuple[tuple[Output, ...], int]:
+    """Return outputs of a model with their channels, and the multiply-adds of their heads on one image.
+
+    Args:
+        vit: The model, of which only `model` and the head are read.
+        outputs: Without channels.
+        dim: Channels of a token.
+        tokens: Number of tokens that the heads get, prefix tokens included.
+    """
     like = next(vit.model.parameters())
     normed = torch.zeros(1, tokens, dim, dtype=like.dtype, device=like.device)
-    named = []
-    with FlopCounterMode(display=False) as counter:
-        for output in vit.outputs:
-            is_tokens = output.kind == OutputKind.TOKENS
-            channels = dim if is_tokens else vit.head(normed, output).shape[-1]
-            named.append(replace(output, channels=channels))
-    macs = counter.get_total_flops() // 2
-    if vit.pooling is not None:
-        # In closed form: the counter sees attention on some devices only.
+    named, macs = [], 0
+    for output in outputs:
+        if output.kind in (OutputKind.TOKENS, OutputKind.GRID):
+            named.append(replace(output, channels=dim))
+            continue
         with FlopCounterMode(display=False) as counter:
-            vit.classify_pooled(normed[:, 0])
-        pooled = vit.pooling.macs + (tokens - vit.pooling.skipped) * vit.pooling.token_macs
-        macs = pooled + counter.get_total_flops() // 2
-    return _Outputs(tuple(named), macs)
+            pooled = vit.pooling is not None
+            given = vit.after_pooling(normed[:, 0], output) if pooled else vit.head(normed, output)
+        named.append(replace(output, channels=given.shape[-1]))
+        macs += counter.get_total_flops() // 2
+        if vit.pooling is not None:
+            # In closed form: the counter sees attention on some devices only.
+            macs += vit.pooling.macs + (tokens - vit.pooling.skipped) * vit.pooling.token_macs
+    return tuple(named), macs
 
 
 @torch.no_grad()

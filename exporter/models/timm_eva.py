@@ -80,6 +80,10 @@ class TimmEva(PrunableViT):
         return self.model.fc_norm(normed)
 
     @override
+    def pooled(self, normed: Tensor) -> Tensor:
+        return self.model.forward_head(normed, pre_logits=True)
+
+    @override
     def classify(self, normed: Tensor) -> Tensor:
         return self.model.forward_head(normed)
 

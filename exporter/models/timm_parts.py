@@ -66,7 +66,7 @@ def why_not_head(model: Any) -> str:
     if model.global_pool == "token":
         if model.cls_token is None:
             return "a head on the class token, and no class token"
-        return "" if isinstance(model.head, nn.Linear) else "no linear classifier (give --num-classes)"
+        return _why_not_kind(model.head)
     attention = getattr(model, "attn_pool", None)
     if attention is None:
         known = model.global_pool in ("avg", "max", "avgmax")
@@ -74,9 +74,12 @@ def why_not_head(model: Any) -> str:
         known = type(attention) is AttentionPoolLatent and _is_plain(attention, model.embed_dim)
     if not known:
         return f"pooling {model.global_pool!r}, which is none of avg, max, avgmax and map with one query"
-    if not isinstance(model.head, (nn.Linear, nn.Identity)):
-        return f"a head of the kind {type(model.head).__name__}"
-    return ""
+    return _why_not_kind(model.head)
+
+
+def _why_not_kind(head: nn.Module) -> str:
+    known = isinstance(head, nn.Linear | nn.Identity)
+    return "" if known else f"a head of the kind {type(head).__name__}"
 
 
 def _is_plain(attention: AttentionPoolLatent, channels: int) -> bool:
@@ -110,12 +113,12 @@ def classifiers_of(model: Any) -> list[Classifier]:
 
 
 def outputs_of(model: Any) -> tuple[Output, ...]:
-    """Return logits, or an embedding where patches are pooled alone, or the head is a tower's projection.
+    """Return logits, or an embedding where there is no head, or it is a tower's projection.
 
     timm loads the projection of a pretrained CLIP or PE tower as the head, with as many "classes" as the embedding
     has channels and a bias of zeros. The tag of a tower shows whether it was fine-tuned on labels.
     """
-    if isinstance(model.head, nn.Identity):
+    if not isinstance(model.head, nn.Linear):
         return (Output(EMBEDDING, OutputKind.EMBEDDING),)
     config = getattr(model, "pretrained_cfg", None) or {}
     name = f"{config.get('architecture')}.{config.get('tag')}"

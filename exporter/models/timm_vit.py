@@ -49,7 +49,7 @@ class TimmViT(PrunableViT):
         self.model = model
         self.blocks = [_parts(block) for block in model.blocks]
         self.classifiers = classifiers_of(model)
-        if isinstance(model, VisionTransformerDistilled):
+        if self.classifiers and isinstance(model, VisionTransformerDistilled):
             self.classifiers.append(Classifier(1, model.head_dist))
         self.pooling, self.outputs = pooling_of(model), outputs_of(model)
         spec = spec_of(
@@ -73,6 +73,10 @@ class TimmViT(PrunableViT):
     @override
     def features(self, normed: Tensor) -> Tensor:
         return self.model.fc_norm(normed)
+
+    @override
+    def pooled(self, normed: Tensor) -> Tensor:
+        return self.model.forward_head(normed, pre_logits=True)
 
     @override
     def classify(self, normed: Tensor) -> Tensor:

@@ -26,6 +26,9 @@ __all__ = ["class_count", "load_into", "read_state_dict", "weights_sha256"]
 # Keys of the weights in checkpoints: DeiT and STAR "model", TokenLabeling "state_dict_ema", timm "state_dict".
 WRAPPERS = ("model_ema", "state_dict_ema", "model", "state_dict", "module")
 
+# Keys of a classifier's weights: timm's, those of its larger heads, and torchvision's.
+HEADS = ("head.weight", "head.head.weight", "heads.head.weight")
+
 # Values that scripts save with the weights: arguments, with paths, and NumPy numbers. None of them is kept.
 _NUMBER: Any = np.float64(0).__reduce__()[0]
 _HARMLESS: list[Any] = [
@@ -75,8 +78,7 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
 
 def class_count(state: Mapping[str, Tensor]) -> int | None:
     """Return the number of classes of the checkpoint's head, None where it has none."""
-    head = state.get("head.weight", state.get("head.head.weight"))
-    return None if head is None or not head.ndim else head.shape[0]
+    return next((state[name].shape[0] for name in HEADS if name in state and state[name].ndim), None)
 
 
 def load_into(model: nn.Module, state: Mapping[str, Tensor], source: str) -> None:

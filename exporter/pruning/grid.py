@@ -73,6 +73,10 @@ class Grid(Tokens):
         return replace(self, values=mlp_half(block, self.values))
 
     @override
+    def rows(self) -> Tensor:
+        return self.values
+
+    @override
     def normed(self, vit: PrunableViT) -> Tensor:
         values = self.values
         if self.live is not None and vit.spec.patch_head_macs and vit.pooling is None:

@@ -60,6 +60,10 @@ class Packed(Tokens):
         return replace(self, values=mlp_half(block, self.values))
 
     @override
+    def rows(self) -> Tensor:
+        return take_rows(self.values, self.slots)
+
+    @override
     def normed(self, vit: PrunableViT) -> Tensor:
         return take_rows(vit.norm(self.values), self.slots)
 

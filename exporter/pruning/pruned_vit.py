@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from exporter.artefact import output_names
 from exporter.models.base import PrunableViT
 from exporter.models.block import Seen
 from exporter.ops.cdf_retain.batch_scope import batch_count
@@ -15,6 +16,7 @@ from exporter.ops.cdf_retain.torch_op import cdf_retain, cdf_retain_padded
 from exporter.ops.merging import merge_into
 from exporter.ops.pairing import pair_tokens
 from exporter.ops.selection import keep_top_k
+from exporter.pruning.full_grid import FullGrid
 from exporter.pruning.grid import Grid
 from exporter.pruning.intra import INTRA, Layer
 from exporter.pruning.packed import Packed
@@ -128,17 +130,23 @@ class PrunedViT(nn.Module):
         decisions: dict[int, Decision] = {}
         score: dict[int, Tensor] = {}
         gap: dict[int, Tensor] = {}
+        outputs: dict[str, Tensor] = {}
+        full = FullGrid.of(self.vit.spec)
         for layer, block in enumerate(self.vit.blocks, start=1):
             if layer not in self._layers:
                 tokens = tokens.through(block)
-                continue
-            tokens, seen = tokens.attention(block)
-            decided = self._choose(layer, tokens, seen, None if forced is None else forced[layer])
-            decisions[layer], score[layer], clear = decided
-            if clear is not None:
-                gap[layer] = clear
-            tokens = self._reduce(tokens, decisions[layer]).mlp(block)
-        return Trace(tokens.outputs(self.vit), decisions, score, gap)
+            else:
+                tokens, seen = tokens.attention(block)
+                decided = self._choose(layer, tokens, seen, None if forced is None else forced[layer])
+                decisions[layer], score[layer], clear = decided
+                if clear is not None:
+                    gap[layer] = clear
+                full = full.before(tokens, decisions[layer])
+                tokens = self._reduce(tokens, decisions[layer]).mlp(block)
+            outputs |= tokens.outputs(self.vit, layer)
+        outputs |= tokens.outputs(self.vit) | full.outputs(self.vit, tokens)
+        ordered = {name: outputs[name] for name in output_names(self.vit.spec, self.schedule)}
+        return Trace(ordered, decisions, score, gap)
 
     def _choose(
         self, layer: int, tokens: Tokens, seen: Seen, forced: Decision | None

@@ -60,18 +60,26 @@ class Tokens(ABC):
         """A block's MLP half; the tokens themselves where it has none."""
 
     @abstractmethod
-    def normed(self, vit: PrunableViT) -> Float[Tensor, "b t d"]:
-        """A row for each image after the final norm: prefix tokens, patches, padding."""
+    def rows(self) -> Float[Tensor, "b t d"]:
+        """A row for each image: prefix tokens, patches, padding."""
 
-    def outputs(self, vit: PrunableViT) -> dict[str, Tensor]:
-        """What the model gives, by the names of its tensors and in their order."""
-        normed, tensors = self.normed(vit), {}
+    @abstractmethod
+    def normed(self, vit: PrunableViT) -> Float[Tensor, "b t d"]:
+        """The same after the final norm."""
+
+    def outputs(self, vit: PrunableViT, layer: int = 0) -> dict[str, Tensor]:
+        """What the model gives of these tokens after a 1-based layer, or the final norm, by tensor name."""
+        given = vit.spec.outputs
+        wanted = [each for each in given if each.layer == layer and each.kind != OutputKind.GRID]
+        if not wanted:
+            return {}
+        rows, tensors = self.rows() if layer else self.normed(vit), {}
         sizes = self.sizes if self.live is None else self.live.float()
-        for output in vit.spec.outputs:
+        for output in wanted:
             if output.kind != OutputKind.TOKENS:
-                tensors[output.name] = vit.head(normed, output, sizes)
+                tensors[output.name] = vit.head(rows, output, sizes)
                 continue
-            patches = normed[:, vit.spec.num_prefix_tokens :]
+            patches = rows[:, vit.spec.num_prefix_tokens :]
             tensors[output.name] = patches
             tensors[token_positions_name(output.name)] = self._standing(patches)
             if self.count is not None:

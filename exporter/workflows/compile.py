@@ -76,14 +76,15 @@ def compile_model(
     amount = checked_amount(job)
     writable_folder(out)
     with stages.stage("model"):
-        vit = steps.load_model(job.model, job.device, model)
+        whole = steps.load_model(job.model, job.device, model)
+        vit, _ = steps.with_outputs(whole, job.outputs)
         folder = steps.eval_images(job.images, vit.spec)
     calibration = None
     if job.reads_calibration:
         with stages.stage("calibration") as advance:
-            calibration = steps.calibrate(
-                vit, job.calibration, job.images, out / "calibration.safetensors", advance
-            )
+            path = out / "calibration.safetensors"
+            calibration = steps.calibrate(whole, job.calibration, job.images, path, advance)
+        calibration = calibration.of_first(vit.spec.depth)
     drawn, lowering = sample(folder, job.images.check_images, job.images.seed), job.lowering
     images = first_images(drawn.files, vit.spec.preprocessing, lowering.input_kind, job.images.check_images)
     schedule = schedule_of(vit, calibration, amount=amount, images=images, job=job, stages=stages)

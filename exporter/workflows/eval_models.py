@@ -22,7 +22,10 @@ __all__ = ["EvalModel", "models_at"]
 
 @dataclass(frozen=True, eq=False)
 class EvalModel:
-    """A model on its runtime: what the result calls it, its file, what it takes of an image, and its classes."""
+    """A model on its runtime: what the result calls it, its file, what it takes of an image, and what it gives.
+
+    `num_classes` is 0 without logits; `embedding` is the name of that output, "" without one.
+    """
 
     name: str
     source: str
@@ -30,6 +33,7 @@ class EvalModel:
     runner: Runner
     view: View
     num_classes: int
+    embedding: str = ""
 
 
 def models_at(paths: Sequence[Path], settings: RunSettings) -> tuple[EvalModel, ...]:
@@ -73,7 +77,8 @@ def _lowered(name: str, file: LoweredFile, settings: RunSettings) -> EvalModel:
     require_runtime(file.path, {IMAGES: black}, artefact.target, settings)
     runner = runner_for(file.path, artefact.target, settings)
     runtime = runtime_for(artefact.target, settings)
-    return EvalModel(name, file.path.name, runtime, runner, view, artefact.spec.num_classes)
+    given = artefact.spec.num_classes, artefact.spec.embedding
+    return EvalModel(name, file.path.name, runtime, runner, view, *given)
 
 
 def _engine(name: str, engine: Path, settings: RunSettings) -> EvalModel:
@@ -89,4 +94,5 @@ def _engine(name: str, engine: Path, settings: RunSettings) -> EvalModel:
     artefact = read_lowered(onnx).artefact
     view = View(artefact.spec.preprocessing, artefact.input_kind)
     runner = TensorRtRunner(engine, onnx, plugin=settings.plugin)
-    return EvalModel(name, engine.name, TENSORRT, runner, view, artefact.spec.num_classes)
+    given = artefact.spec.num_classes, artefact.spec.embedding
+    return EvalModel(name, engine.name, TENSORRT, runner, view, *given)

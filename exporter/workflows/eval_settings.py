@@ -24,7 +24,8 @@ class EvalSettings(Settings):
     workers: Threads = option(0, "Threads that decode images; 0 is one per usable CPU.")
     within: Points | None = option(
         None,
-        "Fail if the 95 % interval is wider than ± so many points: of the loss, or of one model's top-1.",
+        "Fail if the 95 % interval is wider than ± so many points: of the loss, of one model's top-1, or of "
+        "retrieval@1.",
     )
 
     def check(self) -> None:

@@ -41,4 +41,4 @@ def _model(name: str, pruned: PrunedViT, threads: int) -> EvalModel:
     spec = pruned.vit.spec
     view = View(spec.preprocessing, InputKind.FLOAT32)
     runner = reference_runner(pruned, threads=threads or None)
-    return EvalModel(name, spec.name, "pytorch", runner, view, spec.num_classes)
+    return EvalModel(name, spec.name, "pytorch", runner, view, spec.num_classes, spec.embedding)

@@ -45,7 +45,7 @@ class Exam:
         """Return what the models predict."""
         settings = EvalSettings(batch=BATCH)
         with self.stages.stage(stage) as advance:
-            return predict_models(models, self._source(), settings, advance, needs_labels=True).predictions
+            return predict_models(models, self._source(), settings, advance, needs_labels=True).found
 
     def _source(self) -> ImageSource:
         """Open the images, which are iterated over once."""

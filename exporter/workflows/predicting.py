@@ -1,9 +1,12 @@
-"""The predictions of several models over images in one pass, spread over the processes of a launcher."""
+"""The predictions, or the embeddings, of several models over images in one pass.
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+The images are spread over the processes of a launcher.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -11,23 +14,26 @@ from exporter.data.batches import Batch, batches_of
 from exporter.data.images import UNKNOWN, ImageFile
 from exporter.data.source import ImageSource
 from exporter.errors import ImageError
-from exporter.evaluation.accuracy import Predictions, predict_each, require_images
+from exporter.evaluation.accuracy import Predictions, predict_each
+from exporter.evaluation.answers import Batches, require_images
 from exporter.evaluation.benchmark import environment
+from exporter.evaluation.embeddings import Embeddings, embed_each
 from exporter.processes import processes
 from exporter.workflows.eval_models import EvalModel
 from exporter.workflows.eval_settings import EvalSettings
 from exporter.workflows.progress import Advance
 
-__all__ = ["Answers", "predict_models"]
+__all__ = ["Answers", "embed_models", "predict_models"]
 
 Array = np.ndarray[Any, Any]
+FoundT = TypeVar("FoundT", Predictions, Embeddings)
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
-    """What each model predicts for the images `names`, in order; `skipped` says why an image was left out."""
+class Answers(Generic[FoundT]):
+    """What was found of each model for the images `names`, in order; `skipped` says why an image was left out."""
 
-    predictions: tuple[Predictions, ...]
+    found: tuple[FoundT, ...]
     names: tuple[str, ...]
     skipped: dict[str, str]
 
@@ -40,7 +46,7 @@ def predict_models(
     *,
     classes: Array | None = None,
     needs_labels: bool = False,
-) -> Answers:
+) -> Answers[Predictions]:
     """Run models over the images once; every process runs whole batches of its own and returns all answers.
 
     Args:
@@ -55,15 +61,45 @@ def predict_models(
         ImageError: There are no images, or their labels do not fit the models.
         UserError: A model gives no finite logits.
     """
-    seen = _Seen(source, advance, needs_labels=needs_labels)
+
+    def predicted(batches: Batches) -> tuple[Predictions, ...]:
+        runners = [model.runner for model in models]
+        return predict_each(runners, batches, classes=classes, size=settings.batch)
+
+    return _answered(models, predicted, _Seen(source, advance, needs_labels=needs_labels), settings)
+
+
+def embed_models(
+    models: Sequence[EvalModel], source: ImageSource, settings: EvalSettings, advance: Advance
+) -> Answers[Embeddings]:
+    """The same for the embeddings of models; labels do not matter.
+
+    Raises:
+        ImageError: There are no images.
+        UserError: A model gives no finite embedding.
+    """
+
+    def embedded(batches: Batches) -> tuple[Embeddings, ...]:
+        runners, outputs = [model.runner for model in models], [model.embedding for model in models]
+        return embed_each(runners, batches, outputs, size=settings.batch)
+
+    return _answered(models, embedded, _Seen(source, advance, needs_labels=False), settings)
+
+
+def _answered(
+    models: Sequence[EvalModel],
+    answer: Callable[[Batches], tuple[FoundT, ...]],
+    seen: "_Seen",
+    settings: EvalSettings,
+) -> Answers[FoundT]:
+    """Pass the images of this process to the models, and join what all processes found."""
     workers = settings.workers or environment().usable_cpus
-    files = _own(source.files, settings.batch)
+    files = _own(seen.source.files, settings.batch)
     loaded = batches_of(files, [model.view for model in models], settings.batch, workers=workers)
-    runners = [model.runner for model in models]
-    found = predict_each(runners, seen.feeds(loaded), classes=classes, size=settings.batch)
+    found = answer(seen.feeds(loaded))
     parts = processes().gathered(_Part(found, tuple(seen.names), seen.skipped, tuple(seen.sizes)))
     answers = parts[0].answers if len(parts) == 1 else _joined(parts)
-    require_images(answers.predictions[0], runners[0].name)
+    require_images(answers.found[0].labels, models[0].runner.name)
     _check_alike(answers)
     return answers
 
@@ -75,17 +111,17 @@ def _own(files: Iterable[ImageFile], batch: int) -> Iterator[ImageFile]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Part:
+class _Part(Generic[FoundT]):
     """The answers of one process; `sizes` has the number of images of each batch."""
 
-    predictions: tuple[Predictions, ...]
+    found: tuple[FoundT, ...]
     names: tuple[str, ...]
     skipped: dict[str, str]
     sizes: tuple[int, ...]
 
     @property
-    def answers(self) -> Answers:
-        return Answers(self.predictions, self.names, self.skipped)
+    def answers(self) -> Answers[FoundT]:
+        return Answers(self.found, self.names, self.skipped)
 
     def batches(self) -> Iterator[slice]:
         """Yield the place of each batch among the images."""
@@ -95,28 +131,28 @@ class _Part:
             start += size
 
 
-def _joined(parts: Sequence[_Part]) -> Answers:
+def _joined(parts: Sequence[_Part[FoundT]]) -> Answers[FoundT]:
     """Put the batches of all processes back into the order of the images."""
     turns = zip_longest(*(each.batches() for each in parts))
     places = [(part, at) for turn in turns for part, at in zip(parts, turn, strict=True) if at is not None]
 
-    def whole(model: int, field: str) -> Array:
-        return np.concatenate(
-            [getattr(part.predictions[model], field)[at] for part, at in places if at.stop > at.start]
+    def whole(model: int) -> FoundT:
+        shares = [(part.found[model], at) for part, at in places if at.stop > at.start]
+        kind = type(parts[0].found[model])
+        arrays = (
+            np.concatenate([getattr(share, each.name)[at] for share, at in shares]) for each in fields(kind)
         )
+        return kind(*arrays)
 
-    predictions = tuple(
-        Predictions(whole(model, "best"), whole(model, "labels"))
-        for model in range(len(parts[0].predictions))
-    )
+    found = tuple(whole(model) for model in range(len(parts[0].found)))
     names = tuple(name for part, at in places for name in part.names[at])
     skipped = {name: reason for part in parts for name, reason in part.skipped.items()}
-    return Answers(predictions, names, skipped)
+    return Answers(found, names, skipped)
 
 
-def _check_alike(answers: Answers) -> None:
+def _check_alike(answers: Answers[FoundT]) -> None:
     """Check that images of different processes agree in whether they have labels."""
-    known = answers.predictions[0].labels != UNKNOWN
+    known = answers.found[0].labels != UNKNOWN
     if (known != known[0]).any():
         _refuse_odd(answers.names[int((known != known[0]).argmax())], labelled=bool(known[0]))
 

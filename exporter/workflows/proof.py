@@ -9,8 +9,10 @@ from exporter.artefact import LoweredFile
 from exporter.data.batches import batches
 from exporter.data.images import ImageFolder
 from exporter.evaluation.accuracy import Accuracy, predict_each
+from exporter.evaluation.answers import Batches
 from exporter.evaluation.benchmark import Comparison, Throughput, compare_speed, throughput
 from exporter.evaluation.benchmark.batch_sweep import resized
+from exporter.evaluation.embeddings import Agreement, agreement_of, embed_each
 from exporter.evaluation.parity import ParityReport
 from exporter.evaluation.parity.check_model import check, load_onnx
 from exporter.evaluation.parity.reference import patches_left_of
@@ -31,7 +33,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Proof:
-    """All results. `accuracy` is None without labels; times are None if no rounds were requested.
+    """All results; times are None if no rounds were requested.
+
+    `accuracy` is None without labels or logits. `agreement`, of the pruned model's embeddings with the dense one's,
+    is None without an embedding.
 
     `use` is how many patches a-STAR kept; None under STAR, whose counts are in the schedule.
     """
@@ -39,6 +44,7 @@ class Proof:
     parity: ParityReport
     dense_parity: ParityReport
     accuracy: Pair[Accuracy] | None
+    agreement: Agreement | None
     throughput: Pair[Throughput] | None
     comparison: Comparison | None
     use: PatchUse | None
@@ -80,11 +86,15 @@ def prove(
     if folder.labelled and references.dense.vit.spec.num_classes:
         with stages.stage("accuracy"):
             accuracies = _accuracies(models, folder, measuring)
+    agreement = None
+    if references.dense.vit.spec.embedding:
+        with stages.stage("agreement of embeddings"):
+            agreement = _agreement(models, folder, measuring)
     times, comparison = None, None
     if measuring.rounds:
         with stages.stage("throughput"):
             times, comparison = _speed(models, images, measuring, _macs(references, use))
-    return Proof(parity, dense_parity, accuracies, times, comparison, use)
+    return Proof(parity, dense_parity, accuracies, agreement, times, comparison, use)
 
 
 def _parity(reference: PrunedViT, model: LoweredFile, images: Array, measuring: Measuring) -> ParityReport:
@@ -92,12 +102,26 @@ def _parity(reference: PrunedViT, model: LoweredFile, images: Array, measuring: 
 
 
 def _accuracies(models: Pair[LoweredFile], folder: ImageFolder, measuring: Measuring) -> Pair[Accuracy]:
-    """Measure both models in one pass over the images, which both take alike."""
-    artefact = models.dense.artefact
-    runners = [_runner(each, measuring.threads) for each in (models.dense, models.pruned)]
-    loaded = batches(folder.files, artefact.spec.preprocessing, artefact.input_kind, measuring.batch)
-    found = predict_each(runners, (((images, images), labels) for images, labels in loaded))
+    found = predict_each(_runners(models, measuring), _batches(models, folder, measuring))
     return Pair(*(each.accuracy for each in found))
+
+
+def _agreement(models: Pair[LoweredFile], folder: ImageFolder, measuring: Measuring) -> Agreement:
+    name = models.dense.artefact.spec.embedding
+    runners, loaded = _runners(models, measuring), _batches(models, folder, measuring)
+    return agreement_of(*embed_each(runners, loaded, (name, name)))
+
+
+def _runners(models: Pair[LoweredFile], measuring: Measuring) -> tuple[Runner, Runner]:
+    dense, pruned = (_runner(each, measuring.threads) for each in (models.dense, models.pruned))
+    return dense, pruned
+
+
+def _batches(models: Pair[LoweredFile], folder: ImageFolder, measuring: Measuring) -> Batches:
+    """Yield the images for one pass of both models, which take them alike."""
+    artefact = models.dense.artefact
+    loaded = batches(folder.files, artefact.spec.preprocessing, artefact.input_kind, measuring.batch)
+    return (((images, images), labels) for images, labels in loaded)
 
 
 def _speed(

@@ -55,6 +55,15 @@ class Recipe(Measuring, ScheduleSettings, Images):
     )
     preprocess: Overrides = option({}, "Overrides of the model's preprocessing, e.g. crop_pct=1.0.")
     device: str = option("cpu", "PyTorch device, e.g. cpu or cuda.")
+    text_embeddings: Path | None = option(
+        None,
+        "Embeddings and names of classes, which make an image tower a zero-shot classifier: .npz, .safetensors.",
+    )
+    outputs: tuple[str, ...] = option(
+        (),
+        "What the model gives, e.g. embedding,tokens,layer:-2 (the tokens of the last block but one); by default "
+        "the model's own: logits, or the embedding of a tower.",
+    )
 
     calibration: Path | None = option(None, "An existing calibration, used instead of a new one.")
     interpolate: bool = option(

@@ -33,11 +33,12 @@ logger = logging.getLogger(__name__)
 class Job:
     """A recipe as the records that steps take.
 
-    `amount` is None if the recipe sets no amount to prune. `shape` has the rates that a number scales; None: they
-    follow from the method.
+    `outputs` are names (`exporter.models.outputs`), none for the model's own. `amount` is None if the recipe sets
+    no amount to prune. `shape` has the rates that a number scales; None: they follow from the method.
     """
 
     model: ModelRequest
+    outputs: tuple[str, ...]
     device: str
     images: Images
     calibration: CalibrationSource
@@ -103,7 +104,9 @@ def resolve(recipe: Recipe) -> Job:
             num_classes=recipe.num_classes,
             model_kwargs=recipe.model_kwargs,
             preprocessing=recipe.preprocess,
+            text_embeddings=recipe.text_embeddings,
         ),
+        outputs=recipe.outputs,
         device=processes().device or recipe.device,
         images=_part(Images, recipe),
         calibration=CalibrationSource(

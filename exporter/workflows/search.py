@@ -72,6 +72,7 @@ def search(recipe: Recipe, measurements: int = 6, stages: Stages | None = None) 
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)
         calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
+        vit, calibration = steps.with_outputs(vit, job.outputs, calibration)
         images = _images(job, vit.spec)
     found = search_model(wanted, vit, job, calibration, images=images, stages=stages)
     if found.schedule is not None:

@@ -1,5 +1,6 @@
 """The steps of a compilation as functions, for the command line and for programs."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from exporter.depth.checkpoint import load
 from exporter.errors import ScheduleError
 from exporter.files import PathLike
 from exporter.lowering.pipeline import lower
+from exporter.models import outputs
 from exporter.models.base import PrunableViT
 from exporter.models.identity import read_identity
 from exporter.models.registry import ModelRequest, adapt
@@ -40,6 +42,7 @@ __all__ = [
     "range_images",
     "read_calibration",
     "warn_where_unsettled",
+    "with_outputs",
 ]
 
 # Activation ranges settle within a few dozen images.
@@ -62,7 +65,7 @@ def load_model(
     if isinstance(model, PrunableViT):
         return model
     if model is not None:
-        return adapt(model, request.name or "vit", request.preprocessing)
+        return adapt(model, request.name or "vit", request.preprocessing, request.text_embeddings)
     known = request.name or (request.checkpoint and read_identity(request.checkpoint))
     needed(known or None, "--model", "a timm name or a bundled model")
     return load(request, device)
@@ -109,6 +112,18 @@ def read_calibration(
     calibration = resized_to(made, spec) if source.interpolate else made
     check_fits(calibration, spec, weights_sha256 if calibration is made else "")
     return calibration
+
+
+def with_outputs(
+    vit: PrunableViT, names: Sequence[str], calibration: Calibration | None = None
+) -> tuple[PrunableViT, Calibration | None]:
+    """Return the model with the outputs of these names, and its calibration without the layers that none needs.
+
+    Raises:
+        ModelError: The model has no such output, or one is named twice.
+    """
+    chosen = outputs.with_outputs(vit, names)
+    return chosen, None if calibration is None else calibration.of_first(chosen.spec.depth)
 
 
 def prune(

@@ -8,15 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporter.artefact import Artefact
+from exporter.artefact import Artefact, output_names
 from exporter.errors import ArtefactError, OutputError
 from exporter.files import written_beside
 from exporter.formats.canonical_json import to_json
-from exporter.records import ModelSpec
 from exporter.runtimes.tensorrt.manifest import ENGINES, EngineManifest, engine_path, read_manifest
 from exporter.settings import Natural, Positive, Settings, option
 from exporter.targets import Target
-from exporter.tensor_names import IMAGES
+from exporter.tensor_names import IMAGES, token_count_name, token_positions_name
 from exporter.vocabulary import InputKind, OutputKind
 from exporter.workflows.export_folder import read_folder
 
@@ -147,7 +146,7 @@ def config_text(
         *(['platform: "tensorrt_plan"'] if manifest else []),
         f"max_batch_size: {largest}",
         f'input [ {{ name: "{IMAGES}" data_type: {TYPES[input_kind]} dims: [ {dims} ] }} ]',
-        *_outputs(spec),
+        *_outputs(artefact),
         f"instance_group [ {{ kind: {kind} count: {settings.instances}"
         + (f" profile: [ {profiles} ]" if profiles else "")
         + " } ]",
@@ -159,10 +158,23 @@ def config_text(
     return "\n".join(lines) + "\n"
 
 
-def _outputs(spec: ModelSpec) -> list[str]:
+def _outputs(artefact: Artefact) -> list[str]:
     """Return the output entries; the number of tokens in a token output is dynamic."""
-    lines = []
-    for output in spec.outputs:
-        dims = f"-1, {output.channels}" if output.kind == OutputKind.TOKENS else f"{output.channels}"
-        lines.append(f'output [ {{ name: "{output.name}" data_type: TYPE_FP32 dims: [ {dims} ] }} ]')
+    lines, given = [], output_names(artefact.spec, artefact.schedule)
+    for output in artefact.spec.outputs:
+        is_tokens = output.kind == OutputKind.TOKENS
+        rows = {OutputKind.TOKENS: "-1, ", OutputKind.GRID: f"{artefact.spec.num_patches}, "}.get(
+            output.kind, ""
+        )
+        dims = f"[ {rows}{output.channels} ]"
+        entries = {output.name: ("FP32", dims)}
+        if is_tokens:
+            entries[token_positions_name(output.name)] = ("INT64", "[ -1 ]")
+            # Triton takes no empty shape.
+            entries[token_count_name(output.name)] = ("INT64", "[ 1 ] reshape { shape: [ ] }")
+        lines += [
+            f'output [ {{ name: "{tensor}" data_type: TYPE_{kind} dims: {sizes} }} ]'
+            for tensor, (kind, sizes) in entries.items()
+            if tensor in given
+        ]
     return lines

@@ -35,6 +35,14 @@ def test_the_overlap_comes_back(tmp_path: Path) -> None:
     assert loaded.overlap is not None and loaded.overlap.tolist() == [0.75, 0.5, 1.0]
 
 
+def test_a_model_that_ends_earlier_has_the_first_layers() -> None:
+    first = replace(calibration(), overlap=np.array([0.5, 1.0, 0.25])).of_first(2)
+    assert (len(first.acs), first.overlap_by_layer) == (2, (0.5, 1.0))
+    assert first.inter is not None and calibration().inter is not None and len(first.inter) == 2
+    assert first.inter_sha256 != calibration().inter_sha256
+    assert calibration(relevance=False).of_first(2).inter is None
+
+
 def test_a_file_without_an_overlap_is_read(tmp_path: Path) -> None:
     """Calibrations of 0.1 have none."""
     old = calibration()

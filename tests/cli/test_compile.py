@@ -181,3 +181,44 @@ def test_what_it_prints(star_export: Command, compiled: Callable[..., Path], tmp
 @pytest.mark.usefixtures("told")
 def test_a_model_that_is_not_its_reference_is_1(star_export: Command, tmp_path: Path) -> None:
     assert star_export("compile", "--rho", "0.1", "--out", tmp_path / "o").code == 1
+
+
+@pytest.mark.ort
+def test_outputs_are_compared_by_their_kinds_and_the_embedding_between_models(
+    star_export: Command, workplace: Workplace, compiled: Callable[..., Path]
+) -> None:
+    folder = compiled(
+        "--outputs", "embedding,tokens,layer:-2", "--reduce", "drop", "--target", "openvino-fp32"
+    )
+    report = json.loads((folder / "report.json").read_text())
+    assert [each["name"] for each in report["parity"]["outputs"]] == ["embedding", "tokens", "layer_03"]
+    assert report["parity"]["top1_agreement"] is report["accuracy"] is None
+    agreement = report["agreement"]
+    assert agreement["images"] == 12 and agreement["embedding_cosine"] > agreement["embedding_cosine_least"]
+    assert 0 <= agreement["retrieval_at_1"] <= 1
+    assert "retrieval@1" in (folder / "report.html").read_text()
+    assert star_export("check", folder).code == 0
+    flags = ("--images", workplace.images, "--threads", "1")
+    pruned = folder / report["files"]["pruned"]
+    assert star_export("check", "--onnx", pruned, *workplace.model, *flags, "--check-images", "4").code == 0
+    done = star_export("eval", folder, *flags, "--json")
+    assert done.json["agreement"]["retrieval_at_1"] == agreement["retrieval_at_1"]
+    assert done.json["pair"] is None
+    assert "retrieval@1: the same nearest image" in star_export("eval", folder, *flags).out
+    assert "which has no top-1" in star_export("eval", pruned, *flags).error
+    out = folder / "differing"
+    assert "--disagreements" in star_export("eval", folder, *flags, "--disagreements", out).error
+
+
+def test_an_output_that_the_model_has_not_is_one_line(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
+    flags = (*workplace.model, "--images", workplace.images, "--rho", "0.5", "--out", tmp_path / "out")
+    done = star_export("compile", *flags, "--outputs", "logits,wings")
+    assert done.code == 2
+    assert (
+        "outputs | got 'wings' | need logits, embedding, tokens, grid, or layer:N with N from 1 to 4"
+        in done.error
+    )
+    schedule = star_export("plan", *workplace.model, "--rates", "4=0.5", "--outputs", "layer:2")
+    assert (schedule.code, "layer" in schedule.error) == (2, True)

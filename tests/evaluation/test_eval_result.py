@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from exporter.errors import ImageError
+from exporter.evaluation.embeddings import Agreement
 from exporter.evaluation.eval_result import Evaluation, ModelResult, require_within
 from exporter.evaluation.loss import PairResult
 from exporter.evaluation.paired import loss_interval
@@ -17,7 +18,10 @@ PAIR = PairResult("a", "b", 400, 0.95, wilson(380, 400), lost=12, gained=8)
 BOTH = replace(ALONE, pair=PAIR)
 UNLABELLED = replace(ALONE, pair=replace(PAIR, lost=None, gained=None))
 
+TOWERS = replace(ALONE, agreement=Agreement(400, 0.99, 0.9, 0.95, wilson(380, 400)))
+
 WIDTHS = {
+    "retrieval@1": (TOWERS, 100 * half_width(wilson(380, 400))),
     "top-1": (ALONE, 100 * half_width(wilson(320, 400))),
     "the loss": (BOTH, 100 * half_width(loss_interval(12, 8, 400))),
     "the agreement": (UNLABELLED, 100 * half_width(wilson(380, 400))),

@@ -18,6 +18,7 @@ from exporter.evaluation.parity.reference import reference_runner
 from exporter.lowering.pipeline import lower, lower_each
 from exporter.lowering.variants import forced_variant, tracing_variant
 from exporter.models.base import PrunableViT
+from exporter.models.outputs import with_outputs
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.runtimes.playback_runner import PlaybackRunner
@@ -78,10 +79,28 @@ def test_a_tower_is_calibrated_by_acs_and_planned(tmp_path: Path) -> None:
 @pytest.mark.ort
 @pytest.mark.parametrize(("targets", "layout"), EXPORTS)
 @pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR], ids=str)
-def test_tokens_agree_position_by_position(targets: tuple[Target, ...], layout: str, method: Method) -> None:
-    report = checked(pruned(with_tokens(make_vit()), method, layout), *targets)
-    assert [output.name for output in report.outputs] == ["logits", "tokens"]
-    assert report.top1_agreement == 1.0 and report.outputs[1].agreement is not None
+def test_outputs_of_every_kind_agree(targets: tuple[Target, ...], layout: str, method: Method) -> None:
+    vit = with_outputs(make_vit(), ("tokens", "logits", "embedding", "layer:-2", "grid"))
+    report = checked(pruned(vit, method, layout), *targets)
+    assert [output.name for output in report.outputs] == ["tokens", "logits", "embedding", "layer_03", "grid"]
+    assert [output.measure for output in report.outputs] == ["cosine", "top1", *["cosine"] * 3]
+    assert report.top1_agreement == 1.0
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR], ids=str)
+@pytest.mark.parametrize("names", [("layer:3",), ("layer:1", "layer:2")])
+def test_blocks_behind_the_last_output_are_not_exported(names: tuple[str, ...], method: Method) -> None:
+    vit = with_outputs(make_vit(), names)
+    rates = {layer: rate for layer, rate in RATES.items() if layer <= vit.spec.depth}
+    schedule = manual_schedule(vit.spec, rates, ScheduleSettings("intra", method=method, reduce="drop"))
+    model = PrunedViT(vit, schedule, layout="packed").eval()
+    (lowered,) = lower_each(model, [ONNXRUNTIME])
+    assert check(model, lowered, varied_images(vit, 8).numpy(), threads=1).passed
+    tensors = {name for node in lowered.graph.node for name in node.output}
+    deepest = vit.spec.depth
+    assert f"context_{deepest:02d}" in tensors and f"context_{deepest + 1:02d}" not in tensors
+    assert lowered.graph.output[0].name == f"layer_{int(names[0][-1]):02d}"
 
 
 @pytest.mark.ort
@@ -90,6 +109,13 @@ def test_tokens_agree_position_by_position(targets: tuple[Target, ...], layout: 
 )
 def test_tokens_of_other_families(vit: PrunableViT, scorer: str) -> None:
     checked(pruned(with_tokens(vit), Method.STAR, scorer=scorer), ONNXRUNTIME)
+
+
+@pytest.mark.ort
+def test_a_grid_of_merged_tokens_agrees() -> None:
+    vit = with_outputs(make_vit(), ("grid", "logits"))
+    schedule = manual_schedule(vit.spec, RATES, ScheduleSettings("intra", reduce="merge"))
+    checked(PrunedViT(vit, schedule).eval(), ONNXRUNTIME)
 
 
 @pytest.mark.ort
@@ -105,7 +131,10 @@ def test_tokens_of_a_model_that_keeps_them_all_or_prunes_once() -> None:
 @pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR], ids=str)
 def test_openvino_agrees(method: Method) -> None:
     pytest.importorskip("openvino")
-    checked(pruned(with_tokens(make_tower()), method, "padded"), OPENVINO)
+    checked(
+        pruned(with_outputs(make_tower(), ("embedding", "tokens", "layer:2", "grid")), method, "padded"),
+        OPENVINO,
+    )
 
 
 @pytest.mark.ort

@@ -74,12 +74,10 @@ def test_a_refusal_says_why(name: str, reason: str) -> None:
     assert reason in answer.reason
 
 
-def test_a_name_without_a_classifier_is_accepted_with_one() -> None:
+def test_a_name_without_a_classifier_is_accepted_as_a_tower() -> None:
     answer = support_of(ModelRequest("vit_small_patch14_dinov2", model_kwargs={"depth": 1}))
-    assert answer.spec is not None
+    assert answer.spec is not None and answer.spec.embedding == "embedding"
     assert not answer.own_head
-    with pytest.raises(ModelError, match="give --num-classes"):
-        describe(ModelRequest("vit_small_patch14_dinov2", model_kwargs={"depth": 1}))
 
 
 def test_an_unknown_name_has_no_answer() -> None:

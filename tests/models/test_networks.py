@@ -8,8 +8,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from exporter import bundled
-from exporter.errors import ModelError
-from exporter.models.huggingface import read_weights
+from exporter.errors import CheckpointError, ModelError
 from exporter.models.lvvit import LvVit
 from exporter.models.networks import ModelRequest, Source, create, preprocessing_of, source_of
 from exporter.models.registry import describe
@@ -55,7 +54,9 @@ def test_a_folder_brings_its_config_and_reads_its_own_weights(tmp_path: Path) ->
     folder.mkdir()
     (folder / "config.json").write_text(CONFIG)
     own = source_of(ModelRequest(str(folder)))
-    assert (own.name, own.checkpoint, own.read) == ("mine", folder, read_weights)
+    assert (own.name, own.checkpoint) == ("mine", folder)
+    with pytest.raises(CheckpointError, match="no weights"):
+        own.read(folder)
     assert (own.model_kwargs["embed_dim"], own.model_kwargs["num_classes"]) == (48, 3)
     assert own.preprocessing["crop_mode"] == "squash"
     request = ModelRequest(str(folder), Path("w.pth"), 5, {"depth": 1}, {"crop_mode": "center"})

@@ -35,7 +35,6 @@ def test_the_spec_counts_what_stands_before_the_patches() -> None:
     ("name", "kwargs", "reason"),
     [
         ("vit_tiny_patch16_224", {"global_pool": ""}, "pooling ''"),
-        ("vit_tiny_patch16_224", {"num_classes": 0}, "no linear classifier"),
         ("vit_tiny_patch16_224", {"depth": 0}, "no blocks"),
         ("vit_tiny_patch16_224", {"block_fn": "parallel"}, "the layout ParallelScalingBlock"),
     ],

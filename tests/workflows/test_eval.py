@@ -155,3 +155,39 @@ def test_models_of_other_classes_are_not_compared(folder: Path) -> None:
         evaluate_models([RIGHT, colour_model("two", (0, 1))], [folder], QUICK)
     with pytest.raises(RecipeError, match="a model without logits"):
         evaluate_models([replace(RIGHT, num_classes=0)], [folder], QUICK)
+
+
+def as_tower(model: EvalModel, embedding: str = "embedding") -> EvalModel:
+    """The same colours, which are no classes but an embedding."""
+    runner: Any = model.runner
+
+    def run(feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
+        return {embedding: runner.function(feed)["logits"]}
+
+    infos = (runner.inputs, (TensorInfo(embedding, ("batch", model.num_classes), "float32"),))
+    tower = NumpyRunner(run, *infos, model.name)
+    return replace(model, runner=tower, num_classes=0, embedding=embedding)
+
+
+def test_towers_are_compared_by_their_embeddings(folder: Path) -> None:
+    same, _ = evaluate_models([as_tower(RIGHT), as_tower(RIGHT, "other")], [folder], QUICK)
+    assert same.agreement is not None and same.pair is None
+    assert same.agreement.embedding_cosine == pytest.approx(1) and same.agreement.retrieval_at_1 == 1.0
+    result, differing = evaluate_models([as_tower(RIGHT), as_tower(SWAPPED)], [folder], QUICK)
+    assert result.agreement is not None and differing == ()
+    # Red images embed alike; green and blue ones have changed places.
+    assert result.agreement.embedding_cosine == pytest.approx(0.4)
+    assert (result.images, result.scored_classes) == (5, 0)
+    assert result.models["right"].top1 is None
+
+
+def test_a_tower_has_no_top1(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"right \| got a model without logits, which has no top-1"):
+        evaluate_models([as_tower(RIGHT)], [folder], QUICK)
+    with pytest.raises(RecipeError, match="a model without logits"):
+        evaluate_models([RIGHT, as_tower(SWAPPED)], [folder], QUICK)
+    with pytest.raises(RecipeError, match=r"--class-map \| got classes for models without logits"):
+        evaluate_models([as_tower(RIGHT)] * 2, [folder], replace(QUICK, class_map=tmp_path / "map.json"))
+    narrow = as_tower(colour_model("narrow", (0, 1)))
+    with pytest.raises(RecipeError, match=r"narrow \| got embeddings of 2 channels \| need 3, as right has"):
+        evaluate_models([as_tower(RIGHT), narrow], [folder], QUICK)

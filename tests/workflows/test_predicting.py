@@ -30,7 +30,7 @@ class Division:
         predictions = (Predictions(best, np.array(read, np.int64)),)
         return predicting._Part(predictions, tuple(map(str, read)), skipped, tuple(map(len, mine)))
 
-    def joined(self) -> Answers:
+    def joined(self) -> Answers[Predictions]:
         return predicting._joined([self.part(index) for index in range(self.count)])
 
 
@@ -39,7 +39,7 @@ class Division:
 def test_the_order_is_that_of_the_images(count: int, broken: set[int]) -> None:
     answers = Division(9, frozenset(broken), count).joined()
     expected = [at for at in range(9) if at not in broken]
-    (found,) = answers.predictions
+    (found,) = answers.found
     assert found.labels.tolist() == expected
     assert found.best[:, 0].tolist() == [10 * at for at in expected]
     assert answers.names == tuple(map(str, expected))

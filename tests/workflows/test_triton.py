@@ -5,14 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from exporter.artefact import Artefact
 from exporter.errors import ArtefactError, RecipeError
+from exporter.models.outputs import with_outputs
 from exporter.runtimes.tensorrt.manifest import ENGINES, manifest_path
-from exporter.targets import OPENVINO, TENSORRT
-from exporter.vocabulary import InputKind
+from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.targets import ONNXRUNTIME, OPENVINO, TENSORRT
+from exporter.vocabulary import InputKind, Method
 from exporter.workflows.inspect import inspect_artefact
-from exporter.workflows.triton import ServeSettings, write_repository
+from exporter.workflows.triton import ServeSettings, config_text, write_repository
 from tests.folders import write_engines, write_folder
 from tests.runtimes.tensorrt.fake_cuda import manifest
+from tests.vits import make_vit
 
 MANIFEST = manifest(batches=(1, 8, 32), any_batch=True)
 
@@ -44,6 +48,20 @@ def test_a_repository_for_onnx_runtime(folder: Path, tmp_path: Path) -> None:
     assert '"interpolation"' in text.splitlines()[0]
     assert made.command == ("tritonserver", f"--model-repository={tmp_path}/models")
     assert "graphs" not in text
+
+
+def test_every_tensor_of_an_output_is_served() -> None:
+    vit = with_outputs(make_vit(), ("embedding", "layer:-1"))
+    for method, counted in ((Method.STAR, False), (Method.A_STAR, True)):
+        schedule = manual_schedule(vit.spec, {2: 0.5}, ScheduleSettings("intra", method=method))
+        artefact = Artefact(vit.spec, schedule, ONNXRUNTIME)
+        lines = config_text("m", artefact, ServeSettings(), backend="onnxruntime").splitlines()
+        assert [line for line in lines if line.startswith("output")] == [
+            'output [ { name: "embedding" data_type: TYPE_FP32 dims: [ 48 ] } ]',
+            'output [ { name: "layer_04" data_type: TYPE_FP32 dims: [ -1, 48 ] } ]',
+            'output [ { name: "layer_04_positions" data_type: TYPE_INT64 dims: [ -1 ] } ]',
+            'output [ { name: "layer_04_count" data_type: TYPE_INT64 dims: [ 1 ] reshape { shape: [ ] } } ]',
+        ][: 4 if counted else 3]
 
 
 def test_pixels_are_served_as_bytes(tmp_path: Path) -> None:

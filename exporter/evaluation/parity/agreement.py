@@ -21,6 +21,7 @@ MEASURES: Mapping[OutputKind, tuple[str, ...]] = {
     OutputKind.LOGITS: ("top1", "top5"),
     OutputKind.EMBEDDING: ("cosine",),
     OutputKind.TOKENS: ("cosine",),
+    OutputKind.GRID: ("cosine",),
 }
 
 
@@ -86,7 +87,8 @@ def _rows(output: Output, ours: Tensors, theirs: Tensors) -> tuple[Array, Array,
     """Return both sides as [images, rows, channels] with matching rows, and a mask of the rows that both have."""
     a, b = (each[output.name].astype(np.float64) for each in (ours, theirs))
     if output.kind != OutputKind.TOKENS:
-        return a[:, None], b[:, None], np.ones((len(a), 1), bool)
+        a, b = (each.reshape(len(each), -1, each.shape[-1]) for each in (a, b))
+        return a, b, np.ones(a.shape[:2], bool)
     places = [each[token_positions_name(output.name)] for each in (ours, theirs)]
     known = np.unique(np.hstack(places))
     scattered, there = [], []

@@ -98,14 +98,16 @@ def _prepared(pruned: PrunedViT, images: Tensor, input_kind: str) -> Tensor:
 def _outputs(pruned: PrunedViT) -> Iterator[TensorInfo]:
     schedule = pruned.schedule
     before = (schedule.num_patches, *schedule.keep[:-1])
-    left: int | str = "" if schedule.method.counts_vary else schedule.keep[-1]
     for output in pruned.vit.spec.outputs:
         if output.kind != OutputKind.TOKENS:
-            yield TensorInfo(output.name, ("batch", output.channels), "float32")
+            rows = (schedule.num_patches,) if output.kind == OutputKind.GRID else ()
+            yield TensorInfo(output.name, ("batch", *rows, output.channels), "float32")
             continue
+        patches = schedule.left_after(output.layer)
+        left = "" if patches is None else patches
         yield TensorInfo(output.name, ("batch", left, output.channels), "float32")
         yield TensorInfo(token_positions_name(output.name), ("batch", left), "int64")
-        if schedule.masses:
+        if schedule.adaptive and patches is None:
             yield TensorInfo(token_count_name(output.name), ("batch",), "int64")
     for layer in schedule.pruning_layers:
         # Sizes that depend on the images have no name: they equal no other size.

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from exporter.evaluation.accuracy import Accuracy
 from exporter.evaluation.benchmark import Comparison, Hardware, Throughput
 from exporter.evaluation.benchmark.points import RhoSweep
+from exporter.evaluation.embeddings import Agreement
 from exporter.evaluation.parity import ParityReport
 from exporter.records import Pair, Schedule
 from exporter.schedule.usage import PatchUse
@@ -28,7 +29,9 @@ class Gmacs:
 
 @dataclass(frozen=True)
 class Report:
-    """A compilation. `accuracy` is None without labels; times and `sweep` are None if they were not measured.
+    """A compilation. `accuracy` and `agreement` are None where there is nothing to measure them by.
+
+    Times and `sweep` are None if they were not measured.
 
     For an a-STAR model `gmacs` are the useful MACs, averaged over images; `use` counts the patches that images
     keep, None under STAR. `reduce` says what became of the other patches: they were dropped, or merged.
@@ -62,3 +65,4 @@ class Report:
     hardware: Hardware
     sweep: RhoSweep | None = None
     calibration_overlap: tuple[float, ...] | None = None
+    agreement: Agreement | None = None

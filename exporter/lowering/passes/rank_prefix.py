@@ -50,7 +50,8 @@ def rank_prefix(graph: gs.Graph, artefact: Artefact) -> int:
     prefix, layers = artefact.spec.num_prefix_tokens, artefact.schedule.pruning_layers
     rankings = [each for each in map(_ranking, markers(graph, KEEP_TOP_K)) if each is not None]
     lookups = [each.lookup for each in rankings if each.lookup is not None]
-    gives_tokens = any(output.kind == OutputKind.TOKENS for output in artefact.spec.outputs)
+    kinds = {output.kind for output in artefact.spec.outputs}
+    gives_tokens = bool(kinds & {OutputKind.TOKENS, OutputKind.GRID})
     counts_tokens = artefact.schedule.query_stride > 1
     if not prefix or gives_tokens or counts_tokens or len(rankings) < len(layers):
         return 0

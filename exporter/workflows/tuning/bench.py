@@ -131,7 +131,7 @@ class Bench:
         runner = self._runner(candidate)
         model = EvalModel(candidate.label, spec.name, candidate.target, runner, view, spec.num_classes)
         source = ImageSource(images.root, images.files, len(images.files), {})
-        (found,) = predict_models([model], source, EvalSettings(batch=BATCH), lambda *_: None).predictions
+        (found,) = predict_models([model], source, EvalSettings(batch=BATCH), lambda *_: None).found
         return {"classes": found.best[:, 0].tolist(), "labels": found.labels.tolist()}
 
     def _runner(self, candidate: Candidate) -> Runner:

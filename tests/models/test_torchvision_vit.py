@@ -1,8 +1,4 @@
-"""The worked example of docs/models.md: an adapter of thirty lines does all that the built-in ones do."""
-
-import re
-from pathlib import Path
-from typing import Any
+"""torchvision's ViT, the example of an adapter, does all that timm's do."""
 
 import pytest
 import torch
@@ -11,28 +7,19 @@ from torchvision.models import VisionTransformer
 
 import exporter
 from exporter.calibration.relevance import relevance
+from exporter.errors import ModelError
 from exporter.models.base import PrunableViT
 from exporter.models.block import attention_half, mlp_half
+from exporter.models.networks import ModelRequest, source_of
+from exporter.models.registry import adapt, describe, load
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
 from tests.vits import random_images
 
-PAGE = Path(exporter.__file__).parent.parent / "docs" / "models.md"
-CONFIG = {
-    "interpolation": "bilinear",
-    "mean": (0.5,) * 3,
-    "std": (0.5,) * 3,
-    "crop_pct": 1.0,
-    "crop_mode": "center",
-}
-
 
 @pytest.fixture(scope="module")
 def vit() -> PrunableViT:
-    """The example's adapter around a small torchvision ViT of random weights."""
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
-    names: dict[str, Any] = {}
-    exec(compile(code, str(PAGE), "exec"), names)
+    """A small one of random weights."""
     torch.manual_seed(0)
     model = VisionTransformer(
         image_size=32, patch_size=8, num_layers=4, num_heads=3, hidden_dim=48, mlp_dim=96, num_classes=7
@@ -40,8 +27,7 @@ def vit() -> PrunableViT:
     for parameter in model.parameters():
         if parameter.ndim > 1:
             nn.init.normal_(parameter, std=0.15)
-    adapter: PrunableViT = names["TorchvisionViT"](model, "mine", CONFIG)
-    return adapter
+    return adapt(model, "mine", {"crop_pct": 1.0})
 
 
 def test_its_parts_are_the_whole(vit: PrunableViT) -> None:
@@ -67,3 +53,22 @@ def test_it_is_exported_and_agrees(vit: PrunableViT) -> None:
     pruned = exporter.prune(vit, schedule)
     model = exporter.export(pruned)
     assert exporter.check(pruned, model, random_images(vit, 8).numpy(), threads=1).passed
+
+
+def test_it_has_a_name_and_torchvisions_preprocessing(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = ModelRequest("torchvision/vit_b_16", num_classes=7)
+    spec = describe(request).spec
+    assert (spec.name, spec.num_classes, spec.grid, spec.depth) == ("vit_b_16", 7, (14, 14), 12)
+    assert (spec.preprocessing.crop_pct, spec.preprocessing.interpolation) == (0.875, "bilinear")
+    assert source_of(request).checkpoint is None
+    with pytest.raises(ModelError, match=r"vit_c_16 .* need a model that torchvision can build"):
+        describe(ModelRequest("torchvision/vit_c_16"))
+    with pytest.raises(ModelError, match="a ResNet, which has no adapter"):
+        describe(ModelRequest("torchvision/resnet18"))
+
+    def offline(*_: object, **__: object) -> nn.Module:
+        raise OSError("no route")
+
+    monkeypatch.setattr("torchvision.models.get_model", offline)
+    with pytest.raises(ModelError, match=r"no pretrained weights \(OSError\).*--checkpoint FILE"):
+        load(ModelRequest("torchvision/vit_b_16"))

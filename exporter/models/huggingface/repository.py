@@ -1,0 +1,137 @@
+"""A model of the library on disk or on its hub: its config, its preprocessing and its weights.
+
+A name may end in `#PATH`, the place of a vision tower in its parent, e.g. ./llava#vision_tower: so one string names
+the tower in flags and recipes, and no name on the hub holds a #.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import hf_hub_download
+from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+from torch import Tensor
+
+from exporter.errors import CheckpointError, ModelError
+from exporter.models.huggingface.keys import to_timm
+from exporter.models.huggingface.kinds import kind_of, network_of, vision_config
+from exporter.models.huggingface.preprocessing import preprocessing_from_processor
+from exporter.models.weights import read_state_dict
+
+__all__ = ["Repository", "repository_of"]
+
+CONFIG, PROCESSORS = "config.json", ("preprocessor_config.json", "processor_config.json")
+FILES, INDEX = ("model.safetensors", "pytorch_model.bin"), "model.safetensors.index.json"
+ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A folder, or an id on the hub; `part` is the place of the tower in it, "" for the model itself."""
+
+    root: str
+    part: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the model in artefacts."""
+        whole = Path(self.root).resolve().name if _is_folder(self.root) else self.root.rpartition("/")[2]
+        return f"{whole}-{self.part.replace('.', '-')}" if self.part else whole
+
+    @property
+    def network(self) -> tuple[str, dict[str, Any]]:
+        """Timm's architecture and its keyword arguments; ModelError if there are none for this model."""
+        return network_of(self._config(), self.root)
+
+    @property
+    def preprocessing(self) -> dict[str, Any]:
+        """That of the image processor under timm's keys; the usual one of such models where there is no file."""
+        place = next(filter(None, map(self._file, PROCESSORS)), None)
+        told = {} if place is None else _json(place)
+        return preprocessing_from_processor(
+            told.get("image_processor", told), kind_of(self._config(), self.root).preprocessing
+        )
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the weights under timm's keys.
+
+        Raises:
+            CheckpointError: There is no file of weights, it does not hold weights, or none at the tower's place.
+        """
+        state = {
+            key: value for place in self._weight_files() for key, value in read_state_dict(place).items()
+        }
+        if self.part:
+            inside = re.compile(rf"(?:^|.*\.){re.escape(self.part)}\.(.*)")
+            found = ((inside.fullmatch(key), value) for key, value in state.items())
+            state = {match[1]: value for match, value in found if match}
+        if not state:
+            raise CheckpointError(self.root, f"no weights below {self.part}", "the place of its vision tower")
+        return to_timm(state, self._config())
+
+    def _config(self) -> dict[str, Any]:
+        place = self._file(CONFIG)
+        whole = {} if place is None else _json(place)
+        if "pretrained_cfg" in whole:
+            where = f"local-dir:{self.root}" if _is_folder(self.root) else f"hf-hub:{self.root}"
+            raise ModelError(self.root, "a model of timm's", "its name in timm", f"--model {where}")
+        inner = vision_config(whole)
+        parent = str(next(iter(whole.get("architectures") or [""])))
+        if "vision_config" in whole and "architectures" not in inner and not self.part:
+            hint = f"name the tower: {self.root}#vision_tower"
+            raise ModelError(self.root, f"{parent}, a model of images and text", "its vision tower", hint)
+        if self.part and "vision_config" not in whole:
+            got = f"{parent}, which has no tower"
+            raise ModelError(f"{self.root}#{self.part}", got, "a model of images and text")
+        return inner
+
+    def _weight_files(self) -> list[Path]:
+        place = next(filter(None, map(self._file, FILES)), None)
+        if place is not None:
+            return [place]
+        index = self._file(INDEX)
+        if index is None:
+            raise CheckpointError(self.root, "no weights", f"{' or '.join(FILES)}")
+        shards = _json(index).get("weight_map", {})
+        names = sorted({shard for key, shard in shards.items() if not self.part or self.part in key})
+        return [file for file in map(self._file, names) if file is not None]
+
+    def _file(self, name: str) -> Path | None:
+        """Return a file of the folder, or of the hub after a download; None if there is no such file."""
+        if _is_folder(self.root):
+            place = Path(self.root) / name
+            return place if place.is_file() else None
+        try:
+            return Path(hf_hub_download(self.root, name))
+        except LocalEntryNotFoundError:
+            raise _unreached(self.root, "no network") from None
+        except EntryNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise _unreached(self.root, str(error).strip().splitlines()[0][:120]) from None
+
+
+def repository_of(name: str) -> Repository | None:
+    """Return the repository of a name, None if the name is neither a folder's nor of the form of the hub's."""
+    root, _, part = name.partition("#")
+    return Repository(root, part) if _is_folder(root) or ID.fullmatch(root) else None
+
+
+def _is_folder(root: str) -> bool:
+    return (Path(root) / CONFIG).is_file()
+
+
+def _unreached(root: str, got: str) -> ModelError:
+    return ModelError(root, got, "a hub that can be reached, or a local folder with a config.json")
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(str(path), str(error), "a JSON object") from None
+    if not isinstance(content, dict):
+        raise ModelError(str(path), f"a JSON {type(content).__name__}", "a JSON object")
+    return content

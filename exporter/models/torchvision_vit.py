@@ -1,0 +1,94 @@
+"""The adapter for torchvision's ViT: the shortest one, and the example for adapters of other families."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+from torch import Tensor, nn
+from torchvision.models import VisionTransformer
+from typing_extensions import override
+
+from exporter.models.base import AttentionParts, BlockParts, Classifier, MlpParts, PrunableViT
+from exporter.models.spec import preprocessing_from, spec_of
+from exporter.models.weights import weights_sha256
+
+__all__ = ["TorchvisionViT"]
+
+# That of torchvision's weights: an image of 224 pixels is cut from one of 256.
+PREPROCESSING = {
+    "interpolation": "bilinear",
+    "mean": IMAGENET_DEFAULT_MEAN,
+    "std": IMAGENET_DEFAULT_STD,
+    "crop_pct": 0.875,
+    "crop_mode": "center",
+}
+
+
+class TorchvisionViT(PrunableViT):
+    """A torchvision VisionTransformer.
+
+    Args:
+        model: The ViT, in eval mode.
+        name: The model's name in artefacts.
+        preprocessing: Overrides of the usual preprocessing, by timm's keys.
+
+    Raises:
+        ModelError: It cannot be pruned; the message says why.
+    """
+
+    model: Any
+
+    def __init__(
+        self, model: VisionTransformer, name: str, preprocessing: Mapping[str, Any] | None = None
+    ) -> None:
+        self.model = model
+        self.blocks = [_parts(block) for block in model.encoder.layers]
+        self.classifiers = [Classifier(token=0, linear=model.heads.head)]
+        side, config = model.image_size // model.patch_size, {**PREPROCESSING, **(preprocessing or {})}
+        spec = spec_of(
+            self,
+            name,
+            grid=(side, side),
+            num_prefix_tokens=1,
+            preprocessing=preprocessing_from(config, (model.image_size, model.image_size)),
+        )
+        super().__init__(model, spec, weights_sha256(model))
+
+    @override
+    def embed(self, images: Tensor) -> Tensor:
+        patches = self.model._process_input(images)
+        tokens = torch.cat([self.model.class_token.expand(images.shape[0], -1, -1), patches], dim=1)
+        return self.model.encoder.dropout(tokens + self.model.encoder.pos_embedding)
+
+    @override
+    def norm(self, tokens: Tensor) -> Tensor:
+        return self.model.encoder.ln(tokens)
+
+    @override
+    def classify(self, normed: Tensor) -> Tensor:
+        return self.model.heads(normed[:, 0])
+
+
+def _parts(block: Any) -> BlockParts:
+    attention, mlp, nothing = block.self_attention, block.mlp, nn.Identity()
+    qkv = nn.Linear(attention.embed_dim, 3 * attention.embed_dim)
+    qkv.weight, qkv.bias = attention.in_proj_weight, attention.in_proj_bias
+    return BlockParts(
+        whole=block,
+        attention=AttentionParts(
+            norm=block.ln_1,
+            qkv=qkv,
+            q_norm=nothing,
+            k_norm=nothing,
+            context_norm=nothing,
+            proj=attention.out_proj,
+            out=block.dropout,
+            num_heads=attention.num_heads,
+            head_dim=attention.head_dim,
+            dropout=attention.dropout,
+        ),
+        mlp=MlpParts(
+            norm=block.ln_2, fc1=mlp[0], act=mlp[1], hidden_norm=nothing, fc2=mlp[3], whole=mlp, out=nothing
+        ),
+    )

@@ -1,0 +1,120 @@
+"""Zero-shot classification: embeddings of the classes' texts, folded into one linear head of an image tower.
+
+A pair of towers gives an image to the class whose text has the largest cosine with it (Radford et al., 2021, CLIP).
+The length of the image's embedding is the same for all classes: without dividing by it, the classes keep their
+order, and the projection and the products with the texts are one linear layer.
+"""
+
+import copy
+import json
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from timm.models.eva import Eva
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+
+from exporter.errors import CheckpointError, ModelError
+from exporter.models.timm_parts import outputs_of
+from exporter.vocabulary import OutputKind
+
+__all__ = ["TextEmbeddings", "read_text_embeddings", "zero_shot"]
+
+EXPECTED = (
+    "embeddings [classes, channels], and as many names: .npz, or .safetensors with names in its metadata"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class TextEmbeddings:
+    """The names of classes, sorted, and the embeddings of their texts, [classes, channels] of length 1, float64."""
+
+    names: tuple[str, ...]
+    values: Tensor
+
+
+def read_text_embeddings(path: Path) -> TextEmbeddings:
+    """Read a file of text embeddings; classes are sorted by name, which is the order of folders of images.
+
+    An .npz file has the arrays `embeddings` and `names`. A .safetensors file has the tensor `embeddings`, and under
+    `names` in its metadata a JSON list.
+
+    Raises:
+        CheckpointError: The file cannot be read, or is something else.
+    """
+    try:
+        values, names = _safetensors(path) if path.suffix == ".safetensors" else _npz(path)
+        fits = values.ndim == 2 and len(names) == len(set(names)) == len(values) > 1
+        values = values.astype(np.float64)
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError, zipfile.BadZipFile) as error:
+        raise CheckpointError(str(path), str(error).splitlines()[0][:160], EXPECTED) from None
+    lengths = np.linalg.norm(values, axis=-1, keepdims=True)
+    if not fits or not np.isfinite(lengths).all() or not (lengths > 0).all():
+        got = f"embeddings {list(values.shape)}, {len(set(names))} different names"
+        raise CheckpointError(str(path), got, f"{EXPECTED}, two at least, finite and not 0")
+    order = sorted(range(len(names)), key=lambda place: names[place])
+    directions = torch.from_numpy((values / lengths)[order])
+    return TextEmbeddings(tuple(names[place] for place in order), directions)
+
+
+def zero_shot(tower: nn.Module, texts: TextEmbeddings, name: str) -> nn.Module:
+    """Return the tower as a classifier of these texts: a copy with another head, which shares the other weights.
+
+    Its logits are the cosines times the length of the image's embedding.
+
+    Args:
+        tower: timm's network of a tower whose embedding is comparable with the texts'.
+        texts: What the other tower of the pair gives.
+        name: The model's name in errors.
+
+    Raises:
+        ModelError: The model is no tower, or its embedding has another width.
+    """
+    is_tower = (
+        isinstance(tower, VisionTransformer | Eva) and outputs_of(tower)[0].kind == OutputKind.EMBEDDING
+    )
+    if not is_tower:
+        raise ModelError(
+            f"{name}: text embeddings", "a model that classifies", "a tower that gives an embedding"
+        )
+    classifier: Any = copy.copy(tower)
+    classifier._modules = dict(tower._modules)
+    head = classifier.head
+    width = head.out_features if isinstance(head, nn.Linear) else classifier.num_features
+    if texts.values.shape[1] != width:
+        got = f"text embeddings of {texts.values.shape[1]} channels"
+        raise ModelError(name, got, f"{width}, the channels of its embedding")
+    classifier.head = _folded(head, texts.values, next(tower.parameters()))
+    classifier.num_classes = len(texts.names)
+    # What tells a projection from a classifier is that it has the size of the pretrained one.
+    classifier.pretrained_cfg = {**(classifier.pretrained_cfg or {}), "num_classes": 0}
+    return classifier
+
+
+@torch.no_grad()
+def _folded(head: nn.Module, texts: Tensor, like: Tensor) -> nn.Linear:
+    weight, bias = texts.to(like.device), torch.zeros(len(texts), dtype=torch.float64, device=like.device)
+    if isinstance(head, nn.Linear):
+        if head.bias is not None:
+            bias = weight @ head.bias.double()
+        weight = weight @ head.weight.double()
+    folded = nn.Linear(weight.shape[1], weight.shape[0], device=like.device, dtype=like.dtype)
+    folded.weight.copy_(weight)
+    folded.bias.copy_(bias)
+    return folded
+
+
+def _npz(path: Path) -> tuple[np.ndarray, list[str]]:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        return arrays["embeddings"], [str(name) for name in arrays["names"].tolist()]
+
+
+def _safetensors(path: Path) -> tuple[np.ndarray, list[str]]:
+    with safe_open(path, framework="numpy") as file:
+        names = json.loads((file.metadata() or {})["names"])
+        return file.get_tensor("embeddings"), [str(name) for name in names]

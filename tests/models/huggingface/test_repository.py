@@ -1,0 +1,191 @@
+"""Hugging Face's models from the folders that its library saved, and from its hub."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+from safetensors.torch import load_file, save_file
+
+from exporter.errors import CheckpointError, ModelError
+from exporter.models.huggingface import repository
+from exporter.models.huggingface.repository import repository_of
+from exporter.models.networks import create, source_of
+from exporter.models.outputs import with_outputs
+from exporter.models.registry import ModelRequest, describe, load
+from exporter.models.weights import load_into
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.schedule.plan import keep_everything
+
+pytest.importorskip("transformers")
+from tests.models.huggingface.saved import KINDS, answer, make, save
+
+IMAGES = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+
+
+def saved(folder: Path, kind: str = "vit") -> Any:
+    return save(make(kind), folder)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith("siglip")])
+def test_the_answers_are_the_librarys(tmp_path: Path, kind: str) -> None:
+    model = saved(tmp_path / "mine", kind)
+    vit = load(ModelRequest(str(tmp_path / "mine")))
+    images = torch.randn(2, *vit.spec.preprocessing.input_size)
+    with torch.inference_mode():
+        ours = PrunedViT(vit, keep_everything(vit.spec))(images)
+    torch.testing.assert_close(ours, answer(model, images), rtol=1e-4, atol=1e-4)
+    assert vit.spec.name == "mine"
+    assert (vit.spec.num_classes, vit.spec.embedding) in ((7, ""), (0, "embedding"))
+
+
+def test_siglip_becomes_a_network_that_pools_by_attention(tmp_path: Path) -> None:
+    model = saved(tmp_path, "siglip")
+    source = source_of(ModelRequest(str(tmp_path)))
+    assert source.checkpoint is not None
+    network = create(source)
+    load_into(network, source.read(source.checkpoint), "siglip")
+    with torch.inference_mode():
+        torch.testing.assert_close(network.eval()(IMAGES), answer(model, IMAGES), rtol=1e-4, atol=1e-4)
+
+
+def test_a_pair_of_towers_gives_its_images(tmp_path: Path) -> None:
+    model = saved(tmp_path, "CLIPModel")
+    vit = load(ModelRequest(str(tmp_path)))
+    with torch.inference_mode():
+        expected = model.get_image_features(pixel_values=IMAGES)
+        expected = getattr(expected, "pooler_output", expected)
+        torch.testing.assert_close(vit.model(IMAGES), expected, rtol=1e-4, atol=1e-4)
+    assert vit.spec.embedding == "embedding" and vit.spec.outputs[0].channels == 24
+    saved(tmp_path / "siglip", "SiglipModel")
+    assert repository_of(str(tmp_path / "siglip")) is not None
+    assert source_of(ModelRequest(str(tmp_path / "siglip"))).architecture == "vit_base_patch16_siglip_224"
+
+
+def test_a_tower_is_named_by_its_place_in_the_parent(tmp_path: Path) -> None:
+    model = saved(tmp_path / "llava", "LlavaForConditionalGeneration")
+    with pytest.raises(
+        ModelError, match=r"a model of images and text .* name the tower: .*llava#vision_tower"
+    ):
+        describe(ModelRequest(str(tmp_path / "llava")))
+    vit = load(ModelRequest(f"{tmp_path}/llava#vision_tower"))
+    assert vit.spec.name == "llava-vision_tower"
+    chosen = with_outputs(vit, ("layer:-2",))
+    with torch.inference_mode():
+        seen = model.model.vision_tower(IMAGES, output_hidden_states=True).hidden_states[-2][:, 1:]
+        ours, _ = PrunedViT(chosen, keep_everything(chosen.spec))(IMAGES)
+    torch.testing.assert_close(ours, seen, rtol=1e-4, atol=1e-4)
+    with pytest.raises(CheckpointError, match="no weights below wings"):
+        load(ModelRequest(f"{tmp_path}/llava#wings"))
+    saved(tmp_path / "vit")
+    with pytest.raises(ModelError, match="which has no tower"):
+        describe(ModelRequest(f"{tmp_path}/vit#vision_tower"))
+
+
+def test_weights_may_be_in_shards_of_which_only_the_towers_are_read(tmp_path: Path) -> None:
+    model = saved(tmp_path / "llava", "LlavaForConditionalGeneration")
+    whole = tmp_path / "llava/model.safetensors"
+    state, whole = load_file(whole), whole.rename(tmp_path / "whole")
+    tower = {key: value for key, value in state.items() if "vision_tower" in key}
+    save_file(tower, tmp_path / "llava/a.safetensors")
+    shards = {key: "a.safetensors" if key in tower else "missing.safetensors" for key in state}
+    (tmp_path / "llava/model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+    vit = load(ModelRequest(f"{tmp_path}/llava#vision_tower"))
+    torch.testing.assert_close(
+        vit.model(IMAGES), answer(model.model.vision_tower, IMAGES), rtol=1e-4, atol=1e-4
+    )
+
+
+def test_an_id_is_looked_up_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = saved(tmp_path, "clip, projected")
+
+    def download(name: str, file: str) -> str:
+        assert name == "someone/clip-tiny"
+        if not (tmp_path / file).is_file():
+            raise EntryNotFoundError("404")
+        return str(tmp_path / file)
+
+    monkeypatch.setattr(repository, "hf_hub_download", download)
+    vit = load(ModelRequest("someone/clip-tiny"))
+    assert vit.spec.name == "clip-tiny"
+    torch.testing.assert_close(vit.model(IMAGES), answer(model, IMAGES), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "error", [LocalEntryNotFoundError("no\nconnection"), OSError("no\nroute"), ValueError("x")]
+)
+def test_without_a_network_it_is_one_line(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def offline(*_: object) -> str:
+        raise error
+
+    monkeypatch.setattr(repository, "hf_hub_download", offline)
+    with pytest.raises(
+        ModelError, match=r"someone/clip-tiny \| got .* \| need a hub that can be reached"
+    ) as raised:
+        load(ModelRequest("someone/clip-tiny"))
+    assert "\n" not in str(raised.value)
+
+
+def test_names_that_are_no_repositorys() -> None:
+    assert [repository_of(name) for name in ("vit_tiny_patch16_224", "./nothing", "a/b/c", "hf-hub:a/b")] == [
+        None
+    ] * 4
+
+
+def test_a_folder_of_timms_is_named_as_timms(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"architecture": "vit_tiny_patch16_224", "pretrained_cfg": {}}')
+    with pytest.raises(ModelError, match=f"--model local-dir:{tmp_path}"):
+        describe(ModelRequest(str(tmp_path)))
+
+
+def test_describe_needs_the_config_alone(tmp_path: Path) -> None:
+    saved(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    assert describe(ModelRequest(str(tmp_path))).spec.grid == (4, 4)
+    with pytest.raises(CheckpointError, match="no weights"):
+        load(ModelRequest(str(tmp_path)))
+
+
+def test_a_pooler_that_nothing_reads_is_left_out(tmp_path: Path) -> None:
+    saved(tmp_path)
+    state = load_file(tmp_path / "model.safetensors")
+    save_file({**state, "vit.pooler.dense.weight": torch.zeros(48, 48)}, tmp_path / "model.safetensors")
+    assert load(ModelRequest(str(tmp_path))).spec.num_classes == 7
+
+
+def test_preprocessing_is_the_processors_and_the_requests(tmp_path: Path) -> None:
+    saved(tmp_path)
+    request = ModelRequest(str(tmp_path))
+    assert describe(request).spec.preprocessing.mean == (0.5,) * 3
+    content = {"image_mean": [0.1, 0.2, 0.3]}
+    (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": content}))
+    assert describe(request).spec.preprocessing.mean == (0.1, 0.2, 0.3)
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({**content, "image_std": [0.4, 0.4, 0.4]}))
+    assert describe(request).spec.preprocessing.std == (0.4,) * 3
+    other = describe(ModelRequest(str(tmp_path), preprocessing={"crop_pct": 0.9})).spec.preprocessing
+    assert (other.crop_pct, other.mean) == (0.9, (0.1, 0.2, 0.3))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"architectures": ["SwinForImageClassification"]}, "SwinForImageClassification"),
+        ({"architectures": None, "model_type": None}, "no architecture"),
+        ({"hidden_act": "mish"}, "hidden_act 'mish'"),
+    ],
+)
+def test_a_refusal_says_why(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
+    saved(tmp_path)
+    place = tmp_path / "config.json"
+    place.write_text(json.dumps({**json.loads(place.read_text()), **change}))
+    with pytest.raises(ModelError, match=reason):
+        describe(ModelRequest(str(tmp_path)))
+
+
+@pytest.mark.parametrize("content", ["not json", "[1]"])
+def test_a_broken_config_is_one_line(tmp_path: Path, content: str) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ModelError, match=r"config\.json"):
+        describe(ModelRequest(str(tmp_path)))
