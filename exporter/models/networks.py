@@ -19,6 +19,7 @@ from exporter.models.huggingface.repository import Repository, repository_of
 from exporter.models.identity import Identity, read_identity
 from exporter.models.lvvit import LvVit
 from exporter.models.lvvit_adapter import LVVITS
+from exporter.models.timm_arguments import WRONG_ARGUMENTS, arguments
 from exporter.models.weights import read_state_dict
 from exporter.records import Preprocessing
 
@@ -32,11 +33,6 @@ __all__ = [
     "source_of",
 ]
 
-# What timm's constructors raise for arguments that they do not check.
-WRONG_ARGUMENTS = (TypeError, ValueError, AssertionError, ArithmeticError, LookupError, AttributeError)
-# Arguments that name files: weights are given as --checkpoint.
-FILES = ("checkpoint_path", "pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
-DEEPEST = 1000
 UNKNOWN = "model"  # subject of the error for an unknown name
 TORCHVISION = "torchvision/"
 TIMM_PLACES = ("hf-hub:", "hf_hub:", "local-dir:")  # how timm's own names of such places start
@@ -183,25 +179,11 @@ def _create_lvvit(source: Source, *, pretrained: bool) -> nn.Module:
         raise ModelError(source.name, f"{error}", "keyword arguments that LV-ViT takes") from None
 
 
-def _check_arguments(source: Source) -> None:
-    kwargs, expected = source.model_kwargs, "keyword arguments that timm's model takes"
-    for name in FILES:
-        if name in kwargs:
-            raise ModelError(source.name, name, expected, "weights are given as --checkpoint FILE")
-    depth, heads = kwargs.get("depth", 1), kwargs.get("num_heads", 1)
-    if isinstance(depth, int) and depth > DEEPEST:
-        raise ModelError(source.name, f"depth={depth}", f"at most {DEEPEST} blocks")
-    if isinstance(heads, int) and heads < 0:
-        raise ModelError(source.name, f"num_heads={heads}", "at least 1")
-    if kwargs.get("in_chans", 3) != 3:
-        raise ModelError(source.name, f"in_chans={kwargs['in_chans']}", "3: images are RGB")
-
-
 def _create_timm(source: Source, *, pretrained: bool) -> nn.Module:
-    _check_arguments(source)
+    kwargs = arguments(source.model_kwargs, source.name)
     try:
         name = source.architecture.removeprefix("timm/")
-        return timm.create_model(name, pretrained=pretrained, **source.model_kwargs)
+        return timm.create_model(name, pretrained=pretrained, **kwargs)
     except WRONG_ARGUMENTS as error:
         raise ModelError(source.name, f"{error}", "keyword arguments that timm's model takes") from None
     except (OSError, RuntimeError) as error:

@@ -114,7 +114,7 @@ COMBINED = (
         ("--nosuch 1", "nosuch"),
         ("--model resnet50", "resnet50"),
         ("--model nosuch", "nosuch"),
-        ("--model timm/vit_tiny_patch16_224", "timm/"),
+        ("--model ./none", "none"),
         ("--model ''", "model"),
     ),
     # Choices that do not go together

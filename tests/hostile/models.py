@@ -51,8 +51,7 @@ KWARGS = (
         ("img_size={{}}", "vit_tiny"),
         ("img_size", "img_size"),
         ("=3", "model-kwargs"),
-        ("num_classes=-1", "classifier"),
-        ("num_classes=0", "classifier"),
+        ("num_classes=-1", "num_classes"),
     ),
     *each(
         f"{CALIBRATE} --preprocess",

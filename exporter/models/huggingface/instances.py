@@ -8,6 +8,7 @@ from torch import nn
 from exporter.models.huggingface.keys import to_timm
 from exporter.models.huggingface.kinds import kind_of, network_of, vision_config
 from exporter.models.huggingface.preprocessing import preprocessing_from_processor
+from exporter.models.timm_arguments import arguments
 from exporter.models.weights import load_into
 
 __all__ = ["converted", "is_instance"]
@@ -31,7 +32,7 @@ def converted(model: Any, name: str) -> tuple[nn.Module, dict[str, Any]]:
     """
     config = vision_config({**model.config.to_dict(), "architectures": [type(model).__name__]})
     architecture, kwargs = network_of(config, name)
-    network = timm.create_model(architecture, **kwargs)
+    network = timm.create_model(architecture, **arguments(kwargs, name))
     load_into(network, to_timm(model.state_dict(), config), name)
     device = next(model.parameters()).device
     return network.to(device), preprocessing_from_processor({}, kind_of(config, name).preprocessing)

@@ -1,17 +1,16 @@
 """The kinds of models that are converted, by their class in the library: timm's network, and how it differs."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeAlias
 
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD, OPENAI_CLIP_MEAN, OPENAI_CLIP_STD
-from timm.layers import SwiGLUPacked
-from torch import nn
 
 from exporter.errors import ModelError
+from exporter.models.timm_arguments import SWIGLU
 
-__all__ = ["Config", "Kind", "kind_of", "network_of", "vision_config"]
+__all__ = ["Config", "Kind", "class_named", "kind_of", "network_of", "vision_config"]
 
 Config: TypeAlias = Mapping[str, Any]
 
@@ -23,6 +22,12 @@ ACTIVATIONS = {
     "relu": "relu",
     "silu": "silu",
 }
+# Keys of a config that hold counts, and other numbers.
+COUNTS = (
+    *("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "patch_size"),
+    *("num_channels", "projection_dim"),
+)
+NUMBERS = ("layer_norm_eps", "mlp_ratio", "rope_theta")
 CLIP = {"mean": OPENAI_CLIP_MEAN, "std": OPENAI_CLIP_STD, "interpolation": "bicubic", "crop_mode": "center"}
 DINO = {"mean": IMAGENET_DEFAULT_MEAN, "std": IMAGENET_DEFAULT_STD, "interpolation": "bicubic"}
 
@@ -36,14 +41,22 @@ class Kind:
     preprocessing: Mapping[str, Any] = field(default_factory=dict)
 
 
+def class_named(config: Config) -> str:
+    """Return the first of the library's classes that a config names, "" if it names none."""
+    told = config.get("architectures")
+    return str(told[0]) if isinstance(told, list) and told else ""
+
+
 def vision_config(config: Config) -> dict[str, Any]:
     """Return the config of a vision tower: the whole one, or the one within that of a model of images and text."""
     if "vision_config" not in config:
         return dict(config)
     inner = config["vision_config"]
+    if not isinstance(inner, Mapping):
+        return {}
     # A pair of towers projects both to one size, which is the pair's.
     shared = {key: config[key] for key in ("projection_dim",) if key in config}
-    paired = PAIRS.get(str(next(iter(config.get("architectures") or [""]))))
+    paired = PAIRS.get(class_named(config))
     return {**inner, **shared, **({"architectures": [paired]} if paired else {})}
 
 
@@ -54,7 +67,7 @@ def kind_of(config: Config, source: str) -> Kind:
         ModelError: It is not among those that can be converted; the message says why if that is known.
     """
     family = str(config.get("model_type") or "")
-    told = next(iter(config.get("architectures") or [TOWERS.get(family, "no architecture")]))
+    told = class_named(config) or TOWERS.get(family, "no architecture")
     reason = next((why for start, why in REFUSED.items() if family.startswith(start)), "")
     if reason:
         raise ModelError(source, f"a tower of the kind {family}: {reason}", "blocks on one grid of patches")
@@ -69,11 +82,28 @@ def network_of(config: Config, source: str) -> tuple[str, dict[str, Any]]:
     Raises:
         ModelError: The config needs something that timm's networks lack.
     """
+    _check(config, source)
     kind, act = kind_of(config, source), config.get("hidden_act", "gelu")
     if act not in ACTIVATIONS:
         raise ModelError(source, f"hidden_act {act!r}", f"one of {', '.join(ACTIVATIONS)}")
     kwargs = {**_shape(config), **kind.kwargs(config)}
     return kind.architecture, {name: value for name, value in kwargs.items() if value is not None}
+
+
+def _check(config: Config, source: str) -> None:
+    """Check the types of what is computed with: the library writes them, but anyone may edit them."""
+    for key in COUNTS:
+        value = config.get(key, 1)
+        if type(value) is not int or value < 1:
+            raise ModelError(source, f"{key} {value!r}", "an integer above 0")
+    for key in NUMBERS:
+        value = config.get(key, 1)
+        if type(value) not in (int, float) or not 0 < value < math.inf:
+            raise ModelError(source, f"{key} {value!r}", "a number above 0")
+    if not isinstance(config.get("hidden_act", ""), str) or not isinstance(
+        config.get("id2label", {}), Mapping
+    ):
+        raise ModelError(source, "a config with values of other types", "the one that the library wrote")
 
 
 def _shape(config: Config) -> dict[str, Any]:
@@ -87,7 +117,7 @@ def _shape(config: Config) -> dict[str, Any]:
         "depth": config.get("num_hidden_layers", 12),
         "num_heads": config.get("num_attention_heads", 12),
         "mlp_ratio": _ratio(hidden, dim),
-        "norm_layer": partial(nn.LayerNorm, eps=config.get("layer_norm_eps", 1e-5)),
+        "norm_eps": config.get("layer_norm_eps", 1e-5),
         "act_layer": ACTIVATIONS[config.get("hidden_act", "gelu")],
         "num_classes": 0,
     }
@@ -101,7 +131,7 @@ def _ratio(hidden: int, dim: int) -> float:
 def _classifier(config: Config) -> dict[str, Any]:
     return {
         "qkv_bias": config.get("qkv_bias", True),
-        "norm_layer": partial(nn.LayerNorm, eps=config.get("layer_norm_eps", 1e-12)),
+        "norm_eps": config.get("layer_norm_eps", 1e-12),
         "num_classes": len(config.get("id2label", (0, 1))),
     }
 
@@ -125,8 +155,10 @@ def _projected(config: Config) -> dict[str, Any]:
 
 def _siglip(config: Config) -> dict[str, Any]:
     usual = {"hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6, **config}
-    norm = partial(nn.LayerNorm, eps=usual["layer_norm_eps"])
-    kwargs: dict[str, Any] = {"norm_layer": norm, "act_layer": ACTIVATIONS[usual["hidden_act"]]}
+    kwargs: dict[str, Any] = {
+        "norm_eps": usual["layer_norm_eps"],
+        "act_layer": ACTIVATIONS[usual["hidden_act"]],
+    }
     # The towers of some parents have no head: only their tokens are read.
     headless = {"global_pool": "avg", "fc_norm": False}
     return kwargs if config.get("vision_use_head", True) else {**kwargs, **headless}
@@ -137,13 +169,13 @@ def _dinov2(config: Config) -> dict[str, Any]:
     kwargs: dict[str, Any] = {
         "patch_size": config.get("patch_size", 14),
         "qkv_bias": config.get("qkv_bias", True),
-        "norm_layer": partial(nn.LayerNorm, eps=config.get("layer_norm_eps", 1e-6)),
+        "norm_eps": config.get("layer_norm_eps", 1e-6),
         "init_values": config.get("layerscale_value", 1.0),
     }
     if config.get("use_swiglu_ffn"):
         # The library rounds two thirds of the MLP up to a multiple of 8.
         each = (int(int(dim * config.get("mlp_ratio", 4)) * 2 / 3) + 7) // 8 * 8
-        kwargs |= {"mlp_layer": SwiGLUPacked, "act_layer": "silu", "mlp_ratio": _ratio(2 * each, dim)}
+        kwargs |= {"mlp_layer": SWIGLU, "act_layer": "silu", "mlp_ratio": _ratio(2 * each, dim)}
     return kwargs
 
 

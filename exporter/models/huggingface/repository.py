@@ -4,7 +4,6 @@ A name may end in `#PATH`, the place of a vision tower in its parent, e.g. ./lla
 the tower in flags and recipes, and no name on the hub holds a #.
 """
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,9 @@ from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from torch import Tensor
 
 from exporter.errors import CheckpointError, ModelError
+from exporter.formats.canonical_json import read_json
 from exporter.models.huggingface.keys import to_timm
-from exporter.models.huggingface.kinds import kind_of, network_of, vision_config
+from exporter.models.huggingface.kinds import class_named, kind_of, network_of, vision_config
 from exporter.models.huggingface.preprocessing import preprocessing_from_processor
 from exporter.models.weights import read_state_dict
 
@@ -78,7 +78,7 @@ class Repository:
             where = f"local-dir:{self.root}" if _is_folder(self.root) else f"hf-hub:{self.root}"
             raise ModelError(self.root, "a model of timm's", "its name in timm", f"--model {where}")
         inner = vision_config(whole)
-        parent = str(next(iter(whole.get("architectures") or [""])))
+        parent = class_named(whole)
         if "vision_config" in whole and "architectures" not in inner and not self.part:
             hint = f"name the tower: {self.root}#vision_tower"
             raise ModelError(self.root, f"{parent}, a model of images and text", "its vision tower", hint)
@@ -129,7 +129,7 @@ def _unreached(root: str, got: str) -> ModelError:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
     except (OSError, ValueError) as error:
         raise ModelError(str(path), str(error), "a JSON object") from None
     if not isinstance(content, dict):

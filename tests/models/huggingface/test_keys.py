@@ -7,6 +7,7 @@ from safetensors.torch import load_file
 
 from exporter.models.huggingface.keys import to_timm
 from exporter.models.huggingface.kinds import network_of
+from exporter.models.timm_arguments import arguments
 
 pytest.importorskip("transformers")
 from pathlib import Path
@@ -19,7 +20,7 @@ def test_files_and_instances_give_every_weight_of_the_network(tmp_path: Path, ki
     model = save(make(kind), tmp_path)
     config = {**model.config.to_dict(), "architectures": [type(model).__name__]}
     architecture, kwargs = network_of(config, "x")
-    own = timm.create_model(architecture, **kwargs).state_dict()
+    own = timm.create_model(architecture, **arguments(kwargs, "x")).state_dict()
     from_file = to_timm(load_file(tmp_path / "model.safetensors"), config)
     from_memory = to_timm(model.state_dict(), config)
     assert from_file.keys() == from_memory.keys() == own.keys()

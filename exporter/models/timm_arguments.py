@@ -1,0 +1,48 @@
+"""Keyword arguments of timm's models: plain values, which the record of a checkpoint can hold, and their limits."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from timm.layers import SwiGLUPacked
+from torch import nn
+
+from exporter.errors import ModelError
+
+__all__ = ["SWIGLU", "WRONG_ARGUMENTS", "arguments"]
+
+# Stands for timm's class as `mlp_layer`; `norm_eps` stands for a LayerNorm of this epsilon as `norm_layer`.
+SWIGLU = "swiglu_packed"
+# What timm's constructors raise for values that they do not check.
+WRONG_ARGUMENTS = (TypeError, ValueError, AssertionError, ArithmeticError, LookupError, AttributeError)
+# Arguments that name files: weights are given as --checkpoint.
+FILES = ("checkpoint_path", "pretrained", "cache_dir")
+DEEPEST = 1000
+# Values that are checked where they are given.
+USUAL = {"depth": 1, "num_heads": 1, "num_classes": 1, "in_chans": 3}
+
+
+def arguments(plain: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return the keyword arguments for timm.
+
+    Raises:
+        ModelError: One names a file, or timm would accept it and fail later.
+    """
+    for each in FILES:
+        if each in plain:
+            raise ModelError(name, each, "keyword arguments that timm's model takes", "or --checkpoint FILE")
+    depth, heads, classes, channels = (plain.get(each, usual) for each, usual in USUAL.items())
+    if isinstance(depth, int) and depth > DEEPEST:
+        raise ModelError(name, f"depth={depth}", f"at most {DEEPEST} blocks")
+    if isinstance(heads, int) and heads < 0:
+        raise ModelError(name, f"num_heads={heads}", "at least 1")
+    if isinstance(classes, int) and classes < 0:
+        raise ModelError(name, f"num_classes={classes}", "at least 0")
+    if channels != USUAL["in_chans"]:
+        raise ModelError(name, f"in_chans={channels}", f"{USUAL['in_chans']}: images are RGB")
+    made = dict(plain)
+    if "norm_eps" in made:
+        made["norm_layer"] = partial(nn.LayerNorm, eps=made.pop("norm_eps"))
+    if made.get("mlp_layer") == SWIGLU:
+        made["mlp_layer"] = SwiGLUPacked
+    return made
