@@ -22,10 +22,6 @@ class UnitSettings(Settings):
         """Return the layers whose unit of this type stays."""
         return self.keep_attention if unit == UnitType.ATTENTION else self.keep_activation
 
-    def check(self) -> None:
-        """Raise RecipeError for the variant that no plan can have."""
-        self.require("variant", self.variant != AttentionVariant.IDENTITY, "remove or nose")
-
 
 @dataclass(frozen=True, kw_only=True)
 class ChoiceSettings(UnitSettings):
@@ -37,7 +33,6 @@ class ChoiceSettings(UnitSettings):
 
     def check(self) -> None:
         """Raise RecipeError if there is nothing to choose."""
-        super().check()
         some = self.attention_units + self.activation_units > 0
         self.require("attention_units", some, "a number above 0, or --activation-units")
 
@@ -51,5 +46,4 @@ class CollectSettings(UnitSettings):
 
     def check(self) -> None:
         """Raise RecipeError if a step removes more than all."""
-        super().check()
         self.require("step", self.step <= self.units, f"at most {self.units}, the number of units")

@@ -60,7 +60,7 @@ def test_units_are_chosen(star_export: Command, workplace: Workplace, tmp_path: 
         ((), "attention_units"),
         (("--attention-units", "4"), "attention units | got 4 | need at most 3"),
         (("--attention-units", "1", "--keep-attention", "9"), "keep_attention | got layer 9"),
-        (("--attention-units", "1", "--variant", "identity"), "remove or nose"),
+        (("--attention-units", "1", "--variant", "half"), "one of remove"),
         (("--attention-units", "1", "--preset", "long"), "--preset"),
         (("--attention-units", "1", "--epochs", "1", "--warmup-epochs", "1"), "warmup_epochs"),
     ],
