@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from exporter.settings import Natural, Positive, Settings, option
+from exporter.settings import Natural, Positive, Settings, Share, option
 from exporter.vocabulary import AttentionVariant, UnitType
 
 __all__ = ["ChoiceSettings", "CollectSettings", "UnitSettings"]
@@ -39,11 +39,16 @@ class ChoiceSettings(UnitSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class CollectSettings(UnitSettings):
-    """How far the models that are measured go, and how many units lie between two of them."""
+    """How far the models that are measured go, how many units lie between two, and how their patches are pruned."""
 
     units: Positive = option(8, "Units that are removed at most, of one type or of both.")
     step: Positive = option(1, "Units that each step removes.")
+    rhos: tuple[Share, ...] = option(
+        (), "Rho below 1, e.g. 0.8,0.6,0.4: each model is measured with its patches pruned, too."
+    )
 
     def check(self) -> None:
-        """Raise RecipeError if a step removes more than all."""
+        """Raise RecipeError if a step removes more than all, or a rho prunes nothing or is given twice."""
         self.require("step", self.step <= self.units, f"at most {self.units}, the number of units")
+        below = all(rho < 1 for rho in self.rhos) and len(set(self.rhos)) == len(self.rhos)
+        self.require("rhos", below, "different numbers below 1")

@@ -28,7 +28,7 @@ from exporter.training.result import versions
 from exporter.training.settings import FinetuneSettings
 from exporter.workflows import steps
 from exporter.workflows.depth import Applied, weights_file, written
-from exporter.workflows.eval_torch import torch_models
+from exporter.workflows.depth_exam import DepthExam
 from exporter.workflows.finetune_images import Exam, shown, train_images
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.resolve import Job
@@ -95,14 +95,11 @@ def collect_to(
     folder, stages = writable_folder(out), stages or Silent()
     vit, images = _loaded(job, stages)
     exam = Exam(job.images, vit.spec.num_classes, stages)
+    evaluate = DepthExam(exam, job, images, collection.rhos, vit.weights_sha256, folder)
     measured = images_at(exam.place, vit.spec.num_classes, job.images.class_map)
-    run = _run(vit, images, collection, settings, listing_sha256(measured), job.images.max_eval_images)
+    inputs = (listing_sha256(measured), job.images.max_eval_images, job.scoring if collection.rhos else None)
+    run = _run(vit, images, collection, settings, *inputs)
     bookmark = Bookmark(folder / "last.safetensors", identity_of(job.model, vit.spec.num_classes), run)
-
-    def evaluate(smaller: PrunableViT) -> tuple[int, int]:
-        (found,) = exam.predictions("accuracy", *torch_models(smaller))
-        return found.accuracy.top1_hits, found.accuracy.images
-
     train = _Trainer(vit, images, settings, folder / "step.ckpt", run, stages)
     return collect(vit, collection, train, evaluate, book=SampleBook(folder), bookmark=bookmark)
 
