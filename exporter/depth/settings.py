@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from exporter.settings import Natural, Positive, Settings, Share, option
 from exporter.vocabulary import AttentionVariant, UnitType
 
-__all__ = ["ChoiceSettings", "CollectSettings", "UnitSettings"]
+__all__ = ["WEIGHTS", "ChoiceSettings", "CollectSettings", "UnitSettings"]
+
+WEIGHTS = ("last", "whole")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,11 @@ class ChoiceSettings(UnitSettings):
     attention_units: Natural = option(0, "Attention layers to remove.")
     activation_units: Natural = option(0, "Activations to remove.")
     growth: Natural = option(2, "Epochs by which each stage is longer than the one before.")
+    weights: str = option(
+        "last",
+        "The weights that are written: last, those of the last stage, or whole, those of the model.",
+        WEIGHTS,
+    )
 
     def check(self) -> None:
         """Raise RecipeError if there is nothing to choose."""

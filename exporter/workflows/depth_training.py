@@ -16,6 +16,7 @@ from exporter.depth.gates import Importance
 from exporter.depth.ranked import Stage
 from exporter.depth.samples import Measured, SampleBook
 from exporter.depth.settings import ChoiceSettings, CollectSettings, UnitSettings
+from exporter.depth.surgery import apply_plan
 from exporter.errors import DepthError
 from exporter.files import writable_folder
 from exporter.formats.canonical_json import to_json
@@ -49,12 +50,12 @@ def choose_to(
 ) -> Chosen:
     """Choose units by training, and write the network without them, its linear layers apart.
 
-    Its weights are those of the last stage. A search that was killed continues after its last whole epoch; until it
-    ends, its state lies beside `out`.
+    Its weights are those of the last stage, or those of the whole model. A search that was killed continues after
+    its last whole epoch; until it ends, its state lies beside `out`.
 
     Args:
         job: The model and the images to train on.
-        choice: How many units of each type go.
+        choice: How many units of each type go, and whose weights are written.
         settings: How to train; `epochs` are those of the first stage.
         out: A .safetensors file.
         stages: Shows progress.
@@ -70,7 +71,8 @@ def choose_to(
     )
     train = _Trainer(vit, images, settings, path.with_suffix(".ckpt"), run, stages, choice.growth)
     ranked = choose_units(vit, choice, train, bookmark)
-    applied = written(job.model, vit, ranked.vit, Depth(ranked.plan, merged=False), path)
+    chosen = ranked.vit if choice.weights == "last" else apply_plan(vit, ranked.plan, unmerged=True)
+    applied = written(job.model, vit, chosen, Depth(ranked.plan, merged=False), path)
     bookmark.path.unlink(missing_ok=True)
     return Chosen(applied, ranked.importance)
 

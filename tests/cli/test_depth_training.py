@@ -75,6 +75,16 @@ def test_what_a_user_can_mend_is_one_line(
     assert not (tmp_path / "c.safetensors").exists()
 
 
+def test_counts_that_vary_have_no_multiply_adds_to_plan_by(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
+    images = ("--images", workplace.images, "--eval-images", workplace.images)
+    words = ("depth", "collect", *workplace.model, *images, "--rhos", "0.5", "--method", "a-star")
+    done = star_export(*words, "--out", tmp_path / "c")
+    assert done.code == 2
+    assert "method | got a-star for several rho" in done.error
+
+
 def test_collecting_needs_images_to_measure_on(
     star_export: Command, workplace: Workplace, tmp_path: Path
 ) -> None:

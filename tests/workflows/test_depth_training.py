@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from exporter.depth.checkpoint import load, read_depth
+from exporter.depth.gates import Importance
 from exporter.depth.plan import DepthPlan
 from exporter.depth.settings import ChoiceSettings, CollectSettings
 from exporter.errors import DepthError, OutputError, RecipeError
@@ -72,6 +73,13 @@ def test_a_choice_is_a_checkpoint_to_fine_tune_and_merge(job: Job, tmp_path: Pat
     apply_to(ModelRequest("", out), DepthPlan(), tmp_path / "merged.safetensors")
     merged = read_depth(tmp_path / "merged.safetensors")
     assert merged is not None and merged.plan == plan
+
+
+def test_the_choice_may_start_again_from_the_models_weights(job: Job, tmp_path: Path) -> None:
+    done = choose_to(job, replace(COUNTS, weights="whole"), QUICK, tmp_path / "c.safetensors")
+    apply_to(job.model, done.applied.depth.plan, tmp_path / "a.safetensors", unmerged=True)
+    assert (tmp_path / "c.safetensors").read_bytes() == (tmp_path / "a.safetensors").read_bytes()
+    assert done.importance != Importance.unknown(4)
 
 
 @pytest.mark.parametrize("epochs", [1, 2])
