@@ -10,13 +10,12 @@ from exporter.depth.samples import Tally
 from exporter.errors import RecipeError
 from exporter.formats.canonical_json import save_json
 from exporter.models.base import PrunableViT
-from exporter.schedule.plan import ScheduleSettings
 from exporter.workflows.eval_torch import torch_models
 from exporter.workflows.finetune_images import Exam
 from exporter.workflows.planning import Planner
 from exporter.workflows.resolve import Job
 
-__all__ = ["CALIBRATION", "SCORING", "DepthExam", "check_counts"]
+__all__ = ["CALIBRATION", "SCORING", "DepthExam"]
 
 # The files of a collection that say how patches were pruned.
 SCORING, CALIBRATION = "scoring.json", "calibration.safetensors"
@@ -48,9 +47,10 @@ class DepthExam:
     folder: Path
 
     def __post_init__(self) -> None:
-        """Check the method."""
-        if self.rhos:
-            check_counts(self.job.scoring)
+        """Check the method: multiply-adds must follow from rho."""
+        if self.rhos and self.job.scoring.planned_by.counts_vary:
+            got = f"{self.job.scoring.planned_by} for several rho"
+            raise RecipeError("method", got, "tome or star", "its counts vary with the image")
 
     def __call__(self, vit: PrunableViT) -> list[Tally]:
         """Measure a model in one pass over the images."""
@@ -71,10 +71,3 @@ class DepthExam:
             return None
         with self.exam.stages.stage("calibration") as advance:
             return calibrate(vit, self.images, settings, on_progress=advance)
-
-
-def check_counts(scoring: ScheduleSettings) -> None:
-    """Raise RecipeError if the multiply-adds of a rho depend on the image."""
-    if scoring.planned_by.counts_vary:
-        why = "its counts vary with the image"
-        raise RecipeError("method", f"{scoring.planned_by} for several rho", "tome or star", why)
