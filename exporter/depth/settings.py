@@ -7,7 +7,7 @@ from exporter.vocabulary import AttentionVariant, UnitType
 
 __all__ = ["WEIGHTS", "ChoiceSettings", "CollectSettings", "UnitSettings"]
 
-WEIGHTS = ("last", "whole")
+WEIGHTS = ("whole", "last")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +33,8 @@ class ChoiceSettings(UnitSettings):
     activation_units: Natural = option(0, "Activations to remove.")
     growth: Natural = option(2, "Epochs by which each stage is longer than the one before.")
     weights: str = option(
-        "last",
-        "The weights that are written: last, those of the last stage, or whole, those of the model.",
+        "whole",
+        "The weights that are written: whole, those of the model, or last, those of the last stage.",
         WEIGHTS,
     )
 

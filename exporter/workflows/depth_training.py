@@ -50,7 +50,7 @@ def choose_to(
 ) -> Chosen:
     """Choose units by training, and write the network without them, its linear layers apart.
 
-    Its weights are those of the last stage, or those of the whole model. A search that was killed continues after
+    Its weights are those of the whole model, or those of the last stage. A search that was killed continues after
     its last whole epoch; until it ends, its state lies beside `out`.
 
     Args:
