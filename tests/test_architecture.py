@@ -83,7 +83,6 @@ OWNERS = {
         "evaluation/benchmark/settings.py",
         "runtimes/tensorrt/settings.py",
         "training/settings.py",
-        "workflows/tuning/settings.py",
         "workflows/depth.py",
     ),
     "tomli_w": ("workflows/tuning/result.py",),

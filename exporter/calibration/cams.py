@@ -15,10 +15,11 @@ __all__ = ["to_block_input", "to_context", "to_middle"]
 
 
 def to_middle(part: MlpParts, seen: MlpTrace, cam: Float[Tensor, "b k t d"]) -> Float[Tensor, "b k t d"]:
-    """Propagate from the output of the MLP part to the tokens between attention and MLP."""
+    """Propagate from the output of a token-wise part to its input, for the MLP the tokens after attention."""
     middle = seen.tokens.unsqueeze(1)
     skip, branch = rules.add(cam, middle, seen.branch.unsqueeze(1))
-    branch = rules.linear(branch, seen.fc2_input.unsqueeze(1), _as_added(part.fc2.weight, part.out))
+    if not isinstance(part.fc2, nn.Identity):
+        branch = rules.linear(branch, seen.fc2_input.unsqueeze(1), _as_added(part.fc2.weight, part.out))
     if isinstance(part.act, Gate):
         branch = rules.gate(branch)
     if not isinstance(part.fc1, nn.Identity):

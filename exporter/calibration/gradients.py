@@ -38,8 +38,10 @@ def pull_back(
 
 
 def to_middle(part: MlpParts, seen: MlpTrace, gradient: Float[Tensor, "b k t d"]) -> Float[Tensor, "b k t d"]:
-    """Propagate from the output of the MLP part to the tokens between attention and MLP."""
-    branch = pull_back(part.out, seen.fc2_output, gradient) @ part.fc2.weight
+    """Propagate from the output of a token-wise part to its input, for the MLP the tokens after attention."""
+    branch = pull_back(part.out, seen.fc2_output, gradient)
+    if not isinstance(part.fc2, nn.Identity):
+        branch = branch @ part.fc2.weight
     branch = pull_back(part.hidden_norm, seen.activated, branch)
     if isinstance(part.act, Gate):
         branch = pull_back(part.act, seen.hidden, branch)

@@ -52,9 +52,9 @@ def sweep(vit: PrunableViT, seen: Trace, classes: Int[Tensor, "b k"]) -> Float[T
     rolled, scores = torch.zeros_like(start), []
     for layer in reversed(range(len(seen.blocks))):
         block, here = vit.blocks[layer], seen.blocks[layer]
-        if block.mlp is not None and here.mlp is not None:
-            gradient = gradients.to_middle(block.mlp, here.mlp, gradient)
-            cam = cams.to_middle(block.mlp, here.mlp, cam)
+        for mlp, inside in zip(reversed(block.token_wise), reversed(here.token_wise), strict=True):
+            gradient = gradients.to_middle(mlp, inside, gradient)
+            cam = cams.to_middle(mlp, inside, cam)
         if block.attention is not None and here.attention is not None:
             part, inner = block.attention, here.attention
             skip, context_cam = cams.to_context(part, inner, cam)

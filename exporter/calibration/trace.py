@@ -40,7 +40,7 @@ class AttentionTrace:
 
 @dataclass(frozen=True)
 class MlpTrace:
-    """Values of the MLP part; m hidden channels, and g after the activation, fewer where it is gated."""
+    """Values of a token-wise part; m hidden channels, and g after the activation, fewer where it is gated."""
 
     tokens: Float[Tensor, "b t d"]
     normed: Float[Tensor, "b t d"]
@@ -53,10 +53,10 @@ class MlpTrace:
 
 @dataclass(frozen=True)
 class BlockTrace:
-    """Values of one block, part by part; None for a part that the block lacks."""
+    """Values of one block, part by part: `attention` is None where the block lacks it."""
 
     attention: AttentionTrace | None
-    mlp: MlpTrace | None
+    token_wise: tuple[MlpTrace, ...]
     output: Float[Tensor, "b t d"]
 
 
@@ -94,9 +94,12 @@ def trace(vit: PrunableViT, images: Float[Tensor, "b 3 height width"]) -> Trace:
 
 def _trace_block(block: BlockParts, tokens: Float[Tensor, "b t d"]) -> BlockTrace:
     attention = None if block.attention is None else _trace_attention(block.attention, tokens)
-    middle = tokens if attention is None else tokens + attention.branch
-    mlp = None if block.mlp is None else _trace_mlp(block.mlp, middle)
-    return BlockTrace(attention, mlp, middle if mlp is None else middle + mlp.branch)
+    tokens = tokens if attention is None else tokens + attention.branch
+    token_wise = []
+    for part in block.token_wise:
+        token_wise.append(_trace_mlp(part, tokens))
+        tokens = tokens + token_wise[-1].branch
+    return BlockTrace(attention, tuple(token_wise), tokens)
 
 
 def _trace_attention(part: AttentionParts, tokens: Float[Tensor, "b t d"]) -> AttentionTrace:

@@ -1,9 +1,9 @@
 """Remove attention layers and activations (BoundaryDPT), or find how many of each to remove, and which.
 
 `depth collect` measures smaller and smaller models, `depth search` finds the best split of a budget from these
-samples, and `depth choose` finds the layers by training. `depth apply` removes layers that are named; its weights,
-as those of `choose`, say what was removed: every verb that takes --checkpoint restores it. Fine-tune the unmerged
-form, and apply once more to merge it.
+samples, `depth joint` the best split together with rho, and `depth choose` finds the layers by training. `depth
+apply` removes layers that are named; its weights, as those of `choose`, say what was removed: every verb that takes
+--checkpoint restores it. Fine-tune the unmerged form, and apply once more to merge it.
 """
 
 import argparse
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from exporter.cli import depth_training
+from exporter.cli.depth_joint import add_joint
 from exporter.cli.depth_lines import applied_lines, fitted_lines, found_lines
 from exporter.settings import add_flags, from_flags
 from exporter.workflows.recipe import Recipe, needed
@@ -26,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     depth_training.add_collect(actions)
     _add_fit(actions)
     _add_search(actions)
+    add_joint(actions)
     depth_training.add_choose(actions)
     _add_apply(actions)
     for action in actions.choices.values():

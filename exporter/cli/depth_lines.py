@@ -51,6 +51,6 @@ def found_lines(found: "Found") -> list[str]:
     return [
         f"best: {best.attention} attention layers and {best.activation} activations, "
         f"{best.accuracy:.2f} % predicted (degree {degree}, error {found.rmse[degree]:.2f} points)",
-        f"with noise: the same split in {noise.same:.0%} of {noise.trials} trials, "
+        f"with noise of {noise.deviation:.2f} points: the same split in {noise.same:.0%} of {noise.trials} trials, "
         f"one layer off in {noise.one_off:.0%}",
     ]

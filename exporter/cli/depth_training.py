@@ -18,6 +18,7 @@ __all__ = ["add_choose", "add_collect"]
 # Stages are short: the samples need an order of models, not their best accuracy.
 PRESET = "short"
 IMAGES = ("images", "class_map", "seed")
+PATCHES = ("method", "scorer", "reduce", "alpha", "max_images")
 
 
 def add_collect(actions: Any) -> None:
@@ -29,6 +30,7 @@ def add_collect(actions: Any) -> None:
     )
     add_flags(action, Recipe, (*MODEL, *IMAGES, "eval_images", "max_eval_images"))
     add_flags(action, CollectSettings)
+    add_flags(action.add_argument_group("how --rhos prune patches"), Recipe, PATCHES)
     action.add_argument("--out", type=Path, required=True, metavar="DIR", help="The folder of samples.json.")
     add_training(action, PRESET)
     action.set_defaults(act=_collect)
@@ -59,8 +61,8 @@ def _collect(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(samples)
         return 0
-    rows = [(*layers(each.plan), f"{each.accuracy:.2f}") for each in samples]
-    columns = ("without attention", "without activation", "top-1, %")
+    rows = [(*layers(each.plan), f"{each.rho:g}", f"{each.accuracy:.2f}") for each in samples]
+    columns = ("without attention", "without activation", "rho", "top-1, %")
     print_table(f"{len(samples)} samples, {samples[0].images} images", columns, rows)
     print_lines([f"{arguments.out / 'samples.json'}: for --samples of fit and search"])
     return 0

@@ -63,7 +63,9 @@ def merge(block: BlockParts, layer: int) -> BlockParts:
         DepthError: Dropout inside the MLP is active, or the MLP is no module of the block.
     """
     mlp = block.mlp
-    if mlp is None or not isinstance(mlp.fc1, nn.Linear) or not saves_macs(mlp.fc1, mlp.fc2):
+    if mlp is None or not isinstance(mlp.fc1, nn.Linear) or not isinstance(mlp.fc2, nn.Linear):
+        return block
+    if not saves_macs(mlp.fc1, mlp.fc2):
         return block
     active = [each.p for each in mlp.whole.modules() if isinstance(each, nn.Dropout) and each.training]
     if any(active):
@@ -88,7 +90,8 @@ def merge(block: BlockParts, layer: int) -> BlockParts:
 
 def _fold_norm(block: BlockParts, mlp: MlpParts, affine: Affine) -> tuple[nn.Module, Affine]:
     """Fold γ and β of a LayerNorm that the MLP alone reads."""
-    shared = block.attention is not None and block.attention.norm is mlp.norm
+    others = [part for part in (block.attention, block.stand_in) if part is not None]
+    shared = any(part.norm is mlp.norm for part in others)
     if shared or not isinstance(mlp.norm, nn.LayerNorm):
         return mlp.norm, affine
     bare = without_affine(mlp.norm)

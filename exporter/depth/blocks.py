@@ -13,17 +13,25 @@ __all__ = ["MlpBlock", "exchange", "pieces"]
 
 
 class MlpBlock(nn.Module):
-    """A block without attention: x + out(mlp(norm2(x))).
+    """A block without attention: x + out(mlp(norm2(x))), where x may have been increased by out1(norm1(x)) first.
 
     Networks call their blocks with a mask or a table of rotations, which only attention reads: they are ignored.
+
+    Args:
+        mlp: The parts of the MLP.
+        stand_in: Those of an attention that was replaced by the identity; it has no linear layer.
     """
 
-    def __init__(self, mlp: MlpParts) -> None:
+    def __init__(self, mlp: MlpParts, stand_in: MlpParts | None = None) -> None:
         super().__init__()
+        self.norm1 = None if stand_in is None else stand_in.norm
+        self.out1 = None if stand_in is None else stand_in.out
         self.norm2, self.mlp, self.out = mlp.norm, mlp.whole, mlp.out
 
     @override
     def forward(self, tokens: Float[Tensor, "b t d"], *_: Any, **__: Any) -> Float[Tensor, "b t d"]:
+        if self.norm1 is not None and self.out1 is not None:
+            tokens = tokens + self.out1(self.norm1(tokens))
         return tokens + self.out(self.mlp(self.norm2(tokens)))
 
 

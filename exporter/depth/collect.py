@@ -6,14 +6,14 @@ type, and trains. What goes first is said by a ranking: the same training with a
 used, for the first sample is the trained model as it is.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import TypeAlias
 
 from exporter.depth.bookmark import Bookmark
 from exporter.depth.ranked import RankedViT, Stage, Train, spare
-from exporter.depth.samples import Measured, SampleBook
+from exporter.depth.samples import Measured, SampleBook, Tally
 from exporter.depth.settings import CollectSettings
 from exporter.errors import ArtefactError
 from exporter.models.base import PrunableViT
@@ -21,8 +21,8 @@ from exporter.vocabulary import UnitType
 
 __all__ = ["Evaluate", "Step", "collect", "steps_of"]
 
-# Returns how many images a ViT finds the class of, and how many there are.
-Evaluate: TypeAlias = Callable[[PrunableViT], tuple[int, int]]
+# Measures a ViT with all its patches, and with fewer.
+Evaluate: TypeAlias = Callable[[PrunableViT], Sequence[Tally]]
 
 
 @dataclass(frozen=True)
@@ -111,5 +111,5 @@ def _arrived(whole: RankedViT, book: SampleBook, bookmark: Bookmark) -> tuple[in
 
 def _measure(ranked: RankedViT, evaluate: Evaluate, book: SampleBook) -> None:
     if all(ranked.plan != each.plan for each in book.samples()):
-        hits, images = evaluate(ranked.vit)
-        book.add(Measured.of(ranked.plan, ranked.vit.spec.depth, hits, images))
+        depth = ranked.vit.spec.depth
+        book.add(*(Measured.of(ranked.plan, depth, tally) for tally in evaluate(ranked.vit)))

@@ -1,7 +1,8 @@
 """Gates that learn how much each unit of a network matters, while its weights are trained (BoundaryDPT, stage 1).
 
 A gate computes m · unit(x) + (1 − m) · pruned(x), where pruned(x) is what stands in the unit's place once it is
-removed: x itself for an activation; for an attention branch 0, or with the variant nose the block's tokens. A unit
+removed: x itself for an activation; for an attention branch 0, or with the variant nose the block's tokens; with
+the variant identity the gate is on the attention itself, whose x are the tokens after its norm. A unit
 that is there has m = 1; one that is not has no gate, for `apply_plan` has removed it. So the forward pass is that
 of the network, bit for bit. The gradient is the gate's, ∂L/∂m = Σ δ · (unit(x) − pruned(x)), where δ is the
 gradient of its output. It moves a score that starts at 0 and has no effect on the forward pass (straight-through).
@@ -81,7 +82,7 @@ def gated(
     Args:
         vit: Any adapted ViT.
         importance: The scores to start from.
-        variant: What is left of a removed attention, remove or nose.
+        variant: What is left of a removed attention.
 
     Raises:
         DepthError: An attention branch does not end in a module of the network.
@@ -134,20 +135,26 @@ def _activation_hook(student: GatedViT, layer: int) -> Hook:
 def _attention_hooks(
     student: GatedViT, layer: int, part: AttentionParts, variant: AttentionVariant
 ) -> Iterator[tuple[nn.Module, Hook]]:
-    """Yield the modules of an attention branch to hook, with their hooks; its last module gives the branch."""
+    """Yield the modules of an attention branch to hook, with their hooks.
+
+    Its last module gives the branch, its projection the attention. The norm has what stands in their place: it
+    reads the block's tokens, and gives those that attention reads.
+    """
     *_, last = pieces(part.out)
+    if variant == AttentionVariant.IDENTITY:
+        last = part.proj
     if all(last is not module for module in student.model.modules()):
         got = "a branch whose last step is no module of the network"
         raise DepthError(f"attention of layer {layer}", got, "one that is, to be gated")
     tokens: list[Tensor] = []
 
-    def remember(_: nn.Module, inputs: tuple[Tensor], __: Tensor) -> None:
-        tokens[:] = inputs
+    def remember(_: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
+        tokens[:] = inputs if variant == AttentionVariant.NOSE else (output,)
 
     def gate(_: nn.Module, __: tuple[Tensor], output: Tensor) -> Tensor:
         pruned = tokens.pop() if tokens else 0.0
         return straight_through(output, pruned, student.attention[layer - 1])
 
-    if variant == AttentionVariant.NOSE:
+    if variant != AttentionVariant.REMOVE:
         yield part.norm, remember
     yield last, gate

@@ -25,7 +25,7 @@ def halve_later_branches(vit: PrunableViT, layer: int) -> None:
         layer: Counted from 1.
 
     Raises:
-        DepthError: A later norm is no LayerNorm.
+        DepthError: A later norm is no LayerNorm, or a later attention was replaced by the identity.
     """
     for norm in _later_norms(vit, layer):
         norm.eps /= 4
@@ -37,7 +37,7 @@ def halve_later_branches(vit: PrunableViT, layer: int) -> None:
 
 def _later_norms(vit: PrunableViT, layer: int) -> list[nn.LayerNorm]:
     """Return every norm that reads tokens after the removed attention, each once."""
-    parts = [part for block in vit.blocks[layer - 1 :] for part in (block.attention, block.mlp)]
+    parts = [part for block in vit.blocks[layer - 1 :] for part in (block.attention, *block.token_wise)]
     # `norm` names the final norm in all built-in families; a network without one is refused.
     found = [part.norm for part in parts if part is not None] + [getattr(vit.model, "norm", vit.model)]
     norms = []
@@ -53,5 +53,7 @@ def _later_outputs(vit: PrunableViT, layer: int) -> Iterator[nn.Linear]:
     for block in vit.blocks[layer - 1 :]:
         if block.attention is not None:
             yield block.attention.proj
-        if block.mlp is not None:
-            yield block.mlp.fc2
+        for part in block.token_wise:
+            if isinstance(part.fc2, nn.Identity):
+                raise DepthError("variant", "nose before an identity", "one variant in a model")
+            yield part.fc2

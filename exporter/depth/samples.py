@@ -2,30 +2,46 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from exporter.depth.gates import Importance
 from exporter.depth.plan import DepthPlan
+from exporter.depth.predictor import Sample
 from exporter.errors import ArtefactError
 from exporter.formats.canonical_json import from_json, load_json, read_json, save_json, to_json
 
-__all__ = ["Measured", "SampleBook"]
+__all__ = ["Measured", "SampleBook", "Tally"]
+
+
+class Tally(NamedTuple):
+    """How many of so many images a model finds the class of, with its patches pruned by rho."""
+
+    hits: int
+    images: int
+    rho: float = 1.0
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A sample as `exporter.depth.predictor` takes it, the plan of its model, and the number of images."""
+    """A sample as `exporter.depth.predictor` takes it, and the plan of its model."""
 
     attention: float
     activation: float
     accuracy: float
     images: int
     plan: DepthPlan
+    rho: float = 1.0
 
     @classmethod
-    def of(cls, plan: DepthPlan, depth: int, hits: int, images: int) -> "Measured":
-        """Return the sample of a model of `depth` blocks that finds the class of `hits` images."""
+    def of(cls, plan: DepthPlan, depth: int, tally: Tally) -> "Measured":
+        """Return the sample of a model of `depth` blocks."""
         shares = len(plan.attention) / depth, len(plan.activation) / depth
-        return cls(*shares, accuracy=100 * hits / images, images=images, plan=plan)
+        return cls(*shares, 100 * tally.hits / tally.images, tally.images, plan, tally.rho)
+
+    @property
+    def sample(self) -> Sample:
+        """What a predictor is fitted to."""
+        return Sample(self.attention, self.activation, self.accuracy, self.rho, self.images)
 
 
 @dataclass(frozen=True)
@@ -53,13 +69,13 @@ class SampleBook:
         except (OSError, ValueError, TypeError, RecursionError) as error:
             raise ArtefactError(str(self.path), str(error), "the samples of a collection") from None
 
-    def add(self, measured: Measured) -> None:
-        """Write one more sample.
+    def add(self, *measured: Measured) -> None:
+        """Write more samples, all at once.
 
         Raises:
             OutputError: The file cannot be written.
         """
-        save_json([*self.samples(), measured], self.path)
+        save_json([*self.samples(), *measured], self.path)
 
     def ranking(self) -> Importance:
         """The importance of all units before the first step.

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
-from exporter.settings import Natural, Positive, Settings, option
+from exporter.settings import Natural, Positive, Settings, Share, option
 from exporter.vocabulary import AttentionVariant, UnitType
 
-__all__ = ["ChoiceSettings", "CollectSettings", "UnitSettings"]
+__all__ = ["WEIGHTS", "ChoiceSettings", "CollectSettings", "UnitSettings"]
+
+WEIGHTS = ("whole", "last")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,10 +24,6 @@ class UnitSettings(Settings):
         """Return the layers whose unit of this type stays."""
         return self.keep_attention if unit == UnitType.ATTENTION else self.keep_activation
 
-    def check(self) -> None:
-        """Raise RecipeError for the variant that no plan can have."""
-        self.require("variant", self.variant != AttentionVariant.IDENTITY, "remove or nose")
-
 
 @dataclass(frozen=True, kw_only=True)
 class ChoiceSettings(UnitSettings):
@@ -34,22 +32,30 @@ class ChoiceSettings(UnitSettings):
     attention_units: Natural = option(0, "Attention layers to remove.")
     activation_units: Natural = option(0, "Activations to remove.")
     growth: Natural = option(2, "Epochs by which each stage is longer than the one before.")
+    weights: str = option(
+        "whole",
+        "The weights that are written: whole, those of the model, or last, those of the last stage.",
+        WEIGHTS,
+    )
 
     def check(self) -> None:
         """Raise RecipeError if there is nothing to choose."""
-        super().check()
         some = self.attention_units + self.activation_units > 0
         self.require("attention_units", some, "a number above 0, or --activation-units")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CollectSettings(UnitSettings):
-    """How far the models that are measured go, and how many units lie between two of them."""
+    """How far the models that are measured go, how many units lie between two, and how their patches are pruned."""
 
     units: Positive = option(8, "Units that are removed at most, of one type or of both.")
     step: Positive = option(1, "Units that each step removes.")
+    rhos: tuple[Share, ...] = option(
+        (), "Rho below 1, e.g. 0.8,0.6,0.4: each model is measured with its patches pruned, too."
+    )
 
     def check(self) -> None:
-        """Raise RecipeError if a step removes more than all."""
-        super().check()
+        """Raise RecipeError if a step removes more than all, or a rho prunes nothing or is given twice."""
         self.require("step", self.step <= self.units, f"at most {self.units}, the number of units")
+        below = all(rho < 1 for rho in self.rhos) and len(set(self.rhos)) == len(self.rhos)
+        self.require("rhos", below, "different numbers below 1")

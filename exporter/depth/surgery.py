@@ -10,7 +10,7 @@ from exporter.depth.blocks import MlpBlock, exchange
 from exporter.depth.nose import halve_later_branches
 from exporter.depth.plan import DepthPlan
 from exporter.errors import DepthError
-from exporter.models.base import BlockParts, PrunableViT
+from exporter.models.base import AttentionParts, BlockParts, MlpParts, PrunableViT
 from exporter.models.spec import with_blocks
 from exporter.models.weights import weights_sha256
 from exporter.vocabulary import AttentionVariant
@@ -35,11 +35,11 @@ def apply_plan(vit: PrunableViT, plan: DepthPlan, *, unmerged: bool = False) -> 
 
     Raises:
         DepthError: The plan names a layer beyond the depth, an activation that cannot go (a gated MLP, an MLP with
-            a hidden norm or with active dropout), or the variant identity; or the network hides the module.
+            a hidden norm or with active dropout), or a variant that does not suit the network; or the network
+            hides the module.
         ModelError: No attention would be left.
     """
     plan.check_fits(vit.spec.depth)
-    _check_variant(plan)
     pruned = copy.deepcopy(vit)
     for layer in plan.attention:
         _remove_attention(pruned, layer, plan.variant)
@@ -52,25 +52,33 @@ def apply_plan(vit: PrunableViT, plan: DepthPlan, *, unmerged: bool = False) -> 
     return pruned
 
 
-def _check_variant(plan: DepthPlan) -> None:
-    if plan.attention and plan.variant == AttentionVariant.IDENTITY:
-        # Calibration and padded layouts run a block part by part: they would lose a third part.
-        why = "x + norm1(x) is a third step of a block; later stages know two, attention and MLP"
-        raise DepthError("variant", str(plan.variant), "remove or nose", why)
-
-
 def _remove_attention(vit: PrunableViT, layer: int, variant: AttentionVariant) -> None:
     block = vit.blocks[layer - 1]
     if block.attention is None:
         return
     if block.mlp is None:
         raise DepthError(f"layer {layer}", "a block of attention alone", "a block that also has an MLP")
-    whole = MlpBlock(block.mlp).train(block.whole.training)
+    stand_in = _without_linears(block.attention) if variant == AttentionVariant.IDENTITY else None
+    whole = MlpBlock(block.mlp, stand_in).train(block.whole.training)
     if not exchange(vit.model, block.whole, whole):
         raise DepthError(f"layer {layer}", "a block that is no module of the network", "one that is")
-    _put(vit, layer, BlockParts(whole, None, block.mlp))
+    _put(vit, layer, BlockParts(whole, None, block.mlp, stand_in))
     if variant == AttentionVariant.NOSE:
         halve_later_branches(vit, layer)
+
+
+def _without_linears(attention: AttentionParts) -> MlpParts:
+    """Return what the variant identity leaves of an attention, x + out(norm x): token by token, as an MLP is."""
+    nothing = nn.Identity()
+    return MlpParts(
+        norm=attention.norm,
+        fc1=nothing,
+        act=nothing,
+        hidden_norm=nothing,
+        fc2=nothing,
+        whole=nothing,
+        out=attention.out,
+    )
 
 
 def _put(vit: PrunableViT, layer: int, block: BlockParts) -> None:

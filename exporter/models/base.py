@@ -45,14 +45,14 @@ class MlpParts:
     """The modules of x + out(fc2(hidden_norm(act(fc1(norm x))))); `whole` is the MLP from fc1 to fc2.
 
     `act` is element-wise, or a `Gate`. Modules that a family does not have are `nn.Identity`. An MLP of one linear
-    layer has it as `fc2`; its `fc1` and `act` are `nn.Identity`.
+    layer has it as `fc2`; its `fc1` and `act` are `nn.Identity`. One without any is x + out(norm x).
     """
 
     norm: nn.Module
     fc1: Linear | nn.Identity
     act: nn.Module
     hidden_norm: nn.Module
-    fc2: nn.Linear
+    fc2: nn.Linear | nn.Identity
     whole: nn.Module
     out: nn.Module
 
@@ -62,12 +62,19 @@ class BlockParts:
     """One pre-norm block: its attention part and its MLP part; a part that is None adds nothing.
 
     `whole` is the original block, called where nothing is pruned; where its attention has a `rotary`, it takes the
-    rotary's table as `rope`.
+    rotary's table as `rope`. `stand_in` is what is left of an attention that was replaced by the identity; it comes
+    before the MLP.
     """
 
     whole: nn.Module
     attention: AttentionParts | None
     mlp: MlpParts | None
+    stand_in: MlpParts | None = None
+
+    @property
+    def token_wise(self) -> tuple[MlpParts, ...]:
+        """The parts after attention, in order: each reads its tokens one by one."""
+        return tuple(part for part in (self.stand_in, self.mlp) if part is not None)
 
 
 @dataclass(frozen=True)

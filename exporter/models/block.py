@@ -1,4 +1,4 @@
-"""One block in two halves: attention, together with what scores patches, and MLP.
+"""One block in two halves: attention with what scores patches, and what reads tokens one by one, the MLP.
 
 Together the halves run the operations of the original block, in the same order. A block may lack either.
 """
@@ -116,10 +116,10 @@ def add_attention(
 
 
 def mlp_half(block: BlockParts, tokens: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
-    """Return x + mlp(norm2 x); x where the block has no MLP part."""
-    if block.mlp is None:
-        return tokens
-    return tokens + block.mlp.out(block.mlp.whole(block.mlp.norm(tokens)))
+    """Return x + mlp(norm2 x), or the same of each token-wise part in turn; x where the block has none."""
+    for part in block.token_wise:
+        tokens = tokens + part.out(part.whole(part.norm(tokens)))
+    return tokens
 
 
 def _attention(block: BlockParts) -> AttentionParts:

@@ -146,10 +146,10 @@ def _class_tokens(vit: PrunableViT, name: str) -> int:
 
 
 def _block_macs(block: BlockParts) -> BlockMacs:
-    attention, mlp = block.attention, block.mlp
+    attention = block.attention
     return BlockMacs(
         attention_token_macs=0 if attention is None else _weights(attention.qkv, attention.proj),
-        mlp_token_macs=0 if mlp is None else _weights(mlp.fc1, mlp.fc2),
+        mlp_token_macs=sum(_weights(part.fc1, part.fc2) for part in block.token_wise),
     )
 
 

@@ -9,6 +9,7 @@ from exporter.records import Schedule
 from exporter.settings import LARGEST, Positive, Settings, Share
 
 __all__ = [
+    "Above0",
     "Above1",
     "Amount",
     "Below1",
@@ -20,6 +21,7 @@ __all__ = [
     "Speedup",
 ]
 
+Above0 = Annotated[float, Meta(gt=0, le=LARGEST, description="a number above 0")]
 Above1 = Annotated[float, Meta(gt=1, le=LARGEST, description="a number above 1")]
 Below1 = Annotated[float, Meta(gt=0, lt=1, description="a number in (0, 1)")]
 LayerRates = Annotated[dict[Positive, Share], Meta(description="LAYER=RATE, layers from 1, rates in (0, 1]")]

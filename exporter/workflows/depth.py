@@ -140,6 +140,8 @@ def _joined(first: DepthPlan, second: DepthPlan) -> DepthPlan:
 def read_samples(path: Path) -> tuple[Sample, ...]:
     """Read samples: a JSON list of {"attention", "activation": shares removed, "accuracy": percent}.
 
+    Those whose patches were pruned are left out: they say what units and rho cost together.
+
     Raises:
         ArtefactError: The file is something else.
     """
@@ -149,7 +151,7 @@ def read_samples(path: Path) -> tuple[Sample, ...]:
         samples = tuple(msgspec.convert(content, list[Sample]))
         if any("accuracy" not in each for each in content):
             raise ValueError("a sample without its accuracy")
-        return samples
+        return tuple(each for each in samples if each.rho == 1.0)
     except (OSError, ValueError, RecursionError) as error:
         raise ArtefactError(str(path), str(error), expected) from None
 

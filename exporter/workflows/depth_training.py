@@ -16,6 +16,7 @@ from exporter.depth.gates import Importance
 from exporter.depth.ranked import Stage
 from exporter.depth.samples import Measured, SampleBook
 from exporter.depth.settings import ChoiceSettings, CollectSettings, UnitSettings
+from exporter.depth.surgery import apply_plan
 from exporter.errors import DepthError
 from exporter.files import writable_folder
 from exporter.formats.canonical_json import to_json
@@ -28,7 +29,7 @@ from exporter.training.result import versions
 from exporter.training.settings import FinetuneSettings
 from exporter.workflows import steps
 from exporter.workflows.depth import Applied, weights_file, written
-from exporter.workflows.eval_torch import torch_models
+from exporter.workflows.depth_exam import DepthExam
 from exporter.workflows.finetune_images import Exam, shown, train_images
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.resolve import Job
@@ -49,12 +50,12 @@ def choose_to(
 ) -> Chosen:
     """Choose units by training, and write the network without them, its linear layers apart.
 
-    Its weights are those of the last stage. A search that was killed continues after its last whole epoch; until it
-    ends, its state lies beside `out`.
+    Its weights are those of the whole model, or those of the last stage. A search that was killed continues after
+    its last whole epoch; until it ends, its state lies beside `out`.
 
     Args:
         job: The model and the images to train on.
-        choice: How many units of each type go.
+        choice: How many units of each type go, and whose weights are written.
         settings: How to train; `epochs` are those of the first stage.
         out: A .safetensors file.
         stages: Shows progress.
@@ -70,7 +71,8 @@ def choose_to(
     )
     train = _Trainer(vit, images, settings, path.with_suffix(".ckpt"), run, stages, choice.growth)
     ranked = choose_units(vit, choice, train, bookmark)
-    applied = written(job.model, vit, ranked.vit, Depth(ranked.plan, merged=False), path)
+    chosen = ranked.vit if choice.weights == "last" else apply_plan(vit, ranked.plan, unmerged=True)
+    applied = written(job.model, vit, chosen, Depth(ranked.plan, merged=False), path)
     bookmark.path.unlink(missing_ok=True)
     return Chosen(applied, ranked.importance)
 
@@ -95,14 +97,11 @@ def collect_to(
     folder, stages = writable_folder(out), stages or Silent()
     vit, images = _loaded(job, stages)
     exam = Exam(job.images, vit.spec.num_classes, stages)
+    evaluate = DepthExam(exam, job, images, collection.rhos, vit.weights_sha256, folder)
     measured = images_at(exam.place, vit.spec.num_classes, job.images.class_map)
-    run = _run(vit, images, collection, settings, listing_sha256(measured), job.images.max_eval_images)
+    inputs = (listing_sha256(measured), job.images.max_eval_images, job.scoring if collection.rhos else None)
+    run = _run(vit, images, collection, settings, *inputs)
     bookmark = Bookmark(folder / "last.safetensors", identity_of(job.model, vit.spec.num_classes), run)
-
-    def evaluate(smaller: PrunableViT) -> tuple[int, int]:
-        (found,) = exam.predictions("accuracy", *torch_models(smaller))
-        return found.accuracy.top1_hits, found.accuracy.images
-
     train = _Trainer(vit, images, settings, folder / "step.ckpt", run, stages)
     return collect(vit, collection, train, evaluate, book=SampleBook(folder), bookmark=bookmark)
 

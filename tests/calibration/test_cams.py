@@ -9,7 +9,10 @@ from torch import Tensor, nn
 from exporter.calibration import cams, rules
 from exporter.calibration.attention import QueryKeyValue, propagate
 from exporter.calibration.trace import AttentionTrace, MlpTrace, in_dtype, trace
+from exporter.depth.plan import DepthPlan
+from exporter.depth.surgery import apply_plan
 from exporter.models.base import AttentionParts, MlpParts
+from exporter.vocabulary import AttentionVariant
 from tests.calibration.samples import VARIANTS, frozen_images, frozen_weights, tiny_vit
 from tests.calibration.whole_attention import matrices, relevance_of_attention
 
@@ -51,8 +54,21 @@ def of_block(variant: str) -> tuple[AttentionParts, AttentionTrace, MlpParts, Ml
     vit = in_dtype(tiny_vit(variant), torch.float64)
     seen = trace(vit, frozen_images(2, vit.spec.preprocessing.input_size[1:])).blocks[1]
     block = vit.blocks[1]
-    assert block.attention and block.mlp and seen.attention and seen.mlp
-    return block.attention, seen.attention, block.mlp, seen.mlp
+    assert block.attention and block.mlp and seen.attention
+    (mlp,) = seen.token_wise
+    return block.attention, seen.attention, block.mlp, mlp
+
+
+def test_a_part_without_linear_layers_keeps_relevance_where_it_is() -> None:
+    """x + norm(x): each element's relevance is shared by its two terms, which are functions of that element."""
+    vit = in_dtype(apply_plan(tiny_vit(), DepthPlan((2,), (), AttentionVariant.IDENTITY)), torch.float64)
+    block, (seen, _) = vit.blocks[1], trace(vit, frozen_images(2)).blocks[1].token_wise
+    assert block.stand_in is not None
+    cam = arriving(seen.tokens)
+    found = cams.to_middle(block.stand_in, seen, cam)
+    torch.testing.assert_close(found.sum((2, 3)), cam.sum((2, 3)), rtol=1e-6, atol=1e-9)
+    skip, branch = rules.add(cam, seen.tokens[:, None], seen.branch[:, None])
+    torch.testing.assert_close(found, rules.clone(skip + branch, seen.tokens[:, None]))
 
 
 def arriving(tokens: Tensor, classes: int = 3) -> Tensor:
@@ -142,6 +158,7 @@ def test_a_gate_is_shared_by_both_halves() -> None:
     cam = arriving(seen.tokens)
     found = cams.to_middle(part, seen, cam)
     _, branch = rules.add(cam, seen.tokens[:, None], seen.branch[:, None])
+    assert isinstance(part.fc2, nn.Linear)
     sign = part.out(torch.ones(1, 1, part.fc2.out_features).double()).sign().reshape(-1, 1)
     branch = rules.linear(branch, seen.fc2_input[:, None], part.fc2.weight * sign)
     both = torch.cat([branch, branch], -1) / 2
@@ -166,7 +183,7 @@ def test_a_negative_layer_scale_counts_what_disagrees() -> None:
             scale.gamma.fill_(1)
             mlp.fc2.weight.mul_(2 * signs[:, None])
             mlp.fc2.bias.mul_(2 * signs)
-        block, seen = vit.blocks[1], trace(vit, frozen_images(2)).blocks[1].mlp
-        assert block.mlp is not None and seen is not None
+        block, (seen,) = vit.blocks[1], trace(vit, frozen_images(2)).blocks[1].token_wise
+        assert block.mlp is not None
         found.append(cams.to_middle(block.mlp, seen, arriving(seen.tokens)))
     torch.testing.assert_close(found[0], found[1], rtol=1e-6, atol=1e-9)

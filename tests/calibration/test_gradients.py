@@ -34,9 +34,9 @@ def of_attention(vit: PrunableViT, images: Tensor, targets: Tensor) -> list[Tens
     seen = trace(vit, images)
     gradient, found = gradient_of_logits(vit, seen, targets), []
     for block, here in zip(reversed(vit.blocks), reversed(seen.blocks), strict=True):
-        assert block.mlp and here.mlp and block.attention and here.attention
-        part, attention = block.attention, here.attention
-        middle = gradients.to_middle(block.mlp, here.mlp, gradient)
+        assert block.mlp and block.attention and here.attention
+        part, attention, (mlp,) = block.attention, here.attention, here.token_wise
+        middle = gradients.to_middle(block.mlp, mlp, gradient)
         context = gradients.to_context(part, attention, middle)
         found.append(gradient_of_attention(attention, context))
         _, _, slopes = propagate(attention, torch.zeros_like(context[:, :, 0, :, 0]), context, context)

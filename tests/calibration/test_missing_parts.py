@@ -1,5 +1,6 @@
 """Relevance and gradients through blocks that lack a part, compared with whole blocks whose branch adds zero."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +15,10 @@ from exporter.calibration.record import CalibrationSettings
 from exporter.calibration.relevance import relevance
 from exporter.calibration.trace import in_dtype, trace
 from exporter.data.images import list_images
+from exporter.depth.plan import DepthPlan
+from exporter.depth.surgery import apply_plan
 from exporter.models.base import BlockParts, PrunableViT
+from exporter.vocabulary import AttentionVariant
 from tests.calibration.samples import frozen_images, tiny_vit
 from tests.calibration.whole_attention import gradient_of_attention
 from tests.vits import cut_vit, make_images, make_vit
@@ -60,11 +64,17 @@ def attentions_of(vit: PrunableViT) -> list[nn.Module]:
     ]
 
 
-def test_gradients_are_autograds_through_a_cut_model() -> None:
+def with_an_identity() -> PrunableViT:
+    """Layer 2's attention is the identity, layer 3 has one linear layer in place of an MLP."""
+    return apply_plan(make_vit(depth=5), DepthPlan((2,), (3,), AttentionVariant.IDENTITY))
+
+
+@pytest.mark.parametrize("smaller", [cut_vit, with_an_identity])
+def test_gradients_are_autograds_through_a_cut_model(smaller: Callable[[], PrunableViT]) -> None:
     fused = timm.layers.use_fused_attn()
     timm.layers.set_fused_attn(False)
     try:
-        vit = in_dtype(cut_vit(), torch.float64)
+        vit = in_dtype(smaller(), torch.float64)
     finally:
         timm.layers.set_fused_attn(bool(fused))
     images, seen = frozen_images(1), []
@@ -82,8 +92,8 @@ def test_gradients_are_autograds_through_a_cut_model() -> None:
     gradient = gradients.pull_back(vit.norm, traced.blocks[-1].output, gradient)
     found = []
     for block, here in zip(reversed(vit.blocks), reversed(traced.blocks), strict=True):
-        if block.mlp and here.mlp:
-            gradient = gradients.to_middle(block.mlp, here.mlp, gradient)
+        for part, inside in zip(reversed(block.token_wise), reversed(here.token_wise), strict=True):
+            gradient = gradients.to_middle(part, inside, gradient)
         if block.attention and here.attention:
             context = gradients.to_context(block.attention, here.attention, gradient)
             found.append(gradient_of_attention(here.attention, context))

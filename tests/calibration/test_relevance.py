@@ -77,12 +77,13 @@ def test_the_roll_out_of_a_distilled_model_is_the_mean_over_both_its_tokens() ->
     rows = []
     for token in (0, 1):
         block, here = vit.blocks[-1], seen.blocks[-1]
-        assert block.mlp and here.mlp and block.attention and here.attention
-        gradient = gradients.to_middle(block.mlp, here.mlp, gradient_of_logits(vit, seen, CLASSES))
+        assert block.mlp and block.attention and here.attention
+        (mlp,) = here.token_wise
+        gradient = gradients.to_middle(block.mlp, mlp, gradient_of_logits(vit, seen, CLASSES))
         gradient = gradient_of_attention(
             here.attention, gradients.to_context(block.attention, here.attention, gradient)
         )
-        cam = cams.to_middle(block.mlp, here.mlp, cam_of_logits(vit, seen, CLASSES))
+        cam = cams.to_middle(block.mlp, mlp, cam_of_logits(vit, seen, CLASSES))
         _, context = cams.to_context(block.attention, here.attention, cam)
         cam, _ = relevance_of_attention(here.attention, context)
         rows.append((gradient * cam).clamp(min=0).mean(2)[:, :, token, 2:])

@@ -37,8 +37,8 @@ def test_every_block_says_what_it_computed(variant: str) -> None:
     seen = trace(vit, frozen_images(2, vit.spec.preprocessing.input_size[1:]))
     tokens = vit.embed(frozen_images(2, vit.spec.preprocessing.input_size[1:]))
     for block, here in zip(vit.blocks, seen.blocks, strict=True):
-        part, attention, mlp = block.attention, here.attention, here.mlp
-        assert part is not None and attention is not None and block.mlp is not None and mlp is not None
+        part, attention, (mlp,) = block.attention, here.attention, here.token_wise
+        assert part is not None and attention is not None and block.mlp is not None
         torch.testing.assert_close(attention.tokens, tokens)
         for got, expected in zip(
             (attention.query, attention.key, attention.value),
@@ -63,15 +63,15 @@ def test_every_block_says_what_it_computed(variant: str) -> None:
     torch.testing.assert_close(seen.normed, vit.norm(tokens))
 
 
-def test_a_part_that_a_block_lacks_is_none_and_adds_nothing() -> None:
+def test_a_part_that_a_block_lacks_has_no_values_and_adds_nothing() -> None:
     vit = cut_vit()
     images = random_images(vit, 2)
     seen = trace(vit, images)
-    lacks = [(block.attention is None, block.mlp is None) for block in seen.blocks]
+    lacks = [(block.attention is None, not block.token_wise) for block in seen.blocks]
     assert lacks == [(False, False), (True, False), (False, False), (False, True), (False, False)]
     second, fourth = seen.blocks[1], seen.blocks[3]
-    assert second.mlp is not None and fourth.attention is not None
-    assert torch.equal(second.mlp.tokens, seen.blocks[0].output)
+    assert fourth.attention is not None
+    assert torch.equal(second.token_wise[0].tokens, seen.blocks[0].output)
     assert torch.equal(fourth.output, fourth.attention.tokens + fourth.attention.branch)
     torch.testing.assert_close(seen.logits, vit.model(images), rtol=1e-4, atol=1e-4)
 

@@ -60,7 +60,7 @@ def test_units_are_chosen(star_export: Command, workplace: Workplace, tmp_path: 
         ((), "attention_units"),
         (("--attention-units", "4"), "attention units | got 4 | need at most 3"),
         (("--attention-units", "1", "--keep-attention", "9"), "keep_attention | got layer 9"),
-        (("--attention-units", "1", "--variant", "identity"), "remove or nose"),
+        (("--attention-units", "1", "--variant", "half"), "one of remove"),
         (("--attention-units", "1", "--preset", "long"), "--preset"),
         (("--attention-units", "1", "--epochs", "1", "--warmup-epochs", "1"), "warmup_epochs"),
     ],
@@ -73,6 +73,16 @@ def test_what_a_user_can_mend_is_one_line(
     assert done.code == 2
     assert message in done.error
     assert not (tmp_path / "c.safetensors").exists()
+
+
+def test_counts_that_vary_have_no_multiply_adds_to_plan_by(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
+    images = ("--images", workplace.images, "--eval-images", workplace.images)
+    words = ("depth", "collect", *workplace.model, *images, "--rhos", "0.5", "--method", "a-star")
+    done = star_export(*words, "--out", tmp_path / "c")
+    assert done.code == 2
+    assert "method | got a-star for several rho" in done.error
 
 
 def test_collecting_needs_images_to_measure_on(

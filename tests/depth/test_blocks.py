@@ -4,7 +4,9 @@ import torch
 from torch import nn
 
 from exporter.depth.blocks import MlpBlock, exchange, pieces
+from exporter.models.base import BlockParts, MlpParts
 from exporter.models.block import mlp_half
+from exporter.models.parts import Divided
 from tests.vits import make_vit
 
 
@@ -30,3 +32,15 @@ def test_the_block_ignores_what_attention_reads() -> None:
     with torch.inference_mode():
         got = MlpBlock(block.mlp)(tokens, rope=torch.ones(1), attn_mask=None, is_causal=False)
         assert torch.equal(got, mlp_half(block, tokens))
+
+
+def test_what_stands_in_for_attention_comes_before_the_mlp() -> None:
+    block, nothing = make_vit("deit").blocks[0], nn.Identity()
+    assert block.mlp is not None and block.attention is not None
+    halved = MlpParts(block.attention.norm, nothing, nothing, nothing, nothing, nothing, Divided(2.0))
+    tokens = torch.randn(2, 5, 48)
+    with torch.inference_mode():
+        got = MlpBlock(block.mlp, halved)(tokens)
+        middle = tokens + block.attention.norm(tokens) / 2
+        assert torch.equal(got, mlp_half(block, middle))
+        assert torch.equal(got, mlp_half(BlockParts(block.whole, None, block.mlp, halved), tokens))

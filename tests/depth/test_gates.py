@@ -21,6 +21,7 @@ from tests.depth.models import seeded_vit
 from tests.vits import FAMILIES, cut_vit, make_vit, random_images
 
 ATTENTION, ACTIVATION = UnitType.ATTENTION, UnitType.ACTIVATION
+REMOVE, IDENTITY = AttentionVariant.REMOVE, AttentionVariant.IDENTITY
 
 
 def loss_of(logits: Tensor) -> Tensor:
@@ -54,7 +55,7 @@ def test_outputs_and_weight_gradients_are_the_networks_own(family: str) -> None:
     images, weight = random_images(vit, 2), vit.model.get_parameter("cls_token").requires_grad_(True)
     plain = vit.model(images)
     (own,) = torch.autograd.grad(loss_of(plain), weight)
-    for variant in (AttentionVariant.REMOVE, AttentionVariant.NOSE):
+    for variant in AttentionVariant:
         with gated(vit, Importance((0.3,) * 4, (-0.2,) * 4), variant) as student:
             output = student(images)
             (gradient,) = torch.autograd.grad(loss_of(output), weight)
@@ -77,12 +78,15 @@ class Mixed(nn.Module):
 
 
 @pytest.mark.parametrize("family", ["deit", "deit3, layer scale", "lvvit"])
-@pytest.mark.parametrize("layer", [1, 3])
-def test_the_gradient_is_that_of_gates_in_the_network(family: str, layer: int) -> None:
+@pytest.mark.parametrize(("layer", "variant"), [(1, REMOVE), (3, REMOVE), (3, IDENTITY)])
+def test_the_gradient_is_that_of_gates_in_the_network(
+    family: str, layer: int, variant: AttentionVariant
+) -> None:
     vit = seeded_vit(family)
     vit.model.double()
     images = random_images(vit, 2).double()
-    scores = gradients_in_double(vit, images)
+    scores = gradients_in_double(vit, images, variant)
+    pruned = {REMOVE: torch.zeros_like, IDENTITY: lambda normed: normed}[variant]
     for unit, gradient in zip(UnitType, scores, strict=True):
         m = torch.ones((), dtype=torch.float64, requires_grad=True)
         mixed: Any = seeded_vit(family).model.double()
@@ -90,14 +94,16 @@ def test_the_gradient_is_that_of_gates_in_the_network(family: str, layer: int) -
         if unit == ACTIVATION:
             block.mlp.act = Mixed(block.mlp.act, lambda hidden: hidden, m)
         else:
-            block.attn = Mixed(block.attn, torch.zeros_like, m)
+            block.attn = Mixed(block.attn, pruned, m)
         loss_of(mixed(images)).backward()
         assert m.grad is not None
         assert gradient[layer - 1].item() == pytest.approx(m.grad.item(), rel=1e-9)
 
 
-def gradients_in_double(vit: PrunableViT, images: Tensor) -> tuple[Tensor, Tensor]:
-    with gated(vit, Importance.unknown(vit.spec.depth)) as student:
+def gradients_in_double(
+    vit: PrunableViT, images: Tensor, variant: AttentionVariant = REMOVE
+) -> tuple[Tensor, Tensor]:
+    with gated(vit, Importance.unknown(vit.spec.depth), variant) as student:
         loss_of(student.double()(images)).backward()
     assert student.attention.grad is not None and student.activation.grad is not None
     return student.attention.grad, student.activation.grad

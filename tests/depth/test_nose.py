@@ -68,6 +68,12 @@ def test_it_is_done_once_and_merges() -> None:
         assert torch.equal(again.model(images), at_once.model(images))
 
 
+def test_variants_are_not_mixed() -> None:
+    later = apply_plan(seeded_vit("deit"), DepthPlan((4,), variant=AttentionVariant.IDENTITY))
+    with pytest.raises(DepthError, match=r"variant \| got nose before an identity \| need one variant"):
+        apply_plan(later, NOSE)
+
+
 def test_a_norm_of_unknown_eps_is_refused() -> None:
     vit = seeded_vit("deit")
     model: Any = vit.model

@@ -4,7 +4,7 @@ import pytest
 
 from exporter.depth.settings import ChoiceSettings, CollectSettings, UnitSettings
 from exporter.errors import RecipeError
-from exporter.vocabulary import AttentionVariant, UnitType
+from exporter.vocabulary import UnitType
 
 
 def test_layers_that_stay_by_type() -> None:
@@ -17,6 +17,6 @@ def test_what_is_refused() -> None:
         ChoiceSettings()
     with pytest.raises(RecipeError, match="step"):
         CollectSettings(units=2, step=3)
-    for kind in (UnitSettings, CollectSettings):
-        with pytest.raises(RecipeError, match="remove or nose"):
-            kind(variant=AttentionVariant.IDENTITY)
+    for rhos in ((1.0,), (0.5, 0.5), (0.0,), (1.5,)):
+        with pytest.raises(RecipeError, match="rhos"):
+            CollectSettings(rhos=rhos)

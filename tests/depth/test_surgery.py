@@ -1,11 +1,13 @@
 """A depth-pruned model: exact, smaller by what the papers say, and ordinary to every later stage."""
 
+import copy
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from typing_extensions import override
 
 from exporter.calibration.calibrate import calibrate
 from exporter.calibration.record import CalibrationSettings
@@ -28,6 +30,8 @@ from tests.depth.models import MERGED_FAMILIES, seeded_vit
 from tests.vits import make_images, make_model, make_vit, random_images, varied_images
 
 PLAN = DepthPlan((2, 3), (1, 3))
+IDENTITY = DepthPlan((2, 3), (1, 3), AttentionVariant.IDENTITY)
+PLANS = pytest.mark.parametrize("plan", [PLAN, IDENTITY], ids=lambda plan: str(plan.variant))
 
 
 def distance(got: torch.Tensor, expected: torch.Tensor) -> float:
@@ -35,23 +39,27 @@ def distance(got: torch.Tensor, expected: torch.Tensor) -> float:
     return float((got - expected).abs().max() / expected.abs().max())
 
 
+@PLANS
 @pytest.mark.parametrize("family", MERGED_FAMILIES)
-def test_merged_is_unmerged(family: str) -> None:
+def test_merged_is_unmerged(family: str, plan: DepthPlan) -> None:
     vit = seeded_vit(family)
     images = random_images(vit, 4)
     with torch.inference_mode():
-        apart, merged = (apply_plan(vit, PLAN, unmerged=unmerged) for unmerged in (True, False))
+        apart, merged = (apply_plan(vit, plan, unmerged=unmerged) for unmerged in (True, False))
         assert distance(merged.model(images), apart.model(images)) < 1e-5
         double = in_dtype(vit, torch.float64)
-        apart, merged = (apply_plan(double, PLAN, unmerged=unmerged) for unmerged in (True, False))
+        apart, merged = (apply_plan(double, plan, unmerged=unmerged) for unmerged in (True, False))
         assert distance(merged.model(images.double()), apart.model(images.double())) < 1e-12
         assert distance(merged.model(images.double()), double.model(images.double())) > 1e-2
 
 
+@PLANS
 @pytest.mark.parametrize("family", MERGED_FAMILIES)
 @pytest.mark.parametrize("unmerged", [False, True])
-def test_every_way_through_the_blocks_is_the_network_bit_for_bit(family: str, unmerged: bool) -> None:
-    vit = apply_plan(seeded_vit(family), PLAN, unmerged=unmerged)
+def test_every_way_through_the_blocks_is_the_network_bit_for_bit(
+    family: str, unmerged: bool, plan: DepthPlan
+) -> None:
+    vit = apply_plan(seeded_vit(family), plan, unmerged=unmerged)
     images = random_images(vit, 3)
     with torch.inference_mode():
         expected, tokens = vit.model(images), vit.embed(images)
@@ -60,6 +68,27 @@ def test_every_way_through_the_blocks_is_the_network_bit_for_bit(family: str, un
         assert torch.equal(vit.classify(vit.norm(tokens)), expected)
         assert torch.equal(trace(vit, images).logits, expected)
         assert torch.equal(PrunedViT(vit, keep_everything(vit.spec))(images), expected)
+
+
+class Through(nn.Module):
+    """In place of an attention: what attention reads."""
+
+    @override
+    def forward(self, normed: torch.Tensor, **_: Any) -> torch.Tensor:
+        return normed
+
+
+@pytest.mark.parametrize("family", ["deit", "deit3, layer scale", "lvvit"])
+def test_the_identity_is_the_network_whose_attention_returns_what_it_reads(family: str) -> None:
+    vit = seeded_vit(family)
+    images, whole = random_images(vit, 2), copy.deepcopy(vit.model)
+    for layer in (2, 3):
+        whole.get_submodule(f"blocks.{layer - 1}").attn = Through()
+    plan = DepthPlan((2, 3), variant=AttentionVariant.IDENTITY)
+    smaller = apply_plan(vit, plan)
+    with torch.inference_mode():
+        assert torch.equal(smaller.model(images), whole(images))
+    assert smaller.spec == apply_plan(vit, DepthPlan((2, 3))).spec, "a norm and an addition cost no MACs"
 
 
 def test_the_users_model_does_not_change() -> None:
@@ -97,29 +126,35 @@ def test_the_spec_and_the_digest_are_those_of_what_is_left() -> None:
     assert not any(module.training for module in pruned.model.modules())
 
 
+@PLANS
 @pytest.mark.parametrize("family", MERGED_FAMILIES)
 @pytest.mark.parametrize("unmerged", [False, True])
-def test_its_weights_fit_the_same_plan_on_a_fresh_network(family: str, unmerged: bool) -> None:
-    pruned = apply_plan(seeded_vit(family), PLAN, unmerged=unmerged)
+def test_its_weights_fit_the_same_plan_on_a_fresh_network(
+    family: str, unmerged: bool, plan: DepthPlan
+) -> None:
+    pruned = apply_plan(seeded_vit(family), plan, unmerged=unmerged)
     network, state = make_model(family, seed=1), pruned.model.state_dict()
     # Learned rotations are read when the adapter is made, so what the plan does not change is loaded before.
     own = network.state_dict()
     same = {key: value for key, value in state.items() if key in own and own[key].shape == value.shape}
     network.load_state_dict({**own, **same})
-    fresh = apply_plan(adapt(network, "fresh"), PLAN, unmerged=unmerged)
+    fresh = apply_plan(adapt(network, "fresh"), plan, unmerged=unmerged)
     load_into(fresh.model, state, "saved")
     images, nothing_goes = random_images(pruned, 2), keep_everything(pruned.spec)
     with torch.inference_mode():
         assert torch.equal(fresh.model(images), pruned.model(images))
         assert torch.equal(PrunedViT(fresh, nothing_goes)(images), pruned.model(images))
-    assert apply_plan(fresh, PLAN, unmerged=unmerged).weights_sha256 == pruned.weights_sha256
+    assert apply_plan(fresh, plan, unmerged=unmerged).weights_sha256 == pruned.weights_sha256
 
 
-def test_it_is_pruned_further_and_merged_after_training() -> None:
+@PLANS
+def test_it_is_pruned_further_and_merged_after_training(plan: DepthPlan) -> None:
     vit = seeded_vit()
     images = random_images(vit, 2)
-    step = apply_plan(apply_plan(vit, DepthPlan((2,), (1,)), unmerged=True), PLAN, unmerged=True)
-    at_once = apply_plan(vit, PLAN, unmerged=True)
+    step = apply_plan(
+        apply_plan(vit, DepthPlan((2,), (1,), plan.variant), unmerged=True), plan, unmerged=True
+    )
+    at_once = apply_plan(vit, plan, unmerged=True)
     assert step.weights_sha256 == at_once.weights_sha256
     with trainable(step):
         step.model(images).sum().backward()
@@ -127,7 +162,7 @@ def test_it_is_pruned_further_and_merged_after_training() -> None:
         with torch.no_grad():
             for parameter in step.model.parameters():
                 parameter.add_(0.01)
-    merged = apply_plan(step, PLAN)
+    merged = apply_plan(step, plan)
     with torch.inference_mode():
         assert distance(merged.model(images), step.model(images)) < 1e-5
         assert distance(merged.model(images), at_once.model(images)) > 1e-3
@@ -168,7 +203,7 @@ def inter_of(vit: Any) -> np.ndarray:
 
 
 @pytest.mark.parametrize("family", ["deit", "lvvit"])
-@pytest.mark.parametrize("variant", [AttentionVariant.REMOVE, AttentionVariant.NOSE], ids=str)
+@pytest.mark.parametrize("variant", AttentionVariant, ids=str)
 def test_it_is_calibrated_and_scheduled(tmp_path: Any, family: str, variant: AttentionVariant) -> None:
     vit = apply_plan(seeded_vit(family), DepthPlan((2, 3), (1, 3), variant))
     found = calibrate(vit, list_images(make_images(tmp_path / "images")), CalibrationSettings(gamma=2))
@@ -179,10 +214,15 @@ def test_it_is_calibrated_and_scheduled(tmp_path: Any, family: str, variant: Att
 
 @pytest.mark.ort
 @pytest.mark.parametrize(
-    ("family", "method"), [("deit", Method.STAR), ("deit", Method.A_STAR), ("lvvit", Method.STAR)]
+    ("family", "method", "variant"),
+    [
+        ("deit", Method.STAR, AttentionVariant.REMOVE),
+        ("deit", Method.A_STAR, AttentionVariant.REMOVE),
+        ("deit3, layer scale", Method.A_STAR, AttentionVariant.IDENTITY),
+        ("lvvit", Method.STAR, AttentionVariant.NOSE),
+    ],
 )
-def test_it_is_lowered_and_agrees(family: str, method: Method) -> None:
-    variant = AttentionVariant.NOSE if family == "lvvit" else AttentionVariant.REMOVE
+def test_it_is_lowered_and_agrees(family: str, method: Method, variant: AttentionVariant) -> None:
     vit = apply_plan(seeded_vit(family), DepthPlan(PLAN.attention, PLAN.activation, variant))
     settings = ScheduleSettings("fused", alpha=0.5, method=method, reduce="drop")
     schedule = manual_schedule(vit.spec, {1: 0.6, 4: 0.7}, settings)
@@ -204,11 +244,6 @@ def test_it_is_lowered_and_agrees(family: str, method: Method) -> None:
         ),
         (DepthPlan((), (9,)), DepthError, r"^activation \| got layer 9 \| need"),
         (DepthPlan((1, 2, 3, 4)), ModelError, "got no block with attention"),
-        (
-            DepthPlan((1,), (), AttentionVariant.IDENTITY),
-            DepthError,
-            r"^variant \| got identity \| need remove or nose \| x \+ norm1\(x\)",
-        ),
     ],
 )
 def test_what_is_refused(plan: DepthPlan, error: type[Exception], message: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from exporter.depth.checkpoint import load, read_depth
+from exporter.depth.gates import Importance
 from exporter.depth.plan import DepthPlan
 from exporter.depth.settings import ChoiceSettings, CollectSettings
 from exporter.errors import DepthError, OutputError, RecipeError
@@ -22,7 +23,7 @@ from tests.commands import Workplace
 from tests.vits import TINY
 
 QUICK = FinetuneSettings(epochs=1, batch_size=4, lr=1e-3, augment="none", ema_decay=0.0)
-COUNTS = ChoiceSettings(attention_units=1, activation_units=1, growth=1)
+COUNTS = ChoiceSettings(attention_units=1, activation_units=1, growth=1, weights="last")
 STEPS = CollectSettings(units=2)
 
 
@@ -74,6 +75,13 @@ def test_a_choice_is_a_checkpoint_to_fine_tune_and_merge(job: Job, tmp_path: Pat
     assert merged is not None and merged.plan == plan
 
 
+def test_the_choice_starts_again_from_the_models_weights(job: Job, tmp_path: Path) -> None:
+    done = choose_to(job, replace(COUNTS, weights="whole"), QUICK, tmp_path / "c.safetensors")
+    apply_to(job.model, done.applied.depth.plan, tmp_path / "a.safetensors", unmerged=True)
+    assert (tmp_path / "c.safetensors").read_bytes() == (tmp_path / "a.safetensors").read_bytes()
+    assert done.importance != Importance.unknown(4)
+
+
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_a_choice_that_was_cut_ends_with_the_same_bytes(
     job: Job, tmp_path: Path, cut_after: Any, epochs: int
@@ -93,9 +101,7 @@ def test_a_choice_that_was_cut_ends_with_the_same_bytes(
 def test_samples_are_what_the_predictor_takes(job: Job, tmp_path: Path) -> None:
     found = collect_to(job, STEPS, QUICK, tmp_path / "s")
     read = read_samples(tmp_path / "s" / "samples.json")
-    assert [vars(each) for each in read] == [
-        {name: getattr(each, name) for name in ("attention", "activation", "accuracy")} for each in found
-    ]
+    assert list(read) == [each.sample for each in found]
     assert [(each.plan.units, each.images) for each in found] == [
         (0, 12),
         (1, 12),

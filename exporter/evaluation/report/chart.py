@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from exporter.evaluation.benchmark.points import Point, RhoSweep
 
-__all__ = ["front_chart", "png_address", "throughput_chart"]
+__all__ = ["costs_chart", "front_chart", "png_address", "throughput_chart"]
 
 DENSE_COLOUR, PRUNED_COLOUR, PROMISE_COLOUR = "#1c2330", "#2f6fb5", "#9aa5b8"
 
@@ -59,6 +59,20 @@ def front_chart(
         axes.margins(y=0.25)
 
     return _chart(draw, title, ("images per second", "points against the unpruned model"))
+
+
+def costs_chart(
+    lines: Mapping[str, Sequence[tuple[float, float]]], chosen: tuple[float, float], title: str
+) -> bytes:
+    """Draw a PNG of up to three lines and the chosen point: predicted accuracy in percent over GMACs per image."""
+
+    def draw(axes: Axes) -> None:
+        colours = (PRUNED_COLOUR, DENSE_COLOUR, PROMISE_COLOUR)
+        for (name, points), colour in zip(lines.items(), colours, strict=False):
+            axes.plot(*_columns(points), "o-", color=colour, markersize=4, linewidth=1.4, label=name)
+        axes.plot(*chosen, "D", color=PRUNED_COLOUR, markersize=8, label="chosen")
+
+    return _chart(draw, title, ("GMACs per image, scoring included", "predicted top-1, %"))
 
 
 def _chart(draw: Callable[[Axes], None], title: str, labels: tuple[str, str]) -> bytes:

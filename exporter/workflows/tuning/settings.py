@@ -1,18 +1,15 @@
 """The settings of a search."""
 
 from dataclasses import dataclass
-from typing import Annotated
-
-from msgspec import Meta
 
 from exporter.runtimes.choice import RUNTIMES
-from exporter.settings import LARGEST, Points, Positive, Settings, option
+from exporter.settings import Points, Positive, Settings, option
 from exporter.targets import TARGETS
+from exporter.workflows.amount import Above0
 
 __all__ = ["METRICS", "TuneSettings"]
 
 METRICS = ("top1", "agreement")
-Above0 = Annotated[float, Meta(gt=0, le=LARGEST, description="a number above 0")]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from PIL import Image
 
 from exporter.evaluation.benchmark import Throughput, compare_speed
 from exporter.evaluation.benchmark.points import Point, RhoSweep
-from exporter.evaluation.report.chart import png_address, throughput_chart
+from exporter.evaluation.report.chart import costs_chart, png_address, throughput_chart
 
 
 def times(ms: float) -> Throughput:
@@ -44,6 +44,15 @@ def test_a_sweep_of_nothing_and_of_one_is_drawn() -> None:
     whole = sweep()
     for points in ((), whole.points[:1]):
         assert throughput_chart(RhoSweep(8, 4.6, whole.dense, points), "deit")
+
+
+def test_costs_are_lines_and_a_point_of_their_own() -> None:
+    lines = {"both": [(1.0, 70.0), (4.0, 80.0)], "one": [(2.0, 70.0), (4.0, 80.0)]}
+    with_two, with_one = (costs_chart(each, (2.0, 74.0), "deit") for each in (lines, {"both": lines["both"]}))
+    assert with_two == costs_chart(lines, (2.0, 74.0), "deit") != with_one
+    picture = np.asarray(Image.open(BytesIO(with_two)).convert("RGB"))
+    for colour in ((0x1C, 0x23, 0x30), (0x2F, 0x6F, 0xB5)):
+        assert (picture == colour).all(axis=-1).sum() > 50
 
 
 def test_the_address_holds_the_picture(tmp_path: Path) -> None:

@@ -1,0 +1,76 @@
+"""The action of `depth` that finds units and rho together."""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from exporter.cli.flags import MODEL
+from exporter.settings import add_flags, from_flags
+from exporter.workflows.recipe import Recipe, needed
+
+if TYPE_CHECKING:
+    from exporter.depth.joint import Pair
+    from exporter.workflows.depth_joint import Joint
+
+__all__ = ["add_joint"]
+
+
+def add_joint(actions: Any) -> None:
+    """Declare the action."""
+    from exporter.workflows.depth_joint import JointSettings  # noqa: PLC0415
+
+    action = actions.add_parser(
+        "joint", help="Find how many units to remove and rho, together, for multiply-adds or a latency."
+    )
+    action.add_argument(
+        "--collected", type=Path, required=True, metavar="DIR", help="The folder of collect with --rhos."
+    )
+    add_flags(action, JointSettings)
+    add_flags(action, Recipe, MODEL)
+    add_flags(
+        action.add_argument_group("how a latency is measured"),
+        Recipe,
+        ("target", "batch", "rounds", "threads", "images"),
+    )
+    action.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="Folder of joint.json and front.png."
+    )
+    action.set_defaults(act=_joint)
+
+
+def _joint(arguments: argparse.Namespace) -> int:
+    from exporter.cli.output import RichStages, print_json, print_lines, print_table  # noqa: PLC0415
+    from exporter.workflows.depth_joint import JointSettings, joint_to  # noqa: PLC0415
+    from exporter.workflows.resolve import resolve  # noqa: PLC0415
+
+    job = resolve(from_flags(Recipe, arguments))
+    needed(job.model.name or None, "--model", "a timm name or a bundled model")
+    settings = from_flags(JointSettings, arguments)
+    found = joint_to(job, settings, arguments.collected, arguments.out, RichStages())
+    if arguments.json:
+        print_json(found)
+        return 0
+    columns = ("attention", "activation", "rho", "GMACs", "predicted, %")
+    rows = [_row(pair) for pair in found.candidates]
+    print_table(f"{found.model}: at most {found.best.gmacs:.3f} GMACs", columns, rows)
+    print_lines(_lines(found, arguments.out))
+    return 0
+
+
+def _row(pair: "Pair") -> tuple[str, ...]:
+    cells = (f"{pair.rho:.3f}", f"{pair.gmacs:.3f}", f"{pair.accuracy:.2f}")
+    return (str(pair.attention), str(pair.activation), *cells)
+
+
+def _lines(found: "Joint", out: Path) -> Iterator[str]:
+    best, degree = found.best, found.predictor.degree
+    for each in found.timed:
+        name = f"{each.pair.attention} + {each.pair.activation} units, rho {each.pair.rho:.3f}"
+        yield f"{name}: {each.median_ms:.2f} ms a batch, the whole model {each.dense_ms:.2f} ms"
+    yield (
+        f"best: {best.attention} attention layers, {best.activation} activations and rho {best.rho:.3f}: "
+        f"{best.gmacs:.3f} of {found.dense_gmacs:.3f} GMACs, {best.accuracy:.2f} % predicted "
+        f"(degree {degree}, error {found.rmse[degree]:.2f} points)"
+    )
+    yield f"{out / 'front.png'}: the front"

@@ -1,0 +1,76 @@
+"""The commands of docs/depth.md in turn, on a tiny model: they end with a model that agrees with PyTorch."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.commands import Command, Workplace
+
+PAGE = (Path(__file__).parents[2] / "docs" / "depth.md").read_text(encoding="utf-8")
+# What the page measures with real images takes minutes; here every number is as small as it can be.
+SMALLER = {
+    "--units": "2",
+    "--layers": "4",
+    "--rhos": "0.6,0.3",
+    "--mac-reduction": "0.3",
+    "--attention-units": "1",
+    "--activation-units": "1",
+    "--epochs": "1",
+    "--batch-size": "6",
+    "--trials": "5",
+}
+QUICK = {
+    "search": ("--trials", "5"),
+    "collect": ("--augment", "none"),
+    "choose": ("--augment", "none"),
+    "finetune": ("--augment", "none"),
+    "compile": ("--rounds", "0", "--check-images", "4"),
+}
+
+
+def commands() -> list[list[str]]:
+    """The words of each command of the walk from a trained model to a smaller one."""
+    walk = PAGE[PAGE.index("## How many of each") :]
+    (block,) = re.findall(r"```sh\n(.*?)```", walk, flags=re.DOTALL)[:1]
+    return [shlex.split(line) for line in block.replace("\\\n", " ").splitlines()]
+
+
+def shorter(words: list[str], workplace: Workplace, folder: Path) -> Iterator[object]:
+    """The same command for the tiny model, its images and a folder of its own."""
+    flag = ""
+    for word in words:
+        if flag == "--model":
+            yield from workplace.model[1:2] if "--checkpoint" in words else workplace.model[1:]
+            if "--checkpoint" in words:
+                yield from workplace.model[4:]
+        elif flag == "--teacher":
+            yield workplace.checkpoint
+        elif word.startswith("build/digits"):
+            yield workplace.images
+        else:
+            yield SMALLER.get(flag, word.replace("build/", f"{folder}/"))
+        flag = word
+
+
+@pytest.mark.ort
+def test_they_lead_to_one_model_with_fewer_layers_and_patches(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
+    done = []
+    for _, *words in commands():
+        verb = words[1] if words[0] == "depth" else words[0]
+        outcome = star_export(*shorter(words, workplace, tmp_path), *QUICK.get(verb, ()))
+        assert outcome.code == 0, outcome.err
+        done.append(verb)
+    assert done == ["collect", "fit", "search", "joint", "choose", "finetune", "apply", "compile"]
+    report = json.loads((tmp_path / "both" / "report.json").read_text())
+    assert report["passed"] is True
+    assert report["gmacs"]["pruned"] < report["gmacs"]["dense"]
+    told = star_export("inspect", tmp_path / "merged.safetensors", "--json").json
+    assert (len(told["depth"]["plan"]["attention"]), told["depth"]["merged"]) == (1, True)
+    front = json.loads((tmp_path / "joint" / "joint.json").read_text())["front"]
+    assert {each["rho"] for each in front} != {1.0}
