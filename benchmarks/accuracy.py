@@ -102,7 +102,8 @@ class Bench:
         chosen = self.ways[way]
         for seed in range(seeds if chosen.scoring.scorer == "random" else 1):
             settings = replace(chosen.scoring, seed=seed)
-            shape = Rates(dict(chosen.rates)) if chosen.rates else None
+            rates = chosen.rates(self.vit.spec.depth)
+            shape = Rates(rates) if rates else None
             planner = Planner.of(self.vit.spec, settings, self.calibration, shape)
             schedule = plan(amount, planner, image_macs=self.macs)
             pruned = steps.prune(self.vit, schedule, self.calibration)

@@ -25,12 +25,14 @@ from ways import WAYS
 from exporter.cli.output import RichStages
 from exporter.errors import ArtefactError, ScheduleError, UserError
 from exporter.formats.canonical_json import save_json, to_json
+from exporter.models.registry import describe
 from exporter.settings import add_flags, from_flags
 from exporter.training.preset_values import preset_values
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method
 from exporter.workflows.finetune import finetune_model
 from exporter.workflows.recipe import Recipe
+from exporter.workflows.resolve import resolve
 
 DENSE = "dense"
 TRAINED = (DENSE, *WAYS)
@@ -73,10 +75,11 @@ def _table(
         for way in options.ways or TRAINED
         if "rho" not in amount or way == DENSE or WAYS[way].counts_of_star
     ]
+    depth = describe(resolve(recipe).model).spec.depth
     found: dict[str, list[Any]] = {way: [] for way in ways}
     for seed in range(options.seeds):
         for way, results in found.items():
-            own = replace(recipe, seed=seed, **_choices(way, amount))
+            own = replace(recipe, seed=seed, **_choices(way, amount, depth))
             try:
                 results.append(_result(way, own, replace(settings, seed=seed), options.out))
             except ScheduleError as error:
@@ -121,13 +124,13 @@ def _result(way: str, recipe: Recipe, settings: FinetuneSettings, out: Path) -> 
     return told["result"]
 
 
-def _choices(way: str, amount: dict[str, float]) -> dict[str, Any]:
+def _choices(way: str, amount: dict[str, float], depth: int) -> dict[str, Any]:
     """Return the recipe's settings of a way; the unpruned model is that of rho 1, at every amount."""
     if way == DENSE:
         return {"method": Method.STAR, "rho": 1.0}
     chosen = WAYS[way]
     scoring = {name: getattr(chosen.scoring, name) for name in ("method", "scorer", "reduce")}
-    return {**scoring, "rates": chosen.rates, **amount}
+    return {**scoring, "rates": chosen.rates(depth), **amount}
 
 
 def _cells(found: Sequence[Any]) -> tuple[str, ...]:

@@ -9,30 +9,26 @@ from exporter.vocabulary import Method
 
 __all__ = ["WAYS", "Way", "ways_of"]
 
-# Where DynamicViT, EViT and STAR's tables with manual rates prune a model of 12 layers, at one rate.
-MANUAL = (4, 7, 10)
-
 
 @dataclass(frozen=True)
 class Way:
-    """How patches are chosen and reduced; `layers` prune at one rate, if there are any, else all at their own."""
+    """How patches are chosen and reduced; `manual` prunes three layers at one rate, as DynamicViT and EViT do."""
 
     scoring: ScheduleSettings
-    layers: tuple[int, ...] = ()
+    manual: bool = False
 
-    @property
-    def rates(self) -> Mapping[int, float]:
-        """The proportions of the rates, as a recipe has them; {} where they follow from the method."""
-        return dict.fromkeys(self.layers, 0.7)
+    def rates(self, depth: int) -> dict[int, float]:
+        """Return the proportions of the rates, as a recipe has them; {} where they follow from the method."""
+        return {depth * quarter // 4 + 1: 0.7 for quarter in (1, 2, 3)} if self.manual else {}
 
     @property
     def counts_of_star(self) -> bool:
         """Whether it keeps as many patches as STAR at the same rho."""
-        return self.scoring.method == Method.STAR and not self.layers
+        return self.scoring.method == Method.STAR and not self.manual
 
 
-def _star(scorer: str, reduce: str, *layers: int) -> Way:
-    return Way(ScheduleSettings(scorer, method=Method.STAR, reduce=reduce), layers)
+def _star(scorer: str, reduce: str, *, manual: bool = False) -> Way:
+    return Way(ScheduleSettings(scorer, method=Method.STAR, reduce=reduce), manual)
 
 
 WAYS: Mapping[str, Way] = {
@@ -41,7 +37,7 @@ WAYS: Mapping[str, Way] = {
     "fused, merge-weighted": _star("fused", "merge-weighted"),
     "fused, merge": _star("fused", "merge"),
     "fused, drop": _star("fused", "drop"),
-    "fused, drop, manual rates": _star("fused", "drop", *MANUAL),
+    "fused, drop, manual rates": _star("fused", "drop", manual=True),
     "a-STAR": Way(ScheduleSettings("fused", method=Method.A_STAR)),
     "class attention, merge-weighted": _star("intra", "merge-weighted"),
     "class attention, drop": _star("intra", "drop"),

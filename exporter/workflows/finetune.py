@@ -28,6 +28,7 @@ from exporter.workflows.compile_schedule import schedule_of
 from exporter.workflows.eval_torch import torch_models
 from exporter.workflows.finetune_images import Exam, shown, train_images
 from exporter.workflows.finetune_result import FinetuneResult, Trained, result_of
+from exporter.workflows.measuring import useful_macs
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipe import Recipe
 from exporter.workflows.resolve import Job, resolve
@@ -66,7 +67,7 @@ def finetune_model(
         taught_by = steps.load_model(_teacher(job, identity, teacher), job.device)
         exam = Exam(job.images, vit.spec.num_classes, stages)
         images = train_images(job.images, vit.spec.num_classes)
-    pruned, calibration = _pruned(vit, images, job, path, stages)
+    pruned, calibration, macs = _pruned(vit, images, job, path, stages)
     dense, before = exam.predictions("accuracy before", *torch_models(vit, pruned.schedule, calibration))
     skipped = _train(pruned, taught_by, images, settings, out=path, stages=stages)
     if processes().main:
@@ -79,6 +80,7 @@ def finetune_model(
     return result_of(
         vit.spec,
         pruned.schedule,
+        macs,
         Trained(str(path), len(images.files), reasons, settings, processes().count),
         dense=dense,
         before=before,
@@ -116,8 +118,8 @@ def _teacher(job: Job, identity: Identity, weights: Path | None) -> ModelRequest
 
 def _pruned(
     vit: PrunableViT, images: ImageFolder, job: Job, out: Path, stages: Stages
-) -> tuple[PrunedViT, Calibration | None]:
-    """Return the pruned model; and the calibration where one is needed: a given one, or one of the images."""
+) -> tuple[PrunedViT, Calibration | None, float]:
+    """Return the pruned model, the calibration where one is needed, and the MACs of an image."""
     calibration = None
     if job.reads_calibration:
         with stages.stage("calibration") as advance:
@@ -127,7 +129,8 @@ def _pruned(
     pixels = first_images(some, vit.spec.preprocessing, InputKind.FLOAT32, job.measuring.batch)
     amount = job.needed_amount("finetune")
     schedule = schedule_of(vit, calibration, amount=amount, images=pixels, job=job, stages=stages)
-    return steps.prune(vit, schedule, calibration), calibration
+    pruned = steps.prune(vit, schedule, calibration)
+    return pruned, calibration, useful_macs(pruned, pixels, InputKind.FLOAT32)
 
 
 def _train(

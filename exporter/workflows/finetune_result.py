@@ -8,7 +8,7 @@ from exporter.evaluation.loss import PairResult, compare_predictions
 from exporter.evaluation.proportions import Interval
 from exporter.evaluation.recovery import Recovery, recovery_of
 from exporter.records import ModelSpec, Schedule
-from exporter.schedule.macs import dense_macs, schedule_macs
+from exporter.schedule.macs import dense_macs
 from exporter.training.settings import FinetuneSettings
 
 __all__ = ["FinetuneResult", "Trained", "result_of"]
@@ -28,6 +28,8 @@ class Trained:
 @dataclass(frozen=True)
 class FinetuneResult:
     """Top-1 as shares with 95 % intervals (Wilson), on `images` images that no choice has read.
+
+    `gmacs_pruned` are those of an image before training, under a-STAR the mean over a batch of training images.
 
     `loss_before` and `loss_after` compare the pruned model with the unpruned one, before and after training;
     `recovery` says how much of the loss was won back.
@@ -55,6 +57,7 @@ class FinetuneResult:
 def result_of(
     spec: ModelSpec,
     schedule: Schedule,
+    pruned_macs: float,
     trained: Trained,
     *,
     dense: Predictions,
@@ -70,7 +73,7 @@ def result_of(
         reduce=schedule.reduce,
         rho=schedule.rho,
         gmacs_dense=dense_macs(spec).gmacs,
-        gmacs_pruned=schedule_macs(spec, schedule).gmacs,
+        gmacs_pruned=pruned_macs / 1e9,
         images=len(dense.labels),
         top1_dense=accuracies[0].top1,
         top1_before=accuracies[1].top1,
