@@ -5,8 +5,9 @@ from typing import Any
 import timm
 from torch import nn
 
+from exporter.models.huggingface.config import vision_config
 from exporter.models.huggingface.keys import to_timm
-from exporter.models.huggingface.kinds import kind_of, network_of, vision_config
+from exporter.models.huggingface.kinds import kind_of, network_of
 from exporter.models.huggingface.preprocessing import preprocessing_from_processor
 from exporter.models.timm_arguments import arguments
 from exporter.models.weights import load_into

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from exporter.models.huggingface.kinds import Config
+from exporter.models.huggingface.config import Config
 
 __all__ = ["to_timm"]
 

@@ -1,18 +1,16 @@
 """The kinds of models that are converted, by their class in the library: timm's network, and how it differs."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD, OPENAI_CLIP_MEAN, OPENAI_CLIP_STD
 
 from exporter.errors import ModelError
+from exporter.models.huggingface.config import Config, check_types, class_named
 from exporter.models.timm_arguments import SWIGLU
 
-__all__ = ["Config", "Kind", "class_named", "kind_of", "network_of", "vision_config"]
-
-Config: TypeAlias = Mapping[str, Any]
+__all__ = ["Kind", "kind_of", "network_of"]
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -22,12 +20,6 @@ ACTIVATIONS = {
     "relu": "relu",
     "silu": "silu",
 }
-# Keys of a config that hold counts, and other numbers.
-COUNTS = (
-    *("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "patch_size"),
-    *("num_channels", "projection_dim"),
-)
-NUMBERS = ("layer_norm_eps", "mlp_ratio", "rope_theta")
 CLIP = {"mean": OPENAI_CLIP_MEAN, "std": OPENAI_CLIP_STD, "interpolation": "bicubic", "crop_mode": "center"}
 DINO = {"mean": IMAGENET_DEFAULT_MEAN, "std": IMAGENET_DEFAULT_STD, "interpolation": "bicubic"}
 
@@ -39,25 +31,6 @@ class Kind:
     architecture: str
     kwargs: Callable[[Config], dict[str, Any]]
     preprocessing: Mapping[str, Any] = field(default_factory=dict)
-
-
-def class_named(config: Config) -> str:
-    """Return the first of the library's classes that a config names, "" if it names none."""
-    told = config.get("architectures")
-    return str(told[0]) if isinstance(told, list) and told else ""
-
-
-def vision_config(config: Config) -> dict[str, Any]:
-    """Return the config of a vision tower: the whole one, or the one within that of a model of images and text."""
-    if "vision_config" not in config:
-        return dict(config)
-    inner = config["vision_config"]
-    if not isinstance(inner, Mapping):
-        return {}
-    # A pair of towers projects both to one size, which is the pair's.
-    shared = {key: config[key] for key in ("projection_dim",) if key in config}
-    paired = PAIRS.get(class_named(config))
-    return {**inner, **shared, **({"architectures": [paired]} if paired else {})}
 
 
 def kind_of(config: Config, source: str) -> Kind:
@@ -82,28 +55,12 @@ def network_of(config: Config, source: str) -> tuple[str, dict[str, Any]]:
     Raises:
         ModelError: The config needs something that timm's networks lack.
     """
-    _check(config, source)
+    check_types(config, source)
     kind, act = kind_of(config, source), config.get("hidden_act", "gelu")
     if act not in ACTIVATIONS:
         raise ModelError(source, f"hidden_act {act!r}", f"one of {', '.join(ACTIVATIONS)}")
     kwargs = {**_shape(config), **kind.kwargs(config)}
     return kind.architecture, {name: value for name, value in kwargs.items() if value is not None}
-
-
-def _check(config: Config, source: str) -> None:
-    """Check the types of what is computed with: the library writes them, but anyone may edit them."""
-    for key in COUNTS:
-        value = config.get(key, 1)
-        if type(value) is not int or value < 1:
-            raise ModelError(source, f"{key} {value!r}", "an integer above 0")
-    for key in NUMBERS:
-        value = config.get(key, 1)
-        if type(value) not in (int, float) or not 0 < value < math.inf:
-            raise ModelError(source, f"{key} {value!r}", "a number above 0")
-    if not isinstance(config.get("hidden_act", ""), str) or not isinstance(
-        config.get("id2label", {}), Mapping
-    ):
-        raise ModelError(source, "a config with values of other types", "the one that the library wrote")
 
 
 def _shape(config: Config) -> dict[str, Any]:
@@ -212,8 +169,7 @@ KINDS: Mapping[str, Kind] = {
     "Dinov2WithRegistersModel": Kind("vit_small_patch14_reg4_dinov2", _registers, DINO),
     "DINOv3ViTModel": Kind("vit_small_patch16_dinov3_qkvb", _dinov3, DINO),
 }
-# Models of images and text → their vision tower; and the towers that a parent's config names by their type alone.
-PAIRS = {"CLIPModel": "CLIPVisionModelWithProjection", "SiglipModel": "SiglipVisionModel"}
+# The towers that a parent's config names by their type alone.
 TOWERS = {
     "clip_vision_model": "CLIPVisionModel",
     "siglip_vision_model": "SiglipVisionModel",

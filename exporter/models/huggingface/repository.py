@@ -15,8 +15,9 @@ from torch import Tensor
 
 from exporter.errors import CheckpointError, ModelError
 from exporter.formats.canonical_json import read_json
+from exporter.models.huggingface.config import class_named, vision_config
 from exporter.models.huggingface.keys import to_timm
-from exporter.models.huggingface.kinds import class_named, kind_of, network_of, vision_config
+from exporter.models.huggingface.kinds import kind_of, network_of
 from exporter.models.huggingface.preprocessing import preprocessing_from_processor
 from exporter.models.weights import read_state_dict
 

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from exporter.errors import ModelError
-from exporter.models.huggingface.kinds import KINDS, kind_of, network_of, vision_config
+from exporter.models.huggingface.config import vision_config
+from exporter.models.huggingface.kinds import KINDS, kind_of, network_of
 
 
 def test_a_config_without_values_has_the_librarys_own() -> None:
