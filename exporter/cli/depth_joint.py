@@ -18,7 +18,7 @@ __all__ = ["add_joint"]
 
 def add_joint(actions: Any) -> None:
     """Declare the action."""
-    from exporter.workflows.depth_joint import JointSettings  # noqa: PLC0415
+    from exporter.workflows.depth_joint_settings import JointSettings  # noqa: PLC0415
 
     action = actions.add_parser(
         "joint", help="Find how many units to remove and rho, together, for multiply-adds or a latency."
@@ -41,7 +41,8 @@ def add_joint(actions: Any) -> None:
 
 def _joint(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import RichStages, print_json, print_lines, print_table  # noqa: PLC0415
-    from exporter.workflows.depth_joint import JointSettings, joint_to  # noqa: PLC0415
+    from exporter.workflows.depth_joint import joint_to  # noqa: PLC0415
+    from exporter.workflows.depth_joint_settings import JointSettings  # noqa: PLC0415
     from exporter.workflows.resolve import resolve  # noqa: PLC0415
 
     job = resolve(from_flags(Recipe, arguments))

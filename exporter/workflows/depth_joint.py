@@ -12,30 +12,16 @@ from exporter.errors import DepthError
 from exporter.files import writable_folder, written_beside
 from exporter.formats.canonical_json import save_json
 from exporter.schedule.macs import dense_macs
-from exporter.settings import Settings, option
-from exporter.workflows.amount import Above0, Below1
+from exporter.workflows.depth_joint_settings import JointSettings
 from exporter.workflows.depth_latency import PairClock, Timed, within_ms
 from exporter.workflows.depth_models import SmallerModels
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.resolve import Job
 
-__all__ = ["Joint", "JointSettings", "joint_to"]
+__all__ = ["Joint", "joint_to"]
 
 # Shares of the multiply-adds at which the front has points.
 FRONT = tuple(share / 20 for share in range(20, 0, -1))
-
-
-@dataclass(frozen=True, kw_only=True)
-class JointSettings(Settings):
-    """What units and rho are to reach together."""
-
-    mac_reduction: Below1 | None = option(None, "Share of the whole model's MACs to save, in (0, 1).")
-    max_ms: Above0 | None = option(None, "Largest median latency of a batch, in ms, in its place.")
-
-    def check(self) -> None:
-        """Raise RecipeError unless exactly one limit is given."""
-        one = (self.mac_reduction is None) != (self.max_ms is None)
-        self.require("mac_reduction", one, "either it or max_ms")
 
 
 @dataclass(frozen=True)

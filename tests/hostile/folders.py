@@ -155,7 +155,7 @@ CHANGED: dict[str, tuple[Change, str]] = {
 }
 # With checksums that fit, the files themselves say that they are wrong.
 FORGED: dict[str, tuple[Change, str]] = {
-    "swapped": (_swap, "x"),
+    "swapped, with sums that fit": (_swap, "x"),
     "the same model twice": (_twice, "x"),
     "a variant as the model": (_variant_as_pruned, "x"),
     "a file elsewhere": (partial(_other_file, "pruned", "../../etc/passwd"), "passwd"),

@@ -95,6 +95,7 @@ MODULES = (
     "schedule.plan",
     "training.settings",
     "workflows.amount",
+    "workflows.depth_joint_settings",
     "workflows.eval_settings",
     "workflows.recipe",
     "workflows.triton",

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from exporter.depth.joint import Pair
-from exporter.errors import DepthError, RecipeError
-from exporter.workflows.depth_joint import Joint, JointSettings, joint_to
+from exporter.errors import DepthError
+from exporter.workflows.depth_joint import Joint, joint_to
+from exporter.workflows.depth_joint_settings import JointSettings
 from exporter.workflows.depth_latency import PairClock, Timed
 from exporter.workflows.depth_models import SmallerModels
 from exporter.workflows.resolve import resolve
@@ -88,7 +89,3 @@ def test_limits_out_of_reach(workplace: Workplace, tmp_path: Path) -> None:
         found(workplace, tmp_path, mac_reduction=0.95)
     with pytest.raises(DepthError, match=r"max_ms \| got 1e-06 \| need at least .* ms, the fastest pair"):
         found(workplace, tmp_path, max_ms=1e-6)
-    with pytest.raises(RecipeError, match="either it or max_ms"):
-        JointSettings()
-    with pytest.raises(RecipeError, match="either it or max_ms"):
-        JointSettings(mac_reduction=0.5, max_ms=3.0)

@@ -146,7 +146,7 @@ def test_shards_are_trained_on_and_a_corrupt_member_is_counted(recipe: Recipe, t
     members |= {f"{at}.png": encoded(at) for at in range(6)} | {"6.png": b"torn"}
     shard = write_shard(tmp_path / "a.tar", dict(sorted(members.items())))
     result = finetune_model(
-        replace(recipe, images=shard), replace(QUICK, batch_size=7), tmp_path / "w.safetensors"
+        replace(recipe, images=shard), replace(QUICK, batch_size=7, repeats=1), tmp_path / "w.safetensors"
     )
     assert result.trained.images == 7
     assert list(result.trained.skipped) == ["a.tar/6.png"]
