@@ -66,10 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     rho = "" if schedule.rho is None else f", rho {schedule.rho:.4g}"
     title = f"{spec.name}{rho}: {dense.gmacs:.2f} → {pruned.gmacs:.2f} GMACs"
-    rows = [
-        (layer, f"{rate:.4f}", keep)
-        for layer, (rate, keep) in enumerate(zip(schedule.rates, schedule.keep, strict=True), start=1)
-    ]
+    layers = zip(schedule.rates, schedule.keep, strict=True)
+    rows = [(layer, f"{rate:.4f}", keep) for layer, (rate, keep) in enumerate(layers, start=1)]
     print_table(title, ("layer", "rate", "patches kept"), rows)
     return 0
 

@@ -87,14 +87,7 @@ def resolve(recipe: Recipe) -> Job:
     scoring = _part(ScheduleSettings, shape.schedule if isinstance(shape, Given) else recipe)
     if scoring.method is None and recipe.calibration is not None:
         scoring = replace(scoring, method=Method.STAR)
-    target = target_named(recipe.target)
-    target.check_method(scoring.planned_by)
-    layout = target.layout(recipe.layout)
-    if recipe.layout is not None and not scoring.planned_by.counts_vary:
-        got = f"{recipe.layout} for {scoring.planned_by}"
-        raise RecipeError(
-            "layout", got, "none: its token counts are those of the graph", "a-star has layouts"
-        )
+    lowering = _lowering(recipe, scoring.planned_by)
     if isinstance(number, Speedup) and not recipe.rounds:
         raise RecipeError("rounds", "0", "at least 5: a speed-up is measured")
     return Job(
@@ -118,7 +111,7 @@ def resolve(recipe: Recipe) -> Job:
         scoring=scoring,
         amount=number or shape,
         shape=shape if number else None,
-        lowering=Lowering(target, layout, recipe.input_kind),
+        lowering=lowering,
         measuring=_part(Measuring, recipe),
         sweep=recipe.sweep,
     )
@@ -159,6 +152,17 @@ def _own_name(recipe: Recipe) -> str:
         raise CheckpointError(str(recipe.checkpoint), "no such file", "a checkpoint")
     identity = None if recipe.checkpoint is None else read_identity(recipe.checkpoint)
     return identity.name if identity else ""
+
+
+def _lowering(recipe: Recipe, method: Method) -> Lowering:
+    """Return how models are lowered; ModelError or RecipeError where target, method and layout do not fit."""
+    target = target_named(recipe.target)
+    target.check_method(method)
+    layout = target.layout(recipe.layout)
+    if recipe.layout is not None and not method.counts_vary:
+        got, expected = f"{recipe.layout} for {method}", "none: its token counts are those of the graph"
+        raise RecipeError("layout", got, expected, "a-star has layouts")
+    return Lowering(target, layout, recipe.input_kind)
 
 
 def _number(recipe: Recipe) -> Rho | MacShare | Speedup | None:
