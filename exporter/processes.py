@@ -4,6 +4,7 @@ Hugging Face Accelerate starts and joins them: its launcher covers several GPUs,
 a model or a loader in a line, while Lightning Fabric would own the loop. It is imported where there are several.
 """
 
+import atexit
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -99,6 +100,8 @@ def processes() -> Processes:
         raise _lost(error) from None
     if state.num_processes == 1:
         raise LaunchError(WORLD_SIZE, count, "a launcher that starts so many", "use accelerate launch")
+    # A thread of the group that still lets go of a tensor while Python ends would end the process with SIGABRT.
+    atexit.register(state.destroy_process_group)
     found = Processes(state.process_index, state.num_processes, str(state.device))
     found.same(WORLD_SIZE, count)
     return found

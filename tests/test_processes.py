@@ -60,6 +60,8 @@ def test_two_processes_give_the_result_of_one(tmp_path: Path) -> None:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "-m", "tests.several"]
     done = subprocess.run([*launcher, images, two], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    assert "still runs: " in done.stderr
+    assert "gloo" not in done.stderr
     for name in ("inter.safetensors", "acs.safetensors", "evaluation.json"):
         assert (one / name).read_bytes() == (two / name).read_bytes(), name
     ours, theirs = (load_file(place / "gradients.safetensors") for place in (one, two))
