@@ -1,5 +1,6 @@
 """Shared fixtures. Axis names in signatures are checked while testing: wrong shapes fail where they arise."""
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,6 +32,9 @@ from tests.vits import make_images, make_model, make_vit  # noqa: E402
 
 # Tiny models gain nothing from a second thread, and lose to it on a busy machine.
 torch.set_num_threads(1)
+
+# An export makes a million objects that live until its end: the search for garbage is a tenth of its time.
+gc.set_threshold(100_000, 50, 50)
 
 # Tests share the machine with each other: how long one takes says nothing of what it tests.
 settings.register_profile("shared machine", deadline=None)
