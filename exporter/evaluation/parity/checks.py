@@ -52,7 +52,18 @@ def checks_of(
         least = tolerance.top1_agreement if is_class else tolerance.cosine
         agreement = each.agreement_forced if measured.forced_alone else each.agreement
         checks.append(_check(name, agreement, ">=", least))
+        if is_class and measured.layers:
+            checks.append(_over_all(each, tolerance))
     return tuple(checks)
+
+
+def _over_all(logits: OutputParity, tolerance: Tolerance) -> Check:
+    """Check the classes of all images, also of those that flip: the interval has to reach the allowed share."""
+    if logits.interval_all is None:
+        return _check("top1_all", None, ">=", tolerance.top1_agreement_all)
+    low, high = logits.interval_all
+    detail = f"{logits.agreement_all:.3g} of all images, 95 % interval {low:.3g} to {high:.3g}"
+    return _check("top1_all", high, ">=", tolerance.top1_agreement_all, detail)
 
 
 def _tracing(outputs: Sequence[OutputParity]) -> Check:

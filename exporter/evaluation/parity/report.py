@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from exporter.evaluation.parity.tolerance import Tolerance
+from exporter.evaluation.proportions import Interval
 from exporter.vocabulary import OutputKind
 
 __all__ = ["Check", "LayerParity", "OutputParity", "ParityReport", "explain"]
@@ -54,7 +55,8 @@ class OutputParity:
 
     `measure` is "top1", the share of images of equal class, or "cosine", the lowest of any image, for tokens of
     any position that both sides keep. `agreement` is over images that keep the same patches on both sides,
-    `agreement_all` over all images, `agreement_forced` over all images with forced decisions.
+    `agreement_all` over all images, `agreement_forced` over all images with forced decisions. `interval_all` is the
+    95 % interval of a share over all images (Wilson), None for a cosine.
     """
 
     name: str
@@ -68,6 +70,7 @@ class OutputParity:
     measure: str
     agreement: float | None
     agreement_all: float | None
+    interval_all: Interval | None
     agreement_forced: float | None
 
 
@@ -104,6 +107,7 @@ class ParityReport:
     top1_agreement: float | None
     top5_agreement: float | None
     top1_agreement_all: float | None
+    top1_interval_all: Interval | None
     top5_agreement_all: float | None
     checks: tuple[Check, ...]
     passed: bool

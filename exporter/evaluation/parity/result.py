@@ -13,6 +13,7 @@ from exporter.evaluation.parity.measured import Judged, Measured
 from exporter.evaluation.parity.merges import MergeResult
 from exporter.evaluation.parity.report import LayerParity, OutputParity, ParityReport
 from exporter.evaluation.parity.tolerance import Tolerance
+from exporter.evaluation.proportions import Interval, wilson
 from exporter.vocabulary import OutputKind
 
 __all__ = ["report_on"]
@@ -29,6 +30,7 @@ OF_LOGITS = (
     "top1_agreement",
     "top5_agreement",
     "top1_agreement_all",
+    "top1_interval_all",
     "top5_agreement_all",
 )
 
@@ -90,11 +92,12 @@ def _output(judged: Judged, measured: Measured, tolerance: Tolerance) -> OutputP
         measure=measure,
         agreement=summed(own.agreements[measure][steady]),
         agreement_all=summed(own.agreements[measure][finite]),
+        interval_all=_interval(own.agreements[measure][finite]) if measure == "top1" else None,
         agreement_forced=summed(own.forced_agreements[measure][finite]) if measured.layers else None,
     )
 
 
-def _of_logits(outputs: Sequence[OutputParity], measured: Measured) -> dict[str, float | None]:
+def _of_logits(outputs: Sequence[OutputParity], measured: Measured) -> dict[str, Any]:
     """Return the values of OF_LOGITS; None if the model returns no logits."""
     logits = next((each for each in outputs if each.kind == OutputKind.LOGITS), None)
     if logits is None:
@@ -110,6 +113,7 @@ def _of_logits(outputs: Sequence[OutputParity], measured: Measured) -> dict[str,
         logits.agreement,
         _mean(top5[measured.steady]),
         logits.agreement_all,
+        logits.interval_all,
         _mean(top5[measured.finite]),
     )
     return dict(zip(OF_LOGITS, values, strict=True))
@@ -136,6 +140,10 @@ def _least(values: Array) -> float | None:
 
 def _mean(values: Array) -> float | None:
     return float(values.mean()) if values.size else None
+
+
+def _interval(hits: Array) -> Interval | None:
+    return wilson(float(hits.sum()), hits.size) if hits.size else None
 
 
 # How a measure of images is summarised for a model.

@@ -7,13 +7,20 @@ from exporter.evaluation.parity.measured import Judged, Measured
 from exporter.evaluation.parity.report import ParityReport
 from exporter.evaluation.parity.result import report_on
 from exporter.evaluation.parity.tolerance import Tolerance
+from exporter.evaluation.proportions import wilson
 from exporter.records import Output
 from exporter.vocabulary import OutputKind
 from tests.evaluation.parity.measured_images import layer_result, measured
 
 LOGITS = Output("logits", OutputKind.LOGITS, 8)
 TOLERANCE = Tolerance(
-    logit_diff_per_std=0.1, flip_margin=0.5, flip_mass=0.2, merge_gap=0.1, top1_agreement=1.0, cosine=0.99
+    logit_diff_per_std=0.1,
+    flip_margin=0.5,
+    flip_mass=0.2,
+    merge_gap=0.1,
+    top1_agreement=1.0,
+    top1_agreement_all=0.9,
+    cosine=0.99,
 )
 
 
@@ -49,10 +56,27 @@ def test_an_image_that_flips_is_judged_by_its_margin_not_its_logits() -> None:
     ]
 
 
-def test_where_every_image_flips_nothing_was_measured_and_that_fails() -> None:
-    made = report(measured([0.0], [layer_result([True], [0.1])]))
-    assert failing(made) == ["logits", "top1"]
-    assert made.max_abs_logit_diff is None
+def test_where_every_image_flips_forced_decisions_are_measured() -> None:
+    made = report(measured([9.0], [layer_result([True], [0.1])]))
+    assert made.passed
+    assert (made.max_abs_logit_diff, made.max_abs_logit_diff_forced) == (None, 0.01)
+    assert [check.detail for check in made.checks if check.name == "logits"] == [
+        "every image flips: with forced decisions"
+    ]
+
+
+@pytest.mark.parametrize(("others", "fails"), [(20, []), (30, []), (31, ["top1_all"]), (60, ["top1_all"])])
+def test_classes_of_images_that_flip_count_too(others: int, fails: list[str]) -> None:
+    """Of 220 images, 20 keep their patches and their class; `others` of those that flip change it."""
+    flips = [False] * 20 + [True] * 200
+    what = measured([0.05] * 220, [layer_result(flips, [0.1] * 220)])
+    what.outputs["logits"].agreements["top1"] = np.array([1.0] * (220 - others) + [0.0] * others)
+    made = report(what)
+    assert failing(made) == fails
+    assert made.top1_agreement == 1.0
+    assert made.top1_interval_all == wilson(220 - others, 220)
+    check = made.checks[-1]
+    assert (check.name, check.measured) == ("top1_all", wilson(220 - others, 220)[1])
 
 
 @pytest.mark.parametrize(
