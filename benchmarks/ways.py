@@ -7,7 +7,7 @@ from exporter.records import ModelSpec
 from exporter.schedule.plan import ScheduleSettings
 from exporter.vocabulary import Method
 
-__all__ = ["WAYS", "Way", "ways_of"]
+__all__ = ["RECEIVED", "WAYS", "Way", "ways_of"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ WAYS: Mapping[str, Way] = {
 }
 
 # Where no class token is read.
-_RECEIVED: Mapping[str, Way] = {
+RECEIVED: Mapping[str, Way] = {
     "attention received, merge-weighted": _star("received", "merge-weighted"),
     "attention received, drop": _star("received", "drop"),
     "received from every 8th, drop": Way(replace(_star("received", "drop").scoring, query_stride=8)),
@@ -60,4 +60,4 @@ def ways_of(spec: ModelSpec) -> Mapping[str, Way]:
     """Return the ways to prune a model: without a class token, the attention received replaces its row."""
     if spec.num_class_tokens:
         return WAYS
-    return {name: how for name, how in {**WAYS, **_RECEIVED}.items() if how.scoring.scorer != "intra"}
+    return {name: how for name, how in {**WAYS, **RECEIVED}.items() if how.scoring.scorer != "intra"}
