@@ -39,7 +39,7 @@ RANK = {name: rank for rank, row in enumerate(ORDER) for name in row}
 
 # The same inside the rooms that have rooms of their own.
 INNER_ORDER = {
-    "settings": (("limits", "fields"), ("flags",)),
+    "settings": (("limits", "fields"), ("parser",), ("flags",)),
     "lowering": (
         ("markers", "metadata"),
         ("builder",),

@@ -15,7 +15,14 @@ from exporter.workflows.recipe import Recipe
 if TYPE_CHECKING:
     from exporter.evaluation.report.record import Report
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["EXAMPLES", "FAILS", "add_arguments", "run"]
+
+EXAMPLES = (
+    "star-export compile --model digits_vit --images photos/ --rho 0.7 --out build/digits",
+    "star-export compile --recipe engines/demo.toml --rho 0.5 --out build/demo",
+    "star-export compile --model digits_vit --images photos/ --mac-reduction 0.4 --out build/digits --dry-run",
+)
+FAILS = "a lowered model does not agree with PyTorch, or none is within --max-drop"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,12 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile and print the report; the exit code is 0 if both models pass the parity check, else 1."""
-    from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
+    from exporter.cli.output import print_json  # noqa: PLC0415
+    from exporter.cli.stages import RichStages  # noqa: PLC0415
     from exporter.workflows.compile import compile_model  # noqa: PLC0415
 
     if arguments.max_drop is not None:
         return _tuned(arguments)
-    report = compile_model(recipe_of(arguments), arguments.out, stages=RichStages())
+    report = compile_model(recipe_of(arguments), arguments.out, stages=RichStages(quiet=arguments.quiet))
     if arguments.json:
         print_json(report)
     else:
@@ -51,7 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _tuned(arguments: argparse.Namespace) -> int:
     """Search with tune's defaults, and compile what it finds; the exit code is 1 if nothing is within the limit."""
-    from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
+    from exporter.cli.output import print_json  # noqa: PLC0415
+    from exporter.cli.stages import RichStages  # noqa: PLC0415
     from exporter.cli.tune import DEFAULTS, exit_code, print_tuned  # noqa: PLC0415
     from exporter.workflows.recipe import read_recipe  # noqa: PLC0415
     from exporter.workflows.tuning.settings import TuneSettings  # noqa: PLC0415
@@ -60,7 +69,7 @@ def _tuned(arguments: argparse.Namespace) -> int:
     told = {**(read_recipe(arguments.recipe) if arguments.recipe else {}), **vars(arguments)}
     settings = TuneSettings(max_drop=arguments.max_drop, target=told.get("target"))
     recipe, out = recipe_of(arguments, DEFAULTS), arguments.out
-    found = tune(recipe, settings, out / "tune", compiled=out, stages=RichStages())
+    found = tune(recipe, settings, out / "tune", compiled=out, stages=RichStages(quiet=arguments.quiet))
     if arguments.json:
         print_json(found)
     else:

@@ -10,7 +10,13 @@ from typing import Any
 from exporter.settings import add_flags, from_flags
 from exporter.workflows.recipe import Recipe
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["EXAMPLES", "FAILS", "add_arguments", "run"]
+
+EXAMPLES = (
+    "star-export models",
+    "star-export models --why resnet50",
+)
+FAILS = "--why names a model that cannot be pruned"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

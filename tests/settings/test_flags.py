@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 
 from exporter.cli.main import main
 from exporter.errors import RecipeError
-from exporter.settings import add_flags, from_table
+from exporter.schedule.plan import ScheduleSettings
+from exporter.settings import Parser, Settings, add_flags, fields_of, from_table
+from exporter.settings.fields import GROUPS
 from exporter.vocabulary import Layout
+from tests.settings.every import every_settings
 from tests.settings.example import Example, parse
 
 

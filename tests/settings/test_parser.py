@@ -1,0 +1,35 @@
+"""The help of a command reads top down, and a usage error is one line."""
+
+import pytest
+
+from exporter.settings import Parser
+
+
+def test_paragraphs_are_wrapped_and_examples_are_not() -> None:
+    parser = Parser(prog="p", description="word " * 40)
+    example = "p --flag " + "x" * 200
+    parser.explain([example, "p"], "it does not hold")
+    shown = parser.format_help()
+    assert f"\n  {example}\n  p\n" in shown
+    assert all(len(line) < 200 for line in shown.splitlines() if "word" in line)
+    assert shown.endswith(
+        "exit codes:\n\n  0    done\n  1    it does not hold\n"
+        "  2    an error that you can fix: one line says what came and what was expected\n"
+        "  130  interrupted\n"
+    )
+
+
+def test_the_usage_names_what_is_needed() -> None:
+    parser = Parser(prog="p")
+    parser.add_argument("folder")
+    parser.add_argument("second", nargs="?")
+    parser.add_argument("-o", "--out", required=True, metavar="FILE")
+    parser.add_argument("--rho", metavar="X")
+    assert parser.format_help().startswith("usage: p folder [second] --out FILE [options]\n")
+
+
+def test_a_usage_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        Parser(prog="p").parse_args(["--wings"])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err == "error: unrecognized arguments: --wings | see p --help\n"
