@@ -95,6 +95,7 @@ OWNERS = {
         "evaluation/benchmark/sliced.py",
         "evaluation/parity/check_model.py",
         "workflows/proof.py",
+        "workflows/chain.py",
         "workflows/steps.py",
         "workflows/tuning/bench.py",
     ),

@@ -5,10 +5,16 @@
 """
 
 import argparse
+from collections.abc import Iterable
+from typing import Any
 
 from exporter.errors import MissingDependencyError
+from exporter.models.listed import model_list
 
 __all__ = ["complete"]
+
+# The flags that take the name of a model; others are completed by their words, or with files.
+TAKES_MODEL = ("model", "why")
 
 
 def complete(parser: argparse.ArgumentParser) -> None:
@@ -21,4 +27,9 @@ def complete(parser: argparse.ArgumentParser) -> None:
         import argcomplete  # noqa: PLC0415
     except ImportError:
         raise MissingDependencyError("argcomplete", "completion") from None
-    argcomplete.autocomplete(parser)
+    files = argcomplete.FilesCompleter()
+
+    def completer(prefix: str, action: argparse.Action, **_: Any) -> Iterable[str]:
+        return model_list().accepted if action.dest in TAKES_MODEL else files(prefix)
+
+    argcomplete.autocomplete(parser, default_completer=completer)

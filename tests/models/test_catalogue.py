@@ -1,21 +1,23 @@
 """Every accepted family by its smallest member, and every name that was accepted when the list was written."""
 
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 import timm
 import torch
+from packaging.version import Version
 from torch.utils.flop_counter import FlopCounterMode
 
+from exporter import bundled
 from exporter.errors import ModelError
 from exporter.models.catalogue import FAMILIES, Family, support_of, survey
+from exporter.models.listed import listed, model_list
 from exporter.models.lvvit_adapter import LVVITS
 from exporter.models.registry import ModelRequest, describe
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
 
-# `star-export models --json`, the keys of "accepted".
-ACCEPTED = frozenset(Path(__file__).with_name("accepted.txt").read_text().split())
+AGAIN = "python scripts/list_models.py makes the list anew"
 
 
 def needs(name: str) -> None:
@@ -45,10 +47,48 @@ def test_the_closed_form_counts_what_the_smallest_member_runs(family: Family) ->
     assert counter.get_total_flops() // 2 == pruned.macs.network
 
 
+def test_the_list_is_of_the_newest_timm() -> None:
+    assert Version(timm.__version__) <= Version(model_list().timm), AGAIN
+
+
+def current() -> None:
+    if not model_list().is_current:
+        pytest.skip(f"the list is of timm {model_list().timm}")
+
+
+def test_the_list_has_every_name() -> None:
+    current()
+    names = [each.name for each in model_list().answers]
+    assert sorted(names) == sorted({*timm.list_models(), *LVVITS, *bundled.MODELS}), AGAIN
+
+
+@pytest.mark.parametrize("name", [*bundled.MODELS, "lvvit_s", "deit3_small_patch16_224", "resnet50"])
+def test_the_list_says_what_building_says(name: str) -> None:
+    current()
+    assert listed(name) == support_of(ModelRequest(name)).answer, AGAIN
+
+
+@pytest.mark.slow
+def test_the_list_says_what_the_survey_says() -> None:
+    """The survey builds one block, so it cannot tell their number."""
+    current()
+    answers = {each.name: each.answer for each in survey()}
+    told = {each.name: each for each in model_list().answers if each.name in answers}
+    assert {name for name, each in answers.items() if each.shape} == {
+        name for name, each in told.items() if each.shape
+    }, AGAIN
+    for name, each in answers.items():
+        if each.shape is not None:
+            assert replace(each.shape, blocks=0) == replace(told[name].shape, blocks=0), AGAIN
+        else:
+            assert each.reason == told[name].reason, AGAIN
+
+
 @pytest.mark.slow
 def test_no_accepted_name_is_lost() -> None:
     answers = {answer.name: answer for answer in survey()}
-    lost = {n: v.reason for n, v in answers.items() if n in ACCEPTED and v.spec is None}
+    accepted = model_list().accepted
+    lost = {n: v.reason for n, v in answers.items() if n in accepted and v.spec is None}
     assert lost == {}
     assert {family.member for family in FAMILIES if not family.model_kwargs} <= answers.keys()
 

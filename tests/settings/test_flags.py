@@ -87,3 +87,26 @@ def test_the_help_of_each_kind(shown: str) -> None:
     parser = argparse.ArgumentParser()
     add_flags(parser, Example)
     assert shown in " ".join(parser.format_help().split("options:")[1].split())
+
+
+def test_a_parser_shows_flags_in_the_group_of_their_field() -> None:
+    parser = Parser(prog="star-export")
+    add_flags(parser, ScheduleSettings, ("alpha", "method"))
+    shown = parser.format_help()
+    assert shown.startswith("usage: star-export [options]\n")
+    assert shown.index("how to prune:") < shown.index("--method") < shown.index("advanced:")
+    assert shown.index("advanced:") < shown.index("--alpha")
+    assert "target:" not in shown
+
+
+def test_one_group_takes_all_flags() -> None:
+    parser = Parser(prog="star-export")
+    add_flags(parser.add_argument_group("of the search"), ScheduleSettings, ("alpha", "method"))
+    shown = parser.format_help()
+    assert "advanced:" not in shown
+    assert "of the search:" in shown
+
+
+@pytest.mark.parametrize("settings", every_settings(), ids=lambda each: each.__name__)
+def test_groups_are_known(settings: type[Settings]) -> None:
+    assert {field.group for field in fields_of(settings).values()} <= {"", *GROUPS}
