@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.cli.flags import AMOUNT, CALIBRATION, IMAGES, MEASURED, MODEL, OUTPUTS, SCHEDULE, recipe_of
+from exporter.cli.preview_lines import print_preview
+from exporter.errors import RecipeError
 from exporter.settings import add_flags
 from exporter.workflows.recipe import Recipe
 
@@ -40,6 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Largest loss of top-1: tune finds the fastest model within it, by the settings that are given.",
     )  # fmt: skip
 
+    parser.add_argument(
+        "--dry-run", action="store_true",
+        help="Only check the settings, and print the steps, multiply-adds, files, and a guess of the time.",
+    )  # fmt: skip
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile and print the report; the exit code is 0 if both models pass the parity check, else 1."""
@@ -47,6 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.cli.stages import RichStages  # noqa: PLC0415
     from exporter.workflows.compile import compile_model  # noqa: PLC0415
 
+    if arguments.dry_run:
+        return _previewed(arguments)
     if arguments.max_drop is not None:
         return _tuned(arguments)
     report = compile_model(recipe_of(arguments), arguments.out, stages=RichStages(quiet=arguments.quiet))
@@ -55,6 +64,22 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _print(report, arguments.out)
     return 0 if report.passed else 1
+
+
+def _previewed(arguments: argparse.Namespace) -> int:
+    """Print what would be done; the exit code is 0."""
+    from exporter.cli.output import print_json  # noqa: PLC0415
+    from exporter.workflows.preview import preview  # noqa: PLC0415
+
+    if arguments.max_drop is not None:
+        expected = "one of them: what a search does follows from what it measures"
+        raise RecipeError("--dry-run", "--max-drop beside it", expected)
+    found = preview(recipe_of(arguments), arguments.out)
+    if arguments.json:
+        print_json(found)
+    else:
+        print_preview(found)
+    return 0
 
 
 def _tuned(arguments: argparse.Namespace) -> int:
