@@ -32,11 +32,7 @@ from exporter.workflows.compile_schedule import (
     schedule_of,
 )
 from exporter.workflows.export_folder import (
-    CALIBRATION,
-    CHART,
     MODEL,
-    PAGE,
-    RECIPE,
     REFERENCE,
     REPORT,
     SCHEDULE,
@@ -51,6 +47,10 @@ from exporter.workflows.requests import Lowering
 from exporter.workflows.resolve import Job, resolve
 
 __all__ = ["compile_model"]
+
+# The chart of a sweep, beside the report.
+CHART = "throughput.png"
+RECIPE = "recipe.json"
 
 Array = np.ndarray[Any, Any]
 
@@ -82,7 +82,7 @@ def compile_model(
     calibration = None
     if job.reads_calibration:
         with stages.stage("calibration") as advance:
-            path = out / CALIBRATION
+            path = out / "calibration.safetensors"
             calibration = steps.calibrate(whole, job.calibration, job.images, path, advance)
         calibration = calibration.of_first(vit.spec.depth)
     drawn, lowering = sample(folder, job.images.check_images, job.images.seed), job.lowering
@@ -103,7 +103,7 @@ def compile_model(
         reference, names = _deliver(references, models, images, job.measuring.batch, out)
         save_json(report, out / REPORT)
         chart = _save_chart(sweep, vit.spec.name, out / CHART) if sweep else ""
-        save_page(report, strips(reference, vit.spec, lowering.input_kind), out / PAGE, chart)
+        save_page(report, strips(reference, vit.spec, lowering.input_kind), out / "report.html", chart)
         save_checksums(out, [*report.files.values(), REPORT, *names])
     return report
 

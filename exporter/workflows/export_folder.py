@@ -20,12 +20,8 @@ from exporter.targets import Target
 from exporter.tensor_names import IMAGES, RAW_IMAGES, VARIANTS
 
 __all__ = [
-    "CALIBRATION",
-    "CHART",
     "CHECKSUMS",
     "MODEL",
-    "PAGE",
-    "RECIPE",
     "REFERENCE",
     "REPORT",
     "SCHEDULE",
@@ -41,10 +37,6 @@ __all__ = [
 CHECKSUMS = "SHA256SUMS"
 REFERENCE = "reference.npz"
 REPORT = "report.json"
-PAGE = "report.html"
-CHART = "throughput.png"  # of a sweep
-RECIPE = "recipe.json"
-CALIBRATION = "calibration.safetensors"
 SCHEDULE = "schedule.json"
 MODEL = "model.json"
 

@@ -12,10 +12,10 @@ from exporter.models.base import PrunableViT
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.tensor_names import RAW_IMAGES, VARIANTS, variant_path
-from exporter.workflows import export_folder as names
 from exporter.workflows import steps
 from exporter.workflows.amount import MacShare, Speedup
 from exporter.workflows.compile_schedule import checked_amount
+from exporter.workflows.export_folder import CHECKSUMS, MODEL, REFERENCE, REPORT, SCHEDULE
 from exporter.workflows.planning import Planner, plan
 from exporter.workflows.recipe import Recipe, needed
 from exporter.workflows.resolve import Job, resolve
@@ -147,16 +147,8 @@ def _files(job: Job, spec: ModelSpec) -> tuple[str, ...]:
     target, method = job.lowering.target, str(job.scoring.planned_by)
     dense, pruned = (target.file_name(spec.name, each) for each in ("dense", method))
     found = {dense, pruned, *(variant_path(Path(pruned), role).name for role in VARIANTS)}
-    found |= {
-        names.REFERENCE,
-        names.SCHEDULE,
-        names.MODEL,
-        names.RECIPE,
-        names.REPORT,
-        names.PAGE,
-        names.CHECKSUMS,
-    }
+    found |= {REFERENCE, SCHEDULE, MODEL, REPORT, CHECKSUMS, "recipe.json", "report.html"}
     found |= {RAW_IMAGES.format(batch=batch) for batch in (1, job.measuring.batch)}
     if job.reads_calibration and not job.calibration.exists:
-        found.add(names.CALIBRATION)
-    return tuple(sorted({*found, names.CHART} if job.sweep else found))
+        found.add("calibration.safetensors")
+    return tuple(sorted({*found, "throughput.png"} if job.sweep else found))

@@ -1,23 +1,17 @@
 """Every accepted family by its smallest member, and every name that was accepted when the list was written."""
 
-from dataclasses import replace
-
 import pytest
 import timm
 import torch
-from packaging.version import Version
 from torch.utils.flop_counter import FlopCounterMode
 
-from exporter import bundled
 from exporter.errors import ModelError
 from exporter.models.catalogue import FAMILIES, Family, support_of, survey
-from exporter.models.listed import listed, model_list
+from exporter.models.listed import model_list
 from exporter.models.lvvit_adapter import LVVITS
 from exporter.models.registry import ModelRequest, describe
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
-
-AGAIN = "python scripts/list_models.py makes the list anew"
 
 
 def needs(name: str) -> None:
@@ -45,43 +39,6 @@ def test_the_closed_form_counts_what_the_smallest_member_runs(family: Family) ->
         answer_of_image = pruned(images)
     assert answer_of_image.shape == (1, output.channels)
     assert counter.get_total_flops() // 2 == pruned.macs.network
-
-
-def test_the_list_is_of_the_newest_timm() -> None:
-    assert Version(timm.__version__) <= Version(model_list().timm), AGAIN
-
-
-def current() -> None:
-    if not model_list().is_current:
-        pytest.skip(f"the list is of timm {model_list().timm}")
-
-
-def test_the_list_has_every_name() -> None:
-    current()
-    names = [each.name for each in model_list().answers]
-    assert sorted(names) == sorted({*timm.list_models(), *LVVITS, *bundled.MODELS}), AGAIN
-
-
-@pytest.mark.parametrize("name", [*bundled.MODELS, "lvvit_s", "deit3_small_patch16_224", "resnet50"])
-def test_the_list_says_what_building_says(name: str) -> None:
-    current()
-    assert listed(name) == support_of(ModelRequest(name)).answer, AGAIN
-
-
-@pytest.mark.slow
-def test_the_list_says_what_the_survey_says() -> None:
-    """The survey builds one block, so it cannot tell their number."""
-    current()
-    answers = {each.name: each.answer for each in survey()}
-    told = {each.name: each for each in model_list().answers if each.name in answers}
-    assert {name for name, each in answers.items() if each.shape} == {
-        name for name, each in told.items() if each.shape
-    }, AGAIN
-    for name, each in answers.items():
-        if each.shape is not None:
-            assert replace(each.shape, blocks=0) == replace(told[name].shape, blocks=0), AGAIN
-        else:
-            assert each.reason == told[name].reason, AGAIN
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import exporter
 from exporter.data.batches import first_images
 from exporter.data.images import list_images
-from exporter.errors import ImageError, ModelError, RecipeError, ScheduleError
+from exporter.errors import ModelError, RecipeError, ScheduleError
 from exporter.evaluation.benchmark import settings as bench_settings
 from exporter.models.base import PrunableViT
 from tests.vits import make_model, random_images
@@ -141,12 +141,3 @@ def test_a_target_is_named(tiny_vit: PrunableViT, images: np.ndarray[Any, Any]) 
         exporter.export(exporter.dense(tiny_vit), "onnx")
     with pytest.raises(ModelError, match="images"):
         exporter.export(exporter.dense(tiny_vit), "openvino-int8")
-
-
-def test_a_model_of_pixels_is_not_checked_with_normalised_images(
-    tiny_vit: PrunableViT, images: np.ndarray[Any, Any]
-) -> None:
-    dense = exporter.dense(tiny_vit)
-    model = exporter.export(dense, exporter.Lowering(input_kind=exporter.InputKind.UINT8))
-    with pytest.raises(ImageError, match="float32"):
-        exporter.check(dense, model, images)

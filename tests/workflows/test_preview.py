@@ -9,7 +9,6 @@ from exporter.errors import ImageError, RecipeError
 from exporter.formats.canonical_json import load_json
 from exporter.records import Schedule
 from exporter.workflows.preview import preview
-from exporter.workflows.work import Work, guessed_s, speed_here
 from tests.commands import Workplace
 
 
@@ -67,12 +66,3 @@ def test_what_compile_refuses_is_refused(workplace: Workplace, tmp_path: Path) -
         preview(workplace.recipe(), tmp_path)
     with pytest.raises(ImageError, match="no such folder"):
         preview(workplace.recipe(rho=0.5, eval_images=tmp_path / "none"), tmp_path)
-
-
-def test_the_guess_grows_with_the_work_and_shrinks_with_the_speed() -> None:
-    assert speed_here() > 1e6
-    little, much = [Work("parity", 1, 1e9)], [Work("parity", 1, 1e9), Work("lowering", 0, 0.0, lowered=2)]
-    assert guessed_s(little, 1e9) < guessed_s(much, 1e9)
-    assert guessed_s(much, 1e12) < guessed_s(much, 1e9)
-    low, high = guessed_s(little, 1e9)
-    assert low < high
