@@ -29,7 +29,7 @@ def test_its_cells_run_one_after_another(tmp_path: Path) -> None:
         text=True,
         check=False,
         cwd=tmp_path,
-        timeout=300,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("top-1") == 3

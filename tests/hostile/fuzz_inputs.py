@@ -170,7 +170,7 @@ def _file(random: Random, place: Place) -> Input:
             partial(
                 mutations.changed_json,
                 random,
-                "[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.91, 0.92, 0.93]",
+                str([layer / 12 for layer in range(12)]),
             )
         ),
     }

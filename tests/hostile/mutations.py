@@ -7,7 +7,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import msgspec
 import numpy as np
 import onnx
 
@@ -94,7 +93,7 @@ def changed_toml(random: Random, table: Mapping[str, Any]) -> str:
     whole = [dict(table)]
     parent, key = random.choice(list(_places(whole))[1:])
     _change(random, parent, key)
-    text = "\n".join(f"{_key(name)} = {_literal(value)}" for name, value in whole[0].items())
+    text = "\n".join(f"{json.dumps(name)} = {_literal(value)}" for name, value in whole[0].items())
     return changed_text(random, text) if random.random() < 0.1 else text
 
 
@@ -179,13 +178,8 @@ def _change(random: Random, parent: Any, key: Any) -> None:
         parent[key] = deepcopy(random.choice(VALUES))  # which a later change may change
 
 
-def _key(name: str) -> str:
-    return json.dumps(name)
-
-
 def _literal(value: Any) -> str:
     """A value of TOML; what TOML does not have stays as JSON writes it, which is an error there."""
-    try:
-        return msgspec.toml.encode({"x": value}).decode().partition("=")[2].strip() or json.dumps(value)
-    except (TypeError, ImportError):
-        return json.dumps(value)
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{json.dumps(key)} = {_literal(each)}' for key, each in value.items())}}}"
+    return json.dumps(value)
