@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ PAGE = Path(__file__).parent.parent / "docs/python.md"
 def test_the_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
-    names = {"model": make_model(num_classes=3), "images": random_images(make_vit(), 8)}
+    names: dict[str, Any] = {"model": make_model(num_classes=3), "images": random_images(make_vit(), 8)}
     exec(code, names)
     assert names["parity"].passed
     assert {path.name for path in tmp_path.iterdir()} == {"dense.onnx", "star.onnx"}

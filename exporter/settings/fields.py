@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from exporter.errors import RecipeError
+from exporter.files import path_of
 from exporter.vocabulary import renamed
 
 __all__ = ["GROUPS", "Field", "Settings", "fields_of", "from_table", "option", "redeclared"]
@@ -101,7 +102,7 @@ class Field:
         try:
             # msgspec knows all types of settings but paths.
             return msgspec.convert(
-                value, self.kind, strict=strict, dec_hook=lambda path, text: path(text), str_keys=True
+                value, self.kind, strict=strict, dec_hook=lambda _, text: path_of(text), str_keys=True
             )
         except (ValueError, OverflowError, RecursionError) as error:
             expected = f"one of {', '.join(self.words)}" if self.words else _described(self.kind)

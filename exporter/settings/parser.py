@@ -2,11 +2,13 @@
 
 import argparse
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from typing_extensions import override
 
-from exporter.settings.fields import GROUPS
+from exporter.files import path_of
+from exporter.settings.fields import GROUPS, SHORT
 
 __all__ = ["Parser"]
 
@@ -38,7 +40,8 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": _Layout, **options})
-        # Made in their order; the help leaves out those without flags.
+        self.register("type", Path, _path)
+        # Made in their order; the help leaves out those without flags, and shows the last one last.
         self._by_title = {title: self.add_argument_group(title) for title in GROUPS}
 
     def group(self, title: str) -> Any:
@@ -62,6 +65,8 @@ class Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
         # argparse would list all flags here: two screens of them.
         self.usage = self.usage or " ".join((self.prog, *self._needed(), "[options]")).replace("%", "%%")
+        # Groups of a verb's own were made later.
+        self._action_groups.sort(key=lambda group: group.title == GROUPS[-1])
         return super().format_help()
 
     @override
@@ -76,3 +81,10 @@ class Parser(argparse.ArgumentParser):
                 yield f"[{name}]" if action.nargs == "?" else name
             elif action.required:
                 yield f"{action.option_strings[-1]} {name}"
+
+
+def _path(text: str) -> Path:
+    try:
+        return path_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"got {SHORT.repr(text)}, need {error}") from None

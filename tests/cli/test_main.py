@@ -35,6 +35,13 @@ def test_help_ends_with_the_advanced_flags_and_the_exit_codes(star_export: Comma
     assert shown.index("--rho") < shown.index("advanced:")
 
 
+@pytest.mark.parametrize("verb", ["eval", "finetune", "tune"])
+def test_advanced_flags_come_last_beside_groups_of_a_verbs_own(star_export: Command, verb: str) -> None:
+    shown = star_export(verb, "--help").out
+    heads = [line[:-1] for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert heads[-2:] == ["advanced", "exit codes"]
+
+
 def test_exit_codes_are_documented(star_export: Command) -> None:
     for verb in ("check", "compile", "models", "search", "tune"):
         assert "\n  1    " in star_export(verb, "--help").out

@@ -70,7 +70,7 @@ def fuzz(place: Place, seed: int, indices: Iterator[int], seconds: float) -> Ite
 def answer(made: Input) -> str:
     """Run a command; return what is wrong with its answer, "" if nothing is."""
     out, err = io.StringIO(), io.StringIO()
-    faulthandler.dump_traceback_later(DEAD_S, exit=True, file=sys.__stderr__)
+    faulthandler.dump_traceback_later(DEAD_S, exit=True, file=2)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), _limited():
             code = main(made.words)

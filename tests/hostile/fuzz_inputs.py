@@ -154,7 +154,7 @@ def _recipe(random: Random, place: Place) -> Input:
 def _file(random: Random, place: Place) -> Input:
     """A schedule, samples, a calibration or weights, changed, for a verb that reads it alone."""
     bad = place.work / "bad"
-    kinds = {
+    kinds: dict[str, Callable[[], str | bytes]] = {
         "plan --model vit_tiny_patch16_224 --model-kwargs img_size=32 patch_size=8 depth=4 --schedule {work}/bad": (
             partial(mutations.changed_json, random, (place.folder / "schedule.json").read_text())
         ),

@@ -35,6 +35,8 @@ from tests.settings.example import Example
         ({"batches": ()}, "batches | got ()"),
         ({"batches": (1, 0)}, "batches | got (1, 0) | need an integer from 1"),
         ({"place": 3}, "place | got 3"),
+        ({"place": "a\0b"}, "place | got 'a\\x00b' | need a path without NUL, of names of at most 255 bytes"),
+        ({"place": "x" * 256}, "need a path without NUL, of names of at most 255 bytes"),
         ({"named": [1]}, "named | got [1]"),
         ({"shares": {1: 1.5}}, "shares | got {1: 1.5} | need a number in (0, 1]"),
         ({"really": "yes"}, "really | got 'yes' | need bool"),

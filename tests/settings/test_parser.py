@@ -1,5 +1,7 @@
 """The help of a command reads top down, and a usage error is one line."""
 
+from pathlib import Path
+
 import pytest
 
 from exporter.settings import Parser
@@ -26,6 +28,29 @@ def test_the_usage_names_what_is_needed() -> None:
     parser.add_argument("-o", "--out", required=True, metavar="FILE")
     parser.add_argument("--rho", metavar="X")
     assert parser.format_help().startswith("usage: p folder [second] --out FILE [options]\n")
+
+
+def test_the_advanced_flags_come_last() -> None:
+    parser = Parser(prog="p")
+    parser.group("advanced").add_argument("--seed")
+    parser.add_argument_group("of a verb's own").add_argument("--pin")
+    shown = parser.format_help()
+    assert shown.index("--pin") < shown.index("advanced:") < shown.rindex("--seed")
+
+
+@pytest.mark.parametrize("text", ["x" * 256, "x/" * 2048, "a\0b"])
+def test_a_path_that_no_file_system_takes_is_a_usage_error(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = Parser(prog="p")
+    parser.add_argument("--out", type=Path)
+    assert parser.parse_args(["--out", "a/b"]).out == Path("a/b")
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--out", text])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--out: got" in line
+    assert "names of at most 255 bytes" in line
+    assert len(line) < 250
 
 
 def test_a_usage_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

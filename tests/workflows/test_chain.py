@@ -13,8 +13,9 @@ import exporter
 from exporter.data.batches import first_images
 from exporter.data.images import list_images
 from exporter.errors import ModelError, RecipeError, ScheduleError
-from exporter.evaluation.benchmark import settings as bench_settings
+from exporter.evaluation.benchmark.timing import LEAST_ROUNDS
 from exporter.models.base import PrunableViT
+from exporter.workflows.any_images import AnyImages
 from tests.vits import make_model, random_images
 
 ACS_ALONE = exporter.CalibrationSettings(relevance=False)
@@ -51,9 +52,7 @@ def test_the_chain(network: nn.Module, images: np.ndarray[Any, Any], tmp_path: P
     assert parity.passed
     assert repr(parity).startswith("<ParityReport onnxruntime-fp32")
     assert len(repr(parity)) < 200
-    settings = exporter.BenchSettings(
-        batches=(1,), rounds=bench_settings.LEAST_ROUNDS, warmup=0, threads=1, profile_runs=0
-    )
+    settings = exporter.BenchSettings(batches=(1,), rounds=LEAST_ROUNDS, warmup=0, threads=1, profile_runs=0)
     told = exporter.bench(str(paths[0]), paths[1], images, settings)
     assert (told.model, told.macs.pruned < told.macs.dense) == ("mine", True)
     shown = [repr(each) for each in (vit, calibration, pruned, dense)]
@@ -92,14 +91,11 @@ def test_a_folder_its_pixels_and_its_normalised_images_calibrate_alike(
 ) -> None:
     vit = exporter.load_model(network)
     files = list_images(image_folder).files
-    made = [
-        exporter.calibrate(vit, given, ACS_ALONE)
-        for given in (
-            str(image_folder),
-            image_folder,
-            *(first_images(files, vit.spec.preprocessing, kind, 6) for kind in ("uint8", "float32")),
-        )
-    ]
+    pixels, normalised = (
+        first_images(files, vit.spec.preprocessing, kind, 6) for kind in ("uint8", "float32")
+    )
+    every: tuple[AnyImages, ...] = (str(image_folder), image_folder, pixels, normalised)
+    made = [exporter.calibrate(vit, given, ACS_ALONE) for given in every]
     assert all(np.array_equal(each.acs, made[0].acs) for each in made)
 
 
