@@ -90,7 +90,7 @@ def changed_json(random: Random, text: str) -> str:
 
 def changed_toml(random: Random, table: Mapping[str, Any]) -> str:
     """Change one value or key of a table, as TOML; rarely the bytes of the text."""
-    whole = [dict(table)]
+    whole = [deepcopy(dict(table))]
     parent, key = random.choice(list(_places(whole))[1:])
     _change(random, parent, key)
     text = "\n".join(f"{json.dumps(name)} = {_literal(value)}" for name, value in whole[0].items())
