@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from exporter.cli.flags import AMOUNT, CALIBRATION, IMAGES, MODEL, SCHEDULE
 from exporter.cli.training_flags import add_training, training_of
-from exporter.settings import add_flags, from_flags
+from exporter.settings import Parser, add_flags, from_flags
 from exporter.workflows.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ SPREAD = True
 DEFAULT_PRESET = "paper"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare the flags."""
     names = (*MODEL, *IMAGES, "eval_images", "max_eval_images", *AMOUNT, *SCHEDULE)
     add_flags(parser, Recipe, (*names, "calibration", "interpolate", *CALIBRATION))
