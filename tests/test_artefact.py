@@ -106,6 +106,15 @@ def test_a_word_that_is_none_names_the_file(key: str, value: str, message: str) 
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize("field", ["rates", "keep", "num_patches"])
+def test_a_schedule_of_another_model_is_refused(field: str) -> None:
+    schedule = PLAIN.schedule
+    more = {"rates": (*schedule.rates, 0.5), "keep": (*schedule.keep, 1), "num_patches": 99}
+    forged = replace(PLAIN, schedule=replace(schedule, **{field: more[field]}))
+    with pytest.raises(ArtefactError, match=r"m\.onnx \| got a schedule of .* need one for \d+ layers"):
+        from_metadata(to_metadata(forged), "m.onnx")
+
+
 def test_a_torn_file_is_refused_wherever_it_ends(tmp_path: Path) -> None:
     """Behind a whole field more of them may be missing: then there is no metadata of ours, or not all of it."""
     whole = linear_classifier(metadata=to_metadata(PLAIN))
