@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from ways import WAYS
 
-from exporter.cli.output import RichStages
+from exporter.cli.stages import RichStages
 from exporter.errors import ArtefactError, ScheduleError, UserError
 from exporter.formats.canonical_json import save_json, to_json
 from exporter.models.registry import describe

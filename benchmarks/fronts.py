@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from exporter.cli.output import RichStages
+from exporter.cli.stages import RichStages
 from exporter.errors import UserError
 from exporter.evaluation.paired import loss_interval
 from exporter.settings import add_flags, from_flags

@@ -113,7 +113,7 @@ def from_metadata(metadata: Mapping[str, str], source: str) -> Artefact:
     """Read the metadata that `to_metadata` wrote; errors name `source`.
 
     Raises:
-        ArtefactError: star-export did not make the file, or an earlier version did.
+        ArtefactError: star-export did not make the file, an earlier version did, or its parts do not fit together.
     """
     own = {
         key.removeprefix(KEY_PREFIX): value for key, value in metadata.items() if key.startswith(KEY_PREFIX)
@@ -127,7 +127,7 @@ def from_metadata(metadata: Mapping[str, str], source: str) -> Artefact:
             source, f"a file of star-export {version}", f"one of {exporter.__version__}", hint
         )
     try:
-        return Artefact(
+        artefact = Artefact(
             spec=from_json(ModelSpec, own["model"], source=source),
             schedule=from_json(Schedule, own["schedule"], source=source),
             target=target_named(own["target"]),
@@ -137,6 +137,17 @@ def from_metadata(metadata: Mapping[str, str], source: str) -> Artefact:
         )
     except (ModelError, RecipeError) as error:  # a word that this version does not know
         raise ArtefactError(source, f"{error.subject} {error.got}", error.expected) from None
+    _check_shape(artefact, source)
+    return artefact
+
+
+def _check_shape(artefact: Artefact, source: str) -> None:
+    """Raise ArtefactError unless the schedule has the model's layers and patches."""
+    spec, schedule = artefact.spec, artefact.schedule
+    found = (len(schedule.rates), len(schedule.keep), schedule.num_patches)
+    if found != (spec.depth, spec.depth, spec.num_patches):
+        got = f"a schedule of {found[0]} rates and {found[1]} counts for {found[2]} patches"
+        raise ArtefactError(source, got, f"one for {spec.depth} layers and {spec.num_patches} patches")
 
 
 def read_lowered(path: Path) -> LoweredFile:

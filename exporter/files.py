@@ -10,10 +10,35 @@ from typing import TypeAlias
 
 from exporter.errors import OutputError
 
-__all__ = ["PathLike", "regular", "sha256_of", "writable_file", "writable_folder", "written_beside"]
+__all__ = [
+    "PathLike",
+    "path_of",
+    "regular",
+    "sha256_of",
+    "writable_file",
+    "writable_folder",
+    "written_beside",
+]
 
 # What the public functions take where a path belongs.
 PathLike: TypeAlias = str | os.PathLike[str]
+
+
+# What file systems take; a longer name or path would be an OSError wherever it is first looked at.
+LONGEST_NAME, LONGEST_PATH = 255, 4095
+
+
+def path_of(text: str) -> Path:
+    """Return the path that a user's text names.
+
+    Raises:
+        ValueError: It names nothing on any file system: it is too long, or has a NUL in it.
+    """
+    content = os.fsencode(text)
+    longest = max(map(len, content.split(b"/")))
+    if b"\0" in content or longest > LONGEST_NAME or len(content) > LONGEST_PATH:
+        raise ValueError(f"a path without NUL, of names of at most {LONGEST_NAME} bytes")
+    return Path(text)
 
 
 @contextmanager

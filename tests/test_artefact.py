@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -104,6 +105,15 @@ def test_a_word_that_is_none_names_the_file(key: str, value: str, message: str) 
     with pytest.raises(ArtefactError) as error:
         from_metadata(metadata, "m.onnx")
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("field", ["rates", "keep", "num_patches"])
+def test_a_schedule_of_another_model_is_refused(field: str) -> None:
+    schedule = PLAIN.schedule
+    more: dict[str, Any] = {"rates": (*schedule.rates, 0.5), "keep": (*schedule.keep, 1), "num_patches": 99}
+    forged = replace(PLAIN, schedule=replace(schedule, **{field: more[field]}))
+    with pytest.raises(ArtefactError, match=r"m\.onnx \| got a schedule of .* need one for \d+ layers"):
+        from_metadata(to_metadata(forged), "m.onnx")
 
 
 def test_a_torn_file_is_refused_wherever_it_ends(tmp_path: Path) -> None:

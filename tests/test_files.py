@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from exporter.errors import OutputError
-from exporter.files import sha256_of, writable_folder, written_beside
+from exporter.files import path_of, sha256_of, writable_folder, written_beside
 
 
 def test_the_file_appears_when_the_body_is_done(tmp_path: Path) -> None:
@@ -62,3 +62,14 @@ def test_a_folder_is_tried_without_touching_what_is_in_it(tmp_path: Path) -> Non
     writable_folder(tmp_path)
     assert [each.name for each in tmp_path.iterdir()] == ["probe"]
     assert (tmp_path / "probe").read_text() == "mine"
+
+
+@pytest.mark.parametrize("text", ["x" * 256, "é" * 128, "x/" * 2048, "a\0b"])
+def test_a_text_that_names_no_path_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="names of at most 255 bytes"):
+        path_of(text)
+
+
+@pytest.mark.parametrize("text", ["", ".", "a/b", "/", "x" * 255, "é" * 127])
+def test_any_other_text_is_a_path(text: str) -> None:
+    assert path_of(text) == Path(text)

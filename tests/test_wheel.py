@@ -36,6 +36,7 @@ def test_it_holds_package_data_and_no_tests(installed: Path) -> None:
         "exporter/bundled/digits_vit.safetensors",
         "exporter/bundled/digits_vit.json",
         "exporter/evaluation/report/page.html",
+        "exporter/models/listed.json",
         "exporter/py.typed",
     } <= names
     assert not [name for name in names if name.startswith(("tests", "plugins"))]

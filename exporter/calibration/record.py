@@ -56,6 +56,11 @@ class Calibration:
     inter: NDArray[np.float64] | None
     overlap: NDArray[np.float64] | None = None
 
+    def __repr__(self) -> str:
+        what = "ACS" if self.inter is None else "ACS and relevance"
+        images = f"{self.record.images} images"
+        return f"<Calibration {self.record.model}: {what} of {len(self.acs)} layers, {images}>"
+
     @property
     def overlap_by_layer(self) -> tuple[float, ...] | None:
         """`overlap` as plain numbers, for reports."""

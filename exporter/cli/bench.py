@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from exporter.records import Pair
     from exporter.workflows.bench import Bench
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["EXAMPLES", "add_arguments", "run"]
+
+EXAMPLES = (
+    "star-export bench build/digits",
+    "star-export bench --dense dense.onnx --pruned pruned.onnx --batches 1,8",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure and print; the exit code is 0 whichever model is faster."""
-    from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
+    from exporter.cli.output import print_json  # noqa: PLC0415
+    from exporter.cli.stages import RichStages  # noqa: PLC0415
     from exporter.evaluation.benchmark.settings import BenchSettings  # noqa: PLC0415
     from exporter.runtimes.choice import RunSettings  # noqa: PLC0415
     from exporter.workflows.bench import bench  # noqa: PLC0415
@@ -52,7 +58,9 @@ def run(arguments: argparse.Namespace) -> int:
     settings = from_flags(BenchSettings, arguments)
     runtime = from_flags(RunSettings, arguments)
     models, reference = _models(arguments)
-    result = bench(models, read_reference(reference), settings, RichStages(), runtime=runtime)
+    result = bench(
+        models, read_reference(reference), settings, RichStages(quiet=arguments.quiet), runtime=runtime
+    )
     if arguments.json:
         print_json(result)
     else:

@@ -16,7 +16,12 @@ from exporter.workflows.recipe import Recipe
 if TYPE_CHECKING:
     from exporter.workflows.best import Best, Choice
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["EXAMPLES", "add_arguments", "run"]
+
+EXAMPLES = (
+    "star-export best --model digits_vit --images photos/ --rho 0.7",
+    "star-export best --model digits_vit --images photos/ --rho 0.7 --max-drop 1",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,10 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure and print; the exit code is always 0."""
-    from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
+    from exporter.cli.output import print_json  # noqa: PLC0415
+    from exporter.cli.stages import RichStages  # noqa: PLC0415
     from exporter.workflows.best import choose  # noqa: PLC0415
 
-    result = choose(recipe_of(arguments), arguments.max_drop, RichStages())
+    result = choose(recipe_of(arguments), arguments.max_drop, RichStages(quiet=arguments.quiet))
     if arguments.json:
         print_json(result)
     else:

@@ -9,7 +9,12 @@ from pathlib import Path
 
 from exporter.settings import add_flags, from_flags
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["EXAMPLES", "add_arguments", "run"]
+
+EXAMPLES = (
+    "star-export build build/digits",
+    "star-export build build/digits --batches 1,8",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,12 +27,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Build the engines and print their audits; the exit code is 0."""
-    from exporter.cli.output import RichStages, print_json, print_lines  # noqa: PLC0415
+    from exporter.cli.output import print_json, print_lines  # noqa: PLC0415
+    from exporter.cli.stages import RichStages  # noqa: PLC0415
     from exporter.runtimes.tensorrt.audit import explain_audit  # noqa: PLC0415
     from exporter.runtimes.tensorrt.settings import BuildSettings  # noqa: PLC0415
     from exporter.workflows.build import build_folder  # noqa: PLC0415
 
-    built = build_folder(arguments.folder, from_flags(BuildSettings, arguments), RichStages())
+    built = build_folder(
+        arguments.folder, from_flags(BuildSettings, arguments), RichStages(quiet=arguments.quiet)
+    )
     if arguments.json:
         print_json(built)
         return 0

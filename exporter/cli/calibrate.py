@@ -12,7 +12,12 @@ from exporter.schedule.scorers import FUSED
 from exporter.settings import add_flags, from_flags
 from exporter.workflows.recipe import Recipe, needed
 
-__all__ = ["SPREAD", "add_arguments", "run"]
+__all__ = ["EXAMPLES", "SPREAD", "add_arguments", "run"]
+
+EXAMPLES = (
+    "star-export calibrate --model digits_vit --images photos/ --out calibration.safetensors",
+    "star-export calibrate --model digits_vit --images photos/ --max-images auto --out calibration.safetensors",
+)
 
 # The processes of a launcher share the images.
 SPREAD = True
@@ -29,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Calibrate and print ACS and the halves' agreement by layer; the exit code is 0."""
     from exporter.calibration.agreement import warn_where_unsettled  # noqa: PLC0415
-    from exporter.cli.output import RichStages, print_json, print_table  # noqa: PLC0415
+    from exporter.cli.output import print_json, print_table  # noqa: PLC0415
+    from exporter.cli.stages import RichStages  # noqa: PLC0415
     from exporter.files import writable_file  # noqa: PLC0415
     from exporter.workflows import steps  # noqa: PLC0415
     from exporter.workflows.resolve import resolve  # noqa: PLC0415
@@ -38,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     # The file serves every scorer unless one is named: the default one needs no inter-layer scores.
     job = resolve(replace(recipe, scorer=recipe.scorer or FUSED.name, recalibrate=True))
     needed(job.images.images, "--images", "a folder of images")
-    stages = RichStages()
+    stages = RichStages(quiet=arguments.quiet)
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)
     with stages.stage("calibration") as advance:

@@ -12,7 +12,13 @@ from exporter.errors import RecipeError
 from exporter.settings import add_flags, from_flags
 from exporter.workflows.recipe import Recipe, needed
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["EXAMPLES", "FAILS", "add_arguments", "run"]
+
+EXAMPLES = (
+    "star-export check build/digits",
+    "star-export check --onnx pruned.onnx --model digits_vit --images photos/",
+)
+FAILS = "a model does not agree with PyTorch"
 
 # What describes the PyTorch model and its images; a folder holds PyTorch's outputs instead.
 REFERENCE = (*MODEL, *IMAGES, "calibration", "interpolate", "check_images")
@@ -40,13 +46,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_folder(arguments: argparse.Namespace) -> int:
-    from exporter.cli.output import RichStages, print_json, print_lines  # noqa: PLC0415
+    from exporter.cli.output import print_json, print_lines  # noqa: PLC0415
+    from exporter.cli.stages import RichStages  # noqa: PLC0415
     from exporter.evaluation.parity import explain  # noqa: PLC0415
     from exporter.runtimes.choice import RunSettings  # noqa: PLC0415
     from exporter.workflows.check_folder import check_folder  # noqa: PLC0415
 
     settings = from_flags(RunSettings, arguments)
-    with RichStages().stage("parity with PyTorch's outputs"):
+    with RichStages(quiet=arguments.quiet).stage("parity with PyTorch's outputs"):
         result = check_folder(arguments.folder, settings)
     if arguments.json:
         print_json({**vars(result), "passed": result.passed})
@@ -59,7 +66,8 @@ def _check_folder(arguments: argparse.Namespace) -> int:
 
 
 def _check_file(arguments: argparse.Namespace) -> int:
-    from exporter.cli.output import RichStages, print_json, print_lines  # noqa: PLC0415
+    from exporter.cli.output import print_json, print_lines  # noqa: PLC0415
+    from exporter.cli.stages import RichStages  # noqa: PLC0415
     from exporter.data.batches import first_images  # noqa: PLC0415
     from exporter.data.images import sample  # noqa: PLC0415
     from exporter.data.source import images_at  # noqa: PLC0415
@@ -74,7 +82,7 @@ def _check_file(arguments: argparse.Namespace) -> int:
     job, asked = resolve(from_flags(Recipe, arguments)), from_flags(RunSettings, arguments).runtime
     if asked is not None:
         raise RecipeError("--runtime", asked, "none with --onnx: a file is checked on its target's runtime")
-    stages, chosen = RichStages(), job.images
+    stages, chosen = RichStages(quiet=arguments.quiet), job.images
     model = load_onnx(arguments.onnx)
     artefact = artefact_of(model, str(arguments.onnx))
     with stages.stage("model"):

@@ -9,13 +9,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.cli.flags import AMOUNT, CALIBRATION, IMAGES, MEASURED, MODEL, OUTPUTS, SCHEDULE, recipe_of
+from exporter.cli.preview_lines import print_preview
+from exporter.errors import RecipeError
 from exporter.settings import add_flags
 from exporter.workflows.recipe import Recipe
 
 if TYPE_CHECKING:
     from exporter.evaluation.report.record import Report
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["EXAMPLES", "FAILS", "add_arguments", "run"]
+
+EXAMPLES = (
+    "star-export compile --model digits_vit --images photos/ --rho 0.7 --out build/digits",
+    "star-export compile --recipe engines/demo.toml --rho 0.5 --out build/demo",
+    "star-export compile --model digits_vit --images photos/ --mac-reduction 0.4 --out build/digits --dry-run",
+)
+FAILS = "a lowered model does not agree with PyTorch, or none is within --max-drop"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,15 +42,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Largest loss of top-1: tune finds the fastest model within it, by the settings that are given.",
     )  # fmt: skip
 
+    parser.add_argument(
+        "--dry-run", action="store_true",
+        help="Only check the settings, and print the steps, multiply-adds, files, and a guess of the time.",
+    )  # fmt: skip
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile and print the report; the exit code is 0 if both models pass the parity check, else 1."""
-    from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
+    from exporter.cli.output import print_json  # noqa: PLC0415
+    from exporter.cli.stages import RichStages  # noqa: PLC0415
     from exporter.workflows.compile import compile_model  # noqa: PLC0415
 
+    if arguments.dry_run:
+        return _previewed(arguments)
     if arguments.max_drop is not None:
         return _tuned(arguments)
-    report = compile_model(recipe_of(arguments), arguments.out, stages=RichStages())
+    report = compile_model(recipe_of(arguments), arguments.out, stages=RichStages(quiet=arguments.quiet))
     if arguments.json:
         print_json(report)
     else:
@@ -49,9 +66,26 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if report.passed else 1
 
 
+def _previewed(arguments: argparse.Namespace) -> int:
+    """Print what would be done; the exit code is 0."""
+    from exporter.cli.output import print_json  # noqa: PLC0415
+    from exporter.workflows.preview import preview  # noqa: PLC0415
+
+    if arguments.max_drop is not None:
+        expected = "one of them: what a search does follows from what it measures"
+        raise RecipeError("--dry-run", "--max-drop beside it", expected)
+    found = preview(recipe_of(arguments), arguments.out)
+    if arguments.json:
+        print_json(found)
+    else:
+        print_preview(found)
+    return 0
+
+
 def _tuned(arguments: argparse.Namespace) -> int:
     """Search with tune's defaults, and compile what it finds; the exit code is 1 if nothing is within the limit."""
-    from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
+    from exporter.cli.output import print_json  # noqa: PLC0415
+    from exporter.cli.stages import RichStages  # noqa: PLC0415
     from exporter.cli.tune import DEFAULTS, exit_code, print_tuned  # noqa: PLC0415
     from exporter.workflows.recipe import read_recipe  # noqa: PLC0415
     from exporter.workflows.tuning.settings import TuneSettings  # noqa: PLC0415
@@ -60,7 +94,7 @@ def _tuned(arguments: argparse.Namespace) -> int:
     told = {**(read_recipe(arguments.recipe) if arguments.recipe else {}), **vars(arguments)}
     settings = TuneSettings(max_drop=arguments.max_drop, target=told.get("target"))
     recipe, out = recipe_of(arguments, DEFAULTS), arguments.out
-    found = tune(recipe, settings, out / "tune", compiled=out, stages=RichStages())
+    found = tune(recipe, settings, out / "tune", compiled=out, stages=RichStages(quiet=arguments.quiet))
     if arguments.json:
         print_json(found)
     else:

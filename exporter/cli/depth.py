@@ -13,10 +13,17 @@ from typing import Any
 from exporter.cli import depth_training
 from exporter.cli.depth_joint import add_joint
 from exporter.cli.depth_lines import applied_lines, fitted_lines, found_lines
+from exporter.cli.flags import add_common
 from exporter.settings import add_flags, from_flags
 from exporter.workflows.recipe import Recipe, needed
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["EXAMPLES", "add_arguments", "run"]
+
+EXAMPLES = (
+    "star-export depth collect --model digits_vit --images photos/ --units 4 --out build/depth",
+    "star-export depth search --samples build/depth/samples.json --layers 6 --units 3",
+    "star-export depth apply --model digits_vit --attention 5,6 --out smaller.safetensors",
+)
 
 MODEL = ("model", "checkpoint", "num_classes", "model_kwargs", "preprocess")
 
@@ -31,9 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     depth_training.add_choose(actions)
     _add_apply(actions)
     for action in actions.choices.values():
-        action.add_argument(
-            "--json", action="store_true", default=argparse.SUPPRESS, help="Print the result as JSON."
-        )
+        add_common(action, default=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:

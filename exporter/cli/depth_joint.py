@@ -40,7 +40,8 @@ def add_joint(actions: Any) -> None:
 
 
 def _joint(arguments: argparse.Namespace) -> int:
-    from exporter.cli.output import RichStages, print_json, print_lines, print_table  # noqa: PLC0415
+    from exporter.cli.output import print_json, print_lines, print_table  # noqa: PLC0415
+    from exporter.cli.stages import RichStages  # noqa: PLC0415
     from exporter.workflows.depth_joint import joint_to  # noqa: PLC0415
     from exporter.workflows.depth_joint_settings import JointSettings  # noqa: PLC0415
     from exporter.workflows.resolve import resolve  # noqa: PLC0415
@@ -48,7 +49,7 @@ def _joint(arguments: argparse.Namespace) -> int:
     job = resolve(from_flags(Recipe, arguments))
     needed(job.model.name or None, "--model", "a timm name or a bundled model")
     settings = from_flags(JointSettings, arguments)
-    found = joint_to(job, settings, arguments.collected, arguments.out, RichStages())
+    found = joint_to(job, settings, arguments.collected, arguments.out, RichStages(quiet=arguments.quiet))
     if arguments.json:
         print_json(found)
         return 0

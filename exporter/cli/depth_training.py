@@ -51,13 +51,14 @@ def add_choose(actions: Any) -> None:
 
 
 def _collect(arguments: argparse.Namespace) -> int:
-    from exporter.cli.output import RichStages, print_json, print_lines, print_table  # noqa: PLC0415
+    from exporter.cli.output import print_json, print_lines, print_table  # noqa: PLC0415
+    from exporter.cli.stages import RichStages  # noqa: PLC0415
     from exporter.depth.settings import CollectSettings  # noqa: PLC0415
     from exporter.workflows.depth_training import collect_to  # noqa: PLC0415
 
     job, settings = _job(arguments), training_of(arguments)
     collection = from_flags(CollectSettings, arguments)
-    samples = collect_to(job, collection, settings, arguments.out, RichStages())
+    samples = collect_to(job, collection, settings, arguments.out, RichStages(quiet=arguments.quiet))
     if arguments.json:
         print_json(samples)
         return 0
@@ -69,13 +70,14 @@ def _collect(arguments: argparse.Namespace) -> int:
 
 
 def _choose(arguments: argparse.Namespace) -> int:
-    from exporter.cli.output import RichStages, print_json, print_lines  # noqa: PLC0415
+    from exporter.cli.output import print_json, print_lines  # noqa: PLC0415
+    from exporter.cli.stages import RichStages  # noqa: PLC0415
     from exporter.depth.settings import ChoiceSettings  # noqa: PLC0415
     from exporter.workflows.depth_training import choose_to  # noqa: PLC0415
 
     job, settings = _job(arguments), training_of(arguments)
     choice = from_flags(ChoiceSettings, arguments)
-    done = choose_to(job, choice, settings, arguments.out, RichStages())
+    done = choose_to(job, choice, settings, arguments.out, RichStages(quiet=arguments.quiet))
     if arguments.json:
         print_json(done)
     else:

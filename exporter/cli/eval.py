@@ -17,13 +17,18 @@ from exporter.settings import add_flags, from_flags
 from exporter.workflows.recipe import Recipe
 
 if TYPE_CHECKING:
-    from exporter.cli.output import RichStages
+    from exporter.cli.stages import RichStages
     from exporter.evaluation.embeddings import Agreement
     from exporter.evaluation.eval_result import Evaluation, ModelResult
     from exporter.evaluation.loss import PairResult
     from exporter.workflows.eval_models import EvalModel
 
-__all__ = ["SPREAD", "add_arguments", "run"]
+__all__ = ["EXAMPLES", "SPREAD", "add_arguments", "run"]
+
+EXAMPLES = (
+    "star-export eval build/digits --images photos/",
+    "star-export eval dense.onnx pruned.onnx --images photos/ --disagreements differ",
+)
 
 # The processes of a launcher share the images.
 SPREAD = True
@@ -56,13 +61,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluate and print; the exit code is 0, or 2 if the interval is wider than asked for."""
-    from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
+    from exporter.cli.output import print_json  # noqa: PLC0415
+    from exporter.cli.stages import RichStages  # noqa: PLC0415
     from exporter.evaluation.eval_result import require_within  # noqa: PLC0415
     from exporter.workflows.disagreements import disagreement_paths, save_disagreements  # noqa: PLC0415
     from exporter.workflows.eval import evaluate_models  # noqa: PLC0415
     from exporter.workflows.eval_settings import EvalSettings  # noqa: PLC0415
 
-    settings, stages = from_flags(EvalSettings, arguments), RichStages()
+    settings, stages = from_flags(EvalSettings, arguments), RichStages(quiet=arguments.quiet)
     models = _models(arguments, stages)
     if arguments.disagreements is not None:
         if len(models) < 2 or not all(model.num_classes for model in models):

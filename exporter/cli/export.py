@@ -11,7 +11,12 @@ from exporter.errors import RecipeError
 from exporter.settings import add_flags, from_flags
 from exporter.workflows.recipe import Recipe
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["EXAMPLES", "add_arguments", "run"]
+
+EXAMPLES = (
+    "star-export export --model digits_vit --schedule schedule.json --out pruned.onnx",
+    "star-export export --model digits_vit --dense --target onnxruntime-fp16 --out dense.onnx",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Lower the model and write the file; the exit code is 0."""
-    from exporter.cli.output import RichStages, print_json, print_lines  # noqa: PLC0415
+    from exporter.cli.output import print_json, print_lines  # noqa: PLC0415
+    from exporter.cli.stages import RichStages  # noqa: PLC0415
     from exporter.files import writable_file  # noqa: PLC0415
     from exporter.lowering.pipeline import save_onnx  # noqa: PLC0415
     from exporter.workflows import steps  # noqa: PLC0415
@@ -37,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     both = arguments.dense and "schedule" in arguments
     if both or not (arguments.dense or isinstance(amount, Given)):
         raise RecipeError("export", "both" if both else "neither", "--schedule FILE or --dense")
-    stages = RichStages()
+    stages = RichStages(quiet=arguments.quiet)
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)
     lowering = job.lowering

@@ -11,20 +11,24 @@ from typing import TYPE_CHECKING
 
 from exporter.cli.flags import AMOUNT, CALIBRATION, IMAGES, MODEL, SCHEDULE
 from exporter.cli.training_flags import add_training, training_of
-from exporter.settings import add_flags, from_flags
+from exporter.settings import Parser, add_flags, from_flags
 from exporter.workflows.recipe import Recipe
 
 if TYPE_CHECKING:
     from exporter.workflows.finetune_result import FinetuneResult
 
-__all__ = ["SPREAD", "add_arguments", "run"]
+__all__ = ["EXAMPLES", "SPREAD", "add_arguments", "run"]
+
+EXAMPLES = (
+    "star-export finetune --model digits_vit --images train/ --eval-images val/ --rho 0.5 --out tuned.safetensors",
+)
 
 # The processes of a launcher share the images.
 SPREAD = True
 DEFAULT_PRESET = "paper"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare the flags."""
     names = (*MODEL, *IMAGES, "eval_images", "max_eval_images", *AMOUNT, *SCHEDULE)
     add_flags(parser, Recipe, (*names, "calibration", "interpolate", *CALIBRATION))
@@ -40,11 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train, measure and print; the exit code is 0."""
-    from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
+    from exporter.cli.output import print_json  # noqa: PLC0415
+    from exporter.cli.stages import RichStages  # noqa: PLC0415
     from exporter.workflows.finetune import finetune_model  # noqa: PLC0415
 
     recipe, settings = from_flags(Recipe, arguments), training_of(arguments)
-    result = finetune_model(recipe, settings, arguments.out, teacher=arguments.teacher, stages=RichStages())
+    result = finetune_model(
+        recipe, settings, arguments.out, teacher=arguments.teacher, stages=RichStages(quiet=arguments.quiet)
+    )
     if arguments.json:
         print_json(result)
     else:

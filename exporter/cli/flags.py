@@ -16,6 +16,7 @@ __all__ = [
     "MODEL",
     "OUTPUTS",
     "SCHEDULE",
+    "add_common",
     "recipe_of",
     "refuse",
 ]
@@ -30,6 +31,15 @@ CALIBRATION = ("gamma", "protocol", "normalize", "relevance_dtype")
 AMOUNT = ("rho", "mac_reduction", "rates", "schedule")
 SCHEDULE = ("method", "scorer", "reduce", "alpha", "anchors", "round_to", "query_stride")
 MEASURED = ("target", "layout", "input_kind", "batch", "rounds", "threads")
+
+
+def add_common(parser: argparse.ArgumentParser, **changes: Any) -> None:
+    """Declare the flags of every verb; an action of a verb has them with `default` SUPPRESS, so as to keep them."""
+    parser.add_argument("--json", action="store_true", help="Print the result as JSON.", **changes)
+    parser.add_argument(
+        "-q", "--quiet", action="store_true", help="Print no progress and no warnings to stderr.", **changes
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="Log every step to stderr.", **changes)
 
 
 def refuse(arguments: argparse.Namespace, names: Iterable[str], beside: str, hint: str) -> None:

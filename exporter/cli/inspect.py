@@ -4,7 +4,12 @@ import argparse
 import json
 from pathlib import Path
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["EXAMPLES", "add_arguments", "run"]
+
+EXAMPLES = (
+    "star-export inspect build/digits",
+    "star-export inspect calibration.safetensors",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

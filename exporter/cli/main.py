@@ -1,9 +1,5 @@
-"""`star-export VERB`: run a verb and return its exit code.
+"""`star-export VERB`: run a verb and return its exit code; the end of its help lists them."""
 
-0: done. 1: a check failed. 2: an error that the user can fix (one line, no traceback). 130: interrupted.
-"""
-
-import argparse
 import logging
 import os
 import sys
@@ -11,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 from typing_extensions import override
 
@@ -35,10 +31,13 @@ from exporter.cli import (
     serve_config,
     tune,
 )
+from exporter.cli.completion import complete
+from exporter.cli.flags import add_common
 from exporter.errors import LaunchError, MissingDependencyError, UserError
 from exporter.processes import processes
+from exporter.settings import Parser
 
-__all__ = ["main"]
+__all__ = ["build_parser", "main"]
 
 VERBS = (
     models,
@@ -60,6 +59,13 @@ VERBS = (
     inspect,
 )
 
+EXAMPLES = (
+    "star-export compile --model digits_vit --images photos/ --rho 0.7 --out build/digits",
+    "star-export models --why deit_small_patch16_224",
+    "star-export check build/digits",
+)
+FAILS = "a check failed, or nothing was found: see the help of the verb"
+
 # Libraries of the export machine that a deployment machine does not need.
 EXPORT_LIBRARIES = (
     "torch",
@@ -79,8 +85,11 @@ EXPORT_LIBRARIES = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return the exit code."""
     try:
-        arguments = _parser().parse_args(argv)
-        level = logging.DEBUG if arguments.verbose else logging.WARNING
+        parser = build_parser()
+        if "_ARGCOMPLETE" in os.environ:
+            complete(parser)
+        arguments = parser.parse_args(argv)
+        level = logging.ERROR if arguments.quiet else logging.DEBUG if arguments.verbose else logging.WARNING
         lines = logging.StreamHandler(sys.stderr)
         lines.setFormatter(_OneLine("%(levelname)s: %(message)s"))
         logging.basicConfig(handlers=[lines], level=level, force=True)
@@ -120,22 +129,17 @@ class _OneLine(logging.Formatter):
         return super().formatMessage(record).replace("\n", "\\n")
 
 
-class _Parser(argparse.ArgumentParser):
-    """Print a usage error in one line, like every other error."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message} | see {self.prog} --help\n")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="star-export", description=exporter.__doc__)
+def build_parser() -> Parser:
+    """Return the parser of all verbs."""
+    parser = Parser(prog="star-export", description=exporter.__doc__)
+    parser.explain(EXAMPLES, FAILS)
     parser.add_argument("--version", action="version", version=f"star-export {exporter.__version__}")
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     for name, module in _named(VERBS):
         summary = (module.__doc__ or "").partition("\n")[0]
-        verb = verbs.add_parser(name, help=summary, description=module.__doc__)
-        verb.add_argument("--json", action="store_true", help="Print the result as JSON.")
-        verb.add_argument("-v", "--verbose", action="store_true", help="Log every step to stderr.")
+        verb = verbs.add_parser(name, help=summary, description=(module.__doc__ or "").strip())
+        verb.explain(module.EXAMPLES, getattr(module, "FAILS", ""))
+        add_common(verb)
         module.add_arguments(verb)
         verb.set_defaults(run=module.run, verb=name, spread=hasattr(module, "SPREAD"))
     return parser

@@ -1,16 +1,30 @@
 """List the models that can be pruned, or explain why one cannot.
 
-Nothing is downloaded: only architectures are examined. A model may also be a folder in Hugging Face's format.
+The list holds timm's models and those of star-export. `--why` also takes an id or a folder of Hugging Face's
+library, and examines its architecture; no weights are downloaded.
 """
 
 import argparse
-from collections.abc import Iterator
-from typing import Any
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from exporter.settings import add_flags, from_flags
 from exporter.workflows.recipe import Recipe
 
-__all__ = ["add_arguments", "run"]
+if TYPE_CHECKING:
+    from exporter.models.listed import Answer
+
+__all__ = ["EXAMPLES", "FAILS", "add_arguments", "run"]
+
+EXAMPLES = (
+    "star-export models",
+    "star-export models --why resnet50",
+)
+FAILS = "--why names a model that cannot be pruned"
+
+logger = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,51 +37,63 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the list or the explanation; the exit code is 0."""
+    """Print the list or the explanation; the exit code is 1 for a model that cannot be pruned, else 0."""
     from exporter.cli.output import print_json, print_lines  # noqa: PLC0415
-    from exporter.models.catalogue import support_of, survey  # noqa: PLC0415
-    from exporter.models.registry import ModelRequest  # noqa: PLC0415
+    from exporter.models.listed import model_list  # noqa: PLC0415
 
     if arguments.why is not None:
-        recipe = from_flags(Recipe, arguments)
-        request = ModelRequest(
-            arguments.why, num_classes=recipe.num_classes, model_kwargs=recipe.model_kwargs
-        )
-        answer = support_of(request)
+        answer = _answer(arguments)
         if arguments.json:
-            print_json({"accepted": answer.spec is not None, **vars(answer)})
+            print_json({"accepted": answer.shape is not None, **vars(answer)})
         else:
             print_lines([f"{answer.name}: {_in_words(answer)}"])
-        return 0
-    answers = list(survey())
+        return 0 if answer.shape else 1
+    models = model_list()
+    if not models.is_current:
+        logger.warning(
+            "the list is of timm %s, and another one is installed: --why NAME asks that", models.timm
+        )
     if arguments.json:
-        accepted = {each.name: {"own_head": each.own_head} for each in answers if each.spec}
-        refused = {each.name: each.reason for each in answers if not each.spec}
-        print_json({"accepted": accepted, "refused": refused})
+        refused = {each.name: each.reason for each in models.answers if not each.shape}
+        print_json({"accepted": models.accepted, "refused": refused})
     else:
-        print_lines(_lines(answers, refused=arguments.refused))
+        print_lines(_lines(models.answers, refused=arguments.refused))
     return 0
 
 
-def _lines(answers: list[Any], *, refused: bool) -> Iterator[str]:
+def _answer(arguments: argparse.Namespace) -> "Answer":
+    """Return the answer of the list, or else build the model."""
+    from exporter.models.listed import listed  # noqa: PLC0415
+
+    recipe = from_flags(Recipe, arguments)
+    as_named = recipe.num_classes is None and not recipe.model_kwargs
+    if as_named and (found := listed(arguments.why)):
+        return found
+    from exporter.models.catalogue import support_of  # noqa: PLC0415
+    from exporter.models.registry import ModelRequest  # noqa: PLC0415
+
+    request = ModelRequest(arguments.why, num_classes=recipe.num_classes, model_kwargs=recipe.model_kwargs)
+    return support_of(request).answer
+
+
+def _lines(answers: "Sequence[Answer]", *, refused: bool) -> Iterator[str]:
     """Return one line per model."""
-    shown = [each for each in answers if (each.spec is None) == refused]
+    shown = [each for each in answers if (each.shape is None) == refused]
     yield f"{len(shown)} models that {'cannot' if refused else 'can'} be pruned, of {len(answers)}"
     width = max(len(each.name) for each in shown)
     for each in shown:
-        if each.spec is None:
+        if each.shape is None:
             yield f"{each.name:{width}}  {each.reason}"
             continue
-        pixels, patches = (
-            "×".join(map(str, s)) for s in (each.spec.preprocessing.input_size[1:], each.spec.grid)
-        )
-        head = "" if each.own_head else "  gives an embedding; --num-classes adds a classifier"
+        pixels, patches = ("×".join(map(str, size)) for size in (each.shape.pixels, each.shape.grid))
+        head = "" if each.shape.own_head else "  gives an embedding; --num-classes adds a classifier"
         yield f"{each.name:{width}}  {pixels:>9} pixels  {patches:>7} patches{head}"
 
 
-def _in_words(answer: Any) -> str:
-    spec = answer.spec
-    if spec is None:
+def _in_words(answer: "Answer") -> str:
+    shape = answer.shape
+    if shape is None:
         return f"cannot be pruned: {answer.reason}"
-    head = "" if answer.own_head else "; it gives an embedding: --num-classes adds a classifier"
-    return f"can be pruned: {spec.depth} blocks, {spec.num_patches} patches, {spec.dim} channels{head}"
+    head = "" if shape.own_head else "; it gives an embedding: --num-classes adds a classifier"
+    patches = math.prod(shape.grid)
+    return f"can be pruned: {shape.blocks} blocks, {patches} patches, {shape.channels} channels{head}"

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from exporter.records import Schedule
     from exporter.workflows.resolve import Job
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["EXAMPLES", "add_arguments", "run"]
+
+EXAMPLES = (
+    "star-export plan --model deit_base_patch16_224 --rates 4=0.7 7=0.49 10=0.343",
+    "star-export plan --model deit_small_patch16_224 --rho 0.7 --out schedule.json",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,9 @@ The source is part of the installed package: the GPU machine needs neither a che
 import argparse
 from pathlib import Path
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["EXAMPLES", "add_arguments", "run"]
+
+EXAMPLES = ("star-export plugin --out plugin/",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

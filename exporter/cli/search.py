@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from exporter.evaluation.benchmark.points import Point
     from exporter.workflows.search import Search
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["EXAMPLES", "FAILS", "add_arguments", "run"]
+
+EXAMPLES = ("star-export search --model digits_vit --images photos/ --speedup 1.5 --out schedule.json",)
+FAILS = "the speed-up is out of reach on this machine"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,14 +45,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Search and print the candidates; the exit code is 0 if the speed-up is reached, else 1."""
-    from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
+    from exporter.cli.output import print_json  # noqa: PLC0415
+    from exporter.cli.stages import RichStages  # noqa: PLC0415
     from exporter.files import writable_file  # noqa: PLC0415
     from exporter.formats.canonical_json import save_json  # noqa: PLC0415
     from exporter.workflows.search import search  # noqa: PLC0415
 
     recipe = from_flags(Recipe, arguments)
     out = writable_file(arguments.out) if arguments.out else None
-    result = search(recipe, arguments.steps, RichStages())
+    result = search(recipe, arguments.steps, RichStages(quiet=arguments.quiet))
     if result.schedule is not None and out:
         save_json(result.schedule, out)
     if arguments.json:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from exporter.settings import add_flags, from_flags
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["EXAMPLES", "add_arguments", "run"]
+
+EXAMPLES = ("star-export serve-config build/digits --out repository/",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

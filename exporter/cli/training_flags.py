@@ -1,9 +1,9 @@
 """The flags that say how a model is trained, for the verbs that train."""
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from exporter.settings import add_flags, from_flags
+from exporter.settings import Parser, add_flags, from_flags
 from exporter.training.presets import PRESETS
 from exporter.workflows.recipe import Recipe
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["add_training", "training_of"]
 
 
-def add_training(parser: Any, preset: str) -> None:
+def add_training(parser: Parser, preset: str) -> None:
     """Add a flag for the preset and, in a group of their own, for all settings of fine-tuning."""
     from exporter.training.settings import FinetuneSettings  # noqa: PLC0415
 
@@ -22,7 +22,7 @@ def add_training(parser: Any, preset: str) -> None:
         help="Values of the settings below: paper has their defaults, short takes 5 epochs at a higher learning "
         f"rate. Default: {preset}.",
     )  # fmt: skip
-    training = parser.add_argument_group("training")
+    training = parser.group("training")
     # The seed is the recipe's.
     own = [name for name in FinetuneSettings.__dataclass_fields__ if name != "seed"]
     add_flags(training, FinetuneSettings, own)

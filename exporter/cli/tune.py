@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from exporter.workflows.tuning.result import Tuned
     from exporter.workflows.tuning.settings import TuneSettings
 
-__all__ = ["DEFAULTS", "SPREAD", "add_arguments", "exit_code", "print_tuned", "run"]
+__all__ = ["DEFAULTS", "EXAMPLES", "FAILS", "SPREAD", "add_arguments", "exit_code", "print_tuned", "run"]
+
+EXAMPLES = (
+    "star-export tune --model digits_vit --images train/ --eval-images val/ --max-drop 1 --out build/tune",
+    "star-export tune --model digits_vit --images train/ --eval-images val/ --max-ms 20 --out build/tune",
+)
+FAILS = "nothing is within the limit, or the compiled model does not agree with PyTorch"
 
 # The processes of a launcher share the runs for accuracy.
 SPREAD = True
@@ -45,7 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Search and print; the exit code is that of `exit_code`."""
-    from exporter.cli.output import RichStages, print_json  # noqa: PLC0415
+    from exporter.cli.output import print_json  # noqa: PLC0415
+    from exporter.cli.stages import RichStages  # noqa: PLC0415
     from exporter.workflows.tuning.settings import TuneSettings  # noqa: PLC0415
     from exporter.workflows.tuning.tune import tune  # noqa: PLC0415
 
@@ -53,7 +60,12 @@ def run(arguments: argparse.Namespace) -> int:
     recipe = from_flags(Recipe, arguments, DEFAULTS)
     command = ("star-export", *sys.argv[1:])
     found = tune(
-        recipe, settings, arguments.out, weights=arguments.weights, stages=RichStages(), command=command
+        recipe,
+        settings,
+        arguments.out,
+        weights=arguments.weights,
+        stages=RichStages(quiet=arguments.quiet),
+        command=command,
     )
     if arguments.json:
         print_json(found)

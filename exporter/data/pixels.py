@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from exporter.data.arrays import ArrayImage
 from exporter.data.geometry import to_input_size
 from exporter.data.images import ImageFile
 from exporter.errors import ImageError
@@ -38,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class LoadedImage:
-    """An image file's pixels, uint8 [3, height, width], cropped to the model's input size.
+    """An image's pixels, uint8 [3, height, width], cropped to the model's input size; float32 if normalised before.
 
     `views` has one such array for each preprocessing, `pixels` is the first.
     """
@@ -81,7 +82,12 @@ def stream(
 
 
 def load_image(file: ImageFile, *preprocessings: Preprocessing) -> LoadedImage | SkippedImage:
-    """Decode one image and bring it to the input sizes; any error becomes a reason to skip it."""
+    """Decode one image and bring it to the input sizes; any error becomes a reason to skip it.
+
+    An image at hand is taken as it is.
+    """
+    if isinstance(file, ArrayImage):
+        return LoadedImage(file, (file.pixels,) * len(preprocessings))
     try:
         image = read_rgb(file)
     except ImageError as error:
@@ -134,9 +140,11 @@ def normalise(pixels: Array, preprocessing: Preprocessing) -> Array:
     """Convert uint8 pixels to the model's float32 input, bit for bit as timm's ToTensor and Normalize.
 
     Args:
-        pixels: [..., 3, height, width].
+        pixels: [..., 3, height, width]; float32 is returned as it is: it has been normalised.
         preprocessing: Gives the mean and deviation of each channel.
     """
+    if pixels.dtype == np.float32:
+        return pixels
     mean = np.array(preprocessing.mean, np.float32).reshape(3, 1, 1)
     std = np.array(preprocessing.std, np.float32).reshape(3, 1, 1)
     images = pixels.astype(np.float32)

@@ -23,12 +23,13 @@ DEVIATION, MOST = 0.1, 5
 class NoiseSettings(Settings):
     """How large noise is, how often it is drawn, and from which seed."""
 
-    trials: Positive = option(500, "Draws of noise, each followed by a new fit.")
-    seed: Natural = option(0, "Seed of the noise.")
+    trials: Positive = option(500, "Draws of noise, each followed by a new fit.", group="advanced")
+    seed: Natural = option(0, "Seed of the noise.", group="advanced")
     deviation: Points | None = option(
         None,
         "Standard deviation of the noise in percentage points; by default that of as many random images as each "
         f"sample has, {DEVIATION} where it does not say how many.",
+        group="advanced",
     )
 
 

@@ -17,7 +17,9 @@ class UnitSettings(Settings):
     keep_attention: tuple[Positive, ...] = option((), "Layers whose attention stays, counted from 1.")
     keep_activation: tuple[Positive, ...] = option((), "Layers whose activation stays, counted from 1.")
     variant: AttentionVariant = option(
-        AttentionVariant.REMOVE, "What a block without attention does with its tokens before the MLP."
+        AttentionVariant.REMOVE,
+        "What a block without attention does with its tokens before the MLP.",
+        group="advanced",
     )
 
     def kept(self, unit: UnitType) -> tuple[int, ...]:
@@ -31,11 +33,12 @@ class ChoiceSettings(UnitSettings):
 
     attention_units: Natural = option(0, "Attention layers to remove.")
     activation_units: Natural = option(0, "Activations to remove.")
-    growth: Natural = option(2, "Epochs by which each stage is longer than the one before.")
+    growth: Natural = option(2, "Epochs by which each stage is longer than the one before.", group="advanced")
     weights: str = option(
         "whole",
         "The weights that are written: whole, those of the model, or last, those of the last stage.",
         WEIGHTS,
+        group="advanced",
     )
 
     def check(self) -> None:

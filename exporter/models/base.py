@@ -111,6 +111,11 @@ class PrunableViT(ABC):
         self.spec = spec
         self.weights_sha256 = weights_sha256
 
+    def __repr__(self) -> str:
+        spec = self.spec
+        shape = f"{spec.depth} blocks, {spec.num_patches} patches, {spec.dim} channels"
+        return f"<{type(self).__name__} {spec.name}: {shape}>"
+
     @abstractmethod
     def embed(self, images: Tensor) -> Tensor:
         """Embed images [batch, 3, H, W] as the tokens of block 1, [batch, prefix + patches, dim]."""

@@ -1,4 +1,4 @@
-"""List the models that can be pruned, by name, and why others cannot; models are built without weights."""
+"""Find out which models can be pruned, by name, and why others cannot; models are built without weights."""
 
 import warnings
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ import timm
 
 from exporter import bundled
 from exporter.errors import ModelError
+from exporter.models.listed import Answer, Shape
 from exporter.models.lvvit_adapter import LVVITS
 from exporter.models.networks import UNKNOWN
 from exporter.models.registry import ModelRequest, describe
@@ -39,6 +40,17 @@ class Support:
     spec: ModelSpec | None
     reason: str = ""
     own_head: bool = True
+
+    @property
+    def answer(self) -> Answer:
+        """Return it as an entry of the list."""
+        if self.spec is None:
+            return Answer(self.name, None, self.reason)
+        _, height, width = self.spec.preprocessing.input_size
+        return Answer(
+            self.name,
+            Shape(self.spec.depth, self.spec.dim, (height, width), self.spec.grid, self.own_head),
+        )
 
 
 @dataclass(frozen=True)

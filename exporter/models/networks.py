@@ -54,6 +54,12 @@ class ModelRequest:
     preprocessing: Mapping[str, Any] = field(default_factory=dict)
     text_embeddings: Path | None = None
 
+    def __post_init__(self) -> None:
+        """Make paths of text."""
+        for name in ("checkpoint", "text_embeddings"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, Path(getattr(self, name)))
+
 
 @dataclass(frozen=True)
 class Source:

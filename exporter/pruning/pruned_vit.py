@@ -92,6 +92,9 @@ class PrunedViT(nn.Module):
             for layer in schedule.pruning_layers:
                 self.register_buffer(_inter_name(layer), weighted[layer - 1].clone())
 
+    def __repr__(self) -> str:
+        return f"<PrunedViT {self.vit.spec.name}, {self.method}: {self.macs.gmacs:.3f} GMACs>"
+
     @property
     def method(self) -> str:
         """The schedule's method, "dense" where it drops nothing."""

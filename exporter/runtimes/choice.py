@@ -54,9 +54,14 @@ class RunSettings(Settings):
         None,
         "Runtime of the models; by default their target's. tensorrt uses the engines that `build` wrote.",
         RUNTIMES,
+        group="target",
     )
-    threads: Threads = option(0, "CPU threads of the runtime; 0 is one per physical core.")
-    plugin: Path | None = option(None, "The built CdfRetain library, for an engine that does not contain it.")
+    threads: Threads = option(
+        0, "CPU threads of the runtime; 0 is one per physical core.", group="measurement"
+    )
+    plugin: Path | None = option(
+        None, "The built CdfRetain library, for an engine that does not contain it.", group="advanced"
+    )
 
 
 def runtime_for(target: Target, settings: RunSettings) -> str:

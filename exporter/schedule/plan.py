@@ -38,28 +38,35 @@ class ScheduleSettings(Settings):
         None,
         "Score by which patches are chosen; by default fused, for tome pairs.",
         SCORERS,
+        group="how to prune",
     )
     alpha: Weight | None = option(
-        None, "Weight of the class token's attention in the fused score, in [0, 1]; 0.15, LV-ViT 0.3."
+        None,
+        "Weight of the class token's attention in the fused score, in [0, 1]; 0.15, LV-ViT 0.3.",
+        group="advanced",
     )
     anchors: str | None = option(
-        None, "Which ACS values get the rates 1 and rho; by default minmax.", ANCHORS
+        None, "Which ACS values get the rates 1 and rho; by default minmax.", ANCHORS, group="advanced"
     )
-    seed: Natural = option(0, "Seed of all random draws.")
-    round_to: Positive = option(1, "Token counts are rounded up to a multiple of this.")
+    seed: Natural = option(0, "Seed of all random draws.", group="advanced")
+    round_to: Positive = option(1, "Token counts are rounded up to a multiple of this.", group="advanced")
     method: Method | None = option(
         None,
         "tome merges the same number of patches in every layer; star keeps a share of them that follows from ACS, "
         "a-star a share of their scores' mass, image by image. By default tome, but star where a score, alpha, "
         "anchors, drop, ACS or a calibration is given.",
+        group="how to prune",
     )
     query_stride: Positive = option(
-        1, "Of the tokens whose attention scores patches in the score received, every how many-th is read."
+        1,
+        "Of the tokens whose attention scores patches in the score received, every how many-th is read.",
+        group="advanced",
     )
     reduce: str | None = option(
         None,
         "How the patches that are not kept are reduced; by default drop, for pairs merge-weighted.",
         REDUCTIONS,
+        group="how to prune",
     )
 
     @property

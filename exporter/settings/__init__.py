@@ -14,6 +14,7 @@ from exporter.settings.limits import (
     Threads,
     Weight,
 )
+from exporter.settings.parser import Parser
 
 __all__ = [
     "LARGEST",
@@ -21,6 +22,7 @@ __all__ = [
     "Count",
     "Natural",
     "Number",
+    "Parser",
     "Points",
     "Positive",
     "Settings",

@@ -15,9 +15,22 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from exporter.errors import RecipeError
+from exporter.files import path_of
 from exporter.vocabulary import renamed
 
-__all__ = ["Field", "Settings", "fields_of", "from_table", "option", "redeclared"]
+__all__ = ["GROUPS", "Field", "Settings", "fields_of", "from_table", "option", "redeclared"]
+
+# The groups of flags in a verb's help, in this order.
+GROUPS = (
+    "model",
+    "images",
+    "how much to prune",
+    "how to prune",
+    "target",
+    "measurement",
+    "training",
+    "advanced",
+)
 
 # Long values are shortened in errors.
 SHORT = reprlib.Repr()
@@ -42,11 +55,18 @@ class Settings:
             raise RecipeError(name, SHORT.repr(getattr(self, name)), expected)
 
 
-def option(default: Any, help: str, choices: Iterable[str] = ()) -> Any:  # noqa: A002
-    """Declare a field of settings: its default, its help text, and its allowed words if its type is no enum."""
+def option(default: Any, help: str, choices: Iterable[str] = (), group: str = "") -> Any:  # noqa: A002
+    """Declare a field of settings.
+
+    Args:
+        default: Its default.
+        help: Its help text.
+        choices: Its allowed words if its type is no enum.
+        group: The group of its flag, one of `GROUPS`; "" for a verb's main flags.
+    """
     shown = ",".join(map(str, default if isinstance(default, tuple) else (default,)))
     text = help if default in (None, (), {}) else f"{help} Default: {shown}."
-    metadata = {"help": text, "bare_help": help, "choices": tuple(choices)}
+    metadata = {"help": text, "bare_help": help, "choices": tuple(choices), "group": group}
     if isinstance(default, dict):
         return dataclasses.field(default_factory=default.copy, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -55,7 +75,8 @@ def option(default: Any, help: str, choices: Iterable[str] = ()) -> Any:  # noqa
 def redeclared(settings: type, name: str, default: Any) -> Any:
     """Declare a field of a base class again, with another default."""
     (field,) = (each for each in dataclasses.fields(settings) if each.name == name)
-    return option(default, field.metadata["bare_help"], field.metadata["choices"])
+    told = field.metadata
+    return option(default, told["bare_help"], told["choices"], told["group"])
 
 
 class Field:
@@ -63,6 +84,7 @@ class Field:
 
     def __init__(self, declared: "dataclasses.Field[Any]", kind: Any) -> None:
         self.help: str = declared.metadata.get("help", "")
+        self.group: str = declared.metadata.get("group", "")
         self.words: tuple[str, ...] = declared.metadata.get("choices", ())
         # The default is one of the words, or None.
         self.kind = self.plain = Literal[(*self.words, declared.default)] if self.words else kind
@@ -80,7 +102,7 @@ class Field:
         try:
             # msgspec knows all types of settings but paths.
             return msgspec.convert(
-                value, self.kind, strict=strict, dec_hook=lambda path, text: path(text), str_keys=True
+                value, self.kind, strict=strict, dec_hook=lambda _, text: path_of(text), str_keys=True
             )
         except (ValueError, OverflowError, RecursionError) as error:
             expected = f"one of {', '.join(self.words)}" if self.words else _described(self.kind)

@@ -5,11 +5,13 @@ import ast
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from exporter.errors import RecipeError
 from exporter.settings.fields import Field, Settings, fields_of
+from exporter.settings.parser import Parser
 from exporter.vocabulary import FORMER_NAMES
 
 __all__ = ["add_flags", "from_flags"]
@@ -29,17 +31,27 @@ ARGUMENTS: Mapping[Any, Mapping[str, Any]] = {
 
 
 def add_flags(parser: Any, settings: type[Settings], names: Iterable[str] | None = None) -> None:
-    """Add a flag to `parser` for each field of settings, or for those named, in that order.
+    """Add a flag for each field of settings, or for those named, in that order.
 
     An unused flag adds nothing to the namespace, so the recipe's value applies. Flags of earlier versions are
     accepted but not shown in the help.
+
+    Args:
+        parser: A `Parser`, which shows each flag in the group of its field; or one group for all of them.
+        settings: Whose fields become flags.
+        names: Of these fields; all by default.
     """
     known = fields_of(settings)
     for name in known if names is None else names:
-        given = {"dest": name, "default": argparse.SUPPRESS, **_arguments(known[name])}
-        parser.add_argument(_flag(name), help=known[name].help.replace("%", "%%"), **given)
+        field = known[name]
+        place = parser.group(field.group) if isinstance(parser, Parser) else parser
+        given = {"dest": name, "default": argparse.SUPPRESS, **_arguments(field)}
+        action = place.add_argument(_flag(name), help=field.help.replace("%", "%%"), **given)
+        if field.words:
+            # What argcomplete asks for the words of a flag; `choices` would refuse others before `from_flags` does.
+            action.completer = partial(_words, field.words)
         for former in (before for before, now in FORMER_NAMES.items() if now == name):
-            parser.add_argument(_flag(former), help=argparse.SUPPRESS, **given)
+            place.add_argument(_flag(former), help=argparse.SUPPRESS, **given)
 
 
 def from_flags(
@@ -53,6 +65,10 @@ def from_flags(
     fields, words = fields_of(settings), vars(arguments)
     given = {name: _value(_flag(name), fields[name], words[name]) for name in words if name in fields}
     return settings(**{**(base or {}), **given})
+
+
+def _words(words: Sequence[str], **_: Any) -> Sequence[str]:
+    return words
 
 
 def _flag(name: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from exporter import bundled
 from exporter.errors import RecipeError
+from exporter.files import PathLike
 from exporter.models.identity import read_identity
 from exporter.training.presets import PRESETS, Augmentation
 
@@ -16,7 +17,11 @@ AUGMENTED = ("augment", *Augmentation.__dataclass_fields__)
 
 
 def preset_values(
-    preset: str, model: str | None = None, checkpoint: Path | None = None, *, own_augmentation: bool = True
+    preset: str,
+    model: str | None = None,
+    checkpoint: PathLike | None = None,
+    *,
+    own_augmentation: bool = True,
 ) -> dict[str, Any]:
     """Return the values of `FinetuneSettings` that differ from its defaults.
 
@@ -34,7 +39,7 @@ def preset_values(
     """
     if preset not in PRESETS:
         raise RecipeError("--preset", repr(preset), f"one of {', '.join(PRESETS)}")
-    identity = None if checkpoint is None else read_identity(checkpoint)
+    identity = None if checkpoint is None else read_identity(Path(checkpoint))
     known = bundled.MODELS.get(identity.name if identity else model or "")
     if known is None or not own_augmentation:
         return dict(PRESETS[preset])

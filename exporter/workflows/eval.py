@@ -15,6 +15,7 @@ from exporter.evaluation.benchmark import environment
 from exporter.evaluation.embeddings import agreement_of
 from exporter.evaluation.eval_result import Evaluation, ModelResult
 from exporter.evaluation.loss import compare_predictions
+from exporter.files import PathLike
 from exporter.workflows.disagreements import Disagreement, disagreements
 from exporter.workflows.eval_models import EvalModel
 from exporter.workflows.eval_settings import EvalSettings
@@ -26,7 +27,7 @@ __all__ = ["evaluate_models"]
 
 def evaluate_models(
     models: Sequence[EvalModel],
-    images: Sequence[Path],
+    images: Sequence[PathLike],
     settings: EvalSettings | None = None,
     stages: Stages | None = None,
 ) -> tuple[Evaluation, tuple[Disagreement, ...]]:
@@ -44,11 +45,12 @@ def evaluate_models(
         UserError: A model gives values that are not finite, or its runtime is missing.
     """
     settings, stages = settings or EvalSettings(), stages or Silent()
+    places = [Path(each) for each in images]
     if not any(model.num_classes for model in models) and all(model.embedding for model in models):
-        return _agreement(models, images, settings, stages), ()
+        return _agreement(models, places, settings, stages), ()
     classes, names = _common_classes(models), tuple(model.name for model in models)
     source = open_source(
-        images,
+        places,
         classes,
         class_map=settings.class_map,
         labels=settings.labels,

@@ -10,6 +10,7 @@ import numpy as np
 from exporter.artefact import LoweredFile, read_lowered
 from exporter.data.batches import View
 from exporter.errors import ArtefactError, RecipeError
+from exporter.files import PathLike
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import TENSORRT, RunSettings, require_runtime, runner_for, runtime_for
 from exporter.runtimes.tensorrt.manifest import ENGINES, read_manifest
@@ -36,7 +37,7 @@ class EvalModel:
     embedding: str = ""
 
 
-def models_at(paths: Sequence[Path], settings: RunSettings) -> tuple[EvalModel, ...]:
+def models_at(paths: Sequence[PathLike], settings: RunSettings) -> tuple[EvalModel, ...]:
     """Return the models of an export folder, named "dense" and "pruned", or of files, named after the files.
 
     Args:
@@ -48,19 +49,20 @@ def models_at(paths: Sequence[Path], settings: RunSettings) -> tuple[EvalModel, 
         RecipeError: A folder is not alone, a file is given twice, or an engine should run on another runtime.
         UserError: The runtime is missing, or runs a part of a model elsewhere.
     """
-    folders = [path for path in paths if path.is_dir()]
-    if folders and len(paths) > 1:
+    files = [Path(path) for path in paths]
+    folders = [path for path in files if path.is_dir()]
+    if folders and len(files) > 1:
         raise RecipeError("eval", f"{folders[0]} and another model", "an export folder alone, or files")
     if folders:
         models = read_folder(folders[0]).models
         return tuple(_lowered(name, each, settings) for name, each in vars(models).items())
-    if len({os.path.realpath(path) for path in paths}) < len(paths):
-        raise RecipeError("eval", f"{paths[0]} twice", "two different models")
+    if len({os.path.realpath(path) for path in files}) < len(files):
+        raise RecipeError("eval", f"{files[0]} twice", "two different models")
     return tuple(
         _engine(name, path, settings)
         if path.suffix == ".engine"
         else _lowered(name, read_lowered(path), settings)
-        for name, path in zip(_names(paths), paths, strict=True)
+        for name, path in zip(_names(files), files, strict=True)
     )
 
 

@@ -13,19 +13,30 @@ __all__ = ["EvalSettings"]
 class EvalSettings(Settings):
     """Which images count, and how they are run."""
 
-    class_map: Path | None = option(None, "JSON of class name to class index; by default sorted order.")
-    subset: bool = option(False, "Only the classes of the class map compete, as for ImageNet-R and -A.")
-    labels: bool = option(True, "Without labels, only the agreement of two models is measured.")
-    max_images: Positive | None = option(
-        None, "Largest number of images: of a folder drawn by the seed, of tar files the first."
+    class_map: Path | None = option(
+        None, "JSON of class name to class index; by default sorted order.", group="images"
     )
-    seed: Natural = option(0, "Seed of that draw.")
-    batch: Positive = option(32, "Images per run; an engine takes the sizes that it was built for.")
-    workers: Threads = option(0, "Threads that decode images; 0 is one per usable CPU.")
+    subset: bool = option(
+        False, "Only the classes of the class map compete, as for ImageNet-R and -A.", group="images"
+    )
+    labels: bool = option(
+        True, "Without labels, only the agreement of two models is measured.", group="images"
+    )
+    max_images: Positive | None = option(
+        None,
+        "Largest number of images: of a folder drawn by the seed, of tar files the first.",
+        group="images",
+    )
+    seed: Natural = option(0, "Seed of that draw.", group="advanced")
+    batch: Positive = option(
+        32, "Images per run; an engine takes the sizes that it was built for.", group="measurement"
+    )
+    workers: Threads = option(0, "Threads that decode images; 0 is one per usable CPU.", group="advanced")
     within: Points | None = option(
         None,
         "Fail if the 95 % interval is wider than ± so many points: of the loss, of one model's top-1, or of "
         "retrieval@1.",
+        group="measurement",
     )
 
     def check(self) -> None:

@@ -41,7 +41,7 @@ def finetune_model(
     settings: FinetuneSettings,
     out: PathLike,
     *,
-    teacher: Path | None = None,
+    teacher: PathLike | None = None,
     stages: Stages | None = None,
 ) -> FinetuneResult:
     """Prune the recipe's model, train it, and write its weights with all that prunes them to `out`.
@@ -108,12 +108,14 @@ def _check(job: Job, settings: FinetuneSettings) -> None:
         raise RecipeError("batch_size", str(settings.batch_size), f"a multiple of the {count} processes")
 
 
-def _teacher(job: Job, identity: Identity, weights: Path | None) -> ModelRequest:
+def _teacher(job: Job, identity: Identity, weights: PathLike | None) -> ModelRequest:
     """Return the request of the teacher: the same network, with other weights if there are any."""
     if weights is None:
         return job.model
     kwargs, preprocessing = identity.model_kwargs, identity.preprocessing
-    return ModelRequest(identity.architecture, weights, model_kwargs=kwargs, preprocessing=preprocessing)
+    return ModelRequest(
+        identity.architecture, Path(weights), model_kwargs=kwargs, preprocessing=preprocessing
+    )
 
 
 def _pruned(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TypeAlias
 
-__all__ = ["Advance", "Silent", "Stages"]
+__all__ = ["Advance", "Silent", "Stages", "Told"]
 
 # Called with (done, total); the total is None where only the end tells.
 Advance: TypeAlias = Callable[[int, int | None], None]
@@ -25,3 +25,24 @@ class Silent:
         """Open a stage that is not shown."""
         del name
         yield lambda done, total: None  # noqa: ARG005
+
+
+class Told:
+    """Tells a function: it is called with (stage, done, total) at the start of a stage, and whenever that advances.
+
+    Args:
+        tell: Done is 0 at the start; the total is None where only the end tells.
+    """
+
+    def __init__(self, tell: Callable[[str, int, int | None], object]) -> None:
+        self._tell = tell
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[Advance]:
+        """Open a stage, and tell that it has begun."""
+        self._tell(name, 0, None)
+
+        def advance(done: int, total: int | None) -> None:
+            self._tell(name, done, total)
+
+        yield advance

@@ -44,65 +44,90 @@ class Recipe(Measuring, ScheduleSettings, Images):
     The record is flat, like flags and TOML; `exporter.workflows.resolve` splits it into records for the steps.
     """
 
-    model: str | None = option(None, "A timm name, or a bundled model.")
-    checkpoint: Path | None = option(None, "Trained weights: safetensors, or a torch file of tensors.")
+    model: str | None = option(None, "A timm name, or a bundled model.", group="model")
+    checkpoint: Path | None = option(
+        None, "Trained weights: safetensors, or a torch file of tensors.", group="model"
+    )
     recalibrate: bool = option(
-        False, "Prune a fine-tuned checkpoint in another way than the one that it was trained with."
+        False,
+        "Prune a fine-tuned checkpoint in another way than the one that it was trained with.",
+        group="advanced",
     )
-    num_classes: Positive | None = option(None, "Classes of the head; by default those of the checkpoint.")
+    num_classes: Positive | None = option(
+        None, "Classes of the head; by default those of the checkpoint.", group="model"
+    )
     model_kwargs: dict[str, Any] = option(
-        {}, "Keyword arguments of the model, e.g. img_size=32 patch_size=4."
+        {}, "Keyword arguments of the model, e.g. img_size=32 patch_size=4.", group="model"
     )
-    preprocess: Overrides = option({}, "Overrides of the model's preprocessing, e.g. crop_pct=1.0.")
-    device: str = option("cpu", "PyTorch device, e.g. cpu or cuda.")
+    preprocess: Overrides = option(
+        {}, "Overrides of the model's preprocessing, e.g. crop_pct=1.0.", group="advanced"
+    )
+    device: str = option("cpu", "PyTorch device, e.g. cpu or cuda.", group="model")
     text_embeddings: Path | None = option(
         None,
         "Embeddings and names of classes, which make an image tower a zero-shot classifier: .npz, .safetensors.",
+        group="advanced",
     )
     outputs: tuple[str, ...] = option(
         (),
         "What the model gives, e.g. embedding,tokens,layer:-2 (the tokens of the last block but one); by default "
         "the model's own: logits, or the embedding of a tower.",
+        group="model",
     )
 
-    calibration: Path | None = option(None, "An existing calibration, used instead of a new one.")
+    calibration: Path | None = option(
+        None, "An existing calibration, used instead of a new one.", group="how to prune"
+    )
     interpolate: bool = option(
-        False, "Accept a calibration of another input size, and interpolate its scores."
+        False, "Accept a calibration of another input size, and interpolate its scores.", group="advanced"
     )
     gamma: Positive | None = option(
-        None, "Classes per image that relevance explains; 6, or all if there are fewer."
+        None, "Classes per image that relevance explains; 6, or all if there are fewer.", group="advanced"
     )
-    protocol: str = option("all", "all: every image once. paper: ten random batches.", ("all", "paper"))
+    protocol: str = option(
+        "all", "all: every image once. paper: ten random batches.", ("all", "paper"), group="advanced"
+    )
     normalize: str = option(
         "none",
         "How the relevance of one image and class is scaled before the mean: none, to a sum of 1, or to [0, 1].",
         NORMALIZE,
+        group="advanced",
     )
-    relevance_dtype: str = option("float64", "Precision of the relevance.", ("float64", "float32"))
+    relevance_dtype: str = option(
+        "float64", "Precision of the relevance.", ("float64", "float32"), group="advanced"
+    )
 
-    rho: Share | None = option(None, "The lowest retention rate, in (0, 1].")
-    mac_reduction: Below1 | None = option(None, "Share of the MACs to save, in (0, 1); rho is solved for it.")
+    rho: Share | None = option(None, "The lowest retention rate, in (0, 1].", group="how much to prune")
+    mac_reduction: Below1 | None = option(
+        None, "Share of the MACs to save, in (0, 1); rho is solved for it.", group="how much to prune"
+    )
     speedup: Above1 | None = option(
-        None, "Dense ÷ pruned time to reach on this machine; a search by measurements finds rho."
+        None,
+        "Dense ÷ pruned time to reach on this machine; a search by measurements finds rho.",
+        group="how much to prune",
     )
     rates: LayerRates = option(
         {},
         "Retention rates of 1-based layers, e.g. 4=0.7 7=0.49; other layers keep all. With rho, mac_reduction or "
         "speedup they are scaled to it.",
+        group="how much to prune",
     )
     schedule: Path | None = option(
         None,
         "A schedule from `plan` or `search`; method, scorer and alpha are taken from it. With rho, mac_reduction "
         "or speedup its rates are scaled to it.",
+        group="how much to prune",
     )
 
-    target: str = option(ONNXRUNTIME.name, "The runtime and precision to lower for.", TARGETS)
+    target: str = option(ONNXRUNTIME.name, "The runtime and precision to lower for.", TARGETS, group="target")
     layout: Layout | None = option(
-        None, "Layout of a-star's tokens in a batch; by default the target's best."
+        None, "Layout of a-star's tokens in a batch; by default the target's best.", group="advanced"
     )
-    input_kind: InputKind = option(InputKind.FLOAT32, "uint8 builds the normalisation into the graph.")
+    input_kind: InputKind = option(
+        InputKind.FLOAT32, "uint8 builds the normalisation into the graph.", group="target"
+    )
     sweep: tuple[Share, ...] = option(
-        (), "Also measure these rho, e.g. 0.9,0.7,0.5, and draw throughput against MACs."
+        (), "Also measure these rho, e.g. 0.9,0.7,0.5, and draw throughput against MACs.", group="measurement"
     )
 
     def check(self) -> None:

@@ -20,26 +20,39 @@ __all__ = ["CalibrationSource", "Images", "Lowering", "Measuring"]
 class Images(Settings):
     """The images for calibration, comparison and measurement."""
 
-    images: Path | None = option(None, "A folder of images, or of one folder per class, to calibrate on.")
-    eval_images: Path | None = option(None, "Images to compare and measure on; by default those of --images.")
-    class_map: Path | None = option(None, "JSON of folder name to class index; by default sorted order.")
+    images: Path | None = option(
+        None, "A folder of images, or of one folder per class, to calibrate on.", group="images"
+    )
+    eval_images: Path | None = option(
+        None, "Images to compare and measure on; by default those of --images.", group="images"
+    )
+    class_map: Path | None = option(
+        None, "JSON of folder name to class index; by default sorted order.", group="images"
+    )
     max_images: Count = option(
         512,
         "Largest number of images for calibration, drawn by the seed. auto: 64, and twice as many until both "
         "halves of them choose 0.9 of the same patches in every layer, at most 2048.",
+        group="images",
     )
-    max_eval_images: Positive = option(1000, "Largest number of images for accuracy, drawn by the seed.")
-    check_images: Positive = option(64, "Number of images for the parity check and reference.npz.")
-    seed: Natural = option(0, "Seed of all random draws.")
+    max_eval_images: Positive = option(
+        1000, "Largest number of images for accuracy, drawn by the seed.", group="images"
+    )
+    check_images: Positive = option(
+        64, "Number of images for the parity check and reference.npz.", group="advanced"
+    )
+    seed: Natural = option(0, "Seed of all random draws.", group="advanced")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measuring(Settings):
     """How speed is measured."""
 
-    batch: Positive = option(8, "Images per run in the throughput comparison.")
-    rounds: Natural = option(20, "Rounds of the throughput comparison; 0 leaves it out.")
-    threads: Threads = option(0, "CPU threads of the runtime; 0 is one per physical core.")
+    batch: Positive = option(8, "Images per run in the throughput comparison.", group="measurement")
+    rounds: Natural = option(20, "Rounds of the throughput comparison; 0 leaves it out.", group="measurement")
+    threads: Threads = option(
+        0, "CPU threads of the runtime; 0 is one per physical core.", group="measurement"
+    )
 
     def check(self) -> None:
         """Raise RecipeError if there are too few rounds for quartiles."""

@@ -1,6 +1,7 @@
 """The steps of a compilation as functions, for the command line and for programs."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,9 @@ Array = np.ndarray[Any, Any]
 def load_model(
     request: ModelRequest, device: str = "cpu", model: PrunableViT | nn.Module | None = None
 ) -> PrunableViT:
-    """Load the requested ViT, or adapt the given one: an adapter as it is, a timm module in its adapter.
+    """Load the requested ViT, or adapt the given one: an adapter as it is, a copy of a module in its adapter.
+
+    A module is copied since an adapter freezes it and puts it in eval mode: the caller's stays as it is.
 
     Raises:
         ModelError: The model is unknown or cannot be pruned.
@@ -65,7 +68,7 @@ def load_model(
     if isinstance(model, PrunableViT):
         return model
     if model is not None:
-        return adapt(model, request.name or "vit", request.preprocessing, request.text_embeddings)
+        return adapt(deepcopy(model), request.name or "vit", request.preprocessing, request.text_embeddings)
     known = request.name or (request.checkpoint and read_identity(request.checkpoint))
     needed(known or None, "--model", "a timm name or a bundled model")
     return load(request, device)

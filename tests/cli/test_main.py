@@ -1,13 +1,16 @@
 """`star-export VERB`: from a verb and flags to an exit code, and to one line where a user can mend it."""
 
 import logging
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
 
 import exporter
 from exporter.cli import inspect
-from exporter.cli.main import VERBS
+from exporter.cli.main import VERBS, build_parser
 from exporter.errors import RecipeError
 from tests.commands import Command
 
@@ -20,6 +23,49 @@ def test_help_of_every_verb(star_export: Command) -> None:
         assert shown.code == 0
         assert f"star-export {name}" in shown.out
         assert name in overview
+
+
+def test_help_ends_with_the_advanced_flags_and_the_exit_codes(star_export: Command) -> None:
+    shown = star_export("compile", "--help").out
+    heads = [line[:-1] for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    wanted = ["model", "images", "how much to prune", "how to prune", "target", "measurement", "advanced"]
+    assert heads == ["Examples", "options", *wanted, "exit codes"]
+    assert shown.startswith("usage: star-export compile --out DIR [options]\n")
+    assert shown.index("advanced:") < shown.index("--relevance-dtype")
+    assert shown.index("--rho") < shown.index("advanced:")
+
+
+@pytest.mark.parametrize("verb", ["eval", "finetune", "tune"])
+def test_advanced_flags_come_last_beside_groups_of_a_verbs_own(star_export: Command, verb: str) -> None:
+    shown = star_export(verb, "--help").out
+    heads = [line[:-1] for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert heads[-2:] == ["advanced", "exit codes"]
+
+
+def test_exit_codes_are_documented(star_export: Command) -> None:
+    for verb in ("check", "compile", "models", "search", "tune"):
+        assert "\n  1    " in star_export(verb, "--help").out
+    shown = star_export("plan", "--help").out
+    assert "\n  1    " not in shown
+    for code in ("0    done", "2    an error", "130  interrupted"):
+        assert f"\n  {code}" in shown
+
+
+@pytest.mark.parametrize("example", [each for verb in VERBS for each in verb.EXAMPLES])
+def test_an_example_is_a_command(example: str) -> None:
+    program, *words = shlex.split(example)
+    arguments = build_parser().parse_args(words)
+    assert (program, arguments.verb) == ("star-export", words[0])
+
+
+def test_the_parser_needs_no_heavy_library() -> None:
+    """Help and tab completion are fast."""
+    heavy = {"torch", "timm", "onnx", "onnxruntime", "openvino", "PIL", "rich", "matplotlib", "argcomplete"}
+    check = (
+        "import sys; from exporter.cli.main import build_parser; build_parser(); "
+        f"sys.exit(', '.join({heavy} & set(sys.modules)) or 0)"
+    )
+    subprocess.run([sys.executable, "-c", check], check=True)
 
 
 def test_the_version(star_export: Command) -> None:
@@ -66,9 +112,12 @@ def test_an_interruption_is_130(star_export: Command, monkeypatch: pytest.Monkey
     assert (done.code, done.out, len(done.err.splitlines())) == (130, "", 1)
 
 
-@pytest.mark.parametrize(("flags", "steps"), [([], 0), (["--verbose"], 1), (["-v"], 1)])
+@pytest.mark.parametrize(
+    ("flags", "steps", "warnings"),
+    [([], 0, 1), (["--verbose"], 1, 1), (["-v"], 1, 1), (["--quiet"], 0, 0), (["-q"], 0, 0)],
+)
 def test_steps_are_logged_where_that_is_asked_for(
-    star_export: Command, monkeypatch: pytest.MonkeyPatch, flags: list[str], steps: int
+    star_export: Command, monkeypatch: pytest.MonkeyPatch, flags: list[str], steps: int, warnings: int
 ) -> None:
     def run(arguments: object) -> int:
         logging.getLogger("exporter").debug("a step")
@@ -78,7 +127,7 @@ def test_steps_are_logged_where_that_is_asked_for(
     monkeypatch.setattr(inspect, "run", run)
     done = star_export("inspect", "x", *flags)
     assert done.code == 1
-    assert (done.err.count("a step"), done.err.count("a warning")) == (steps, 1)
+    assert (done.err.count("a step"), done.err.count("a warning")) == (steps, warnings)
 
 
 @pytest.mark.parametrize(

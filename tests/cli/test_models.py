@@ -1,15 +1,12 @@
 """`star-export models`: the list, and the reason for one."""
 
+import subprocess
+import sys
+
 import pytest
 
-from exporter.models import catalogue
+from exporter.models import listed
 from tests.commands import Command
-
-
-@pytest.fixture(autouse=True)
-def fewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The list without timm's largest modules: the whole one is looked at in tests/models."""
-    monkeypatch.setattr(catalogue, "MODULES", ("deit", "beit"))
 
 
 def test_the_list_says_what_can_be_pruned(star_export: Command) -> None:
@@ -19,7 +16,7 @@ def test_the_list_says_what_can_be_pruned(star_export: Command) -> None:
     assert "models that can be pruned" in lines[0]
     names = [line.split()[0] for line in lines[1:]]
     assert {"digits_vit", "lvvit_s", "lvvit_m", "deit_tiny_patch16_224"} <= set(names)
-    assert not any(name.startswith("beit") for name in names)
+    assert not any(name.startswith("beit_") for name in names)
 
 
 def test_the_others_come_with_their_reason(star_export: Command) -> None:
@@ -29,7 +26,8 @@ def test_the_others_come_with_their_reason(star_export: Command) -> None:
 
 def test_json_has_both(star_export: Command) -> None:
     content = star_export("models", "--json").json
-    assert content["accepted"]["deit_tiny_patch16_224"] == {"own_head": True}
+    assert content["accepted"]["deit_tiny_patch16_224"]["own_head"]
+    assert content["accepted"]["deit_tiny_patch16_224"]["grid"] == [14, 14]
     assert "no adapter" in content["refused"]["beitv2_base_patch16_224"]
 
 
@@ -39,6 +37,7 @@ def test_json_has_both(star_export: Command) -> None:
         (("vit_tiny_patch16_224",), "can be pruned: 12 blocks, 196 patches, 192 channels"),
         (("vit_small_patch14_dinov2",), "it gives an embedding: --num-classes adds a classifier"),
         (("vit_base_patch16_siglip_224",), "can be pruned: 12 blocks, 196 patches, 768 channels"),
+        (("resnet50",), "resnet50: cannot be pruned: a ResNet, which has no adapter"),
         (("vit_base_patch16_xp_224",), "cannot be pruned: block 1 with the layout ParallelScalingBlock"),
         (
             ("vit_small_patch16_dinov3", "--model-kwargs", "global_pool=token", "--num-classes", "9"),
@@ -48,7 +47,7 @@ def test_json_has_both(star_export: Command) -> None:
 )
 def test_why(star_export: Command, flags: tuple[str, ...], answer: str) -> None:
     outcome = star_export("models", "--why", *flags)
-    assert outcome.code == 0
+    assert outcome.code == (1 if "cannot" in answer else 0)
     assert answer in outcome.out
     accepted = star_export("models", "--why", *flags, "--json").json["accepted"]
     assert accepted == ("cannot" not in outcome.out)
@@ -58,3 +57,20 @@ def test_an_unknown_name_is_one_line(star_export: Command) -> None:
     outcome = star_export("models", "--why", "deit_smal_patch16_224")
     assert outcome.code == 2
     assert "deit_small_patch16_224" in outcome.error
+
+
+def test_another_release_of_timm_is_asked_itself(
+    star_export: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listed, "version", lambda _: "0.4.12")
+    assert "--why NAME" in star_export("models").err
+    done = star_export("models", "--why", "resnet18")
+    assert (done.code, done.out) == (1, "resnet18: cannot be pruned: a ResNet, which has no adapter\n")
+
+
+def test_the_list_needs_no_model_library() -> None:
+    check = (
+        "import sys; from exporter.cli.main import main; main(['models']); main(['models', '--why', 'resnet50']);"
+        "sys.exit(', '.join({'torch', 'timm'} & set(sys.modules)) or 0)"
+    )
+    subprocess.run([sys.executable, "-c", check], check=True, stdout=subprocess.DEVNULL)

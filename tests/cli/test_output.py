@@ -1,11 +1,11 @@
-"""Results go to stdout, progress to stderr."""
+"""Results go to stdout: whole, as tables or JSON."""
 
 import json
 from dataclasses import dataclass
 
 import pytest
 
-from exporter.cli.output import RichStages, percent_interval, print_json, print_lines, print_table
+from exporter.cli.output import percent_interval, print_json, print_lines, print_table
 
 
 @dataclass(frozen=True)
@@ -42,43 +42,16 @@ def test_a_table_has_its_title_and_every_cell(capsys: pytest.CaptureFixture[str]
     assert err == ""
 
 
-def test_a_stage_is_named_on_stderr_when_it_is_over(capsys: pytest.CaptureFixture[str]) -> None:
-    with RichStages().stage("calibration") as advance:
-        advance(1, 2)
-        advance(2, 2)
-        assert capsys.readouterr() == ("", "")
-    out, err = capsys.readouterr()
-    assert out == ""
-    (line,) = err.splitlines()
-    assert "calibration" in line
-    assert line.startswith("✓")
-
-
-def test_time_left_is_said_where_stderr_is_no_terminal(
+def test_a_table_is_whole_on_a_narrow_terminal_and_in_a_pipe(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A line a minute, once two steps say how fast it goes: here 20 s each."""
-    clock = iter(range(0, 2000, 20))
-    now = [0.0]
-    monkeypatch.setattr("exporter.cli.output.time.perf_counter", lambda: now[0])
-    stages = RichStages()
-    stages._console.get_time = lambda: now[0]
-    with stages.stage("calibration") as advance:
-        for done in range(9):
-            now[0] = float(next(clock))
-            advance(done, 512)
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[:2] == [
-        "calibration: 3 of 512, 2:49:40 left",
-        "calibration: 6 of 512, 2:48:40 left",
-    ]
-    assert lines[2].startswith("✓")
-
-
-def test_a_stage_that_fails_is_not_said_to_be_done(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ZeroDivisionError), RichStages().stage("calibration"):
-        raise ZeroDivisionError
-    assert "✓" not in capsys.readouterr().err
+    monkeypatch.setenv("COLUMNS", "20")
+    columns = [f"quartiles of column {index}" for index in range(12)]
+    print_table("Wide", columns, [[f"{index} to {index + 1} images/s" for index in range(12)]])
+    out = capsys.readouterr().out
+    assert "…" not in out
+    assert all(column in out for column in columns)
+    assert all(f"{index} to {index + 1} images/s" in out for index in range(12))
 
 
 def test_an_interval_is_in_percent() -> None:

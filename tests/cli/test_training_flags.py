@@ -1,14 +1,13 @@
 """The flags of training: the settings beneath them are a preset's."""
 
-import argparse
-
 from exporter.cli.training_flags import add_training, training_of
+from exporter.settings import Parser
 from exporter.training.presets import PRESETS
 from exporter.training.settings import FinetuneSettings
 
 
 def test_flags_stand_over_the_preset() -> None:
-    parser = argparse.ArgumentParser()
+    parser = Parser()
     add_training(parser, "short")
     settings = training_of(parser.parse_args(["--epochs", "2", "--ema-decay", "0.9"]))
     assert (settings.epochs, settings.ema_decay) == (2, 0.9)

@@ -246,7 +246,10 @@ COMBINED = (
         ("--out {folder}", "out"),
         ("--out {weights}", "w.safetensors"),
     ),
-    *each("models", ("--why nosuch", "nosuch"), ("--why ''", "model")),
+    *each("models", ("--why nosuch", "nosuch"), ("--why ''", "model"), (f"--why {'x' * 300}", "xxx")),
+    *each(
+        PLAN, (f"--rho 0.5 --out {'x' * 300}", "--out"), (f"--rho 0.5 --schedule {'x/' * 2048}", "--schedule")
+    ),
     *each("inspect", ("{work}/none", "none"), ("{images}", "images")),
     *each(
         "check",

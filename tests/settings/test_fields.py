@@ -1,6 +1,5 @@
 """A field says what it is once: types, limits and TOML keys follow."""
 
-import importlib
 import math
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import exporter
 from exporter.errors import RecipeError
 from exporter.settings import Settings, fields_of, from_table
 from exporter.vocabulary import Layout
+from tests.settings.every import MODULES, every_settings
 from tests.settings.example import Example
 
 
@@ -35,6 +35,8 @@ from tests.settings.example import Example
         ({"batches": ()}, "batches | got ()"),
         ({"batches": (1, 0)}, "batches | got (1, 0) | need an integer from 1"),
         ({"place": 3}, "place | got 3"),
+        ({"place": "a\0b"}, "place | got 'a\\x00b' | need a path without NUL, of names of at most 255 bytes"),
+        ({"place": "x" * 256}, "need a path without NUL, of names of at most 255 bytes"),
         ({"named": [1]}, "named | got [1]"),
         ({"shares": {1: 1.5}}, "shares | got {1: 1.5} | need a number in (0, 1]"),
         ({"really": "yes"}, "really | got 'yes' | need bool"),
@@ -81,36 +83,6 @@ def test_a_wrong_table_names_the_file_and_the_key(table: dict[str, Any], message
     with pytest.raises(RecipeError) as caught:
         from_table(Example, table, "r.toml")
     assert message in str(caught.value)
-
-
-MODULES = (
-    "calibration.settings",
-    "depth.plan",
-    "depth.predictor",
-    "depth.robustness",
-    "depth.settings",
-    "evaluation.benchmark.settings",
-    "runtimes.choice",
-    "runtimes.tensorrt.settings",
-    "schedule.plan",
-    "training.settings",
-    "workflows.amount",
-    "workflows.depth_joint_settings",
-    "workflows.eval_settings",
-    "workflows.recipe",
-    "workflows.triton",
-    "workflows.tuning.settings",
-)
-
-
-def every_settings() -> list[type[Settings]]:
-    """Every class of settings of the package."""
-    for name in MODULES:
-        importlib.import_module(f"exporter.{name}")
-    kinds = [Settings]
-    for kind in kinds:
-        kinds += [each for each in kind.__subclasses__() if each not in kinds]
-    return [kind for kind in kinds[1:] if kind.__module__.startswith("exporter.")]
 
 
 def test_every_module_with_settings_is_listed() -> None:

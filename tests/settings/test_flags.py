@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 
 from exporter.cli.main import main
 from exporter.errors import RecipeError
-from exporter.settings import add_flags, from_table
+from exporter.schedule.plan import ScheduleSettings
+from exporter.settings import Parser, Settings, add_flags, fields_of, from_table
+from exporter.settings.fields import GROUPS
 from exporter.vocabulary import Layout
+from tests.settings.every import every_settings
 from tests.settings.example import Example, parse
 
 
@@ -84,3 +87,26 @@ def test_the_help_of_each_kind(shown: str) -> None:
     parser = argparse.ArgumentParser()
     add_flags(parser, Example)
     assert shown in " ".join(parser.format_help().split("options:")[1].split())
+
+
+def test_a_parser_shows_flags_in_the_group_of_their_field() -> None:
+    parser = Parser(prog="star-export")
+    add_flags(parser, ScheduleSettings, ("alpha", "method"))
+    shown = parser.format_help()
+    assert shown.startswith("usage: star-export [options]\n")
+    assert shown.index("how to prune:") < shown.index("--method") < shown.index("advanced:")
+    assert shown.index("advanced:") < shown.index("--alpha")
+    assert "target:" not in shown
+
+
+def test_one_group_takes_all_flags() -> None:
+    parser = Parser(prog="star-export")
+    add_flags(parser.add_argument_group("of the search"), ScheduleSettings, ("alpha", "method"))
+    shown = parser.format_help()
+    assert "advanced:" not in shown
+    assert "of the search:" in shown
+
+
+@pytest.mark.parametrize("settings", every_settings(), ids=lambda each: each.__name__)
+def test_groups_are_known(settings: type[Settings]) -> None:
+    assert {field.group for field in fields_of(settings).values()} <= {"", *GROUPS}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporter.workflows.progress import Silent, Stages
+from exporter.workflows.progress import Silent, Stages, Told
 
 
 def test_silence_takes_every_word() -> None:
@@ -19,3 +19,11 @@ def test_silence_takes_every_word() -> None:
 def test_an_error_in_a_stage_comes_out() -> None:
     with pytest.raises(ValueError, match="mine"), Silent().stage("model"):
         raise ValueError("mine")
+
+
+def test_a_function_is_told_of_stages_and_their_progress() -> None:
+    told: list[tuple[str, int, int | None]] = []
+    stages: Stages = Told(lambda stage, done, total: told.append((stage, done, total)))
+    with stages.stage("calibration") as advance:
+        advance(1, 4)
+    assert told == [("calibration", 0, None), ("calibration", 1, 4)]

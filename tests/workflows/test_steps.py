@@ -34,9 +34,11 @@ def calibrated(tiny_vit: PrunableViT, image_folder: Path, tmp_path: Path) -> tup
 
 def test_a_model_that_is_given_is_taken(tiny_vit: PrunableViT) -> None:
     assert steps.load_model(ModelRequest(""), model=tiny_vit) is tiny_vit
-    network = make_model(num_classes=3)
+    network = make_model(num_classes=3).train().requires_grad_(True)
     adapted = steps.load_model(ModelRequest("mine"), model=network)
-    assert (adapted.model, adapted.spec.name) == (network, "mine")
+    assert adapted.spec.name == "mine"
+    assert adapted.model is not network  # a copy, which may be frozen
+    assert network.training and all(each.requires_grad for each in network.parameters())
     assert steps.load_model(ModelRequest(""), model=network).spec.name == "vit"
 
 

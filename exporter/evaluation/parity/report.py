@@ -115,6 +115,11 @@ class ParityReport:
     def __bool__(self) -> bool:
         return self.passed
 
+    def __repr__(self) -> str:
+        failed = ", ".join(each.name for each in self.checks if not each.passed)
+        result = "passed" if self.passed else f"FAILED ({failed})"
+        return f"<ParityReport {self.shipped}, {self.images} images: {result}>"
+
 
 def explain(report: ParityReport) -> list[str]:
     """Return the report as lines of text: the result, arithmetic and decision errors, then every check."""

@@ -66,3 +66,10 @@ class Report:
     sweep: RhoSweep | None = None
     calibration_overlap: tuple[float, ...] | None = None
     agreement: Agreement | None = None
+
+    def __repr__(self) -> str:
+        rho = "" if self.rho is None else f", rho {self.rho:.4g}"
+        faster = "" if self.speedup is None else f", {self.speedup:.2f} × at batch {self.batch}"
+        gmacs = f"{self.gmacs.dense:.3f} → {self.gmacs.pruned:.3f} GMACs"
+        result = "passed" if self.passed else "FAILED"
+        return f"<Report {self.model}, {self.method}{rho}, {self.target}: {gmacs}{faster}, parity {result}>"

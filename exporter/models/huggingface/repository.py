@@ -5,6 +5,7 @@ the tower in flags and recipes, and no name on the hub holds a #.
 """
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from torch import Tensor
 
 from exporter.errors import CheckpointError, ModelError
+from exporter.files import path_of
 from exporter.formats.canonical_json import read_json
 from exporter.models.huggingface.config import class_named, vision_config
 from exporter.models.huggingface.keys import to_timm
@@ -121,7 +123,10 @@ def repository_of(name: str) -> Repository | None:
 
 
 def _is_folder(root: str) -> bool:
-    return (Path(root) / CONFIG).is_file()
+    # The name may be one that no file system takes.
+    with suppress(ValueError):
+        return path_of(f"{root}/{CONFIG}").is_file()
+    return False
 
 
 def _unreached(root: str, got: str) -> ModelError:

@@ -28,23 +28,38 @@ class BuildSettings(Settings):
     any_batch: bool = option(
         False, "Let each profile also take smaller batches, above the previous size; Triton needs this."
     )
-    workspace_mib: Natural = option(0, "Memory limit for tactics, in MiB; 0 is all of the GPU's memory.")
-    hardware: str = option("none", "Other GPUs on which the engine should also run.", HARDWARE)
-    version_compatible: bool = option(False, "Let later versions of TensorRT load the engine.")
-    tf32: bool = option(False, "Let fp32 products be computed in TF32, which has 10 bits of mantissa.")
+    workspace_mib: Natural = option(
+        0, "Memory limit for tactics, in MiB; 0 is all of the GPU's memory.", group="advanced"
+    )
+    hardware: str = option(
+        "none", "Other GPUs on which the engine should also run.", HARDWARE, group="advanced"
+    )
+    version_compatible: bool = option(
+        False, "Let later versions of TensorRT load the engine.", group="advanced"
+    )
+    tf32: bool = option(
+        False, "Let fp32 products be computed in TF32, which has 10 bits of mantissa.", group="advanced"
+    )
     optimization_level: Level | None = option(
         None,
         "Builder optimization level, 0 to 5: higher tries more kernels for longer. By default TensorRT's.",
+        group="advanced",
     )
     aux_streams: Natural | None = option(
-        None, "Most auxiliary streams on which layers of one run may overlap. By default TensorRT's choice."
+        None,
+        "Most auxiliary streams on which layers of one run may overlap. By default TensorRT's choice.",
+        group="advanced",
     )
     timing_cache: Path | None = option(
-        None, "Timing cache to read and to update; beside the engines by default."
+        None, "Timing cache to read and to update; beside the engines by default.", group="advanced"
     )
-    plugin: Path | None = option(None, "The built CdfRetain library, for a model that needs it.")
+    plugin: Path | None = option(
+        None, "The built CdfRetain library, for a model that needs it.", group="advanced"
+    )
     serialise_plugin: bool = option(
-        False, "Store the library in the engine, which then runs without it; with --version-compatible."
+        False,
+        "Store the library in the engine, which then runs without it; with --version-compatible.",
+        group="advanced",
     )
     one_profile: bool = option(
         False, "Also build the dense and the pruned model for each batch size alone, to compare in `bench`."
@@ -52,6 +67,7 @@ class BuildSettings(Settings):
     variants: bool = option(
         True,
         "Also build the variants: two for `check --runtime tensorrt`, one for the selection cost in `bench`.",
+        group="advanced",
     )
 
     def check(self) -> None:

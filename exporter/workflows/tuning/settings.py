@@ -21,13 +21,22 @@ class TuneSettings(Settings):
         None, "Largest median latency of a batch, in ms, in place of --max-drop: the least loss within it."
     )
     metric: str = option(
-        "top1", "top1 needs labels; agreement counts the images with the unpruned model's class.", METRICS
+        "top1",
+        "top1 needs labels; agreement counts the images with the unpruned model's class.",
+        METRICS,
+        group="advanced",
     )
-    runtime: str | None = option(None, "Only this runtime; by default all that are installed.", RUNTIMES)
-    target: str | None = option(None, "Only this runtime and precision.", TARGETS)
+    runtime: str | None = option(
+        None, "Only this runtime; by default all that are installed.", RUNTIMES, group="target"
+    )
+    target: str | None = option(None, "Only this runtime and precision.", TARGETS, group="target")
     minutes: Above0 = option(30.0, "Time for the whole run; what was measured before an interruption counts.")
-    finalists: Positive = option(4, "Candidates that are lowered and timed on every runtime.")
-    confident: bool = option(False, "Demand that the final images show the loss to be within the limit.")
+    finalists: Positive = option(
+        4, "Candidates that are lowered and timed on every runtime.", group="advanced"
+    )
+    confident: bool = option(
+        False, "Demand that the final images show the loss to be within the limit.", group="advanced"
+    )
 
     def check(self) -> None:
         """Raise RecipeError unless exactly one limit is given."""

@@ -44,7 +44,7 @@ def tune(
     settings: TuneSettings,
     out: PathLike,
     *,
-    weights: Sequence[Path] = (),
+    weights: Sequence[PathLike] = (),
     compiled: PathLike | None = None,
     stages: Stages | None = None,
     command: Sequence[str] = (),
@@ -66,7 +66,8 @@ def tune(
     Raises:
         UserError: The recipe cannot be carried out, or a limit cannot be met by any choice.
     """
-    stages, place, jobs = stages or Silent(), writable_folder(Path(out)), _jobs(recipe, weights)
+    stages, place = stages or Silent(), writable_folder(Path(out))
+    jobs = _jobs(recipe, [Path(each) for each in weights])
     job, targets = jobs[OWN], targets_here(settings)
     amount_of(job)
     vits = load_vits(jobs, stages)

@@ -129,9 +129,8 @@ def test_without_a_network_it_is_one_line(monkeypatch: pytest.MonkeyPatch, error
 
 
 def test_names_that_are_no_repositorys() -> None:
-    assert [repository_of(name) for name in ("vit_tiny_patch16_224", "./nothing", "a/b/c", "hf-hub:a/b")] == [
-        None
-    ] * 4
+    names = ("vit_tiny_patch16_224", "./nothing", "a/b/c", "hf-hub:a/b", "x" * 300, "x/" * 2100, "a\0b")
+    assert [repository_of(name) for name in names] == [None] * len(names)
 
 
 def test_a_folder_of_timms_is_named_as_timms(tmp_path: Path) -> None:

@@ -1,0 +1,90 @@
+"""A parser of flags whose help reads top down: what is needed, examples, flags by group, exit codes."""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from typing_extensions import override
+
+from exporter.files import path_of
+from exporter.settings.fields import GROUPS, SHORT
+
+__all__ = ["Parser"]
+
+INDENT = "  "
+
+EXIT_CODES = {
+    0: "done",
+    2: "an error that you can fix: one line says what came and what was expected",
+    130: "interrupted",
+}
+
+
+class _Layout(argparse.HelpFormatter):
+    """Wrap paragraphs, but keep indented ones as they are."""
+
+    @override
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        parts = (
+            part.rstrip("\n")
+            if part.startswith(INDENT)
+            else super(_Layout, self)._fill_text(part, width, indent)
+            for part in text.split("\n\n")
+        )
+        return "\n\n".join(parts)
+
+
+class Parser(argparse.ArgumentParser):
+    """Parse the flags of a command or a verb; a usage error is one line, like every other error."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": _Layout, **options})
+        self.register("type", Path, _path)
+        # Made in their order; the help leaves out those without flags, and shows the last one last.
+        self._by_title = {title: self.add_argument_group(title) for title in GROUPS}
+
+    def group(self, title: str) -> Any:
+        """Return where the flags of a group are declared; of "", the parser itself."""
+        return self._by_title[title] if title else self
+
+    def explain(self, examples: Sequence[str], fails: str = "") -> None:
+        """Show commands as examples below the description, and below the flags what each exit code means.
+
+        Args:
+            examples: Whole commands.
+            fails: What exit code 1 means; "" if the command never exits with it.
+        """
+        shown = "\n".join(INDENT + example for example in examples)
+        self.description = f"{self.description}\n\nExamples:\n\n{shown}"
+        codes = {**EXIT_CODES, 1: fails}
+        lines = (f"{INDENT}{code:<5}{codes[code]}" for code in sorted(codes) if codes[code])
+        self.epilog = "exit codes:\n\n" + "\n".join(lines)
+
+    @override
+    def format_help(self) -> str:
+        # argparse would list all flags here: two screens of them.
+        self.usage = self.usage or " ".join((self.prog, *self._needed(), "[options]")).replace("%", "%%")
+        # Groups of a verb's own were made later.
+        self._action_groups.sort(key=lambda group: group.title == GROUPS[-1])
+        return super().format_help()
+
+    @override
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message} | see {self.prog} --help\n")
+
+    def _needed(self) -> Iterator[str]:
+        """Yield the positional arguments and the flags without which the command is refused."""
+        for action in self._actions:
+            name = str(action.metavar or action.dest)
+            if not action.option_strings:
+                yield f"[{name}]" if action.nargs == "?" else name
+            elif action.required:
+                yield f"{action.option_strings[-1]} {name}"
+
+
+def _path(text: str) -> Path:
+    try:
+        return path_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"got {SHORT.repr(text)}, need {error}") from None

@@ -1,0 +1,43 @@
+"""Make the list of models anew: `python scripts/list_models.py`, after timm or an adapter has changed.
+
+Builds every model of the installed timm without weights, which takes some minutes.
+"""
+
+import sys
+import warnings
+from collections import defaultdict
+
+import timm
+
+from exporter import bundled
+from exporter.formats.canonical_json import save_json
+from exporter.models.catalogue import support_of
+from exporter.models.listed import LIST, ModelList, Shape
+from exporter.models.lvvit_adapter import LVVITS
+from exporter.models.registry import ModelRequest
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Build every model and write the list."""
+    accepted: dict[str, Shape] = {}
+    refused: dict[str, list[str]] = defaultdict(list)
+    names = (*bundled.MODELS, *LVVITS, *timm.list_models())
+    for index, name in enumerate(names):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # timm's, on deprecated names
+            answer = support_of(ModelRequest(name)).answer
+        if answer.shape is None:
+            refused[answer.reason].append(name)
+        else:
+            accepted[name] = answer.shape
+        if index % 100 == 0:
+            print(f"{index} of {len(names)}", file=sys.stderr)
+    by_reason = {reason: tuple(sorted(names)) for reason, names in refused.items()}
+    save_json(ModelList(timm.__version__, accepted, by_reason), LIST)
+    print(f"{LIST}: {len(accepted)} of {len(names)} models can be pruned")
+
+
+if __name__ == "__main__":
+    main()

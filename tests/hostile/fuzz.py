@@ -1,0 +1,145 @@
+"""Run random inputs through the command line: `python -m tests.hostile.fuzz --seed 1 --minutes 10`.
+
+Every answer is to have a right exit code, one line where that is 2, and no traceback, within ten seconds. A failure
+is printed with the command that repeats it. The same seed makes the same inputs.
+"""
+
+import argparse
+import contextlib
+import faulthandler
+import io
+import logging
+import shlex
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+from safetensors.torch import save_file
+
+from exporter.cli.main import main
+from tests.hostile.flags import MODEL
+from tests.hostile.fuzz_inputs import Input, input_of
+from tests.hostile.inputs import Place
+from tests.vits import make_images, make_model
+
+__all__ = ["Failure", "answer", "fuzz", "made_place"]
+
+MOST_S = 10
+CODES = (0, 1, 2)
+# A call that no signal reaches ends the process after so long, with its stack.
+DEAD_S = 120
+
+
+class Hang(BaseException):
+    """Raised in the middle of a command that takes too long; no handler of errors catches it."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An input that was answered wrongly: its index, its command, and what is wrong."""
+
+    seed: int
+    index: int
+    words: tuple[str, ...]
+    why: str
+
+    def __str__(self) -> str:
+        again = f"python -m tests.hostile.fuzz --seed {self.seed} --only {self.index}"
+        return f"{again}\n  star-export {shlex.join(self.words)[:500]}\n  {self.why}"
+
+
+def fuzz(place: Place, seed: int, indices: Iterator[int], seconds: float) -> Iterator[Failure | None]:
+    """Run inputs until the time is over; yield what is wrong with each, None for nothing."""
+    end_s = time.monotonic() + seconds
+    for index in indices:
+        if time.monotonic() > end_s:
+            return
+        with tempfile.TemporaryDirectory(dir=place.work) as work:
+            here, random = replace(place, work=Path(work)), Random(f"{seed}/{index}")
+            made = input_of(random, here)
+            why = answer(made)
+        yield Failure(seed, index, made.words, why) if why else None
+
+
+def answer(made: Input) -> str:
+    """Run a command; return what is wrong with its answer, "" if nothing is."""
+    out, err = io.StringIO(), io.StringIO()
+    faulthandler.dump_traceback_later(DEAD_S, exit=True, file=2)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), _limited():
+            code = main(made.words)
+    except SystemExit as left:
+        code = int(left.code or 0)
+    except Hang:
+        return f"no answer in {MOST_S} s"
+    except BaseException:
+        return traceback.format_exc()
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        logging.getLogger().handlers.clear()
+    errors = [line for line in err.getvalue().splitlines() if line.startswith("error: ")]
+    if code not in CODES or (made.code is not None and code != made.code):
+        return f"exit code {code}, expected {made.code or CODES}: {err.getvalue()[-500:]}"
+    if len(errors) != (code == 2):
+        return f"exit code {code} with {len(errors)} lines of errors: {err.getvalue()[-500:]}"
+    return err.getvalue() if "Traceback" in err.getvalue() else ""
+
+
+@contextlib.contextmanager
+def _limited() -> Iterator[None]:
+    def fail(*_: object) -> None:
+        raise Hang
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(MOST_S)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def made_place(work: Path) -> Place:
+    """Make weights of a tiny model, images, a calibration and an export folder."""
+    weights, images, calibration = work / "w.safetensors", work / "images", work / "c.safetensors"
+    save_file(make_model(num_classes=2).state_dict(), weights)
+    make_images(images, classes=2, each=6)
+    place = Place(work / "inputs", weights, images, calibration, work / "folder", work, work)
+    place.work.mkdir()
+    common = f"{MODEL} --images {{images}} --quiet --out"
+    flags = "--calibration {calibration} --rho 0.5 --scorer intra --rounds 0"
+    for line in (f"calibrate {common} {{calibration}}", f"compile {flags} {common} {{folder}}"):
+        with contextlib.redirect_stdout(io.StringIO()):
+            assert main(place.words(line)) == 0, line
+    dense, pruned = (next(place.folder.glob(f"*.{name}.onnxruntime-fp32.onnx")) for name in ("dense", "star"))
+    return replace(place, dense=dense, pruned=pruned)
+
+
+def run() -> int:
+    """Fuzz by the flags; the exit code is 1 if an input was answered wrongly."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--only", type=int, metavar="INDEX", help="Run this input alone.")
+    options = parser.parse_args()
+    # It lives as long as the process: a failing call may still hold files in it.
+    place = made_place(Path(tempfile.mkdtemp(prefix="star-export-fuzz-")))
+    indices = iter(range(10**9)) if options.only is None else iter([options.only])
+    count, failures = 0, []
+    for failure in fuzz(place, options.seed, indices, 60 * options.minutes):
+        count += 1
+        if failure is not None:
+            failures.append(failure)
+            print(failure, flush=True)
+    print(f"{count} inputs, {len(failures)} answered wrongly")
+    return int(bool(failures))
+
+
+if __name__ == "__main__":
+    sys.exit(run())

@@ -1,0 +1,202 @@
+"""Random inputs of all verbs: a command, and the files that it reads, changed at one place."""
+
+import argparse
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from random import Random
+
+from exporter.cli.main import build_parser
+from exporter.settings import Parser
+from exporter.workflows.export_folder import CHECKSUMS, save_checksums
+from tests.hostile import mutations
+from tests.hostile.flags import BEST, CALIBRATE, COMPILE, EXPORT, FINETUNE, PLAN, SEARCH, SERVE, TUNE
+from tests.hostile.inputs import Place
+
+__all__ = ["Input", "input_of"]
+
+NO_IMAGES = "--images {work}/none"
+# Commands whose flags are changed. Those that would work for long lack their images: values are read before.
+COMMANDS = (
+    f"{COMPILE} --dry-run",
+    f"{COMPILE} --method star --dry-run",
+    f"{PLAN} --rho 0.5",
+    f"{PLAN} --rates 2=0.5",
+    *(f"{each} {NO_IMAGES}" for each in (CALIBRATE, FINETUNE, TUNE, SEARCH, BEST)),
+    f"{EXPORT} --schedule {{work}}/none",
+    "depth search --samples {work}/none --layers 4 --units 2",
+    f"depth collect --model digits_vit {NO_IMAGES} --out {{work}}/collect",
+    f"depth choose --model digits_vit {NO_IMAGES} --out {{work}}/d.safetensors",
+    "depth joint --model digits_vit --collected {work}/none --out {work}/joint",
+    "check {folder} --threads 1",
+    "eval {folder} --images {work}/none",
+    "bench {work}/none",
+    "build {folder}",
+    f"{SERVE}",
+    "models --why digits_vit",
+    "inspect {folder}",
+)
+# Sleeping threads and processes up to the limit of these flags would burden the machine for nothing.
+SPARED = ("threads", "workers", "help", "version")
+
+READERS = (
+    "check {work}/x --threads 1",
+    "serve-config {work}/x --out {work}/triton",
+    "eval {work}/x --images {images} --max-images 2 --threads 1 --workers 1",
+    "bench {work}/x --rounds 5 --warmup 0 --batches 1 --profile-runs 0 --no-selection-cost --threads 1",
+    "build {work}/x",
+)
+RECIPE = {
+    "model": "digits_vit",
+    "rho": 0.5,
+    "batch": 8,
+    "rounds": 20,
+    "sweep": [0.9, 0.7],
+    "outputs": ["logits"],
+    "method": "star",
+    "model_kwargs": {"img_size": 32},
+    "preprocess": {"crop_pct": 1.0},
+    "input_kind": "uint8",
+    "max_images": "auto",
+    "check_images": 4,
+    "target": "onnxruntime-fp32",
+    "threads": 1,
+    "seed": 3,
+}
+SAMPLES = '[{"attention": 0.0, "activation": 0.25, "accuracy": 90.0}, {"attention": 0.5, "activation": 0.0, '
+SAMPLES += '"accuracy": 80.0}, {"attention": 0.25, "activation": 0.5, "accuracy": 70.5}]'
+
+
+@dataclass(frozen=True)
+class Input:
+    """The words of a command, and the one exit code that is right, None where several are."""
+
+    words: tuple[str, ...]
+    code: int | None = None
+
+
+def input_of(random: Random, place: Place) -> Input:
+    """Make an input; the files that it names are made in `place.work`."""
+    kinds: tuple[Callable[[Random, Place], Input], ...] = (_flags, _flags, _folder, _forged, _recipe, _file)
+    return random.choice(kinds)(random, place)
+
+
+def _flags(random: Random, place: Place) -> Input:
+    """A command with one to three flags of its verb more, or with one word of its own changed."""
+    words = place.words(random.choice(COMMANDS))
+    if random.random() < 0.2:
+        index = random.randrange(1, len(words))
+        words[index] = random.choice(mutations.WORDS)
+        return Input(tuple(words))
+    named = _actions(words[0], words[1])
+    for _ in range(random.choice((1, 1, 2, 3))):
+        action = random.choice(named)
+        words.append(random.choice(action.option_strings))
+        if action.nargs != 0:
+            words += [random.choice(_words_of(action, place)) for _ in range(random.choice((1, 1, 1, 2)))]
+    return Input(tuple(words))
+
+
+def _words_of(action: argparse.Action, place: Place) -> tuple[str, ...]:
+    given = tuple(str(action.metavar).strip("{}").split(",")) if "{" in str(action.metavar) else ()
+    paths = tuple(str(each) for each in vars(place).values())
+    return (*mutations.WORDS, *given, *given, *paths)
+
+
+def _folder(random: Random, place: Place) -> Input:
+    """An export folder with one file changed: each verb that reads the folder sees that."""
+    folder = shutil.copytree(place.folder, place.work / "x")
+    path = random.choice(
+        sorted(path for path in folder.rglob("*") if path.is_file() and _is_listed(path, folder))
+    )
+    path.write_bytes(mutations.bytes_of(random, path.read_bytes()))
+    return Input(tuple(place.words(random.choice(READERS))), code=2)
+
+
+def _is_listed(path: Path, folder: Path) -> bool:
+    return path.relative_to(folder).as_posix() in (folder / CHECKSUMS).read_text()
+
+
+def _forged(random: Random, place: Place) -> Input:
+    """An export folder with one file changed, and checksums that fit."""
+    folder = shutil.copytree(place.folder, place.work / "x")
+    sums = folder / CHECKSUMS
+    names = [line.split("  ", 1)[1] for line in sums.read_text().splitlines()]
+    path = random.choice([folder / name for name in names if not name.startswith("inputs")] + [sums])
+    _changed(random, path)
+    if path != sums:
+        save_checksums(folder, names)
+    line = random.choice((*READERS, f"inspect {{work}}/x/{path.name}"))
+    return Input(tuple(place.words(line)))
+
+
+def _changed(random: Random, path: Path) -> None:
+    if path.suffix == ".onnx":
+        mutations.changed_onnx(random, path)
+    elif path.suffix == ".npz":
+        mutations.changed_zip(random, path)
+    elif path.suffix == ".json":
+        path.write_text(mutations.changed_json(random, path.read_text()))
+    else:
+        path.write_text(mutations.changed_text(random, path.read_text()))
+
+
+def _recipe(random: Random, place: Place) -> Input:
+    path, verb = place.work / "recipe.toml", random.choice(("compile --dry-run", "best --max-drop 1"))
+    table = {**RECIPE, "images": str(place.images if verb.startswith("compile") else place.work / "none")}
+    path.write_text(mutations.changed_toml(random, table), encoding="utf-8", errors="replace")
+    words = [*verb.split(), "--recipe", str(path)]
+    return Input((*words, "--out", str(place.work / "out")) if verb.startswith("compile") else tuple(words))
+
+
+def _file(random: Random, place: Place) -> Input:
+    """A schedule, samples, a calibration or weights, changed, for a verb that reads it alone."""
+    bad = place.work / "bad"
+    kinds: dict[str, Callable[[], str | bytes]] = {
+        "plan --model vit_tiny_patch16_224 --model-kwargs img_size=32 patch_size=8 depth=4 --schedule {work}/bad": (
+            partial(mutations.changed_json, random, (place.folder / "schedule.json").read_text())
+        ),
+        "depth fit --samples {work}/bad": partial(mutations.changed_json, random, SAMPLES),
+        "depth search --samples {work}/bad --layers 4 --units 2 --trials 2": (
+            partial(mutations.changed_json, random, SAMPLES)
+        ),
+        "inspect {work}/bad": partial(mutations.bytes_of, random, place.calibration.read_bytes()),
+        "plan --model digits_vit --rho 0.5 --calibration {work}/bad": (
+            partial(mutations.bytes_of, random, place.calibration.read_bytes()[:2000])
+        ),
+        "plan --model digits_vit --rho 0.5 --method star --acs {work}/bad": (
+            partial(
+                mutations.changed_json,
+                random,
+                str([layer / 12 for layer in range(12)]),
+            )
+        ),
+    }
+    line = random.choice(sorted(kinds))
+    made = kinds[line]()
+    bad.write_bytes(made if isinstance(made, bytes) else made.encode(errors="replace"))
+    return Input(tuple(place.words(line)))
+
+
+@cache
+def _actions(verb: str, action: str) -> tuple[argparse.Action, ...]:
+    """The flags of a verb, or of an action of it, whose values are changed."""
+    found = _parser_of(build_parser(), verb)
+    if verb == "depth":
+        found = _parser_of(found, action)
+    flags = (each for each in found._actions if each.option_strings and each.dest not in SPARED)
+    return tuple(flags)
+
+
+def _parser_of(parser: Parser, name: str) -> Parser:
+    choices = next(_subparsers(parser))
+    assert isinstance(choices[name], Parser)
+    return choices[name]
+
+
+def _subparsers(parser: Parser) -> Iterator[dict[str, Parser]]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            yield action.choices

@@ -1,0 +1,36 @@
+"""Every class of settings of the package."""
+
+import importlib
+
+from exporter.settings import Settings
+
+__all__ = ["MODULES", "every_settings"]
+
+MODULES = (
+    "calibration.settings",
+    "depth.plan",
+    "depth.predictor",
+    "depth.robustness",
+    "depth.settings",
+    "evaluation.benchmark.settings",
+    "runtimes.choice",
+    "runtimes.tensorrt.settings",
+    "schedule.plan",
+    "training.settings",
+    "workflows.amount",
+    "workflows.depth_joint_settings",
+    "workflows.eval_settings",
+    "workflows.recipe",
+    "workflows.triton",
+    "workflows.tuning.settings",
+)
+
+
+def every_settings() -> list[type[Settings]]:
+    """Every class of settings of the package."""
+    for name in MODULES:
+        importlib.import_module(f"exporter.{name}")
+    kinds = [Settings]
+    for kind in kinds:
+        kinds += [each for each in kind.__subclasses__() if each not in kinds]
+    return [kind for kind in kinds[1:] if kind.__module__.startswith("exporter.")]

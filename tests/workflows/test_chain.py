@@ -1,0 +1,139 @@
+"""The chain of a compilation by its public names, with objects at hand in place of files and recipes."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import exporter
+from exporter.data.batches import first_images
+from exporter.data.images import list_images
+from exporter.errors import ModelError, RecipeError, ScheduleError
+from exporter.evaluation.benchmark.timing import LEAST_ROUNDS
+from exporter.models.base import PrunableViT
+from exporter.workflows.any_images import AnyImages
+from tests.vits import make_model, random_images
+
+ACS_ALONE = exporter.CalibrationSettings(relevance=False)
+STAR = exporter.ScheduleSettings("intra", reduce="drop")
+
+
+@pytest.fixture
+def network() -> nn.Module:
+    """A module as its owner trains it: with gradients, in training mode."""
+    return make_model(num_classes=3).train().requires_grad_(True)
+
+
+@pytest.fixture
+def images(tiny_vit: PrunableViT) -> np.ndarray[Any, Any]:
+    return random_images(tiny_vit, 8).numpy()
+
+
+@pytest.mark.ort
+def test_the_chain(network: nn.Module, images: np.ndarray[Any, Any], tmp_path: Path) -> None:
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    vit = exporter.load_model(network, name="mine")
+    loader = DataLoader(TensorDataset(torch.from_numpy(images), torch.arange(8)), batch_size=3)
+    seen: list[tuple[int, int | None]] = []
+    calibration = exporter.calibrate(
+        vit, loader, ACS_ALONE, on_progress=lambda done, total: seen.append((done, total))
+    )
+    schedule = exporter.plan(vit, 0.5, calibration, STAR)
+    pruned, dense = exporter.prune(vit, schedule, calibration), exporter.dense(vit)
+    paths = [
+        exporter.save(exporter.export(each), str(tmp_path / name))
+        for each, name in ((dense, "dense.onnx"), (pruned, "pruned.onnx"))
+    ]
+    parity = exporter.check(pruned, paths[1], images, threads=1)
+    assert parity.passed
+    assert repr(parity).startswith("<ParityReport onnxruntime-fp32")
+    assert len(repr(parity)) < 200
+    settings = exporter.BenchSettings(batches=(1,), rounds=LEAST_ROUNDS, warmup=0, threads=1, profile_runs=0)
+    told = exporter.bench(str(paths[0]), paths[1], images, settings)
+    assert (told.model, told.macs.pruned < told.macs.dense) == ("mine", True)
+    shown = [repr(each) for each in (vit, calibration, pruned, dense)]
+    assert shown == [
+        "<TimmViT mine: 4 blocks, 16 patches, 48 channels>",
+        "<Calibration mine: ACS of 4 layers, 8 images>",
+        f"<PrunedViT mine, star: {pruned.macs.gmacs:.3f} GMACs>",
+        f"<PrunedViT mine, dense: {dense.macs.gmacs:.3f} GMACs>",
+    ]
+    assert (seen[-1], calibration.record.images, schedule.rho) == ((8, 8), 8, 0.5)
+    assert_untouched(network, before)
+
+
+def assert_untouched(network: nn.Module, before: dict[str, torch.Tensor]) -> None:
+    assert all(module.training for module in network.modules())
+    assert all(parameter.requires_grad for parameter in network.parameters())
+    assert all(not (each._forward_hooks or each._forward_pre_hooks) for each in network.modules())
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+
+
+def test_compiling_leaves_a_module_as_it_is(network: nn.Module, image_folder: Path, tmp_path: Path) -> None:
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    stages: list[str] = []
+    recipe = exporter.Recipe(images=str(image_folder), rho=0.5, rounds=0, threads=1)  # type: ignore[arg-type]
+    told = exporter.Told(lambda stage, done, total: stages.append(stage))
+    report = exporter.compile(recipe, str(tmp_path / "out"), network, told)
+    assert report.passed
+    assert repr(report).startswith("<Report vit, tome, rho 0.5, onnxruntime-fp32: ")
+    assert repr(report).endswith("GMACs, parity passed>")
+    assert_untouched(network, before)
+    assert {"model", "lowering, dense", "lowering, tome", "report"} <= set(stages)
+
+
+def test_a_folder_its_pixels_and_its_normalised_images_calibrate_alike(
+    network: nn.Module, image_folder: Path
+) -> None:
+    vit = exporter.load_model(network)
+    files = list_images(image_folder).files
+    pixels, normalised = (
+        first_images(files, vit.spec.preprocessing, kind, 6) for kind in ("uint8", "float32")
+    )
+    every: tuple[AnyImages, ...] = (str(image_folder), image_folder, pixels, normalised)
+    made = [exporter.calibrate(vit, given, ACS_ALONE) for given in every]
+    assert all(np.array_equal(each.acs, made[0].acs) for each in made)
+
+
+def test_a_calibration_is_written_where_that_is_asked_for(
+    network: nn.Module, images: np.ndarray[Any, Any], tmp_path: Path
+) -> None:
+    path = str(tmp_path / "c.safetensors")
+    vit = exporter.load_model(network)
+    made = exporter.calibrate(
+        vit, images, exporter.CalibrationSettings(max_images=3, relevance=False), out=path
+    )
+    assert Path(path).is_file()
+    assert made.record.images == 3
+
+
+def test_models_by_name_by_request_and_as_they_are() -> None:
+    vit = exporter.load_model("digits_vit")
+    assert vit.spec.name == "digits_vit"
+    assert exporter.load_model(exporter.ModelRequest("digits_vit")).spec == vit.spec
+    assert exporter.load_model(vit) is vit
+    with pytest.raises(ModelError):
+        exporter.load_model("digit_vit")
+
+
+def test_a_plan_takes_any_amount(tiny_vit: PrunableViT) -> None:
+    half = exporter.plan(tiny_vit, 0.5)
+    assert (half.method, half.rho) == ("tome", 0.5)
+    assert exporter.plan(tiny_vit.spec, exporter.Rho(0.5)) == half
+    assert exporter.plan(tiny_vit, exporter.Given(half)) == half
+    assert exporter.plan(tiny_vit, exporter.Rates({2: 0.5}), settings=STAR).keep == (16, 8, 8, 8)
+    with pytest.raises(RecipeError, match="rho"):
+        exporter.plan(tiny_vit, 1.7)
+    with pytest.raises(ScheduleError, match="speedup"):
+        exporter.plan(tiny_vit, exporter.Speedup(1.5))
+
+
+def test_a_target_is_named(tiny_vit: PrunableViT, images: np.ndarray[Any, Any]) -> None:
+    with pytest.raises(ModelError, match="onnxruntime-fp32"):
+        exporter.export(exporter.dense(tiny_vit), "onnx")
+    with pytest.raises(ModelError, match="images"):
+        exporter.export(exporter.dense(tiny_vit), "openvino-int8")
