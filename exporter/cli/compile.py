@@ -26,8 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="The export folder.")
     evaluated = ("eval_images", "max_eval_images", "check_images", "calibration", "interpolate")
     amount = (*AMOUNT, "speedup")
-    names = (*MODEL, *OUTPUTS, *IMAGES, *evaluated, *CALIBRATION, *amount, *SCHEDULE, *MEASURED, "sweep")
-    add_flags(parser, Recipe, names)
+    names = (*MODEL, *OUTPUTS, *IMAGES, *evaluated, *CALIBRATION, *amount, *SCHEDULE, *MEASURED)
+    add_flags(parser, Recipe, (*names, "more_batches", "sweep"))
     parser.add_argument(
         "--max-drop", type=float, metavar="POINTS",
         help="Largest loss of top-1: tune finds the fastest model within it, by the settings that are given.",

@@ -38,6 +38,9 @@ class Measuring(Settings):
     """How speed is measured."""
 
     batch: Positive = option(8, "Images per run in the throughput comparison.")
+    more_batches: tuple[Positive, ...] = option(
+        (1, 4), "Further batch sizes to measure, for the report's table of batch sizes."
+    )
     rounds: Natural = option(20, "Rounds of the throughput comparison; 0 leaves it out.")
     threads: Threads = option(0, "CPU threads of the runtime; 0 is one per physical core.")
 
