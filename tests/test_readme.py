@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import timm
 import torch
+import transformers
 
 from tests.vits import make_images
 
@@ -64,13 +65,25 @@ def test_the_test_command_is_the_one_that_ci_runs() -> None:
 @pytest.mark.ort
 @pytest.mark.slow
 def test_compiling_your_own_model(photos: Path) -> None:
-    (command,) = re.findall(r"^star-export compile .*$", "".join(blocks("sh")), flags=re.MULTILINE)
+    (command,) = (each for each in blocks("sh") if "my_deit.pth" in each)
     torch.manual_seed(0)
     torch.save({"model": timm.create_model("deit_small_patch16_224").state_dict()}, photos / "my_deit.pth")
-    run(f"{command} --rounds 0", photos)
+    run(f"{command.rstrip()} --rounds 0", photos)
     report = json.loads((photos / "build/deit/report.json").read_text())
     assert report["passed"]
     assert report["accuracy"] is None
+    assert report["pair"]["images"] == 4
+
+
+@pytest.mark.ort
+@pytest.mark.slow
+def test_compiling_a_hugging_face_model(photos: Path) -> None:
+    (command,) = (each for each in blocks("sh") if "./my-vit" in each)
+    shape = {"num_hidden_layers": 4, "hidden_size": 48, "num_attention_heads": 3, "intermediate_size": 96}
+    torch.manual_seed(0)
+    transformers.ViTForImageClassification(transformers.ViTConfig(**shape)).save_pretrained(photos / "my-vit")
+    run(f"{command.rstrip()} --rounds 0", photos)
+    assert json.loads((photos / "build/hf/report.json").read_text())["passed"]
 
 
 def test_the_plan_command(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from exporter.cli import (
 from exporter.errors import LaunchError, MissingDependencyError, UserError
 from exporter.processes import processes
 
-__all__ = ["main"]
+__all__ = ["main", "make_parser"]
 
 VERBS = (
     models,
@@ -79,7 +79,7 @@ EXPORT_LIBRARIES = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return the exit code."""
     try:
-        arguments = _parser().parse_args(argv)
+        arguments = make_parser().parse_args(argv)
         level = logging.DEBUG if arguments.verbose else logging.WARNING
         lines = logging.StreamHandler(sys.stderr)
         lines.setFormatter(_OneLine("%(levelname)s: %(message)s"))
@@ -127,7 +127,8 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"error: {message} | see {self.prog} --help\n")
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of all verbs; it needs no library of the export machine."""
     parser = _Parser(prog="star-export", description=exporter.__doc__)
     parser.add_argument("--version", action="version", version=f"star-export {exporter.__version__}")
     verbs = parser.add_subparsers(metavar="VERB", required=True)

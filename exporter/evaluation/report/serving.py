@@ -34,15 +34,15 @@ from PIL import Image
 {open}
 how, names = spec["preprocessing"], spec["class_names"]
 _, height, width = how["input_size"]
+method = Image.Resampling[how["interpolation"].upper()]
 image = Image.open(sys.argv[1]).convert("RGB")
 {resize}
 {pixels}
 {run}
 """
 
-SIDE = 'side = int(height / how["crop_pct"])\n'
+SIDE = 'side, short = int(height / how["crop_pct"]), min(image.size)\n'
 SIDES = 'sides = int(width / how["crop_pct"]), int(height / how["crop_pct"])\n'
-FILTER = 'Image.Resampling[how["interpolation"].upper()]'
 CROP = """
 left, top = round((image.width - width) / 2), round((image.height - height) / 2)
 image = image.crop((left, top, left + width, top + height))"""
@@ -96,11 +96,11 @@ def _resize(preprocessing: Preprocessing) -> str:
     """Return the lines that resize and crop as in training: those of the model's crop mode."""
     _, height, width = preprocessing.input_size
     if preprocessing.crop_mode == CropMode.SQUASH:
-        return f"{SIDES}image = image.resize(sides, {FILTER}){CROP}"
+        return f"{SIDES}image = image.resize(sides, method){CROP}"
     if preprocessing.crop_mode == CropMode.CENTER and height == width:
-        sizes = "[side * each // min(image.size) for each in image.size]"
-        return f"{SIDE}image = image.resize({sizes}, {FILTER}){CROP}"
+        sizes = "[side * each // short for each in image.size]"
+        return f"{SIDE}image = image.resize({sizes}, method){CROP}"
     chosen, end = ("max", PAD + CROP) if preprocessing.crop_mode == CropMode.BORDER else ("min", CROP)
     ratio = f"ratio = {chosen}(image.width / sides[0], image.height / sides[1])\n"
     sizes = "[max(1, round(each / ratio)) for each in image.size]"
-    return f"{SIDES}{ratio}image = image.resize({sizes}, {FILTER}){end}"
+    return f"{SIDES}{ratio}image = image.resize({sizes}, method){end}"

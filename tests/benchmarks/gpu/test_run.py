@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.cli.main import _parser
+from exporter.cli.main import make_parser
 from exporter.errors import UserError
 from exporter.runtimes.tensorrt.machine import this_machine
 
@@ -30,7 +30,7 @@ def has_gpu() -> bool:
 @pytest.mark.parametrize("runtime", DEFINED["RUNTIMES"])
 def test_the_flags_exist(runtime: str) -> None:
     for words in DEFINED["verbs"](runtime, "folder"):
-        _parser().parse_args(words)
+        make_parser().parse_args(words)
 
 
 @pytest.mark.parametrize(
