@@ -93,7 +93,9 @@ def _verbs(
 def _flags(verb: argparse.ArgumentParser) -> Iterator[str]:
     """Yield the rows of a table of flags."""
     shown = [each for each in verb._actions if each.help not in (None, argparse.SUPPRESS)]
-    shown = [each for each in shown if not isinstance(each, argparse._HelpAction | argparse._SubParsersAction)]
+    shown = [
+        each for each in shown if not isinstance(each, argparse._HelpAction | argparse._SubParsersAction)
+    ]
     if not shown:
         return
     yield "| flag | is |\n|---|---|"

@@ -16,7 +16,9 @@ PAGES = tuple(
         if path.relative_to(ROOT).parts[0] in ("README.md", "docs", "engines", "plugins", "calib_data")
     )
 )
-FENCE = re.compile(r"(?:<!-- (?P<marker>[^\n]*) -->\n)?```(?P<language>sh|python)\n(?P<text>.*?)```", re.DOTALL)
+FENCE = re.compile(
+    r"(?:<!-- (?P<marker>[^\n]*) -->\n)?```(?P<language>sh|python)\n(?P<text>.*?)```", re.DOTALL
+)
 
 
 @dataclass(frozen=True)

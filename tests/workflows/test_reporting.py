@@ -1,4 +1,4 @@
-"""The report of two lowered models, and its page: examples are drawn by the reference, charts where there are any."""
+"""The report of two lowered models, and its page: examples are drawn by the reference."""
 
 import json
 from dataclasses import replace
@@ -29,9 +29,7 @@ def reported(folder: Path, pruned: PrunedViT) -> Report:
     references, models = Pair(dense(), pruned), lowered_pair(folder, pruned)
     images = first_images(found.files, spec.preprocessing, "float32", 3)
     proof = prove(references, models, folder=found, images=images, measuring=measuring, stages=Silent())
-    report = report_of(
-        references, models, proof=proof, calibration=None, folder=found, measuring=measuring
-    )
+    report = report_of(references, models, proof=proof, calibration=None, folder=found, measuring=measuring)
     report = replace(report, trade_off=trade_off())
     save_page_of(report, models.pruned.artefact, pruned, found, folder)
     return report

@@ -50,7 +50,9 @@ def test_a_sweep_is_measured_on_its_target(monkeypatch: pytest.MonkeyPatch) -> N
         assert each.interval_points[0] < each.loss_points < each.interval_points[1]
 
 
-def test_without_labels_it_counts_agreement_and_without_classes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_labels_it_counts_agreement_and_without_classes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(trade_off, "Examiner", Answers)
     unlabelled = ImageFolder(Path(), tuple(ImageFile(each.path, None) for each in FILES))
     found = trade_off_of_sweep(bench_of(), CANDIDATES, sweep(), unlabelled)

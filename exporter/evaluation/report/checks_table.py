@@ -59,4 +59,4 @@ def _words(name: str, prunes: bool) -> str:
         return FORCED.format(output=output)
     if name.endswith("_cosine"):
         return COSINE.format(output=name.removesuffix("_cosine"))
-    return (PLAIN if prunes else "{output} differ by rounding alone").format(output=name)
+    return PLAIN.format(output=name) if prunes else f"{name.capitalize()} differ by rounding alone"

@@ -56,7 +56,10 @@ def test_it_fits_and_runs_without_an_error(page: Path, tmp_path: Path, width: in
     flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--no-first-run"]
     (tmp_path / "frame.html").write_text(FRAME.format(address=page.as_uri(), width=width), encoding="utf-8")
     flags += [f"--window-size={width},3000", f"--user-data-dir={tmp_path}", "--virtual-time-budget=2000"]
-    flags += [f"--blink-settings=preferredColorScheme={0 if dark else 1}", f"--screenshot={tmp_path}/page.png"]
+    flags += [
+        f"--blink-settings=preferredColorScheme={0 if dark else 1}",
+        f"--screenshot={tmp_path}/page.png",
+    ]
     done = subprocess.run(
         [str(CHROMIUM), *flags, "--dump-dom", (tmp_path / "frame.html").as_uri()],
         capture_output=True,

@@ -8,7 +8,14 @@ import numpy as np
 from PIL import Image
 
 from exporter.evaluation.benchmark.points import RhoSweep, TradeOff
-from exporter.evaluation.report.chart import DARK, LIGHT, costs_chart, png_address, throughput_chart, trade_off_chart
+from exporter.evaluation.report.chart import (
+    DARK,
+    LIGHT,
+    costs_chart,
+    png_address,
+    throughput_chart,
+    trade_off_chart,
+)
 from tests.evaluation.report.reports import sweep, trade_off
 
 
@@ -34,7 +41,9 @@ def test_a_sweep_of_nothing_and_of_one_is_drawn() -> None:
 
 def test_speed_against_loss_in_either_palette() -> None:
     for palette in (LIGHT, DARK):
-        picture = np.asarray(Image.open(BytesIO(trade_off_chart(trade_off(), "deit", palette))).convert("RGB"))
+        picture = np.asarray(
+            Image.open(BytesIO(trade_off_chart(trade_off(), "deit", palette))).convert("RGB")
+        )
         assert tuple(picture[0, 0]) == tuple(bytes.fromhex(palette.page[1:]))
         for name in (palette.dense, palette.pruned, palette.faint):
             assert (picture == tuple(bytes.fromhex(name[1:]))).all(axis=-1).sum() > 30

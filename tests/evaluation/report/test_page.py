@@ -68,7 +68,10 @@ def test_an_interval_stands_beside_every_accuracy(tmp_path: Path) -> None:
     for each in (report.accuracy.dense, report.accuracy.pruned):
         for hits in (each.top1_hits, each.top5_hits):
             low, high = wilson(hits, each.images)
-            assert f"{100 * hits / each.images:.2f} %<small>{100 * low:.2f} to {100 * high:.2f} %</small>" in page
+            assert (
+                f"{100 * hits / each.images:.2f} %<small>{100 * low:.2f} to {100 * high:.2f} %</small>"
+                in page
+            )
 
 
 def test_latencies_of_every_batch_size(tmp_path: Path) -> None:

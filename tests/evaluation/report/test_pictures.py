@@ -18,7 +18,9 @@ def test_survivors_keep_their_light() -> None:
     picture = faded(np.full((3, 8, 8), 200, dtype=np.uint8), np.array([0, 3]), grid=(2, 2))
     gone = [int(KEPT_SHARE * 200 + (1 - KEPT_SHARE) * each) for each in GONE_COLOUR]
     for channel, colour in enumerate(gone):
-        quarters = [picture[channel, row : row + 4, column : column + 4] for row in (0, 4) for column in (0, 4)]
+        quarters = [
+            picture[channel, row : row + 4, column : column + 4] for row in (0, 4) for column in (0, 4)
+        ]
         assert [int(np.median(each)) for each in quarters] == [200, colour, colour, 200]
 
 

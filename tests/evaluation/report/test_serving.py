@@ -53,7 +53,9 @@ def expected(artefact: Artefact, photo: Path) -> list[str]:
     return [f"{artefact.spec.class_names[at]} {round(float(shares[at]), 4)}" for at in best]
 
 
-def printed(script: str, photo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+def printed(
+    script: str, photo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> str:
     monkeypatch.chdir(photo.parent)
     monkeypatch.setattr("sys.argv", ["serve.py", photo.name])
     exec(compile(script, "serve.py", "exec"), {})
