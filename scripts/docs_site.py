@@ -13,10 +13,10 @@ from typing import Any
 import exporter
 from exporter.cli.main import make_parser
 
-__all__ = ["OUTSIDE", "inside", "on_files", "on_page_markdown", "public_names", "verbs_page"]
+__all__ = ["OUTSIDE", "inside", "on_files", "on_page_markdown", "public_names", "verbs"]
 
 ROOT = Path(__file__).parent.parent
-VERBS, NAMES = "verbs.md", "<!-- the public names -->"
+VERBS, NAMES = "<!-- the verbs -->", "<!-- the public names -->"
 # Files outside docs/, by their path from the root, and the pages that they become.
 OUTSIDE = {
     "engines/README.md": "recipes.md",
@@ -34,16 +34,16 @@ def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File  # noqa: PLC0415  (tests need only the pages)
 
     pages = {page: inside((ROOT / path).read_text("utf-8"), path) for path, page in OUTSIDE.items()}
-    for name, content in {**pages, VERBS: verbs_page()}.items():
+    for name, content in pages.items():
         files.append(File.generated(config, name, content=content))
     return files
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Let links of a page in docs/ to files outside lead to their pages, and list the public names."""
-    lies_outside = page.file.src_uri in {*OUTSIDE.values(), VERBS}
+    """Let links of a page in docs/ to files outside lead to their pages; list verbs and public names."""
+    lies_outside = page.file.src_uri in OUTSIDE.values()
     markdown = markdown if lies_outside else inside(markdown, f"docs/{page.file.src_uri}")
-    return markdown.replace(NAMES, public_names())
+    return markdown.replace(NAMES, public_names()).replace(VERBS, verbs())
 
 
 def inside(markdown: str, path: str) -> str:
@@ -66,15 +66,10 @@ def public_names() -> str:
     return "\n\n".join(blocks)
 
 
-def verbs_page() -> str:
+def verbs() -> str:
     """Return the reference of all verbs as Markdown, from the parser."""
-    parser = make_parser()
-    lines = ["# Verbs\n", "Made from the parser of `star-export`. Every verb also has `--help`.\n"]
-    lines += [
-        "Exit codes: 0, done; 1, a check failed or nothing was found; 2, an error that you can fix, in one line; "
-        "130, interrupted.\n"
-    ]
-    for words, verb in _verbs(parser, ()):
+    lines = []
+    for words, verb in _verbs(make_parser(), ()):
         lines += [f"## {' '.join(words)}\n", f"{_escaped(verb.description or '')}\n", *_flags(verb), ""]
     return "\n".join(lines)
 

@@ -158,7 +158,7 @@ def told_lines() -> list[re.Pattern[str]]:
 
 
 def test_the_reference_has_every_verb_and_flag() -> None:
-    page = docs_site().verbs_page()
+    page = docs_site().verbs()
     for verb in ("compile", "tune", "depth apply", "serve-config"):
         assert f"\n## {verb}\n" in page
     for flag in ("--mac-reduction", "--more-batches", "--max-drop"):

@@ -78,6 +78,8 @@ def _print(report: "Report", out: Path) -> None:
         rows.append(("top-1", f"{pair.dense.top1:.2%}", f"{pair.pruned.top1:.2%}"))
         dense, pruned = percent_interval(pair.dense.interval), percent_interval(pair.pruned.interval)
         rows.append(("95 % interval", dense, pruned))
+    if report.pair:
+        rows.append(("same class", "", f"{report.pair.agreement:.2%}"))
     if report.agreement:
         agreed = report.agreement
         rows.append(("cosine of embeddings", "", f"{agreed.embedding_cosine:.4f}"))
@@ -97,6 +99,9 @@ def _print(report: "Report", out: Path) -> None:
         ]
         print_table(f"patches kept, {report.use.images} images, {report.use.layout}", columns, use)
     lines = [explain(report.dense_parity)[0], explain(report.parity)[0]]
+    if report.pair and report.pair.loss_interval_points:
+        low, high = report.pair.loss_interval_points
+        lines.append(f"loss: {report.pair.loss_points:.2f} points of top-1 (95 % {low:.2f} to {high:.2f})")
     if report.comparison:
         low, high = report.comparison.quartiles
         lines.append(

@@ -13,8 +13,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-from typing_extensions import override
-
 import exporter
 from exporter.cli import (
     bench,
@@ -115,7 +113,6 @@ def _joined(verb: str, *, spread: bool) -> Iterator[None]:
 class _OneLine(logging.Formatter):
     """A name with a line break in it cannot pass for a line of its own."""
 
-    @override
     def formatMessage(self, record: logging.LogRecord) -> str:
         return super().formatMessage(record).replace("\n", "\\n")
 

@@ -170,6 +170,7 @@ def test_what_it_prints(star_export: Command, compiled: Callable[..., Path], tmp
         "vit_tiny_patch16_224, star, drop, rho 0.5",
         "GMACs",
         "PASSED",
+        "same class",
         str(tmp_path / "o/report.html"),
     ):
         assert text in shown.out

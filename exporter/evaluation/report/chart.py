@@ -121,7 +121,7 @@ def _draw_points(axes: Axes, points: Sequence[TradePoint], colour: str, **style:
     above = [each.loss_points - low for each, (low, _) in zip(points, bars, strict=True)]
     lengths = np.maximum([below, above], 0.0)
     x, y = [each.images_per_s for each in points], [-each.loss_points for each in points]
-    shape = {"markersize": 5, "linewidth": 1.4, "elinewidth": 0.9, "capsize": 2.5}
+    shape: dict[str, Any] = {"markersize": 5, "linewidth": 1.4, "elinewidth": 0.9, "capsize": 2.5}
     axes.errorbar(x, y, yerr=lengths, color=colour, **shape, **style)
 
 
