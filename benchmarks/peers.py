@@ -42,15 +42,15 @@ Array = np.ndarray[Any, Any]
 FP32, INT8 = ONNXRUNTIME.name, ONNXRUNTIME_INT8.name
 STAR = {"method": Method.STAR, "scorer": "fused", "reduce": "drop"}
 PAIRS = {"method": Method.STAR, "scorer": "pairs", "reduce": "merge-weighted"}
-# How tables and charts name a way, its candidates, and the targets that each is measured on.
+# How tables and charts name a way (with the share of multiply-adds saved), and the targets it is measured on.
 PEERS: Sequence[tuple[str, Candidate, tuple[str, ...]]] = (
     ("dense", UNPRUNED, (FP32, INT8)),
-    ("ToMe, 20 % saved", Candidate(mac_reduction=0.2), (FP32,)),
-    ("ToMe, 40 % saved", Candidate(mac_reduction=0.4), (FP32, INT8)),
-    ("pairs at STAR's rates, 40 % saved", Candidate(mac_reduction=0.4, **PAIRS), (FP32, INT8)),
-    ("pairs at STAR's rates, 50 % saved", Candidate(mac_reduction=0.5, **PAIRS), (FP32, INT8)),
-    ("STAR, 20 % saved", Candidate(mac_reduction=0.2, **STAR), (FP32,)),
-    ("STAR, 40 % saved", Candidate(mac_reduction=0.4, **STAR), (FP32, INT8)),
+    ("ToMe 20 %", Candidate(mac_reduction=0.2), (FP32,)),
+    ("ToMe 40 %", Candidate(mac_reduction=0.4), (FP32, INT8)),
+    ("STAR, pairs 40 %", Candidate(mac_reduction=0.4, **PAIRS), (INT8,)),
+    ("STAR, pairs 50 %", Candidate(mac_reduction=0.5, **PAIRS), (FP32, INT8)),
+    ("STAR 20 %", Candidate(mac_reduction=0.2, **STAR), (FP32,)),
+    ("STAR 40 %", Candidate(mac_reduction=0.4, **STAR), (FP32, INT8)),
 )
 COLUMNS = ("model", "GMACs", "top-1", "95 %", "points lost", "95 %", "img/s", "speed-up", "quartiles", "MB")
 FLAGS = ("model", "images", "eval_images", "max_eval_images", "calibration", "batch", "rounds", "threads")

@@ -113,7 +113,7 @@ def _joined(verb: str, *, spread: bool) -> Iterator[None]:
 class _OneLine(logging.Formatter):
     """A name with a line break in it cannot pass for a line of its own."""
 
-    def formatMessage(self, record: logging.LogRecord) -> str:
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (the name is logging's)
         return super().formatMessage(record).replace("\n", "\\n")
 
 

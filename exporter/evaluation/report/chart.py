@@ -65,11 +65,13 @@ def trade_off_chart(trade_off: TradeOff, model: str, palette: Palette = LIGHT) -
             _draw_points(axes, best, palette.pruned, label="front", marker="o", linestyle="-")
         rates = list(trade_off.unpruned.values())
         axes.plot(rates, [0.0] * len(rates), "s", color=palette.dense, label="unpruned")
-        _annotate(axes, [(name, rate, 0.0) for name, rate in trade_off.unpruned.items()], palette.dense)
-        named = [(each.label, each.images_per_s, -each.loss_points) for each in best]
-        _annotate(axes, [each for each in named if len(each[0]) <= LONGEST_NAME], palette.pruned)
+        unpruned = [(name, rate, 0.0) for name, rate in trade_off.unpruned.items()]
+        _annotate(axes, unpruned, palette.dense, offset=(-8, -14))
+        for some, colour in ((others, palette.text), (best, palette.pruned)):
+            named = [(each.label, each.images_per_s, -each.loss_points) for each in some]
+            _annotate(axes, [each for each in named if len(each[0]) <= LONGEST_NAME], colour)
         axes.set_xlim(left=0)
-        axes.margins(x=0.15, y=0.25)
+        axes.margins(x=0.3, y=0.25)
 
     points = "top-1" if trade_off.metric == "top1" else "agreement"
     labels = (f"images per second, batch {trade_off.batch}", f"points of {points} against the unpruned model")
@@ -125,10 +127,15 @@ def _draw_points(axes: Axes, points: Sequence[TradePoint], colour: str, **style:
     axes.errorbar(x, y, yerr=lengths, color=colour, **shape, **style)
 
 
-def _annotate(axes: Axes, named: Sequence[tuple[str, float, float]], colour: str) -> None:
+def _annotate(
+    axes: Axes,
+    named: Sequence[tuple[str, float, float]],
+    colour: str,
+    offset: tuple[float, float] = (6, 6),
+) -> None:
     """Write a name beside each point (name, x, y)."""
     for name, x, y in named:
-        axes.annotate(name, (x, y), fontsize=7.5, color=colour, xytext=(6, 6), textcoords="offset points")
+        axes.annotate(name, (x, y), fontsize=7.5, color=colour, xytext=offset, textcoords="offset points")
 
 
 def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
