@@ -40,8 +40,8 @@ from exporter.workflows.tuning.networks import Network
 
 Array = np.ndarray[Any, Any]
 FP32, INT8 = ONNXRUNTIME.name, ONNXRUNTIME_INT8.name
-STAR = {"method": Method.STAR, "scorer": "fused", "reduce": "drop"}
-PAIRS = {"method": Method.STAR, "scorer": "pairs", "reduce": "merge-weighted"}
+STAR: dict[str, Any] = {"method": Method.STAR, "scorer": "fused", "reduce": "drop"}
+PAIRS: dict[str, Any] = {"method": Method.STAR, "scorer": "pairs", "reduce": "merge-weighted"}
 # How tables and charts name a way (with the share of multiply-adds saved), and the targets it is measured on.
 PEERS: Sequence[tuple[str, Candidate, tuple[str, ...]]] = (
     ("dense", UNPRUNED, (FP32, INT8)),

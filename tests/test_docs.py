@@ -77,7 +77,7 @@ def test_the_readme_is_short() -> None:
 @pytest.mark.slow
 def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, star_export: Command) -> None:
     monkeypatch.chdir(tmp_path)
-    draw = [sys.executable, ROOT / "calib_data/digits.py", "--out", "build/digits"]
+    draw = [sys.executable, str(ROOT / "calib_data/digits.py"), "--out", "build/digits"]
     subprocess.run(draw, check=True, capture_output=True)
     fewer = {
         "compile": ("--max-eval-images", "40", "--check-images", "8", "--rounds", "0"),
@@ -189,7 +189,7 @@ def test_links_to_files_outside_lead_to_their_pages() -> None:
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs", reason="the site has an environment of its own: make docs")
-    words = [sys.executable, "-m", "mkdocs", "build", "--site-dir", tmp_path / "site"]
+    words = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(tmp_path / "site")]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

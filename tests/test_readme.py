@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -82,7 +83,7 @@ def test_compiling_your_own_model(photos: Path) -> None:
 @pytest.mark.slow
 def test_compiling_a_hugging_face_model(photos: Path) -> None:
     (command,) = (each for each in blocks("sh") if "./my-vit" in each)
-    shape = {"image_size": 64, "patch_size": 8, "num_hidden_layers": 6, "hidden_size": 96}
+    shape: dict[str, Any] = {"image_size": 64, "patch_size": 8, "num_hidden_layers": 6, "hidden_size": 96}
     shape |= {"num_attention_heads": 3, "intermediate_size": 384}
     torch.manual_seed(0)
     transformers.ViTForImageClassification(transformers.ViTConfig(**shape)).save_pretrained(photos / "my-vit")

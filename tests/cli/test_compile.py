@@ -74,8 +74,8 @@ def test_it_leaves_a_folder_that_proves_itself(
         assert reference["images"].dtype == input_kind
         assert reference["logits"].shape == (12, 2)
     page = (tmp_path / "out/report.html").read_text()
-    assert "data:image/png;base64," in page
-    assert "PASSED" in page
+    assert "data:image/webp;base64," in page
+    assert "✓ Both models agree with their PyTorch references." in page
     assert star_export("inspect", tmp_path / "out").code == 0
 
 
