@@ -93,9 +93,8 @@ def save_page_of(
 def _pictures(report: Report, pruned: PrunedViT, folder: ImageFolder) -> list[Picture]:
     """Draw the examples of the report; the first images where there are none."""
     named = {folder.name_of(file): file for file in folder.files}
-    files = [named[each.image] for each in report.examples] or list(folder.files[:FIRST])
-    spec = pruned.vit.spec
-    images = first_images(files, spec.preprocessing, "uint8", len(files))
+    files, spec = [named[each.image] for each in report.examples], pruned.vit.spec
+    images = first_images(files or folder.files, spec.preprocessing, "uint8", len(files) or FIRST)
     with reference_runner(pruned, "uint8") as runner:
         answers = runner.run({IMAGES: images})
     return drawn({**answers, IMAGES: images}, spec.grid)
