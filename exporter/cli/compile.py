@@ -5,6 +5,7 @@ model does not agree with its PyTorch reference. With --max-drop, `tune` first f
 """
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,7 +71,6 @@ def _tuned(arguments: argparse.Namespace) -> int:
 
 def _print(report: "Report", out: Path) -> None:
     from exporter.cli.output import percent_interval, print_lines, print_table  # noqa: PLC0415
-    from exporter.evaluation.parity import explain  # noqa: PLC0415
 
     rows = [("GMACs", f"{report.gmacs.dense:.3f}", f"{report.gmacs.pruned:.3f}")]
     if report.accuracy:
@@ -98,19 +98,25 @@ def _print(report: "Report", out: Path) -> None:
             for each in report.use.layers
         ]
         print_table(f"patches kept, {report.use.images} images, {report.use.layout}", columns, use)
-    lines = [explain(report.dense_parity)[0], explain(report.parity)[0]]
+    print_lines([*_lines(report), f"full report: {out / 'report.html'}"])
+
+
+def _lines(report: "Report") -> Iterator[str]:
+    """Yield what follows the tables: parity, loss, speed, and the points of a sweep."""
+    from exporter.evaluation.parity import explain  # noqa: PLC0415
+
+    yield from (explain(report.dense_parity)[0], explain(report.parity)[0])
     if report.pair and report.pair.loss_interval_points:
         low, high = report.pair.loss_interval_points
-        lines.append(f"loss: {report.pair.loss_points:.2f} points of top-1 (95 % {low:.2f} to {high:.2f})")
+        yield f"loss: {report.pair.loss_points:.2f} points of top-1 (95 % {low:.2f} to {high:.2f})"
     if report.comparison:
         low, high = report.comparison.quartiles
-        lines.append(
+        yield (
             f"{report.comparison.outcome}: {report.comparison.speedup:.2f} × (quartiles {low:.2f} to {high:.2f}), "
             f"E = {report.comparison.efficiency:.2f} relative to the MAC ratio"
         )
     for point in report.sweep.points if report.sweep else ():
-        lines.append(
+        yield (
             f"rho {point.rho:.4g}: {point.gmacs:.3f} GMACs, {point.throughput.images_per_s:.1f} images/s, "
             f"{point.comparison.outcome}, {point.comparison.speedup:.2f} ×"
         )
-    print_lines([*lines, f"full report: {out / 'report.html'}"])

@@ -8,6 +8,7 @@ import numpy as np
 from torch import nn
 
 from exporter.artefact import LoweredFile, read_pair
+from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
 from exporter.data.images import sample
 from exporter.evaluation.benchmark.points import TradeOff
@@ -40,7 +41,7 @@ from exporter.workflows.proof import prove
 from exporter.workflows.recipe import Recipe
 from exporter.workflows.reporting import report_of, save_page_of
 from exporter.workflows.requests import Lowering
-from exporter.workflows.resolve import resolve
+from exporter.workflows.resolve import Job, resolve
 
 __all__ = ["compile_model"]
 
@@ -79,11 +80,8 @@ def compile_model(
         whole = steps.load_model(job.model, job.device, model)
         vit, _ = steps.with_outputs(whole, job.outputs)
         folder = steps.eval_images(job.images, vit.spec)
-    calibration = None
-    if job.reads_calibration:
-        with stages.stage("calibration") as advance:
-            path = out / "calibration.safetensors"
-            calibration = steps.calibrate(whole, job.calibration, job.images, path, advance)
+    calibration = _calibrated(whole, job, out, stages) if job.reads_calibration else None
+    if calibration is not None:
         calibration = calibration.of_first(vit.spec.depth)
     drawn, lowering = sample(folder, job.images.check_images, job.images.seed), job.lowering
     images = first_images(drawn.files, vit.spec.preprocessing, lowering.input_kind, job.images.check_images)
@@ -97,10 +95,12 @@ def compile_model(
     report = report_of(
         references, models, proof=proof, calibration=calibration, folder=folder, measuring=job.measuring
     )
-    report = replace(report, trade_off=trade_off)
     if job.sweep:
-        swept, of_rho = measured_sweep(vit, calibration, images=images, folder=folder, job=job, stages=stages)
-        report = replace(report, sweep=swept, trade_off=of_rho)
+        swept, trade_off = measured_sweep(
+            vit, calibration, images=images, folder=folder, job=job, stages=stages
+        )
+        report = replace(report, sweep=swept)
+    report = replace(report, trade_off=trade_off)
     with stages.stage("report"):
         save_json(recipe, out / RECIPE)
         names = _deliver(references, models, images, job.measuring.batch, out)
@@ -108,6 +108,12 @@ def compile_model(
         save_page_of(report, models.pruned.artefact, references.pruned, folder, out)
         save_checksums(out, [*report.files.values(), REPORT, *names])
     return report
+
+
+def _calibrated(vit: PrunableViT, job: Job, out: Path, stages: Stages) -> Calibration:
+    with stages.stage("calibration") as advance:
+        path = out / "calibration.safetensors"
+        return steps.calibrate(vit, job.calibration, job.images, path, advance)
 
 
 def _deliver(

@@ -106,14 +106,12 @@ def prove(
     return Proof(
         parity,
         dense_parity,
-        accuracy=seen.accuracy,
+        **vars(seen),
         agreement=agreement,
         throughput=None if own is None else own.throughput,
         comparison=None if own is None else own.comparison,
         use=use,
         batches=at_batches,
-        pair=seen.pair,
-        examples=seen.examples,
     )
 
 
