@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Threads that spin while they wait take their time from whatever else runs on the machine.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint docs clean
 
 # One environment serves both; it is made again only when what it installs has changed.
 $(VENV)/.installed: pyproject.toml
@@ -26,5 +26,14 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
+# The site has an environment of its own, without PyTorch: `make test` needs none of it.
+$(VENV)-docs/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-docs
+	$(VENV)-docs/bin/python -m pip install --quiet --editable '.[docs]'
+	touch $@
+
+docs: $(VENV)-docs/.installed
+	PYTHONPATH=. $(VENV)-docs/bin/mkdocs build
+
 clean:
-	rm -rf build $(VENV)
+	rm -rf build $(VENV) $(VENV)-docs

@@ -3,14 +3,18 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-import timm
 import torch
+import transformers
 
+from exporter.bundled import CIFAR_VIT
+from tests import pages
 from tests.vits import make_images
 
 ROOT = Path(__file__).parent.parent
@@ -64,13 +68,27 @@ def test_the_test_command_is_the_one_that_ci_runs() -> None:
 @pytest.mark.ort
 @pytest.mark.slow
 def test_compiling_your_own_model(photos: Path) -> None:
-    (command,) = re.findall(r"^star-export compile .*$", "".join(blocks("sh")), flags=re.MULTILINE)
-    torch.manual_seed(0)
-    torch.save({"model": timm.create_model("deit_small_patch16_224").state_dict()}, photos / "my_deit.pth")
-    run(f"{command} --rounds 0", photos)
-    report = json.loads((photos / "build/deit/report.json").read_text())
+    (command,) = (each for each in blocks("sh") if "my_vit.safetensors" in each)
+    shutil.copy(CIFAR_VIT.weights, photos / "my_vit.safetensors")
+    for part in ("train", "test"):
+        make_images(photos / "cifar10" / part, classes=10, each=1, side=32)
+    run(f"{command.rstrip()} --rounds 0", photos)
+    report = json.loads((photos / "build/cifar/report.json").read_text())
     assert report["passed"]
-    assert report["accuracy"] is None
+    assert report["accuracy"]["dense"]["images"] == report["pair"]["images"] == 10
+    assert f"{report['gmacs']['dense']:.3f} │" in README and f"{report['gmacs']['pruned']:.3f} │" in README
+
+
+@pytest.mark.ort
+@pytest.mark.slow
+def test_compiling_a_hugging_face_model(photos: Path) -> None:
+    (command,) = (each for each in blocks("sh") if "./my-vit" in each)
+    shape: dict[str, Any] = {"image_size": 64, "patch_size": 8, "num_hidden_layers": 6, "hidden_size": 96}
+    shape |= {"num_attention_heads": 3, "intermediate_size": 384}
+    torch.manual_seed(0)
+    transformers.ViTForImageClassification(transformers.ViTConfig(**shape)).save_pretrained(photos / "my-vit")
+    run(f"{command.rstrip()} --rounds 0", photos)
+    assert json.loads((photos / "build/hf/report.json").read_text())["passed"]
 
 
 def test_the_plan_command(tmp_path: Path) -> None:
@@ -80,7 +98,7 @@ def test_the_plan_command(tmp_path: Path) -> None:
 
 @pytest.mark.ort
 def test_the_python_example(photos: Path) -> None:
-    (code,) = blocks("python")
+    (code,) = (each.text for each in pages.blocks("docs/api.md") if each.language == "python")
     (photos / "example.py").write_text(code)
     saved = float(run(f"{sys.executable} -W error example.py", photos).stdout)
     assert 0 < saved < 1

@@ -5,6 +5,7 @@ model does not agree with its PyTorch reference. With --max-drop, `tune` first f
 """
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="The export folder.")
     evaluated = ("eval_images", "max_eval_images", "check_images", "calibration", "interpolate")
     amount = (*AMOUNT, "speedup")
-    names = (*MODEL, *OUTPUTS, *IMAGES, *evaluated, *CALIBRATION, *amount, *SCHEDULE, *MEASURED, "sweep")
-    add_flags(parser, Recipe, names)
+    names = (*MODEL, *OUTPUTS, *IMAGES, *evaluated, *CALIBRATION, *amount, *SCHEDULE, *MEASURED)
+    add_flags(parser, Recipe, (*names, "more_batches", "sweep"))
     parser.add_argument(
         "--max-drop", type=float, metavar="POINTS",
         help="Largest loss of top-1: tune finds the fastest model within it, by the settings that are given.",
@@ -104,7 +105,6 @@ def _tuned(arguments: argparse.Namespace) -> int:
 
 def _print(report: "Report", out: Path) -> None:
     from exporter.cli.output import percent_interval, print_lines, print_table  # noqa: PLC0415
-    from exporter.evaluation.parity import explain  # noqa: PLC0415
 
     rows = [("GMACs", f"{report.gmacs.dense:.3f}", f"{report.gmacs.pruned:.3f}")]
     if report.accuracy:
@@ -112,6 +112,8 @@ def _print(report: "Report", out: Path) -> None:
         rows.append(("top-1", f"{pair.dense.top1:.2%}", f"{pair.pruned.top1:.2%}"))
         dense, pruned = percent_interval(pair.dense.interval), percent_interval(pair.pruned.interval)
         rows.append(("95 % interval", dense, pruned))
+    if report.pair:
+        rows.append(("same class", "", f"{report.pair.agreement:.2%}"))
     if report.agreement:
         agreed = report.agreement
         rows.append(("cosine of embeddings", "", f"{agreed.embedding_cosine:.4f}"))
@@ -130,16 +132,25 @@ def _print(report: "Report", out: Path) -> None:
             for each in report.use.layers
         ]
         print_table(f"patches kept, {report.use.images} images, {report.use.layout}", columns, use)
-    lines = [explain(report.dense_parity)[0], explain(report.parity)[0]]
+    print_lines([*_lines(report), f"full report: {out / 'report.html'}"])
+
+
+def _lines(report: "Report") -> Iterator[str]:
+    """Yield what follows the tables: parity, loss, speed, and the points of a sweep."""
+    from exporter.evaluation.parity import explain  # noqa: PLC0415
+
+    yield from (explain(report.dense_parity)[0], explain(report.parity)[0])
+    if report.pair and report.pair.loss_interval_points:
+        low, high = report.pair.loss_interval_points
+        yield f"loss: {report.pair.loss_points:.2f} points of top-1 (95 % {low:.2f} to {high:.2f})"
     if report.comparison:
         low, high = report.comparison.quartiles
-        lines.append(
+        yield (
             f"{report.comparison.outcome}: {report.comparison.speedup:.2f} × (quartiles {low:.2f} to {high:.2f}), "
             f"E = {report.comparison.efficiency:.2f} relative to the MAC ratio"
         )
     for point in report.sweep.points if report.sweep else ():
-        lines.append(
+        yield (
             f"rho {point.rho:.4g}: {point.gmacs:.3f} GMACs, {point.throughput.images_per_s:.1f} images/s, "
             f"{point.comparison.outcome}, {point.comparison.speedup:.2f} ×"
         )
-    print_lines([*lines, f"full report: {out / 'report.html'}"])

@@ -9,8 +9,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from typing_extensions import override
-
 import exporter
 from exporter.cli import (
     bench,
@@ -124,8 +122,7 @@ def _joined(verb: str, *, spread: bool) -> Iterator[None]:
 class _OneLine(logging.Formatter):
     """A name with a line break in it cannot pass for a line of its own."""
 
-    @override
-    def formatMessage(self, record: logging.LogRecord) -> str:
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (the name is logging's)
         return super().formatMessage(record).replace("\n", "\\n")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from exporter.records import ModelSpec, Schedule
-from exporter.schedule.macs import executed_macs, mean_macs
+from exporter.schedule.macs import executed_macs, mean_macs, pruned_macs
 
 __all__ = ["LayerUse", "PatchUse", "patch_use"]
 
@@ -29,8 +29,8 @@ class LayerUse:
 class PatchUse:
     """Patches kept of `images` images, and the mean multiply-adds per image.
 
-    `useful_macs` count the survivors of each image and include `scoring_macs`; `executed_macs` also count the
-    padding in batches of `batch` images.
+    `useful_macs` count the survivors of each image and include `scoring_macs`; `most_macs` are those of the image
+    that takes the most. `executed_macs` also count the padding in batches of `batch` images.
     """
 
     images: int
@@ -39,6 +39,7 @@ class PatchUse:
     layers: tuple[LayerUse, ...]
     useful_macs: int
     scoring_macs: int
+    most_macs: int
     executed_macs: float
 
 
@@ -60,4 +61,14 @@ def patch_use(spec: ModelSpec, schedule: Schedule, left: Array, layout: str, bat
         executed_macs(spec, group, layout, schedule.keep, schedule) * len(group) for group in groups
     )
     useful = mean_macs(spec, left, schedule)
-    return PatchUse(len(left), batch, layout, layers, useful.total, useful.scoring, executed / len(left))
+    most = max(pruned_macs(spec, each, scored=schedule).total for each in left.tolist())
+    return PatchUse(
+        images=len(left),
+        batch=batch,
+        layout=layout,
+        layers=layers,
+        useful_macs=useful.total,
+        scoring_macs=useful.scoring,
+        most_macs=most,
+        executed_macs=executed / len(left),
+    )

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from exporter.calibration.record import Calibration
+from exporter.data.images import ImageFolder
 from exporter.errors import ScheduleError
-from exporter.evaluation.benchmark.points import RhoSweep
+from exporter.evaluation.benchmark.points import RhoSweep, TradeOff
 from exporter.models.base import PrunableViT
 from exporter.records import Schedule
 from exporter.workflows.amount import Amount, Given, MacShare, Speedup
@@ -17,6 +18,7 @@ from exporter.workflows.progress import Stages
 from exporter.workflows.recipe import needed
 from exporter.workflows.resolve import Job
 from exporter.workflows.search import search_model, sweep, way_of
+from exporter.workflows.trade_off import trade_off_of_sweep
 from exporter.workflows.tuning.bench import Bench
 from exporter.workflows.tuning.networks import Network
 
@@ -79,12 +81,20 @@ def schedule_of(
 
 
 def measured_sweep(
-    vit: PrunableViT, calibration: Calibration | None, *, images: Array, job: Job, stages: Stages
-) -> RhoSweep:
-    """Measure the schedules of several rho together with the dense model."""
+    vit: PrunableViT,
+    calibration: Calibration | None,
+    *,
+    images: Array,
+    folder: ImageFolder,
+    job: Job,
+    stages: Stages,
+) -> tuple[RhoSweep, TradeOff | None]:
+    """Measure the schedules of several rho together with the dense model, and what each loses on the folder."""
     network = Network(vit, calibration=calibration)
     with (
         stages.stage(f"sweep over rho {', '.join(map(str, job.sweep))}"),
         Bench.of(network, job, images) as bench,
     ):
-        return sweep(bench, [replace(way_of(job.scoring), rho=rho) for rho in job.sweep])
+        candidates = [replace(way_of(job.scoring), rho=rho) for rho in job.sweep]
+        measured = sweep(bench, candidates)
+        return measured, trade_off_of_sweep(bench, candidates, measured, folder)

@@ -1,32 +1,35 @@
 """Compare both models of a compilation with PyTorch, and measure their accuracy and speed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from exporter.artefact import LoweredFile
-from exporter.data.batches import batches
+from exporter.data.batches import View, batches_of
 from exporter.data.images import ImageFolder
 from exporter.evaluation.accuracy import Accuracy, predict_each
 from exporter.evaluation.answers import Batches
-from exporter.evaluation.benchmark import Comparison, Throughput, compare_speed, throughput
-from exporter.evaluation.benchmark.batch_sweep import resized
+from exporter.evaluation.benchmark import Comparison, Throughput
+from exporter.evaluation.benchmark.batch_sweep import AtBatch, Contestants, measure_batches
+from exporter.evaluation.benchmark.settings import BenchSettings
 from exporter.evaluation.embeddings import Agreement, agreement_of, embed_each
+from exporter.evaluation.loss import PairResult, compare_predictions
 from exporter.evaluation.parity import ParityReport
 from exporter.evaluation.parity.check_model import check, load_onnx
 from exporter.evaluation.parity.reference import patches_left_of
+from exporter.evaluation.report.examples import Example, chosen_examples
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import on_this_cpu, runner_for
+from exporter.schedule.macs import MacCount
 from exporter.schedule.usage import PatchUse, patch_use
-from exporter.tensor_names import IMAGES
 from exporter.vocabulary import InputKind
 from exporter.workflows.progress import Stages
 from exporter.workflows.requests import Measuring
 
-__all__ = ["Proof", "prove"]
+__all__ = ["Proof", "macs_of", "prove"]
 
 Array = np.ndarray[Any, Any]
 
@@ -38,7 +41,9 @@ class Proof:
     `accuracy` is None without labels or logits. `agreement`, of the pruned model's embeddings with the dense one's,
     is None without an embedding.
 
-    `use` is how many patches a-STAR kept; None under STAR, whose counts are in the schedule.
+    `use` is how many patches a-STAR kept; None under STAR, whose counts are in the schedule. `batches` are the
+    times at all batch sizes, `throughput` and `comparison` those at the one of the settings. `pair` compares the
+    classes of both models, and `examples` are some of the images; without logits there are neither.
     """
 
     parity: ParityReport
@@ -48,6 +53,9 @@ class Proof:
     throughput: Pair[Throughput] | None
     comparison: Comparison | None
     use: PatchUse | None
+    batches: tuple[AtBatch, ...]
+    pair: PairResult | None
+    examples: tuple[Example, ...]
 
     @property
     def passed(self) -> bool:
@@ -69,7 +77,7 @@ def prove(
     Args:
         references: Both models in PyTorch.
         models: The lowered models.
-        folder: Images for accuracy, which is measured if all have labels.
+        folder: Images for accuracy, which is measured if all have labels; without, the models are compared.
         images: [n, 3, H, W] for parity and speed, as the models take them.
         measuring: Threads, batch and rounds.
         stages: Shows progress.
@@ -82,33 +90,63 @@ def prove(
     if references.pruned.schedule.adaptive:
         with stages.stage("patches left"):
             use = _use(references.pruned, images, models.pruned.artefact.input_kind, measuring.batch)
-    accuracies = None
-    if folder.labelled and references.dense.vit.spec.num_classes:
-        with stages.stage("accuracy"):
-            accuracies = _accuracies(models, folder, measuring)
+    seen = _Seen(None, None, ())
+    if references.dense.vit.spec.num_classes:
+        with stages.stage("accuracy" if folder.labelled else "agreement of classes"):
+            seen = _seen(models, folder, measuring)
     agreement = None
     if references.dense.vit.spec.embedding:
         with stages.stage("agreement of embeddings"):
             agreement = _agreement(models, folder, measuring)
-    times, comparison = None, None
+    at_batches: tuple[AtBatch, ...] = ()
     if measuring.rounds:
         with stages.stage("throughput"):
-            times, comparison = _speed(models, images, measuring, _macs(references, use))
-    return Proof(parity, dense_parity, accuracies, agreement, times, comparison, use)
+            at_batches = _speed(models, images, measuring, macs_of(references, use))
+    own = next((each for each in at_batches if each.batch == measuring.batch), None)
+    return Proof(
+        parity,
+        dense_parity,
+        **vars(seen),
+        agreement=agreement,
+        throughput=None if own is None else own.throughput,
+        comparison=None if own is None else own.comparison,
+        use=use,
+        batches=at_batches,
+    )
+
+
+def macs_of(references: Pair[PrunedViT], use: PatchUse | None) -> Pair[MacCount]:
+    """Return the useful MACs per image of each model; under a-STAR the mean of `use`."""
+    pruned = references.pruned.macs
+    if use is not None:
+        pruned = MacCount(use.useful_macs - use.scoring_macs, use.scoring_macs)
+    return Pair(references.dense.macs, pruned)
 
 
 def _parity(reference: PrunedViT, model: LoweredFile, images: Array, measuring: Measuring) -> ParityReport:
     return check(reference, load_onnx(model.path), images, threads=measuring.threads)
 
 
-def _accuracies(models: Pair[LoweredFile], folder: ImageFolder, measuring: Measuring) -> Pair[Accuracy]:
-    found = predict_each(_runners(models, measuring), _batches(models, folder, measuring))
-    return Pair(*(each.accuracy for each in found))
+@dataclass(frozen=True)
+class _Seen:
+    """What both models say about the images."""
+
+    accuracy: Pair[Accuracy] | None
+    pair: PairResult | None
+    examples: tuple[Example, ...]
+
+
+def _seen(models: Pair[LoweredFile], folder: ImageFolder, measuring: Measuring) -> _Seen:
+    names: list[str] = []
+    found = Pair(*predict_each(_runners(models, measuring), _batches(models, folder, measuring, names)))
+    pair = compare_predictions(found.dense, found.pruned, ("dense", "pruned"), {})
+    accuracy = Pair(found.dense.accuracy, found.pruned.accuracy) if found.dense.labelled else None
+    return _Seen(accuracy, replace(pair, classes=()), chosen_examples(names, found))
 
 
 def _agreement(models: Pair[LoweredFile], folder: ImageFolder, measuring: Measuring) -> Agreement:
     name = models.dense.artefact.spec.embedding
-    runners, loaded = _runners(models, measuring), _batches(models, folder, measuring)
+    runners, loaded = _runners(models, measuring), _batches(models, folder, measuring, [])
     return agreement_of(*embed_each(runners, loaded, (name, name)))
 
 
@@ -117,33 +155,31 @@ def _runners(models: Pair[LoweredFile], measuring: Measuring) -> tuple[Runner, R
     return dense, pruned
 
 
-def _batches(models: Pair[LoweredFile], folder: ImageFolder, measuring: Measuring) -> Batches:
-    """Yield the images for one pass of both models, which take them alike."""
+def _batches(
+    models: Pair[LoweredFile], folder: ImageFolder, measuring: Measuring, names: list[str]
+) -> Batches:
+    """Yield the images for one pass of both models, which take them alike; add their names to `names`."""
     artefact = models.dense.artefact
-    loaded = batches(folder.files, artefact.spec.preprocessing, artefact.input_kind, measuring.batch)
-    return (((images, images), labels) for images, labels in loaded)
+    view = View(artefact.spec.preprocessing, artefact.input_kind)
+    for batch in batches_of(folder.files, [view], measuring.batch):
+        if batch.files:
+            names += map(folder.name_of, batch.files)
+            yield (batch.views[0], batch.views[0]), batch.labels
 
 
 def _speed(
-    models: Pair[LoweredFile], images: Array, measuring: Measuring, macs: tuple[float, float]
-) -> tuple[Pair[Throughput], Comparison]:
-    feed = {IMAGES: resized(images, measuring.batch)}
-    runners = {role: _runner(getattr(models, role), measuring.threads) for role in ("dense", "pruned")}
-    times = throughput(runners, feed, batch=measuring.batch, rounds=measuring.rounds)
-    both = Pair(times["dense"], times["pruned"])
-    return both, compare_speed(both.dense, both.pruned, macs)
+    models: Pair[LoweredFile], images: Array, measuring: Measuring, macs: Pair[MacCount]
+) -> tuple[AtBatch, ...]:
+    sizes = tuple(sorted({measuring.batch, *measuring.more_batches}))
+    contestants = Contestants(*_runners(models, measuring), None, macs)
+    settings = BenchSettings(batches=sizes, rounds=measuring.rounds)
+    return tuple(measure_batches(contestants, images, settings))
 
 
 def _runner(model: LoweredFile, threads: int) -> Runner:
     """Return a runner of the file on its target's runtime."""
     target = model.artefact.target
     return runner_for(model.path, target, on_this_cpu(target, threads))
-
-
-def _macs(references: Pair[PrunedViT], use: PatchUse | None) -> tuple[float, float]:
-    """Return the useful MACs per image of each model."""
-    dense, pruned = (each.macs.total for each in (references.dense, references.pruned))
-    return float(dense), float(pruned if use is None else use.useful_macs)
 
 
 def _use(pruned: PrunedViT, images: Array, input_kind: InputKind, batch: int) -> PatchUse:

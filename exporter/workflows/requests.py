@@ -49,6 +49,9 @@ class Measuring(Settings):
     """How speed is measured."""
 
     batch: Positive = option(8, "Images per run in the throughput comparison.", group="measurement")
+    more_batches: tuple[Positive, ...] = option(
+        (1, 4), "Further batch sizes to measure, for the report's table of batch sizes.", group="measurement"
+    )
     rounds: Natural = option(20, "Rounds of the throughput comparison; 0 leaves it out.", group="measurement")
     threads: Threads = option(
         0, "CPU threads of the runtime; 0 is one per physical core.", group="measurement"

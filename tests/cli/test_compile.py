@@ -74,8 +74,8 @@ def test_it_leaves_a_folder_that_proves_itself(
         assert reference["images"].dtype == input_kind
         assert reference["logits"].shape == (12, 2)
     page = (tmp_path / "out/report.html").read_text()
-    assert "data:image/png;base64," in page
-    assert "PASSED" in page
+    assert "data:image/webp;base64," in page
+    assert "✓ Both models agree with their PyTorch references." in page
     assert star_export("inspect", tmp_path / "out").code == 0
 
 
@@ -170,6 +170,7 @@ def test_what_it_prints(star_export: Command, compiled: Callable[..., Path], tmp
         "vit_tiny_patch16_224, star, drop, rho 0.5",
         "GMACs",
         "PASSED",
+        "same class",
         str(tmp_path / "o/report.html"),
     ):
         assert text in shown.out

@@ -27,7 +27,11 @@ def test_it_draws_a_sweep(
     assert done.code == 0, done.err
     assert [point["rho"] for point in done.json["sweep"]["points"]] == [0.8, 0.6]
     assert (tmp_path / "out/throughput.png").read_bytes().startswith(b"\x89PNG")
-    assert "Throughput against multiply-adds" in (tmp_path / "out/report.html").read_text()
+    page = (tmp_path / "out/report.html").read_text()
+    assert "Throughput against multiply-adds" in page and "Accuracy against images per second" in page
+    told = done.json["trade_off"]
+    assert [point["label"] for point in told["points"]] == ["rho 0.8", "rho 0.6"]
+    assert (told["metric"], told["images"], list(told["unpruned"])) == ("top1", 12, ["onnxruntime-fp32"])
     assert json.loads((tmp_path / "out/report.json").read_text())["sweep"]["batch"] == 2
 
 

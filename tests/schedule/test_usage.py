@@ -43,6 +43,9 @@ def test_use_over_images(tiny_vit: PrunableViT) -> None:
     assert last.most <= last.star == pruned.schedule.keep[-1]
     expected = np.mean([pruned_macs(tiny_vit.spec, counts).total for counts in left.tolist()])
     assert use.useful_macs == pytest.approx(expected, abs=1)
+    assert use.most_macs == max(
+        pruned_macs(tiny_vit.spec, counts, scored=pruned.schedule).total for counts in left.tolist()
+    )
     assert mean_macs(tiny_vit.spec, left).total == use.useful_macs
 
 

@@ -42,12 +42,19 @@ def test_a_model_in_memory(tiny_vit: PrunableViT, image_folder: Path, tmp_path: 
         "lowering, star",
         "parity, dense",
         "parity, pruned",
+        "agreement of classes",
         "report",
     ]
     assert report.passed
     assert (report.throughput, report.accuracy, report.sweep) == (None, None, None)
     assert (report.method, report.rho, report.calibration_images) == ("star", 0.5, 6)
     assert report.gmacs.pruned < report.gmacs.dense
+    assert len(report.examples) == 6 and report.pair is not None
+    assert report.file_bytes == {
+        role: (tmp_path / "out" / name).stat().st_size for role, name in report.files.items()
+    }
+    page = (tmp_path / "out/report.html").read_text(encoding="utf-8")
+    assert page.count("<figure") == 6 and 'class="script"' in page
     assert json.loads((tmp_path / "out/report.json").read_text())["files"] == report.files
     assert check_folder(tmp_path / "out", RunSettings(threads=1)).passed
 

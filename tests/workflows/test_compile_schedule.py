@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from exporter.calibration.record import Calibration
+from exporter.data.images import ImageFolder
 from exporter.errors import RecipeError, ScheduleError
 from exporter.evaluation.benchmark import Throughput, compare_speed
 from exporter.evaluation.benchmark.points import Point
@@ -172,7 +173,12 @@ def test_a_sweep_measures_each_rho_in_the_layout_that_is_asked_for(
         assert bench.pixels is images and bench.job.measuring.batch == 3
         assert bench.networks[OWN].calibration is calibration
 
+    def trade_off(bench: Bench, candidates: Sequence[Candidate], measured: None, seen: ImageFolder) -> None:
+        assert (len(candidates), measured, seen) == (2, None, folder)
+
+    folder = ImageFolder(PHOTOS, ())
     monkeypatch.setattr(compile_schedule, "sweep", sweep)
+    monkeypatch.setattr(compile_schedule, "trade_off_of_sweep", trade_off)
     job = job_of(rho=0.5, sweep=(0.8, 0.6), batch=3, method="a-star", layout="padded")
-    measured_sweep(tiny_vit, calibration, images=images, job=job, stages=Silent())
+    measured_sweep(tiny_vit, calibration, images=images, folder=folder, job=job, stages=Silent())
     assert asked == [(0.8, "a-star", "padded"), (0.6, "a-star", "padded")]

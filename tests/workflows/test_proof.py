@@ -5,23 +5,17 @@ from pathlib import Path
 import onnx
 import pytest
 
-from exporter.artefact import LoweredFile, read_pair
 from exporter.data.batches import first_images
 from exporter.data.images import list_images
 from exporter.records import Pair
 from exporter.workflows.progress import Silent
 from exporter.workflows.proof import prove
 from exporter.workflows.requests import Measuring
-from tests.lowering.models import a_star, dense, lowered, star
+from tests.lowering.models import a_star, dense, star
 from tests.vits import make_images
+from tests.workflows.pairs import lowered_pair
 
 QUIET = Measuring(batch=2, rounds=0, threads=1)
-
-
-def lowered_pair(folder: Path, pruned: object) -> Pair[LoweredFile]:
-    for name, model in (("dense", dense()), ("pruned", star() if pruned is star else a_star())):
-        onnx.save(lowered(model), folder / f"{name}.onnx")
-    return read_pair(Pair(folder / "dense.onnx", folder / "pruned.onnx"))
 
 
 @pytest.mark.ort
@@ -33,7 +27,7 @@ def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
     batch = first_images(found.files, spec.preprocessing, "float32", 3)
     proof = prove(
         Pair(dense(), star()),
-        lowered_pair(tmp_path, star),
+        lowered_pair(tmp_path, star()),
         folder=found,
         images=batch,
         measuring=QUIET,
@@ -42,9 +36,13 @@ def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
     assert proof.passed and proof.parity.passed and proof.dense_parity.passed
     assert proof.parity.layers and not proof.dense_parity.layers
     assert (proof.accuracy is not None) == labelled
+    assert proof.pair is not None and proof.pair.images == 7 and proof.pair.classes == ()
+    assert (proof.pair.loss_points is not None) == labelled
+    assert {each.image for each in proof.examples} == {found.name_of(file) for file in found.files}
+    assert all((each.label is not None) == labelled for each in proof.examples)
     if proof.accuracy is not None:
         assert proof.accuracy.dense.images == proof.accuracy.pruned.images == 7
-    assert (proof.throughput, proof.comparison, proof.use) == (None, None, None)
+    assert (proof.throughput, proof.comparison, proof.use, proof.batches) == (None, None, None, ())
 
 
 @pytest.mark.ort
@@ -54,10 +52,10 @@ def test_a_star_says_what_it_left(tmp_path: Path) -> None:
     batch = first_images(found.files, pruned.vit.spec.preprocessing, "float32", 3)
     proof = prove(
         Pair(dense(), pruned),
-        lowered_pair(tmp_path, a_star),
+        lowered_pair(tmp_path, pruned),
         folder=found,
         images=batch,
-        measuring=Measuring(batch=2, rounds=5, threads=1),
+        measuring=Measuring(batch=2, more_batches=(3, 1, 2), rounds=5, threads=1),
         stages=Silent(),
     )
     assert proof.passed
@@ -65,12 +63,14 @@ def test_a_star_says_what_it_left(tmp_path: Path) -> None:
     assert (proof.use.images, proof.use.batch) == (3, 2)
     assert proof.comparison.mac_ratio == pytest.approx(dense().macs.total / proof.use.useful_macs)
     assert len(proof.throughput.pruned.rounds_ms) == 5
+    assert [each.batch for each in proof.batches] == [1, 2, 3]
+    assert proof.batches[1].throughput is proof.throughput
 
 
 @pytest.mark.ort
 def test_one_model_that_is_another_fails_the_whole(tmp_path: Path) -> None:
     found = list_images(make_images(tmp_path / "images", classes=1))
-    pair = lowered_pair(tmp_path, star)
+    pair = lowered_pair(tmp_path, star())
     model = onnx.load(pair.dense.path)
     head = next(each for each in model.graph.initializer if each.name.endswith("head.weight"))
     head.CopyFrom(onnx.numpy_helper.from_array(1.01 * onnx.numpy_helper.to_array(head), head.name))

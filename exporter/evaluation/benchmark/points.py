@@ -1,10 +1,11 @@
-"""Records of a rho sweep: the throughput of a model at several rho, in one run with the dense model."""
+"""Records of several models measured in one run: their multiply-adds and speed, and what they lose."""
 
 from dataclasses import dataclass
 
 from exporter.evaluation.benchmark.timing import Comparison, Throughput
+from exporter.evaluation.proportions import Interval
 
-__all__ = ["Point", "RhoSweep"]
+__all__ = ["Point", "RhoSweep", "TradeOff", "TradePoint"]
 
 
 @dataclass(frozen=True)
@@ -25,3 +26,31 @@ class RhoSweep:
     dense_gmacs: float
     dense: Throughput
     points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class TradePoint:
+    """A model's speed, and what it loses against the unpruned model in points, with its 95 % interval if known.
+
+    `front`: no other model measured with it is both as fast and as accurate.
+    """
+
+    label: str
+    images_per_s: float
+    loss_points: float
+    interval_points: Interval | None = None
+    front: bool = False
+
+
+@dataclass(frozen=True)
+class TradeOff:
+    """Speed against accuracy: the unpruned model by target in images per second, and the models that were measured.
+
+    `metric` is what the points count: "top1" or "agreement"; `images` is the number of images.
+    """
+
+    batch: int
+    metric: str
+    images: int
+    unpruned: dict[str, float]
+    points: tuple[TradePoint, ...]

@@ -1,7 +1,7 @@
 """Draw the kept patches over their images."""
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -10,82 +10,79 @@ import numpy as np
 from PIL import Image
 
 from exporter.evaluation.survivors import NOBODY, positions_by_layer
-from exporter.records import ModelSpec, Preprocessing
 from exporter.tensor_names import IMAGES
 
-__all__ = ["Strip", "filmstrip", "strips"]
+__all__ = ["Frame", "Picture", "drawn", "faded", "image_address", "zoomed"]
 
 Array = np.ndarray[Any, Any]
 
-# Dropped patches keep this share of their colour; the rest is a blue that is rare in photos and drawings.
-KEPT_SHARE = 0.25
-DROPPED_COLOUR = (52, 92, 168)
+# Patches that are gone keep this share of their colour; the rest is a blue that is rare in photos and drawings.
+KEPT_SHARE = 0.22
+GONE_COLOUR = (38, 74, 140)
 SHORTEST_SIDE = 112
-SHOWN_IMAGES = 6
 SHOWN_LAYERS = 4
 
 
 @dataclass(frozen=True)
-class Strip:
-    """The pictures of one image: the PNG's data URI, and its caption."""
+class Frame:
+    """An image with the patches left after a 1-based layer; layer 0 is the whole image. `address` is a data URI."""
 
+    layer: int
+    left: int
     address: str
-    caption: str
 
 
-def strips(reference: Mapping[str, Array], spec: ModelSpec, input_kind: str) -> list[Strip]:
-    """Draw the first images of a reference, each with the patches left after some of the pruning layers.
+@dataclass(frozen=True)
+class Picture:
+    """The frames of one image: whole, then after some of the pruning layers."""
+
+    frames: tuple[Frame, ...]
+
+
+def drawn(tensors: Mapping[str, Array], grid: tuple[int, int]) -> list[Picture]:
+    """Draw images, each with the patches left after some of the pruning layers; none if no layer prunes.
 
     Args:
-        reference: The arrays `images`, `keep_NN` and a-STAR's `count_NN` of `reference.npz`.
-        spec: The model's shape and preprocessing.
-        input_kind: Type of `images`, "uint8" or "float32".
+        tensors: `images` uint8 [n, 3, H, W], and the arrays `keep_NN` and a-STAR's `count_NN` of a pruned model.
+        grid: Number of patch rows and columns.
     """
-    positions = positions_by_layer(reference)
+    positions = positions_by_layer(tensors)
     if not positions:
         return []
     layers = list(positions)
-    shown = [layers[i] for i in np.unique(np.linspace(0, len(layers) - 1, SHOWN_LAYERS).round().astype(int))]
-    pixels = _pixels(reference[IMAGES][:SHOWN_IMAGES], spec.preprocessing, input_kind)
-    caption = (
-        f"The image, then those of {spec.num_patches} patches left after layers {', '.join(map(str, shown))}"
-    )
-    return [
-        Strip(filmstrip(image, [positions[layer][index] for layer in shown], spec.grid), caption)
-        for index, image in enumerate(pixels)
+    shown = [
+        layers[at] for at in np.unique(np.linspace(0, len(layers) - 1, SHOWN_LAYERS).round().astype(int))
     ]
+    pictures = []
+    for index, pixels in enumerate(tensors[IMAGES]):
+        left = {layer: positions[layer][index][positions[layer][index] != NOBODY] for layer in shown}
+        after = [
+            Frame(layer, len(kept), image_address(zoomed(faded(pixels, kept, grid))))
+            for layer, kept in left.items()
+        ]
+        pictures.append(Picture((Frame(0, grid[0] * grid[1], image_address(zoomed(pixels))), *after)))
+    return pictures
 
 
-def _pixels(images: Array, preprocessing: Preprocessing, input_kind: str) -> Array:
-    """Recover the uint8 pixels of a model's input."""
-    if input_kind == "uint8":
-        return images
-    mean, std = (np.array(values).reshape(3, 1, 1) for values in (preprocessing.mean, preprocessing.std))
-    return ((images * std + mean) * 255.0).round().clip(0, 255).astype(np.uint8)
-
-
-def filmstrip(pixels: Array, survivors: Sequence[Array], grid: tuple[int, int]) -> str:
-    """Draw an image and its survivors after some layers, side by side, as the data URI of a PNG.
-
-    Args:
-        pixels: One image, uint8 [3, H, W].
-        survivors: For each further picture, the positions [k] of the survivors, padded with NOBODY.
-        grid: Number of patch rows and columns.
-    """
+def faded(pixels: Array, kept: Array, grid: tuple[int, int]) -> Array:
+    """Return an image uint8 [3, H, W] in which all patches but those at the positions `kept` [k] fade into blue."""
     height, width = pixels.shape[1:]
-    frames = [pixels.astype(np.float32)]
-    dropped_colour = np.array(DROPPED_COLOUR, dtype=np.float32).reshape(3, 1, 1)
-    patch = np.ones((height // grid[0], width // grid[1]), dtype=np.float32)
-    for positions in survivors:
-        share = np.full(grid[0] * grid[1], KEPT_SHARE, dtype=np.float32)
-        share[positions[positions != NOBODY]] = 1.0
-        light = np.kron(share.reshape(grid), patch)
-        frames.append(light * pixels + (1.0 - light) * dropped_colour)
-    gap = np.full((3, height, max(width // 28, 1)), 255.0, dtype=np.float32)
-    row = [frames[0], *(part for frame in frames[1:] for part in (gap, frame))]
-    picture = Image.fromarray(np.concatenate(row, axis=2).astype(np.uint8).transpose(1, 2, 0))
-    zoom = max(1, SHORTEST_SIDE // height)
-    picture = picture.resize((picture.width * zoom, picture.height * zoom), Image.Resampling.NEAREST)
+    share = np.full(grid[0] * grid[1], KEPT_SHARE, dtype=np.float32)
+    share[kept] = 1.0
+    light = np.kron(share.reshape(grid), np.ones((height // grid[0], width // grid[1]), dtype=np.float32))
+    gone = np.array(GONE_COLOUR, dtype=np.float32).reshape(3, 1, 1)
+    return (light * pixels + (1.0 - light) * gone).astype(np.uint8)
+
+
+def zoomed(pixels: Array) -> Image.Image:
+    """Return uint8 [3, H, W] as an image, enlarged by a whole number if it is small."""
+    zoom = max(1, SHORTEST_SIDE // min(pixels.shape[1:]))
+    image = Image.fromarray(pixels.transpose(1, 2, 0))
+    return image.resize((image.width * zoom, image.height * zoom), Image.Resampling.NEAREST)
+
+
+def image_address(image: Image.Image) -> str:
+    """Encode an image as a data URI; WebP takes a tenth of a PNG's bytes for photos."""
     content = BytesIO()
-    picture.save(content, format="PNG")
-    return "data:image/png;base64," + base64.b64encode(content.getvalue()).decode("ascii")
+    image.save(content, format="WEBP", quality=90)
+    return "data:image/webp;base64," + base64.b64encode(content.getvalue()).decode("ascii")

@@ -1,12 +1,15 @@
 """The record of a compilation, `report.json`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from exporter.evaluation.accuracy import Accuracy
 from exporter.evaluation.benchmark import Comparison, Hardware, Throughput
-from exporter.evaluation.benchmark.points import RhoSweep
+from exporter.evaluation.benchmark.batch_sweep import AtBatch
+from exporter.evaluation.benchmark.points import RhoSweep, TradeOff
 from exporter.evaluation.embeddings import Agreement
+from exporter.evaluation.loss import PairResult
 from exporter.evaluation.parity import ParityReport
+from exporter.evaluation.report.examples import Example
 from exporter.records import Pair, Schedule
 from exporter.schedule.usage import PatchUse
 
@@ -15,11 +18,15 @@ __all__ = ["Gmacs", "Report"]
 
 @dataclass(frozen=True)
 class Gmacs:
-    """Multiply-adds per image in units of 10⁹; `pruned` includes `scoring`."""
+    """Multiply-adds per image in units of 10⁹; `pruned` includes `scoring`.
+
+    Where they depend on the image, `pruned` is the mean and `most` the largest; else `most` is None.
+    """
 
     dense: float
     pruned: float
     scoring: float
+    most: float | None = None
 
     @property
     def saved(self) -> float:
@@ -31,7 +38,9 @@ class Gmacs:
 class Report:
     """A compilation. `accuracy` and `agreement` are None where there is nothing to measure them by.
 
-    Times and `sweep` are None if they were not measured.
+    Times and `sweep` are None if they were not measured. `batches` are the times at every batch size, `trade_off`
+    the speed and the loss of several models. `pair` compares the classes of both models, and `examples` are the
+    images that the page shows, with the model's `class_names`. `file_bytes` are the sizes of `files`.
 
     For an a-STAR model `gmacs` are the useful MACs, averaged over images; `use` counts the patches that images
     keep, None under STAR. `reduce` says what became of the other patches: they were dropped, or merged.
@@ -66,6 +75,18 @@ class Report:
     sweep: RhoSweep | None = None
     calibration_overlap: tuple[float, ...] | None = None
     agreement: Agreement | None = None
+    batches: tuple[AtBatch, ...] = ()
+    trade_off: TradeOff | None = None
+    pair: PairResult | None = None
+    examples: tuple[Example, ...] = ()
+    class_names: tuple[str, ...] = ()
+    file_bytes: dict[str, int] = field(default_factory=dict)
+
+    def class_name(self, index: int | None) -> str:
+        """Return the name of a class; its index where it has none, "" for None."""
+        if index is None:
+            return ""
+        return self.class_names[index] if self.class_names else str(index)
 
     def __repr__(self) -> str:
         rho = "" if self.rho is None else f", rho {self.rho:.4g}"

@@ -7,7 +7,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from exporter.errors import RecipeError
-from exporter.files import PathLike, writable_folder, written_beside
+from exporter.evaluation.benchmark.points import TradeOff
+from exporter.files import PathLike, writable_folder
 from exporter.formats.canonical_json import save_json
 from exporter.lowering.pipeline import save_onnx
 from exporter.processes import processes
@@ -18,6 +19,7 @@ from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipe import Recipe, read_recipe
 from exporter.workflows.requests import Lowering
 from exporter.workflows.resolve import Job, resolve
+from exporter.workflows.trade_off import save_trade_off_chart, trade_off_of_search
 from exporter.workflows.tuning.axes import OWN, UNPRUNED, Candidate
 from exporter.workflows.tuning.bench import Bench
 from exporter.workflows.tuning.choice import chosen, front
@@ -82,13 +84,15 @@ def tune(
         if not processes().main:
             return found
         save_json({"front": found.front, "tried": found.tried, "dense": found.dense}, place / FRONT)
-        _draw(found, place / CHART)
+        trade_off = trade_off_of_search(found, job.measuring.batch)
+        save_trade_off_chart(trade_off, found.model, place / CHART)
         if found.choice is None:
             return found
         values = recipe_of(recipe, found.choice.candidate, bench)
         save_recipe(values, place / RECIPE, command)
         folder = Path(compiled or place / COMPILED)
-        parity = _export(bench, found.choice.candidate, place / RECIPE, folder, stages)
+        candidate = found.choice.candidate
+        parity = _export(bench, candidate, place / RECIPE, folder, stages=stages, trade_off=trade_off)
     return replace(found, recipe=str(place / RECIPE), parity=parity)
 
 
@@ -139,13 +143,22 @@ def _searched(study: Study, every: Sequence[Candidate]) -> Tuned:
     return found if choice is None or verdict is None else found.with_choice(choice, verdict)
 
 
-def _export(bench: Bench, candidate: Candidate, recipe: Path, folder: Path, stages: Stages) -> bool | None:
+def _export(
+    bench: Bench,
+    candidate: Candidate,
+    recipe: Path,
+    folder: Path,
+    *,
+    stages: Stages,
+    trade_off: TradeOff,
+) -> bool | None:
     """Write the export folder of the choice, and return whether it agrees with PyTorch.
 
     A choice that prunes nothing is one file: there is no pair to compare.
     """
     if candidate.prunes:
-        return compile_model(Recipe(**read_recipe(recipe)), folder, stages=stages).passed
+        told = Recipe(**read_recipe(recipe))
+        return compile_model(told, folder, stages=stages, trade_off=trade_off).passed
     dense, target = steps.dense(bench.networks[candidate.weights].vit), TARGETS[candidate.target]
     path = folder / target.file_name(bench.vit.spec.name, dense.method)
     save_onnx(steps.export(dense, Lowering(target), bench.ranges), path)
@@ -160,17 +173,3 @@ def _unpruned(speeds: Speeds) -> tuple[Baseline, ...]:
         for each, speed in speeds.items()
         if each == UNPRUNED.on(each.target)
     )
-
-
-def _draw(found: Tuned, path: Path) -> None:
-    """Draw all points, the front and the unpruned models."""
-    from exporter.evaluation.report.chart import front_chart  # noqa: PLC0415  (matplotlib is slow to load)
-
-    content = front_chart(
-        [(each.images_per_s, -each.loss_points) for each in found.tried],
-        [(each.images_per_s, -each.loss_points) for each in found.front],
-        {each.target: each.images_per_s for each in found.dense},
-        title=found.model,
-    )
-    with written_beside(path) as partial:
-        partial.write_bytes(content)

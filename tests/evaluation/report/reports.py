@@ -1,11 +1,21 @@
-"""A report of a compilation that never was."""
+"""Reports of compilations that never were."""
 
-from exporter.evaluation.benchmark import environment
+from dataclasses import replace
+
+import numpy as np
+
+from exporter.evaluation.accuracy import Accuracy, Predictions
+from exporter.evaluation.benchmark import Throughput, compare_speed, environment
+from exporter.evaluation.benchmark.batch_sweep import AtBatch
+from exporter.evaluation.benchmark.points import Point, RhoSweep, TradeOff, TradePoint
+from exporter.evaluation.loss import compare_predictions
+from exporter.evaluation.report.examples import Example
 from exporter.evaluation.report.record import Gmacs, Report
+from exporter.records import Pair
 from tests.evaluation.parity.models import compared, images, pruned_family
 from tests.folders import artefacts
 
-__all__ = ["small_report"]
+__all__ = ["full_report", "small_report", "sweep", "times", "trade_off"]
 
 
 def small_report() -> Report:
@@ -35,3 +45,63 @@ def small_report() -> Report:
         versions={"torch": "1"},
         hardware=environment(),
     )
+
+
+def full_report() -> Report:
+    """With accuracy, times at three batch sizes, examples, a sweep and its trade-off."""
+    labels = np.arange(100) % 3
+    best = np.stack([labels, (labels + 1) % 3], axis=1)
+    dense, pruned = (
+        Predictions(best, labels),
+        Predictions(np.where(labels == 2, best.T[::-1], best.T).T, labels),
+    )
+    batches = tuple(
+        AtBatch(
+            each,
+            Pair(times(10.0 * each, each), times(6.0 * each, each)),
+            compare_speed(times(10.0 * each, each), times(6.0 * each, each), (4.0, 3.0)),
+            selection=None,
+        )
+        for each in (1, 4, 8)
+    )
+    return replace(
+        small_report(),
+        accuracy=Pair(*(Accuracy.of(top1_hits=hits, top5_hits=100, images=100) for hits in (90, 85))),
+        pair=compare_predictions(dense, pruned, ("dense", "pruned"), {}),
+        batches=batches,
+        throughput=batches[-1].throughput,
+        comparison=batches[-1].comparison,
+        speedup=batches[-1].comparison.speedup,
+        efficiency=batches[-1].comparison.efficiency,
+        examples=(Example("cat/<1>.png", 0, dense=0, pruned=2), Example("dog/2.png", 1, dense=1, pruned=1)),
+        class_names=("cat", "dog", "a very long name of a class"),
+        file_bytes={"dense": 22_000_000, "pruned": 22_100_000},
+        sweep=sweep(),
+        trade_off=trade_off(),
+    )
+
+
+def times(ms: float, batch: int = 8) -> Throughput:
+    """Rounds around a median."""
+    rounds = tuple(ms * factor for factor in (0.9, 0.95, 1.0, 1.05, 1.1))
+    return Throughput(batch, 1e3 * batch / ms, ms, 1.1 * ms, (0.95 * ms, 1.05 * ms), rounds)
+
+
+def sweep() -> RhoSweep:
+    """Three rho."""
+    dense = times(100.0)
+    points = [
+        Point(rho, gmacs, times(ms), compare_speed(dense, times(ms), (4.6, gmacs)))
+        for rho, gmacs, ms in ((0.9, 3.6, 85.0), (0.7, 2.3, 60.0), (0.5, 1.6, 45.0))
+    ]
+    return RhoSweep(8, 4.6, dense, tuple(points))
+
+
+def trade_off() -> TradeOff:
+    """Three points, two of them on the front."""
+    points = (
+        TradePoint("rho 0.9", 94.0, 0.1, (-0.3, 0.5), front=True),
+        TradePoint("rho 0.7", 133.0, 1.2, (0.4, 2.0), front=True),
+        TradePoint("rho 0.5", 120.0, 4.0),
+    )
+    return TradeOff(8, "top1", 1000, {"onnxruntime-fp32": 80.0}, points)

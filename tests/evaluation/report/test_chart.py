@@ -7,23 +7,16 @@ import matplotlib as mpl
 import numpy as np
 from PIL import Image
 
-from exporter.evaluation.benchmark import Throughput, compare_speed
-from exporter.evaluation.benchmark.points import Point, RhoSweep
-from exporter.evaluation.report.chart import costs_chart, png_address, throughput_chart
-
-
-def times(ms: float) -> Throughput:
-    rounds = tuple(ms * factor for factor in (0.9, 0.95, 1.0, 1.05, 1.1))
-    return Throughput(8, 8e3 / ms, ms, 1.1 * ms, (0.95 * ms, 1.05 * ms), rounds)
-
-
-def sweep() -> RhoSweep:
-    dense = times(100.0)
-    points = [
-        Point(rho, gmacs, times(ms), compare_speed(dense, times(ms), (4.6, gmacs)))
-        for rho, gmacs, ms in ((0.9, 3.6, 85.0), (0.7, 2.3, 60.0), (0.5, 1.6, 45.0))
-    ]
-    return RhoSweep(8, 4.6, dense, tuple(points))
+from exporter.evaluation.benchmark.points import RhoSweep, TradeOff
+from exporter.evaluation.report.chart import (
+    DARK,
+    LIGHT,
+    costs_chart,
+    png_address,
+    throughput_chart,
+    trade_off_chart,
+)
+from tests.evaluation.report.reports import sweep, trade_off
 
 
 def test_it_is_a_picture_with_the_colours_of_both_models() -> None:
@@ -44,6 +37,21 @@ def test_a_sweep_of_nothing_and_of_one_is_drawn() -> None:
     whole = sweep()
     for points in ((), whole.points[:1]):
         assert throughput_chart(RhoSweep(8, 4.6, whole.dense, points), "deit")
+
+
+def test_speed_against_loss_in_either_palette() -> None:
+    for palette in (LIGHT, DARK):
+        picture = np.asarray(
+            Image.open(BytesIO(trade_off_chart(trade_off(), "deit", palette))).convert("RGB")
+        )
+        assert tuple(picture[0, 0]) == tuple(bytes.fromhex(palette.page[1:]))
+        for name in (palette.dense, palette.pruned, palette.faint):
+            assert (picture == tuple(bytes.fromhex(name[1:]))).all(axis=-1).sum() > 30
+    assert trade_off_chart(trade_off(), "deit") == trade_off_chart(trade_off(), "deit")
+
+
+def test_a_trade_off_of_nothing_is_drawn() -> None:
+    assert trade_off_chart(TradeOff(8, "agreement", 10, {"a": 1.0}, ()), "deit")
 
 
 def test_costs_are_lines_and_a_point_of_their_own() -> None:

@@ -8,60 +8,95 @@ import numpy as np
 import pytest
 
 from exporter.errors import OutputError
-from exporter.evaluation.accuracy import Accuracy
-from exporter.evaluation.benchmark.points import RhoSweep
-from exporter.evaluation.benchmark.timing import summary
-from exporter.evaluation.parity import explain
-from exporter.evaluation.report.page import save_page
-from exporter.records import Pair
-from tests.evaluation.report.reports import small_report
+from exporter.evaluation.proportions import wilson
+from exporter.evaluation.report.page import NO_CHARTS, Charts, save_page
+from exporter.evaluation.report.page_charts import charts_of
+from exporter.evaluation.report.pictures import drawn
+from exporter.evaluation.report.record import Gmacs, Report
+from exporter.schedule.usage import LayerUse, PatchUse
+from exporter.tensor_names import IMAGES, keep_name
+from tests.evaluation.report.reports import full_report, small_report
+from tests.folders import artefacts
+
+FRAMES = {IMAGES: np.zeros((2, 3, 8, 8), np.uint8), keep_name(1): np.array([[0, 1], [2, 3]])}
+
+
+def page_of(report: Report, folder: Path, charts: Charts = NO_CHARTS) -> str:
+    pictures = drawn(FRAMES, (2, 2)) if report.examples else []
+    save_page(report, artefacts().pruned, folder / "report.html", pictures=pictures, charts=charts)
+    return (folder / "report.html").read_text(encoding="utf-8")
 
 
 def test_it_says_what_the_report_says(tmp_path: Path) -> None:
     report = small_report()
-    save_page(report, [], tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    page = page_of(report, tmp_path)
     assert "&lt;vit&gt;" in page and "<vit>" not in page
-    assert "PASSED: shipped against reference, 2 images" in page
-    assert len(re.findall("PASSED: ", page)) == 2
     assert "the other patches: drop;" in page
-    for check in explain(report.parity)[3:]:
-        assert check.split(":")[0] in page
+    assert page.count('<td class="mark yes">✓</td>') == len(report.parity.checks) * 2
+    assert "Both predict the same class" in page and "<pre>" not in page
+
+
+def test_a_check_that_failed_is_marked(tmp_path: Path) -> None:
+    report = small_report()
+    checks = (replace(report.parity.checks[0], passed=False), *report.parity.checks[1:])
+    page = page_of(replace(report, passed=False, parity=replace(report.parity, checks=checks)), tmp_path)
+    assert page.count('<td class="mark no">✗</td>') == 1
+    assert "✗ A lowered model differs" in page
 
 
 def test_the_overlap_of_a_calibrations_halves_is_shown_where_there_is_one(tmp_path: Path) -> None:
-    report, pages = small_report(), []
+    report = small_report()
     shares = tuple(0.6123 for _ in report.schedule.rates)
-    for each in (report, replace(report, calibration_overlap=shares)):
-        save_page(each, [], tmp_path / "report.html")
-        pages.append((tmp_path / "report.html").read_text(encoding="utf-8"))
+    pages = [page_of(each, tmp_path) for each in (report, replace(report, calibration_overlap=shares))]
     assert [page.count("<td>0.61</td>") for page in pages] == [0, len(shares)]
     assert ["overlap of halves" in page for page in pages] == [False, True]
 
 
 def test_it_needs_nothing_beside_it(tmp_path: Path) -> None:
-    sweep = RhoSweep(8, 4.0, summary(8, np.full(5, 2.0)), ())
-    chart = "data:image/png;base64,AAAA"
-    save_page(replace(small_report(), sweep=sweep), [], tmp_path / "report.html", chart)
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert chart in page
-    addresses = re.findall(r"""(?:src|href)=["']([^"']*)""", page)
-    assert chart in addresses
+    report = full_report()
+    page = page_of(report, tmp_path, charts_of(report, tmp_path / "t.png"))
+    addresses = re.findall(r"""(?:src|srcset|href)=["']([^"']*)""", page)
+    assert len(addresses) >= 6
     for address in addresses:
         assert address.startswith(("data:", "#"))
 
 
-def test_the_interval_stands_under_top_1(tmp_path: Path) -> None:
-    dense, pruned = (Accuracy.of(top1_hits=hits, top5_hits=100, images=100) for hits in (90, 85))
-    save_page(replace(small_report(), accuracy=Pair(dense, pruned)), [], tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert page.index("<td>top-1</td>") < page.index("95 % interval of top-1") < page.index("<td>top-5</td>")
-    for each in (dense, pruned):
-        low, high = each.interval
-        assert f"{100 * low:.2f} to {100 * high:.2f} %" in page
+def test_an_interval_stands_beside_every_accuracy(tmp_path: Path) -> None:
+    report = full_report()
+    page = page_of(report, tmp_path)
+    assert report.accuracy is not None
+    for each in (report.accuracy.dense, report.accuracy.pruned):
+        for hits in (each.top1_hits, each.top5_hits):
+            low, high = wilson(hits, each.images)
+            assert (
+                f"{100 * hits / each.images:.2f} %<small>{100 * low:.2f} to {100 * high:.2f} %</small>"
+                in page
+            )
+
+
+def test_latencies_of_every_batch_size(tmp_path: Path) -> None:
+    page = page_of(full_report(), tmp_path)
+    for batch in (1, 4, 8):
+        assert f"<td>{batch}</td>" in page
+        assert f"<small>{10.0 * batch:.1f}, {11.0 * batch:.1f} ms</small>" in page
+
+
+def test_pictures_have_label_and_predictions(tmp_path: Path) -> None:
+    page = page_of(full_report(), tmp_path)
+    assert page.count('<figure class="differs">') == 1
+    assert "label <b>cat</b>" in page and "a very long name of a class ✗" in page
+    assert "cat/&lt;1&gt;.png" in page
+
+
+def test_macs_that_depend_on_the_image_are_the_mean_beside_the_most(tmp_path: Path) -> None:
+    layers = (LayerUse(2, 1, 2.0, 3.0, 4, 5),)
+    use = PatchUse(7, 2, "padded", layers, 3_000_000_000, 10, 3_456_000_000, 3.6e9)
+    page = page_of(replace(small_report(), gmacs=Gmacs(4.0, 3.0, 0.5, most=3.456), use=use), tmp_path)
+    assert "mean (most)" in page and "3.000 (3.456)" in page and "3.456 at most" in page
+    assert "mean (most)" not in page_of(small_report(), tmp_path)
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputError):
-        save_page(small_report(), [], tmp_path / "file" / "report.html")
+        save_page(small_report(), artefacts().pruned, tmp_path / "file" / "report.html")

@@ -6,37 +6,41 @@ from io import BytesIO
 import numpy as np
 from PIL import Image
 
-from exporter.evaluation.report.pictures import DROPPED_COLOUR, KEPT_SHARE, filmstrip, strips
-from exporter.models.base import PrunableViT
-from exporter.tensor_names import IMAGES, keep_name
+from exporter.evaluation.report.pictures import GONE_COLOUR, KEPT_SHARE, drawn, faded
+from exporter.tensor_names import IMAGES, count_name, keep_name
 
 
 def decoded(address: str) -> np.ndarray:
-    return np.asarray(Image.open(BytesIO(base64.b64decode(address.partition(",")[2]))))
+    return np.asarray(Image.open(BytesIO(base64.b64decode(address.partition(",")[2]))).convert("RGB"))
 
 
 def test_survivors_keep_their_light() -> None:
-    pixels = np.full((3, 8, 8), 200, dtype=np.uint8)
-    picture = decoded(filmstrip(pixels, [np.array([0, 3])], grid=(2, 2)))
-    second = picture[:, picture.shape[1] - picture.shape[0] :, 2]
-    half = second.shape[0] // 2
-    quarters = [second[:half, :half], second[:half, half:], second[half:, :half], second[half:, half:]]
-    dropped = int(KEPT_SHARE * 200 + (1 - KEPT_SHARE) * DROPPED_COLOUR[2])
-    assert [int(np.median(quarter)) for quarter in quarters] == [200, dropped, dropped, 200]
+    picture = faded(np.full((3, 8, 8), 200, dtype=np.uint8), np.array([0, 3]), grid=(2, 2))
+    gone = [int(KEPT_SHARE * 200 + (1 - KEPT_SHARE) * each) for each in GONE_COLOUR]
+    for channel, colour in enumerate(gone):
+        quarters = [
+            picture[channel, row : row + 4, column : column + 4] for row in (0, 4) for column in (0, 4)
+        ]
+        assert [int(np.median(each)) for each in quarters] == [200, colour, colour, 200]
 
 
-def test_a_strip_an_image_from_either_input(tiny_vit: PrunableViT) -> None:
+def test_frames_of_each_image_are_enlarged_and_say_what_is_left() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32), dtype=np.uint8)
-    preprocessing = tiny_vit.spec.preprocessing
-    mean, std = (np.array(v).reshape(3, 1, 1) for v in (preprocessing.mean, preprocessing.std))
-    images = ((pixels / 255 - mean) / std).astype(np.float32)
-    keep = {keep_name(2): np.array([[0, 1, 5], [2, 3, 4]])}
-    from_pixels = strips({IMAGES: pixels, **keep}, tiny_vit.spec, "uint8")
-    from_floats = strips({IMAGES: images, **keep}, tiny_vit.spec, "float32")
-    assert from_pixels == from_floats
-    assert len(from_pixels) == 2
-    assert "left after layers 2" in from_pixels[0].caption
+    keep = {keep_name(2): np.array([[0, 1, 5], [2, 3, 4]]), keep_name(4): np.array([[1], [2]])}
+    pictures = drawn({IMAGES: pixels, **keep}, (4, 4))
+    assert [[(frame.layer, frame.left) for frame in each.frames] for each in pictures] == [
+        [(0, 16), (2, 3), (4, 1)]
+    ] * 2
+    whole = decoded(pictures[0].frames[0].address)
+    assert whole.shape == (96, 96, 3)
+    assert abs(whole[1::3, 1::3].astype(int) - pixels[0].transpose(1, 2, 0)).mean() < 40
 
 
-def test_a_dense_model_has_no_pictures(tiny_vit: PrunableViT) -> None:
-    assert strips({IMAGES: np.zeros((1, 3, 32, 32), np.uint8)}, tiny_vit.spec, "uint8") == []
+def test_an_image_of_a_star_shows_its_own_count() -> None:
+    pixels = np.zeros((2, 3, 8, 8), np.uint8)
+    keep = {keep_name(1): np.array([[0, 1], [3, 0]]), count_name(1): np.array([2, 1])}
+    assert [each.frames[1].left for each in drawn({IMAGES: pixels, **keep}, (2, 2))] == [2, 1]
+
+
+def test_a_dense_model_has_no_pictures() -> None:
+    assert drawn({IMAGES: np.zeros((1, 3, 32, 32), np.uint8)}, (4, 4)) == []

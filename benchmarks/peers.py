@@ -1,0 +1,155 @@
+r"""Measure peers beside each other on ONNX Runtime: dense and INT8, ToMe and STAR. Markdown on stdout, and a chart.
+
+    star-export calibrate --model cifar_vit --images cifar10/train --out build/cifar_vit.safetensors
+    python benchmarks/peers.py --model cifar_vit --images cifar10/train --eval-images cifar10/test \
+        --calibration build/cifar_vit.safetensors --rounds 40 --out build/peers --chart docs/images/peers.png
+
+All models are timed interleaved in one run. Top-1 is that of the lowered models on the runtime that serves them.
+Measurements are kept in --out: a second call repeats none.
+"""
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from exporter.cli.output import RichStages
+from exporter.evaluation.benchmark import Ratio, ratio_of
+from exporter.evaluation.benchmark.points import TradeOff, TradePoint
+from exporter.evaluation.paired import loss_interval
+from exporter.evaluation.proportions import wilson
+from exporter.settings import add_flags, from_flags
+from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_INT8
+from exporter.vocabulary import Method
+from exporter.workflows import steps
+from exporter.workflows.recipe import Recipe
+from exporter.workflows.resolve import resolve
+from exporter.workflows.trade_off import save_trade_off_chart
+from exporter.workflows.tuning.accuracy import Examiner
+from exporter.workflows.tuning.axes import OWN, UNPRUNED, Candidate
+from exporter.workflows.tuning.bench import Bench, Timed
+from exporter.workflows.tuning.halving import front, loss_of
+from exporter.workflows.tuning.inputs import timing_images
+from exporter.workflows.tuning.ledger import Ledger
+from exporter.workflows.tuning.networks import Network
+
+Array = np.ndarray[Any, Any]
+FP32, INT8 = ONNXRUNTIME.name, ONNXRUNTIME_INT8.name
+STAR: dict[str, Any] = {"method": Method.STAR, "scorer": "fused", "reduce": "drop"}
+PAIRS: dict[str, Any] = {"method": Method.STAR, "scorer": "pairs", "reduce": "merge-weighted"}
+# How tables and charts name a way (with the share of multiply-adds saved), and the targets it is measured on.
+PEERS: Sequence[tuple[str, Candidate, tuple[str, ...]]] = (
+    ("dense", UNPRUNED, (FP32, INT8)),
+    ("ToMe 20 %", Candidate(mac_reduction=0.2), (FP32,)),
+    ("ToMe 40 %", Candidate(mac_reduction=0.4), (FP32, INT8)),
+    ("STAR, pairs 40 %", Candidate(mac_reduction=0.4, **PAIRS), (INT8,)),
+    ("STAR, pairs 50 %", Candidate(mac_reduction=0.5, **PAIRS), (FP32, INT8)),
+    ("STAR 20 %", Candidate(mac_reduction=0.2, **STAR), (FP32,)),
+    ("STAR 40 %", Candidate(mac_reduction=0.4, **STAR), (FP32, INT8)),
+)
+COLUMNS = ("model", "GMACs", "top-1", "95 %", "points lost", "95 %", "img/s", "speed-up", "quartiles", "MB")
+FLAGS = ("model", "images", "eval_images", "max_eval_images", "calibration", "batch", "rounds", "threads")
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """A model: which images it has right, its multiply-adds, its time, and dense fp32 time divided by it."""
+
+    name: str
+    gmacs: float
+    hits: Array
+    timed: Timed
+    ratio: Ratio
+
+
+def main() -> int:
+    """Measure, print the table, draw the chart."""
+    options, stages = _options(), RichStages()
+    logging.disable(logging.WARNING)  # silences the quantizer
+    job = resolve(from_flags(Recipe, options))
+    vit = steps.load_model(job.model, job.device)
+    calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
+    folder = steps.eval_images(job.images, vit.spec)
+    options.out.mkdir(parents=True, exist_ok=True)
+    ledger = Ledger(options.out / "measurements", "")
+    pixels = timing_images(job.images, vit.spec, job.measuring.batch)
+    bench = Bench({OWN: Network(vit, calibration=calibration)}, job, ledger, options.out, pixels)
+    with stages.stage("speed"):
+        rows = _timed(bench, Examiner(bench, folder, "top1"), stages)
+    _print(rows, bench)
+    if options.chart:
+        save_trade_off_chart(_trade_off(rows, job.measuring.batch), vit.spec.name, options.chart)
+    return 0
+
+
+def _timed(bench: Bench, examiner: Examiner, stages: RichStages) -> list[Row]:
+    placed = [(name, each.on(target)) for name, each, targets in PEERS for target in targets]
+    times = bench.speeds([each for _, each, _ in PEERS], [ONNXRUNTIME, ONNXRUNTIME_INT8])
+    base = times[UNPRUNED.on(FP32)]
+    rows = []
+    for name, each in placed:
+        label = f"{name}, INT8" if each.target == INT8 else name
+        with stages.stage(label):
+            hits = examiner.right(each)
+        ratio = ratio_of(base.throughput, times[each].throughput)
+        rows.append(Row(label, bench.macs(each.on("")) / 1e9, hits, times[each], ratio))
+    return rows
+
+
+def _print(rows: Sequence[Row], bench: Bench) -> None:
+    dense, measuring = rows[0].hits, bench.job.measuring
+    print(f"{bench.vit.spec.name}, {len(dense)} images, batch {measuring.batch}, {measuring.rounds} rounds\n")
+    print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
+    for row in rows:
+        loss, interval = _loss(dense, row.hits)
+        low, high = wilson(int(row.hits.sum()), len(row.hits))
+        cells = (
+            row.name,
+            f"{row.gmacs:.3f}",
+            f"{row.hits.mean():.2%}",
+            f"{100 * low:.1f} to {100 * high:.1f}",
+            f"{loss:+.2f}",
+            f"{interval[0]:+.2f} to {interval[1]:+.2f}",
+            f"{row.timed.images_per_s:.1f}",
+            f"{row.ratio.median:.2f}",
+            f"{row.ratio.quartiles[0]:.2f} to {row.ratio.quartiles[1]:.2f}",
+            f"{row.timed.file_bytes / 1e6:.1f}",
+        )
+        print(f"| {' | '.join(cells)} |")
+
+
+def _trade_off(rows: Sequence[Row], batch: int) -> TradeOff:
+    """Return all rows but the first, which is the unpruned model, as points of a chart."""
+    dense = rows[0].hits
+    losses = [_loss(dense, row.hits) for row in rows]
+    times = {at: row.timed.median_ms for at, row in enumerate(rows) if at}
+    best = front(times, lambda at: losses[at][0], times)
+    points = tuple(
+        TradePoint(rows[at].name, rows[at].timed.images_per_s, *losses[at], front=at in best) for at in times
+    )
+    return TradeOff(batch, "top1", len(dense), {"dense": rows[0].timed.images_per_s}, points)
+
+
+def _loss(dense: Array, own: Array) -> tuple[float, tuple[float, float]]:
+    """Return the points that a model loses, and the 95 % interval (paired)."""
+    lost, gained = loss_of(dense, own)
+    low, high = loss_interval(lost, gained, len(dense))
+    return 100 * (lost - gained) / len(dense), (100 * low, 100 * high)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    add_flags(parser, Recipe, FLAGS)
+    parser.set_defaults(max_eval_images=100_000)
+    parser.add_argument("--out", type=Path, required=True, help="Folder of what was measured.")
+    parser.add_argument("--chart", type=Path, help="Also draw top-1 against images per second, as a PNG.")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+r"""Draw the README's picture: images, and the patches that ToMe and STAR leave of them, layer by layer.
+
+    python calib_data/digits.py --set offset-digits --out build/digits
+    star-export calibrate --model offset_digits_vit --images build/digits/train --out build/offset.safetensors
+    python scripts/kept_picture.py --model offset_digits_vit --images build/digits/held_out \
+        --calibration build/offset.safetensors --out docs/images/kept.png
+
+The images are the first of evenly spaced classes. Both ways save the same share of the multiply-adds.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from exporter.data.batches import first_images
+from exporter.data.images import ImageFile, ImageFolder
+from exporter.evaluation.parity.reference import reference_runner
+from exporter.evaluation.report.pictures import faded, zoomed
+from exporter.evaluation.survivors import positions_by_layer
+from exporter.files import written_beside
+from exporter.settings import add_flags, from_flags
+from exporter.tensor_names import IMAGES
+from exporter.vocabulary import Method
+from exporter.workflows import steps
+from exporter.workflows.planning import Planner, plan
+from exporter.workflows.recipe import Recipe
+from exporter.workflows.resolve import Job, resolve
+
+Array = np.ndarray[Any, Any]
+WAYS: Mapping[str, dict[str, Any]] = {
+    "ToMe": {"method": Method.TOME},
+    "STAR": {"method": Method.STAR, "scorer": "fused"},
+}
+ROWS, COLUMNS = 3, 4
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """What a way leaves of images uint8 [n, 3, H, W]: positions [n, k] after each pruning layer, on a grid."""
+
+    name: str
+    images: Array
+    positions: dict[int, Array]
+    grid: tuple[int, int]
+
+    def cells(self, row: int) -> Iterator[tuple[str, Array]]:
+        """Yield the title and the pixels of an image after evenly spaced layers."""
+        layers, patches = list(self.positions), self.grid[0] * self.grid[1]
+        for at in np.linspace(1, len(layers) - 1, COLUMNS).round().astype(int):
+            left = self.positions[layers[at]][row]
+            title = f"{self.name}, layer {layers[at]}:\n{len(left)} of {patches}"
+            yield title, faded(self.images[row], left, self.grid)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Draw the picture."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    add_flags(parser, Recipe, ("model", "checkpoint", "images", "calibration", "mac_reduction", "seed"))
+    parser.add_argument("--out", type=Path, required=True, help="The PNG.")
+    options = parser.parse_args(argv)
+    recipe = from_flags(Recipe, options, {"mac_reduction": 0.4})
+    kept = [_kept(name, resolve(replace(recipe, **way))) for name, way in WAYS.items()]
+    with written_beside(options.out) as partial:
+        partial.write_bytes(_drawn(kept))
+    return 0
+
+
+def _kept(name: str, job: Job) -> Kept:
+    """Prune the job's model, and run it on one image of each of some classes."""
+    vit = steps.load_model(job.model, job.device)
+    calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
+    planner = Planner.of(vit.spec, job.scoring, calibration, job.shape)
+    schedule = plan(job.needed_amount("the picture"), planner)
+    files = _of_some_classes(steps.eval_images(job.images, vit.spec))
+    images = first_images(files, vit.spec.preprocessing, "uint8", ROWS)
+    with reference_runner(steps.prune(vit, schedule, calibration), "uint8") as runner:
+        answers = runner.run({IMAGES: images})
+    return Kept(name, images, positions_by_layer(answers), vit.spec.grid)
+
+
+def _of_some_classes(folder: ImageFolder) -> list[ImageFile]:
+    """Return the first image of each of some evenly spaced classes."""
+    first = {file.label: file for file in reversed(folder.files) if file.label is not None}
+    labels = sorted(first)
+    return [first[labels[at]] for at in np.linspace(1, len(labels) - 1, ROWS).round().astype(int)]
+
+
+def _drawn(kept: Sequence[Kept]) -> bytes:
+    """Return a PNG: a row for each image, a column for it and for each layer of each way."""
+    columns = 1 + COLUMNS * len(kept)
+    size = (1.15 * columns, 1.2 * ROWS + 0.35)
+    figure = Figure(figsize=size, dpi=110, layout="constrained", facecolor="white")
+    for row, places in enumerate(figure.subplots(ROWS, columns, squeeze=False)):
+        cells = [("image", kept[0].images[row]), *(cell for way in kept for cell in way.cells(row))]
+        for axes, (title, pixels) in zip(places, cells, strict=True):
+            axes.imshow(np.asarray(zoomed(pixels)))
+            axes.axis("off")
+            if not row:
+                axes.set_title(title, fontsize=8)
+    content = BytesIO()
+    figure.savefig(content, format="png", metadata={"Software": None})
+    return content.getvalue()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

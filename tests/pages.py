@@ -1,0 +1,54 @@
+"""The pages for readers, and the commands in them."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["PAGES", "ROOT", "Block", "blocks", "star_export_commands"]
+
+ROOT = Path(__file__).parent.parent
+PAGES = tuple(
+    sorted(
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("[cep]*/**/README.md"))
+        if path.relative_to(ROOT).parts[0] in ("README.md", "docs", "engines", "plugins", "calib_data")
+    )
+)
+FENCE = re.compile(
+    r"(?:<!-- (?P<marker>[^\n]*) -->\n)?```(?P<language>sh|python)\n(?P<text>.*?)```", re.DOTALL
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of commands; `marker` is the comment before it, which says what runs it, or why nothing does."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+    marker: str
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def blocks(page: str) -> Iterator[Block]:
+    """Yield the blocks of shell commands and of Python of a page."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for found in FENCE.finditer(text):
+        line = text.count("\n", 0, found.start("text"))
+        yield Block(page, line, found["language"], found["text"], found["marker"] or "")
+
+
+def star_export_commands(block: Block) -> Iterator[list[str]]:
+    """Yield the words behind `star-export` of each of its commands; variables of the shell have some value."""
+    if block.language != "sh":
+        return
+    text = block.text.replace("\\\n", " ").replace("$rho", "0.7").replace("$precision", "fp16")
+    for line in text.splitlines():
+        words = shlex.split(re.sub(r"\s#.*", "", line))
+        if words and words[0] == "star-export":
+            yield words[1:]

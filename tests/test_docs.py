@@ -1,0 +1,200 @@
+"""The pages tell the truth: their commands exist and run, their scripts and error lines are the product's own."""
+
+import argparse
+import importlib.util
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from exporter.artefact import Artefact
+from exporter.bundled import DIGITS_VIT
+from exporter.cli.main import main, build_parser
+from exporter.evaluation.report.serving import serving_script
+from exporter.vocabulary import CropMode
+from tests.commands import Command, Workplace
+from tests.folders import artefacts, write_folder
+from tests.pages import PAGES, ROOT, Block, blocks, star_export_commands
+from tests.vits import make_images
+
+BLOCKS = [block for page in PAGES for block in blocks(page)]
+TROUBLE = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
+
+
+def docs_site() -> ModuleType:
+    """The hooks of the site."""
+    spec = importlib.util.spec_from_file_location("docs_site", ROOT / "scripts/docs_site.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def commands_of(page: str, test: str) -> list[list[str]]:
+    """The commands of the blocks that a test of this file runs."""
+    marked = [each for each in blocks(page) if each.marker == f"test: tests/test_docs.py::{test}"]
+    assert marked
+    return [words for block in marked for words in star_export_commands(block)]
+
+
+@pytest.mark.parametrize("block", [each for each in BLOCKS if each.language == "sh"], ids=str)
+def test_a_block_of_commands_is_run_or_says_why_not(block: Block) -> None:
+    kind, _, rest = block.marker.partition(": ")
+    assert kind in ("test", "not run"), (
+        f"{block}: no comment before it: <!-- test: … --> or <!-- not run: … -->"
+    )
+    if kind == "test":
+        path, _, name = rest.partition("::")
+        assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), block.marker
+    for path in re.findall(r"tests/[a-z_/]+\.py", rest):
+        assert (ROOT / path).is_file(), path
+
+
+@pytest.mark.parametrize("block", [each for each in BLOCKS if "star-export " in each.text], ids=str)
+def test_flags_in_a_page_exist(block: Block) -> None:
+    for words in star_export_commands(block):
+        if "…" in words:  # the rest is left to the reader
+            flags = {flag for each in verb_of(words)._actions for flag in each.option_strings}
+            assert {word for word in words if word.startswith("--")} <= flags, words
+        else:
+            build_parser().parse_args(words)
+
+
+def verb_of(words: list[str]) -> argparse.ArgumentParser:
+    (verbs,) = (each for each in build_parser()._actions if isinstance(each, argparse._SubParsersAction))
+    return verbs.choices[words[0]]
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+@pytest.mark.ort
+@pytest.mark.slow
+def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, star_export: Command) -> None:
+    monkeypatch.chdir(tmp_path)
+    draw = [sys.executable, str(ROOT / "calib_data/digits.py"), "--out", "build/digits"]
+    subprocess.run(draw, check=True, capture_output=True)
+    fewer = {
+        "compile": ("--max-eval-images", "40", "--check-images", "8", "--rounds", "0"),
+        "bench": ("--rounds", "5", "--no-selection-cost", "--profile-runs", "0"),
+        "eval": ("--max-images", "40"),
+    }
+    verbs = []
+    for words in commands_of("docs/tutorial.md", "test_the_tutorial"):
+        done = star_export(*words, *fewer.get(words[0], ()))
+        assert done.code == 0, done.err
+        verbs.append(words[0])
+    assert verbs == ["plan", "compile", "check", "bench", "eval"]
+
+
+@pytest.mark.ort
+def test_the_serving_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, star_export: Command) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "build").mkdir()
+    write_folder(tmp_path / "build/deit")
+    make_images(tmp_path / "photos", classes=8, each=2, side=16)
+    quick = {"bench": ("--rounds", "5", "--batches", "1", "--no-selection-cost", "--profile-runs", "0")}
+    for page in ("README.md", "docs/serving.md"):
+        for words in commands_of(page, "test_the_serving_commands"):
+            done = star_export(*words, *quick.get(words[0], ()))
+            assert done.code == 0, (words, done.err)
+
+
+def test_the_serving_script_is_the_reports() -> None:
+    (block,) = (each for each in blocks("docs/serving.md") if each.language == "python")
+    assert block.marker == "test: tests/test_docs.py::test_the_serving_script_is_the_reports"
+    artefact: Artefact = artefacts().pruned
+    preprocessing = replace(artefact.spec.preprocessing, crop_mode=CropMode.CENTER)
+    spec = replace(artefact.spec, preprocessing=preprocessing)
+    assert block.text == serving_script(replace(artefact, spec=spec), "deit.onnx")
+
+
+# What is done, and the verb's words; {images}, {folder} and {model} are those of the test.
+MISTAKES = {
+    "no amount": "compile {model} --images {images} --out x",
+    "no images": "compile {model} --rho 0.7 --out x",
+    "a network of another width": "compile --model deit_tiny_patch16_224 --checkpoint {weights} --rho 0.7 "
+    "--images {images} --out x",
+    "no ACS": "plan {model} --rho 0.7 --method star",
+    "out of reach": "plan {model} --mac-reduction 0.9",
+    "no folder": "check {images}",
+    "a changed file": "check {folder}",
+    "no GPU provider": "check {whole} --runtime onnxruntime-cuda",
+    "no engine": "check {whole} --runtime tensorrt",
+    "labels that do not fit": "eval {whole} --images {images}",
+}
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_an_error_line_of_the_page_is_the_products(
+    mistake: str, workplace: Workplace, tmp_path: Path, star_export: Command
+) -> None:
+    write_folder(tmp_path / "whole")
+    write_folder(tmp_path / "folder")
+    with (tmp_path / "folder/schedule.json").open("a") as file:
+        file.write(" ")
+    places = {"folder": tmp_path / "folder", "whole": tmp_path / "whole", "images": workplace.images}
+    model = " ".join(map(str, workplace.model))
+    words = MISTAKES[mistake].format(**places, model=model, weights=DIGITS_VIT.weights).split()
+    done = star_export(*words)
+    assert done.code == 2, done.out
+    line = done.error.removeprefix("error: ")
+    assert any(pattern.fullmatch(line) for pattern in told_lines()), line
+
+
+def told_lines() -> list[re.Pattern[str]]:
+    """The lines of the page; what depends on the case matches anything."""
+    told = [cell.replace("\\|", "|") for cell in re.findall(r"^\| `(.*?)`", TROUBLE, flags=re.MULTILINE)]
+    assert len(told) >= 10
+    names = "FILE(?! gives)|FOLDER(?! makes)|MODEL|LIBRARY|cls_token"
+    varies = rf"\\\[[\d,\\ ]+\\\]|[0-9a-f]{{12}}|…|\b\d+\b|{names}"
+    return [re.compile(re.sub(varies, ".*", re.escape(each)) + ".*") for each in told]
+
+
+def test_the_reference_has_every_verb_and_flag() -> None:
+    page = docs_site().verbs()
+    for verb in ("compile", "tune", "depth apply", "serve-config"):
+        assert f"\n## {verb}\n" in page
+    for flag in ("--mac-reduction", "--more-batches", "--max-drop"):
+        assert f"`{flag}" in page
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    import exporter  # noqa: PLC0415
+
+    text = docs_site().public_names()
+    assert text.count("::: exporter.") == len(exporter.__all__) - 1
+    assert (
+        "::: exporter.workflows.compile.compile_model\n    options:\n      heading: exporter.compile" in text
+    )
+
+
+def test_links_to_files_outside_lead_to_their_pages() -> None:
+    inside = docs_site().inside
+    assert (
+        inside("[a](../engines/README.md#b) [c](parity.md)", "docs/x.md")
+        == "[a](recipes.md#b) [c](parity.md)"
+    )
+    assert inside("[a](../docs/parity.md)", "engines/README.md") == "[a](parity.md)"
+    assert inside("[a](cdf_retain/README.md)", "plugins/README.md") == "[a](plugin-build.md)"
+    assert inside("[a](https://x.y/z.md) [b](#c)", "docs/x.md") == "[a](https://x.y/z.md) [b](#c)"
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="the site has an environment of its own: make docs")
+    words = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_help_needs_no_library_of_the_export_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["compile", "--help"])
+    assert left.value.code == 0 and "--more-batches" in capsys.readouterr().out
