@@ -13,7 +13,7 @@ import pytest
 
 from exporter.artefact import Artefact
 from exporter.bundled import DIGITS_VIT
-from exporter.cli.main import main, build_parser
+from exporter.cli.main import build_parser, main
 from exporter.evaluation.report.serving import serving_script
 from exporter.vocabulary import CropMode
 from tests.commands import Command, Workplace
