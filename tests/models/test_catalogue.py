@@ -7,6 +7,7 @@ import timm
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from exporter import bundled
 from exporter.errors import ModelError
 from exporter.models.catalogue import FAMILIES, Family, support_of, survey
 from exporter.models.lvvit_adapter import LVVITS
@@ -20,7 +21,7 @@ ACCEPTED = frozenset(Path(__file__).with_name("accepted.txt").read_text().split(
 
 def needs(name: str) -> None:
     """Skip where this release of timm is too old for a model."""
-    if name not in LVVITS and not timm.is_model(name):
+    if name not in (*LVVITS, *bundled.MODELS) and not timm.is_model(name):
         pytest.skip(f"timm {timm.__version__} does not have it")
 
 
