@@ -1,4 +1,4 @@
-"""The network of a name with 4 blocks, 16 patches and seeded random weights: small, but of the same structure."""
+"""The network of a name with 4 narrow blocks, 16 patches and seeded random weights: of the same structure."""
 
 import hashlib
 from collections.abc import Mapping
@@ -24,19 +24,18 @@ SHORT = {"depth": 4}
 NARROW = ({"embed_dim": 64, "num_heads": 4}, {"embed_dim": 96, "num_heads": 4})
 
 
-def small(name: str, kwargs: Mapping[str, Any] | None = None, *, narrow: bool = False) -> PrunableViT:
+def small(name: str, kwargs: Mapping[str, Any] | None = None) -> PrunableViT:
     """Return a small network of a name behind its adapter, with the kind of head that the name has.
 
     Args:
         name: An accepted name.
         kwargs: Arguments of the network.
-        narrow: Whether blocks are 64 or 96 channels wide, where the network allows it.
 
     Raises:
         ModelError: The network cannot be pruned, or not be built with 16 patches.
     """
     # Some families list their blocks one by one, and some stems and gated MLPs do not take any width.
-    for depth, width in product((SHORT, {}), (*NARROW, {}) if narrow else ({},)):
+    for depth, width in product((SHORT, {}), (*NARROW, {})):
         with suppress(ModelError):
             return _built(name, {**(kwargs or {}), **depth, **width})
     return _built(name, dict(kwargs or {}))

@@ -15,6 +15,6 @@ DEPTHS = {"vit_base_patch16_sapiens2": 12}
 @pytest.mark.filterwarnings("ignore:Mapping deprecated model name")
 def test_rates_of_1_give_the_networks_own_answers(name: str) -> None:
     needs(name)
-    vit = small_networks.small(name, narrow=True)
+    vit = small_networks.small(name)
     assert (vit.spec.depth, vit.spec.num_patches) == (DEPTHS.get(name, 4), 16)
     assert small_networks.identical(vit, small_networks.random_images(vit, 2))
