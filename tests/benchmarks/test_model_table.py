@@ -1,6 +1,5 @@
 """The table of verified models: what has a record is not verified again, and a failure is named."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ NAMES = ("vit_tiny_patch16_224", "deit_small_patch16_224", "deit3_small_patch16_
 
 
 @pytest.fixture
-def checked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def checked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The models whose parity was checked: a model with scales of branches fails."""
     seen: list[str] = []
 

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
-from huggingface_hub import constants
-from huggingface_hub.utils import get_session
+from huggingface_hub import constants, get_session
 
 __all__ = ["hub_or_cache"]
 
