@@ -14,9 +14,15 @@ from exporter.models.lvvit_adapter import LVVITS
 from exporter.models.registry import ModelRequest, describe
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from tests.benchmarks.scripts import script
+
+small_networks = script("small_networks.py")
 
 # `star-export models --json`, the keys of "accepted".
 ACCEPTED = frozenset(Path(__file__).with_name("accepted.txt").read_text().split())
+
+# Its heads of keys are listed block by block: the blocks cannot be fewer.
+DEPTHS = {"vit_base_patch16_sapiens2": 12}
 
 
 def needs(name: str) -> None:
@@ -44,6 +50,16 @@ def test_the_closed_form_counts_what_the_smallest_member_runs(family: Family) ->
         answer_of_image = pruned(images)
     assert answer_of_image.shape == (1, output.channels)
     assert counter.get_total_flops() // 2 == pruned.macs.network
+
+
+@pytest.mark.parametrize("name", sorted(ACCEPTED))
+@pytest.mark.filterwarnings("ignore:Mapping deprecated model name")
+def test_rates_of_1_give_the_networks_own_answers(name: str) -> None:
+    """Every name, built with 4 narrow blocks and 16 patches."""
+    needs(name)
+    vit = small_networks.small(name)
+    assert (vit.spec.depth, vit.spec.num_patches) == (DEPTHS.get(name, 4), 16)
+    assert small_networks.identical(vit, small_networks.random_images(vit, 2))
 
 
 @pytest.mark.slow
