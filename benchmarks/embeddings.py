@@ -24,12 +24,12 @@ from exporter.models.registry import ModelRequest, load
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import ScheduleSettings
 from exporter.tensor_names import EMBEDDING
-from exporter.vocabulary import InputKind
+from exporter.vocabulary import InputKind, Method
 from exporter.workflows import steps
 from exporter.workflows.planning import Planner
 
 BATCH = 50
-SCORERS = ("fused", "intra", "inter", "random")
+SCORERS = ("fused", "intra", "inter", "received", "similarity", "random", "pairs")
 REDUCTIONS = ("drop", "merge")
 
 
@@ -53,8 +53,10 @@ def agreements(
 
     dense = embedded(steps.dense(vit))
     for scorer in SCORERS:
-        for reduce in REDUCTIONS:
-            planner = Planner.of(vit.spec, ScheduleSettings(scorer, reduce=reduce), calibration)
+        for reduce in REDUCTIONS if scorer != "pairs" else REDUCTIONS[1:]:
+            planner = Planner.of(
+                vit.spec, ScheduleSettings(scorer, method=Method.STAR, reduce=reduce), calibration
+            )
             for rho in rhos:
                 pruned = steps.prune(vit, planner.of_rho(rho), calibration)
                 yield scorer, reduce, rho, agreement_of(dense, embedded(pruned))

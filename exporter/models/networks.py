@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from exporter import bundled
 from exporter.errors import CheckpointError, ModelError
 from exporter.models import lvvit_adapter, timm_parts
+from exporter.models.huggingface.hub import hub_or_cache
 from exporter.models.huggingface.repository import Repository, repository_of
 from exporter.models.identity import Identity, read_identity
 from exporter.models.lvvit import LvVit
@@ -35,7 +36,8 @@ __all__ = [
 
 UNKNOWN = "model"  # subject of the error for an unknown name
 TORCHVISION = "torchvision/"
-TIMM_PLACES = ("hf-hub:", "hf_hub:", "local-dir:")  # how timm's own names of such places start
+TIMM_HUB = ("hf-hub:", "hf_hub:")
+TIMM_PLACES = (*TIMM_HUB, "local-dir:")  # how timm's own names of such places start
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,8 @@ def _create_timm(source: Source, *, pretrained: bool) -> nn.Module:
     kwargs = arguments(source.model_kwargs, source.name)
     try:
         name = source.architecture.removeprefix("timm/")
-        return timm.create_model(name, pretrained=pretrained, **kwargs)
+        with hub_or_cache() if pretrained or name.startswith(TIMM_HUB) else nullcontext():
+            return timm.create_model(name, pretrained=pretrained, **kwargs)
     except WRONG_ARGUMENTS as error:
         raise ModelError(source.name, f"{error}", "keyword arguments that timm's model takes") from None
     except (OSError, RuntimeError) as error:

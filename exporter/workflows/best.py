@@ -23,6 +23,7 @@ from exporter.workflows.resolve import Job, resolve
 from exporter.workflows.tuning.accuracy import Examiner
 from exporter.workflows.tuning.axes import OWN, UNPRUNED, Candidate
 from exporter.workflows.tuning.bench import Bench, Timed
+from exporter.workflows.tuning.inputs import require_classes
 from exporter.workflows.tuning.networks import Network
 
 __all__ = ["Best", "Choice", "Speed", "choose"]
@@ -88,6 +89,8 @@ def choose(recipe: Recipe, max_drop: float | None = None, stages: Stages | None 
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)
         calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
+        if max_drop is not None:
+            require_classes(vit.spec)
         schedule = plan(job.needed_amount("best"), Planner.of(vit.spec, job.scoring, calibration, job.shape))
         folder = steps.eval_images(job.images, vit.spec)
         if max_drop is not None and not folder.labelled:

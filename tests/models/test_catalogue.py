@@ -5,6 +5,7 @@ import timm
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from exporter import bundled
 from exporter.errors import ModelError
 from exporter.models.catalogue import FAMILIES, Family, support_of, survey
 from exporter.models.listed import model_list
@@ -12,11 +13,17 @@ from exporter.models.lvvit_adapter import LVVITS
 from exporter.models.registry import ModelRequest, describe
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from tests.benchmarks.scripts import script
+
+small_networks = script("small_networks.py")
+
+# Its heads of keys are listed block by block: the blocks cannot be fewer.
+DEPTHS = {"vit_base_patch16_sapiens2": 12}
 
 
 def needs(name: str) -> None:
     """Skip where this release of timm is too old for a model."""
-    if name not in LVVITS and not timm.is_model(name):
+    if name not in (*LVVITS, *bundled.MODELS) and not timm.is_model(name):
         pytest.skip(f"timm {timm.__version__} does not have it")
 
 
@@ -39,6 +46,16 @@ def test_the_closed_form_counts_what_the_smallest_member_runs(family: Family) ->
         answer_of_image = pruned(images)
     assert answer_of_image.shape == (1, output.channels)
     assert counter.get_total_flops() // 2 == pruned.macs.network
+
+
+@pytest.mark.parametrize("name", sorted(model_list().accepted))
+@pytest.mark.filterwarnings("ignore:Mapping deprecated model name")
+def test_rates_of_1_give_the_networks_own_answers(name: str) -> None:
+    """Every name, built with 4 narrow blocks and 16 patches."""
+    needs(name)
+    vit = small_networks.small(name)
+    assert (vit.spec.depth, vit.spec.num_patches) == (DEPTHS.get(name, 4), 16)
+    assert small_networks.identical(vit, small_networks.random_images(vit, 2))
 
 
 @pytest.mark.slow

@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub import constants
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from exporter import bundled
 from exporter.errors import CheckpointError, ModelError
+from exporter.models.huggingface import hub
 from exporter.models.lvvit import LvVit
 from exporter.models.networks import ModelRequest, Source, create, preprocessing_of, source_of
 from exporter.models.registry import describe
@@ -93,6 +95,26 @@ def test_pretrained_weights_that_cannot_be_had_are_one_line(monkeypatch: pytest.
         create(source())
     with pytest.raises(ModelError, match=r"no weights .*TokenLabeling.* give --checkpoint FILE"):
         create(source("lvvit_s"), pretrained=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "pretrained", "offline"),
+    [(NAME, True, True), ("hf-hub:someone/vit", False, True), (NAME, False, False)],
+)
+def test_a_hub_that_does_not_answer_is_not_asked_by_timm(
+    monkeypatch: pytest.MonkeyPatch, name: str, pretrained: bool, offline: bool
+) -> None:
+    seen = []
+
+    def build(*args: object, **kwargs: object) -> nn.Module:
+        seen.append(constants.HF_HUB_OFFLINE)
+        return nn.Identity()
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(hub, "_answers", lambda: False)
+    monkeypatch.setattr("timm.create_model", build)
+    create(source(name), pretrained=pretrained)
+    assert seen == [offline]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from exporter.errors import CheckpointError, ModelError
 from exporter.files import path_of
 from exporter.formats.canonical_json import read_json
 from exporter.models.huggingface.config import class_named, vision_config
+from exporter.models.huggingface.hub import hub_or_cache
 from exporter.models.huggingface.keys import to_timm
 from exporter.models.huggingface.kinds import kind_of, network_of
 from exporter.models.huggingface.preprocessing import preprocessing_from_processor
@@ -107,7 +108,8 @@ class Repository:
             place = Path(self.root) / name
             return place if place.is_file() else None
         try:
-            return Path(hf_hub_download(self.root, name))
+            with hub_or_cache():
+                return Path(hf_hub_download(self.root, name))
         except LocalEntryNotFoundError:
             raise _unreached(self.root, "no network") from None
         except EntryNotFoundError:

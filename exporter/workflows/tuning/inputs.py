@@ -37,6 +37,7 @@ __all__ = [
     "candidates_of",
     "halves_of",
     "ledger_of",
+    "require_classes",
     "targets_here",
     "timing_images",
     "within_reach",
@@ -113,13 +114,25 @@ def within_reach(bench: Bench, every: Sequence[Candidate], stages: Stages) -> li
     return found
 
 
+def require_classes(spec: ModelSpec) -> None:
+    """Refuse a model without logits: losses are those of images whose class is right, or the unpruned model's.
+
+    Raises:
+        RecipeError: It has none.
+    """
+    if not spec.num_classes:
+        hint = "--text-embeddings FILE makes a tower one; compile --rho R says how its embeddings agree"
+        raise RecipeError(spec.name, "a model without logits, which has no top-1", "a classifier", hint)
+
+
 def halves_of(images: Images, vit: PrunableViT, settings: TuneSettings) -> tuple[ImageFolder, ImageFolder]:
     """Split the evaluation images into the search half and the final half.
 
     Raises:
-        RecipeError: There are no --eval-images.
+        RecipeError: There are no --eval-images, or the model has no classes.
         ImageError: There are too few, or labels are missing.
     """
+    require_classes(vit.spec)
     expected = "images to measure on, which calibration does not see"
     place = needed(images.eval_images, "--eval-images", expected)
     labelled = settings.metric == "top1"

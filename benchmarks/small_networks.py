@@ -1,0 +1,93 @@
+"""The network of a name with 4 narrow blocks, 16 patches and seeded random weights: of the same structure."""
+
+import hashlib
+from collections.abc import Mapping
+from contextlib import suppress
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from exporter.errors import ModelError
+from exporter.models.base import PrunableViT
+from exporter.models.networks import ModelRequest, create, source_of
+from exporter.models.registry import adapt, describe
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.schedule.plan import keep_everything
+
+__all__ = ["identical", "random_images", "signature", "small"]
+
+PATCHES_PER_SIDE = 4
+CLASSES = 10
+SHORT = {"depth": 4}
+NARROW = ({"embed_dim": 64, "num_heads": 4}, {"embed_dim": 96, "num_heads": 4})
+
+
+def small(name: str, kwargs: Mapping[str, Any] | None = None) -> PrunableViT:
+    """Return a small network of a name behind its adapter, with the kind of head that the name has.
+
+    Args:
+        name: An accepted name.
+        kwargs: Arguments of the network.
+
+    Raises:
+        ModelError: The network cannot be pruned, or not be built with 16 patches.
+    """
+    # Some families list their blocks one by one, and some stems and gated MLPs do not take any width.
+    for depth, width in product((SHORT, {}), (*NARROW, {})):
+        with suppress(ModelError):
+            return _built(name, {**(kwargs or {}), **depth, **width})
+    return _built(name, dict(kwargs or {}))
+
+
+def random_images(vit: PrunableViT, count: int) -> Tensor:
+    """Return seeded noise, [count, 3, H, W]."""
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(count, *vit.spec.preprocessing.input_size, generator=generator)
+
+
+def identical(vit: PrunableViT, images: Tensor) -> bool:
+    """Return whether rates of 1 give the answers of the network itself, bit for bit."""
+    with torch.inference_mode():
+        return torch.equal(PrunedViT(vit, keep_everything(vit.spec))(images), vit.model(images))
+
+
+def signature(vit: PrunableViT) -> str:
+    """Return a digest that two networks share only if they have the same modules of the same shapes."""
+    spec, pooling = vit.spec, vit.pooling
+    attention = [block.attention for block in vit.blocks if block.attention is not None]
+    rotaries = [part.rotary for part in attention]
+    parts = (
+        str(vit.model),
+        [(name, tuple(value.shape)) for name, value in vit.model.state_dict().items()],
+        [each and (tuple(each.table.shape), each.rotate_half) for each in rotaries],
+        (str(pooling), 0 if pooling is None else pooling.skipped),
+        (spec.num_prefix_tokens, spec.num_class_tokens, spec.outputs),
+    )
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def _built(name: str, kwargs: dict[str, Any]) -> PrunableViT:
+    spec = describe(ModelRequest(name, model_kwargs=kwargs)).spec
+    pixels = PATCHES_PER_SIDE * spec.preprocessing.input_size[1] // spec.grid[0]
+    request = ModelRequest(
+        name,
+        num_classes=CLASSES if spec.num_classes else None,
+        model_kwargs={**kwargs, "img_size": pixels},
+    )
+    torch.manual_seed(0)
+    model = create(source_of(request))
+    _spread(model)
+    return adapt(model, name)
+
+
+def _spread(model: nn.Module) -> None:
+    """Initialise weights so that activations keep their scale, and patches and classes differ."""
+    for name, parameter in model.named_parameters():
+        if "gamma" in name:
+            nn.init.constant_(parameter, 0.5)
+        elif parameter.ndim in (2, 4):
+            nn.init.normal_(parameter, std=parameter[0].numel() ** -0.5)
+        elif parameter.ndim > 2:
+            nn.init.normal_(parameter, std=0.5)

@@ -1,0 +1,81 @@
+"""What a tower cannot do is one line with what to do: it has no top-1, and only the outputs that it has."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import timm
+import torch
+
+from tests.commands import Command, Workplace
+from tests.vits import TINY_SHAPE
+
+NAME = "vit_xsmall_patch16_clip_224"
+
+
+@pytest.fixture
+def tower(tmp_path: Path) -> list[object]:
+    """The flags of a CLIP tower, whose embedding has 512 channels."""
+    torch.save(timm.create_model(NAME, **TINY_SHAPE).state_dict(), tmp_path / "tower.pth")
+    kwargs = (f"{key}={value}" for key, value in TINY_SHAPE.items())
+    return ["--model", NAME, "--checkpoint", tmp_path / "tower.pth", "--model-kwargs", *kwargs]
+
+
+NO_TOP1 = (
+    f"error: {NAME} | got a model without logits, which has no top-1 | need a classifier | "
+    "--text-embeddings FILE makes a tower one; compile --rho R says how its embeddings agree"
+)
+
+
+@pytest.mark.parametrize(
+    ("verb", "flags"),
+    [
+        ("tune", ["--max-drop", "1"]),
+        ("tune", ["--max-ms", "9", "--metric", "agreement"]),
+        ("compile", ["--max-drop", "1"]),
+        ("best", ["--max-drop", "1", "--rho", "0.5"]),
+    ],
+)
+def test_it_has_no_top1_to_lose(
+    star_export: Command,
+    workplace: Workplace,
+    tower: list[object],
+    tmp_path: Path,
+    verb: str,
+    flags: list[str],
+) -> None:
+    images = ["--images", workplace.images, "--eval-images", workplace.images]
+    out = [] if verb == "best" else ["--out", tmp_path / "out"]
+    done = star_export(verb, *tower, *images[: 2 if verb == "best" else 4], *flags, *out)
+    assert (done.code, done.error) == (2, NO_TOP1)
+
+
+def test_eval_of_one_tower_is_refused(
+    star_export: Command, workplace: Workplace, tower: list[object]
+) -> None:
+    done = star_export("eval", *tower, "--images", workplace.images)
+    assert done.code == 2
+    assert "a model without logits, which has no top-1" in done.error
+
+
+@pytest.mark.parametrize("name", ["logits", "wings", "layer:5", "layer:0"])
+def test_an_output_that_it_has_not(
+    star_export: Command, workplace: Workplace, tower: list[object], tmp_path: Path, name: str
+) -> None:
+    flags = ["--rho", "0.5", "--images", workplace.images, "--out", tmp_path / "out", "--outputs", name]
+    done = star_export("compile", *tower, *flags)
+    assert done.code == 2
+    assert done.error == (
+        f"error: {NAME}: outputs | got '{name}' | need embedding, tokens, grid, or layer:N with N from 1 to 4 "
+        "or from -4 to -1"
+    )
+
+
+def test_text_embeddings_of_another_width(
+    star_export: Command, workplace: Workplace, tower: list[object], tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "texts.npz", embeddings=np.ones((2, 100), np.float32), names=["class_0", "class_1"])
+    flags = ["--rho", "0.5", "--images", workplace.images, "--out", tmp_path / "out"]
+    done = star_export("compile", *tower, *flags, "--text-embeddings", tmp_path / "texts.npz")
+    assert done.code == 2
+    assert "100" in done.error and "512" in done.error and "\n" not in done.error
