@@ -15,6 +15,7 @@ WORDS = {
     "merge_indices": "Every merge names a patch that is there",
     "merges": "Each patch merges into the same one, except where similarities nearly tie",
     "top1": "Both predict the same class",
+    "top1_all": "Over all images, both predict the same class (upper limit of the 95 % interval)",
 }
 FINITE = "All values of {output} are finite"
 FORCED = "With PyTorch's decisions, {output} differ by rounding alone"
