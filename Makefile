@@ -26,14 +26,8 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-# The site has an environment of its own, without PyTorch: `make test` needs none of it.
-$(VENV)-docs/.installed: pyproject.toml
-	$(PYTHON) -m venv $(VENV)-docs
-	$(VENV)-docs/bin/python -m pip install --quiet --editable '.[docs]'
-	touch $@
-
-docs: $(VENV)-docs/.installed
-	PYTHONPATH=. $(VENV)-docs/bin/mkdocs build
+docs: $(VENV)/.installed
+	PYTHONPATH=. $(BIN)/mkdocs build
 
 clean:
-	rm -rf build $(VENV) $(VENV)-docs
+	rm -rf build $(VENV)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from exporter.cli.output import RichStages
+from exporter.cli.stages import RichStages
 from exporter.evaluation.benchmark import Ratio, ratio_of
 from exporter.evaluation.benchmark.points import TradeOff, TradePoint
 from exporter.evaluation.paired import loss_interval
