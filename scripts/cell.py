@@ -3,9 +3,9 @@
     python scripts/cell.py oldest
     python scripts/cell.py between tests/lowering/test_to_onnx.py tests/models
 
-It installs this checkout with its extra `dev` under the row's pins (6 GB, with PyTorch's CUDA libraries), runs pytest
-with the remaining arguments, all tests by default, and removes the environment. The last line says the row and the
-exit code, which is pytest's, or pip's where it cannot install. `--list` prints the rows as JSON, for CI.
+It installs this checkout with its extra `dev` under the row's pins (6 GB, with PyTorch's CUDA libraries), runs
+pytest with the remaining arguments, all tests by default, and removes the environment. The last line says the row
+and the exit code, which is pytest's, or pip's where it cannot install. `--list` prints the rows as JSON, for CI.
 """
 
 import argparse

@@ -22,6 +22,7 @@ NO_SUBMODULE = (
     "(?s)_param_constant.* created when tracing",
     "Attempted to insert a get_attr Node with no underlying reference",
     "Node .* does not reference an nn.Module",
+    "Additional .* warnings suppressed about get_attr references",
 )
 
 

@@ -1,4 +1,4 @@
-"""Rewrite operators of later opsets in opset 17: the last one that TensorRT 8.6 reads, and for old ONNX Runtimes."""
+"""Rewrite operators of later opsets in opset 17, for TensorRT 8.6, which ends there, and old ONNX Runtimes."""
 
 import math
 
