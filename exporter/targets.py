@@ -9,6 +9,7 @@ __all__ = [
     "ONNXRUNTIME",
     "ONNXRUNTIME_FP16",
     "ONNXRUNTIME_INT8",
+    "ONNXRUNTIME_OPSET17",
     "OPENVINO",
     "OPENVINO_BF16",
     "OPENVINO_INT8",
@@ -157,6 +158,11 @@ ONNXRUNTIME_INT8 = replace(
     quantization="dynamic",
 )
 
+# For ONNX Runtime before 1.23, the first that reads opset 23.
+ONNXRUNTIME_OPSET17 = replace(
+    ONNXRUNTIME, name="onnxruntime-opset17-fp32", opset=18, passes=(*_PRIMITIVE, "sort_once", "opset_17")
+)
+
 # OpenVINO decomposes the attention node and fuses it again. Its GatherND is slow, and its top-k needs sorted = 1.
 OPENVINO = Target(
     name="openvino-fp32",
@@ -184,6 +190,7 @@ TARGETS = {
         ONNXRUNTIME,
         ONNXRUNTIME_FP16,
         ONNXRUNTIME_INT8,
+        ONNXRUNTIME_OPSET17,
         OPENVINO,
         OPENVINO_BF16,
         OPENVINO_INT8,

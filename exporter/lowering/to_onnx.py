@@ -1,7 +1,13 @@
 """Export a PrunedViT to ONNX through torch.onnx, before any pass of a target."""
 
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import onnx
 import torch
+from torch.export import Dim, ExportedProgram
 
 from exporter.artefact import output_names
 from exporter.lowering.markers import TRANSLATIONS
@@ -10,6 +16,15 @@ from exporter.tensor_names import IMAGES
 
 __all__ = ["to_onnx"]
 
+BATCH = "batch"
+NO_SUBMODULE = (
+    "Unable to find the path of the module",
+    "(?s)_param_constant.* created when tracing",
+    "Attempted to insert a get_attr Node with no underlying reference",
+    "Node .* does not reference an nn.Module",
+    "Additional .* warnings suppressed about get_attr references",
+)
+
 
 def to_onnx(pruned: PrunedViT, opset: int) -> onnx.ModelProto:
     """Export with input `images` [batch, 3, H, W] float32 and the outputs that `output_names` lists; dynamic batch.
@@ -17,22 +32,20 @@ def to_onnx(pruned: PrunedViT, opset: int) -> onnx.ModelProto:
     Attention, top-k and the token gather are single nodes of domain `star`: see `exporter.lowering.markers`.
     The nodes hold no source locations, so the same model gives the same bytes anywhere.
     """
-    channels, height, width = pruned.vit.spec.preprocessing.input_size
-    # A batch of 2: torch.export treats a size of 1 as a constant.
-    example = torch.zeros(2, channels, height, width, device=pruned.vit.device)
-    program = torch.onnx.export(
-        pruned.eval(),
-        (example,),
-        dynamo=True,
-        input_names=[IMAGES],
-        output_names=list(output_names(pruned.vit.spec, pruned.schedule)),
-        dynamic_shapes=({0: torch.export.Dim("batch")},),
-        opset_version=opset,
-        custom_translation_table=TRANSLATIONS,
-        verbose=False,
-    )
+    with _quiet():
+        program = torch.onnx.export(
+            _captured(pruned),
+            dynamo=True,
+            input_names=[IMAGES],
+            output_names=list(output_names(pruned.vit.spec, pruned.schedule)),
+            opset_version=opset,
+            custom_translation_table=TRANSLATIONS,
+            verbose=False,
+            optimize=True,  # the default since torch 2.7
+        )
     assert program is not None
     model: onnx.ModelProto = program.model_proto
+    _name_batch(model)
     for node in model.graph.node:
         del node.metadata_props[:]
         node.doc_string = ""
@@ -42,3 +55,34 @@ def to_onnx(pruned: PrunedViT, opset: int) -> onnx.ModelProto:
         del tensor.metadata_props[:]
     del model.graph.metadata_props[:], model.metadata_props[:]
     return model
+
+
+def _captured(pruned: PrunedViT) -> ExportedProgram:
+    """Return the program of a batch of any size: torch.onnx would capture it in another way in each version."""
+    # A batch of 2: torch.export treats a size of 1 as a constant. Older versions need the batch's maximum.
+    example = torch.zeros(2, *pruned.vit.spec.preprocessing.input_size, device=pruned.vit.device)
+    batch = Dim(BATCH, max=2**31 - 1)
+    # torch 2.6 infers the shape of a linear layer without a bias only where its weight takes gradients.
+    pruned.eval().requires_grad_(True)
+    try:
+        return torch.export.export(pruned, (example,), dynamic_shapes=({0: batch},), strict=False)
+    finally:
+        pruned.requires_grad_(False)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Ignore warnings of torch 2.6 that a block's parts are no submodules of the model: it exports them."""
+    with warnings.catch_warnings():
+        for message in NO_SUBMODULE:
+            warnings.filterwarnings("ignore", message=message)
+        yield
+
+
+def _name_batch(model: onnx.ModelProto) -> None:
+    """Name the size of a batch in all shapes: torch numbers its sizes, in each version differently."""
+    symbol = model.graph.input[0].type.tensor_type.shape.dim[0].dim_param
+    for value in (*model.graph.value_info, *model.graph.input, *model.graph.output):
+        for size in value.type.tensor_type.shape.dim:
+            if size.dim_param:
+                size.dim_param = re.sub(rf"\b{symbol}\b", BATCH, size.dim_param)

@@ -12,7 +12,7 @@ from exporter.runtimes.provider_check import require_provider
 from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
 from exporter.settings import Settings, Threads, option
-from exporter.targets import Target
+from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_OPSET17, Target
 from exporter.tensor_names import VARIANTS
 
 __all__ = [
@@ -132,6 +132,8 @@ def why_not(target: Target) -> str:
     """Return why this machine cannot run models lowered for `target`; "" if it can."""
     if target.runtime == TENSORRT:
         return "its engines are built and measured on the GPU machine: star-export build, star-export bench"
+    if target == ONNXRUNTIME_OPSET17:
+        return f"for ONNX Runtime before 1.23; later ones read {ONNXRUNTIME.name}, which is the same network"
     if target.runtime != OPENVINO:
         return ""
     try:

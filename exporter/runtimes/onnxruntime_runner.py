@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 
 from exporter.errors import ArtefactError, MissingDependencyError, UserError
 from exporter.runtimes.base import Feed, Runner, TensorInfo
+from exporter.targets import ONNXRUNTIME_OPSET17
 from exporter.tensor_names import IMAGES
 
 __all__ = ["LARGEST_BATCH", "OnnxRuntimeRunner"]
@@ -38,6 +40,10 @@ _DTYPES = {
     "tensor(int64)": "int64",
     "tensor(bool)": "bool",
 }
+
+# The first version that reads an opset, for opsets of the targets; and its words for one that it does not read.
+_FIRST_READERS = {"17": "1.12", "18": "1.14", "20": "1.17", "23": "1.23"}
+_UNREAD = re.compile(r"Opset (\d+) is under development")
 
 # ONNX Runtime's exceptions share no base class but Exception.
 _ERRORS = (
@@ -113,7 +119,7 @@ class OnnxRuntimeRunner(Runner):
                 model, options, providers=_told(self._providers, self._tf32, self._image), enable_fallback=0
             )
         except self._errors as error:
-            raise ArtefactError(self._source, _reason(error), "an ONNX model that loads") from None
+            raise _refusal(self._source, _reason(error), runtime.__version__) from None
         # ONNX Runtime drops a provider whose libraries do not load, and only logs it.
         _check_available(self._providers, session.get_providers())
         self._inputs = tuple(self._info(tensor) for tensor in session.get_inputs())
@@ -176,6 +182,16 @@ def _check_available(asked: Sequence[str], available: Sequence[str]) -> None:
         if provider not in available:
             got = f"ONNX Runtime with {', '.join(available)}"
             raise UserError(provider, got, "a build and drivers that support it", _PACKAGES.get(provider, ""))
+
+
+def _refusal(source: str, reason: str, version: str) -> ArtefactError:
+    """Return the error for a model that does not load; where the runtime is too old for it, with what to do."""
+    unread = _UNREAD.search(reason)
+    if unread is None or unread[1] not in _FIRST_READERS:
+        return ArtefactError(source, reason, "an ONNX model that loads")
+    hint = f"or an export with --target {ONNXRUNTIME_OPSET17.name}"
+    expected = f"ONNX Runtime >= {_FIRST_READERS[unread[1]]}"
+    return ArtefactError(source, f"opset {unread[1]} for ONNX Runtime {version}", expected, hint)
 
 
 def _reason(error: Exception) -> str:

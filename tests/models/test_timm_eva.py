@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import timm
 import torch
-from timm.layers import AttentionRope
 from timm.models.eva import Eva, EvaBlockPostNorm
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -113,7 +112,7 @@ def other_block(model: Any) -> None:
 
 
 def fewer_keys(model: Any) -> None:
-    model.blocks[0].attn = AttentionRope(48, 3, num_kv_heads=1, qkv_fused=False)
+    model.blocks[0].attn.num_kv_groups = 3
 
 
 def gate(model: Any) -> None:

@@ -18,7 +18,15 @@ from exporter.runtimes.choice import (
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.runtimes.openvino_runner import OpenVinoRunner
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
-from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO_BF16, OPENVINO_INT8, TENSORRT, Target
+from exporter.targets import (
+    ONNXRUNTIME,
+    ONNXRUNTIME_FP16,
+    ONNXRUNTIME_OPSET17,
+    OPENVINO_BF16,
+    OPENVINO_INT8,
+    TENSORRT,
+    Target,
+)
 from exporter.tensor_names import VARIANTS, variant_path
 from tests.folders import write_folder
 from tests.tiny_onnx import linear_classifier
@@ -89,6 +97,7 @@ def test_a_provider_that_is_not_here_is_refused_and_the_cpu_is_not(tmp_path: Pat
 
 def test_why_a_target_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert why_not(ONNXRUNTIME) == ""
+    assert why_not(ONNXRUNTIME_OPSET17).startswith("for ONNX Runtime before 1.23")
     assert "star-export build" in why_not(TENSORRT)
     monkeypatch.setattr(choice, "openvino_precisions", lambda: ("fp32", "int8"))
     assert why_not(OPENVINO_INT8) == ""

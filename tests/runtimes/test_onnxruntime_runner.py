@@ -9,7 +9,7 @@ from onnx import TensorProto
 
 from exporter.errors import ArtefactError, MissingDependencyError, UserError
 from exporter.runtimes.base import TensorInfo
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner, _told
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner, _refusal, _told
 from tests.tiny_onnx import KEEP, WEIGHT, linear_classifier, pruned_classifier
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -82,6 +82,17 @@ def test_a_file_that_is_not_onnx_or_not_there_is_one_line(tmp_path: Path) -> Non
             pass
     with pytest.raises(ArtefactError, match="in memory"), OnnxRuntimeRunner(b"not a model"):
         pass
+
+
+def test_a_runtime_that_is_too_old_is_one_line() -> None:
+    """The words are those of ONNX Runtime 1.20.1."""
+    told = "Load model from vit.onnx failed: Opset 23 is under development and support for this is limited."
+    expected = (
+        "vit.onnx | got opset 23 for ONNX Runtime 1.20.1 | need ONNX Runtime >= 1.23"
+        " | or an export with --target onnxruntime-opset17-fp32"
+    )
+    assert str(_refusal("vit.onnx", told, "1.20.1")) == expected
+    assert "an ONNX model that loads" in str(_refusal("vit.onnx", told.replace("23", "99"), "1.31.1"))
 
 
 def test_an_index_outside_the_patches_is_one_line() -> None:

@@ -1,4 +1,4 @@
-"""Rewrite operators of later opsets in opset 17, the last one that TensorRT 8.6 reads."""
+"""Rewrite operators of later opsets in opset 17, for TensorRT 8.6, which ends there, and old ONNX Runtimes."""
 
 import math
 
@@ -10,7 +10,7 @@ from exporter.lowering.graph import replace
 
 __all__ = ["opset_17"]
 
-OPSET = 17
+OPSET, IR_VERSION = 17, 8  # those of ONNX 1.12
 
 
 def opset_17(graph: gs.Graph, artefact: Artefact) -> int:
@@ -33,7 +33,8 @@ def opset_17(graph: gs.Graph, artefact: Artefact) -> int:
         else:
             continue
         changed += 1
-    graph.opset, graph.import_domains = OPSET, None  # None: the opset above, and the nodes' other domains
+    graph.opset, graph.ir_version = OPSET, IR_VERSION
+    graph.import_domains = None  # None: the opset above, and the nodes' other domains
     return changed
 
 

@@ -105,7 +105,7 @@ PADDED_ENDING = """
 
 
 def cdf_retain_function(opset: int) -> onnx.FunctionProto:
-    """Return the operator's function, for a model of this opset (20 or later)."""
+    """Return the operator's function, for a model of this opset (17 or later)."""
     return _function(f"{CDF_RETAIN} <mass> {TAKES} (keep_index, keep_count, width)", ENDING, opset)
 
 

@@ -29,7 +29,7 @@ def test_a_tower_of_a_parent_is_given_alone() -> None:
     network, _ = converted(parent.model.vision_tower, "tower")
     tower = parent.model.vision_tower
     torch.testing.assert_close(network.eval()(IMAGES), answer(tower, IMAGES), rtol=1e-4, atol=1e-4)
-    with pytest.raises(ModelError, match="got CLIPTextModel"):
+    with pytest.raises(ModelError, match="got CLIPText"):
         adapt(make("CLIPModel").text_model, "x")
 
 
