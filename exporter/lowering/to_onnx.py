@@ -63,11 +63,14 @@ def _captured(pruned: PrunedViT) -> ExportedProgram:
     example = torch.zeros(2, *pruned.vit.spec.preprocessing.input_size, device=pruned.vit.device)
     batch = Dim(BATCH, max=2**31 - 1)
     # torch 2.6 infers the shape of a linear layer without a bias only where its weight takes gradients.
-    pruned.eval().requires_grad_(True)
+    frozen = [parameter for parameter in pruned.parameters() if not parameter.requires_grad]
+    for parameter in frozen:
+        parameter.requires_grad_(True)
     try:
-        return torch.export.export(pruned, (example,), dynamic_shapes=({0: batch},), strict=False)
+        return torch.export.export(pruned.eval(), (example,), dynamic_shapes=({0: batch},), strict=False)
     finally:
-        pruned.requires_grad_(False)
+        for parameter in frozen:
+            parameter.requires_grad_(False)
 
 
 @contextmanager
