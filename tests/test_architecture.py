@@ -70,7 +70,7 @@ OWNERS = {
     "onnxruntime": ("runtimes/onnxruntime_runner.py", "lowering/quantize.py"),
     "openvino": ("runtimes/openvino_runner.py",),
     "cuda": ("runtimes/tensorrt/cuda.py",),
-    "onnxscript": ("lowering/markers.py",),
+    "onnxscript": ("lowering/markers.py", "lowering/standard_operators.py"),
     "matplotlib": ("evaluation/report/chart.py",),
     "jinja2": ("evaluation/report/page.py",),
     "rich": ("cli/output.py", "cli/stages.py", "training/"),

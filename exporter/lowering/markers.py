@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from onnx.defs import OpSchema
-from onnxscript import opset18, opset20, values
+from onnxscript import values
 
 # These imports register the operators in TRANSLATIONS.
 import exporter.ops.cdf_retain.torch_op
@@ -19,6 +19,7 @@ import exporter.ops.merging
 import exporter.ops.pairing
 import exporter.ops.received
 import exporter.ops.selection  # noqa: F401
+from exporter.lowering.standard_operators import STANDARD
 from exporter.ops.cdf_retain.onnx_function import CDF_RETAIN, CDF_RETAIN_PADDED, DOMAIN, PLUGIN_ATTRIBUTES
 
 __all__ = [
@@ -174,31 +175,6 @@ def _translate_pair_tokens(key: Any, keep: int, num_prefix_tokens: int) -> Any:
     return _pair_tokens(key, kept=keep, num_prefix_tokens=num_prefix_tokens)
 
 
-def _translate_take_rows(packed: Any, slots: Any) -> Any:
-    """Translate to one Gather without a marker, for every target. The exporter would flatten its indices."""
-    return opset18.Gather(packed, slots, axis=0)
-
-
-def _translate_gelu(self: Any, approximate: str = "none") -> Any:  # torch finds the function by these names
-    """Translate to one node, in any opset: torch writes that of opset 20 only where it exports to 20 or later."""
-    return opset20.Gelu(self, approximate=approximate)
-
-
-def _translate_batch_norm(  # noqa: PLR0917  (as the torch operator has them)
-    input: Any,  # noqa: A002
-    weight: Any,
-    bias: Any,
-    running_mean: Any,
-    running_var: Any,
-    momentum: float,  # noqa: ARG001
-    eps: float,
-) -> Any:
-    """Translate to one node, and to the statistics that torch 2.6 expects beside it; inference reads none."""
-    normed = opset18.BatchNormalization(input, weight, bias, running_mean, running_var, epsilon=eps)
-    nothing = opset18.Constant(value_float=0.0)
-    return normed if isinstance(normed, tuple) else (normed, nothing, nothing)
-
-
 def _translate_cdf_retain(score: Any, valid_count: Any, mass: float) -> Any:
     return _cdf_retain(score, valid_count, mass=mass, **PLUGIN_ATTRIBUTES)
 
@@ -232,10 +208,8 @@ TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.star.merge_into.default: _translate_merge_into,
     torch.ops.star.merge_tokens.default: _translate_merge_tokens,
     torch.ops.star.pair_tokens.default: _translate_pair_tokens,
-    torch.ops.star.take_rows.default: _translate_take_rows,
     torch.ops.star.cdf_retain.default: _translate_cdf_retain,
     torch.ops.star.cdf_retain_padded.default: _translate_cdf_retain_padded,
     torch.ops.aten.scaled_dot_product_attention.default: _translate_attention,
-    torch.ops.aten.gelu.default: _translate_gelu,
-    torch.ops.aten._native_batch_norm_legit_no_training.default: _translate_batch_norm,
+    **STANDARD,
 }

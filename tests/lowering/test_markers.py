@@ -12,6 +12,7 @@ from onnxscript import evaluator, values
 
 from exporter.lowering import markers
 from exporter.lowering.markers import DOMAIN, TRANSLATIONS
+from exporter.lowering.standard_operators import STANDARD
 
 
 class Call(NamedTuple):
@@ -173,13 +174,7 @@ def test_a_mask_holds_booleans_or_floats() -> None:
 
 
 def test_every_operator_has_a_case() -> None:
-    assert {operator for operator, *_ in CASES.values()} | {STAR.take_rows.default} == TRANSLATIONS.keys()
-
-
-def test_rows_are_taken_by_a_standard_gather() -> None:
-    call = written(STAR.take_rows.default, "packed", "slots")
-    assert (call.domain, call.operator) == ("", "Gather")
-    assert (call.inputs, call.attributes) == (("packed", "slots"), {"axis": 0})
+    assert {operator for operator, *_ in CASES.values()} | STANDARD.keys() == TRANSLATIONS.keys()
 
 
 def test_attention_takes_the_scale_it_is_given() -> None:

@@ -1,0 +1,63 @@
+"""Torch operators as one standard operator each, which ONNX Runtime computes as torch does."""
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from torch import Tensor, nn
+
+from exporter.lowering.standard_operators import STANDARD
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+
+
+class Rows(nn.Module):
+    def forward(self, packed: Tensor) -> Tensor:
+        return torch.ops.star.take_rows(packed, torch.tensor([[2, 0], [1, 1]]))
+
+
+def batch_norm() -> nn.Module:
+    norm = nn.BatchNorm2d(3).eval()
+    for parameter in (norm.weight, norm.bias, norm.running_mean):
+        nn.init.normal_(parameter)  # type: ignore[arg-type]
+    return norm
+
+
+CASES = {
+    "BatchNormalization": (batch_norm, (2, 3, 4, 4)),
+    "Gelu": (nn.GELU, (2, 5)),
+    "Gelu, tanh": (lambda: nn.GELU(approximate="tanh"), (2, 5)),
+    "Gather": (Rows, (3, 4)),
+}
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_one_node_that_computes_the_same(case: str) -> None:
+    torch.manual_seed(0)
+    make, shape = CASES[case]
+    module, example = make().eval(), torch.randn(*shape)
+    program = torch.onnx.export(
+        module,
+        (example,),
+        dynamo=True,
+        input_names=["images"],
+        output_names=["logits"],
+        opset_version=20,
+        custom_translation_table=STANDARD,
+        verbose=False,
+        optimize=True,
+    )
+    assert program is not None
+    model: onnx.ModelProto = program.model_proto
+    (node,) = (each for each in model.graph.node if each.op_type != "Constant")
+    assert case.startswith(node.op_type)
+        case.split(",", maxsplit=1)[0]
+    ]
+    with OnnxRuntimeRunner(model.SerializeToString(), name=case) as runner:
+        found = runner.run({"images": example.numpy()})["logits"]
+    with torch.inference_mode():
+        assert np.abs(found - module(example).numpy()).max() < 1e-6
+
+
+def test_every_operator_has_a_case() -> None:
+    assert len(STANDARD) == len({case.split(",")[0] for case in CASES})
