@@ -102,13 +102,18 @@ def _answers(reference: Mapping[str, Array], outputs: Sequence[Output], dense: b
         others = [name(layer) for layer in layers for name in (count_name, into_name, gap_name)]
         others += [token_count_name(each.name) for each in outputs]
         wanted = {name: name for name in (*needed, *(name for name in others if name in reference))}
-    images = len(reference[IMAGES])
+    images = _rows(reference, IMAGES)
     for name in wanted.values():
-        rows = len(reference[name]) if name in reference else 0
-        if rows != images:
+        rows = _rows(reference, name)
+        if rows != images or not rows:
             got = f"{name} of {rows} images"
             raise ParityError("the reference", got, f"of all {images}", "compile the folder again")
     return {name: reference[source] for name, source in wanted.items()}
+
+
+def _rows(reference: Mapping[str, Array], name: str) -> int:
+    """Return the number of images that an array has values of: 0 if it is missing, or a single number."""
+    return reference[name].shape[0] if name in reference and reference[name].ndim else 0
 
 
 def _info(name: str, array: Array, *, free: bool = False) -> TensorInfo:

@@ -9,6 +9,7 @@ import contextlib
 import faulthandler
 import io
 import logging
+import os
 import shlex
 import signal
 import sys
@@ -63,8 +64,20 @@ def fuzz(place: Place, seed: int, indices: Iterator[int], seconds: float) -> Ite
         with tempfile.TemporaryDirectory(dir=place.work) as work:
             here, random = replace(place, work=Path(work)), Random(f"{seed}/{index}")
             made = input_of(random, here)
-            why = answer(made)
+            with _within(here.work):
+                why = answer(made)
         yield Failure(seed, index, made.words, why) if why else None
+
+
+@contextlib.contextmanager
+def _within(folder: Path) -> Iterator[None]:
+    """Work in a folder: a random path of an output may be relative."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 def answer(made: Input) -> str:

@@ -51,3 +51,9 @@ def test_an_answer_that_is_missing_or_short(name: str) -> None:
     for broken in (without, {**REFERENCE, name: REFERENCE[name][:3]}):
         with pytest.raises(UserError, match=f"got {name} of"):
             PlaybackRunner(broken)
+
+
+@pytest.mark.parametrize("name", ["images", "logits", "score_02"])
+def test_a_single_number_in_the_place_of_an_array(name: str) -> None:
+    with pytest.raises(ParityError, match=r"of 0 images|of all 0"):
+        PlaybackRunner({**REFERENCE, name: np.array(1.0, np.float32)})
