@@ -13,6 +13,12 @@ import exporter
 ROOT = Path(exporter.__file__).parent
 TESTS = Path(__file__).parent
 
+TOP_LEVEL = {
+    *(".ci", ".github", ".gitignore", ".pre-commit-config.yaml", "mkdocs.yml"),
+    *("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "pyproject.toml"),
+    *("benchmarks", "calib_data", "docs", "engines", "exporter", "plugins", "scripts", "tests"),
+}
+
 # First to last: a module may import from its own row and from the rows above it.
 ORDER = (
     ("errors",),
@@ -278,3 +284,12 @@ def test_nothing_is_imported_from_a_test() -> None:
                 part.startswith("test_") or part == "conftest" for part in name.split(".")[:-1]
             )
             assert shared, f"{path.relative_to(TESTS)} imports {name}"
+
+
+def test_the_repository_holds_only_what_a_reader_expects_at_its_top_level() -> None:
+    listed = subprocess.run(
+        ("git", "ls-files", "-z"), cwd=ROOT.parent, capture_output=True, text=True, check=False
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    assert {name.split("/")[0] for name in listed.stdout.split("\0") if name} == TOP_LEVEL
