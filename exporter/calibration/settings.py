@@ -20,7 +20,9 @@ class CalibrationSettings(Settings):
     `images_per_round` images and computes ACS on `acs_images` random images (STAR, Algorithm 2, Table 6).
     """
 
-    protocol: str = option("all", "all: every image once. paper: ten random batches.", ("all", "paper"))
+    protocol: str = option(
+        "all", "all: every image once. paper: ten random batches of images.", ("all", "paper")
+    )
     max_images: Count | None = option(
         512, "Largest number of images; none takes every one, auto as many as it takes: see `agreement`."
     )

@@ -1,4 +1,4 @@
-"""Measure the throughput of the dense and the pruned model at several batch sizes, and the time by operator.
+"""Measure the throughput of the dense and the pruned model at several batch sizes, and the time per operator.
 
 Takes an export folder or two ONNX files. Both models run in turns in one process, on real images. The pruned model
 is reported as faster only if both quartiles of the per-round speed-ups are above 1.

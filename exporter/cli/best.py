@@ -1,7 +1,7 @@
 """Find the fastest runtime and precision for a model on this machine, within a limit on the loss of accuracy.
 
-Lowers the model for every target whose runtime is installed and whose instructions the CPU supports, and measures
-all of them, dense and pruned, in one run. Needs a calibration, like `search`, but for ToMe.
+Exports the model for every target whose runtime is installed and whose instructions the CPU supports, and measures
+all of them, dense and pruned, in one run. Needs a calibration, like `search`, except for ToMe.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-drop",
         type=float,
         metavar="POINTS",
-        help="Largest loss of top-1 in points; without it, accuracy is not measured.",
+        help="Largest loss of top-1 in percentage points; without it, accuracy is not measured.",
     )
     parser.add_argument("--recipe", type=Path, metavar="FILE", help="A TOML file with any of these settings.")
     measured = ("input_kind", "batch", "rounds", "threads", "eval_images", "max_eval_images")

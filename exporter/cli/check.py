@@ -31,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, nargs="?", help="The export folder that `compile` wrote.")
     add_flags(parser, RunSettings, ("runtime", "plugin"))
     add_flags(parser, Recipe, (*REFERENCE, "threads"))
-    parser.add_argument("--onnx", type=Path, metavar="FILE", help="A model, instead of a folder.")
+    parser.add_argument(
+        "--onnx", type=Path, metavar="FILE", help="An ONNX file to check, instead of a folder."
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

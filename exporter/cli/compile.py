@@ -1,7 +1,7 @@
-"""Run the whole pipeline: calibrate, plan, prune, lower, compare with PyTorch, and measure.
+"""Run the whole pipeline: calibrate, plan, prune, export, compare with PyTorch, and measure.
 
-Settings come from flags, from a TOML recipe, or from both; a flag overrides the recipe. Exits with 1 if a lowered
-model does not agree with its PyTorch reference. With --max-drop, `tune` first finds how to prune, and for what.
+Settings come from flags, from a TOML recipe, or from both; a flag overrides the recipe. Exits with 1 if an exported
+model does not agree with its PyTorch reference. With --max-drop, `tune` first chooses how to prune and the target.
 """
 
 import argparse
@@ -25,7 +25,7 @@ EXAMPLES = (
     "star-export compile --recipe engines/demo.toml --rho 0.5 --out build/demo",
     "star-export compile --model digits_vit --images photos/ --mac-reduction 0.4 --out build/digits --dry-run",
 )
-FAILS = "a lowered model does not agree with PyTorch, or none is within --max-drop"
+FAILS = "an exported model does not agree with PyTorch, or no model is within --max-drop"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,12 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flags(parser, Recipe, (*names, "more_batches", "sweep"))
     parser.add_argument(
         "--max-drop", type=float, metavar="POINTS",
-        help="Largest loss of top-1: tune finds the fastest model within it, by the settings that are given.",
+        help="Largest loss of top-1 in percentage points; `tune` then finds the fastest model within it.",
     )  # fmt: skip
 
     parser.add_argument(
         "--dry-run", action="store_true",
-        help="Only check the settings, and print the steps, multiply-adds, files, and a guess of the time.",
+        help="Only check the settings; print the steps, multiply-adds, files and an estimate of the time.",
     )  # fmt: skip
 
 

@@ -1,9 +1,10 @@
 """Remove attention layers and activations (BoundaryDPT), or find how many of each to remove, and which.
 
-`depth collect` measures smaller and smaller models, `depth search` finds the best split of a budget from these
-samples, `depth joint` the best split together with rho, and `depth choose` finds the layers by training. `depth
-apply` removes layers that are named; its weights, as those of `choose`, say what was removed: every verb that takes
---checkpoint restores it. Fine-tune the unmerged form, and apply once more to merge it.
+A unit is one attention layer or one activation. `depth collect` measures models with fewer and fewer units. From
+these samples, `depth search` finds how many units of each type to remove, and `depth joint` finds this and rho
+together. `depth choose` finds the layers by training. `depth apply` removes the layers that you name. The weights
+that `apply` and `choose` write record what was removed, so every verb with --checkpoint restores it. Fine-tune the
+unmerged form, then apply once more to merge it.
 """
 
 import argparse
@@ -53,7 +54,7 @@ def _add_apply(actions: Any) -> None:
     add_flags(apply, Recipe, MODEL)
     add_flags(apply, DepthPlan)
     apply.add_argument(
-        "--unmerged", action="store_true", help="Keep linear layers apart: the form for fine-tuning."
+        "--unmerged", action="store_true", help="Do not merge linear layers: the form for fine-tuning."
     )
     apply.add_argument("--out", type=Path, required=True, metavar="FILE", help="The weights, .safetensors.")
     apply.set_defaults(act=_apply)

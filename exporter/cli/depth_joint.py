@@ -21,7 +21,7 @@ def add_joint(actions: Any) -> None:
     from exporter.workflows.depth_joint_settings import JointSettings  # noqa: PLC0415
 
     action = actions.add_parser(
-        "joint", help="Find how many units to remove and rho, together, for multiply-adds or a latency."
+        "joint", help="Find the number of units and rho together, for a saving of multiply-adds or a latency."
     )
     action.add_argument(
         "--collected", type=Path, required=True, metavar="DIR", help="The folder of collect with --rhos."

@@ -26,7 +26,7 @@ def add_collect(actions: Any) -> None:
     from exporter.depth.settings import CollectSettings  # noqa: PLC0415
 
     action = actions.add_parser(
-        "collect", help="Measure smaller and smaller models: samples for fit and search."
+        "collect", help="Measure models with fewer and fewer units: samples for fit, search and joint."
     )
     add_flags(action, Recipe, (*MODEL, *IMAGES, "eval_images", "max_eval_images"))
     add_flags(action, CollectSettings)

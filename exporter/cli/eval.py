@@ -1,8 +1,8 @@
-"""Measure top-1 and top-5 of one or two models over images, with intervals, and what the second one loses.
+"""Measure top-1 and top-5 of one or two models over images, with intervals, and how much the second one loses.
 
-Takes an export folder, ONNX files, engines, or PyTorch models (--model, --schedule); at most two models, which see
-the same images in one pass. Images are a folder of one folder per class, or WebDataset tar files. Without labels,
-only the agreement of two models is measured; towers, which have no classes, are compared by their embeddings.
+Takes an export folder, ONNX files, engines, or PyTorch models (--model, --schedule): at most two models, which see
+the same images in one pass. Images are a folder with one folder per class, or WebDataset tar files. Without labels,
+only the agreement of two models is measured. Image towers have no classes: their embeddings are compared.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--disagreements", type=Path, metavar="PATH",
         help="Write the images to which both models give different classes, as PATH.json and PATH.csv.",
     )  # fmt: skip
-    torch = parser.add_argument_group("a PyTorch model, and with a schedule the pruned one")
+    torch = parser.add_argument_group("a PyTorch model; with a schedule, also its pruned form")
     add_flags(torch, Recipe, TORCH)
 
 

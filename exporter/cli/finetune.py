@@ -1,6 +1,6 @@
-"""Fine-tune a pruned model, taught by the unpruned one, and measure how much of the lost accuracy it wins back.
+"""Fine-tune a pruned model with the unpruned one as teacher, and measure how much of the lost accuracy it recovers.
 
-Writes weights that say what prunes them: every verb that takes --checkpoint needs nothing else. An interrupted run
+Writes weights together with their pruning settings, so other verbs need only --checkpoint. An interrupted run
 continues when started again. Runs on several GPUs or machines under `accelerate launch -m exporter finetune ...`.
 """
 

@@ -1,4 +1,4 @@
-"""Describe a file of star-export: model, calibration, schedule, reference, engine, recipe or report."""
+"""Describe a file that star-export wrote: model, calibration, schedule, reference, engine, recipe or report."""
 
 import argparse
 import json

@@ -62,7 +62,7 @@ EXAMPLES = (
     "star-export models --why deit_small_patch16_224",
     "star-export check build/digits",
 )
-FAILS = "a check failed, or nothing was found: see the help of the verb"
+FAILS = "a check failed, or a search found nothing: see the help of the verb"
 
 # Libraries of the export machine that a deployment machine does not need.
 EXPORT_LIBRARIES = (

@@ -1,7 +1,7 @@
 """List the models that can be pruned, or explain why one cannot.
 
-The list holds timm's models and those of star-export. `--why` also takes an id or a folder of Hugging Face's
-library, and examines its architecture; no weights are downloaded.
+The list has timm's models and those of star-export. `--why` also takes a Hugging Face id or folder, and examines
+the architecture. No weights are downloaded.
 """
 
 import argparse

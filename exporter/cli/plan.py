@@ -1,6 +1,6 @@
 """Compute how many patches each layer keeps from average cosine similarity (ACS) and rho, and count the MACs.
 
-Needs no weights, only a calibration or a JSON list with one ACS value per layer; the method tome needs neither.
+Needs no weights. STAR needs a calibration, or a JSON list with one ACS value per layer; ToMe needs neither.
 """
 
 import argparse

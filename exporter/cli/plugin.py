@@ -1,6 +1,6 @@
 """Write the source of the CdfRetain plugin for a-STAR on TensorRT, and print the build command.
 
-The source is part of the installed package: the GPU machine needs neither a checkout of the repository nor rich.
+The source is part of the installed package: the GPU machine needs neither a clone of the repository nor rich.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""Find the rho that reaches a measured speed-up: lower each candidate and measure it together with the dense model.
+"""Find the rho that reaches a measured speed-up: export each candidate and measure it beside the dense model.
 
-Needs a calibration, but for ToMe and for rates to scale without inter-layer scores; and images for a-STAR, whose
-speed depends on them. Writes a schedule, like `plan`, and prints every candidate. Exits with 1 if the speed-up is
-out of reach on this machine.
+Needs a calibration, except for ToMe and for given rates without inter-layer scores. Needs images for a-STAR, whose
+speed depends on them. Writes a schedule, like `plan`, and prints every candidate. Exits with 1 if this machine
+cannot reach the speed-up.
 """
 
 import argparse
@@ -26,7 +26,9 @@ FAILS = "the speed-up is out of reach on this machine"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument("--steps", type=int, default=6, metavar="N", help="Most measurements. Default: 6.")
+    parser.add_argument(
+        "--steps", type=int, default=6, metavar="N", help="Largest number of measurements. Default: 6."
+    )
     parser.add_argument("--out", type=Path, metavar="FILE", help="The schedule to write, as JSON.")
     names = (
         "speedup",

@@ -1,7 +1,8 @@
-"""Find the fastest model on this machine within a loss of accuracy, or the most accurate one within a latency.
+"""Find the fastest model on this machine within a given accuracy loss, or the most accurate one within a latency.
 
---images calibrate alone. --eval-images are split once: choices read one half, the loss is stated on the other. An
-interrupted search continues when started again. Exits with 1 if nothing is within the limit.
+--images are used only for calibration. --eval-images are split once: the search uses one half; the reported loss is
+measured on the other. An interrupted search continues when started again. Exits with 1 if no model is within the
+limit.
 """
 
 import argparse
@@ -25,7 +26,7 @@ EXAMPLES = (
     "star-export tune --model digits_vit --images train/ --eval-images val/ --max-drop 1 --out build/tune",
     "star-export tune --model digits_vit --images train/ --eval-images val/ --max-ms 20 --out build/tune",
 )
-FAILS = "nothing is within the limit, or the compiled model does not agree with PyTorch"
+FAILS = "no model is within the limit, or the compiled model does not agree with PyTorch"
 
 # The processes of a launcher share the runs for accuracy.
 SPREAD = True
@@ -43,10 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flags(parser, Recipe, (*MODEL, *IMAGES, *measured))
     parser.add_argument(
         "--weights", type=Path, nargs="+", default=(), metavar="FILE",
-        help="Checkpoints of the model to try beside its own weights: without some layers, or fine-tuned.",
+        help="More checkpoints of the model to try: without some layers, or fine-tuned.",
     )  # fmt: skip
-    add_flags(parser.add_argument_group("pin an axis of the search"), Recipe, PINS)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="Where everything is written.")
+    add_flags(parser.add_argument_group("fix an axis of the search"), Recipe, PINS)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="Folder for all results.")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -24,7 +24,9 @@ class DepthPlan(Settings):
     attention: tuple[Positive, ...] = option((), "Layers whose attention is removed, counted from 1.")
     activation: tuple[Positive, ...] = option((), "Layers whose MLP loses its activation, counted from 1.")
     variant: AttentionVariant = option(
-        AttentionVariant.REMOVE, "What a block without attention does with its tokens before the MLP."
+        AttentionVariant.REMOVE,
+        "What replaces the attention branch of a block: nothing (remove), its input (identity), or a doubling "
+        "of the tokens (nose).",
     )
 
     @property

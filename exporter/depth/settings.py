@@ -18,7 +18,8 @@ class UnitSettings(Settings):
     keep_activation: tuple[Positive, ...] = option((), "Layers whose activation stays, counted from 1.")
     variant: AttentionVariant = option(
         AttentionVariant.REMOVE,
-        "What a block without attention does with its tokens before the MLP.",
+        "What replaces the attention branch of a block: nothing (remove), its input (identity), or a doubling "
+        "of the tokens (nose).",
         group="advanced",
     )
 
@@ -33,10 +34,12 @@ class ChoiceSettings(UnitSettings):
 
     attention_units: Natural = option(0, "Attention layers to remove.")
     activation_units: Natural = option(0, "Activations to remove.")
-    growth: Natural = option(2, "Epochs by which each stage is longer than the one before.", group="advanced")
+    growth: Natural = option(
+        2, "Number of epochs that each stage has more than the one before.", group="advanced"
+    )
     weights: str = option(
         "whole",
-        "The weights that are written: whole, those of the model, or last, those of the last stage.",
+        "Weights to write: those of the whole model, or those of the last stage.",
         WEIGHTS,
         group="advanced",
     )
@@ -51,10 +54,10 @@ class ChoiceSettings(UnitSettings):
 class CollectSettings(UnitSettings):
     """How far the models that are measured go, how many units lie between two, and how their patches are pruned."""
 
-    units: Positive = option(8, "Units that are removed at most, of one type or of both.")
-    step: Positive = option(1, "Units that each step removes.")
+    units: Positive = option(8, "Largest number of units to remove, of one type or of both.")
+    step: Positive = option(1, "Units to remove in each step.")
     rhos: tuple[Share, ...] = option(
-        (), "Rho below 1, e.g. 0.8,0.6,0.4: each model is measured with its patches pruned, too."
+        (), "Values of rho below 1, e.g. 0.8,0.6,0.4: also measure each model with its patches pruned."
     )
 
     def check(self) -> None:

@@ -56,9 +56,7 @@ class RunSettings(Settings):
         RUNTIMES,
         group="target",
     )
-    threads: Threads = option(
-        0, "CPU threads of the runtime; 0 is one per physical core.", group="measurement"
-    )
+    threads: Threads = option(0, "CPU threads of the runtime; 0: one per physical core.", group="measurement")
     plugin: Path | None = option(
         None, "The built CdfRetain library, for an engine that does not contain it.", group="advanced"
     )

@@ -36,35 +36,39 @@ class ScheduleSettings(Settings):
 
     scorer: str | None = option(
         None,
-        "Score by which patches are chosen; by default fused, for tome pairs.",
+        "Score that chooses the patches; by default fused, for tome pairs.",
         SCORERS,
         group="how to prune",
     )
     alpha: Weight | None = option(
         None,
-        "Weight of the class token's attention in the fused score, in [0, 1]; 0.15, LV-ViT 0.3.",
+        "Weight of the class token's attention in the fused score, in [0, 1]; by default 0.15, for LV-ViT 0.3.",
         group="advanced",
     )
     anchors: str | None = option(
-        None, "Which ACS values get the rates 1 and rho; by default minmax.", ANCHORS, group="advanced"
+        None,
+        "Layers that get the rates 1 and rho: minmax, by smallest and largest ACS (the default), or endpoints, the "
+        "first and the last layer.",
+        ANCHORS,
+        group="advanced",
     )
     seed: Natural = option(0, "Seed of all random draws.", group="advanced")
-    round_to: Positive = option(1, "Token counts are rounded up to a multiple of this.", group="advanced")
+    round_to: Positive = option(1, "Round token counts up to a multiple of this.", group="advanced")
     method: Method | None = option(
         None,
-        "tome merges the same number of patches in every layer; star keeps a share of them that follows from ACS, "
-        "a-star a share of their scores' mass, image by image. By default tome, but star where a score, alpha, "
-        "anchors, drop, ACS or a calibration is given.",
+        "tome: merge the same number of patches in every layer. star: keep a share of the patches, computed from "
+        "ACS. a-star: keep the patches with a share of the total score, image by image. The default is tome, or "
+        "star if you give a score, alpha, anchors, drop, ACS or a calibration.",
         group="how to prune",
     )
     query_stride: Positive = option(
         1,
-        "Of the tokens whose attention scores patches in the score received, every how many-th is read.",
+        "For the scorer received: read the attention of every n-th token only.",
         group="advanced",
     )
     reduce: str | None = option(
         None,
-        "How the patches that are not kept are reduced; by default drop, for pairs merge-weighted.",
+        "What happens to the patches that are not kept; by default drop, for pairs merge-weighted.",
         REDUCTIONS,
         group="how to prune",
     )

@@ -33,23 +33,27 @@ class LoopSettings(Settings):
 
     epochs: Positive = option(100, "Passes over the training images.")
     batch_size: Positive = option(64, "Images per step, over all processes together.")
-    lr: Above0 = option(1e-3, "Highest learning rate, whatever the batch size; cosine decay to min-lr.")
+    lr: Above0 = option(1e-3, "Highest learning rate, not scaled by the batch size; cosine decay to min-lr.")
     min_lr: Above0 | None = option(None, "Last learning rate; by default a hundredth of lr.")
     warmup_epochs: Natural = option(5, "Epochs over which the learning rate rises; included in `epochs`.")
-    weight_decay: NotBelow0 = option(0.05, "AdamW's weight decay; biases, norms and embeddings have none.")
+    weight_decay: NotBelow0 = option(
+        0.05, "Weight decay of AdamW; not applied to biases, norms and embeddings."
+    )
     clip_grad: NotBelow0 = option(1.0, "Largest norm of the gradient; 0: no clipping.")
-    distillation: Weight = option(0.5, "Weight of the teacher's class in the loss; the rest is the label's.")
+    distillation: Weight = option(0.5, "Weight of the teacher's class in the loss; the label has the rest.")
     smoothing: Below1 = option(0.1, "Label smoothing, a share in [0, 1).")
-    ema_decay: Below1 = option(0.0, "Decay of the weight average, which becomes the result; 0: no averaging.")
+    ema_decay: Below1 = option(
+        0.0, "Decay of the moving average of the weights, which is the result; 0: no averaging."
+    )
     augment: str = option(
         "affine",
-        "affine: rotated, sheared and shifted, never mirrored, for digits and signs. crop: cropped and mirrored, "
-        "for photos. deit: DeiT's, also with RandAugment, erasing, mixup and cutmix. none. The settings below "
+        "affine: rotate, shear and shift, never mirror; for digits and signs. crop: crop and mirror; for photos. "
+        "deit: as in DeiT, also RandAugment, erasing, mixup and cutmix. none: no augmentation. The settings below "
         "override its values.",
         AUGMENTATIONS,
     )
-    rotate: Number | None = option(None, "affine: largest rotation, degrees either way.")
-    shear: Number | None = option(None, "affine: largest shear, degrees either way.")
+    rotate: Number | None = option(None, "affine: largest rotation in both directions, in degrees.")
+    shear: Number | None = option(None, "affine: largest shear in both directions, in degrees.")
     translate: Weight | None = option(None, "affine: largest shift, as a share of the side.")
     scale: tuple[Above0, Above0] | None = option(
         None, "affine: range of the zoom; crop, deit: range of the area kept, at most 1."
@@ -65,10 +69,11 @@ class LoopSettings(Settings):
         None, "Alpha of cutmix, the pasting of one image into another; 0: none."
     )
     repeats: Positive | None = option(
-        None, "Variants of an image in a batch (repeated augmentation); an epoch then sees fewer images."
+        None,
+        "Variants of an image in a batch (repeated augmentation); an epoch then has fewer different images.",
     )
     amp: bool = option(False, "Compute in bfloat16 by PyTorch's autocast.")
-    workers: Threads = option(0, "Processes that load images, for each process that trains.")
+    workers: Threads = option(0, "Processes that load images, for each training process.")
     seed: Natural = option(0, "Seed of the weights, the order and the augmentation.")
 
     @property
@@ -125,7 +130,7 @@ class TrainSettings(LoopSettings):
         None, "Filter of the resize; by default the model's.", ("nearest", "bilinear", "bicubic")
     )
     crop_pct: Share | None = option(
-        None, "Share of the resized side that the crop keeps; by default the model's."
+        None, "Share of the resized side that the crop keeps; by default that of the model."
     )
     fp16: bool = option(True, "Write fp16 weights; accuracy is measured with the written weights.")
     device: str = option("cpu", "PyTorch device, e.g. cpu or cuda.")

@@ -13,7 +13,9 @@ class JointSettings(Settings):
     """What units and rho are to reach together."""
 
     mac_reduction: Below1 | None = option(None, "Share of the whole model's MACs to save, in (0, 1).")
-    max_ms: Above0 | None = option(None, "Largest median latency of a batch, in ms, in its place.")
+    max_ms: Above0 | None = option(
+        None, "Largest median latency of a batch, in ms, instead of --mac-reduction."
+    )
 
     def check(self) -> None:
         """Raise RecipeError unless exactly one limit is given."""

@@ -14,28 +14,34 @@ class EvalSettings(Settings):
     """Which images count, and how they are run."""
 
     class_map: Path | None = option(
-        None, "JSON of class name to class index; by default sorted order.", group="images"
+        None,
+        "JSON file that maps class names to class indices; by default, the sorted names are the classes.",
+        group="images",
     )
     subset: bool = option(
-        False, "Only the classes of the class map compete, as for ImageNet-R and -A.", group="images"
+        False,
+        "Choose only among the classes of the class map, as for ImageNet-R and ImageNet-A.",
+        group="images",
     )
     labels: bool = option(
-        True, "Without labels, only the agreement of two models is measured.", group="images"
+        True,
+        "Use the labels of the images; without labels, only the agreement of two models is measured.",
+        group="images",
     )
     max_images: Positive | None = option(
         None,
-        "Largest number of images: of a folder drawn by the seed, of tar files the first.",
+        "Largest number of images; drawn at random by the seed from a folder, the first ones from tar files.",
         group="images",
     )
-    seed: Natural = option(0, "Seed of that draw.", group="advanced")
+    seed: Natural = option(0, "Seed of the random draw of images.", group="advanced")
     batch: Positive = option(
-        32, "Images per run; an engine takes the sizes that it was built for.", group="measurement"
+        32, "Images per run; an engine takes only the batch sizes that it was built for.", group="measurement"
     )
-    workers: Threads = option(0, "Threads that decode images; 0 is one per usable CPU.", group="advanced")
+    workers: Threads = option(0, "Threads that decode images; 0: one per usable CPU.", group="advanced")
     within: Points | None = option(
         None,
-        "Fail if the 95 % interval is wider than ± so many points: of the loss, of one model's top-1, or of "
-        "retrieval@1.",
+        "Fail if the 95 % interval of the loss (or of one model's top-1, or of retrieval@1) is wider than ± "
+        "so many percentage points.",
         group="measurement",
     )
 

@@ -44,13 +44,15 @@ class Recipe(Measuring, ScheduleSettings, Images):
     The record is flat, like flags and TOML; `exporter.workflows.resolve` splits it into records for the steps.
     """
 
-    model: str | None = option(None, "A timm name, or a bundled model.", group="model")
+    model: str | None = option(
+        None, "A name that `star-export models` lists, or a Hugging Face id or folder.", group="model"
+    )
     checkpoint: Path | None = option(
         None, "Trained weights: safetensors, or a torch file of tensors.", group="model"
     )
     recalibrate: bool = option(
         False,
-        "Prune a fine-tuned checkpoint in another way than the one that it was trained with.",
+        "Accept pruning settings other than those that a fine-tuned checkpoint was trained with.",
         group="advanced",
     )
     num_classes: Positive | None = option(
@@ -65,31 +67,38 @@ class Recipe(Measuring, ScheduleSettings, Images):
     device: str = option("cpu", "PyTorch device, e.g. cpu or cuda.", group="model")
     text_embeddings: Path | None = option(
         None,
-        "Embeddings and names of classes, which make an image tower a zero-shot classifier: .npz, .safetensors.",
+        "Text embeddings and names of classes (.npz, .safetensors), to use an image tower as a zero-shot "
+        "classifier.",
         group="advanced",
     )
     outputs: tuple[str, ...] = option(
         (),
-        "What the model gives, e.g. embedding,tokens,layer:-2 (the tokens of the last block but one); by default "
-        "the model's own: logits, or the embedding of a tower.",
+        "Outputs of the model, e.g. embedding,tokens,layer:-2 (the tokens of the second-to-last block); by default "
+        "logits, or the embedding of an image tower.",
         group="model",
     )
 
     calibration: Path | None = option(
-        None, "An existing calibration, used instead of a new one.", group="how to prune"
+        None, "An existing calibration file, used instead of a new calibration.", group="how to prune"
     )
     interpolate: bool = option(
-        False, "Accept a calibration of another input size, and interpolate its scores.", group="advanced"
+        False, "Accept a calibration for another input size, and interpolate its scores.", group="advanced"
     )
     gamma: Positive | None = option(
-        None, "Classes per image that relevance explains; 6, or all if there are fewer.", group="advanced"
+        None,
+        "Number of classes per image whose relevance is computed; by default 6, or all if there are fewer.",
+        group="advanced",
     )
     protocol: str = option(
-        "all", "all: every image once. paper: ten random batches.", ("all", "paper"), group="advanced"
+        "all",
+        "all: every image once. paper: ten random batches of images.",
+        ("all", "paper"),
+        group="advanced",
     )
     normalize: str = option(
         "none",
-        "How the relevance of one image and class is scaled before the mean: none, to a sum of 1, or to [0, 1].",
+        "Scaling of the relevance of each image and class before averaging: none, sum (to a sum of 1), or minmax "
+        "(to [0, 1]).",
         NORMALIZE,
         group="advanced",
     )
@@ -97,37 +106,49 @@ class Recipe(Measuring, ScheduleSettings, Images):
         "float64", "Precision of the relevance.", ("float64", "float32"), group="advanced"
     )
 
-    rho: Share | None = option(None, "The lowest retention rate, in (0, 1].", group="how much to prune")
+    rho: Share | None = option(
+        None,
+        "Lowest retention rate (share of its patches that a layer keeps), in (0, 1].",
+        group="how much to prune",
+    )
     mac_reduction: Below1 | None = option(
-        None, "Share of the MACs to save, in (0, 1); rho is solved for it.", group="how much to prune"
+        None,
+        "Share of the multiply-adds (MACs) to save, in (0, 1); rho is computed from it.",
+        group="how much to prune",
     )
     speedup: Above1 | None = option(
         None,
-        "Dense ÷ pruned time to reach on this machine; a search by measurements finds rho.",
+        "Speed-up (dense ÷ pruned time) to reach on this machine; rho is found by measuring.",
         group="how much to prune",
     )
     rates: LayerRates = option(
         {},
-        "Retention rates of 1-based layers, e.g. 4=0.7 7=0.49; other layers keep all. With rho, mac_reduction or "
-        "speedup they are scaled to it.",
+        "Retention rates of layers, counted from 1, e.g. 4=0.7 7=0.49; other layers keep all patches. With rho, "
+        "mac_reduction or speedup, the rates are scaled to reach it.",
         group="how much to prune",
     )
     schedule: Path | None = option(
         None,
-        "A schedule from `plan` or `search`; method, scorer and alpha are taken from it. With rho, mac_reduction "
-        "or speedup its rates are scaled to it.",
+        "A schedule file from `plan` or `search`, with method, scorer and alpha. With rho, mac_reduction or "
+        "speedup, its rates are scaled to reach it.",
         group="how much to prune",
     )
 
-    target: str = option(ONNXRUNTIME.name, "The runtime and precision to lower for.", TARGETS, group="target")
+    target: str = option(ONNXRUNTIME.name, "Runtime and precision to export for.", TARGETS, group="target")
     layout: Layout | None = option(
-        None, "Layout of a-star's tokens in a batch; by default the target's best.", group="advanced"
+        None,
+        "Memory layout of a-star's tokens in a batch; by default the best one for the target.",
+        group="advanced",
     )
     input_kind: InputKind = option(
-        InputKind.FLOAT32, "uint8 builds the normalisation into the graph.", group="target"
+        InputKind.FLOAT32,
+        "Type of the input images; uint8 puts the normalisation into the graph.",
+        group="target",
     )
     sweep: tuple[Share, ...] = option(
-        (), "Also measure these rho, e.g. 0.9,0.7,0.5, and draw throughput against MACs.", group="measurement"
+        (),
+        "Also measure these values of rho, e.g. 0.9,0.7,0.5, and plot throughput against MACs.",
+        group="measurement",
     )
 
     def check(self) -> None:

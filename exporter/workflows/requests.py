@@ -21,22 +21,24 @@ class Images(Settings):
     """The images for calibration, comparison and measurement."""
 
     images: Path | None = option(
-        None, "A folder of images, or of one folder per class, to calibrate on.", group="images"
+        None, "Images to calibrate on: a folder of images, or of one folder per class.", group="images"
     )
     eval_images: Path | None = option(
-        None, "Images to compare and measure on; by default those of --images.", group="images"
+        None, "Images to check and measure on; by default those of --images.", group="images"
     )
     class_map: Path | None = option(
-        None, "JSON of folder name to class index; by default sorted order.", group="images"
+        None,
+        "JSON file that maps folder names to class indices; by default, the sorted folders are the classes.",
+        group="images",
     )
     max_images: Count = option(
         512,
-        "Largest number of images for calibration, drawn by the seed. auto: 64, and twice as many until both "
-        "halves of them choose 0.9 of the same patches in every layer, at most 2048.",
+        "Largest number of images for calibration, drawn at random by the seed. auto: 64 images, then twice as "
+        "many, until both halves of them agree on 0.9 of the patches in every layer; at most 2048.",
         group="images",
     )
     max_eval_images: Positive = option(
-        1000, "Largest number of images for accuracy, drawn by the seed.", group="images"
+        1000, "Largest number of images for accuracy, drawn at random by the seed.", group="images"
     )
     check_images: Positive = option(
         64, "Number of images for the parity check and reference.npz.", group="advanced"
@@ -50,12 +52,14 @@ class Measuring(Settings):
 
     batch: Positive = option(8, "Images per run in the throughput comparison.", group="measurement")
     more_batches: tuple[Positive, ...] = option(
-        (1, 4), "Further batch sizes to measure, for the report's table of batch sizes.", group="measurement"
+        (1, 4),
+        "More batch sizes to measure, for the table of batch sizes in the report.",
+        group="measurement",
     )
-    rounds: Natural = option(20, "Rounds of the throughput comparison; 0 leaves it out.", group="measurement")
-    threads: Threads = option(
-        0, "CPU threads of the runtime; 0 is one per physical core.", group="measurement"
+    rounds: Natural = option(
+        20, "Rounds of the throughput comparison; 0: no comparison.", group="measurement"
     )
+    threads: Threads = option(0, "CPU threads of the runtime; 0: one per physical core.", group="measurement")
 
     def check(self) -> None:
         """Raise RecipeError if there are too few rounds for quartiles."""

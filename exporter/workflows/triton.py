@@ -44,10 +44,10 @@ class ServeSettings(Settings):
         BACKENDS,
     )
     max_batch: Positive = option(
-        32, "Largest batch that Triton may form; for an engine, at most its largest batch."
+        32, "Largest batch that Triton may form; for an engine, at most the largest batch it was built for."
     )
     instances: Positive = option(1, "Instances of each model.")
-    queue_delay_us: Natural = option(500, "Longest wait of a request for a batch, in microseconds.")
+    queue_delay_us: Natural = option(500, "Longest time that a request waits for a batch, in microseconds.")
 
 
 @dataclass(frozen=True)

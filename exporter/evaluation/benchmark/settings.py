@@ -18,11 +18,9 @@ class BenchSettings(Settings):
     """Batch sizes, rounds, threads and optional measurements of a benchmark."""
 
     batches: Batches = option((1, 4, 8, 32), "Batch sizes to measure, e.g. 1,8,32.", group="measurement")
-    rounds: Rounds = option(20, "Timed rounds; each runs every model once.", group="measurement")
+    rounds: Rounds = option(20, "Timed rounds; every model runs once per round.", group="measurement")
     warmup: Natural = option(WARMUP_ROUNDS, "Untimed rounds before the timed ones.", group="advanced")
-    threads: Threads = option(
-        0, "CPU threads of the runtime; 0 is one per physical core.", group="measurement"
-    )
+    threads: Threads = option(0, "CPU threads of the runtime; 0: one per physical core.", group="measurement")
     selection_cost: bool = option(
         True, "Also measure the pruned model with plain slices instead of top-k.", group="advanced"
     )
@@ -32,11 +30,11 @@ class BenchSettings(Settings):
         group="advanced",
     )
     transfers: bool = option(
-        True, "Copy inputs and outputs in trtexec's runs; without, they only compute.", group="advanced"
+        True, "Include the copies of inputs and outputs in trtexec's runs.", group="advanced"
     )
     load_s: Natural = option(
         0,
-        "Seconds of sustained load for each engine and batch, by trtexec, for latency percentiles; 0 is none.",
+        "Seconds of sustained load for each engine and batch size, by trtexec, for latency percentiles; 0: none.",
         group="advanced",
     )
     streams: Positive = option(
@@ -44,9 +42,9 @@ class BenchSettings(Settings):
     )
     one_profile: bool = option(
         False,
-        "Measure the engines of one batch size each, which `build --one-profile` makes.",
+        "Measure the engines for one batch size each, which `build --one-profile` builds.",
         group="advanced",
     )
     profile_runs: Natural = option(
-        5, "Profiled runs for the breakdown by operator; 0 leaves it out.", group="advanced"
+        5, "Profiled runs for the breakdown by operator; 0: no breakdown.", group="advanced"
     )

@@ -16,26 +16,33 @@ METRICS = ("top1", "agreement")
 class TuneSettings(Settings):
     """What to find, and how long to look for it."""
 
-    max_drop: Points | None = option(None, "Largest loss of top-1, in points, against the unpruned model.")
+    max_drop: Points | None = option(
+        None, "Largest loss of top-1 against the unpruned model, in percentage points."
+    )
     max_ms: Above0 | None = option(
-        None, "Largest median latency of a batch, in ms, in place of --max-drop: the least loss within it."
+        None,
+        "Largest median latency of a batch, in ms: find the most accurate model within it, instead of --max-drop.",
     )
     metric: str = option(
         "top1",
-        "top1 needs labels; agreement counts the images with the unpruned model's class.",
+        "top1: accuracy, needs labels. agreement: images with the same class as from the unpruned model.",
         METRICS,
         group="advanced",
     )
     runtime: str | None = option(
-        None, "Only this runtime; by default all that are installed.", RUNTIMES, group="target"
+        None, "Use only this runtime; by default all that are installed.", RUNTIMES, group="target"
     )
-    target: str | None = option(None, "Only this runtime and precision.", TARGETS, group="target")
-    minutes: Above0 = option(30.0, "Time for the whole run; what was measured before an interruption counts.")
+    target: str | None = option(None, "Use only this runtime and precision.", TARGETS, group="target")
+    minutes: Above0 = option(
+        30.0, "Time limit of the whole run, in minutes, including the time before an interruption."
+    )
     finalists: Positive = option(
-        4, "Candidates that are lowered and timed on every runtime.", group="advanced"
+        4, "Number of candidates to export and time on every runtime.", group="advanced"
     )
     confident: bool = option(
-        False, "Demand that the final images show the loss to be within the limit.", group="advanced"
+        False,
+        "Fail unless the final images show, with 95 % confidence, that the loss is within the limit.",
+        group="advanced",
     )
 
     def check(self) -> None:
