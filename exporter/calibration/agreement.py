@@ -55,7 +55,7 @@ def warn_where_unsettled(overlap: NDArray[np.float64] | None, layers: Sequence[i
     if found:
         worst = min(found, key=lambda layer: found[layer])
         logger.warning(
-            "calibration: its halves agree on less than %g of the better patches in layer%s %s (%.2f in layer %d) "
-            "with %d images; scores of more images vary less",
+            "calibration: the two halves of the images agree on less than %g of the best patches in layer%s %s "
+            "(%.2f in layer %d) with %d images; use more images for more stable scores",
             ENOUGH, "s" * (len(found) > 1), ", ".join(map(str, found)), found[worst], worst, images,
         )  # fmt: skip

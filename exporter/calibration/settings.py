@@ -47,7 +47,7 @@ class CalibrationSettings(Settings):
         """Raise RecipeError if "auto" is combined with the protocol that sets the number itself."""
         if self.max_images == "auto" and self.protocol == "paper":
             raise RecipeError(
-                "max_images", "auto for protocol paper", "a number", "rounds and their images say it"
+                "max_images", "auto for protocol paper", "a number", "the protocol sets the number itself"
             )
 
     def classes_of(self, spec: ModelSpec) -> int:

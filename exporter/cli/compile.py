@@ -73,7 +73,7 @@ def _previewed(arguments: argparse.Namespace) -> int:
     from exporter.workflows.preview import preview  # noqa: PLC0415
 
     if arguments.max_drop is not None:
-        expected = "one of them: what a search does follows from what it measures"
+        expected = "one of them: the steps of a search depend on its measurements"
         raise RecipeError("--dry-run", "--max-drop beside it", expected)
     found = preview(recipe_of(arguments), arguments.out)
     if arguments.json:

@@ -92,7 +92,7 @@ def _apply(arguments: argparse.Namespace) -> int:
     from exporter.workflows.resolve import resolve  # noqa: PLC0415
 
     job = resolve(from_flags(Recipe, arguments))
-    needed(job.model.name or None, "--model", "a timm name or a bundled model")
+    needed(job.model.name or None, "--model", "the name of a model, e.g. digits_vit")
     done = apply_to(job.model, from_flags(DepthPlan, arguments), arguments.out, unmerged=arguments.unmerged)
     if arguments.json:
         print_json(done)

@@ -47,7 +47,7 @@ def _joint(arguments: argparse.Namespace) -> int:
     from exporter.workflows.resolve import resolve  # noqa: PLC0415
 
     job = resolve(from_flags(Recipe, arguments))
-    needed(job.model.name or None, "--model", "a timm name or a bundled model")
+    needed(job.model.name or None, "--model", "the name of a model, e.g. digits_vit")
     settings = from_flags(JointSettings, arguments)
     found = joint_to(job, settings, arguments.collected, arguments.out, RichStages(quiet=arguments.quiet))
     if arguments.json:

@@ -89,5 +89,5 @@ def _job(arguments: argparse.Namespace) -> "Job":
     from exporter.workflows.resolve import resolve  # noqa: PLC0415
 
     job = resolve(from_flags(Recipe, arguments))
-    needed(job.model.name or None, "--model", "a timm name or a bundled model")
+    needed(job.model.name or None, "--model", "the name of a model, e.g. digits_vit")
     return job

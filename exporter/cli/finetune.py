@@ -88,7 +88,7 @@ def _lines(result: "FinetuneResult") -> Iterator[str]:
     else:
         low, high = recovery.surplus_interval_points
         yield (
-            f"{recovery.share:.0%} of the loss is won back; at least {recovery.goal:.0%}: {recovery.status} "
+            f"{recovery.share:.0%} of the loss is recovered; at least {recovery.goal:.0%}: {recovery.status} "
             f"({recovery.surplus_points:+.2f} points, one-sided 95 % limits {low:+.2f} and {high:+.2f})"
         )
     if skipped:

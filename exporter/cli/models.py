@@ -51,7 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
     models = model_list()
     if not models.is_current:
         logger.warning(
-            "the list is of timm %s, and another one is installed: --why NAME asks that", models.timm
+            "the list was made with timm %s, but another version is installed: --why NAME examines a model",
+            models.timm,
         )
     if arguments.json:
         refused = {each.name: each.reason for each in models.answers if not each.shape}

@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.acs and recipe.method is None:
         recipe = replace(recipe, method=Method.STAR)
     job = resolve(recipe)
-    needed(job.model.name or None, "--model", "a timm name or a bundled model")
+    needed(job.model.name or None, "--model", "the name of a model, e.g. digits_vit")
     out = writable_file(arguments.out) if arguments.out else None
     vit = describe(job.model)
     spec = with_outputs(vit, job.outputs).spec

@@ -85,7 +85,7 @@ def print_tuned(found: "Tuned") -> None:
     """Print every point that was timed, and the choice."""
     from exporter.cli.output import print_lines, print_table  # noqa: PLC0415
 
-    columns = ("model", "target", "img/s", "gain", "points lost", "with its errors", "MB", "")
+    columns = ("model", "target", "img/s", "gain", "points lost", "with 2 errors", "MB", "")
     rows = [
         (
             "unpruned",

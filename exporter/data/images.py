@@ -98,7 +98,7 @@ def list_images(
         ImageError: No such folder, no image in it, one that cannot be read, or a class map that does not fit.
     """
     if not folder.is_dir():
-        raise ImageError(str(folder), "no such folder", "a folder of images, or of one folder a class")
+        raise ImageError(str(folder), "no such folder", "a folder of images, or of one folder per class")
     paths = sorted(_walk(folder), key=lambda path: path.relative_to(folder).parts)
     if not paths:
         raise ImageError(str(folder), "no image", f"files ending in {', '.join(sorted(SUFFIXES))}")

@@ -104,7 +104,7 @@ def _labelled(folder: Path, num_classes: int, class_map: Path | None) -> ImageFo
     if class_map is None and names and len(names) != num_classes:
         hint = "--class-map FILE gives their indices, --no-labels leaves them out"
         raise ImageError(
-            f"{folder}: labels", f"{len(names)} class folders", f"{num_classes}, one a class", hint
+            f"{folder}: labels", f"{len(names)} class folders", f"{num_classes}, one per class", hint
         )
     return found
 

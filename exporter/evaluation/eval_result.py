@@ -58,7 +58,7 @@ def require_within(result: Evaluation, points: float) -> None:
     if half > points:
         enough = images_for(interval, points / 100)
         got = f"{what} within ± {half:.3g} points on {images} images"
-        raise ImageError("--within", got, f"± {points:g}", f"about {enough:,} images would do")
+        raise ImageError("--within", got, f"± {points:g}", f"about {enough:,} images are enough")
 
 
 def _estimate(result: Evaluation) -> tuple[str, Callable[[int], Interval]]:

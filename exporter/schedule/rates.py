@@ -129,7 +129,7 @@ def scaled_rates(rates: Sequence[float], rho: float) -> tuple[float, ...]:
     check_rho(rho)
     lowest = min(rates)
     if lowest >= 1.0:
-        raise ScheduleError("rates", "1 in every layer", "a lower one, whose proportion to scale")
+        raise ScheduleError("rates", "1 in every layer", "at least one lower rate, to scale")
     return tuple(float(np.float32(1.0 - (1.0 - rho) * (1.0 - rate) / (1.0 - lowest))) for rate in rates)
 
 

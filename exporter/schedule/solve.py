@@ -52,8 +52,8 @@ def rho_for(
         raise ScheduleError(
             "target",
             f"{target:.6g}",
-            f"at least {least:.6g}, the least cost of any rho tried",
-            "--method star may reach further than tome",
+            f"at least {least:.6g}, the lowest cost of all rho that were tried",
+            "--method star can save more than tome",
         )
     for _ in range(bisections - int(math.log2(STEPS)) if high > low else 0):
         middle = (low + high) / 2

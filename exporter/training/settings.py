@@ -139,7 +139,7 @@ class TrainSettings(LoopSettings):
     def check(self) -> None:
         """Raise RecipeError for settings that contradict each other."""
         super().check()
-        self.require("small_epochs", self.small_epochs <= self.epochs, "epochs at most")
+        self.require("small_epochs", self.small_epochs <= self.epochs, "at most epochs")
 
     def preprocessing(self) -> dict[str, Any]:
         """Return the overrides of the model's preprocessing, by timm's keys."""

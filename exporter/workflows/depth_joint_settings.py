@@ -20,4 +20,4 @@ class JointSettings(Settings):
     def check(self) -> None:
         """Raise RecipeError unless exactly one limit is given."""
         one = (self.mac_reduction is None) != (self.max_ms is None)
-        self.require("mac_reduction", one, "either it or max_ms")
+        self.require("mac_reduction", one, "either mac_reduction or max_ms")

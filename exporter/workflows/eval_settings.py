@@ -49,4 +49,4 @@ class EvalSettings(Settings):
         """Raise RecipeError for a subset of no class map."""
         super().check()
         if self.subset and (self.class_map is None or not self.labels):
-            raise RecipeError("subset", "no class map", "--class-map FILE, whose classes compete")
+            raise RecipeError("subset", "no class map", "--class-map FILE, with the classes to choose among")

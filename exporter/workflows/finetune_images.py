@@ -70,7 +70,7 @@ def train_images(images: Images, num_classes: int) -> ImageFolder:
     for file in found.files:
         if file.label is None or not 0 <= file.label < num_classes:
             got = "no class" if file.label is None else f"the class {file.label}"
-            expected = f"one of {num_classes}: one folder a class, or labels in tar files"
+            expected = f"one of {num_classes}: one folder per class, or labels in tar files"
             raise ImageError(found.name_of(file), got, expected, "--class-map FILE gives indices")
     return found
 

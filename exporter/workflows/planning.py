@@ -145,8 +145,8 @@ def warn_of_pooling(spec: ModelSpec, scoring: ScheduleSettings) -> None:
     """Log a warning where patches are dropped from what a head pools: merging loses far less (docs/models.md)."""
     if not spec.num_class_tokens and not reduction_named(scoring.reduced_by).merges:
         logger.warning(
-            "the head of %s pools the patches, and dropping them changes what it pools: check the accuracy, or "
-            "merge them (--reduce merge-weighted, or --method tome)",
+            "the head of %s pools the patches, so dropping patches changes its input: check the accuracy, or merge "
+            "the patches (--reduce merge-weighted, or --method tome)",
             spec.name,
         )
 

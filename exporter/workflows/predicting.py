@@ -197,6 +197,6 @@ class _Seen:
             self.labelled = bool(known[0])
             if self.needs_labels and not self.labelled:
                 hint = "without labels, a second model is needed to agree with"
-                raise ImageError(names[0], "no label", "one folder a class, or labels in tar files", hint)
+                raise ImageError(names[0], "no label", "one folder per class, or labels in tar files", hint)
         if (known != self.labelled).any():
             _refuse_odd(names[int((known != self.labelled).argmax())], labelled=self.labelled)

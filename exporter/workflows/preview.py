@@ -58,7 +58,7 @@ def preview(recipe: Recipe, out: PathLike) -> Preview:
     job, place = resolve(recipe), Path(out)
     amount = checked_amount(job)
     writable_folder(place)
-    needed(job.model.name or None, "--model", "a timm name or a bundled model")
+    needed(job.model.name or None, "--model", "the name of a model, e.g. digits_vit")
     vit = describe(job.model)
     chosen, _ = steps.with_outputs(vit, job.outputs)
     spec, folder = chosen.spec, steps.eval_images(job.images, chosen.spec)

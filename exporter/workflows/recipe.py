@@ -52,7 +52,7 @@ class Recipe(Measuring, ScheduleSettings, Images):
     )
     recalibrate: bool = option(
         False,
-        "Accept pruning settings other than those that a fine-tuned checkpoint was trained with.",
+        "Accept pruning settings other than those that the checkpoint was trained with.",
         group="advanced",
     )
     num_classes: Positive | None = option(
@@ -158,7 +158,9 @@ class Recipe(Measuring, ScheduleSettings, Images):
             told = [name for name in names if getattr(self, name) not in (None, {})]
             if len(told) > 1:
                 raise RecipeError(" and ".join(told), "both" if len(told) == 2 else "all", "one of them")
-        self.require("sweep", not self.sweep or self.rounds > 0, "none if rounds are 0: they are measured")
+        self.require(
+            "sweep", not self.sweep or self.rounds > 0, "none if rounds are 0, since a sweep measures speed"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -138,7 +138,7 @@ def _restored(recipe: Recipe) -> Pruning | None:
             "--recalibrate allows it",
         )
     if recipe.recalibrate and set(others) & {*AMOUNTS}:
-        logger.warning("%s is pruned in another way than the one that it was trained with", recipe.checkpoint)
+        logger.warning("%s is pruned with other settings than it was trained with", recipe.checkpoint)
     return None if recipe.recalibrate else restored
 
 

@@ -70,7 +70,7 @@ def load_model(
     if model is not None:
         return adapt(deepcopy(model), request.name or "vit", request.preprocessing, request.text_embeddings)
     known = request.name or (request.checkpoint and read_identity(request.checkpoint))
-    needed(known or None, "--model", "a timm name or a bundled model")
+    needed(known or None, "--model", "the name of a model, e.g. digits_vit")
     return load(request, device)
 
 

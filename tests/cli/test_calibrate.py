@@ -65,7 +65,7 @@ def test_auto_takes_all_of_a_small_folder_and_says_what_is_not_settled(
     made = load_calibration(out)
     assert (made.record.images, made.record.settings.max_images) == (12, "auto")
     assert made.overlap is not None
-    assert ("its halves agree on less than 0.9" in done.err) == (made.overlap.min() < 0.9)
+    assert ("halves of the images agree on less than 0.9" in done.err) == (made.overlap.min() < 0.9)
     for share in made.overlap:
         assert f" {share:.2f} " in done.out
 

@@ -28,8 +28,8 @@ def test_the_pair_is_printed_above_the_others_of_its_cost(star_export: Command, 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ((), "either it or max_ms"),
-        (("--mac-reduction", "0.5", "--max-ms", "3"), "either it or max_ms"),
+        ((), "either mac_reduction or max_ms"),
+        (("--mac-reduction", "0.5", "--max-ms", "3"), "either mac_reduction or max_ms"),
         (("--mac-reduction", "0.99"), "as far as the samples go"),
         (("--max-ms", "-1"), "a number above 0"),
     ],

@@ -123,7 +123,7 @@ def test_too_few_images_for_the_interval(star_export: Command, folder: Path, wor
     done = star_export(*flags, "--within", "0.5")
     assert done.code == 2
     assert "--within | got the loss within ± " in done.error
-    assert "images would do" in done.error
+    assert "images are enough" in done.error
     assert done.json["images"] == 12  # what was measured is not lost
     assert star_export(*flags, "--within", "99").code == 0
 

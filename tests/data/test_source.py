@@ -75,7 +75,7 @@ def test_a_class_map_names_classes_in_both(folder: Path, shards: list[Path], tmp
 
 
 def test_folders_that_are_not_the_models_classes(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ImageError, match=r"images: labels \| got 2 class folders \| need 10, one a class"):
+    with pytest.raises(ImageError, match=r"images: labels \| got 2 class folders \| need 10, one per class"):
         open_source([folder], 10)
     source = open_source([folder], 10, labels=False)
     assert {file.label for file in source.files} == {None}

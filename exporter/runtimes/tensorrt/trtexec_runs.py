@@ -58,7 +58,9 @@ def has_trtexec(tensorrt: str) -> bool:
     found, wanted = _trtexec_version(), version_numbers(tensorrt)[:3]
     if found != wanted:
         shown = ".".join(map(str, found)) or "an unknown version"
-        logger.warning("trtexec on PATH is of TensorRT %s, the engines are of %s: not used", shown, tensorrt)
+        logger.warning(
+            "trtexec on PATH is not used: it is of TensorRT %s, the engines are of %s", shown, tensorrt
+        )
     return found == wanted
 
 

@@ -75,21 +75,21 @@ def explained(choice: Point | None, judged: Judged | None, tried: Sequence[Point
     """Say what was chosen, what it costs, and what the next faster point would have cost."""
     if choice is None or judged is None:
         if not tried:
-            return f"Nothing is within {limit}, and nothing was left to be timed."
+            return f"No model is within {limit}, and no candidate was left to be timed."
         near = min(tried, key=lambda each: each.margin_points)
         return (
-            f"Nothing is within {limit}. Nearest: {near.candidate.label}, {near.gain:.2f} × at "
-            f"{near.loss_points:+.2f} points (with its errors {near.margin_points:+.2f})."
+            f"No model is within {limit}. Nearest: {near.candidate.label}, {near.gain:.2f} × at "
+            f"{near.loss_points:+.2f} points (with two standard errors {near.margin_points:+.2f})."
         )
     speed = f"{choice.images_per_s:.1f} images/s, {choice.gain:.2f} × the unpruned fp32 model on ONNX Runtime"
     told = (
         f"Chosen: {choice.candidate.label}: {speed}, {choice.file_bytes / 1e6:.1f} MB. On {judged.images} images "
-        f"that no choice has read it loses {judged.loss_points:+.2f} points, less than {judged.bound_points:+.2f} "
+        f"that no choice has used, it loses {judged.loss_points:+.2f} points, less than {judged.bound_points:+.2f} "
         f"with 95 % confidence: {judged.status}."
     )
     faster = [each for each in tried if each.images_per_s > choice.images_per_s]
     if not faster:
-        return f"{told} Nothing that was timed is faster."
+        return f"{told} No candidate that was timed is faster."
     after = min(faster, key=lambda each: each.images_per_s)
     return (
         f"{told} The next faster point, {after.candidate.label}, has {after.images_per_s:.1f} images/s and loses "

@@ -49,5 +49,5 @@ class TuneSettings(Settings):
         """Raise RecipeError unless exactly one limit is given."""
         super().check()
         one = (self.max_drop is None) != (self.max_ms is None)
-        self.require("max_drop", one, "either it or max_ms")
+        self.require("max_drop", one, "either max_drop or max_ms")
         self.require("confident", not self.confident or self.max_drop is not None, "False without max_drop")

@@ -28,19 +28,19 @@ def test_the_choice_and_the_next_point_are_named() -> None:
     assert told.startswith(
         "Chosen: star, fused, drop, α 0.5, 40% saved, openvino-int8: 250.0 images/s, 2.50 ×"
     )
-    assert "3.0 MB. On 500 images that no choice has read it loses +0.10 points, less than +0.45" in told
+    assert "3.0 MB. On 500 images that no choice has used, it loses +0.10 points, less than +0.45" in told
     assert told.endswith(
         "50% saved, openvino-int8, has 300.0 images/s and loses +0.90 points on the search half."
     )
-    assert explained(CHOICE, JUDGED, [CHOICE], "x").endswith("Nothing that was timed is faster.")
+    assert explained(CHOICE, JUDGED, [CHOICE], "x").endswith("No candidate that was timed is faster.")
 
 
 def test_nothing_in_reach_is_said() -> None:
     far = replace(CHOICE, margin_points=3.0)
     assert explained(None, None, [far, CHOICE], "0.1 points").startswith(
-        "Nothing is within 0.1 points. Nearest: star, fused, drop, α 0.5, 40% saved, openvino-int8, 2.50 ×"
+        "No model is within 0.1 points. Nearest: star, fused, drop, α 0.5, 40% saved, openvino-int8, 2.50 ×"
     )
-    assert "nothing was left to be timed" in explained(None, None, [], "0.1 points")
+    assert "no candidate was left to be timed" in explained(None, None, [], "0.1 points")
 
 
 def bench_of(network: Network, name: str = OWN) -> Any:

@@ -127,6 +127,6 @@ def test_what_no_candidate_reaches_is_said_with_what_is_near(
     monkeypatch.setattr(tune, "chosen", lambda *_: None)
     found = again()
     assert found.choice is None and found.recipe is None and found.status is None
-    assert found.explanation.startswith("Nothing is within 99 points. Nearest: ")
+    assert found.explanation.startswith("No model is within 99 points. Nearest: ")
     assert (tmp_path / "front.json").exists()
     assert not (tmp_path / "tune.toml").exists()
