@@ -49,7 +49,7 @@ def photos(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_demo_compiles_the_bundled_model(tmp_path: Path) -> None:
     assert "make demo\n" in blocks("sh")
-    listed = run("make --dry-run --always-make demo", ROOT).stdout.splitlines()
+    listed = run(f"make --dry-run --always-make demo VENV={sys.prefix}", ROOT).stdout.splitlines()
     prepare, compile_ = (line for line in listed if "calib_data" in line or " compile " in line)
     run(prepare, ROOT)
     run(f"{compile_.replace('build/demo', str(tmp_path))} {SHORTER}", ROOT)
