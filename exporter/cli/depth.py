@@ -14,14 +14,14 @@ from typing import Any
 from exporter.cli import depth_training
 from exporter.cli.depth_joint import add_joint
 from exporter.cli.depth_lines import applied_lines, fitted_lines, found_lines
-from exporter.cli.flags import add_common
+from exporter.cli.flags import add_action, add_common
 from exporter.settings import add_flags, from_flags
 from exporter.workflows.recipe import Recipe, needed
 
 __all__ = ["EXAMPLES", "add_arguments", "run"]
 
 EXAMPLES = (
-    "star-export depth collect --model digits_vit --images photos/ --units 4 --out build/depth",
+    depth_training.COLLECT,
     "star-export depth search --samples build/depth/samples.json --layers 6 --units 3",
     "star-export depth apply --model digits_vit --attention 5,6 --out smaller.safetensors",
 )
@@ -50,7 +50,9 @@ def run(arguments: argparse.Namespace) -> int:
 def _add_apply(actions: Any) -> None:
     from exporter.depth.plan import DepthPlan  # noqa: PLC0415
 
-    apply = actions.add_parser("apply", help="Remove units, and write the weights of the smaller model.")
+    apply = add_action(
+        actions, "apply", "Remove units, and write the weights of the smaller model.", EXAMPLES[2]
+    )
     add_flags(apply, Recipe, MODEL)
     add_flags(apply, DepthPlan)
     apply.add_argument(
@@ -61,7 +63,8 @@ def _add_apply(actions: Any) -> None:
 
 
 def _add_fit(actions: Any) -> None:
-    fit = actions.add_parser("fit", help="Fit the predictor of accuracy to samples.")
+    example = "star-export depth fit --samples build/depth/samples.json"
+    fit = add_action(actions, "fit", "Fit the predictor of accuracy to samples.", example)
     _add_samples(fit)
     fit.set_defaults(act=_fit)
 
@@ -69,7 +72,7 @@ def _add_fit(actions: Any) -> None:
 def _add_search(actions: Any) -> None:
     from exporter.depth.robustness import NoiseSettings  # noqa: PLC0415
 
-    search = actions.add_parser("search", help="Find how many units of each type to remove.")
+    search = add_action(actions, "search", "Find how many units of each type to remove.", EXAMPLES[1])
     _add_samples(search)
     search.add_argument("--layers", type=int, required=True, metavar="N", help="Blocks of the model.")
     search.add_argument("--units", type=int, required=True, metavar="K", help="Units to remove in all.")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from exporter.cli.flags import MODEL
+from exporter.cli.flags import MODEL, add_action
 from exporter.settings import add_flags, from_flags
 from exporter.workflows.recipe import Recipe, needed
 
@@ -20,8 +20,11 @@ def add_joint(actions: Any) -> None:
     """Declare the action."""
     from exporter.workflows.depth_joint_settings import JointSettings  # noqa: PLC0415
 
-    action = actions.add_parser(
-        "joint", help="Find the number of units and rho together, for a saving of multiply-adds or a latency."
+    action = add_action(
+        actions,
+        "joint",
+        "Find the number of units and rho together, for a saving of multiply-adds or a latency.",
+        "star-export depth joint --collected build/depth --model digits_vit --mac-reduction 0.5 --out build/joint",
     )
     action.add_argument(
         "--collected", type=Path, required=True, metavar="DIR", help="The folder of collect with --rhos."

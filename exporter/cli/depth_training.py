@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exporter.cli.depth_lines import chosen_lines, layers
-from exporter.cli.flags import MODEL
+from exporter.cli.flags import MODEL, add_action
 from exporter.cli.training_flags import add_training, training_of
 from exporter.settings import add_flags, from_flags
 from exporter.workflows.recipe import Recipe, needed
@@ -13,11 +13,16 @@ from exporter.workflows.recipe import Recipe, needed
 if TYPE_CHECKING:
     from exporter.workflows.resolve import Job
 
-__all__ = ["add_choose", "add_collect"]
+__all__ = ["COLLECT", "add_choose", "add_collect"]
 
 # Stages are short: the samples need an order of models, not their best accuracy.
 PRESET = "short"
 IMAGES = ("images", "class_map", "seed")
+COLLECT = "star-export depth collect --model digits_vit --images photos/ --units 4 --out build/depth"
+CHOOSE = (
+    "star-export depth choose --model digits_vit --images photos/ --attention-units 2 --activation-units 2"
+    " --out chosen.safetensors"
+)
 PATCHES = ("method", "scorer", "reduce", "alpha", "max_images")
 
 
@@ -25,8 +30,11 @@ def add_collect(actions: Any) -> None:
     """Declare the action that measures smaller and smaller models."""
     from exporter.depth.settings import CollectSettings  # noqa: PLC0415
 
-    action = actions.add_parser(
-        "collect", help="Measure models with fewer and fewer units: samples for fit, search and joint."
+    action = add_action(
+        actions,
+        "collect",
+        "Measure models with fewer and fewer units: samples for fit, search and joint.",
+        COLLECT,
     )
     add_flags(action, Recipe, (*MODEL, *IMAGES, "eval_images", "max_eval_images"))
     add_flags(action, CollectSettings)
@@ -40,7 +48,7 @@ def add_choose(actions: Any) -> None:
     """Declare the action that finds which units to remove."""
     from exporter.depth.settings import ChoiceSettings  # noqa: PLC0415
 
-    action = actions.add_parser("choose", help="Train to find which units to remove, and remove them.")
+    action = add_action(actions, "choose", "Train to find which units to remove, and remove them.", CHOOSE)
     add_flags(action, Recipe, (*MODEL, *IMAGES))
     add_flags(action, ChoiceSettings)
     action.add_argument(

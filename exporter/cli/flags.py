@@ -16,6 +16,7 @@ __all__ = [
     "MODEL",
     "OUTPUTS",
     "SCHEDULE",
+    "add_action",
     "add_common",
     "recipe_of",
     "refuse",
@@ -31,6 +32,13 @@ CALIBRATION = ("gamma", "protocol", "normalize", "relevance_dtype")
 AMOUNT = ("rho", "mac_reduction", "rates", "schedule")
 SCHEDULE = ("method", "scorer", "reduce", "alpha", "anchors", "round_to", "query_stride")
 MEASURED = ("target", "layout", "input_kind", "batch", "rounds", "threads")
+
+
+def add_action(actions: Any, name: str, summary: str, example: str) -> Any:
+    """Return the parser of an action of a verb, whose help shows one command."""
+    action = actions.add_parser(name, help=summary, description=summary)
+    action.explain((example,))
+    return action
 
 
 def add_common(parser: argparse.ArgumentParser, **changes: Any) -> None:

@@ -21,7 +21,9 @@ class Images(Settings):
     """The images for calibration, comparison and measurement."""
 
     images: Path | None = option(
-        None, "Images to calibrate on: a folder of images, or of one folder per class.", group="images"
+        None,
+        "Images to calibrate, train or compare on: a folder of images, or of one folder per class.",
+        group="images",
     )
     eval_images: Path | None = option(
         None, "Images to check and measure on; by default those of --images.", group="images"
