@@ -31,6 +31,7 @@ from exporter.cli import (
 )
 from exporter.cli.completion import complete
 from exporter.cli.flags import add_common
+from exporter.cli.streams import checked_streams
 from exporter.errors import LaunchError, MissingDependencyError, UserError
 from exporter.processes import processes
 from exporter.settings import Parser
@@ -83,16 +84,8 @@ EXPORT_LIBRARIES = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return the exit code."""
     try:
-        parser = build_parser()
-        if "_ARGCOMPLETE" in os.environ:
-            complete(parser)
-        arguments = parser.parse_args(argv)
-        level = logging.ERROR if arguments.quiet else logging.DEBUG if arguments.verbose else logging.WARNING
-        lines = logging.StreamHandler(sys.stderr)
-        lines.setFormatter(_OneLine("%(levelname)s: %(message)s"))
-        logging.basicConfig(handlers=[lines], level=level, force=True)
-        with _joined(arguments.verb, spread=arguments.spread):
-            return int(arguments.run(arguments))
+        with checked_streams():
+            return _run(argv)
     except UserError as error:
         return _refuse(error)
     except ModuleNotFoundError as error:
@@ -103,6 +96,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    parser = build_parser()
+    if "_ARGCOMPLETE" in os.environ:
+        complete(parser)
+    arguments = parser.parse_args(argv)
+    level = logging.ERROR if arguments.quiet else logging.DEBUG if arguments.verbose else logging.WARNING
+    lines = logging.StreamHandler(sys.stderr)
+    lines.setFormatter(_OneLine("%(levelname)s: %(message)s"))
+    logging.basicConfig(handlers=[lines], level=level, force=True)
+    with _joined(arguments.verb, spread=arguments.spread):
+        return int(arguments.run(arguments))
 
 
 @contextmanager

@@ -18,6 +18,7 @@ EXIT_CODES = {
     0: "done",
     2: "an error that you can fix: one line says what came and what was expected",
     130: "interrupted",
+    141: "the reader of stdout was gone before the end",
 }
 
 
