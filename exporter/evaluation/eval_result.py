@@ -43,6 +43,12 @@ class Evaluation:
     versions: dict[str, str]
     agreement: Agreement | None = None
 
+    def __repr__(self) -> str:
+        top1 = (
+            name if each.top1 is None else f"{name} {each.top1:.2%}" for name, each in self.models.items()
+        )
+        return f"<Evaluation of {self.images} images: {', '.join(top1)}>"
+
 
 def require_within(result: Evaluation, points: float) -> None:
     """Check that the 95 % interval is no wider than ± `points`.

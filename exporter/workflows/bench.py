@@ -67,6 +67,10 @@ class Bench:
     hardware: Hardware
     gpu: EngineBench | None = None
 
+    def __repr__(self) -> str:
+        faster = ", ".join(f"{each.comparison.speedup:.2f} × at batch {each.batch}" for each in self.batches)
+        return f"<Bench {self.model}, {self.method}, {self.runtime}: {faster}>"
+
 
 @dataclass(frozen=True)
 class Setup:

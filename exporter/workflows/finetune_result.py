@@ -53,6 +53,10 @@ class FinetuneResult:
     recovery: Recovery
     trained: Trained
 
+    def __repr__(self) -> str:
+        top1 = f"{self.top1_before:.2%} → {self.top1_after:.2%}, unpruned {self.top1_dense:.2%}"
+        return f"<FinetuneResult {self.model}, {self.method}: {top1}>"
+
 
 def result_of(
     spec: ModelSpec,

@@ -48,6 +48,10 @@ class Search:
     found: Point | None
     tried: tuple[Point, ...]
 
+    def __repr__(self) -> str:
+        found = "nothing found" if self.found is None else f"rho {self.found.rho:.4g}"
+        return f"<Search for {self.speedup:g} × at batch {self.batch}: {found}, {len(self.tried)} tried>"
+
 
 def search(recipe: Recipe, measurements: int = 6, stages: Stages | None = None) -> Search:
     """Search for the recipe's speed-up with its model, calibration and target: see `find_rho`.

@@ -42,6 +42,11 @@ FOUND = Tuned(
 )
 
 
+def test_its_repr_is_one_short_line() -> None:
+    assert repr(FOUND) == "<Tuned tiny: 2.50 ×, met>"
+    assert repr(replace(FOUND, choice=None)) == "<Tuned tiny: nothing found>"
+
+
 def run(
     star_export: Command, workplace: Workplace, monkeypatch: pytest.MonkeyPatch, found: Tuned, *flags: object
 ) -> tuple[Outcome, dict[str, Any]]:

@@ -28,6 +28,11 @@ WIDTHS = {
 }
 
 
+def test_its_repr_is_one_short_line() -> None:
+    two = replace(BOTH, models={"a": MODEL, "b": replace(MODEL, top1=None)})
+    assert repr(two) == "<Evaluation of 400 images: a 80.00%, b>"
+
+
 @pytest.mark.parametrize("what", WIDTHS)
 def test_wide_enough_passes_and_narrower_is_one_line(what: str) -> None:
     result, width = WIDTHS[what]

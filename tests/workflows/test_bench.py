@@ -36,6 +36,8 @@ def test_every_batch_and_every_number(tmp_path: Path) -> None:
     assert len(result.breakdown_ms) == 2
     assert result.breakdown_ms[0].dense["selection"] == 0 < result.breakdown_ms[0].pruned["selection"]
     assert result.gpu is None
+    times = "1.00 × at batch 1, 1.00 × at batch 2"
+    assert repr(result) == f"<Bench {result.model}, star, onnxruntime: {times}>"
 
 
 @pytest.mark.ort

@@ -40,3 +40,4 @@ def test_losses_are_against_the_unpruned_model(tiny_vit: PrunableViT) -> None:
     assert found.gmacs_dense == dense_macs(tiny_vit.spec).gmacs
     assert found.gmacs_pruned == 2.0
     assert found.trained == trained
+    assert repr(found) == f"<FinetuneResult {tiny_vit.spec.name}, tome: 50.00% → 80.00%, unpruned 90.00%>"

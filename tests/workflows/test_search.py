@@ -77,6 +77,7 @@ def test_the_target_is_met_closely_and_quickly(target: float, fixed_ms: float) -
     assert result.schedule.rho == result.found.rho == asked[-1]
     assert [point.rho for point in result.tried] == asked
     assert len(asked) <= 4
+    assert f"× at batch 8: rho {result.found.rho:.4g}, {len(asked)} tried>" in repr(result)
 
 
 def test_under_noise_the_quartile_reaches_the_target_not_the_median_alone() -> None:
@@ -95,6 +96,7 @@ def test_out_of_reach_is_known_after_one_measurement() -> None:
     result, asked = found_on(bench, Speedup(2.5)), bench.asked
     assert (result.schedule, result.found, len(asked)) == (None, None, 1)
     assert result.tried[0].comparison.speedup < 2
+    assert repr(result) == "<Search for 2.5 × at batch 8: nothing found, 1 tried>"
 
 
 @pytest.mark.parametrize(("speedup", "steps"), [(1.0, 6), (0.5, 6), (float("nan"), 6), (1.5, 1)])

@@ -58,6 +58,10 @@ class Tuned:
     parity: bool | None = None
     explanation: str = ""
 
+    def __repr__(self) -> str:
+        found = f"{self.gain:.2f} ×, {self.status}" if self.choice else "nothing found"
+        return f"<Tuned {self.model}: {found}>"
+
     def with_choice(self, choice: Point, judged: Judged) -> "Tuned":
         """Return the result with its choice, and how that was judged."""
         return replace(
