@@ -102,7 +102,9 @@ def _run(argv: Sequence[str] | None) -> int:
     parser = build_parser()
     if "_ARGCOMPLETE" in os.environ:
         complete(parser)
-    arguments = parser.parse_args(argv)
+    arguments, unknown = parser.parse_known_args(argv)
+    if unknown:
+        arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     level = logging.ERROR if arguments.quiet else logging.DEBUG if arguments.verbose else logging.WARNING
     lines = logging.StreamHandler(sys.stderr)
     lines.setFormatter(_OneLine("%(levelname)s: %(message)s"))
@@ -144,7 +146,7 @@ def build_parser() -> Parser:
         verb.explain(module.EXAMPLES, getattr(module, "FAILS", ""))
         add_common(verb)
         module.add_arguments(verb)
-        verb.set_defaults(run=module.run, verb=name, spread=hasattr(module, "SPREAD"))
+        verb.set_defaults(run=module.run, parser=verb, verb=name, spread=hasattr(module, "SPREAD"))
     return parser
 
 

@@ -133,7 +133,7 @@ def test_steps_are_logged_where_that_is_asked_for(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["compile", "--wings", "2", "--out", "x"], "--wings"),
+        (["compile", "--wings", "2", "--out", "x"], "--wings 2 | see star-export compile --help"),
         (["compile", "--rho", "high", "--out", "x"], "'high'"),
         (["compile", "--method", "ab-star", "--out", "x"], "'ab-star'"),
         (["compile", "--layout", "folded", "--out", "x"], "'folded'"),
