@@ -13,7 +13,7 @@ import exporter
 from exporter.errors import ArtefactError, ModelError, RecipeError
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.formats.onnx_metadata import EXPECTED, read_metadata
-from exporter.records import ModelSpec, Output, Pair, Schedule
+from exporter.records import ModelSpec, Output, Pair, Preprocessing, Schedule
 from exporter.targets import Target, target_named
 from exporter.tensor_names import token_count_name, token_positions_name
 from exporter.vocabulary import InputKind, Layout, OutputKind
@@ -138,7 +138,23 @@ def from_metadata(metadata: Mapping[str, str], source: str) -> Artefact:
     except (ModelError, RecipeError) as error:  # a word that this version does not know
         raise ArtefactError(source, f"{error.subject} {error.got}", error.expected) from None
     _check_shape(artefact, source)
+    _check_derived(artefact, own, source)
     return artefact
+
+
+def _check_derived(artefact: Artefact, own: Mapping[str, str], source: str) -> None:
+    """Raise ArtefactError if what other programs read of the file contradicts its model or its schedule."""
+    digest = hashlib.sha256(own["schedule"].encode()).hexdigest()
+    preprocessing = own.get("preprocessing")
+    same = {
+        "method": own.get("method", artefact.method) == artefact.method,
+        "schedule_sha256": own.get("schedule_sha256", digest) == digest,
+        "preprocessing": preprocessing is None
+        or from_json(Preprocessing, preprocessing, source=source) == artefact.spec.preprocessing,
+    }
+    for name, is_same in same.items():
+        if not is_same:
+            raise ArtefactError(source, f"metadata that was edited: {name}", "that of its model and schedule")
 
 
 def _check_shape(artefact: Artefact, source: str) -> None:

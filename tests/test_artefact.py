@@ -18,6 +18,7 @@ from exporter.artefact import (
     to_metadata,
 )
 from exporter.errors import ArtefactError
+from exporter.formats.canonical_json import to_json
 from exporter.formats.onnx_metadata import read_metadata
 from exporter.records import Pair
 from exporter.targets import ONNXRUNTIME, OPENVINO, TARGETS, TENSORRT, Target
@@ -114,6 +115,19 @@ def test_a_schedule_of_another_model_is_refused(field: str) -> None:
     forged = replace(PLAIN, schedule=replace(schedule, **{field: more[field]}))
     with pytest.raises(ArtefactError, match=r"m\.onnx \| got a schedule of .* need one for \d+ layers"):
         from_metadata(to_metadata(forged), "m.onnx")
+
+
+@pytest.mark.parametrize("key", ["method", "schedule_sha256", "preprocessing"])
+@pytest.mark.parametrize("value", ["{", "dense"])
+def test_what_other_programs_read_is_that_of_the_model(key: str, value: str) -> None:
+    with pytest.raises(ArtefactError, match=r"^m\.onnx \| got "):
+        from_metadata({**to_metadata(PLAIN), f"star_export.{key}": value}, "m.onnx")
+
+
+def test_another_preprocessing_than_the_models_is_refused() -> None:
+    other = to_json(replace(PLAIN.spec.preprocessing, crop_pct=0.5))
+    with pytest.raises(ArtefactError, match="metadata that was edited: preprocessing"):
+        from_metadata({**to_metadata(PLAIN), "star_export.preprocessing": other}, "m.onnx")
 
 
 def test_a_torn_file_is_refused_wherever_it_ends(tmp_path: Path) -> None:

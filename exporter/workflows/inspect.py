@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from exporter.artefact import KEY_PREFIX, read_lowered
+from exporter.artefact import KEY_PREFIX, read_lowered, to_metadata
 from exporter.errors import ArtefactError
 from exporter.files import PathLike
 from exporter.formats.onnx_metadata import read_metadata
@@ -45,15 +45,17 @@ def inspect_artefact(path: PathLike) -> Described:
 def _onnx(path: Path) -> Described:
     from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner  # noqa: PLC0415
 
-    read_lowered(path)
+    known = to_metadata(read_lowered(path).artefact)
     with OnnxRuntimeRunner(path) as runner:
         tensors = {
             "inputs": [str(each) for each in runner.inputs],
             "outputs": [str(each) for each in runner.outputs],
         }
-    own = {key.removeprefix(KEY_PREFIX): value for key, value in read_metadata(path).items()}
-    parsed = {key: json.loads(value) if value.startswith("{") else value for key, value in own.items()}
-    return {"kind": "ONNX model", **tensors, **parsed, "size_bytes": path.stat().st_size}
+    own = {
+        key.removeprefix(KEY_PREFIX): json.loads(value) if key in known and value.startswith("{") else value
+        for key, value in read_metadata(path).items()
+    }
+    return {"kind": "ONNX model", **tensors, **own, "size_bytes": path.stat().st_size}
 
 
 def _safetensors(path: Path) -> Described:

@@ -3,10 +3,12 @@
 import json
 from pathlib import Path
 
+import onnx
 import pytest
 
 from exporter.errors import ArtefactError
 from exporter.formats.canonical_json import save_json
+from exporter.formats.onnx_metadata import read_metadata
 from exporter.workflows.inspect import inspect_artefact
 from exporter.workflows.recipe import Recipe
 from tests.folders import write_folder
@@ -20,6 +22,15 @@ def test_a_model(tmp_path: Path) -> None:
     assert told["schedule"]["keep"] == [16, 10, 10, 6]
     assert told["size_bytes"] == files.pruned.stat().st_size
     assert [name.split("[")[0] for name in told["inputs"]] == [told["inputs"][0].split("[")[0]]
+
+
+@pytest.mark.ort
+def test_a_key_that_is_not_ours_stays_text(tmp_path: Path) -> None:
+    path = write_folder(tmp_path).pruned
+    model = onnx.load(path)
+    onnx.helper.set_model_props(model, {**read_metadata(path), "star_export.note": "{"})
+    onnx.save(model, path)
+    assert inspect_artefact(path)["note"] == "{"
 
 
 @pytest.mark.parametrize(("name", "kind"), [("schedule.json", "schedule"), ("reference.npz", "reference")])
