@@ -55,7 +55,7 @@ def written_beside(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield partial
         partial.replace(path)
-    except OSError as error:
+    except (OSError, RecursionError) as error:
         raise _cannot_write(path, error) from None
     finally:
         with suppress(OSError):
@@ -75,7 +75,7 @@ def writable_folder(path: Path) -> Path:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             return path
-    except OSError as error:
+    except (OSError, RecursionError) as error:
         raise _cannot_write(path, error) from None
     finally:
         for each in made:
@@ -115,5 +115,7 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _cannot_write(path: Path, error: OSError) -> OutputError:
+def _cannot_write(path: Path, error: OSError | RecursionError) -> OutputError:
+    if isinstance(error, RecursionError):  # of Path.mkdir
+        return OutputError(str(path), f"{len(path.parts)} folders in each other", "fewer of them")
     return OutputError(str(path), error.strerror or str(error), "a writable path with free space")

@@ -52,6 +52,15 @@ def test_writable_folder_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(writable_folder(tmp_path).iterdir()) == []
 
 
+def test_folders_deeper_than_python_makes_are_refused(tmp_path: Path) -> None:
+    deep = tmp_path.joinpath(*"x" * 1900, "file")
+    with pytest.raises(OutputError, match=r"got \d{4} folders in each other"):
+        writable_folder(deep.parent)
+    with pytest.raises(OutputError, match=r"got \d{4} folders in each other"), written_beside(deep):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
 def test_sha256(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"star" * 500_000)
     assert sha256_of(tmp_path / "file") == hashlib.sha256(b"star" * 500_000).hexdigest()

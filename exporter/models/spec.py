@@ -190,8 +190,18 @@ def heads_of(
 
 @torch.no_grad()
 def _embedding_macs(vit: PrunableViT, preprocessing: Preprocessing) -> int:
-    """Count multiply-adds of convolutions and matrix products while one image is embedded."""
+    """Count multiply-adds of convolutions and matrix products while one image is embedded.
+
+    Raises:
+        ModelError: The network does not take an image of its own size.
+    """
     like = next(vit.model.parameters())
-    with FlopCounterMode(display=False) as counter:
-        vit.embed(torch.zeros(1, *preprocessing.input_size, dtype=like.dtype, device=like.device))
+    image = torch.zeros(1, *preprocessing.input_size, dtype=like.dtype, device=like.device)
+    try:
+        with FlopCounterMode(display=False) as counter:
+            vit.embed(image)
+    except (RuntimeError, AssertionError) as error:
+        _, height, width = preprocessing.input_size
+        got = f"an image of {height} × {width}: {str(error).splitlines()[0][:150]}"
+        raise ModelError("input_size", got, "a size that the model takes") from None
     return counter.get_total_flops() // 2
