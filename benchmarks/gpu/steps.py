@@ -1,0 +1,101 @@
+"""The steps of `all.py` in their order: what each shows, and its command."""
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from exporter.bundled import CIFAR_VIT
+
+__all__ = ["Request", "Step", "steps"]
+
+HERE = "benchmarks/gpu"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the steps run on. `python8` is an interpreter with TensorRT 8.6; None leaves its steps out, as elsewhere.
+
+    `folder` and `folder8` are export folders, `cifar` has CIFAR-10 as `train/` and `test/`.
+    """
+
+    out: Path
+    models: tuple[str, ...]
+    batches: tuple[int, ...]
+    folder: Path | None = None
+    cifar: Path | None = None
+    python8: str | None = None
+    folder8: Path | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command, and in a line what it shows. `lacks` says what to give where it cannot run."""
+
+    name: str
+    shows: str
+    command: tuple[str, ...] = ()
+    lacks: str = ""
+
+
+def steps(request: Request) -> tuple[Step, ...]:
+    """Return all steps in order. No step needs the network, or that another has succeeded but `build` before its own."""
+    kernel = (sys.executable, "-m", "tests.plugins.gpu_check")
+    return (
+        Step("kernel", "the plugin's kernel: correctness, compute-sanitizer, time", kernel),
+        _table("pytorch", "PyTorch, eager and compiled", request),
+        _table("onnxruntime", "ONNX Runtime's CUDA provider, IO binding and CUDA graphs", request),
+        *_verbs("onnxruntime", "ONNX Runtime's CUDA provider", ("check", "bench"), request),
+        _training(request),
+        _table("tensorrt", "TensorRT engines beside the stock timm model", request),
+        *_verbs("engines", "TensorRT engines", ("build", "check", "bench"), request),
+        *_verbs("tensorrt8", "TensorRT 8.6", ("build", "check", "bench"), request),
+    )
+
+
+def _table(runtime: str, shows: str, request: Request) -> Step:
+    words = ("--models", *request.models, "--batches", *map(str, request.batches))
+    out = ("--out", str(request.out / runtime))
+    command = (sys.executable, f"{HERE}/table.py", runtime, *words, *out)
+    return Step(runtime, f"DeiT on {shows}", command)
+
+
+def _verbs(name: str, shows: str, verbs: tuple[str, ...], request: Request) -> Iterator[Step]:
+    """Yield a step for each verb on an export folder."""
+    folder, flag, python = request.folder, "--folder FOLDER", sys.executable
+    if name == "tensorrt8":
+        folder, flag = request.folder8, "--tensorrt8 PYTHON --folder8 FOLDER"
+        python = request.python8 or ""
+    for verb in verbs:
+        step, line = f"{name}-{verb}", f"`star-export {verb}` of the export folder on {shows}"
+        if folder is None or not python:
+            yield Step(step, line, lacks=flag)
+            continue
+        batches = ",".join(map(str, request.batches))
+        sizes = () if verb == "check" else ("--batches", batches)
+        runtime = () if verb == "build" else ("--runtime", _RUNTIMES.get(name, "tensorrt"))
+        yield Step(step, line, (python, "-m", "exporter", verb, str(folder), *runtime, *sizes))
+
+
+_RUNTIMES = {"onnxruntime": "onnxruntime-cuda"}
+
+
+def _training(request: Request) -> Step:
+    """Return the training of the bundled CIFAR-10 model, by the command in its record, on the GPU."""
+    shows = f"training of {CIFAR_VIT.name} on CIFAR-10"
+    if request.cifar is None:
+        return Step("cifar", shows, lacks="--cifar FOLDER")
+    recorded = shlex.split(json.loads(CIFAR_VIT.record.read_text(encoding="utf-8"))["command"])
+    # The last one of a flag counts.
+    here = {
+        "--images": request.cifar / "train",
+        "--held-out": request.cifar / "test",
+        "--out": request.out / f"{CIFAR_VIT.name}.safetensors",
+        "--device": "cuda",
+        "--threads": 0,
+        "--workers": 8,
+    }
+    words = (str(word) for flag in here.items() for word in flag)
+    return Step("cifar", shows, (sys.executable, *recorded[1:], *words))
