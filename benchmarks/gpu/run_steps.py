@@ -1,4 +1,4 @@
-"""Run steps one after another, each in its own process, and remember how each ended, so that a later call goes on."""
+"""Run steps one after another, each in its own process, and save how each ended, so that a later call goes on."""
 
 import os
 import signal

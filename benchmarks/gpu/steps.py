@@ -16,9 +16,10 @@ HERE = "benchmarks/gpu"
 
 @dataclass(frozen=True)
 class Request:
-    """What the steps run on. `python8` is an interpreter with TensorRT 8.6; None leaves its steps out, as elsewhere.
+    """What the steps run on; those on something that is None are left out.
 
-    `folder` and `folder8` are export folders, `cifar` has CIFAR-10 as `train/` and `test/`.
+    `folder` and `folder8` are export folders, `cifar` has CIFAR-10 as `train/` and `test/`. `python8` is an
+    interpreter with TensorRT 8.6.
     """
 
     out: Path
@@ -41,7 +42,7 @@ class Step:
 
 
 def steps(request: Request) -> tuple[Step, ...]:
-    """Return all steps in order. No step needs the network, or that another has succeeded but `build` before its own."""
+    """Return all steps in order. No step needs the network. `check` and `bench` of engines need their `build`."""
     kernel = (sys.executable, "-m", "tests.plugins.gpu_check")
     return (
         Step("kernel", "the plugin's kernel: correctness, compute-sanitizer, time", kernel),

@@ -14,7 +14,7 @@ from exporter.runtimes.base import Feed, Runner, TensorInfo
 from exporter.targets import ONNXRUNTIME_OPSET17
 from exporter.tensor_names import IMAGES
 
-__all__ = ["LARGEST_BATCH", "OnnxRuntimeRunner"]
+__all__ = ["LARGEST_BATCH", "OnnxRuntimeRunner", "check_providers"]
 
 _CPU = "CPUExecutionProvider"
 _TENSORRT = "TensorrtExecutionProvider"
@@ -142,6 +142,11 @@ class OnnxRuntimeRunner(Runner):
             raise ArtefactError(self._source, got, f"one of {', '.join(_DTYPES)}")
         shape = tuple(size if isinstance(size, int) else size or "" for size in tensor.shape)
         return TensorInfo(tensor.name, shape, _DTYPES[tensor.type])
+
+
+def check_providers(providers: Sequence[str]) -> None:
+    """Raise UserError if ONNX Runtime is missing, or this build of it lacks one of the providers."""
+    _check_available(providers, _import_onnxruntime().get_available_providers())
 
 
 def _import_onnxruntime() -> Any:

@@ -1,21 +1,20 @@
 """Build the TensorRT engines of an export folder, and write a manifest and an audit for each."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from exporter.artefact import Artefact
 from exporter.errors import ArtefactError, UserError
-from exporter.files import sha256_of, written_beside
-from exporter.formats.canonical_json import save_json
+from exporter.files import sha256_of
 from exporter.records import ModelSpec, Pair
 from exporter.runtimes.tensorrt.audit import Audit, audit
 from exporter.runtimes.tensorrt.builder import Engine, build_engine
-from exporter.runtimes.tensorrt.layer_info import layers_path, read_layers
+from exporter.runtimes.tensorrt.layer_info import read_layers
 from exporter.runtimes.tensorrt.machine import this_machine
-from exporter.runtimes.tensorrt.manifest import ENGINES, Built, EngineManifest, engine_path, manifest_path
+from exporter.runtimes.tensorrt.manifest import ENGINES, Built, EngineManifest, engine_path
 from exporter.runtimes.tensorrt.plugin_library import checked_library
+from exporter.runtimes.tensorrt.saving import save_engine
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt, major_version, version_numbers
 from exporter.runtimes.tensorrt.trtexec import build_command
@@ -128,31 +127,8 @@ def _check_retention(pruned: Path, artefact: Artefact, settings: BuildSettings, 
 def _save(  # noqa: PLR0917  (all of them are written)
     engine: Engine, path: Path, onnx: Path, settings: BuildSettings, here: Built, spec: ModelSpec
 ) -> BuiltEngine:
-    with written_beside(path) as partial:
-        partial.write_bytes(engine.plan)
-    manifest = EngineManifest(
-        engine_sha256=sha256_of(path),
-        onnx=onnx.name,
-        onnx_sha256=sha256_of(onnx),
-        schedule_sha256=sha256_of(onnx.parent / SCHEDULE),
-        plugin_sha256="" if settings.plugin is None else sha256_of(settings.plugin),
-        plugin_serialised=settings.plugin is not None and settings.serialise_plugin,
-        batches=settings.batches,
-        any_batch=settings.any_batch,
-        workspace_mib=settings.workspace_mib,
-        tf32=settings.tf32,
-        hardware=settings.hardware_level,
-        version_compatible=settings.version_compatible,
-        strongly_typed=engine.strongly_typed,
-        built=here,
-        optimization_level=settings.optimization_level,
-        aux_streams=settings.aux_streams,
-    )
-    with written_beside(layers_path(path)) as partial:
-        told = {"profiles": [json.loads(each) for each in engine.layers]}
-        partial.write_text(json.dumps(told, indent=1), encoding="utf-8")
-    # The manifest is written last: an engine without its manifest is refused.
-    save_json(manifest, manifest_path(path))
+    schedule = sha256_of(onnx.parent / SCHEDULE)
+    manifest = save_engine(engine, path, onnx, settings, here, schedule_sha256=schedule)
     image = spec.preprocessing.input_size
     lines = tuple(
         tuple(build_command(onnx, image, batch, settings, tensorrt=here.tensorrt))

@@ -11,7 +11,6 @@ from exporter.errors import UserError
 from exporter.runtimes.tensorrt.machine import this_machine
 from tests.benchmarks.scripts import FOLDER, script
 
-script("deits.py")
 module = script("gpu/all.py")
 Step = script("gpu/steps.py").Step
 
