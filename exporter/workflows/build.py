@@ -16,9 +16,9 @@ from exporter.runtimes.tensorrt.manifest import ENGINES, Built, EngineManifest, 
 from exporter.runtimes.tensorrt.plugin_library import checked_library
 from exporter.runtimes.tensorrt.saving import save_engine
 from exporter.runtimes.tensorrt.settings import BuildSettings
-from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt, major_version, version_numbers
+from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt, version_numbers
 from exporter.runtimes.tensorrt.trtexec import build_command
-from exporter.targets import TENSORRT, TENSORRT_8, Target
+from exporter.targets import TENSORRT, Target
 from exporter.tensor_names import SLICED, VARIANTS, keep_name, variant_path
 from exporter.workflows.export_folder import SCHEDULE, read_folder
 from exporter.workflows.progress import Silent, Stages
@@ -59,6 +59,7 @@ def build_folder(
     trt = import_tensorrt()
     _check_version(found.target, trt.__version__)
     here = this_machine(trt.__version__)
+    _check_gpu(found.target, here)
     dense, pruned = found.models.dense.path, found.models.pruned.path
     artefact = found.models.pruned.artefact
     _check_retention(pruned, artefact, settings, trt.__version__)
@@ -100,10 +101,24 @@ def _check_runtime(folder: Path, target: Target) -> None:
 
 
 def _check_version(target: Target, version: str) -> None:
-    """Raise UserError for 8.6, which reads opset 17 at most and takes precision from flags, not from the graph."""
-    if target != TENSORRT_8 and major_version(version) < 9:
-        hint = f"or star-export compile --target {TENSORRT_8.name}"
-        raise UserError(f"target {target.name}", f"TensorRT {version}", "10 or later", hint)
+    """Raise UserError for a version before the target's first.
+
+    8.6 reads opset 17 at most and takes precision from flags, not from the graph.
+    """
+    if version_numbers(version) < target.least_version:
+        expected = f"{'.'.join(map(str, target.least_version))} or later"
+        raise UserError(f"target {target.name}", f"TensorRT {version}", expected, _instead_of(target))
+
+
+def _check_gpu(target: Target, here: Built) -> None:
+    """Raise UserError for a GPU without the target's instructions."""
+    if version_numbers(here.sm) < target.least_sm:
+        expected = f"a GPU of SM {'.'.join(map(str, target.least_sm))} or later"
+        raise UserError(f"target {target.name}", f"{here.gpu} (SM {here.sm})", expected, _instead_of(target))
+
+
+def _instead_of(target: Target) -> str:
+    return f"or star-export compile --target {target.instead}"
 
 
 def _check_retention(pruned: Path, artefact: Artefact, settings: BuildSettings, version: str) -> None:

@@ -59,7 +59,7 @@ def test_all_in_turns_without_a_star_in_a_graph(
 ) -> None:
     asked = []
 
-    class OnCpu(bound.BoundRunner):  # type: ignore[name-defined,misc]
+    class OnCpu(bound.BoundRunner):  # type: ignore[misc]
         def __init__(self, path: Path, images: np.ndarray, *, options: dict[str, str], name: str) -> None:
             asked.append(options)
             super().__init__(path, images, runtime="onnxruntime", options={}, name=name)
