@@ -65,22 +65,18 @@ def _table(runtime: str, shows: str, request: Request) -> Step:
 
 def _verbs(name: str, shows: str, verbs: tuple[str, ...], request: Request) -> Iterator[Step]:
     """Yield a step for each verb on an export folder."""
-    folder, flag, python = request.folder, "--folder FOLDER", sys.executable
+    folder, python, lacks = request.folder, sys.executable, "--folder FOLDER"
     if name == "tensorrt8":
-        folder, flag = request.folder8, "--tensorrt8 PYTHON --folder8 FOLDER"
-        python = request.python8 or ""
+        folder, python, lacks = request.folder8, request.python8 or "", "--tensorrt8 PYTHON --folder8 FOLDER"
+    runtime = ("--runtime", "onnxruntime-cuda" if name == "onnxruntime" else "tensorrt")
+    batches = ("--batches", ",".join(map(str, request.batches)))
+    flags = {"build": batches, "check": runtime, "bench": (*runtime, *batches)}
     for verb in verbs:
         step, line = f"{name}-{verb}", f"`star-export {verb}` of the export folder on {shows}"
         if folder is None or not python:
-            yield Step(step, line, lacks=flag)
-            continue
-        batches = ",".join(map(str, request.batches))
-        sizes = () if verb == "check" else ("--batches", batches)
-        runtime = () if verb == "build" else ("--runtime", _RUNTIMES.get(name, "tensorrt"))
-        yield Step(step, line, (python, "-m", "exporter", verb, str(folder), *runtime, *sizes))
-
-
-_RUNTIMES = {"onnxruntime": "onnxruntime-cuda"}
+            yield Step(step, line, lacks=lacks)
+        else:
+            yield Step(step, line, (python, "-m", "exporter", verb, str(folder), *flags[verb]))
 
 
 def _training(request: Request) -> Step:
