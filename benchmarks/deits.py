@@ -11,7 +11,7 @@ from exporter.models.registry import adapt
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.schedule.plan import ScheduleSettings, keep_everything, star_schedule
-from exporter.vocabulary import Method
+from exporter.vocabulary import Layout, Method
 
 __all__ = ["DEIT_S_ACS", "MODELS", "deit", "dense", "prune", "schedule"]
 
@@ -48,11 +48,11 @@ def schedule(
     return star_schedule(deit(name).spec, _ACS[name], rho, settings)
 
 
-def prune(asked: Schedule, name: str) -> PrunedViT:
-    """Create the pruned network; its inter-layer scores are noise."""
+def prune(asked: Schedule, name: str, layout: Layout = Layout.SHRINKING) -> PrunedViT:
+    """Create the pruned network; its inter-layer scores are noise. `layout` is that of a-STAR's tokens."""
     vit = deit(name)
     inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
-    return PrunedViT(vit, asked, inter)
+    return PrunedViT(vit, asked, inter, layout)
 
 
 def dense(name: str) -> PrunedViT:

@@ -19,6 +19,7 @@ import numpy as np
 import onnx
 import torch
 from deits import MODELS, deit, dense
+from torch import nn
 
 from exporter.evaluation.benchmark import Throughput, ratio_of, throughput
 from exporter.lowering.pipeline import lower, save_onnx
@@ -38,12 +39,12 @@ class Form:
     make: Callable[[str, Path], None]
 
 
-def torch_export(model: str, path: Path, opset: int) -> None:
-    """Export with PyTorch's exporter and a dynamic batch, without further passes."""
+def torch_export(model: str, path: Path, opset: int, network: nn.Module | None = None) -> None:
+    """Export with PyTorch's exporter and a dynamic batch, without further passes; `network` in place of timm's."""
     vit = deit(model)
     example = (torch.zeros(2, *vit.spec.preprocessing.input_size),)
     program = torch.onnx.export(
-        vit.model.eval(),
+        (network or vit.model).eval(),
         example,
         dynamo=True,
         input_names=["images"],

@@ -156,6 +156,7 @@ class Precision(Word):
     FP16 = "fp16"
     BF16 = "bf16"
     INT8 = "int8"
+    FP8 = "fp8"
 
 
 class Status(Word):

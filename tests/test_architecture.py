@@ -46,6 +46,7 @@ RANK = {name: rank for rank, row in enumerate(ORDER) for name in row}
 # The same inside the rooms that have rooms of their own.
 INNER_ORDER = {
     "settings": (("limits", "fields"), ("parser",), ("flags",)),
+    "targets": (("record",), ("rows",)),
     "lowering": (
         ("markers", "metadata"),
         ("builder",),
@@ -53,7 +54,7 @@ INNER_ORDER = {
         ("scoring",),
         ("passes",),
         ("pass_table",),
-        ("run_passes", "quantize", "ranked_tokens", "retention", "to_onnx", "verify"),
+        ("run_passes", "quantize", "quantize_fp8", "ranked_tokens", "retention", "to_onnx", "verify"),
         ("pipeline",),
         ("variants",),
         ("variant_files",),

@@ -1,75 +1,97 @@
-"""Run all checks and benchmarks that need a GPU, in order, and save the output of each step to a folder.
+"""Run everything that needs a GPU, in order, in steps; call it again to go on where it stopped.
 
-    python benchmarks/gpu/all.py --folder build/deit --out build/gpu
+    python benchmarks/gpu/all.py --folder build/deit --cifar build/cifar10 --out build/gpu --minutes 9
 
-After a failed step the next ones still run. Prints a summary; exit code 1 if a step failed, 2 without a GPU.
+A step that is done is not repeated (--again repeats it), one that was stopped continues, one that failed is tried
+again. After each step, report.md in --out has every table so far, and for each missing one why it is missing.
+Exit code 1 if a step failed or is not finished, 2 without a GPU. No step needs the network.
 """
 
 import argparse
 import os
-import subprocess
 import sys
-import time
 from pathlib import Path
 
+from deits import MODELS
 from machine import on_a_gpu
+from report import summary, write_report
+from run_steps import UNFINISHED, outcome_of, run_steps
+from steps import Request, Step, steps
 
-ROOT = Path(__file__).parents[2]
-HERE = "benchmarks/gpu"
+from exporter.errors import RecipeError, UserError
 
-
-def steps(folder: Path | None, out: Path) -> dict[str, list[str]]:
-    """Return the commands by name; those on an export folder only if `folder` is given."""
-    table = f"{HERE}/table.py"
-    commands = {
-        "plugin-kernel": ["-m", "tests.plugins.gpu_check"],
-        "pytorch": [table, "pytorch", "--out", str(out / "pytorch")],
-        "onnxruntime-cuda": [table, "onnxruntime", "--out", str(out / "onnxruntime")],
-    }
-    if folder is not None:
-        for runtime in ("onnxruntime-cuda", "tensorrt"):
-            commands[f"folder-{runtime}"] = [f"{HERE}/run.py", runtime, str(folder)]
-    return commands
+BATCHES = (1, 8, 32, 128)
 
 
 def main() -> int:
-    """Run all steps and return the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--folder", type=Path, help="The folder of `star-export compile --out`, for the steps on it."
-    )
-    parser.add_argument(
-        "--out", type=Path, default=Path(os.environ.get("OUT", "build/gpu")), help="Folder for all output."
-    )
-    options = parser.parse_args()
-    folder = None if options.folder is None else options.folder.resolve()
-    return on_a_gpu(lambda machine: run(steps(folder, options.out.resolve()), options.out.resolve(), machine))
+    """Run the steps and return the exit code."""
+    options = _parser().parse_args()
+    return on_a_gpu(lambda machine: run(options, machine))
 
 
-def run(commands: dict[str, list[str]], out: Path, machine: str) -> int:
-    """Run each command in its own process, and write summary.txt; return 1 if one failed."""
+def run(options: argparse.Namespace, machine: str) -> int:
+    """Run the chosen steps on this machine, whose GPU `machine` describes; return the exit code.
+
+    Raises:
+        UserError: There is no such step, or the folder has results of another GPU.
+    """
+    out: Path = options.out.resolve()
+    every = steps(_request(options, out))
+    chosen = _chosen(every, options.steps)
     out.mkdir(parents=True, exist_ok=True)
-    summary = [machine]
-    paths = [str(ROOT), str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    failed = False
-    for name, command in commands.items():
-        print(f"{name}: {' '.join(command)}", flush=True)
-        start_s = time.monotonic()
-        with (out / f"{name}.out").open("w") as printed, (out / f"{name}.err").open("w") as errors:
-            done = subprocess.run(
-                [sys.executable, *command],
-                cwd=ROOT,
-                env=environment,
-                stdout=printed,
-                stderr=errors,
-                check=False,
-            )
-        failed |= done.returncode != 0
-        summary.append(f"{name}: exit code {done.returncode} after {time.monotonic() - start_s:.0f} s")
-        (out / "summary.txt").write_text("\n".join(summary) + "\n", encoding="utf-8")
-    print("\n".join(summary))
-    return int(failed)
+    _require_same_gpu(out / "machine.txt", machine)
+
+    def tell() -> None:
+        write_report(every, out, machine)
+
+    run_steps(chosen, out, limit_s=60 * options.minutes, again=options.again, tell=tell)
+    tell()
+    print(summary(every, out))
+    return int(any(outcome_of(step, out).state in UNFINISHED for step in chosen))
+
+
+def _request(options: argparse.Namespace, out: Path) -> Request:
+    folder, cifar, folder8 = (
+        None if path is None else path.resolve() for path in (options.folder, options.cifar, options.folder8)
+    )
+    return Request(
+        out, tuple(options.models), tuple(options.batches), folder, cifar, options.tensorrt8, folder8
+    )
+
+
+def _chosen(every: tuple[Step, ...], names: str | None) -> tuple[Step, ...]:
+    known = [step.name for step in every]
+    wanted = names.split(",") if names else known
+    if missing := [name for name in wanted if name not in known]:
+        raise RecipeError("steps", ", ".join(missing), f"of {', '.join(known)}")
+    return tuple(step for step in every if step.name in wanted)
+
+
+def _require_same_gpu(path: Path, machine: str) -> None:
+    """Check that the results in the folder are of this GPU; times of two GPUs must not meet in a table."""
+    if not path.is_file():
+        path.write_text(f"{machine}\n", encoding="utf-8")
+    before, here = path.read_text(encoding="utf-8").strip(), machine
+    if before.split(",")[0] != here.split(",")[0]:
+        raise UserError(str(path.parent), f"results of {before}", f"those of {here}", "give another --out")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    cifar, out = os.environ.get("STAR_EXPORT_CIFAR10"), os.environ.get("OUT", "build/gpu")
+    parser.add_argument("--folder", type=Path, help="Export folder of a target for TensorRT 10 or 11.")
+    parser.add_argument(
+        "--cifar", type=Path, default=Path(cifar) if cifar else None, help="CIFAR-10 as train/ and test/."
+    )
+    parser.add_argument("--tensorrt8", metavar="PYTHON", help="Python 3.10 with TensorRT 8.6.")
+    parser.add_argument("--folder8", type=Path, help="Export folder of the target tensorrt8-fp32.")
+    parser.add_argument("--models", nargs="*", default=list(MODELS), choices=MODELS, help="DeiTs to measure.")
+    parser.add_argument("--batches", type=int, nargs="*", default=list(BATCHES), help="Batch sizes.")
+    parser.add_argument("--steps", metavar="NAMES", help="Only these steps, e.g. kernel,pytorch.")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="Stop after so many minutes.")
+    parser.add_argument("--again", action="store_true", help="Repeat the steps that are done, too.")
+    parser.add_argument("--out", type=Path, default=Path(out), help="Folder for all output.")
+    return parser
 
 
 if __name__ == "__main__":

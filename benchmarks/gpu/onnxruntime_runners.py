@@ -1,56 +1,56 @@
-"""DeiT on ONNX Runtime's CUDA provider, timed host to host. Files are lowered once; the provider is checked."""
+"""DeiT on ONNX Runtime's CUDA provider, with images on the GPU, kernel by kernel or as one CUDA graph."""
 
-from collections.abc import Mapping
+from functools import cache, partial
 from pathlib import Path
 
-from deits import deit, dense, prune, schedule
-from dense_forms import torch_export
+from bound_runner import BoundRunner
+from case import Case, Timing
+from deits import deit
+from model_files import model_files
 
-from exporter.lowering.pipeline import lower, save_onnx
-from exporter.pruning.pruned_vit import PrunedViT
+from exporter.evaluation.benchmark import throughput
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import PROVIDERS
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import check_providers
 from exporter.runtimes.provider_check import require_provider
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import Method
 from exporter.workflows.measuring import noise
 
-__all__ = ["MODES", "STOCK", "onnxruntime_runners"]
+__all__ = ["METHODS", "MODES", "prepared", "require"]
 
-MODES = ("fp32", "tf32", "fp16")
-STOCK = "timm, as exported"
+GRAPH = "CUDA graph"
+MODES = tuple(f"{way}, {precision}" for precision in ("fp16", "tf32", "fp32") for way in ("kernels", GRAPH))
+METHODS = {"STAR 0.7": (Method.STAR, 0.7), "a-STAR 0.7": (Method.A_STAR, 0.7)}
 CUDA = PROVIDERS["onnxruntime-cuda"]
 
 
-def onnxruntime_runners(
-    model: str, methods: Mapping[str, tuple[Method, float]], mode: str, folder: Path
-) -> dict[str, Runner]:
-    """Create runners of the dense model, of timm's, and of a pruned one for each of `methods`: (method, rho).
+def require() -> None:
+    """Raise UserError where ONNX Runtime has no CUDA provider."""
+    check_providers(CUDA)
 
-    timm's own model is as PyTorch exports it, without our passes; in fp32 alone.
+
+def prepared(case: Case) -> Timing:
+    """Create the runners of the dense model, timm's and the pruned ones; the result times them.
+
+    Without a-STAR in a CUDA graph, which has no data-dependent sizes.
 
     Raises:
-        UserError: The CUDA provider is missing, or another provider runs a part of a model.
+        UserError: Another provider runs a part of a model.
     """
-    paths = {"dense": _lowered(dense(model), mode, folder / f"{model}.dense.{mode}.onnx")}
-    for name, (method, rho) in methods.items():
-        pruned = prune(schedule(model, rho, method=method), model)
-        paths[name] = _lowered(pruned, mode, folder / f"{model}.{method}{rho:g}.{mode}.onnx")
-    if mode != "fp16":
-        paths[STOCK] = folder / f"{model}.timm.onnx"
-        if not paths[STOCK].is_file():
-            torch_export(model, paths[STOCK], opset=20)
-    feed = {IMAGES: noise(deit(model).spec, "float32", 1)}
-    for path in paths.values():
-        require_provider(path, CUDA, feed)
-    return {
-        name: OnnxRuntimeRunner(path, providers=CUDA, tf32=mode == "tf32") for name, path in paths.items()
-    }
+    way, precision = case.mode.split(", ")
+    methods = {name: each for name, each in METHODS.items() if way != GRAPH or each[0] == Method.STAR}
+    target = ONNXRUNTIME_FP16 if precision == "fp16" else ONNXRUNTIME
+    options = {"use_tf32": str(int(precision == "tf32")), "enable_cuda_graph": str(int(way == GRAPH))}
+    made: dict[str, Runner] = {}
+    for name, path in model_files(case.model, methods, target, case.folder / "models").items():
+        _require_gpu(path, case.model)
+        made[name] = BoundRunner(path, case.images, options=options, name=name)
+    return partial(throughput, made, {IMAGES: case.images}, batch=case.batch, rounds=case.rounds, warmup=5)
 
 
-def _lowered(network: PrunedViT, mode: str, path: Path) -> Path:
-    if not path.is_file():
-        save_onnx(lower(network, ONNXRUNTIME_FP16 if mode == "fp16" else ONNXRUNTIME), path)
-    return path
+@cache
+def _require_gpu(path: Path, model: str) -> None:
+    """Check once for each file that the GPU runs it."""
+    require_provider(path, CUDA, {IMAGES: noise(deit(model).spec, "float32", 1)})

@@ -1,36 +1,41 @@
-"""Time dense and pruned DeiT on a GPU, interleaved, in every mode of PyTorch or ONNX Runtime. Markdown on stdout.
+"""Time dense and pruned DeiT on a GPU, interleaved, in every mode of a runtime. Markdown on stdout.
 
     PYTHONPATH=.:benchmarks python benchmarks/gpu/table.py pytorch --out build/gpu/pytorch
 
-Writes a JSON record for each model, mode and batch to --out; existing ones are not measured again. Weights and
-images are noise: time depends on the structure alone. A failed mode is a row with its error. No GPU: exit code 2.
+Writes a JSON record for each model, mode and batch to --out; existing ones are not measured again, so an
+interrupted call can be repeated. Weights and images are noise: time depends on the structure alone. A failed mode
+is a row with its error, and is tried again by the next call. No GPU, or no such runtime: exit code 2.
 """
 
 import argparse
+import importlib
 import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import torch
-from deits import MODELS, deit, dense, prune, schedule
+from case import Case
+from deits import MODELS, dense, prune, schedule
 from machine import on_a_gpu
 
-from exporter.evaluation.benchmark import Comparison, Throughput, compare_speed, throughput
+from exporter.evaluation.benchmark import Comparison, Throughput, compare_speed
 from exporter.formats.canonical_json import save_json
-from exporter.runtimes.base import Runner
 from exporter.runtimes.tensorrt.clocks import NO_CLOCKS, Clocks, sampled_clocks
 from exporter.runtimes.tensorrt.machine import gpu_uuid
 from exporter.schedule.macs import mean_macs
-from exporter.tensor_names import IMAGES
 from exporter.vocabulary import Method
 from exporter.workflows.measuring import noise
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-METHODS = {
-    "pytorch": {f"STAR {rho:g}": (Method.STAR, rho) for rho in (0.9, 0.7, 0.5)},
-    "onnxruntime": {"STAR 0.7": (Method.STAR, 0.7), "a-STAR 0.7": (Method.A_STAR, 0.7)},
+# Modules with MODES, METHODS, require() and prepared(case). Each imports its own runtime.
+RUNTIMES = {
+    "pytorch": "torch_runners",
+    "onnxruntime": "onnxruntime_runners",
+    "tensorrt": "tensorrt_engines",
 }
 # Speed-ups in the paper's tables 1 and 8: PyTorch fp32 on an A100, batch 128, STAR at rho 0.7.
 PUBLISHED = {"deit_small_patch16_224": 2.04, "deit_base_patch16_224": 1.85}
@@ -55,7 +60,7 @@ class Row:
 def main() -> int:
     """Measure the missing rows, print the table, and return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("runtime", choices=METHODS, help="The runtime.")
+    parser.add_argument("runtime", choices=RUNTIMES, help="The runtime.")
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=MODELS, help="DeiTs to measure.")
     parser.add_argument("--batches", type=int, nargs="*", default=list(BATCHES), help="Batch sizes.")
     parser.add_argument("--modes", nargs="*", help="Modes by name; all by default.")
@@ -66,28 +71,38 @@ def main() -> int:
 
 
 def _table(options: argparse.Namespace, machine: str) -> int:
-    failed = False
+    failed, runtime = False, importlib.import_module(RUNTIMES[options.runtime])
+    runtime.require()
     print(f"{options.runtime}, {machine}\n\n| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|", flush=True)
     for model in options.models:
-        for mode in options.modes or _modes(options.runtime):
+        for mode in options.modes or runtime.MODES:
             for batch in options.batches:
-                place = options.out / f"{model}.{mode.replace(', ', '-')}.batch{batch}.json"
-                if not place.is_file():
-                    save_json(_measured(options, machine, model, mode, batch), place)
-                row = json.loads(place.read_text(encoding="utf-8"))
+                row = _row(runtime, machine, Case(model, mode, batch, options.rounds, options.out))
                 failed |= bool(row["error"])
                 for cells in _cells(row):
                     print(f"| {' | '.join(cells)} |", flush=True)
     return int(failed)
 
 
-def _measured(options: argparse.Namespace, machine: str, model: str, mode: str, batch: int) -> Row:
-    methods = METHODS[options.runtime]
-    feed = {IMAGES: noise(deit(model).spec, "float32", batch)}
+def _row(runtime: ModuleType, machine: str, case: Case) -> dict[str, object]:
+    """Return the row's record, measured if there is none yet or one with an error."""
+    name = f"{case.model}.{case.mode.replace(', ', '-').replace(' ', '_')}.batch{case.batch}.json"
+    place = case.folder / name
+    if place.is_file():
+        before: dict[str, object] = json.loads(place.read_text(encoding="utf-8"))
+        if not before["error"]:
+            return before
+    save_json(_measured(runtime, machine, case), place)
+    row: dict[str, object] = json.loads(place.read_text(encoding="utf-8"))
+    return row
+
+
+def _measured(runtime: ModuleType, machine: str, case: Case) -> Row:
+    model, mode, batch = case.model, case.mode, case.batch
     try:
-        runners = _runners(options, model, mode, batch)
+        timing = runtime.prepared(case)
         with sampled_clocks(gpu_uuid()) as clocks:
-            times = throughput(runners, feed, batch=batch, rounds=options.rounds, warmup=5)
+            times = timing()
     # A mode that cannot be compiled or run becomes a row with its error; the sweep continues.
     except Exception as error:
         why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
@@ -95,32 +110,14 @@ def _measured(options: argparse.Namespace, machine: str, model: str, mode: str, 
         return Row(model, mode, batch, machine, NO_CLOCKS, {}, {}, why)
     whole = dense(model).macs.total
     against = {
-        name: compare_speed(times["dense"], times[name], (whole, _macs(model, *methods[name])))
-        for name in methods
+        name: compare_speed(times["dense"], times[name], (whole, _macs(model, *method)))
+        for name, method in runtime.METHODS.items()
+        if name in times
     }
     return Row(model, mode, batch, machine, clocks.summary(), times, against)
 
 
-def _runners(options: argparse.Namespace, model: str, mode: str, batch: int) -> dict[str, Runner]:
-    """Create the runners. Imports are local, because each module needs its own runtime."""
-    methods = METHODS[options.runtime]
-    if options.runtime == "pytorch":
-        from torch_runners import torch_runners  # noqa: PLC0415
-
-        return torch_runners(model, methods, mode, batch)
-    from onnxruntime_runners import onnxruntime_runners  # noqa: PLC0415
-
-    return onnxruntime_runners(model, methods, mode, options.out)
-
-
-def _modes(runtime: str) -> tuple[str, ...]:
-    if runtime == "pytorch":
-        from torch_runners import MODES  # noqa: PLC0415
-    else:
-        from onnxruntime_runners import MODES  # noqa: PLC0415
-    return MODES
-
-
+@cache
 def _macs(model: str, method: Method, rho: float) -> int:
     """Return the MACs per image; under a-STAR, the mean useful MACs over COUNTED_IMAGES noise images."""
     pruned = prune(schedule(model, rho, method=method), model)
@@ -134,7 +131,7 @@ def _macs(model: str, method: Method, rho: float) -> int:
 def _cells(row: dict[str, object]) -> Iterator[list[str]]:
     where = [str(row["model"]), str(row["mode"]), str(row["batch"])]
     if row["error"]:
-        yield [*where, "failed", str(row["error"]), *[""] * (len(COLUMNS) - 5)]
+        yield [*where, "failed", str(row["error"]).replace("|", "·"), *[""] * (len(COLUMNS) - 5)]
         return
     times, comparisons = row["times"], row["comparisons"]
     assert isinstance(times, dict) and isinstance(comparisons, dict)

@@ -2,25 +2,29 @@
 
 import copy
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
+from case import Case, Timing
 from deits import dense, prune, schedule
 from torch import Tensor, nn
 
+from exporter.errors import UserError
+from exporter.evaluation.benchmark import throughput
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.base import Runner, TensorInfo
 from exporter.runtimes.torch_runner import TorchRunner
 from exporter.tensor_names import IMAGES, LOGITS
 from exporter.vocabulary import Method
-from exporter.workflows.measuring import noise
 
-__all__ = ["MODES", "torch_runners"]
+__all__ = ["METHODS", "MODES", "prepared", "require"]
 
 DEVICE = "cuda"
 # Execution mode and precision.
 MODES = tuple(
-    f"{way}, {precision}" for precision in ("fp32", "tf32", "fp16") for way in ("eager", "compiled")
+    f"{way}, {precision}" for precision in ("fp16", "tf32", "fp32") for way in ("eager", "compiled")
 )
+METHODS = {f"STAR {rho:g}": (Method.STAR, rho) for rho in (0.9, 0.7, 0.5)}
 
 
 class Resident(nn.Module):
@@ -53,20 +57,27 @@ def halved(network: PrunedViT) -> PrunedViT:
     return half
 
 
-def torch_runners(
-    model: str, methods: Mapping[str, tuple[Method, float]], mode: str, batch: int
-) -> dict[str, Runner]:
-    """Create runners of the dense network and of a pruned one for each of `methods`, (method, rho) by name."""
+def require() -> None:
+    """Raise UserError where PyTorch does not see the GPU."""
+    if not torch.cuda.is_available():
+        raise UserError("PyTorch", f"{torch.__version__}, which sees no GPU", "a build for CUDA")
+
+
+def prepared(case: Case) -> Timing:
+    """Create the dense network and the pruned ones; the result compiles and times them."""
     torch._dynamo.reset()
+    model = case.model
     networks: dict[str, PrunedViT] = {"dense": dense(model)}
-    networks |= {name: prune(schedule(model, rho, method=m), model) for name, (m, rho) in methods.items()}
-    return {name: _runner(name, network, mode, batch) for name, network in networks.items()}
+    networks |= {name: prune(schedule(model, rho, method=m), model) for name, (m, rho) in METHODS.items()}
+    runners = {name: _runner(name, network, case) for name, network in networks.items()}
+    feed = {IMAGES: case.images}
+    return partial(throughput, runners, feed, batch=case.batch, rounds=case.rounds, warmup=5)
 
 
-def _runner(name: str, network: PrunedViT, mode: str, batch: int) -> Runner:
-    way, precision = mode.split(", ")
+def _runner(name: str, network: PrunedViT, case: Case) -> Runner:
+    way, precision = case.mode.split(", ")
     spec = network.vit.spec
-    images = torch.from_numpy(noise(spec, "float32", batch)).to(DEVICE)
+    images = torch.from_numpy(case.images).to(DEVICE)
     if precision == "fp16":
         network, images = halved(network), images.half()
     ready: Callable[[Tensor], Tensor] = network.to(DEVICE).eval()

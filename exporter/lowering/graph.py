@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_graphsurgeon as gs
+from onnx_graphsurgeon.logger import G_LOGGER
 
 from exporter.lowering.builder import Builder
 from exporter.lowering.markers import DOMAIN
 
-__all__ = ["Linear", "as_linear", "linear", "markers", "nodes_of", "producer", "replace"]
+__all__ = ["Linear", "as_linear", "import_graph", "linear", "markers", "nodes_of", "producer", "replace"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,15 @@ class Linear:
     weight: np.ndarray[Any, Any]
     bias: np.ndarray[Any, Any] | None
     nodes: tuple[gs.Node, ...]
+
+
+def import_graph(model: onnx.ModelProto) -> gs.Graph:
+    """Read a model as a graph. FP8 tensors keep ONNX's type; GraphSurgeon's warning of it would go to stdout."""
+    before, G_LOGGER.severity = G_LOGGER.severity, G_LOGGER.ERROR
+    try:
+        return gs.import_onnx(model)
+    finally:
+        G_LOGGER.severity = before
 
 
 def markers(graph: gs.Graph, kind: str) -> list[gs.Node]:

@@ -29,6 +29,7 @@ from exporter.lowering.passes.fuse_attention import fuse_attention
 from exporter.lowering.passes.half_precision import to_bf16, to_fp16
 from exporter.lowering.passes.linear_as_gemm import linear_as_gemm
 from exporter.lowering.passes.name_decisions import name_decisions
+from exporter.lowering.passes.open_softmax import open_softmax
 from exporter.lowering.passes.opset_17 import opset_17
 from exporter.lowering.passes.patches_as_linear import patches_as_linear
 from exporter.lowering.passes.rank_prefix import rank_prefix
@@ -37,6 +38,7 @@ from exporter.lowering.passes.shorten_scores import shorten_scores
 from exporter.lowering.passes.sort_once import sort_once
 from exporter.lowering.passes.split_gemm import split_gemm
 from exporter.lowering.passes.spread_masks import spread_masks
+from exporter.lowering.passes.standard_attention import standard_attention
 from exporter.lowering.passes.uint8_input import uint8_input
 
 __all__ = ["FINAL", "INITIAL", "MARKERS", "PASSES", "QUANTIZABLE", "Pass"]
@@ -58,7 +60,7 @@ MARKERS = (
 NAMED = "decisions and attentions have the names of exporter.tensor_names"
 PATCHES_RANKED = "top-k ranks patches alone"
 QUERIES_OPEN = "no mask counts the queries"
-FUSED = "attention on tokens is ONNX's Attention"
+FUSED = "attention of blocks is ONNX's Attention where it can be"
 ATTENTION_EXPANDED = "attention is in standard operators"
 FACTORS_EXPANDED = "attention received and dissimilarity are in standard operators"
 PAIRING_EXPANDED = "pairs are in standard operators"
@@ -101,6 +103,7 @@ class Pass:
 _ROWS = (
     Pass(name_decisions, requires=MARKERS, ensures=(NAMED,)),
     Pass(fuse_attention, requires=(NAMED, ATTENTION, CLASS_ROW, LINEAR), ensures=(FUSED,)),
+    Pass(standard_attention, requires=(NAMED, ATTENTION), ensures=(FUSED,)),
     Pass(fold_attention_biases, requires=(FUSED, LINEAR)),
     Pass(shorten_scores, requires=(KEEP_TOP_K, PATCHES_RANKED)),
     Pass(rank_prefix, requires=(NAMED, KEEP_TOP_K, TAKE_TOKENS), ends=(PATCHES_RANKED,)),
@@ -143,6 +146,7 @@ _ROWS = (
     Pass(split_gemm, requires=(FP32,)),
     Pass(to_fp16, requires=(*FINAL, FP32), ends=(FP32,)),
     Pass(to_bf16, requires=(*FINAL, FP32), ends=(FP32,)),
+    Pass(open_softmax, requires=(FUSED,)),
     Pass(uint8_input),
     Pass(opset_17, requires=(ATTENTION_EXPANDED, SELECTION_EXPANDED)),
 )

@@ -12,6 +12,7 @@ import onnx_graphsurgeon as gs
 from exporter.artefact import Artefact
 from exporter.errors import ModelError
 from exporter.files import written_beside
+from exporter.lowering.graph import import_graph
 from exporter.lowering.metadata import stamp
 from exporter.lowering.quantize import quantized
 from exporter.lowering.retention import with_retention
@@ -80,7 +81,7 @@ def _for_target(
 ) -> onnx.ModelProto:
     """Run all steps after torch's export, and take over the export's tensors."""
     target = artefact.target
-    graph = gs.import_onnx(exported)
+    graph = import_graph(exported)
     names = (*target.passes, "uint8_input") if artefact.input_kind == InputKind.UINT8 else target.passes
     run_passes(graph, artefact, names)
     graph.name = artefact.spec.name
@@ -96,7 +97,7 @@ def _for_target(
 
 def _passed_again(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
     """Run the later passes without cleanup, which would remove the last layer's count: only variants read it."""
-    graph = gs.import_onnx(model)
+    graph = import_graph(model)
     run_passes(graph, artefact, artefact.target.passes_after, clean=False)
     return gs.export_onnx(graph)
 

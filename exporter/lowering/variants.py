@@ -10,6 +10,7 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from exporter.errors import ArtefactError
+from exporter.lowering.graph import import_graph
 from exporter.lowering.metadata import artefact_of
 from exporter.lowering.passes.slice_selection import slice_selection
 from exporter.lowering.ranked_tokens import patches_for_tokens, patches_from_tokens
@@ -69,7 +70,7 @@ def selection_nodes(model: onnx.ModelProto, sliced: onnx.ModelProto) -> frozense
 
 
 def _opened(model: onnx.ModelProto) -> gs.Graph:
-    graph = gs.import_onnx(model)
+    graph = import_graph(model)
     if not keep_layers(graph.tensors()):
         raise ArtefactError(graph.name, "a model without pruning layers", "one that star-export pruned")
     return graph

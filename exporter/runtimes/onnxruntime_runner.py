@@ -14,7 +14,7 @@ from exporter.runtimes.base import Feed, Runner, TensorInfo
 from exporter.targets import ONNXRUNTIME_OPSET17
 from exporter.tensor_names import IMAGES
 
-__all__ = ["LARGEST_BATCH", "OnnxRuntimeRunner"]
+__all__ = ["LARGEST_BATCH", "OnnxRuntimeRunner", "check_providers"]
 
 _CPU = "CPUExecutionProvider"
 _TENSORRT = "TensorrtExecutionProvider"
@@ -109,22 +109,29 @@ class OnnxRuntimeRunner(Runner):
             # Its provider has no option for it; NVIDIA's libraries read this before any setting of a program.
             os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
         _check_available(self._providers, runtime.get_available_providers())
-        model = str(self._model) if isinstance(self._model, Path) else self._model
-        options = _options(runtime, self._threads)
-        if self._profile_prefix is not None:
-            options.enable_profiling, options.profile_file_prefix = True, str(self._profile_prefix)
-        try:
-            # No fallback: a provider that fails must not be replaced by another one between two runs.
-            session = runtime.InferenceSession(
-                model, options, providers=_told(self._providers, self._tf32, self._image), enable_fallback=0
-            )
-        except self._errors as error:
-            raise _refusal(self._source, _reason(error), runtime.__version__) from None
+        session = self._opened(runtime)
         # ONNX Runtime drops a provider whose libraries do not load, and only logs it.
         _check_available(self._providers, session.get_providers())
         self._inputs = tuple(self._info(tensor) for tensor in session.get_inputs())
         self._outputs = tuple(self._info(tensor) for tensor in session.get_outputs())
         self._session = session
+
+    def _opened(self, runtime: Any, *, fuse_pairs: bool = True) -> Any:
+        """Create the session; `fuse_pairs` of quantization into the operators between them."""
+        model = str(self._model) if isinstance(self._model, Path) else self._model
+        options = _options(runtime, self._threads)
+        options.add_session_config_entry("session.disable_quant_qdq", str(int(not fuse_pairs)))
+        if self._profile_prefix is not None:
+            options.enable_profiling, options.profile_file_prefix = True, str(self._profile_prefix)
+        providers = _told(self._providers, self._tf32, self._image)
+        try:
+            # No fallback: a provider that fails must not be replaced by another one between two runs.
+            return runtime.InferenceSession(model, options, providers=providers, enable_fallback=0)
+        except self._errors as error:
+            # ONNX Runtime 1.31 fuses pairs of FP8 into operators for INT8, and then refuses its own graph.
+            if fuse_pairs and "float8" in str(error):
+                return self._opened(runtime, fuse_pairs=False)
+            raise _refusal(self._source, _reason(error), runtime.__version__) from None
 
     def _deactivate(self) -> None:
         self._session = None
@@ -142,6 +149,11 @@ class OnnxRuntimeRunner(Runner):
             raise ArtefactError(self._source, got, f"one of {', '.join(_DTYPES)}")
         shape = tuple(size if isinstance(size, int) else size or "" for size in tensor.shape)
         return TensorInfo(tensor.name, shape, _DTYPES[tensor.type])
+
+
+def check_providers(providers: Sequence[str]) -> None:
+    """Raise UserError if ONNX Runtime is missing, or this build of it lacks one of the providers."""
+    _check_available(providers, _import_onnxruntime().get_available_providers())
 
 
 def _import_onnxruntime() -> Any:

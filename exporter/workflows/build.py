@@ -1,25 +1,24 @@
 """Build the TensorRT engines of an export folder, and write a manifest and an audit for each."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from exporter.artefact import Artefact
 from exporter.errors import ArtefactError, UserError
-from exporter.files import sha256_of, written_beside
-from exporter.formats.canonical_json import save_json
+from exporter.files import sha256_of
 from exporter.records import ModelSpec, Pair
 from exporter.runtimes.tensorrt.audit import Audit, audit
 from exporter.runtimes.tensorrt.builder import Engine, build_engine
-from exporter.runtimes.tensorrt.layer_info import layers_path, read_layers
+from exporter.runtimes.tensorrt.layer_info import read_layers
 from exporter.runtimes.tensorrt.machine import this_machine
-from exporter.runtimes.tensorrt.manifest import ENGINES, Built, EngineManifest, engine_path, manifest_path
+from exporter.runtimes.tensorrt.manifest import ENGINES, Built, EngineManifest, engine_path
 from exporter.runtimes.tensorrt.plugin_library import checked_library
+from exporter.runtimes.tensorrt.saving import save_engine
 from exporter.runtimes.tensorrt.settings import BuildSettings
-from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt, major_version, version_numbers
+from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt, version_numbers
 from exporter.runtimes.tensorrt.trtexec import build_command
-from exporter.targets import TENSORRT, TENSORRT_8, Target
+from exporter.targets import TENSORRT, Target
 from exporter.tensor_names import SLICED, VARIANTS, keep_name, variant_path
 from exporter.workflows.export_folder import SCHEDULE, read_folder
 from exporter.workflows.progress import Silent, Stages
@@ -60,6 +59,7 @@ def build_folder(
     trt = import_tensorrt()
     _check_version(found.target, trt.__version__)
     here = this_machine(trt.__version__)
+    _check_gpu(found.target, here)
     dense, pruned = found.models.dense.path, found.models.pruned.path
     artefact = found.models.pruned.artefact
     _check_retention(pruned, artefact, settings, trt.__version__)
@@ -101,10 +101,24 @@ def _check_runtime(folder: Path, target: Target) -> None:
 
 
 def _check_version(target: Target, version: str) -> None:
-    """Raise UserError for 8.6, which reads opset 17 at most and takes precision from flags, not from the graph."""
-    if target != TENSORRT_8 and major_version(version) < 9:
-        hint = f"or star-export compile --target {TENSORRT_8.name}"
-        raise UserError(f"target {target.name}", f"TensorRT {version}", "10 or later", hint)
+    """Raise UserError for a version before the target's first.
+
+    8.6 reads opset 17 at most and takes precision from flags, not from the graph.
+    """
+    if version_numbers(version) < target.least_version:
+        expected = f"{'.'.join(map(str, target.least_version))} or later"
+        raise UserError(f"target {target.name}", f"TensorRT {version}", expected, _instead_of(target))
+
+
+def _check_gpu(target: Target, here: Built) -> None:
+    """Raise UserError for a GPU without the target's instructions."""
+    if version_numbers(here.sm) < target.least_sm:
+        expected = f"a GPU of SM {'.'.join(map(str, target.least_sm))} or later"
+        raise UserError(f"target {target.name}", f"{here.gpu} (SM {here.sm})", expected, _instead_of(target))
+
+
+def _instead_of(target: Target) -> str:
+    return f"or star-export compile --target {target.instead}"
 
 
 def _check_retention(pruned: Path, artefact: Artefact, settings: BuildSettings, version: str) -> None:
@@ -128,31 +142,8 @@ def _check_retention(pruned: Path, artefact: Artefact, settings: BuildSettings, 
 def _save(  # noqa: PLR0917  (all of them are written)
     engine: Engine, path: Path, onnx: Path, settings: BuildSettings, here: Built, spec: ModelSpec
 ) -> BuiltEngine:
-    with written_beside(path) as partial:
-        partial.write_bytes(engine.plan)
-    manifest = EngineManifest(
-        engine_sha256=sha256_of(path),
-        onnx=onnx.name,
-        onnx_sha256=sha256_of(onnx),
-        schedule_sha256=sha256_of(onnx.parent / SCHEDULE),
-        plugin_sha256="" if settings.plugin is None else sha256_of(settings.plugin),
-        plugin_serialised=settings.plugin is not None and settings.serialise_plugin,
-        batches=settings.batches,
-        any_batch=settings.any_batch,
-        workspace_mib=settings.workspace_mib,
-        tf32=settings.tf32,
-        hardware=settings.hardware_level,
-        version_compatible=settings.version_compatible,
-        strongly_typed=engine.strongly_typed,
-        built=here,
-        optimization_level=settings.optimization_level,
-        aux_streams=settings.aux_streams,
-    )
-    with written_beside(layers_path(path)) as partial:
-        told = {"profiles": [json.loads(each) for each in engine.layers]}
-        partial.write_text(json.dumps(told, indent=1), encoding="utf-8")
-    # The manifest is written last: an engine without its manifest is refused.
-    save_json(manifest, manifest_path(path))
+    schedule = sha256_of(onnx.parent / SCHEDULE)
+    manifest = save_engine(engine, path, onnx, settings, here, schedule_sha256=schedule)
     image = spec.preprocessing.input_size
     lines = tuple(
         tuple(build_command(onnx, image, batch, settings, tensorrt=here.tensorrt))

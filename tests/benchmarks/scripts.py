@@ -13,8 +13,8 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 def script(path: str) -> ModuleType:
     """The module of a script, with its neighbours on the path as when it is run."""
     file = FOLDER / path
-    sys.path.insert(0, str(file.parent))
+    sys.path[:0] = [str(file.parent), str(FOLDER)]
     try:
         return importlib.import_module(file.stem)
     finally:
-        sys.path.pop(0)
+        del sys.path[:2]

@@ -17,7 +17,6 @@ from exporter.runtimes.choice import why_not
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.runtimes.playback_runner import PlaybackRunner
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TARGETS, TENSORRT, TENSORRT_8, Target
-from exporter.vocabulary import Precision
 from exporter.workflows.export_folder import read_reference, save_reference
 from tests.lowering.models import dense, lowered, merging, run, star
 from tests.vits import random_images
@@ -56,7 +55,7 @@ def test_parity_of_every_target(target: Target, reduce: str) -> None:
     if target.runtime == "openvino" and (reason := why_not(target)):
         pytest.skip(reason)
     # The classes of a random network lie close together: in INT8, of few images one is too many.
-    family, count = ("vit", 48) if target.precision == Precision.INT8 else ("registers", 16)
+    family, count = ("vit", 48) if target.quantization else ("registers", 16)
     pruned = merging(family, reduce)
     images = images_of(pruned, count)
     report = check(pruned, lowered(pruned, target, images=images if target.takes_ranges else None), images)

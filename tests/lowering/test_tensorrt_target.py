@@ -10,9 +10,16 @@ import torch
 from exporter.errors import ModelError
 from exporter.evaluation.parity.check_model import check
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.targets import TENSORRT, TENSORRT_8, TENSORRT_FP16, TENSORRT_INT8, Target
-from exporter.tensor_names import context_name
-from tests.lowering.models import FAMILIES, a_star, lowered, run, star
+from exporter.targets import (
+    TENSORRT,
+    TENSORRT_8,
+    TENSORRT_ATTENTION_FP16,
+    TENSORRT_FP16,
+    TENSORRT_INT8,
+    Target,
+)
+from exporter.tensor_names import POOLING, context_name
+from tests.lowering.models import FAMILIES, a_star, lowered, merging, run, star
 from tests.pruning.adaptive import varied_images
 from tests.vits import random_images
 
@@ -80,6 +87,34 @@ def test_the_graph_is_what_its_fusions_and_its_parser_want(make: Callable[[], Pr
         if node.op_type == "TopK":
             attributes = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
             assert attributes.get("sorted", 1) == 1
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize(
+    "make", [star, merging, *(lambda layout=layout: a_star(layout=layout) for layout in TENSORRT.layouts)]
+)
+def test_the_form_with_the_attention_node(make: Callable[[], PrunedViT]) -> None:
+    pruned = make()
+    model = lowered(pruned, TENSORRT_ATTENTION_FP16)
+    assert [(each.domain, each.version) for each in model.opset_import if not each.domain] == [("", 23)]
+    by_name = {node.name: node for node in model.graph.node}
+    for block in range(1, pruned.vit.spec.depth + 1):
+        node = by_name[f"{context_name(block)}/attention"]
+        # TensorRT's parser takes no other attribute, and one output.
+        assert [each.name for each in node.attribute] == ["scale"] and len(node.output) == 1
+    report = check(pruned, model, varied_images(pruned.vit, 16).numpy())
+    assert report.passed, report.checks
+
+
+@pytest.mark.ort
+def test_a_pooling_head_keeps_the_primitive_form() -> None:
+    pruned = star("pooled by attention", "probe")
+    model = lowered(pruned, TENSORRT_ATTENTION_FP16)
+    names = {node.name: node.op_type for node in model.graph.node}
+    assert names[f"{POOLING}/softmax"] == "Softmax"
+    assert list(names.values()).count("Attention") == pruned.vit.spec.depth
+    report = check(pruned, model, random_images(pruned.vit, 16).numpy())
+    assert report.passed, report.checks
 
 
 def test_packed_is_not_for_tensorrt() -> None:

@@ -3,13 +3,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
+import onnx_graphsurgeon as gs
 import pytest
 from onnx import TensorProto
 
 from exporter.errors import ArtefactError, MissingDependencyError, UserError
+from exporter.lowering.quantize_fp8 import to_fp8
 from exporter.runtimes.base import TensorInfo
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner, _refusal, _told
+from tests.lowering.graphs import graph_of, noise
 from tests.tiny_onnx import KEEP, WEIGHT, linear_classifier, pruned_classifier
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -35,6 +39,25 @@ def test_a_file_and_its_bytes_give_the_same_logits(tmp_path: Path, batch: int) -
         logits = from_file.run({"images": images(batch)})["logits"]
         np.testing.assert_array_equal(logits, from_bytes.run({"images": images(batch)})["logits"])
     np.testing.assert_allclose(logits, images(batch).mean((2, 3)) @ WEIGHT, rtol=1e-5, atol=1e-6)
+
+
+def test_pairs_of_fp8_are_not_fused() -> None:
+    """ONNX Runtime 1.31 fuses them into an operator for INT8, and then refuses the graph."""
+    fp8, weight = np.dtype(ml_dtypes.float8_e4m3fn), noise(6, 4)
+    graph = graph_of("(float[b, 6] x) => (float[b, 4] y) { y = MatMul (x, w) }", {"w": weight}, opset=20)
+    graph.nodes[0].name = "linear"
+    to_fp8(graph, ["linear"], {"x": 4.0}, 0.0)
+    model = gs.export_onnx(graph.toposort())
+    model.ir_version = 10
+    x = noise(3, 6)
+    with OnnxRuntimeRunner(model.SerializeToString(), name="fp8") as runner:
+        results = runner.run({"x": x})["y"]
+    scales = np.float32(4.0 / 448), np.abs(weight).max(axis=0) / 448
+    x8, w8 = (
+        (each / scale).astype(fp8).astype(np.float32) * scale
+        for each, scale in zip((x, weight), scales, strict=True)
+    )
+    np.testing.assert_allclose(results, x8 @ w8, atol=1e-5)
 
 
 def test_uint8_images_go_in_as_they_are() -> None:

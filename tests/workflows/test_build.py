@@ -11,7 +11,15 @@ from exporter.errors import ArtefactError, UserError
 from exporter.files import sha256_of
 from exporter.runtimes.tensorrt.manifest import Built, check_manifest
 from exporter.runtimes.tensorrt.settings import BuildSettings
-from exporter.targets import OPENVINO_INT8, TENSORRT, TENSORRT_FP16, TENSORRT_INT8, Target
+from exporter.targets import (
+    OPENVINO_INT8,
+    TENSORRT,
+    TENSORRT_ATTENTION_FP16,
+    TENSORRT_FP8,
+    TENSORRT_FP16,
+    TENSORRT_INT8,
+    Target,
+)
 from exporter.tensor_names import SLICED, VARIANTS, variant_path
 from exporter.vocabulary import Layout, Method
 from exporter.workflows import build
@@ -86,6 +94,41 @@ def test_an_old_tensorrt_takes_its_own_target_alone(
     monkeypatch.setattr(build, "import_tensorrt", lambda: fake_tensorrt("8.6.0"))
     with pytest.raises(UserError, match=r"got TensorRT 8\.6\.0 \| need 10 or later .*tensorrt8-fp32"):
         build_folder(tmp_path / "folder", BuildSettings())
+
+
+@pytest.mark.parametrize(
+    ("target", "version", "sm", "message"),
+    [
+        (
+            TENSORRT_ATTENTION_FP16,
+            "10.8.0.43",
+            "9.0",
+            r"TensorRT 10.8.0.43 | need 10.15 or later, tensorrt-fp16",
+        ),
+        (TENSORRT_ATTENTION_FP16, "10.16.1.11", "8.0", ""),
+        (TENSORRT_FP8, "8.6.0", "9.0", "TensorRT 8.6.0 | need 10.6 or later, tensorrt-int8"),
+        (TENSORRT_FP8, "10.7.0.23", "8.0", "GPU (SM 8.0) | need a GPU of SM 8.9 or later, tensorrt-int8"),
+        (TENSORRT_FP8, "10.7.0.23", "8.9", ""),
+        (TENSORRT_FP8, "11.4.0.106", "12.0", ""),
+    ],
+    ids=lambda each: each.name if isinstance(each, Target) else "",
+)
+def test_newer_forms_are_refused_on_what_is_too_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Target, version: str, sm: str, message: str
+) -> None:
+    write_folder(tmp_path / "folder", target)
+    monkeypatch.setattr(build, "import_tensorrt", lambda: fake_tensorrt(version))
+    monkeypatch.setattr(build, "this_machine", lambda _: Built(version, "13.0", "580", "GPU", sm))
+    if not message:
+        assert build_folder(tmp_path / "folder", BuildSettings())
+        return
+    need, instead = message.split(", ")
+    with pytest.raises(UserError) as raised:
+        build_folder(tmp_path / "folder", BuildSettings())
+    assert (
+        str(raised.value) == f"target {target.name} | got {need} | or star-export compile --target {instead}"
+    )
+    assert not (tmp_path / "folder/engines").exists()
 
 
 @pytest.mark.usefixtures("machine")

@@ -32,7 +32,7 @@ from exporter.runtimes.tensorrt.trtexec_runs import has_trtexec, run_load, run_p
 from exporter.schedule.macs import MacCount
 from exporter.tensor_names import IMAGES
 
-__all__ = ["measure_engines", "timer_here"]
+__all__ = ["Run", "engine_times", "measure_engines", "timer_here"]
 
 TRTEXEC, EVENTS = "trtexec", "CUDA events"
 # Runs of one engine in a turn. With trtexec, which loads the engine each time, a turn is one second of runs.
@@ -45,12 +45,12 @@ Turn: TypeAlias = Callable[[], RunTimes]
 
 @dataclass(frozen=True)
 class Run:
-    """What all engines of a benchmark are run with."""
+    """What all engines of a benchmark are run with: images [n, 3, H, W], settings, the result of `timer_here`."""
 
     images: Array
     settings: BenchSettings
     timer: str
-    plugin: Path | None
+    plugin: Path | None = None
 
 
 def timer_here(tensorrt: str) -> str:
@@ -91,8 +91,7 @@ def measure_engines(
     for batch in settings.batches:
         named = engines.at(batch)
         with sampled_clocks(gpu_uuid()) as clocks:
-            taken = _timed(named, batch, run)
-        times = {role: _gpu_time(each, taken[role], batch, run) for role, each in named.items()}
+            times = engine_times(named, batch, run)
         dense, pruned = times["dense"].compute, times["pruned"].compute
         selection = None
         if "sliced" in times:
@@ -101,6 +100,16 @@ def measure_engines(
         pair = Pair(times["dense"], times["pruned"])
         breakdown = _breakdowns(named, batch, run)
         yield EnginesAtBatch(batch, pair, comparison, clocks.summary(), selection, breakdown)
+
+
+def engine_times(named: Mapping[str, EngineFile], batch: int, run: Run) -> dict[str, GpuTime]:
+    """Measure engines in turns at one batch size, then each under load, if that is asked for; results by name.
+
+    Raises:
+        UserError: An engine does not load or run.
+    """
+    taken = _timed(named, batch, run)
+    return {role: _gpu_time(each, taken[role], batch, run) for role, each in named.items()}
 
 
 def _timed(named: Mapping[str, EngineFile], batch: int, run: Run) -> dict[str, list[RunTimes]]:

@@ -38,7 +38,7 @@ class GpuTime:
 
 @dataclass(frozen=True)
 class EnginesAtBatch:
-    """Both engines at one batch size. `comparison` is of compute; `clocks` are sampled during the turns.
+    """Both engines at one batch size. `comparison` is of compute; `clocks` are sampled while they run.
 
     `selection` compares the pruned engine's compute with the sliced variant's; None if that was not built.
     `breakdown_ms` is milliseconds per run by class of operator, from trtexec's profiler; None with another timer.

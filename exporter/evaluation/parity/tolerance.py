@@ -73,6 +73,16 @@ TOLERANCES: Mapping[tuple[str, str], Tolerance] = MappingProxyType(
             top1_agreement_all=0.95,
             cosine=0.98,
         ),
+        # 4 bits: rounding changes a value by up to 6e-2 of it, whatever its size.
+        ("fp32", "fp8"): Tolerance(
+            logit_diff_per_std=1.0,
+            flip_margin=0.2,
+            flip_mass=0.2,
+            merge_gap=0.2,
+            top1_agreement=0.95,
+            top1_agreement_all=0.9,
+            cosine=0.95,
+        ),
         # 8 bits over a whole row: values differ, so the share of equal classes is the main check. The loss of
         # accuracy is measured with labels.
         ("fp32", "int8"): Tolerance(

@@ -20,7 +20,10 @@ def spread_masks(graph: gs.Graph, artefact: Artefact) -> int:
     for node in masked:
         query, mask = node.inputs[0], node.inputs[3]
         op = Builder(graph, node, prefix=node.outputs[0].name)
-        queries = op.Shape(query, start=1, end=2, name="count_queries")
+        axis = (
+            1 if "q_num_heads" in node.attrs else 2
+        )  # [batch, tokens, dim], or with heads before the tokens
+        queries = op.Shape(query, start=axis, end=axis + 1, name="count_queries")
         shape = op.Concat([1, 1], queries, [1], axis=0, name="mask_shape")
         node.inputs[3] = op.Expand(mask, shape, name="spread_mask")
     return len(masked)

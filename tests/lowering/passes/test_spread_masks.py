@@ -10,6 +10,21 @@ from tests.lowering.graphs import applied, graph_of, noise, operators, run
 TOKENS = "float[b, 5, 6]"
 
 
+@pytest.mark.ort
+def test_with_heads_before_the_tokens() -> None:
+    graph = graph_of(
+        "(float[b, 2, 3, 4] q, float[b, 2, 5, 4] k, float[b, 2, 5, 4] v, bool[b, 1, 1, 5] m) "
+        "=> (float[b, 2, 3, 4] y) { y = Attention (q, k, v, m) }"
+    )
+    assert applied(spread_masks, graph) == 1
+    query, key, value = noise(1, 2, 3, 4), noise(1, 2, 5, 4), noise(1, 2, 5, 4)
+    mask = np.array([[[[True, True, False, True, False]]]])
+    logits = np.where(mask, 0.5 * query @ key.swapaxes(2, 3), -np.inf)
+    powers = np.exp(logits - logits.max(-1, keepdims=True))
+    expected = powers / powers.sum(-1, keepdims=True) @ value
+    np.testing.assert_allclose(run(graph, q=query, k=key, v=value, m=mask)["y"], expected, atol=1e-5)
+
+
 def attention(mask: str, kind: str = "bool") -> gs.Graph:
     return graph_of(
         f"(float[b, 3, 6] q, {TOKENS} k, {TOKENS} v, {kind}[b, 1, 1, 5] m) => (float[b, 3, 6] y) "

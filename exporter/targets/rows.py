@@ -1,8 +1,9 @@
-"""The deployment targets: one frozen record for each runtime and precision."""
+"""The deployment targets: one row for each runtime and precision."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from exporter.errors import ModelError
+from exporter.targets.record import Target
 from exporter.vocabulary import Layout, Method, Precision
 
 __all__ = [
@@ -16,63 +17,12 @@ __all__ = [
     "TARGETS",
     "TENSORRT",
     "TENSORRT_8",
+    "TENSORRT_ATTENTION_FP16",
+    "TENSORRT_FP8",
     "TENSORRT_FP16",
     "TENSORRT_INT8",
-    "Target",
     "target_named",
 ]
-
-
-@dataclass(frozen=True)
-class Target:
-    """A runtime and precision, and how a model is lowered for them.
-
-    `layouts` are the a-STAR layouts that the runtime supports, the best one first (`exporter.pruning`).
-    `passes` are the graph passes in execution order (`exporter.lowering.pipeline`). `quantization` is the INT8
-    scheme applied after them, "" for none (`exporter.lowering.quantize`). `passes_after` run on the quantized
-    graph. `methods` are the pruning methods that the runtime supports, `largest_top_k` the most that its top-k
-    returns, None for any number.
-    """
-
-    name: str
-    runtime: str
-    precision: Precision
-    layouts: tuple[Layout, ...]
-    opset: int
-    passes: tuple[str, ...]
-    quantization: str = ""
-    passes_after: tuple[str, ...] = ()
-    methods: tuple[Method, ...] = (Method.STAR, Method.A_STAR, Method.TOME)
-    largest_top_k: int | None = None
-
-    @property
-    def takes_ranges(self) -> bool:
-        """Whether quantization needs activation ranges, measured on images during lowering."""
-        return self.quantization not in ("", "dynamic")
-
-    def layout(self, wanted: Layout | str | None) -> Layout:
-        """Return the wanted a-STAR layout, by default the best; ModelError if the runtime does not support it."""
-        if wanted is None:
-            return self.layouts[0]
-        wanted = Layout.named(wanted)
-        if wanted not in self.layouts:
-            raise ModelError(f"target {self.name}", f"layout {wanted}", f"one of {', '.join(self.layouts)}")
-        return wanted
-
-    def check_method(self, method: Method) -> None:
-        """Raise ModelError if the runtime does not support the method."""
-        if method not in self.methods:
-            raise ModelError(f"target {self.name}", f"method {method}", " or ".join(self.methods))
-
-    def check_top_k(self, most: int) -> None:
-        """Raise ModelError if a top-k of the model returns `most` patches, and the runtime's returns fewer."""
-        if self.largest_top_k is not None and most > self.largest_top_k:
-            expected = f"at most {self.largest_top_k}, the runtime's limit"
-            raise ModelError(f"target {self.name}", f"a top-k of {most} patches", expected)
-
-    def file_name(self, model: str, method: str) -> str:
-        """Return the file name of a model pruned by `method` ("dense" for the unpruned model)."""
-        return f"{model}.{method}.{self.name}.onnx"
 
 
 # _PRIMITIVE: attention as MatMul, Softmax, MatMul, for the runtime to fuse. _FUSED: as one node, with more passes.
@@ -119,6 +69,8 @@ TENSORRT = Target(
     opset=20,
     passes=_PRIMITIVE,
     largest_top_k=3840,  # ITopKLayer's limit
+    least_version=(10,),
+    instead="tensorrt8-fp32",
 )
 
 # The parser of TensorRT 8.6 ends at opset 17. It has no plugins with data-dependent shapes; int64 becomes int32.
@@ -128,11 +80,30 @@ TENSORRT_8 = replace(
     opset=18,
     passes=(*_PRIMITIVE, "opset_17"),
     methods=(Method.STAR, Method.TOME),
+    least_version=(),
+    instead="",
 )
 
 # TensorRT 11 takes precision from the graph alone, as TensorRT 10 does with strong typing.
 TENSORRT_FP16 = replace(
     TENSORRT, name="tensorrt-fp16", precision=Precision.FP16, passes=(*_PRIMITIVE, "to_fp16")
+)
+
+# From 10.15 on, the parser makes IAttention of the node: one fused kernel, or the build fails. In fp32 it has none.
+TENSORRT_ATTENTION_FP16 = replace(
+    TENSORRT_FP16,
+    name="tensorrt-attention-fp16",
+    opset=23,
+    passes=(
+        "name_decisions",
+        "standard_attention",
+        "spread_masks",
+        *_PRIMITIVE[1:],
+        "to_fp16",
+        "open_softmax",
+    ),
+    least_version=(10, 15),
+    instead=TENSORRT_FP16.name,
 )
 
 # The rest of the graph is fp16: attention is fused in half precision only, and GELU and sums are memory-bound.
@@ -143,6 +114,18 @@ TENSORRT_INT8 = replace(
     passes=(*_PRIMITIVE, "split_gemm"),
     quantization="symmetric",
     passes_after=("to_fp16",),
+)
+
+# E4M3 in linear layers and in both products of attention. GPUs have it from compute capability 8.9 on, TensorRT a
+# scale for each column of an FP8 matrix from 10.6 on.
+TENSORRT_FP8 = replace(
+    TENSORRT_INT8,
+    name="tensorrt-fp8",
+    precision=Precision.FP8,
+    quantization="fp8",
+    least_version=(10, 6),
+    least_sm=(8, 9),
+    instead=TENSORRT_INT8.name,
 )
 
 ONNXRUNTIME_FP16 = replace(
@@ -198,6 +181,8 @@ TARGETS = {
         TENSORRT_8,
         TENSORRT_FP16,
         TENSORRT_INT8,
+        TENSORRT_ATTENTION_FP16,
+        TENSORRT_FP8,
     )
 }
 

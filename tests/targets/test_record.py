@@ -1,24 +1,12 @@
-"""The rows of targets: each found by its name, each asking for what there is."""
+"""The record of a target: what it supports, and what it refuses in one line."""
 
 import pytest
 
 from exporter.errors import ModelError, RecipeError
-from exporter.targets import ONNXRUNTIME, OPENVINO, TARGETS, TENSORRT_8, Target, target_named
+from exporter.targets import ONNXRUNTIME, OPENVINO, TARGETS, TENSORRT_8, Target
 from exporter.vocabulary import Layout, Method
 
 EACH = pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: target.name)
-
-
-@EACH
-def test_a_row_is_found_by_its_name(target: Target) -> None:
-    assert target_named(target.name) is target
-    assert target.name.startswith(target.runtime)
-    assert target.name.endswith(str(target.precision))
-
-
-def test_a_name_that_is_none() -> None:
-    with pytest.raises(ModelError, match=r"target \| got 'abacus' \| need one of onnxruntime-fp32, "):
-        target_named("abacus")
 
 
 @EACH
@@ -56,9 +44,3 @@ def test_a_top_k_that_a_runtime_cannot_return() -> None:
 
 def test_a_file_is_named_by_model_method_and_target() -> None:
     assert ONNXRUNTIME.file_name("vit", "a-star") == "vit.a-star.onnxruntime-fp32.onnx"
-
-
-@EACH
-def test_ranges_are_of_static_int8_alone(target: Target) -> None:
-    assert not target.takes_ranges or target.precision == "int8"
-    assert bool(target.quantization) == (target.precision == "int8")

@@ -1,0 +1,33 @@
+"""One row of a table: a model in a mode at a batch size, of all methods in turns."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from deits import deit
+
+from exporter.evaluation.benchmark import Throughput
+from exporter.workflows.measuring import noise
+
+__all__ = ["Case", "Timing"]
+
+# Times all networks of a case in turns; results by name.
+Timing: TypeAlias = Callable[[], dict[str, Throughput]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What to measure. `mode` is one of the runtime's MODES; `folder` takes models and engines."""
+
+    model: str
+    mode: str
+    batch: int
+    rounds: int
+    folder: Path
+
+    @property
+    def images(self) -> np.ndarray:
+        """Noise [batch, 3, H, W]: time depends on the structure alone."""
+        return noise(deit(self.model).spec, "float32", self.batch)

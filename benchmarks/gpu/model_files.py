@@ -1,0 +1,66 @@
+"""ONNX files of a DeiT for one target: timm's own, dense, and pruned. Files that exist are not written again."""
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from deits import deit, dense, prune, schedule
+from dense_forms import torch_export
+from torch import Tensor, nn
+
+from exporter.lowering.pipeline import lower, save_onnx
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.targets import Target
+from exporter.vocabulary import Method, Precision
+
+__all__ = ["STOCK", "model_files"]
+
+STOCK = "timm, as exported"
+STOCK_OPSET = 20
+
+
+class Halved(nn.Module):
+    """A network in fp16, with inputs and outputs in fp32: what a user gets without any tool for precision."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = copy.deepcopy(network).half()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits in float32."""
+        logits: Tensor = self.network(images.half())
+        return logits.float()
+
+
+def model_files(
+    model: str, methods: Mapping[str, tuple[Method, float]], target: Target, folder: Path
+) -> dict[str, Path]:
+    """Return files by name: "dense", STOCK, and one for each of `methods`, (method, rho) by name.
+
+    a-STAR has the target's best layout. timm's own model is as PyTorch exports it, without our passes, in fp16 or
+    fp32.
+    """
+    layout = target.layouts[0]
+    files = {"dense": _lowered(dense(model), target, folder / target.file_name(model, "dense"))}
+    files[STOCK] = _stock(model, target.precision, folder)
+    for name, (method, rho) in methods.items():
+        pruned = prune(schedule(model, rho, method=method), model, layout)
+        files[name] = _lowered(pruned, target, folder / target.file_name(model, f"{method}{rho:g}"))
+    return files
+
+
+def _lowered(network: PrunedViT, target: Target, path: Path) -> Path:
+    if not path.is_file():
+        save_onnx(lower(network, target), path)
+    return path
+
+
+def _stock(model: str, precision: Precision, folder: Path) -> Path:
+    half = precision == Precision.FP16
+    path = folder / f"{model}.timm.{'fp16' if half else 'fp32'}.onnx"
+    if not path.is_file():
+        network = deit(model).model
+        with torch.inference_mode():
+            torch_export(model, path, STOCK_OPSET, Halved(network) if half else network)
+    return path

@@ -1,0 +1,139 @@
+"""Run steps one after another, each in its own process, and save how each ended, so that a later call goes on."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from steps import Step
+
+from exporter.formats.canonical_json import load_json, save_json
+
+__all__ = ["RAN", "UNFINISHED", "Outcome", "outcome_of", "printed_by", "run_steps"]
+
+ROOT = Path(__file__).parents[2]
+DONE, FAILED, INTERRUPTED, WAITING, NOT_RUN = "done", "failed", "interrupted", "waiting", "not run"
+RAN, UNFINISHED = (DONE, FAILED, INTERRUPTED), (FAILED, INTERRUPTED, WAITING)
+# A stopped step has this long to end by itself.
+GRACE_S = 5.0
+REFUSED = 2  # the exit code of a command that cannot run here, which says why in one line
+
+Clock: TypeAlias = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a step ended, its time in seconds over all calls, and why it did not run or did not end well."""
+
+    state: str
+    seconds: float
+    reason: str
+    command: tuple[str, ...]
+
+
+def run_steps(
+    chosen: Iterable[Step],
+    out: Path,
+    *,
+    limit_s: float,
+    again: bool,
+    tell: Callable[[], None],
+    clock: Clock = time.monotonic,
+) -> None:
+    """Run the steps that have not been done; after a step that fails the next ones still run.
+
+    Args:
+        chosen: The steps, in order.
+        out: Folder for each step's output, NAME.out and NAME.err, and its outcome, NAME.json.
+        limit_s: Seconds for all; the step that runs at their end is stopped, and the next call continues it.
+        again: Run steps that are done, too.
+        tell: Called after each step, and before a step that may be killed with this process.
+        clock: Returns seconds, from any start.
+    """
+    end = clock() + limit_s
+    for step in chosen:
+        before = outcome_of(step, out)
+        left_s = end - clock() - GRACE_S
+        if step.lacks or (before.state == DONE and not again) or left_s <= 0:
+            continue
+        spent_s = before.seconds if before.state == INTERRUPTED else 0.0
+        # Until it ends: this process may be killed.
+        _save(Outcome(INTERRUPTED, spent_s, "the call ended before it did", step.command), step, out)
+        tell()
+        _save(_run(step, out, spent_s, left_s, clock), step, out)
+        tell()
+
+
+def outcome_of(step: Step, out: Path) -> Outcome:
+    """Read how a step ended; one of another command does not count."""
+    path = out / f"{step.name}.json"
+    if step.lacks:
+        return Outcome(NOT_RUN, 0.0, f"needs {step.lacks}", step.command)
+    found = load_json(Outcome, path) if path.is_file() else None
+    if found is None or found.command != step.command:
+        return Outcome(WAITING, 0.0, "no call has come to it yet", step.command)
+    return found
+
+
+def printed_by(step: Step, out: Path, suffix: str = "out") -> str:
+    """Return what a step printed; "" where it has not run."""
+    path = out / f"{step.name}.{suffix}"
+    return path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else ""
+
+
+def _save(outcome: Outcome, step: Step, out: Path) -> None:
+    save_json(outcome, out / f"{step.name}.json")
+
+
+def _run(step: Step, out: Path, spent_s: float, left_s: float, clock: Clock) -> Outcome:
+    start = clock()
+    paths = [str(ROOT), str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    with (out / f"{step.name}.out").open("w") as printed, (out / f"{step.name}.err").open("w") as errors:
+        try:
+            process = subprocess.Popen(
+                step.command,
+                cwd=ROOT,
+                env=environment,
+                stdout=printed,
+                stderr=errors,
+                start_new_session=True,
+            )
+        except OSError as error:
+            return Outcome(NOT_RUN, 0.0, f"{step.command[0]}: {error.strerror}", step.command)
+        code = _wait(process, left_s)
+    seconds = round(spent_s + clock() - start, 1)
+    if code is None:
+        return Outcome(INTERRUPTED, seconds, "its time was up; the next call continues it", step.command)
+    lines = printed_by(step, out, "err").splitlines() or [f"exit code {code}"]
+    why = lines[-1].removeprefix("error: ")
+    if code == REFUSED:
+        return Outcome(NOT_RUN, seconds, why, step.command)
+    return Outcome(FAILED if code else DONE, seconds, why if code else "", step.command)
+
+
+def _wait(process: subprocess.Popen[bytes], left_s: float) -> int | None:
+    """Return the exit code; stop the process and its children, and return None, where it takes longer."""
+    try:
+        return process.wait(left_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(GRACE_S)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        _kill_group(process.pid)
+    process.wait()
+    return None
+
+
+def _kill_group(leader: int) -> None:
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except ProcessLookupError:
+        return

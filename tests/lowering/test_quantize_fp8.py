@@ -1,0 +1,161 @@
+"""Products in FP8: pairs around their operands, E4M3's numbers, and what is left in higher precision."""
+
+from collections import Counter
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from onnx.reference import ReferenceEvaluator
+
+from exporter.errors import ModelError
+from exporter.evaluation.parity.check_model import check
+from exporter.lowering.quantize import LEAST_SCALE
+from exporter.lowering.quantize_fp8 import E4M3, LARGEST, attention_products, to_fp8
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.targets import TENSORRT_FP8
+from tests.lowering.graphs import FP16, FP32, applied, graph_of, kinds_of, noise, operators
+from tests.lowering.models import a_star, lowered, merging, run, star
+from tests.pruning.adaptive import varied_images
+from tests.vits import random_images
+
+FP8, PAIR = onnx.TensorProto.FLOAT8E4M3FN, "DequantizeLinear"
+# A number of E4M3 has 4 significant bits, so it lies within 2⁻⁴ of the rounded one; below 2⁻⁶, within 2⁻¹⁰.
+RELATIVE, SMALLEST = 2.0**-4, 2.0**-10
+
+
+def small(matrix: np.ndarray) -> onnx.ModelProto:
+    """A product of `x` [b, rows] with a matrix, and attention of it with itself, in FP8."""
+    graph = graph_of(
+        f"(float[b, {len(matrix)}] x) => (float[b, {matrix.shape[1]}] y, float[b, b] weights) {{ "
+        "y = MatMul (x, w) turned = Transpose (y) logits = MatMul (y, turned) weights = Softmax (logits) "
+        "mean = MatMul (weights, y) }",
+        {"w": matrix},
+        opset=20,
+    )
+    for place, name in {0: "linear", 2: "context_01/query_key", 4: "context_01/weigh_value"}.items():
+        graph.nodes[place].name = name
+    graph.outputs.append(graph.tensors()["mean"].to_variable(np.float32, ["b", matrix.shape[1]]))
+    products = ["linear", *attention_products(graph, ["context_01"])]
+    assert len(products) == 3
+    ranges = {"x": 4.0, "y": 8.0, "turned": 8.0}
+    assert applied(lambda graph, _: to_fp8(graph, products, ranges, LEAST_SCALE), graph) == 3
+    model = gs.export_onnx(graph)
+    model.ir_version = 10
+    onnx.checker.check_model(model, full_check=True)
+    assert operators(graph)["QuantizeLinear"] == 4  # x, y, turned y and the weights; y has two readers
+    return model
+
+
+@given(hnp.arrays(np.float32, (5, 3), elements=st.floats(-3, 3, width=32)))
+def test_a_matrix_is_within_half_a_step_of_e4m3(matrix: np.ndarray) -> None:
+    model = small(matrix)
+    values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    (dequantize,) = (node for node in model.graph.node if node.input[0] in values)
+    stored, scale, zero = (values[name] for name in dequantize.input)
+    assert stored.dtype == zero.dtype == E4M3
+    assert (dequantize.attribute[0].i, scale.shape) == (1, (3,))
+    step = np.maximum(np.abs(matrix) * RELATIVE, SMALLEST * scale)
+    assert (np.abs(stored.astype(np.float32) * scale - matrix) <= step * 1.0001).all()
+    assert (np.abs(stored.astype(np.float32)) <= LARGEST).all()
+
+
+def test_the_numbers_of_onnx_s_own_definition() -> None:
+    matrix, x = noise(5, 3), noise(4, 5)
+    results = ReferenceEvaluator(small(matrix)).run(None, {"x": x})
+    logits, weights, mean = (np.asarray(each) for each in results)
+
+    def rounded(values: np.ndarray, largest: float | np.ndarray) -> np.ndarray:
+        scale = np.float32(largest / LARGEST)
+        clipped = np.clip(values / scale, -LARGEST, LARGEST)
+        return clipped.astype(ml_dtypes.float8_e4m3fn).astype(np.float32) * scale
+
+    y = rounded(x, 4.0) @ rounded(matrix, np.abs(matrix).max(axis=0))
+    np.testing.assert_allclose(logits, y, atol=1e-5)
+    powers = np.exp(rounded(y, 8.0) @ rounded(y, 8.0).T)
+    expected = powers / powers.sum(1, keepdims=True)
+    np.testing.assert_allclose(weights, expected, rtol=1e-3)
+    np.testing.assert_allclose(mean, rounded(weights, 1.0) @ rounded(y, 8.0), rtol=1e-3, atol=1e-5)
+
+
+def for_tensorrt(pruned: PrunedViT | None = None) -> onnx.ModelProto:
+    pruned = pruned or star()
+    return lowered(pruned, TENSORRT_FP8, images=random_images(pruned.vit, 16).numpy())
+
+
+@pytest.mark.ort
+def test_linear_layers_and_attention_are_fp8_and_scores_are_fp32() -> None:
+    model, depth = for_tensorrt(), star().vit.spec.depth
+    assert [(each.domain, each.version) for each in model.opset_import] == [("", 20)]
+    kinds, of = kinds_of(model), Counter(node.op_type for node in model.graph.node)
+    # QKV, projection and both layers of the MLP; query, key, weights and value.
+    assert of["QuantizeLinear"] == (4 + 4) * depth
+    assert of["DequantizeLinear"] == of["QuantizeLinear"] + 4 * depth
+    produced = {name: node for node in model.graph.node for name in node.output}
+    for node in model.graph.node:
+        if node.op_type == "QuantizeLinear":
+            assert (kinds[node.input[0]], kinds[node.input[1]], kinds[node.output[0]]) == (FP16, FP16, FP8)
+        if node.op_type in ("LayerNormalization", "TopK"):
+            assert {kinds[name] for name in node.input} <= {FP32, onnx.TensorProto.INT64}
+    assert {kinds[name] for name in ("images", "logits")} == {FP32}
+    products = [node for node in model.graph.node if node.op_type == "MatMul"]
+    exact = [
+        node for node in products if {produced[n].op_type for n in node.input if n in produced} != {PAIR}
+    ]
+    assert len(products) == len(exact) + 6 * depth
+    *rows, classifier = exact
+    assert rows and {kinds[node.output[0]] for node in rows} == {FP32}
+    assert all("class_row" in node.name for node in rows) and kinds[classifier.output[0]] == FP16
+
+
+@pytest.mark.ort
+def test_the_softmax_has_e4m3_s_whole_range() -> None:
+    model = for_tensorrt()
+    values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    after = [
+        each for each in model.graph.node if each.op_type == "QuantizeLinear" and "softmax" in each.input[0]
+    ]
+    assert len(after) == star().vit.spec.depth
+    assert {float(values[node.input[1]]) for node in after} == {float(np.float16(1 / LARGEST))}
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize(
+    "make", [star, merging, lambda: a_star(layout="padded"), lambda: a_star(layout="shrinking")]
+)
+def test_parity(make) -> None:  # type: ignore[no-untyped-def]
+    pruned = make()
+    images = varied_images(pruned.vit, 64).numpy()
+    report = check(pruned, lowered(pruned, TENSORRT_FP8, images=images), images)
+    assert report.passed, report.checks
+
+
+@pytest.mark.ort
+def test_onnx_s_reference_computes_what_onnx_runtime_does() -> None:
+    """With the rest in fp32, whose rounding rarely moves a value over a step of E4M3."""
+    pruned = star()
+    images = random_images(pruned.vit, 16).numpy()
+    model = lowered(pruned, replace(TENSORRT_FP8, passes_after=()), images=images)
+    (reference,) = ReferenceEvaluator(model).run(["logits"], {"images": images[:4]})
+    with torch.inference_mode():
+        expected = pruned(torch.from_numpy(images[:4])).numpy()
+    got = run(model, images[:4])["logits"]
+    assert np.abs(got - np.asarray(reference)).max() < 1e-4 * expected.std()
+    assert 1e-2 * expected.std() < np.abs(got - expected).max() < 0.5 * expected.std()
+
+
+def test_ranges_need_images() -> None:
+    with pytest.raises(ModelError, match=r"FP8 \| got no images \| need some .*--images"):
+        lowered(star(), TENSORRT_FP8)
+
+
+@pytest.mark.ort
+def test_nothing_is_said_on_stdout(capfd: pytest.CaptureFixture[str]) -> None:
+    for_tensorrt()
+    assert capfd.readouterr().out == ""
