@@ -9,6 +9,7 @@ __all__ = [
     "ONNXRUNTIME",
     "ONNXRUNTIME_FP16",
     "ONNXRUNTIME_INT8",
+    "ONNXRUNTIME_OPS",
     "ONNXRUNTIME_OPSET17",
     "OPENVINO",
     "OPENVINO_BF16",
@@ -31,7 +32,8 @@ class Target:
     `passes` are the graph passes in execution order (`exporter.lowering.pipeline`). `quantization` is the INT8
     scheme applied after them, "" for none (`exporter.lowering.quantize`). `passes_after` run on the quantized
     graph. `methods` are the pruning methods that the runtime supports, `largest_top_k` the most that its top-k
-    returns, None for any number.
+    returns, None for any number. Files of a target with `needs_operators` run where the library of `star-export ops
+    build` is registered, and nowhere else.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Target:
     passes_after: tuple[str, ...] = ()
     methods: tuple[Method, ...] = (Method.STAR, Method.A_STAR, Method.TOME)
     largest_top_k: int | None = None
+    needs_operators: bool = False
 
     @property
     def takes_ranges(self) -> bool:
@@ -106,6 +109,14 @@ ONNXRUNTIME = Target(
     layouts=(Layout.PACKED, Layout.SHRINKING, Layout.PADDED),
     opset=23,  # the first with an Attention operator
     passes=(*_FUSED, "sort_once", "linear_as_gemm"),
+)
+
+# The default file runs anywhere; this one takes a library that the user compiles, and one node to choose in a layer.
+ONNXRUNTIME_OPS = replace(
+    ONNXRUNTIME,
+    name="onnxruntime-ops-fp32",
+    passes=("name_decisions", "choose_in_one", *ONNXRUNTIME.passes[1:]),
+    needs_operators=True,
 )
 
 # TensorRT's attention fusion needs the pattern MatMul, Softmax, MatMul, and its top-k needs sorted = 1. Its
@@ -190,6 +201,7 @@ TARGETS = {
         ONNXRUNTIME,
         ONNXRUNTIME_FP16,
         ONNXRUNTIME_INT8,
+        ONNXRUNTIME_OPS,
         ONNXRUNTIME_OPSET17,
         OPENVINO,
         OPENVINO_BF16,

@@ -26,6 +26,8 @@ __all__ = [
     "ATTENTION",
     "CDF_RETAIN",
     "CDF_RETAIN_PADDED",
+    "CHOOSE_BY_MASS",
+    "CHOOSE_TOP_K",
     "CLASS_ROW",
     "DISSIMILARITY",
     "DOMAIN",
@@ -41,6 +43,8 @@ __all__ = [
 KEEP_TOP_K, TAKE_TOKENS, ATTENTION, CLASS_ROW = "KeepTopK", "TakeTokens", "Attention", "ClassRow"
 MERGE_INTO, MERGE_TOKENS, PAIR_TOKENS = "MergeInto", "MergeTokens", "PairTokens"
 RECEIVED, DISSIMILARITY = "Received", "Dissimilarity"
+# No markers: operators of the library in plugins/star_ops, which `choose_in_one` writes.
+CHOOSE_TOP_K, CHOOSE_BY_MASS = "ChooseTopK", "ChooseByMass"
 
 _FLOAT, _INT64, _BOOL = "tensor(float)", "tensor(int64)", "tensor(bool)"
 # A mask holds which keys may be attended to, or what is added to their logits.

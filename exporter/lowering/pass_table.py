@@ -18,6 +18,7 @@ from exporter.lowering.markers import (
     RECEIVED,
     TAKE_TOKENS,
 )
+from exporter.lowering.passes.choose_in_one import choose_in_one
 from exporter.lowering.passes.expand_attention import expand_attention
 from exporter.lowering.passes.expand_factors import expand_factors
 from exporter.lowering.passes.expand_merging import expand_merging
@@ -100,6 +101,7 @@ class Pass:
 
 _ROWS = (
     Pass(name_decisions, requires=MARKERS, ensures=(NAMED,)),
+    Pass(choose_in_one, requires=(NAMED, CLASS_ROW, KEEP_TOP_K, PATCHES_RANKED)),
     Pass(fuse_attention, requires=(NAMED, ATTENTION, CLASS_ROW, LINEAR), ensures=(FUSED,)),
     Pass(fold_attention_biases, requires=(FUSED, LINEAR)),
     Pass(shorten_scores, requires=(KEEP_TOP_K, PATCHES_RANKED)),
