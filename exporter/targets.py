@@ -86,6 +86,7 @@ _PRIMITIVE = (
     "expand_pairing",
     "expand_merging",
     "expand_selection",
+    "expand_packing",
 )
 _FUSED = (
     "name_decisions",
@@ -100,6 +101,7 @@ _FUSED = (
     "expand_pairing",
     "expand_merging",
     "expand_selection",
+    "expand_packing",
 )
 
 ONNXRUNTIME = Target(

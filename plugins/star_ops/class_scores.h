@@ -11,11 +11,6 @@
 namespace star
 {
 
-constexpr Slot kFLOATS{ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT};
-constexpr Slot kINTEGERS{ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64};
-constexpr Slot kOPTIONAL_FLOATS{ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true};
-constexpr Slot kOPTIONAL_INTEGERS{ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64, true};
-
 //! The attributes of a layer's scores.
 struct Scoring
 {

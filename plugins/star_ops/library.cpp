@@ -1,6 +1,7 @@
 //! The entry points: ONNX Runtime's, and the version of its API that the library asks for.
 
 #include "choose_top_k.h"
+#include "pack_survivors.h"
 #include "retain.h"
 
 #define STAR_VISIBLE extern "C" __attribute__((visibility("default")))
@@ -15,6 +16,7 @@ STAR_VISIBLE OrtStatus* RegisterCustomOps(OrtSessionOptions* options, OrtApiBase
     static star::Operator<star::ChooseTopK> chooseTopK;
     static star::Operator<star::ChooseByMass> chooseByMass;
     static star::Operator<star::CdfRetain> cdfRetain;
+    static star::Operator<star::PackSurvivors> packSurvivors;
     OrtApi const* const api = base->GetApi(star::kAPI_VERSION);
     if (api == nullptr)
     {
@@ -23,8 +25,8 @@ STAR_VISIBLE OrtStatus* RegisterCustomOps(OrtSessionOptions* options, OrtApiBase
     return star::statusOf(*api, [&] {
         OrtCustomOpDomain* domain{nullptr};
         star::check(api->CreateCustomOpDomain("star", &domain));
-        for (OrtCustomOp const* op : {static_cast<OrtCustomOp const*>(&chooseTopK),
-                 static_cast<OrtCustomOp const*>(&chooseByMass), static_cast<OrtCustomOp const*>(&cdfRetain)})
+        std::initializer_list<OrtCustomOp const*> const all{&chooseTopK, &chooseByMass, &cdfRetain, &packSurvivors};
+        for (OrtCustomOp const* op : all)
         {
             star::check(api->CustomOpDomain_Add(domain, op));
         }

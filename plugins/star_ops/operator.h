@@ -19,6 +19,19 @@ namespace star
 constexpr uint32_t kAPI_VERSION{17};
 static_assert(kAPI_VERSION <= ORT_API_VERSION, "ONNX Runtime's headers must be those of 1.17 or later");
 
+//! An operator's input or output. Inputs behind the required ones may be missing.
+struct Slot
+{
+    ONNXTensorElementDataType type;
+    bool isOptional{false};
+};
+
+constexpr Slot kFLOATS{ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT};
+constexpr Slot kINTEGERS{ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64};
+constexpr Slot kTRUTHS{ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL};
+constexpr Slot kOPTIONAL_FLOATS{ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true};
+constexpr Slot kOPTIONAL_INTEGERS{ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64, true};
+
 //! What ONNX Runtime refused.
 struct Refusal
 {
@@ -60,13 +73,6 @@ inline void require(bool holds, char const* expected)
         throw std::invalid_argument(expected);
     }
 }
-
-//! An operator's input or output. Further ones may be missing behind the required.
-struct Slot
-{
-    ONNXTensorElementDataType type;
-    bool isOptional{false};
-};
 
 //! A node's attributes.
 class Attributes
@@ -138,13 +144,14 @@ public:
         return tensor;
     }
 
-    int64_t* output(size_t index, std::initializer_list<int64_t> shape) const
+    template <typename T = int64_t>
+    T* output(size_t index, std::initializer_list<int64_t> shape) const
     {
         OrtValue* value{nullptr};
         check(mApi.KernelContext_GetOutput(mContext, index, shape.begin(), shape.size(), &value));
         void* data{nullptr};
         check(mApi.GetTensorMutableData(value, &data));
-        return static_cast<int64_t*>(data);
+        return static_cast<T*>(data);
     }
 
     //! Works on images 0 to `count` - 1, on the threads of the session.

@@ -14,6 +14,8 @@ from exporter.lowering.markers import (
     CLASS_ROW,
     DOMAIN,
     KEEP_TOP_K,
+    PACK_SURVIVORS,
+    PACK_TOKENS,
 )
 from exporter.lowering.passes.shorten_scores import is_lookup, is_weighed_log
 from exporter.tensor_names import positions_name, rows_of
@@ -42,7 +44,8 @@ def choose_in_one(graph: gs.Graph, artefact: Artefact) -> int:
     1. The node computes attention^alpha · weight, the exponential of the fused score. A weight is the exponential of
        the table's entry, computed ahead of time.
     2. It also gives the positions of the survivors, and ChooseTopK the rows of tokens to take, prefix included.
-    3. Query and key are read as the class row reads them: per head, or as tokens after `fuse_attention`.
+    3. PackTokens, what follows from a choice for packed tokens, becomes the library's operator of that meaning.
+    4. Query and key are read as the class row reads them: per head, or as tokens after `fuse_attention`.
 
     A score of another form is left as it is, and so is CdfRetainPadded.
     """
@@ -58,6 +61,9 @@ def choose_in_one(graph: gs.Graph, artefact: Artefact) -> int:
         if score is not None:
             _choose_by_mass(graph, artefact, node, score)
             changed += 1
+    for node in markers(graph, PACK_TOKENS):
+        node.op = PACK_SURVIVORS
+        changed += 1
     return changed
 
 

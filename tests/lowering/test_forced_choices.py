@@ -1,0 +1,44 @@
+"""A graph whose survivors are given needs no operator of the library, and gives what the standard form gives."""
+
+import numpy as np
+import pytest
+import torch
+
+from exporter.lowering.variants import forced_variant
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_OPS
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.tensor_names import count_name, keep_name
+from tests.lowering.models import a_star, lowered, star
+from tests.pruning.adaptive import varied_images
+
+MADE = {
+    "star": star,
+    "rotary": lambda: star("dinov3"),
+    "packed": lambda: a_star(layout="packed"),
+    "shrinking": lambda: a_star(layout="shrinking"),
+}
+
+
+def decided(pruned: PrunedViT, images: torch.Tensor) -> dict[str, np.ndarray]:
+    """What PyTorch decides, as the variant takes it."""
+    with torch.inference_mode():
+        decisions = pruned.trace(images).decisions
+    keeps = {keep_name(layer): each.index.numpy() for layer, each in decisions.items()}
+    counted = {layer: each.count for layer, each in decisions.items() if each.count is not None}
+    return keeps | {count_name(layer): count.numpy() for layer, count in counted.items()}
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("kind", MADE)
+def test_given_survivors_are_taken(kind: str) -> None:
+    pruned = MADE[kind]()
+    images = varied_images(pruned.vit, 4)
+    feed = {"images": images.numpy(), **decided(pruned, images)}
+    logits = []
+    for target in (ONNXRUNTIME, ONNXRUNTIME_OPS):
+        model = forced_variant(lowered(pruned, target))
+        assert not [node for node in model.graph.node if node.domain and target is ONNXRUNTIME_OPS]
+        with OnnxRuntimeRunner(model.SerializeToString(), name=target.name) as runner:
+            logits.append(runner.run(feed)["logits"])
+    np.testing.assert_allclose(*logits, atol=1e-5 * logits[0].std())
