@@ -113,7 +113,7 @@ ONNXRUNTIME = Target(
     passes=(*_FUSED, "sort_once", "linear_as_gemm"),
 )
 
-# The default file runs anywhere; this one takes a library that the user compiles, and one node to choose in a layer.
+# Chooses in one node a layer, by a library that the user compiles; the default file needs none.
 ONNXRUNTIME_OPS = replace(
     ONNXRUNTIME,
     name="onnxruntime-ops-fp32",

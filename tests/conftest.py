@@ -10,6 +10,7 @@ from jaxtyping import install_import_hook
 
 SHAPED = (
     "ops.selection",
+    "ops.packing",
     "ops.pairing",
     "ops.class_row",
     "ops.dissimilarity",

@@ -23,7 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     build: Any = actions.add_parser("build", help="Compile the library.")
     build.add_argument(
-        "--out", type=Path, metavar="DIR", help="Folder for the library; by default where runners look for it."
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="Folder for the library; by default where runners look for it.",
     )
     add_common(build, default=argparse.SUPPRESS)
 

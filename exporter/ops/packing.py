@@ -15,8 +15,8 @@ __all__ = ["Packing", "pack_tokens"]
 class Packing(NamedTuple):
     """The rows that stay, first image first, and where they go.
 
-    `rows` are the rows of the packed tokens to take, `slots` say which of the rows taken stands in each place of the
-    new grid, `places` are the way back, into the grid laid flat; `live` marks the places that are no padding.
+    `rows` are the rows of the packed tokens to take, `slots` say which of the rows taken stands in each place of
+    the new grid, `places` are the way back, into the grid laid flat; `live` marks the places that are no padding.
     Padding is the image's own last survivor again, which a maximum over patches may meet.
     """
 

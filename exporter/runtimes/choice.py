@@ -7,8 +7,8 @@ from exporter.artefact import read_lowered
 from exporter.errors import MissingDependencyError, RecipeError, UserError
 from exporter.runtimes.base import Feed, Runner
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
-from exporter.runtimes.operator_library import library_place
 from exporter.runtimes.openvino_runner import PRECISIONS, OpenVinoRunner, openvino_precisions
+from exporter.runtimes.operator_library import library_place
 from exporter.runtimes.provider_check import require_provider
 from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path
 from exporter.runtimes.tensorrt.runner import TensorRtRunner

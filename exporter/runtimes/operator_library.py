@@ -22,7 +22,7 @@ _API_VERSION = "starOpsApiVersion"
 _HEADER = "onnxruntime_c_api.h"
 _COMPILERS = ("c++", "g++", "clang++")
 # No fast mathematics: every CPU gives the same scores, and equal patches get equal ones.
-_FLAGS = "-std=c++17 -O3 -ffp-contract=off -fPIC -shared -fvisibility=hidden".split()
+_FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fPIC", "-shared", "-fvisibility=hidden")
 
 _WHAT, _HINT = "library of operators", "star-export ops build"
 
@@ -52,7 +52,9 @@ def build_library(path: Path) -> None:
         if done.returncode:
             lines = [line for line in done.stderr.splitlines() if "error" in line.lower()]
             got = (lines or done.stderr.splitlines() or [f"exit code {done.returncode}"])[0]
-            raise UserError(shlex.join(compiler), got, "a C++17 compiler, and headers of ONNX Runtime >= 1.17")
+            raise UserError(
+                shlex.join(compiler), got, "a C++17 compiler, and headers of ONNX Runtime >= 1.17"
+            )
 
 
 def checked_library(path: Path, onnxruntime: str) -> Path:
@@ -82,7 +84,9 @@ def _compiler() -> list[str]:
         return shlex.split(named)
     found = next((name for name in _COMPILERS if shutil.which(name)), None)
     if found is None:
-        raise UserError("a C++ compiler", f"none of {', '.join(_COMPILERS)}", "one on PATH, or its path in CXX")
+        raise UserError(
+            "a C++ compiler", f"none of {', '.join(_COMPILERS)}", "one on PATH, or its path in CXX"
+        )
     return [found]
 
 
@@ -91,6 +95,6 @@ def _headers() -> Path:
     folder = os.environ.get("ONNXRUNTIME_INCLUDE_DIR", "")
     if not folder or not (Path(folder) / _HEADER).is_file():
         got = f"no {_HEADER} in {folder!r}" if folder else "nothing"
-        hint = "export it; a release's archive has it in include/, Debian's libonnxruntime-dev in /usr/include/onnxruntime"
+        hint = "export it: include/ of a release, or /usr/include/onnxruntime of libonnxruntime-dev"
         raise UserError("ONNXRUNTIME_INCLUDE_DIR", got, "the folder of ONNX Runtime's headers", hint)
     return Path(folder)

@@ -13,9 +13,7 @@ HEADS, PREFIX = OF.spec.num_heads, OF.spec.num_prefix_tokens
 PATCHES, KEPT, CHANNELS = 12, 5, 4
 ALPHA = 0.5
 
-ATTENTION = (
-    f"(float[b, {HEADS}, {PREFIX + PATCHES}, {CHANNELS}] query, float[b, {HEADS}, {PREFIX + PATCHES}, {CHANNELS}] key"
-)
+ATTENTION = f"(float[b, {HEADS}, {PREFIX + PATCHES}, {CHANNELS}] query, float[b, {HEADS}, {PREFIX + PATCHES}, {CHANNELS}] key"
 SCORE = (
     " row = star.ClassRow <scale = 0.5, num_class_tokens = 1> (query, key)"
     " {mask} softmax = Softmax <axis = -1> ({row}) mean = ReduceMean <keepdims = 0> (softmax, one)"

@@ -6,8 +6,8 @@ import torch
 
 from exporter.lowering.variants import forced_variant
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_OPS
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_OPS
 from exporter.tensor_names import count_name, keep_name
 from tests.lowering.models import a_star, lowered, star
 from tests.pruning.adaptive import varied_images

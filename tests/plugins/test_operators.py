@@ -86,7 +86,9 @@ def scores(feed: dict[str, np.ndarray], table: np.ndarray, valid: np.ndarray) ->
 
 def clear(score: np.ndarray) -> bool:
     """Whether scores are equal or further apart than float32 rounds."""
-    return all(((step == 0) | (step > 1e-5)).all() for step in np.diff(np.log(np.sort(score, axis=1)), axis=1))
+    return all(
+        ((step == 0) | (step > 1e-5)).all() for step in np.diff(np.log(np.sort(score, axis=1)), axis=1)
+    )
 
 
 def run(graph: gs.Graph, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -185,7 +185,9 @@ def test_a_file_that_needs_our_operators_says_what_to_do(
     monkeypatch.setenv("STAR_OPS_LIBRARY", str(tmp_path / "none.so"))
     with pytest.raises(ArtefactError) as caught, OnnxRuntimeRunner(choosing()):
         pass
-    expected = f"{tmp_path}/none.so | got no such file | need the built library of operators | star-export ops build"
+    expected = (
+        f"{tmp_path}/none.so | got no such file | need the built library of operators | star-export ops build"
+    )
     assert str(caught.value) == expected
 
 

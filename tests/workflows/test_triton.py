@@ -94,6 +94,12 @@ def test_a_folder_for_another_runtime(folder: Path, tmp_path: Path) -> None:
     assert 'backend: "onnxruntime"' in (dense / "config.pbtxt").read_text()
 
 
+def test_operators_of_a_library_are_not_served(tmp_path: Path) -> None:
+    write_folder(tmp_path / "folder", ONNXRUNTIME_OPS)
+    with pytest.raises(ArtefactError, match=r"onnxruntime-ops-fp32 .*--target onnxruntime-fp32"):
+        write_repository(tmp_path / "folder", tmp_path / "models", ServeSettings())
+
+
 def test_engines_bring_their_profiles(tmp_path: Path) -> None:
     settings, folder = ServeSettings(max_batch=64), tmp_path / "folder"
     files = write_folder(folder, TENSORRT)

@@ -2,8 +2,8 @@
 
 from exporter.artefact import Artefact
 from exporter.records import Preprocessing
-from exporter.runtimes.operator_library import LIBRARY
 from exporter.runtimes.openvino_runner import PRECISIONS
+from exporter.runtimes.operator_library import LIBRARY
 from exporter.tensor_names import IMAGES, LOGITS
 from exporter.vocabulary import CropMode, InputKind
 

@@ -1,5 +1,6 @@
 """Choose a layer's survivors in one node of our operator library, from the class token's query and the keys."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,8 +42,8 @@ class FusedScore:
 def choose_in_one(graph: gs.Graph, artefact: Artefact) -> int:
     """Replace class row, score and retention by one node: ChooseTopK for KeepTopK, ChooseByMass for CdfRetain.
 
-    1. The node computes attention^alpha · weight, the exponential of the fused score. A weight is the exponential of
-       the table's entry, computed ahead of time.
+    1. The node computes attention^alpha · weight, the exponential of the fused score. A weight is the exponential
+       of the table's entry, computed ahead of time.
     2. It also gives the positions of the survivors, and ChooseTopK the rows of tokens to take, prefix included.
     3. PackTokens, what follows from a choice for packed tokens, becomes the library's operator of that meaning.
     4. Query and key are read as the class row reads them: per head, or as tokens after `fuse_attention`.
@@ -71,25 +72,26 @@ def _choose_top_k(graph: gs.Graph, artefact: Artefact, node: gs.Node, score: Fus
     (keep,), k = node.outputs, node.attrs["k"]
     width = artefact.spec.num_prefix_tokens + k
     rows = gs.Variable(rows_of(keep.name), np.int64, [keep.shape[0], width, 1])
-    positions = _positions_after(keep, score)
-    _write(graph, artefact, node, CHOOSE_TOP_K, score, [keep, rows, positions], k=k)
+    outputs = [keep, rows, _positions_after(keep, score)]
+    _write(graph, artefact, node, score, kind=CHOOSE_TOP_K, outputs=outputs, k=k)
 
 
 def _choose_by_mass(graph: gs.Graph, artefact: Artefact, node: gs.Node, score: FusedScore) -> None:
     (keep, count, _), mass = node.outputs, node.attrs["mass"]
-    valid = [node.inputs[1]] if score.masked else []
     outputs = [keep, count, _positions_after(keep, score)]
-    _write(graph, artefact, node, CHOOSE_BY_MASS, score, outputs, valid, mass=mass)
+    valid = [node.inputs[1]] if score.masked else []
+    _write(graph, artefact, node, score, kind=CHOOSE_BY_MASS, outputs=outputs, further=valid, mass=mass)
 
 
 def _write(
     graph: gs.Graph,
     artefact: Artefact,
     node: gs.Node,
-    kind: str,
     score: FusedScore,
+    *,
+    kind: str,
     outputs: list[gs.Variable],
-    further: list[gs.Variable] | None = None,
+    further: Iterable[gs.Variable] = (),
     **attributes: float,
 ) -> None:
     """Write the node in the place of the retention `node`."""
@@ -103,7 +105,7 @@ def _write(
         "heads": artefact.spec.num_heads,
         "num_prefix_tokens": artefact.spec.num_prefix_tokens,
     }
-    inputs = [*score.row.inputs, weights, score.positions or gs.Variable.empty(), *(further or [])]
+    inputs = [*score.row.inputs, weights, score.positions or gs.Variable.empty(), *further]
     node.inputs.clear()
     node.outputs.clear()
     chosen = gs.Node(kind, f"{kind}/{name}", attributes, inputs, outputs, domain=DOMAIN)
@@ -123,7 +125,7 @@ def _positions_after(keep: gs.Variable, score: FusedScore) -> gs.Variable:
 
 
 def _counts_up(tensor: gs.Tensor) -> bool:
-    """Whether each row of the tensor is 0, 1, 2, …"""
+    """Whether each row of the tensor counts up from 0."""
     spread = producer(tensor, "Expand")
     if spread is None or not isinstance(spread.inputs[0], gs.Constant):
         return False

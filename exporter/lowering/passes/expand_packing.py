@@ -29,7 +29,9 @@ def _expand(graph: gs.Graph, node: gs.Node) -> None:
     places = op.Reshape(op.NonZero(op.Reshape(live, [-1], name="flat")), [-1], name="places")
     before = op.Slice(slots, [0], [prefix], [1], name="prefix")
     patches = op.Slice(slots, [prefix], [2**62], [1], name="patches")
-    taken = op.Concat(before, op.GatherElements(patches, index, axis=1, name="survivors"), axis=1, name="taken")
+    taken = op.Concat(
+        before, op.GatherElements(patches, index, axis=1, name="survivors"), axis=1, name="taken"
+    )
     rows = op.Gather(op.Reshape(taken, [-1], name="flat_taken"), places, axis=0, name="rows")
     start = op.CumSum(tokens, 0, exclusive=1, name="start")
     within = op.Min(columns, op.Sub(tokens, 1, name="last"), name="within")
