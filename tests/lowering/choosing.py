@@ -13,7 +13,8 @@ HEADS, PREFIX = OF.spec.num_heads, OF.spec.num_prefix_tokens
 PATCHES, KEPT, CHANNELS = 12, 5, 4
 ALPHA = 0.5
 
-ATTENTION = f"(float[b, {HEADS}, {PREFIX + PATCHES}, {CHANNELS}] query, float[b, {HEADS}, {PREFIX + PATCHES}, {CHANNELS}] key"
+BY_HEAD = f"float[b, {HEADS}, {PREFIX + PATCHES}, {CHANNELS}]"
+ATTENTION = f"({BY_HEAD} query, {BY_HEAD} key"
 SCORE = (
     " row = star.ClassRow <scale = 0.5, num_class_tokens = 1> (query, key)"
     " {mask} softmax = Softmax <axis = -1> ({row}) mean = ReduceMean <keepdims = 0> (softmax, one)"
@@ -43,7 +44,7 @@ def top_k(table: np.ndarray) -> gs.Graph:
 
 
 def by_mass(table: np.ndarray, mass: float) -> gs.Graph:
-    """a-STAR: the same, and how many; `out` marks the tokens that are not the image's own, `count` counts its patches."""
+    """a-STAR: the same, and how many; `out` marks tokens that are not the image's own, `count` counts its patches."""
     mask = "masked = Where (out, hidden, row)"
     return graph_of(
         f"{ATTENTION}, int64[b, {PATCHES}] positions, bool[b, 1, {PREFIX + PATCHES}] out, int64[b] count)"

@@ -1,4 +1,4 @@
-"""The operators on ONNX Runtime: bit for bit the reference's retention, and the standard form's choice, ties included."""
+"""The operators on ONNX Runtime: the reference's retention bit for bit, and the standard form's choice, ties too."""
 
 import numpy as np
 import onnx
@@ -148,7 +148,8 @@ def test_either_layout_of_heads_gives_the_same(channels: int, tokens: int) -> No
         shape = f"float[b, {HEADS}, t, c]" if heads else "float[b, t, d]"
         model = onnx.parser.parse_model(
             '<ir_version: 10, opset_import: ["": 23, "star": 1]>'
-            f" small ({shape} query, {shape} key) => (int64[b, k] keep, int64[b, r, 1] rows, int64[b, k] standing) {{"
+            f" small ({shape} query, {shape} key)"
+            " => (int64[b, k] keep, int64[b, r, 1] rows, int64[b, k] standing) {"
             f" keep, rows, standing = star.ChooseTopK <k = {tokens // 2}, heads = {HEADS}, num_class_tokens = 1,"
             " num_prefix_tokens = 1, scale = 0.125, alpha = 1.0> (query, key) }"
         )
