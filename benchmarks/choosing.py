@@ -3,8 +3,8 @@
     star-export ops build
     python benchmarks/choosing.py --model deit_tiny_patch16_224 --batch 1 --rounds 300 --threads 1 --cpu-time
 
-STAR and a-STAR (packed and shrinking, at STAR's mean MACs) in both forms, and STAR with plain slices in place of its
-selection, run in turns in one process. The bundled models have their weights, and rates from DeiT-S's ACS
+STAR and a-STAR (packed and shrinking, at STAR's mean MACs) in both forms, and STAR with plain slices in place
+of its selection, run in turns in one process. The bundled models have their weights, and rates from DeiT-S's ACS
 stretched to the depth; the DeiTs have those of benchmarks/adaptive.py, whose attention is uneven.
 """
 

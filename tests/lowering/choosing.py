@@ -22,14 +22,14 @@ SCORE = (
     " weighed = Mul (log, alpha) index = Unsqueeze (positions, last) inter = GatherND (table, index)"
     " score = Add (weighed, inter)"
 )
-CONSTANTS = {
+CONSTANTS: dict[str, np.ndarray] = {
     "one": np.array([1]),
     "prefix": np.array([PREFIX]),
     "end": np.array([2**62]),
     "last": np.array([-1]),
-    "floor": np.float32(1e-30),
-    "alpha": np.float32(ALPHA),
-    "hidden": np.float32(-np.inf),
+    "floor": np.array(1e-30, np.float32),
+    "alpha": np.array(ALPHA, np.float32),
+    "hidden": np.array(-np.inf, np.float32),
 }
 
 
@@ -44,7 +44,7 @@ def top_k(table: np.ndarray) -> gs.Graph:
 
 
 def by_mass(table: np.ndarray, mass: float) -> gs.Graph:
-    """a-STAR: the same, and how many; `out` marks tokens that are not the image's own, `count` counts its patches."""
+    """a-STAR: the same, and how many; `out` marks tokens that are not the image's own, of `count` patches."""
     mask = "masked = Where (out, hidden, row)"
     return graph_of(
         f"{ATTENTION}, int64[b, {PATCHES}] positions, bool[b, 1, {PREFIX + PATCHES}] out, int64[b] count)"

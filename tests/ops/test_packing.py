@@ -12,7 +12,8 @@ from tests.ops.packing_reference import drawn_choice, packed
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2))
 def test_the_rows_that_stay_are_those_of_a_loop(seed: int, prefix: int) -> None:
     slots, index, count = drawn_choice(np.random.default_rng(seed), prefix)
-    found = pack_tokens(*map(torch.from_numpy, (slots, index, count)), prefix)
+    before, kept, number = (torch.from_numpy(each) for each in (slots, index, count))
+    found = pack_tokens(before, kept, number, prefix)
     for name, expected in packed(slots, index, count, prefix)._asdict().items():
         np.testing.assert_array_equal(getattr(found, name).numpy(), expected, err_msg=name)
 

@@ -1,4 +1,4 @@
-"""The operators on ONNX Runtime: the reference's retention bit for bit, and the standard form's choice, ties too."""
+"""The operators on ONNX Runtime: the reference's retention bit for bit, the standard form's choice, ties too."""
 
 import numpy as np
 import onnx
@@ -66,7 +66,7 @@ def batches(draw: st.DrawFn) -> tuple[dict[str, np.ndarray], np.ndarray]:
     keys = rng.integers(-2, 3, (kinds, HEADS, CHANNELS))
     kind = rng.integers(0, kinds, (BATCH, TOKENS))
     table = np.log(rng.choice([0.25, 0.5, 1.0], PATCHES)).astype(np.float32)
-    feed = {
+    feed: dict[str, np.ndarray] = {
         "query": rng.integers(-2, 3, (BATCH, HEADS, TOKENS, CHANNELS)).astype(np.float32),
         "key": keys[kind].transpose(0, 2, 1, 3).astype(np.float32),
         "positions": np.stack([rng.permutation(PATCHES) for _ in range(BATCH)]),
@@ -169,7 +169,7 @@ def test_either_layout_of_heads_gives_the_same(channels: int, tokens: int) -> No
 
 
 def test_attention_that_is_no_number_ends_no_process() -> None:
-    feed = {
+    feed: dict[str, np.ndarray] = {
         "query": np.full((1, HEADS, TOKENS, CHANNELS), np.nan, np.float32),
         "key": np.ones((1, HEADS, TOKENS, CHANNELS), np.float32),
         "positions": np.arange(PATCHES)[None],

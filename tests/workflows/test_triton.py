@@ -10,7 +10,7 @@ from exporter.errors import ArtefactError, RecipeError
 from exporter.models.outputs import with_outputs
 from exporter.runtimes.tensorrt.manifest import ENGINES, manifest_path
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
-from exporter.targets import ONNXRUNTIME, OPENVINO, TENSORRT
+from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_OPS, OPENVINO, TENSORRT
 from exporter.vocabulary import InputKind, Method
 from exporter.workflows.inspect import inspect_artefact
 from exporter.workflows.triton import ServeSettings, config_text, write_repository
