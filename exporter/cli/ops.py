@@ -13,7 +13,7 @@ from exporter.cli.flags import add_common
 __all__ = ["EXAMPLES", "add_arguments", "run"]
 
 EXAMPLES = (
-    "ONNXRUNTIME_INCLUDE_DIR=/usr/include/onnxruntime star-export ops build",
+    "star-export ops build",
     "star-export ops build --out build/ops",
 )
 
