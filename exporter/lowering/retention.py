@@ -29,10 +29,10 @@ def with_retention(
             a size that depends on nothing computed; its function does not read it.
         library: Whether a library of operators has CdfRetain: the model then needs no function.
     """
-    kinds = {node.op_type for node in model.graph.node if node.domain == DOMAIN}
+    calls = [node for node in model.graph.node if node.domain == DOMAIN]
+    kinds = {node.op_type for node in calls}
     if CDF_RETAIN in kinds and not library:
         model.functions.append(cdf_retain_function(opset))
-        calls = [node for node in model.graph.node if node.op_type == CDF_RETAIN]
         for node, count in zip(calls, widest, strict=True):
             node.attribute.append(onnx.helper.make_attribute(WIDEST, count))
     if CDF_RETAIN_PADDED in kinds:
