@@ -22,7 +22,12 @@ OTHERS: dict[str, Callable[[], PrunedViT]] = {
     "shrinking": lambda: a_star(layout="shrinking"),
     "padded": lambda: a_star(layout="padded"),
 }
-OURS = {"intra": "ChooseTopK", "merging": "ChooseTopK", "packed": "ChooseByMass", "shrinking": "ChooseByMass"}
+# What each layer chooses by.
+OURS = {
+    **dict.fromkeys((*FAMILIES, "intra", "merging"), ("ChooseTopK",)),
+    "packed": ("ChooseByMass", "PackSurvivors"),
+    "shrinking": ("ChooseByMass",),
+}
 
 
 def pruned_by(kind: str) -> PrunedViT:
@@ -38,8 +43,8 @@ def ours(model: onnx.ModelProto) -> Counter[str]:
 def test_each_layer_chooses_in_one_node(kind: str) -> None:
     """Where attention scores patches; other scores, and the padded layout, stay in standard operators."""
     model = lowered(pruned_by(kind), ONNXRUNTIME_OPS)
-    wanted = OURS.get(kind, "" if kind in OTHERS else "ChooseTopK")
-    assert ours(model) == ({wanted: len(RATES)} if wanted else {})
+    wanted = OURS.get(kind, ())
+    assert ours(model) == dict.fromkeys(wanted, len(RATES))
     assert not model.functions
     assert ("star" in {each.domain for each in model.opset_import}) == bool(wanted)
 
