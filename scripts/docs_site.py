@@ -22,6 +22,7 @@ OUTSIDE = {
     "engines/README.md": "recipes.md",
     "plugins/README.md": "plugin.md",
     "plugins/cdf_retain/README.md": "plugin-build.md",
+    "plugins/star_ops/README.md": "operators.md",
     "calib_data/README.md": "calibration-data.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",

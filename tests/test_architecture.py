@@ -54,12 +54,15 @@ INNER_ORDER = {
         ("scoring",),
         ("passes",),
         ("pass_table",),
-        ("run_passes", "quantize", "quantize_fp8", "ranked_tokens", "retention", "to_onnx", "verify"),
+        (
+            *("run_passes", "quantize", "quantize_fp8", "forced_choices", "ranked_tokens", "retention"),
+            *("to_onnx", "verify"),
+        ),
         ("pipeline",),
         ("variants",),
         ("variant_files",),
     ),
-    "runtimes": (("base",), ("tensorrt",)),
+    "runtimes": (("base", "native_library"), ("tensorrt",)),
     "evaluation": (
         ("survivors", "proportions"),
         ("answers",),

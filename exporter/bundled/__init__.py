@@ -1,15 +1,23 @@
-"""Files bundled with the package: three small ViTs with their training records, and the plugin's source."""
+"""Files bundled with the package: three small ViTs with their training records, and the C++ sources."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-__all__ = ["CIFAR_VIT", "DIGITS_VIT", "MODELS", "OFFSET_DIGITS_VIT", "PLUGIN_SOURCE", "BundledModel"]
+__all__ = [
+    "CIFAR_VIT",
+    "DIGITS_VIT",
+    "MODELS",
+    "OFFSET_DIGITS_VIT",
+    "OPERATORS_SOURCE",
+    "PLUGIN_SOURCE",
+    "BundledModel",
+]
 
 HERE = Path(__file__).parent
-# A symbolic link to plugins/cdf_retain in a checkout; the files themselves in the wheel.
-PLUGIN_SOURCE = HERE / "cdf_retain"
+# Symbolic links to plugins/ in a checkout; the files themselves in the wheel.
+PLUGIN_SOURCE, OPERATORS_SOURCE = HERE / "cdf_retain", HERE / "star_ops"
 
 
 @dataclass(frozen=True)

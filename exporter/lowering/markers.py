@@ -16,6 +16,7 @@ import exporter.ops.cdf_retain.torch_op
 import exporter.ops.class_row
 import exporter.ops.dissimilarity
 import exporter.ops.merging
+import exporter.ops.packing
 import exporter.ops.pairing
 import exporter.ops.received
 import exporter.ops.selection  # noqa: F401
@@ -26,12 +27,16 @@ __all__ = [
     "ATTENTION",
     "CDF_RETAIN",
     "CDF_RETAIN_PADDED",
+    "CHOOSE_BY_MASS",
+    "CHOOSE_TOP_K",
     "CLASS_ROW",
     "DISSIMILARITY",
     "DOMAIN",
     "KEEP_TOP_K",
     "MERGE_INTO",
     "MERGE_TOKENS",
+    "PACK_SURVIVORS",
+    "PACK_TOKENS",
     "PAIR_TOKENS",
     "RECEIVED",
     "TAKE_TOKENS",
@@ -40,7 +45,9 @@ __all__ = [
 
 KEEP_TOP_K, TAKE_TOKENS, ATTENTION, CLASS_ROW = "KeepTopK", "TakeTokens", "Attention", "ClassRow"
 MERGE_INTO, MERGE_TOKENS, PAIR_TOKENS = "MergeInto", "MergeTokens", "PairTokens"
-RECEIVED, DISSIMILARITY = "Received", "Dissimilarity"
+RECEIVED, DISSIMILARITY, PACK_TOKENS = "Received", "Dissimilarity", "PackTokens"
+# No markers: operators of the library in plugins/star_ops, which `choose_in_one` writes.
+CHOOSE_TOP_K, CHOOSE_BY_MASS, PACK_SURVIVORS = "ChooseTopK", "ChooseByMass", "PackSurvivors"
 
 _FLOAT, _INT64, _BOOL = "tensor(float)", "tensor(int64)", "tensor(bool)"
 # A mask holds which keys may be attended to, or what is added to their logits.
@@ -127,6 +134,12 @@ _dissimilarity = _marker(
     {"num_prefix_tokens": OpSchema.AttrType.INT},
     optional={"live": _BOOL},
 )
+_pack_tokens = _marker(
+    PACK_TOKENS,
+    {"slots": _INT64, "index": _INT64, "count": _INT64},
+    {"rows": _INT64, "live": _BOOL, "slots_after": _INT64, "places": _INT64},
+    {"num_prefix_tokens": OpSchema.AttrType.INT},
+)
 _RETAINED = {"keep_index": _INT64, "keep_count": _INT64}
 _cdf_retain = _marker(
     CDF_RETAIN,
@@ -175,6 +188,10 @@ def _translate_pair_tokens(key: Any, keep: int, num_prefix_tokens: int) -> Any:
     return _pair_tokens(key, kept=keep, num_prefix_tokens=num_prefix_tokens)
 
 
+def _translate_pack_tokens(slots: Any, index: Any, count: Any, num_prefix_tokens: int) -> Any:
+    return _pack_tokens(slots, index, count, num_prefix_tokens=num_prefix_tokens)
+
+
 def _translate_cdf_retain(score: Any, valid_count: Any, mass: float) -> Any:
     return _cdf_retain(score, valid_count, mass=mass, **PLUGIN_ATTRIBUTES)
 
@@ -208,6 +225,7 @@ TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.star.merge_into.default: _translate_merge_into,
     torch.ops.star.merge_tokens.default: _translate_merge_tokens,
     torch.ops.star.pair_tokens.default: _translate_pair_tokens,
+    torch.ops.star.pack_tokens.default: _translate_pack_tokens,
     torch.ops.star.cdf_retain.default: _translate_cdf_retain,
     torch.ops.star.cdf_retain_padded.default: _translate_cdf_retain_padded,
     torch.ops.aten.scaled_dot_product_attention.default: _translate_attention,

@@ -14,13 +14,16 @@ from exporter.lowering.markers import (
     KEEP_TOP_K,
     MERGE_INTO,
     MERGE_TOKENS,
+    PACK_TOKENS,
     PAIR_TOKENS,
     RECEIVED,
     TAKE_TOKENS,
 )
+from exporter.lowering.passes.choose_in_one import choose_in_one
 from exporter.lowering.passes.expand_attention import expand_attention
 from exporter.lowering.passes.expand_factors import expand_factors
 from exporter.lowering.passes.expand_merging import expand_merging
+from exporter.lowering.passes.expand_packing import expand_packing
 from exporter.lowering.passes.expand_pairing import expand_pairing
 from exporter.lowering.passes.expand_selection import expand_selection
 from exporter.lowering.passes.flat_gathers import flat_gathers
@@ -53,6 +56,7 @@ MARKERS = (
     KEEP_TOP_K,
     MERGE_INTO,
     MERGE_TOKENS,
+    PACK_TOKENS,
     PAIR_TOKENS,
     RECEIVED,
     TAKE_TOKENS,
@@ -66,6 +70,7 @@ FACTORS_EXPANDED = "attention received and dissimilarity are in standard operato
 PAIRING_EXPANDED = "pairs are in standard operators"
 MERGING_EXPANDED = "who merges into whom, and the mean of those that do, are in standard operators"
 SELECTION_EXPANDED = "top-k and the token gather are in standard operators"
+PACKING_EXPANDED = "where packed tokens go is in standard operators, or one of the library"
 LINEAR = "linear layers on tokens are MatMul and Add"
 FP32 = "what is computed is float32"
 
@@ -78,6 +83,7 @@ FINAL = (
     PAIRING_EXPANDED,
     MERGING_EXPANDED,
     SELECTION_EXPANDED,
+    PACKING_EXPANDED,
 )
 QUANTIZABLE = (*FINAL, LINEAR, FP32)
 
@@ -102,6 +108,7 @@ class Pass:
 
 _ROWS = (
     Pass(name_decisions, requires=MARKERS, ensures=(NAMED,)),
+    Pass(choose_in_one, requires=(NAMED, CLASS_ROW, KEEP_TOP_K, PATCHES_RANKED)),
     Pass(fuse_attention, requires=(NAMED, ATTENTION, CLASS_ROW, LINEAR), ensures=(FUSED,)),
     Pass(standard_attention, requires=(NAMED, ATTENTION), ensures=(FUSED,)),
     Pass(fold_attention_biases, requires=(FUSED, LINEAR)),
@@ -139,6 +146,7 @@ _ROWS = (
         ensures=(SELECTION_EXPANDED,),
         ends=(KEEP_TOP_K, TAKE_TOKENS),
     ),
+    Pass(expand_packing, requires=(PACK_TOKENS,), ensures=(PACKING_EXPANDED,), ends=(PACK_TOKENS,)),
     Pass(sort_once, requires=(NAMED, SELECTION_EXPANDED)),
     Pass(flat_gathers, requires=(SELECTION_EXPANDED,)),
     Pass(linear_as_gemm, requires=(LINEAR, FP32), ends=(LINEAR,)),

@@ -17,7 +17,9 @@ from exporter.ops.cdf_retain.onnx_function import (
 __all__ = ["with_retention"]
 
 
-def with_retention(model: onnx.ModelProto, opset: int, widest: Sequence[int]) -> onnx.ModelProto:
+def with_retention(
+    model: onnx.ModelProto, opset: int, widest: Sequence[int], *, library: bool = False
+) -> onnx.ModelProto:
     """Add CdfRetain's local function; replace CdfRetainPadded, which no runtime supports, by standard operators.
 
     Args:
@@ -25,17 +27,18 @@ def with_retention(model: onnx.ModelProto, opset: int, widest: Sequence[int]) ->
         opset: Of the bodies.
         widest: The most patches that each pruning layer keeps. CdfRetain carries it for TensorRT, which must know
             a size that depends on nothing computed; its function does not read it.
+        library: Whether a library of operators has CdfRetain: the model then needs no function.
     """
     calls = [node for node in model.graph.node if node.domain == DOMAIN]
     kinds = {node.op_type for node in calls}
-    if CDF_RETAIN in kinds:
+    if CDF_RETAIN in kinds and not library:
         model.functions.append(cdf_retain_function(opset))
         for node, count in zip(calls, widest, strict=True):
             node.attribute.append(onnx.helper.make_attribute(WIDEST, count))
     if CDF_RETAIN_PADDED in kinds:
         model.functions.append(cdf_retain_padded_function(opset))
         model = inliner.inline_selected_functions(model, [(DOMAIN, CDF_RETAIN_PADDED)])
-    if CDF_RETAIN not in kinds:
+    if kinds <= {CDF_RETAIN_PADDED}:
         own = [each for each in model.opset_import if each.domain != DOMAIN]
         del model.opset_import[:]
         model.opset_import.extend(own)

@@ -10,6 +10,7 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from exporter.errors import ArtefactError
+from exporter.lowering.forced_choices import derive_choices
 from exporter.lowering.graph import import_graph
 from exporter.lowering.metadata import artefact_of
 from exporter.lowering.passes.slice_selection import slice_selection
@@ -41,7 +42,9 @@ def forced_variant(model: onnx.ModelProto) -> onnx.ModelProto:
         ArtefactError: The model has no pruning layer, or star-export did not write it.
     """
     graph = _opened(model)
-    patches_for_tokens(graph, artefact_of(model))
+    artefact = artefact_of(model)
+    patches_for_tokens(graph, artefact)
+    derive_choices(graph, artefact)
     for decision in _decisions(graph):
         decision.inputs.clear()
         graph.inputs.append(decision)

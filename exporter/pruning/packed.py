@@ -9,9 +9,10 @@ from typing_extensions import override
 
 from exporter.models.base import BlockParts, PrunableViT
 from exporter.models.block import Seen, add_attention, attend, mlp_half, project
+from exporter.ops.packing import pack_tokens
 from exporter.ops.selection import take_rows
 from exporter.pruning.grid import Grid
-from exporter.pruning.tokens import Decision, Tokens, live_tokens
+from exporter.pruning.tokens import Decision, Tokens
 
 __all__ = ["Packed"]
 
@@ -71,20 +72,13 @@ class Packed(Tokens):
 def _packed(values: Tensor, prefix: int, slots: Tensor, positions: Tensor, decision: Decision) -> Packed:
     """Pack the survivors: `slots` and `positions` are those of the layout that they were kept in."""
     assert decision.count is not None
-    live = live_tokens(decision, prefix)
-    assert live is not None
-    taken = torch.cat([slots[:, :prefix], slots[:, prefix:].gather(1, decision.index)], dim=1)
-    places = live.flatten().nonzero().squeeze(1)
-    tokens = (decision.count + prefix).unsqueeze(1)
-    # Padding is the image's own last survivor again, which a maximum over patches may meet.
-    within = torch.minimum(torch.arange(taken.shape[1], device=slots.device), tokens - 1)
-    after = tokens.cumsum(0) - tokens + within
+    packing = pack_tokens(slots, decision.index, decision.count, prefix)
     return Packed(
-        values.index_select(0, taken.flatten().index_select(0, places)),
+        values.index_select(0, packing.rows),
         prefix,
         positions.gather(1, decision.index),
         decision.count,
-        live,
-        after,
-        places,
+        packing.live,
+        packing.slots,
+        packing.places,
     )

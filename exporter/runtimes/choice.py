@@ -8,6 +8,7 @@ from exporter.errors import MissingDependencyError, RecipeError, UserError
 from exporter.runtimes.base import Feed, Runner
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.runtimes.openvino_runner import PRECISIONS, OpenVinoRunner, openvino_precisions
+from exporter.runtimes.operator_library import library_place
 from exporter.runtimes.provider_check import require_provider
 from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
@@ -132,6 +133,8 @@ def why_not(target: Target) -> str:
         return "its engines are built and measured on the GPU machine: star-export build, star-export bench"
     if target == ONNXRUNTIME_OPSET17:
         return f"for ONNX Runtime before 1.23; later ones read {ONNXRUNTIME.name}, which is the same network"
+    if target.needs_operators and not library_place().is_file():
+        return "needs a compiled library of operators: star-export ops build"
     if target.runtime != OPENVINO:
         return ""
     try:

@@ -2,7 +2,6 @@
 
 import importlib
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,8 @@ import numpy as np
 
 from exporter.errors import ArtefactError, MissingDependencyError, UserError
 from exporter.runtimes.base import Feed, Runner, TensorInfo
-from exporter.targets import ONNXRUNTIME_OPSET17
+from exporter.runtimes.onnxruntime_errors import reason_of, refusal
+from exporter.runtimes.operator_library import checked_library, lacks_operators, library_place
 from exporter.tensor_names import IMAGES
 
 __all__ = ["LARGEST_BATCH", "OnnxRuntimeRunner", "check_providers"]
@@ -41,10 +41,6 @@ _DTYPES = {
     "tensor(bool)": "bool",
 }
 
-# The first version that reads an opset, for opsets of the targets; and its words for one that it does not read.
-_FIRST_READERS = {"17": "1.12", "18": "1.14", "20": "1.17", "23": "1.23"}
-_UNREAD = re.compile(r"Opset (\d+) is under development")
-
 # ONNX Runtime's exceptions share no base class but Exception.
 _ERRORS = (
     "EPFail",
@@ -59,7 +55,10 @@ _ERRORS = (
 
 
 class OnnxRuntimeRunner(Runner):
-    """An ONNX model, from a file or from memory. The session exists while the runner is entered."""
+    """An ONNX model, from a file or from memory. The session exists while the runner is entered.
+
+    For a model with operators of ours, the library of `star-export ops build` is registered.
+    """
 
     def __init__(
         self,
@@ -109,29 +108,43 @@ class OnnxRuntimeRunner(Runner):
             # Its provider has no option for it; NVIDIA's libraries read this before any setting of a program.
             os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
         _check_available(self._providers, runtime.get_available_providers())
-        session = self._opened(runtime)
+        session = self._started(runtime)
         # ONNX Runtime drops a provider whose libraries do not load, and only logs it.
         _check_available(self._providers, session.get_providers())
         self._inputs = tuple(self._info(tensor) for tensor in session.get_inputs())
         self._outputs = tuple(self._info(tensor) for tensor in session.get_outputs())
         self._session = session
 
-    def _opened(self, runtime: Any, *, fuse_pairs: bool = True) -> Any:
-        """Create the session; `fuse_pairs` of quantization into the operators between them."""
-        model = str(self._model) if isinstance(self._model, Path) else self._model
+    def _started(self, runtime: Any) -> Any:
+        """Return a session, with our operators where the file needs them.
+
+        ONNX Runtime 1.31 fuses pairs of FP8 into operators for INT8, and then refuses its own graph: such a file is
+        opened once more without this fusion.
+        """
+        try:
+            try:
+                return self._opened(runtime)
+            except self._errors as error:
+                if lacks_operators(reason_of(error)):
+                    return self._opened(runtime, checked_library(library_place(), runtime.__version__))
+                if "float8" in str(error):
+                    return self._opened(runtime, fuse_pairs=False)
+                raise
+        except self._errors as error:
+            raise refusal(self._source, reason_of(error), runtime.__version__) from None
+
+    def _opened(self, runtime: Any, library: Path | None = None, *, fuse_pairs: bool = True) -> Any:
+        """Return a session, with a library's operators; `fuse_pairs` of quantization into what is between them."""
         options = _options(runtime, self._threads)
         options.add_session_config_entry("session.disable_quant_qdq", str(int(not fuse_pairs)))
         if self._profile_prefix is not None:
             options.enable_profiling, options.profile_file_prefix = True, str(self._profile_prefix)
+        if library is not None:
+            options.register_custom_ops_library(str(library))
+        model = str(self._model) if isinstance(self._model, Path) else self._model
         providers = _told(self._providers, self._tf32, self._image)
-        try:
-            # No fallback: a provider that fails must not be replaced by another one between two runs.
-            return runtime.InferenceSession(model, options, providers=providers, enable_fallback=0)
-        except self._errors as error:
-            # ONNX Runtime 1.31 fuses pairs of FP8 into operators for INT8, and then refuses its own graph.
-            if fuse_pairs and "float8" in str(error):
-                return self._opened(runtime, fuse_pairs=False)
-            raise _refusal(self._source, _reason(error), runtime.__version__) from None
+        # No fallback: a provider that fails must not be replaced by another one between two runs.
+        return runtime.InferenceSession(model, options, providers=providers, enable_fallback=0)
 
     def _deactivate(self) -> None:
         self._session = None
@@ -141,7 +154,7 @@ class OnnxRuntimeRunner(Runner):
         try:
             return dict(zip(names, self._session.run(names, dict(feed)), strict=True))
         except self._errors as error:
-            raise ArtefactError(self._source, _reason(error), "a model that accepts these inputs") from None
+            raise ArtefactError(self._source, reason_of(error), "a model that accepts these inputs") from None
 
     def _info(self, tensor: Any) -> TensorInfo:
         if tensor.type not in _DTYPES:
@@ -194,19 +207,3 @@ def _check_available(asked: Sequence[str], available: Sequence[str]) -> None:
         if provider not in available:
             got = f"ONNX Runtime with {', '.join(available)}"
             raise UserError(provider, got, "a build and drivers that support it", _PACKAGES.get(provider, ""))
-
-
-def _refusal(source: str, reason: str, version: str) -> ArtefactError:
-    """Return the error for a model that does not load; where the runtime is too old for it, with what to do."""
-    unread = _UNREAD.search(reason)
-    if unread is None or unread[1] not in _FIRST_READERS:
-        return ArtefactError(source, reason, "an ONNX model that loads")
-    hint = f"or an export with --target {ONNXRUNTIME_OPSET17.name}"
-    expected = f"ONNX Runtime >= {_FIRST_READERS[unread[1]]}"
-    return ArtefactError(source, f"opset {unread[1]} for ONNX Runtime {version}", expected, hint)
-
-
-def _reason(error: Exception) -> str:
-    """Return ONNX Runtime's message in one line, without the two codes before it."""
-    text = " ".join(str(error).split())
-    return text.split(" : ", maxsplit=2)[-1]

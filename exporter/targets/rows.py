@@ -10,6 +10,7 @@ __all__ = [
     "ONNXRUNTIME",
     "ONNXRUNTIME_FP16",
     "ONNXRUNTIME_INT8",
+    "ONNXRUNTIME_OPS",
     "ONNXRUNTIME_OPSET17",
     "OPENVINO",
     "OPENVINO_BF16",
@@ -33,6 +34,7 @@ _PRIMITIVE = (
     "expand_pairing",
     "expand_merging",
     "expand_selection",
+    "expand_packing",
 )
 _FUSED = (
     "name_decisions",
@@ -47,6 +49,7 @@ _FUSED = (
     "expand_pairing",
     "expand_merging",
     "expand_selection",
+    "expand_packing",
 )
 
 ONNXRUNTIME = Target(
@@ -56,6 +59,14 @@ ONNXRUNTIME = Target(
     layouts=(Layout.PACKED, Layout.SHRINKING, Layout.PADDED),
     opset=23,  # the first with an Attention operator
     passes=(*_FUSED, "sort_once", "linear_as_gemm"),
+)
+
+# Chooses in one node a layer, by a library that the user compiles; the default file needs none.
+ONNXRUNTIME_OPS = replace(
+    ONNXRUNTIME,
+    name="onnxruntime-ops-fp32",
+    passes=("name_decisions", "choose_in_one", *ONNXRUNTIME.passes[1:]),
+    needs_operators=True,
 )
 
 # TensorRT's attention fusion needs the pattern MatMul, Softmax, MatMul, and its top-k needs sorted = 1. Its
@@ -173,6 +184,7 @@ TARGETS = {
         ONNXRUNTIME,
         ONNXRUNTIME_FP16,
         ONNXRUNTIME_INT8,
+        ONNXRUNTIME_OPS,
         ONNXRUNTIME_OPSET17,
         OPENVINO,
         OPENVINO_BF16,

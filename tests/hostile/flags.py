@@ -268,6 +268,7 @@ COMBINED = (
     *each("build", ("{work}/none", "none"), ("{images}", "images")),
     *each("serve-config", ("{work}/none --out {work}/t", "none"), ("{images} --out {work}/t", "images")),
     *each("plugin", ("--out {weights}", "w.safetensors"), ("--out /dev/null", "/dev/null")),
+    *each("ops", ("", "ACTION"), ("nosuch", "nosuch")),
     *each(
         f"depth apply {MODEL} --out {{work}}/d.safetensors",
         ("", "attention"),

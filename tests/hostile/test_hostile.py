@@ -55,5 +55,5 @@ def test_it_is_answered_in_one_line(hostile: Hostile, place: Place, star_export:
 def test_the_table_covers_every_verb() -> None:
     verbs = {each.line.split()[0] for each in TABLE}
     assert verbs >= {"compile", "tune", "calibrate", "plan", "finetune", "export", "check", "build", "bench"}
-    assert verbs >= {"eval", "best", "search", "serve-config", "inspect", "models", "plugin", "depth"}
+    assert verbs >= {"eval", "best", "search", "serve-config", "inspect", "models", "plugin", "ops", "depth"}
     assert len({(each.name, each.line) for each in TABLE}) == len(TABLE) >= 300

@@ -120,6 +120,13 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], str, tuple[Any, ...], dict[str, Any
         ("k",),
         {"kept": 8, "num_prefix_tokens": 2},
     ),
+    "packing": (
+        STAR.pack_tokens.default,
+        ("r", "i", "n", 2),
+        markers.PACK_TOKENS,
+        ("r", "i", "n"),
+        {"num_prefix_tokens": 2},
+    ),
     "retention": (
         STAR.cdf_retain.default,
         ("s", "n", 0.7),

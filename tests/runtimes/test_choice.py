@@ -21,6 +21,7 @@ from exporter.runtimes.tensorrt.runner import TensorRtRunner
 from exporter.targets import (
     ONNXRUNTIME,
     ONNXRUNTIME_FP16,
+    ONNXRUNTIME_OPS,
     ONNXRUNTIME_OPSET17,
     OPENVINO_BF16,
     OPENVINO_INT8,
@@ -99,6 +100,10 @@ def test_why_a_target_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert why_not(ONNXRUNTIME) == ""
     assert why_not(ONNXRUNTIME_OPSET17).startswith("for ONNX Runtime before 1.23")
     assert "star-export build" in why_not(TENSORRT)
+    monkeypatch.setenv("STAR_OPS_LIBRARY", "none.so")
+    assert "star-export ops build" in why_not(ONNXRUNTIME_OPS)
+    monkeypatch.setenv("STAR_OPS_LIBRARY", __file__)
+    assert why_not(ONNXRUNTIME_OPS) == ""
     monkeypatch.setattr(choice, "openvino_precisions", lambda: ("fp32", "int8"))
     assert why_not(OPENVINO_INT8) == ""
     assert why_not(OPENVINO_BF16) == "this CPU has no bf16 instructions"

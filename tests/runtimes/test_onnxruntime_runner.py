@@ -5,6 +5,7 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
+import onnx
 import onnx_graphsurgeon as gs
 import pytest
 from onnx import TensorProto
@@ -12,7 +13,7 @@ from onnx import TensorProto
 from exporter.errors import ArtefactError, MissingDependencyError, UserError
 from exporter.lowering.quantize_fp8 import to_fp8
 from exporter.runtimes.base import TensorInfo
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner, _refusal, _told
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner, _told
 from tests.lowering.graphs import graph_of, noise
 from tests.tiny_onnx import KEEP, WEIGHT, linear_classifier, pruned_classifier
 
@@ -107,17 +108,6 @@ def test_a_file_that_is_not_onnx_or_not_there_is_one_line(tmp_path: Path) -> Non
         pass
 
 
-def test_a_runtime_that_is_too_old_is_one_line() -> None:
-    """The words are those of ONNX Runtime 1.20.1."""
-    told = "Load model from vit.onnx failed: Opset 23 is under development and support for this is limited."
-    expected = (
-        "vit.onnx | got opset 23 for ONNX Runtime 1.20.1 | need ONNX Runtime >= 1.23"
-        " | or an export with --target onnxruntime-opset17-fp32"
-    )
-    assert str(_refusal("vit.onnx", told, "1.20.1")) == expected
-    assert "an ONNX model that loads" in str(_refusal("vit.onnx", told.replace("23", "99"), "1.31.1"))
-
-
 def test_an_index_outside_the_patches_is_one_line() -> None:
     feed = {"images": images()} | {f"keep_{n:02d}": np.full((2, k), 99) for n, k in KEEP.items()}
     with OnnxRuntimeRunner(pruned_classifier("forced")) as runner, pytest.raises(ArtefactError) as caught:
@@ -199,3 +189,33 @@ def test_tensorrt_s_provider_computes_fp32_in_fp32(monkeypatch: pytest.MonkeyPat
     with pytest.raises(UserError, match="TensorrtExecutionProvider"):
         runner.__enter__()
     assert os.environ["NVIDIA_TF32_OVERRIDE"] == ("unset" if tf32 else "0")
+
+
+def choosing() -> bytes:
+    """A file with a node of our library, and one for which ONNX alone is enough."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 23, "star": 1]>'
+        " small (float[b, n] score, int64[b] count) => (int64[b, m] keep, int64[b] kept) {"
+        " keep, kept, width = star.CdfRetain <mass = 0.5> (score, count) }"
+    )
+    content: bytes = model.SerializeToString()
+    return content
+
+
+def test_a_file_that_needs_our_operators_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STAR_OPS_LIBRARY", str(tmp_path / "none.so"))
+    with pytest.raises(ArtefactError) as caught, OnnxRuntimeRunner(choosing()):
+        pass
+    expected = (
+        f"{tmp_path}/none.so | got no such file | need the built library of operators | star-export ops build"
+    )
+    assert str(caught.value) == expected
+
+
+@pytest.mark.usefixtures("operators")
+def test_the_library_is_registered_for_a_file_that_needs_it() -> None:
+    feed = {"score": np.array([[1, 4, 3]], np.float32), "count": np.array([3])}
+    with OnnxRuntimeRunner(choosing()) as runner:
+        assert runner.run(feed)["keep"].tolist() == [[1]]

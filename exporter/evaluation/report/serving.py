@@ -3,6 +3,7 @@
 from exporter.artefact import Artefact
 from exporter.records import Preprocessing
 from exporter.runtimes.openvino_runner import PRECISIONS
+from exporter.runtimes.operator_library import LIBRARY
 from exporter.tensor_names import IMAGES, LOGITS
 from exporter.vocabulary import CropMode, InputKind
 
@@ -23,6 +24,15 @@ OPEN = {
         'model({{"{images}": images}})["{output}"]',
     ),
 }
+
+# With the library of `star-export ops build`, copied beside the file.
+OPEN_WITH_OPERATORS = (
+    "import onnxruntime",
+    "options = onnxruntime.SessionOptions()\n"
+    f'options.register_custom_ops_library("./{LIBRARY}")\n'
+    + OPEN["onnxruntime"][1].replace('"{file}"', '"{file}", options'),
+    OPEN["onnxruntime"][2],
+)
 
 SCRIPT = """\
 import json, sys
@@ -79,13 +89,14 @@ def serving_script(artefact: Artefact, file: str) -> str:
     """
     if artefact.target.runtime not in OPEN:
         return ""
-    library, opened, run = OPEN[artefact.target.runtime]
+    target = artefact.target
+    library, opened, run = OPEN_WITH_OPERATORS if target.needs_operators else OPEN[target.runtime]
     output = artefact.spec.outputs[0].name
     run = run.format(output=output, images=IMAGES)
     raw = artefact.input_kind == InputKind.UINT8
     return SCRIPT.format(
         library=library,
-        open=opened.format(file=file, precision=PRECISIONS.get(artefact.target.precision, "f32")),
+        open=opened.format(file=file, precision=PRECISIONS.get(target.precision, "f32")),
         resize=_resize(artefact.spec.preprocessing),
         pixels="images = " + PIXELS.removeprefix("pixels = ").rstrip() if raw else PIXELS + NORMALISE,
         run=(CLASSES if output == LOGITS else VALUES).format(run=run),

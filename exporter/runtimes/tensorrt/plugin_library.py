@@ -7,6 +7,7 @@ from typing import Any
 
 from exporter.bundled import PLUGIN_SOURCE
 from exporter.errors import ArtefactError, OutputError, UserError
+from exporter.runtimes.native_library import opened_library
 from exporter.runtimes.tensorrt.tensorrt_api import major_version, version_numbers
 
 __all__ = ["LIBRARY", "build_command", "checked_library", "register_library", "write_source"]
@@ -60,14 +61,7 @@ def checked_library(path: Path, tensorrt: str) -> Path:
         expected = f"{'.'.join(map(str, LEAST_VERSION))} or later"
         raise UserError("the CdfRetain plugin", f"TensorRT {tensorrt}", expected, "use the padded layout")
     major = major_version(tensorrt)
-    if not path.is_file():
-        raise ArtefactError(str(path), "no such file", "the built CdfRetain library", _HINT)
-    try:
-        library = ctypes.CDLL(str(path.resolve()))
-    except OSError as error:
-        raise ArtefactError(str(path), str(error), "a library that loads", _HINT) from None
-    if not all(hasattr(library, entry) for entry in (*_ENTRIES, _MAJOR)):
-        raise ArtefactError(str(path), "a library without its entry points", "the CdfRetain library", _HINT)
+    library = opened_library(path, (*_ENTRIES, _MAJOR), "CdfRetain library", _HINT)
     built = getattr(library, _MAJOR)
     built.restype = ctypes.c_int32
     if built() != major:

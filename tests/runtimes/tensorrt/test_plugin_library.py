@@ -1,25 +1,15 @@
 """The plugin library, before TensorRT sees it. The stand-ins have its entry points and do nothing."""
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from exporter.errors import ArtefactError, UserError
 from exporter.runtimes.tensorrt.plugin_library import checked_library, register_library
+from tests.runtimes.stand_ins import compiled
 from tests.runtimes.tensorrt.fake_tensorrt import FakeRegistry
 
 ENTRIES = "void getCreators(void) {} void setLoggerFinder(void) {}"
-
-
-def compiled(folder: Path, source: str) -> Path:
-    if shutil.which("gcc") is None:
-        pytest.skip("needs gcc")
-    (folder / "stand_in.c").write_text(source + "\n")
-    library = folder / "libstand_in.so"
-    subprocess.run(["gcc", "-shared", "-fPIC", folder / "stand_in.c", "-o", library], check=True)
-    return library
 
 
 def test_one_of_the_same_major_version(tmp_path: Path) -> None:

@@ -1,0 +1,36 @@
+"""Replace what the choosing nodes of a graph give beside `keep_NN`, for the variant that takes `keep_NN` as input.
+
+Such a graph comes from `exporter.lowering.passes.choose_in_one`. Any other graph is left as it is.
+"""
+
+import onnx_graphsurgeon as gs
+
+from exporter.artefact import Artefact
+from exporter.lowering.builder import Builder
+from exporter.lowering.graph import markers
+from exporter.lowering.markers import CHOOSE_BY_MASS, CHOOSE_TOP_K
+from exporter.lowering.passes.expand_selection import behind_prefix, prefix_rows
+
+__all__ = ["derive_choices"]
+
+
+def derive_choices(graph: gs.Graph, artefact: Artefact) -> None:
+    """Compute the rows of tokens to take, and the survivors' positions, from `keep_NN` in standard operators."""
+    prefix = artefact.spec.num_prefix_tokens
+    prefixes: gs.Variable | None = None
+    for node in (*markers(graph, CHOOSE_TOP_K), *markers(graph, CHOOSE_BY_MASS)):
+        keep, beside, positions = node.outputs
+        _, _, _, before, *_ = node.inputs
+        op = Builder(graph, prefix=f"{keep.name}/given")
+        known = op.Identity(keep) if before.is_empty() else op.GatherElements(before, keep, axis=1)
+        _read_instead(positions, known)
+        if node.op == CHOOSE_TOP_K:
+            if prefixes is None:
+                prefixes = prefix_rows(Builder(graph, prefix="prefix"), keep, prefix)
+            _read_instead(beside, op.Unsqueeze(behind_prefix(op, keep, prefixes, prefix), [-1]))
+    graph.toposort()
+
+
+def _read_instead(old: gs.Variable, new: gs.Variable) -> None:
+    for reader in list(old.outputs):
+        reader.inputs = [new if each is old else each for each in reader.inputs]
