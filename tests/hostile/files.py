@@ -60,6 +60,9 @@ def _link(target: str, place: Place) -> None:
     (place.work / "bad").symlink_to(target)
 
 
+# Commands that write there.
+OUT = (f"{PLAN} --rho 0.5 --out {BAD}", f"{CALIBRATE} --out {BAD}", f"{FINETUNE} --out {BAD}")
+
 # What no command can read.
 NO_FILE: dict[str, Callable[[Place], None]] = {
     "empty": partial(_bytes, b""),
@@ -152,6 +155,11 @@ FILES = (
         Hostile(line, "no amount" if line in TOML and name == "empty" else "bad", prepare=prepare, name=name)
         for name, prepare in NO_FILE.items()
         for line in ANY
+    ),
+    *(
+        Hostile(line, "bad", prepare=NO_FILE[name], name=name)
+        for name in ("folder", "fifo", "endless", "circle")
+        for line in OUT
     ),
     *_json(),
     *_toml(),
