@@ -57,11 +57,17 @@ KWARGS = (
         f"{CALIBRATE} --preprocess",
         ("crop_pct=0", "crop_pct"),
         ("crop_pct=2", "crop_pct"),
+        ("crop_pct=1e-9", "crop_pct"),
+        ("crop_pct=0.001", "crop_pct"),
         ("crop_pct=nan", "crop_pct"),
         ("crop_mode=zzz", "zzz"),
         ("interpolation=magic", "magic"),
         ("std=(0,0,0)", "std"),
         ("std=(-1,1,1)", "std"),
+        ("std=(1e-320,1,1)", "std"),
+        ("std=(1e300,1,1)", "std"),
+        ("mean=(1e300,0,0)", "mean"),
+        ("mean=(-1,0,0)", "mean"),
         ("mean=(1e400,0,0)", "preprocess"),
         ("mean=(0.5,0.5)", "preprocess"),
         ("mean=half", "preprocess"),
@@ -130,6 +136,9 @@ def _checkpoints() -> Iterator[Hostile]:
     for name, change in WEIGHTS.items():
         says = "relevance" if name in DUMB else "w.pth"
         yield Hostile(line, says, prepare=partial(_weights, change), name=name)
+    for name in DUMB:
+        prepare = partial(_weights, WEIGHTS[name])
+        yield Hostile(f"{line} --scorer intra", "ACS", prepare=prepare, name=name)
 
 
 def _pickle(place: Place) -> None:
