@@ -224,6 +224,38 @@ def _configs() -> Iterator[Hostile]:
         yield Hostile(line, "hf", prepare=partial(_config, content), name=name)
 
 
+PROCESSORS: dict[str, Any] = {
+    "a number for the mean": {"image_mean": 5},
+    "no deviations": {"image_std": None},
+    "a word for a size": {"size": "large"},
+    "a list for a size": {"size": []},
+    "an infinite size": {"size": {"height": float("inf")}},
+    "a size of many digits": {"size": "9" * 5001},
+    "a list for a filter": {"resample": []},
+    "an object that is none": {"image_processor": 7},
+}
+
+
+def _processor(content: object, place: Place) -> None:
+    _config(VIT, place)
+    (place.work / "hf" / "preprocessor_config.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+def _index(content: object, place: Place) -> None:
+    _config(VIT, place)
+    index = place.work / "hf" / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": content}), encoding="utf-8")
+
+
+def _repositories() -> Iterator[Hostile]:
+    line = "calibrate --model {work}/hf --images {images} --out {work}/c.safetensors"
+    for name, content in PROCESSORS.items():
+        says = "preprocessor_config.json"
+        yield Hostile(line, says, prepare=partial(_processor, content), name=name)
+    for shards in (7, ["a"], {"a": 7}, {"a": ["b"]}):
+        yield Hostile(line, "weight_map", prepare=partial(_index, shards), name=f"weights in {shards}")
+
+
 def _noise(place: Place) -> None:
     for name in ("class_0", "class_1"):
         (place.work / "images" / name).mkdir(parents=True)
@@ -283,4 +315,4 @@ def _pictures() -> Iterator[Hostile]:
     yield Hostile(lines[2], "3 class folders", prepare=_three_classes, name="three classes")
 
 
-MODELS = (*KWARGS, *_checkpoints(), *_files(), *_configs(), *_pictures())
+MODELS = (*KWARGS, *_checkpoints(), *_files(), *_configs(), *_repositories(), *_pictures())
