@@ -52,6 +52,16 @@ def _fifo(place: Place) -> None:
     os.mkfifo(place.work / "bad")
 
 
+def _shard(place: Place) -> None:
+    (place.work / "shards").mkdir()
+    os.mkfifo(place.work / "shards" / "bad.tar")
+
+
+def _embeddings(place: Place) -> None:
+    for ending in ("npz", "safetensors"):
+        os.mkfifo(place.work / f"bad.{ending}")
+
+
 def _folder(place: Place) -> None:
     (place.work / "bad").mkdir()
 
@@ -160,6 +170,11 @@ FILES = (
         Hostile(line, "bad", prepare=NO_FILE[name], name=name)
         for name in ("folder", "fifo", "endless", "circle")
         for line in OUT
+    ),
+    Hostile(f"{CALIBRATE} --images {{work}}/shards", "bad.tar", prepare=_shard, name="fifo"),
+    *(
+        Hostile(f"{CALIBRATE} --text-embeddings {BAD}.{ending}", "bad", prepare=_embeddings, name="fifo")
+        for ending in ("npz", "safetensors")
     ),
     *_json(),
     *_toml(),
