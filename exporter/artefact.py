@@ -15,7 +15,7 @@ from exporter.formats.canonical_json import from_json, to_json
 from exporter.formats.onnx_metadata import EXPECTED, read_metadata
 from exporter.records import ModelSpec, Output, Pair, Preprocessing, Schedule
 from exporter.targets import Target, target_named
-from exporter.tensor_names import token_count_name, token_positions_name
+from exporter.tensor_names import VARIANTS, token_count_name, token_positions_name
 from exporter.vocabulary import InputKind, Layout, OutputKind
 
 __all__ = [
@@ -137,6 +137,8 @@ def from_metadata(metadata: Mapping[str, str], source: str) -> Artefact:
         )
     except (ModelError, RecipeError) as error:  # a word that this version does not know
         raise ArtefactError(source, f"{error.subject} {error.got}", error.expected) from None
+    if own.get("schedule_sha256") != hashlib.sha256(own["schedule"].encode()).hexdigest():
+        raise ArtefactError(source, "a schedule that was changed", "the one that it was compiled with")
     _check_shape(artefact, source)
     _check_derived(artefact, own, source)
     return artefact
@@ -179,8 +181,11 @@ def read_pair(files: Pair[Path]) -> Pair[LoweredFile]:
     """Read the metadata of a dense and a pruned file of the same model.
 
     Raises:
-        ArtefactError: star-export did not make a file, the files are swapped, or their models differ.
+        ArtefactError: A file is no model of star-export, or a variant; they are swapped, or their models differ.
     """
+    for path in (files.dense, files.pruned):
+        if path.stem.rpartition(".")[2] in VARIANTS:
+            raise ArtefactError(str(path), "a variant", "a model: a variant is for check alone")
     pair = Pair(read_lowered(files.dense), read_lowered(files.pruned))
     dense, pruned = pair.dense.artefact, pair.pruned.artefact
     if dense.prunes:

@@ -27,6 +27,9 @@ PathLike: TypeAlias = str | os.PathLike[str]
 # What file systems take; a longer name or path would be an OSError wherever it is first looked at.
 LONGEST_NAME, LONGEST_PATH = 255, 4095
 
+# The permission bits by which anybody may write a file.
+WRITABLE = 0o222
+
 
 def path_of(text: str) -> Path:
     """Return the path that a user's text names.
@@ -45,16 +48,18 @@ def path_of(text: str) -> Path:
 def written_beside(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`, and rename it to `path` if the body raises no error.
 
+    A link stays: what it points to is replaced.
+
     Raises:
         OutputError: The folder cannot be created or written, or the disk is full. The temporary file is removed.
+            Or `path` is a folder, a device, a pipe or a read-only file.
     """
-    if not path.name:
-        raise OutputError(str(path), "a folder", "the name of a file to write")
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    place = _replaceable(path)
+    partial = _partial_of(place)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
         yield partial
-        partial.replace(path)
+        partial.replace(place)
     except (OSError, RecursionError) as error:
         raise _cannot_write(path, error) from None
     finally:
@@ -87,11 +92,9 @@ def writable_file(path: Path) -> Path:
     """Try the folder of a file to write, so that a long job does not fail at its end.
 
     Raises:
-        OutputError: It cannot be made or written, or a folder lies where the file belongs.
+        OutputError: It cannot be made or written, or what lies there is no file that may be replaced.
     """
-    if not path.name or path.is_dir():
-        raise OutputError(str(path), "a folder", "the name of a file to write")
-    writable_folder(path.parent)
+    writable_folder(_replaceable(path).parent)
     return path
 
 
@@ -113,6 +116,27 @@ def sha256_of(path: Path) -> str:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def _replaceable(path: Path) -> Path:
+    """Return the place to write, behind links; OutputError if what lies there is no file, or a read-only one."""
+    place = Path(os.path.realpath(path)) if path.is_symlink() else path
+    try:
+        got = "" if place.name and not place.is_dir() else "a folder"
+        if place.is_symlink() or (not got and place.exists() and not place.is_file()):
+            got = "no regular file"
+        elif place.is_file() and not place.stat().st_mode & WRITABLE:
+            got = "a read-only file"
+        _partial_of(place).exists()  # its name may be too long
+    except OSError as error:
+        raise _cannot_write(path, error) from None
+    if got:
+        raise OutputError(str(path), got, "the name of a file to write")
+    return place
+
+
+def _partial_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.partial") if path.name else path
 
 
 def _cannot_write(path: Path, error: OSError | RecursionError) -> OutputError:

@@ -2,12 +2,14 @@
 
 import errno
 import hashlib
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from exporter.errors import OutputError
-from exporter.files import path_of, sha256_of, writable_folder, written_beside
+from exporter.files import path_of, sha256_of, writable_file, writable_folder, written_beside
 
 
 def test_the_file_appears_when_the_body_is_done(tmp_path: Path) -> None:
@@ -37,6 +39,49 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
         partial.write_text("half")
         raise OSError(errno.ENOSPC, "No space left on device")
     assert list(tmp_path.iterdir()) == []
+
+
+def _read_only(path: Path) -> None:
+    path.write_text("old")
+    path.chmod(0o444)
+
+
+@pytest.mark.parametrize(
+    ("make", "got"),
+    [
+        (os.mkfifo, "no regular file"),
+        (lambda path: path.symlink_to("/dev/full"), "no regular file"),
+        (lambda path: path.symlink_to(path.name), "no regular file"),
+        (_read_only, "a read-only file"),
+        (Path.mkdir, "a folder"),
+    ],
+)
+def test_only_a_file_is_replaced(make: Callable[[Path], object], got: str, tmp_path: Path) -> None:
+    path = tmp_path / "place"
+    make(path)
+    before = path.lstat()
+    with pytest.raises(OutputError, match=got), written_beside(path) as partial:
+        partial.write_text("new")
+    with pytest.raises(OutputError, match=got):
+        writable_file(path)
+    assert path.lstat() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_stays_and_its_file_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    link, real = tmp_path / "link", tmp_path / "real" / "file"
+    link.symlink_to(real)
+    for text in ("first", "second"):
+        with written_beside(writable_file(link)) as partial:
+            partial.write_text(text)
+        assert link.is_symlink()
+        assert real.read_text() == text
+
+
+def test_a_name_too_long_for_the_temporary_file_is_refused_before_the_work(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="File name too long"):
+        writable_file(tmp_path / ("x" * 250))
 
 
 def test_a_folder_that_is_a_file_cannot_be_written(tmp_path: Path) -> None:

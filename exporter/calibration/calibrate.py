@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from exporter.calibration.agreement import CHECKS, better_half_overlap, is_settled
@@ -169,10 +170,13 @@ def _finished(
         preprocessing=vit.spec.preprocessing,
         settings=settings,
     )
-    inter = sums.mean_inter() if settings.relevance else None
+    inter, acs = sums.mean_inter() if settings.relevance else None, sums.mean_acs()
     if inter is not None:
         _check_relevance(vit, sums, empty_rows)
-    return Calibration(record, sums.mean_acs(), inter, better_half_overlap(sums.halves))
+    if not np.isfinite(acs).all() or not acs.any():
+        got = "NaN or infinity" if acs.any() else "0 in every layer"
+        raise CalibrationError("ACS", got, "weights that tell images apart", "are they trained?")
+    return Calibration(record, acs, inter, better_half_overlap(sums.halves))
 
 
 def _key(vit: PrunableViT, dataset: str, settings: CalibrationSettings) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from exporter.data.images import SUFFIXES, ImageFile, ImageFolder, Span
 from exporter.errors import ImageError
+from exporter.files import regular
 
 __all__ = ["common_folder", "find_shards", "is_shard", "list_shards", "read_shards"]
 
@@ -119,7 +120,7 @@ class _Header(tarfile.TarInfo):
 def _members(path: Path, mode: Literal["r|*", "r:"]) -> Iterator[Member]:
     """Yield the files of a shard that are an image or its label; with "r:", images by their places."""
     try:
-        with tarfile.open(path, mode, tarinfo=_Header) as archive:
+        with tarfile.open(regular(path), mode, tarinfo=_Header) as archive:
             for each in archive:
                 place = PurePosixPath(each.name)
                 stem, _, ending = place.name.partition(".")

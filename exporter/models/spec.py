@@ -20,6 +20,11 @@ __all__ = ["heads_of", "preprocessing_from", "spec_of", "with_blocks"]
 
 DEFAULT_ALPHA = 0.15  # STAR's value for DeiT
 
+# An image is resized to the input size divided by crop_pct: a smaller share would fill the memory.
+LEAST_CROP = 0.1
+# Pixels divided by a smaller deviation would leave the range of fp32 within the model.
+LEAST_STD = 1e-4
+
 
 def spec_of(
     vit: PrunableViT,
@@ -106,10 +111,16 @@ def preprocessing_from(config: Mapping[str, Any], size: tuple[int, int]) -> Prep
     except (TypeError, ValueError, OverflowError) as error:
         expected = "numbers, three for mean and for std, e.g. mean=(0.5,0.5,0.5) crop_pct=1.0"
         raise ModelError("preprocessing", str(error), expected) from None
-    if not 0 < preprocessing.crop_pct <= 1:
-        raise ModelError("preprocessing", f"crop_pct={preprocessing.crop_pct}", "a share in (0, 1]")
-    if min(preprocessing.std) <= 0:
-        raise ModelError("preprocessing", f"std={preprocessing.std}", "deviations above 0")
+    if not LEAST_CROP <= preprocessing.crop_pct <= 1:
+        raise ModelError(
+            "preprocessing", f"crop_pct={preprocessing.crop_pct}", f"a share in [{LEAST_CROP}, 1]"
+        )
+    if not LEAST_STD <= min(preprocessing.std) <= max(preprocessing.std) <= 1 / LEAST_STD:
+        expected = f"deviations from {LEAST_STD} to {1 / LEAST_STD:g}"
+        raise ModelError("preprocessing", f"std={preprocessing.std}", expected)
+    if not 0 <= min(preprocessing.mean) <= max(preprocessing.mean) <= 1:
+        expected = "means of channels on a scale from 0 to 1"
+        raise ModelError("preprocessing", f"mean={preprocessing.mean}", expected)
     return preprocessing
 
 

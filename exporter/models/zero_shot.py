@@ -20,6 +20,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from exporter.errors import CheckpointError, ModelError
+from exporter.files import regular
 from exporter.models.timm_parts import outputs_of
 from exporter.vocabulary import OutputKind
 
@@ -110,11 +111,11 @@ def _folded(head: nn.Module, texts: Tensor, like: Tensor) -> nn.Linear:
 
 
 def _npz(path: Path) -> tuple[np.ndarray, list[str]]:
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+    with regular(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         return arrays["embeddings"], [str(name) for name in arrays["names"].tolist()]
 
 
 def _safetensors(path: Path) -> tuple[np.ndarray, list[str]]:
-    with safe_open(path, framework="numpy") as file:
+    with safe_open(regular(path), framework="numpy") as file:
         names = json.loads((file.metadata() or {})["names"])
         return file.get_tensor("embeddings"), [str(name) for name in names]

@@ -11,13 +11,14 @@ import numpy as np
 from exporter.artefact import LoweredFile, read_pair
 from exporter.errors import ArtefactError
 from exporter.evaluation.benchmark.batch_sweep import resized
-from exporter.files import regular, sha256_of, written_beside
-from exporter.formats.canonical_json import read_json
-from exporter.records import Pair
+from exporter.files import path_of, regular, sha256_of, written_beside
+from exporter.formats.canonical_json import load_json, read_json
+from exporter.records import ModelSpec, Pair, Schedule
 from exporter.runtimes.base import Runner
 from exporter.runtimes.playback_runner import dense_name
+from exporter.schedule.checks import check_fits
 from exporter.targets import Target
-from exporter.tensor_names import IMAGES, RAW_IMAGES, VARIANTS
+from exporter.tensor_names import IMAGES, RAW_IMAGES
 
 __all__ = [
     "CHECKSUMS",
@@ -69,20 +70,34 @@ def read_folder(folder: Path) -> ExportFolder:
         raise ArtefactError(str(folder), f"no {REPORT} in it" if folder.is_dir() else "no folder", expected)
     sums = verify_checksums(folder)
     try:
-        told = read_json(report)["files"]
+        told = read_json(report)
         # Only the file name is used, so a report cannot point outside the folder.
-        files = Pair(*(folder / Path(told[role]).name for role in ("dense", "pruned")))
+        files = Pair(*(folder / Path(told["files"][role]).name for role in ("dense", "pruned")))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtefactError(
             str(report), f"{type(error).__name__} {error}", "the report of a compilation"
         ) from None
-    for path in (files.dense, files.pruned):
-        if path.stem.rpartition(".")[2] in VARIANTS:
-            raise ArtefactError(str(report), path.name, "a model: a variant is for check alone")
-    for name in (REPORT, REFERENCE, files.dense.name, files.pruned.name):
+    for name in (REPORT, REFERENCE, SCHEDULE, MODEL, files.dense.name, files.pruned.name):
         if name not in sums:
             raise ArtefactError(str(folder / CHECKSUMS), f"no line for {name}", expected)
-    return ExportFolder(folder, read_pair(files), folder / REFERENCE)
+    models = read_pair(files)
+    _check_documents(folder, told, models.pruned)
+    return ExportFolder(folder, models, folder / REFERENCE)
+
+
+def _check_documents(folder: Path, report: dict[str, Any], pruned: LoweredFile) -> None:
+    """Raise ArtefactError where a document of the folder says something else than the model's own metadata."""
+    artefact, told = pruned.artefact, report.get("target", pruned.artefact.target.name)
+    check_fits(artefact.schedule, artefact.spec)
+    same = {
+        REPORT: told == artefact.target.name,
+        SCHEDULE: load_json(Schedule, folder / SCHEDULE) == artefact.schedule,
+        MODEL: load_json(ModelSpec, folder / MODEL) == artefact.spec,
+    }
+    for name, fits in same.items():
+        if not fits:
+            got = "another target, schedule or shape"
+            raise ArtefactError(str(folder / name), got, f"what {pruned.path.name} says", "compile it again")
 
 
 def read_reference(path: Path) -> dict[str, Array]:
@@ -162,7 +177,7 @@ def verify_checksums(folder: Path) -> dict[str, str]:
     path = folder / CHECKSUMS
     try:
         lines = regular(path).read_text(encoding="utf-8").splitlines()
-        sums = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
+        sums = {str(path_of(name)): digest for digest, name in (line.split("  ", 1) for line in lines)}
     except (OSError, ValueError) as error:
         raise ArtefactError(str(path), str(error), "a list that star-export compile wrote") from None
     if not sums:

@@ -143,7 +143,7 @@ def config_text(
     lines = [
         f"# Preprocessing: {to_json(spec.preprocessing)}",
         TAKES[input_kind],
-        f'name: "{name}"',
+        f"name: {to_json(name)}",
         f'backend: "{backend}"',
         f'default_model_filename: "{file}"',
         *(['platform: "tensorrt_plan"'] if manifest else []),

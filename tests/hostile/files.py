@@ -52,6 +52,16 @@ def _fifo(place: Place) -> None:
     os.mkfifo(place.work / "bad")
 
 
+def _shard(place: Place) -> None:
+    (place.work / "shards").mkdir()
+    os.mkfifo(place.work / "shards" / "bad.tar")
+
+
+def _embeddings(place: Place) -> None:
+    for ending in ("npz", "safetensors"):
+        os.mkfifo(place.work / f"bad.{ending}")
+
+
 def _folder(place: Place) -> None:
     (place.work / "bad").mkdir()
 
@@ -59,6 +69,9 @@ def _folder(place: Place) -> None:
 def _link(target: str, place: Place) -> None:
     (place.work / "bad").symlink_to(target)
 
+
+# Commands that write there.
+OUT = (f"{PLAN} --rho 0.5 --out {BAD}", f"{CALIBRATE} --out {BAD}", f"{FINETUNE} --out {BAD}")
 
 # What no command can read.
 NO_FILE: dict[str, Callable[[Place], None]] = {
@@ -152,6 +165,16 @@ FILES = (
         Hostile(line, "no amount" if line in TOML and name == "empty" else "bad", prepare=prepare, name=name)
         for name, prepare in NO_FILE.items()
         for line in ANY
+    ),
+    *(
+        Hostile(line, "bad", prepare=NO_FILE[name], name=name)
+        for name in ("folder", "fifo", "endless", "circle")
+        for line in OUT
+    ),
+    Hostile(f"{CALIBRATE} --images {{work}}/shards", "bad.tar", prepare=_shard, name="fifo"),
+    *(
+        Hostile(f"{CALIBRATE} --text-embeddings {BAD}.{ending}", "bad", prepare=_embeddings, name="fifo")
+        for ending in ("npz", "safetensors")
     ),
     *_json(),
     *_toml(),

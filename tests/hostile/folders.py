@@ -112,6 +112,15 @@ def _metadata(key: str, value: str | None, folder: Path) -> None:
     onnx.save(model, path)
 
 
+def _alpha_everywhere(folder: Path) -> None:
+    _set(SCHEDULE, "alpha", 0.25, folder)
+    _metadata("schedule", json.dumps(json.loads((folder / SCHEDULE).read_text())), folder)
+
+
+def _variant(place: Place) -> None:
+    shutil.copyfile(place.pruned, place.work / "m.tracing.onnx")
+
+
 def _noise(folder: Path) -> None:
     """Weights that are not the model's, under its name."""
     path = _pruned(folder)
@@ -151,6 +160,7 @@ CHANGED: dict[str, tuple[Change, str]] = {
     "empty sums": (partial(_sums, ""), CHECKSUMS),
     "sums of one file": (_one_line, CHECKSUMS),
     "sums that are none": (partial(_sums, "x\ny\n"), CHECKSUMS),
+    "a sum of a long name": (partial(_sums, f"{'0' * 64}  {'x' * 300}\n"), CHECKSUMS),
     "a sum elsewhere": (partial(_sums, f"{'0' * 64}  ../../etc/passwd\n"), CHECKSUMS),
 }
 # With checksums that fit, the files themselves say that they are wrong.
@@ -166,6 +176,13 @@ FORGED: dict[str, tuple[Change, str]] = {
     "a schedule that is none": (partial(_metadata, "schedule", "{"), "x"),
     "a deep schedule": (partial(_metadata, "schedule", "[" * 100_000), "x"),
     "a schedule of one layer": (partial(_metadata, "schedule", '{"keep": [1]}'), "x"),
+    "a target in the report": (partial(_set, REPORT, "target", "onnxruntime-int8"), REPORT),
+    "counts that no rate gives": (partial(_set, SCHEDULE, "keep", [16, 9, 9, 9]), SCHEDULE),
+    "an alpha of its own": (partial(_set, SCHEDULE, "alpha", 0.25), SCHEDULE),
+    "an alpha out of range": (partial(_set, SCHEDULE, "alpha", 7), SCHEDULE),
+    "a scorer of nobody": (partial(_set, SCHEDULE, "scorer", "evil"), SCHEDULE),
+    "a schedule of another alpha": (_alpha_everywhere, "a schedule that was changed"),
+    "another width": (partial(_set, MODEL, "dim", 96), MODEL),
     "an input of another kind": (partial(_metadata, "input_kind", "int4"), "int4"),
 }
 REFERENCES: dict[str, tuple[Change, str]] = {
@@ -185,8 +202,8 @@ def _folders() -> Iterator[Hostile]:
         yield from (Hostile(line, says, prepare=partial(_forged, change), name=name) for line in VERBS[:2])
     yield Hostile(VERBS[0], "FAILED", 1, partial(_forged, _noise), "other weights")
     yield Hostile(VERBS[0], "logits", prepare=partial(_forged, partial(_without, "logits")), name="no logits")
-    precision = partial(_set, REPORT, "target", "onnxruntime-int8")
-    yield Hostile(VERBS[0], "", 0, partial(_forged, precision), "a target in the report")
+    variant = "--dense {dense} --pruned {work}/m.tracing.onnx"
+    yield Hostile(f"bench {variant}", "a variant", prepare=_variant, name="a variant")
 
 
 FOLDERS = tuple(_folders())

@@ -59,11 +59,17 @@ KWARGS = (
         f"{CALIBRATE} --preprocess",
         ("crop_pct=0", "crop_pct"),
         ("crop_pct=2", "crop_pct"),
+        ("crop_pct=1e-9", "crop_pct"),
+        ("crop_pct=0.001", "crop_pct"),
         ("crop_pct=nan", "crop_pct"),
         ("crop_mode=zzz", "zzz"),
         ("interpolation=magic", "magic"),
         ("std=(0,0,0)", "std"),
         ("std=(-1,1,1)", "std"),
+        ("std=(1e-320,1,1)", "std"),
+        ("std=(1e300,1,1)", "std"),
+        ("mean=(1e300,0,0)", "mean"),
+        ("mean=(-1,0,0)", "mean"),
         ("mean=(1e400,0,0)", "preprocess"),
         ("mean=(0.5,0.5)", "preprocess"),
         ("mean=half", "preprocess"),
@@ -132,6 +138,9 @@ def _checkpoints() -> Iterator[Hostile]:
     for name, change in WEIGHTS.items():
         says = "relevance" if name in DUMB else "w.pth"
         yield Hostile(line, says, prepare=partial(_weights, change), name=name)
+    for name in DUMB:
+        prepare = partial(_weights, WEIGHTS[name])
+        yield Hostile(f"{line} --scorer intra", "ACS", prepare=prepare, name=name)
 
 
 def _pickle(place: Place) -> None:
@@ -217,6 +226,38 @@ def _configs() -> Iterator[Hostile]:
         yield Hostile(line, "hf", prepare=partial(_config, content), name=name)
 
 
+PROCESSORS: dict[str, Any] = {
+    "a number for the mean": {"image_mean": 5},
+    "no deviations": {"image_std": None},
+    "a word for a size": {"size": "large"},
+    "a list for a size": {"size": []},
+    "an infinite size": {"size": {"height": float("inf")}},
+    "a size of many digits": {"size": "9" * 5001},
+    "a list for a filter": {"resample": []},
+    "an object that is none": {"image_processor": 7},
+}
+
+
+def _processor(content: object, place: Place) -> None:
+    _config(VIT, place)
+    (place.work / "hf" / "preprocessor_config.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+def _index(content: object, place: Place) -> None:
+    _config(VIT, place)
+    index = place.work / "hf" / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": content}), encoding="utf-8")
+
+
+def _repositories() -> Iterator[Hostile]:
+    line = "calibrate --model {work}/hf --images {images} --out {work}/c.safetensors"
+    for name, content in PROCESSORS.items():
+        says = "preprocessor_config.json"
+        yield Hostile(line, says, prepare=partial(_processor, content), name=name)
+    for shards in (7, ["a"], {"a": 7}, {"a": ["b"]}):
+        yield Hostile(line, "weight_map", prepare=partial(_index, shards), name=f"weights in {shards}")
+
+
 def _noise(place: Place) -> None:
     for name in ("class_0", "class_1"):
         (place.work / "images" / name).mkdir(parents=True)
@@ -276,4 +317,4 @@ def _pictures() -> Iterator[Hostile]:
     yield Hostile(lines[2], "3 class folders", prepare=_three_classes, name="three classes")
 
 
-MODELS = (*KWARGS, *_checkpoints(), *_files(), *_configs(), *_pictures())
+MODELS = (*KWARGS, *_checkpoints(), *_files(), *_configs(), *_repositories(), *_pictures())

@@ -36,15 +36,25 @@ def test_a_reference_is_read_as_it_was_saved(tmp_path: Path) -> None:
         np.testing.assert_array_equal(read[name], array)
 
 
-def test_what_a_report_says_of_the_target_is_not_asked(tmp_path: Path) -> None:
+def test_a_report_of_another_target_is_refused(tmp_path: Path) -> None:
     """A tolerance follows from the target: it is the file's own metadata that names it."""
-    write_folder(tmp_path, OPENVINO_BF16, told={"target": "onnxruntime-int8"})
+    write_folder(tmp_path, OPENVINO_BF16)
     assert read_folder(tmp_path).target == OPENVINO_BF16
+    write_folder(tmp_path, OPENVINO_BF16, told={"target": "onnxruntime-int8"})
+    with pytest.raises(ArtefactError, match=r"report\.json"):
+        read_folder(tmp_path)
 
 
 def test_every_file_that_is_read_has_a_checksum(tmp_path: Path) -> None:
     models = write_folder(tmp_path)
-    files = ("report.json", "reference.npz", models.dense.name, models.pruned.name)
+    files = (
+        "report.json",
+        "reference.npz",
+        "schedule.json",
+        "model.json",
+        models.dense.name,
+        models.pruned.name,
+    )
     for name in files:
         save_checksums(tmp_path, [each for each in files if each != name])
         with pytest.raises(ArtefactError, match=f"no line for {name}"):

@@ -50,6 +50,13 @@ def test_a_repository_for_onnx_runtime(folder: Path, tmp_path: Path) -> None:
     assert "graphs" not in text
 
 
+def test_a_file_name_cannot_add_to_a_config() -> None:
+    vit = make_vit()
+    artefact = Artefact(vit.spec, manual_schedule(vit.spec, {2: 0.5}, ScheduleSettings("intra")), ONNXRUNTIME)
+    text = config_text('m" max_batch_size: "7', artefact, ServeSettings(), backend="onnxruntime")
+    assert r'name: "m\" max_batch_size: \"7"' in text.splitlines()
+
+
 def test_every_tensor_of_an_output_is_served() -> None:
     vit = with_outputs(make_vit(), ("embedding", "layer:-1"))
     for method, counted in ((Method.STAR, False), (Method.A_STAR, True)):

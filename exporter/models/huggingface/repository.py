@@ -51,12 +51,16 @@ class Repository:
 
     @property
     def preprocessing(self) -> dict[str, Any]:
-        """That of the image processor under timm's keys; the usual one of such models where there is no file."""
+        """That of the image processor under timm's keys; the usual one of such models where there is no file.
+
+        ModelError where a value of the file has the wrong type.
+        """
         place = next(filter(None, map(self._file, PROCESSORS)), None)
-        told = {} if place is None else _json(place)
-        return preprocessing_from_processor(
-            told.get("image_processor", told), kind_of(self._config(), self.root).preprocessing
-        )
+        told, usual = {} if place is None else _json(place), kind_of(self._config(), self.root).preprocessing
+        try:
+            return preprocessing_from_processor(told.get("image_processor", told), usual)
+        except (AttributeError, OverflowError, TypeError, ValueError) as error:
+            raise ModelError(str(place), str(error)[:120], "the config of an image processor") from None
 
     def weights(self) -> dict[str, Tensor]:
         """Return the weights under timm's keys.
@@ -99,6 +103,8 @@ class Repository:
         if index is None:
             raise CheckpointError(self.root, "no weights", f"{' or '.join(FILES)}")
         shards = _json(index).get("weight_map", {})
+        if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
+            raise CheckpointError(str(index), "a weight_map of another form", "names of files by key")
         names = sorted({shard for key, shard in shards.items() if not self.part or self.part in key})
         return [file for file in map(self._file, names) if file is not None]
 
