@@ -207,10 +207,9 @@ def _embedding_macs(vit: PrunableViT, preprocessing: Preprocessing) -> int:
         ModelError: The network does not take an image of its own size.
     """
     like = next(vit.model.parameters())
-    image = torch.zeros(1, *preprocessing.input_size, dtype=like.dtype, device=like.device)
     try:
         with FlopCounterMode(display=False) as counter:
-            vit.embed(image)
+            vit.embed(torch.zeros(1, *preprocessing.input_size, dtype=like.dtype, device=like.device))
     except (RuntimeError, AssertionError) as error:
         _, height, width = preprocessing.input_size
         got = f"an image of {height} × {width}: {str(error).splitlines()[0][:150]}"

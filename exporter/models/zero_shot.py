@@ -29,6 +29,7 @@ __all__ = ["TextEmbeddings", "read_text_embeddings", "zero_shot"]
 EXPECTED = (
     "embeddings [classes, channels], and as many names: .npz, or .safetensors with names in its metadata"
 )
+UNREADABLE = (OSError, EOFError, ValueError, KeyError, TypeError, SafetensorError, zipfile.BadZipFile)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +53,7 @@ def read_text_embeddings(path: Path) -> TextEmbeddings:
         values, names = _safetensors(path) if path.suffix == ".safetensors" else _npz(path)
         fits = values.ndim == 2 and len(names) == len(set(names)) == len(values) > 1
         values = values.astype(np.float64)
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         raise CheckpointError(str(path), str(error).splitlines()[0][:160], EXPECTED) from None
     lengths = np.linalg.norm(values, axis=-1, keepdims=True)
     if not fits or not np.isfinite(lengths).all() or not (lengths > 0).all():

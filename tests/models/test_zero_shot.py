@@ -98,7 +98,8 @@ def test_what_does_not_fit_is_one_line(file: Path, tmp_path: Path) -> None:
     for name, arrays in wrong.items():
         np.savez(tmp_path / name, **arrays)
     save_arrays({"embeddings": texts()}, tmp_path / "bare.safetensors")
-    for name in (*wrong, "torn.npz", "bare.safetensors"):
+    (tmp_path / "empty.npz").touch()
+    for name in (*wrong, "torn.npz", "empty.npz", "bare.safetensors"):
         with pytest.raises(CheckpointError, match=r"need embeddings \[classes, channels\]") as error:
             read_text_embeddings(tmp_path / name)
         assert "\n" not in str(error.value)
