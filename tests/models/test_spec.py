@@ -30,13 +30,13 @@ def test_timms_keys_become_the_record() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("crop_pct", 0, r"crop_pct=0\.0 \| need a share in \(0, 1\]"),
+        ("crop_pct", 0, r"crop_pct=0\.0 \| need a share in \[0\.1, 1\]"),
         ("crop_pct", 1.5, "crop_pct=1.5"),
         ("crop_pct", float("nan"), "crop_pct=nan"),
         ("crop_pct", "much", "much"),
         ("crop_pct", 10**400, "too large"),
-        ("std", (0.5, 0.0, 0.5), "deviations above 0"),
-        ("std", (0.5, 0.5, -0.5), "deviations above 0"),
+        ("std", (0.5, 0.0, 0.5), "deviations from 0.0001 to 10000"),
+        ("std", (0.5, 0.5, -0.5), "deviations from 0.0001 to 10000"),
         ("std", (0.5, 0.5, float("nan")), "nan"),
         ("mean", (float("inf"), 0, 0), "inf"),
         ("mean", (0.5, 0.5), "2 numbers"),
