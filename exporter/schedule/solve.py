@@ -53,7 +53,7 @@ def rho_for(
             "target",
             f"{target:.6g}",
             f"at least {least:.6g}, the lowest cost of all rho that were tried",
-            "--method star can save more than tome",
+            "save less, or take another method: tome saves the least",
         )
     for _ in range(bisections - int(math.log2(STEPS)) if high > low else 0):
         middle = (low + high) / 2
