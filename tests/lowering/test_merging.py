@@ -52,7 +52,8 @@ def test_onnx_runtime_merges_as_pytorch_does(family: str, reduce: str) -> None:
 @pytest.mark.parametrize("target", EACH, ids=lambda target: target.name)
 def test_parity_of_every_target(target: Target, reduce: str) -> None:
     """Those for TensorRT run on ONNX Runtime."""
-    if target.runtime == "openvino" and (reason := why_not(target)):
+    own = target.runtime == "openvino" or target.needs_operators
+    if own and (reason := why_not(target)):
         pytest.skip(reason)
     # The classes of a random network lie close together: in INT8, of few images one is too many.
     family, count = ("vit", 48) if target.quantization else ("registers", 16)

@@ -18,6 +18,7 @@ def test_paragraphs_are_wrapped_and_examples_are_not() -> None:
         "exit codes:\n\n  0    done\n  1    it does not hold\n"
         "  2    an error that you can fix: one line says what came and what was expected\n"
         "  130  interrupted\n"
+        "  141  the reader of stdout was gone before the end\n"
     )
 
 
