@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from exporter.errors import OutputError
 from exporter.evaluation.accuracy import Predictions
 from exporter.files import writable_file, written_beside
 from exporter.formats.canonical_json import save_json
@@ -39,6 +40,8 @@ def disagreement_paths(path: Path) -> tuple[Path, Path]:
     Raises:
         OutputError: One of them cannot be written.
     """
+    if not path.name:
+        raise OutputError(str(path), "a folder", "the name of a file to write")
     stem = path.stem if path.suffix in (".json", ".csv") else path.name
     return writable_file(path.with_name(f"{stem}.json")), writable_file(path.with_name(f"{stem}.csv"))
 

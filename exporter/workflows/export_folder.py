@@ -177,7 +177,9 @@ def verify_checksums(folder: Path) -> dict[str, str]:
     path = folder / CHECKSUMS
     try:
         lines = regular(path).read_text(encoding="utf-8").splitlines()
-        sums = {str(path_of(name)): digest for digest, name in (line.split("  ", 1) for line in lines)}
+        sums = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
+        for name in sums:
+            path_of(str(folder.absolute() / name))
     except (OSError, ValueError) as error:
         raise ArtefactError(str(path), str(error), "a list that star-export compile wrote") from None
     if not sums:

@@ -160,6 +160,7 @@ CHANGED: dict[str, tuple[Change, str]] = {
     "empty sums": (partial(_sums, ""), CHECKSUMS),
     "sums of one file": (_one_line, CHECKSUMS),
     "sums that are none": (partial(_sums, "x\ny\n"), CHECKSUMS),
+    "a sum of a long path": (partial(_sums, f"{'0' * 64}  {'x/' * 2040}x\n"), CHECKSUMS),
     "a sum of a long name": (partial(_sums, f"{'0' * 64}  {'x' * 300}\n"), CHECKSUMS),
     "a sum elsewhere": (partial(_sums, f"{'0' * 64}  ../../etc/passwd\n"), CHECKSUMS),
 }

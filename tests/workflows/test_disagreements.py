@@ -53,3 +53,5 @@ def test_a_place_that_cannot_be_written_is_found_before_the_work(tmp_path: Path)
     (tmp_path / "out.csv").mkdir()
     with pytest.raises(OutputError, match=r"out\.csv \| got a folder"):
         disagreement_paths(tmp_path / "out")
+    with pytest.raises(OutputError, match=r"^/ \| got a folder"):
+        disagreement_paths(Path("/"))
