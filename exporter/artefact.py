@@ -146,11 +146,9 @@ def from_metadata(metadata: Mapping[str, str], source: str) -> Artefact:
 
 def _check_derived(artefact: Artefact, own: Mapping[str, str], source: str) -> None:
     """Raise ArtefactError if what other programs read of the file contradicts its model or its schedule."""
-    digest = hashlib.sha256(own["schedule"].encode()).hexdigest()
     preprocessing = own.get("preprocessing")
     same = {
         "method": own.get("method", artefact.method) == artefact.method,
-        "schedule_sha256": own.get("schedule_sha256", digest) == digest,
         "preprocessing": preprocessing is None
         or from_json(Preprocessing, preprocessing, source=source) == artefact.spec.preprocessing,
     }

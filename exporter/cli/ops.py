@@ -6,9 +6,8 @@ ONNXRUNTIME_INCLUDE_DIR is the folder of ONNX Runtime's headers; the source is p
 
 import argparse
 from pathlib import Path
-from typing import Any
 
-from exporter.cli.flags import add_common
+from exporter.cli.flags import add_action, add_common
 
 __all__ = ["EXAMPLES", "add_arguments", "run"]
 
@@ -21,7 +20,7 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the action and its flag."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    build: Any = actions.add_parser("build", help="Compile the library.")
+    build = add_action(actions, "build", "Compile the library.", EXAMPLES[1])
     build.add_argument(
         "--out",
         type=Path,
