@@ -62,7 +62,7 @@ def finetune(
 
     Raises:
         ModelError: The student is frozen, or the teacher is in training mode or shares weights with the student.
-        RecipeError: The loss is not finite.
+        RecipeError: The loss or a weight is not finite.
         ImageError: An epoch has no batch.
         ArtefactError: The checkpoint is broken, or of another run.
         OutputError: The checkpoint cannot be written.
@@ -163,6 +163,9 @@ class _Trainer:
         if not math.isfinite(mean):
             got = f"a loss of {mean} in epoch {run.epochs_done}"
             raise RecipeError("training", got, "a number", "lower --lr")
+        if not all(value.isfinite().all() for value in run.model.parameters()):
+            got = f"weights that are no numbers after epoch {run.epochs_done}"
+            raise RecipeError("training", got, "finite weights", "lower --lr")
         return mean
 
     def _step(self, images: Tensor, targets: Tensor) -> float:

@@ -1,5 +1,6 @@
 """Fine-tune a pruned model: prune, train with the unpruned model as teacher, and measure what that wins back."""
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +35,8 @@ from exporter.workflows.recipe import Recipe
 from exporter.workflows.resolve import Job, resolve
 
 __all__ = ["finetune_model"]
+
+logger = logging.getLogger(__name__)
 
 
 def finetune_model(
@@ -111,6 +114,10 @@ def _check(job: Job, settings: FinetuneSettings) -> None:
 def _teacher(job: Job, identity: Identity, weights: PathLike | None) -> ModelRequest:
     """Return the request of the teacher: the same network, with other weights if there are any."""
     if weights is None:
+        if read_depth(job.model.checkpoint) is not None:
+            logger.warning(
+                "the teacher is the shallower network too; --teacher FILE gives the whole one's weights"
+            )
         return job.model
     kwargs, preprocessing = identity.model_kwargs, identity.preprocessing
     return ModelRequest(

@@ -41,6 +41,7 @@ def test_it_is_fine_tuned_and_merged(star_export: Command, workplace: Workplace,
     quick = ("--preset", "short", "--epochs", "1", "--batch-size", "4", "--augment", "none", "--rho", "0.7")
     done = star_export("finetune", "--checkpoint", apart, *images, *quick, "--out", tuned)
     assert done.code == 0, done.err
+    assert "the teacher is the shallower network too" in done.err
     done = star_export("depth", "apply", "--checkpoint", tuned, "--out", merged)
     assert done.code == 0, done.err
     assert "without attention [2], activation [1], merged" in done.out

@@ -1,9 +1,14 @@
 """`star-export finetune`: weights that every verb prunes as they were trained, and nothing else without a word."""
 
 import json
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from exporter.errors import RecipeError
 from exporter.targets import ONNXRUNTIME
@@ -53,6 +58,28 @@ def test_the_table_says_it_in_words(star_export: Command, workplace: Workplace, 
     assert done.code == 0, done.err
     assert "tome, merge, rho 0.6: 12 images" in done.out
     assert "compile it with --checkpoint alone" in done.out
+
+
+def test_a_run_that_was_killed_ends_with_the_same_bytes(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
+    """Killed in an epoch, without a chance to clean up, in a process of as many threads."""
+    flags = (*workplace.model, *images(workplace), *QUICK, "--rho", "0.6", "--epochs", "40")
+    whole, killed = tmp_path / "whole.safetensors", tmp_path / "killed.safetensors"
+    assert star_export("finetune", *flags, "--out", whole).code == 0
+    command = [sys.executable, "-m", "exporter", "finetune", *flags, "--out", killed]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
+    with subprocess.Popen([*map(str, command)], env=environment, stderr=subprocess.DEVNULL) as child:
+        while not killed.with_suffix(".ckpt").exists():
+            assert child.poll() is None
+            time.sleep(0.01)
+        child.kill()
+    assert not killed.exists()
+    left = torch.load(killed.with_suffix(".ckpt"), weights_only=True)
+    assert 1 <= left["epochs_done"] < 40
+    resumed = star_export("finetune", *flags, "--out", killed)
+    assert resumed.code == 0, resumed.err
+    assert killed.read_bytes() == whole.read_bytes()
 
 
 @pytest.mark.ort

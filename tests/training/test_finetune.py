@@ -2,6 +2,7 @@
 
 import copy
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -205,6 +206,20 @@ def test_a_loss_that_is_no_number_ends_the_run(tmp_path: Path) -> None:
         finetune(student, None, always((images * math.nan, labels)), FAST, checkpoint=place)
     assert not place.exists()
     assert not any(part.training for part in student.modules())
+
+
+def test_weights_that_the_last_step_broke_end_the_run(tmp_path: Path) -> None:
+    """Its loss was measured before the step, so that it is a number."""
+    student, place = make_model(), tmp_path / "run.ckpt"
+
+    def breaking(_: int) -> Iterator[Batch]:
+        yield images_and_labels()
+        with torch.no_grad():
+            student.get_parameter("head.bias").fill_(math.inf)
+
+    with pytest.raises(RecipeError, match="weights that are no numbers after epoch 1"):
+        finetune(student, None, breaking, FAST, checkpoint=place)
+    assert not place.exists()
 
 
 def test_frozen_parameters_stay_as_they_are() -> None:

@@ -116,6 +116,7 @@ def recipe_of(recipe: Recipe, candidate: Candidate, bench: Bench) -> dict[str, A
     own: dict[str, Any] = {
         "model": recipe.model if candidate.weights == OWN else None,
         "checkpoint": network.checkpoint,
+        "recalibrate": (recipe.recalibrate and candidate.weights == OWN) or None,
         "num_classes": recipe.num_classes,
         "model_kwargs": recipe.model_kwargs,
         "preprocess": recipe.preprocess,

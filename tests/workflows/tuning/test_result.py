@@ -72,3 +72,11 @@ def test_a_recipe_names_only_what_its_candidate_needs(tmp_path: Path) -> None:
     values = recipe_of(recipe, Candidate(weights="tuned", given=True), tuned)
     assert values["checkpoint"] == str(tmp_path / "tuned.safetensors")
     assert not {"model", "rho", "method"} & values.keys()
+
+
+def test_weights_that_are_recalibrated_say_so_and_given_ones_do_not(tmp_path: Path) -> None:
+    recipe = Recipe(checkpoint=tmp_path / "own.safetensors", recalibrate=True)
+    network = Network(make_vit(), checkpoint=tmp_path / "own.safetensors", calibration_file=tmp_path / "c")
+    assert recipe_of(recipe, FUSED, bench_of(network))["recalibrate"] is True
+    tuned = bench_of(Network(make_vit(), checkpoint=tmp_path / "tuned.safetensors"), "tuned")
+    assert "recalibrate" not in recipe_of(recipe, Candidate(weights="tuned", given=True), tuned)
