@@ -82,7 +82,8 @@ def processes() -> Processes:
     """Join the processes that a launcher started; return just this one where there is no launcher.
 
     Raises:
-        LaunchError: The launcher's numbers contradict each other, or a process does not come.
+        LaunchError: The launcher's numbers contradict each other, a process does not come, or the time to wait for
+            one is no number.
         MissingDependencyError: Accelerate is not installed.
     """
     count = os.environ.get(WORLD_SIZE, "1")
@@ -93,9 +94,9 @@ def processes() -> Processes:
         from accelerate import PartialState  # noqa: PLC0415
     except ImportError:
         raise MissingDependencyError("accelerate", "export") from None
-    patience_s = float(os.environ.get(PATIENCE_S, DEFAULT_PATIENCE_S))
+    patience = _patience()
     try:
-        state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(seconds=patience_s))
+        state = PartialState(cpu=not torch.cuda.is_available(), timeout=patience)
     except (RuntimeError, ValueError, KeyError) as error:
         raise _lost(error) from None
     if state.num_processes == 1:
@@ -104,6 +105,18 @@ def processes() -> Processes:
     atexit.register(state.destroy_process_group)
     found = Processes(state.process_index, state.num_processes, str(state.device))
     found.same(WORLD_SIZE, count)
+    return found
+
+
+def _patience() -> timedelta:
+    """Return how long to wait for another process."""
+    given = os.environ.get(PATIENCE_S, str(DEFAULT_PATIENCE_S))
+    try:
+        found = timedelta(seconds=float(given))
+    except (ValueError, OverflowError):
+        found = timedelta()
+    if found <= timedelta():
+        raise LaunchError(PATIENCE_S, repr(given), "a number of seconds above 0")
     return found
 
 

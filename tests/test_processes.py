@@ -4,7 +4,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import accelerate
 import numpy as np
 import pytest
 from PIL import Image
@@ -90,8 +92,31 @@ def test_a_process_that_does_not_come_is_one_line(workplace: Workplace, tmp_path
 
 
 def test_a_launcher_without_addresses_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place of Accelerate, which sets variables of this process before it fails."""
+
+    def state(**_: object) -> None:
+        raise ValueError("MASTER_ADDR expected, but not set")
+
+    monkeypatch.setattr(accelerate, "PartialState", state)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(LaunchError, match=r"got no answer from all of them \(MASTER_ADDR"):
+        processes.__wrapped__()
+
+
+def test_a_launcher_that_started_one_process_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accelerate, "PartialState", lambda **_: SimpleNamespace(num_processes=1))
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(LaunchError, match="use accelerate launch"):
+        processes.__wrapped__()
+
+
+@pytest.mark.parametrize("patience", ["", "soon", "0", "-1", "nan", "1e300"])
+def test_patience_is_a_number_of_seconds(monkeypatch: pytest.MonkeyPatch, patience: str) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("STAR_EXPORT_PATIENCE_S", patience)
+    with pytest.raises(
+        LaunchError, match=r"STAR_EXPORT_PATIENCE_S \| got .* need a number of seconds above 0"
+    ):
         processes.__wrapped__()
 
 
