@@ -36,8 +36,38 @@ def _batch_norm(  # noqa: PLR0917  (as the torch operator has them)
     return normed if isinstance(normed, tuple) else (normed, nothing, nothing)
 
 
+def _batch_norm_as_captured(  # noqa: PLR0917  (as the torch operator has them)
+    input: Any,  # noqa: A002
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,  # noqa: ARG001
+) -> Any:
+    """Translate the operator as it is before torch.onnx decomposes it."""
+    if training:
+        raise NotImplementedError("batch normalisation in training mode")
+    return _batch_norm(input, weight, bias, running_mean, running_var, momentum, eps)[0]
+
+
+def _to_dtype(
+    self: Any,
+    dtype: int,
+    non_blocking: bool = False,  # noqa: ARG001
+    copy: bool = False,  # noqa: ARG001
+    memory_format: Any = None,  # noqa: ARG001
+) -> Any:
+    """Translate to a Cast, where the type is another one."""
+    return opset18.Cast(self, to=dtype) if self.dtype != dtype else opset18.Identity(self)
+
+
 STANDARD: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.star.take_rows.default: _take_rows,
     torch.ops.aten.gelu.default: _gelu,
     torch.ops.aten._native_batch_norm_legit_no_training.default: _batch_norm,
+    torch.ops.aten.batch_norm.default: _batch_norm_as_captured,
+    torch.ops.aten.to.dtype: _to_dtype,
 }

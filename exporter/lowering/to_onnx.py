@@ -1,9 +1,7 @@
 """Export a PrunedViT to ONNX through torch.onnx, before any pass of a target."""
 
 import re
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 
 import onnx
 import torch
@@ -11,19 +9,13 @@ from torch.export import Dim, ExportedProgram
 
 from exporter.artefact import output_names
 from exporter.lowering.markers import TRANSLATIONS
+from exporter.lowering.translate import translate
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.tensor_names import IMAGES
 
 __all__ = ["to_onnx"]
 
 BATCH = "batch"
-NO_SUBMODULE = (
-    "Unable to find the path of the module",
-    "(?s)_param_constant.* created when tracing",
-    "Attempted to insert a get_attr Node with no underlying reference",
-    "Node .* does not reference an nn.Module",
-    "Additional .* warnings suppressed about get_attr references",
-)
 
 
 def to_onnx(pruned: PrunedViT, opset: int) -> onnx.ModelProto:
@@ -32,19 +24,13 @@ def to_onnx(pruned: PrunedViT, opset: int) -> onnx.ModelProto:
     Attention, top-k and the token gather are single nodes of domain `star`: see `exporter.lowering.markers`.
     The nodes hold no source locations, so the same model gives the same bytes anywhere.
     """
-    with _quiet():
-        program = torch.onnx.export(
-            _captured(pruned),
-            dynamo=True,
-            input_names=[IMAGES],
-            output_names=list(output_names(pruned.vit.spec, pruned.schedule)),
-            opset_version=opset,
-            custom_translation_table=TRANSLATIONS,
-            verbose=False,
-            optimize=True,  # the default since torch 2.7
-        )
-    assert program is not None
-    model: onnx.ModelProto = program.model_proto
+    model = translate(
+        partial(_captured, pruned),
+        TRANSLATIONS,
+        opset,
+        inputs=[IMAGES],
+        outputs=output_names(pruned.vit.spec, pruned.schedule),
+    )
     _name_batch(model)
     for node in model.graph.node:
         del node.metadata_props[:]
@@ -71,15 +57,6 @@ def _captured(pruned: PrunedViT) -> ExportedProgram:
     finally:
         for parameter in frozen:
             parameter.requires_grad_(False)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Ignore warnings of torch 2.6 that a block's parts are no submodules of the model: it exports them."""
-    with warnings.catch_warnings():
-        for message in NO_SUBMODULE:
-            warnings.filterwarnings("ignore", message=message)
-        yield
 
 
 def _name_batch(model: onnx.ModelProto) -> None:

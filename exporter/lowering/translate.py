@@ -1,0 +1,89 @@
+"""Translate a captured program to ONNX through torch.onnx, without the step that takes half of its time."""
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+import onnx
+import torch
+from torch.export import ExportedProgram
+
+__all__ = ["translate"]
+
+NO_SUBMODULE = (
+    "Unable to find the path of the module",
+    "(?s)_param_constant.* created when tracing",
+    "Attempted to insert a get_attr Node with no underlying reference",
+    "Node .* does not reference an nn.Module",
+    "Additional .* warnings suppressed about get_attr references",
+)
+
+
+def translate(
+    capture: Callable[[], ExportedProgram],
+    table: Mapping[Callable[..., Any], Callable[..., Any]],
+    opset: int,
+    *,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+) -> onnx.ModelProto:
+    """Return the model of a program.
+
+    torch.onnx decomposes each program before it translates it, which runs and traces it once more. That changes
+    nothing where every operator has a translation and none writes to its input. Other programs are decomposed.
+
+    Args:
+        capture: Captures the program; torch.onnx edits what it is given.
+        table: Translations that go before those of torch.onnx.
+        opset: The version of the standard operators.
+        inputs: Names of the inputs.
+        outputs: Names of the outputs.
+    """
+    export = partial(
+        torch.onnx.export,
+        dynamo=True,
+        input_names=list(inputs),
+        output_names=list(outputs),
+        opset_version=opset,
+        custom_translation_table=dict(table),
+        verbose=False,
+        optimize=True,  # the default since torch 2.7
+    )
+    with _quiet():
+        program = capture()
+        if not _writes_to_an_input(program):
+            with suppress(torch.onnx.OnnxExporterError):
+                return _model_of(export(_as_captured(program)))
+            program = capture()
+        return _model_of(export(program))
+
+
+def _writes_to_an_input(program: ExportedProgram) -> bool:
+    schemas = (getattr(node.target, "_schema", None) for node in program.graph.nodes)
+    return any(schema.is_mutable for schema in schemas if schema is not None)
+
+
+def _as_captured(program: ExportedProgram) -> ExportedProgram:
+    """Return the program, which now remains as it is when it is decomposed."""
+    vars(program)["run_decompositions"] = lambda *_, **__: program
+    return program
+
+
+def _model_of(translated: torch.onnx.ONNXProgram | None) -> onnx.ModelProto:
+    assert translated is not None
+    model: onnx.ModelProto = translated.model_proto
+    for node in model.graph.node:
+        if node.op_type == "BatchNormalization":
+            del node.output[1:]  # statistics of training, which the onnxscript of torch 2.6 writes
+    return model
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Ignore warnings of torch 2.6 that a block's parts are no submodules of the model: it exports them."""
+    with warnings.catch_warnings():
+        for message in NO_SUBMODULE:
+            warnings.filterwarnings("ignore", message=message)
+        yield

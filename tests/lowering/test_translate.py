@@ -1,0 +1,86 @@
+"""Programs are translated as captured where that is the same, and decomposed first where it is not."""
+
+from collections import Counter
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+from torch.nn import functional as F
+
+from exporter.lowering.translate import translate
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.linear = nn.LayerNorm(8), nn.Linear(8, 8)
+
+    def forward(self, images: Tensor) -> Tensor:
+        first, second = self.linear(self.norm(images)).unbind(1)
+        return F.gelu(first) + second.softmax(-1)
+
+
+class Writes(nn.Module):
+    """Reads a value after an operator that wrote to it."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        before = images * 2
+        after = F.relu(before, inplace=True)
+        return before + after
+
+
+class Untranslated(nn.Module):
+    """ONNX has no such operator: torch decomposes it."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return torch.ops.aten.reshape_as.default(images, images.transpose(1, 2).contiguous())
+
+
+@pytest.fixture
+def decomposed(monkeypatch: pytest.MonkeyPatch) -> list[ExportedProgram]:
+    """The programs that were decomposed."""
+    programs: list[ExportedProgram] = []
+    original = ExportedProgram.run_decompositions
+
+    def seen(self: ExportedProgram, *arguments: object) -> ExportedProgram:
+        programs.append(self)
+        return original(self, *arguments)
+
+    monkeypatch.setattr(ExportedProgram, "run_decompositions", seen)
+    return programs
+
+
+def translated(module: nn.Module, example: Tensor) -> onnx.ModelProto:
+    def capture() -> ExportedProgram:
+        return torch.export.export(module.eval(), (example,), strict=False)
+
+    return translate(capture, {}, 20, inputs=["images"], outputs=["found"])
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize(("make", "times"), [(Block, 0), (Writes, 1), (Untranslated, 1)])
+def test_it_computes_what_torch_does(
+    make: type[nn.Module], times: int, decomposed: list[ExportedProgram]
+) -> None:
+    torch.manual_seed(0)
+    module, example = make().eval(), torch.randn(3, 2, 8)
+    model = translated(module, example)
+    assert len(decomposed) == times
+    with OnnxRuntimeRunner(model.SerializeToString(), name=make.__name__) as runner:
+        found = runner.run({"images": example.numpy()})["found"]
+    with torch.inference_mode():
+        assert np.abs(found - module(example.clone()).numpy()).max() < 1e-6
+
+
+def test_decomposing_would_change_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    module, example = Block().eval(), torch.randn(3, 2, 8)
+    as_captured = translated(module, example)
+    monkeypatch.setattr("exporter.lowering.translate._writes_to_an_input", lambda _: True)
+    assert Counter(node.op_type for node in translated(module, example).graph.node) == Counter(
+        node.op_type for node in as_captured.graph.node
+    )
