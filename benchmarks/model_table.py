@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from small_networks import identical, random_images, signature, small
+from small_networks import evenly_pruned, identical, own_settings, random_images, signature, small
 
 from exporter.evaluation.parity.check_model import check
 from exporter.formats.canonical_json import save_json
@@ -35,7 +35,7 @@ from exporter.models.networks import ModelRequest
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.macs import dense_macs, pruned_macs
-from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.schedule.plan import manual_schedule
 from exporter.targets import ONNXRUNTIME
 from exporter.vocabulary import Method
 
@@ -142,10 +142,7 @@ def _of_both_methods(vit: PrunableViT, threads: int) -> dict[str, bool | str]:
 
 
 def _evenly(name: str, vit: PrunableViT, threads: int) -> dict[str, bool | str]:
-    """Keep 0.7 of the patches in each of the last three layers."""
-    layers = range(vit.spec.depth - 2, vit.spec.depth + 1)
-    schedule = manual_schedule(vit.spec, dict.fromkeys(layers, 0.7), _settings(vit.spec))
-    return {"name": name, Method.STAR: _agrees(PrunedViT(vit, schedule), threads)}
+    return {"name": name, Method.STAR: _agrees(evenly_pruned(vit), threads)}
 
 
 def _agrees(pruned: PrunedViT, threads: int) -> bool:
@@ -155,12 +152,7 @@ def _agrees(pruned: PrunedViT, threads: int) -> bool:
 
 def _schedule(spec: ModelSpec, method: Method = Method.STAR) -> Schedule:
     layers = [spec.depth * quarter // 4 + 1 for quarter in (1, 2, 3)]
-    return manual_schedule(spec, dict(zip(layers, RATES, strict=True)), _settings(spec, method))
-
-
-def _settings(spec: ModelSpec, method: Method = Method.STAR) -> ScheduleSettings:
-    """Score by the class token, where the head reads one."""
-    return ScheduleSettings("intra" if spec.num_class_tokens else "received", method=method, reduce="drop")
+    return manual_schedule(spec, dict(zip(layers, RATES, strict=True)), own_settings(spec, method))
 
 
 if __name__ == "__main__":

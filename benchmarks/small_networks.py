@@ -14,9 +14,11 @@ from exporter.models.base import PrunableViT
 from exporter.models.networks import ModelRequest, create, source_of
 from exporter.models.registry import adapt, describe
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.schedule.plan import keep_everything
+from exporter.records import ModelSpec
+from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
+from exporter.vocabulary import Method
 
-__all__ = ["identical", "random_images", "signature", "small"]
+__all__ = ["evenly_pruned", "identical", "own_settings", "random_images", "signature", "small"]
 
 PATCHES_PER_SIDE = 4
 CLASSES = 10
@@ -51,6 +53,18 @@ def identical(vit: PrunableViT, images: Tensor) -> bool:
     """Return whether rates of 1 give the answers of the network itself, bit for bit."""
     with torch.inference_mode():
         return torch.equal(PrunedViT(vit, keep_everything(vit.spec))(images), vit.model(images))
+
+
+def evenly_pruned(vit: PrunableViT) -> PrunedViT:
+    """Keep 0.7 of the patches in each of the last three layers, with STAR."""
+    layers = range(vit.spec.depth - 2, vit.spec.depth + 1)
+    schedule = manual_schedule(vit.spec, dict.fromkeys(layers, 0.7), own_settings(vit.spec))
+    return PrunedViT(vit, schedule)
+
+
+def own_settings(spec: ModelSpec, method: Method = Method.STAR) -> ScheduleSettings:
+    """Score by the class token, where the head reads one."""
+    return ScheduleSettings("intra" if spec.num_class_tokens else "received", method=method, reduce="drop")
 
 
 def signature(vit: PrunableViT) -> str:

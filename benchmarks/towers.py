@@ -4,14 +4,15 @@
 
 SigLIP's and CLIP's architectures with 196 patches, 12 blocks and the width of ViT-S have random weights: time
 depends on the structure alone. The bundled cifar_vit is trained: as a tower it gives the class token, or the mean
-of its patches. Both runtimes, the dense model and all ways to prune it run in turns in one process. Every lowered
-model must pass the parity check first.
+of its patches. `--checkpoints` adds networks that `python -m exporter.training` wrote. Both runtimes, the dense
+model and all ways to prune it run in turns in one process. Every lowered model must pass the parity check first.
 """
 
 import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,14 @@ def _cifar(**kwargs: Any) -> ModelRequest:
     return ModelRequest(bundled.CIFAR_VIT.name, model_kwargs=kwargs)
 
 
+def _trained(checkpoint: Path) -> Tower:
+    """Return the tower of a file that names its network, with the scores that its pooling has."""
+    request = ModelRequest("", checkpoint)
+    vit = load(request)
+    scorers = ("intra",) if vit.spec.num_class_tokens else ("received", "probe")
+    return Tower(f"{checkpoint.stem}, trained", request, scorers, trained=True)
+
+
 TOWERS = {
     "siglip": Tower(
         "SigLIP, ViT-S",
@@ -85,6 +94,9 @@ def main() -> None:
     parser.add_argument(
         "--towers", nargs="*", default=list(TOWERS), choices=TOWERS, help="Towers to measure."
     )
+    parser.add_argument(
+        "--checkpoints", nargs="*", type=Path, default=[], help="Trained networks to measure as towers too."
+    )
     parser.add_argument("--rho", type=float, default=0.7, help="The lowest retention rate.")
     parser.add_argument("--batch", type=int, default=8, help="Images per run.")
     parser.add_argument("--rounds", type=int, default=30, help="Timed rounds.")
@@ -93,8 +105,9 @@ def main() -> None:
     targets = [target for target in TARGETS if not why_not(target)]
     measuring = Measuring(batch=options.batch, rounds=options.rounds, threads=options.threads)
     print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
-    for name in options.towers:
-        for row in _rows(TOWERS[name], options.rho, targets, measuring):
+    towers = [*(TOWERS[name] for name in options.towers), *map(_trained, options.checkpoints)]
+    for tower in towers:
+        for row in _rows(tower, options.rho, targets, measuring):
             print(f"| {' | '.join(row)} |", flush=True)
 
 
