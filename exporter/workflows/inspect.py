@@ -19,13 +19,12 @@ Described = dict[str, Any]
 
 
 def inspect_artefact(path: PathLike) -> Described:
-    """Return a summary with the keys `kind` and `path`, and more keys by kind.
+    """Return a summary with the keys `kind` and `path`, and more keys by kind; of an export folder, its report.
 
     Raises:
-        ArtefactError: The file is missing, or star-export did not write it.
+        ArtefactError: The file is missing, or star-export did not write it; a file of the folder was changed.
     """
-    path = Path(path)
-    place = path / "report.json" if path.is_dir() else path
+    place = _report_of(Path(path)) if Path(path).is_dir() else Path(path)
     if not place.is_file():
         raise ArtefactError(str(place), "no such file", "an artefact of star-export, or an export folder")
     readers: dict[str, Callable[[Path], Described]] = {
@@ -40,6 +39,13 @@ def inspect_artefact(path: PathLike) -> Described:
             str(place), f"a {place.suffix or 'nameless'} file", f"one of {', '.join(readers)}"
         )
     return {"path": str(place), **readers[place.suffix](place)}
+
+
+def _report_of(folder: Path) -> Path:
+    """Return the report of an export folder whose files are whole."""
+    from exporter.workflows.export_folder import REPORT, read_folder  # noqa: PLC0415
+
+    return read_folder(folder).place / REPORT
 
 
 def _onnx(path: Path) -> Described:

@@ -243,6 +243,9 @@ COMBINED = (
         ("--max-batch 0", "max-batch"),
         ("--instances 0", "instances"),
         ("--queue-delay-us -1", "queue-delay"),
+        ("--max-batch 65537", "max-batch"),
+        ("--instances 2147483647", "instances"),
+        ("--queue-delay-us 2147483647", "queue-delay"),
         ("--out {folder}", "out"),
         ("--out {weights}", "w.safetensors"),
     ),
@@ -267,7 +270,12 @@ COMBINED = (
     ),
     *each("build", ("{work}/none", "none"), ("{images}", "images")),
     *each("serve-config", ("{work}/none --out {work}/t", "none"), ("{images} --out {work}/t", "images")),
-    *each("plugin", ("--out {weights}", "w.safetensors"), ("--out /dev/null", "/dev/null")),
+    *each(
+        "plugin",
+        ("--out {weights}", "w.safetensors"),
+        ("--out /dev/null", "/dev/null"),
+        ("--out /proc/x", "/proc/x"),
+    ),
     *each("ops", ("", "ACTION"), ("nosuch", "nosuch")),
     *each(
         f"depth apply {MODEL} --out {{work}}/d.safetensors",

@@ -21,6 +21,7 @@ VERBS = (
     "eval {work}/x --images {images}",
     "serve-config {work}/x --out {work}/triton",
     "build {work}/x",
+    "inspect {work}/x",
 )
 Change = Callable[[Path], object]
 
