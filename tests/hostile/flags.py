@@ -146,6 +146,30 @@ COMBINED = (
         ("--out {weights}/x", "w.safetensors"),
         ("--recipe {work}/none.toml", "none.toml"),
     ),
+    # Flags that the verb does not use are checked too.
+    *each(
+        CALIBRATE,
+        ("--class-map {work}/none.json", "none.json"),
+        ("--class-map {images}", "images"),
+        ("--scorer intra --gamma 0", "gamma"),
+    ),
+    *each(
+        PLAN,
+        ("--rho 0.5 --device nosuch", "device"),
+        ("--rho 0.5 --device cuda:99", "device"),
+        ("--rho 0.5 --device meta", "device"),
+        ("--rho 0.5 --calibration {work}/none.safetensors", "none.safetensors"),
+        ("--rho 0.5 --checkpoint {work}/none.safetensors", "none.safetensors"),
+        ("--rho 0.5 --text-embeddings {work}/none.npz", "none.npz"),
+        ("--rho 0.5 --seed -1", "seed"),
+        ("--rho 0.5 --preprocess crop_pct=7", "crop_pct"),
+    ),
+    *each(
+        EXPORT,
+        ("--class-map {work}/none.json", "class-map"),
+        ("--calibration {work}/none", "--calibration"),
+        ("--images {work}/none", "none"),
+    ),
     *each(CALIBRATE, ("--out .", "folder"), ("--out {images}", "folder"), ("--out /dev/full/x", "/dev/full")),
     *each(
         FINETUNE,
