@@ -113,8 +113,8 @@ def read_reference(path: Path) -> dict[str, Array]:
             images = reference[IMAGES]
     except (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile, MemoryError) as error:
         raise ArtefactError(str(path), f"{type(error).__name__}: {error}", expected) from None
-    if not all(isinstance(array, np.ndarray) for array in reference.values()):
-        raise ArtefactError(str(path), "a member that is no array", expected)
+    if not all(isinstance(array, np.ndarray) and array.dtype.kind in "fiu" for array in reference.values()):
+        raise ArtefactError(str(path), "a member that is no array of real numbers", expected)
     if images.ndim != 4 or not len(images):
         raise ArtefactError(str(path), f"images of shape {list(images.shape)}", expected)
     if images.dtype.kind not in "fu" or not np.isfinite(images).all():

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from exporter.artefact import KEY_PREFIX, read_lowered, to_metadata
+from exporter.artefact import KEY_PREFIX, read_lowered
 from exporter.errors import ArtefactError
 from exporter.files import PathLike
 from exporter.formats.onnx_metadata import read_metadata
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from exporter.models.identity import Identity
 
 __all__ = ["inspect_artefact"]
+
+# Keys of the metadata whose values are JSON.
+RECORDS = ("model", "schedule", "preprocessing")
 
 Described = dict[str, Any]
 
@@ -51,15 +54,17 @@ def _report_of(folder: Path) -> Path:
 def _onnx(path: Path) -> Described:
     from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner  # noqa: PLC0415
 
-    known = to_metadata(read_lowered(path).artefact)
+    read_lowered(path)  # checks the records within
     with OnnxRuntimeRunner(path) as runner:
         tensors = {
             "inputs": [str(each) for each in runner.inputs],
             "outputs": [str(each) for each in runner.outputs],
         }
     own = {
-        key.removeprefix(KEY_PREFIX): json.loads(value) if key in known and value.startswith("{") else value
-        for key, value in read_metadata(path).items()
+        key: json.loads(value) if key in RECORDS else value
+        for key, value in (
+            (name.removeprefix(KEY_PREFIX), value) for name, value in read_metadata(path).items()
+        )
     }
     return {"kind": "ONNX model", **tensors, **own, "size_bytes": path.stat().st_size}
 

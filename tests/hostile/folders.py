@@ -129,6 +129,13 @@ def _target_everywhere(target: str, folder: Path) -> None:
     _set(REPORT, "target", target, folder)
 
 
+def _a_brace(place: Place) -> None:
+    """A hash that looks like JSON."""
+    path = place.work / "m.onnx"
+    shutil.copyfile(place.pruned, path)
+    _metadata_of(path, "weights_sha256", "{0}")
+
+
 def _as_int8(place: Place) -> None:
     """A file of fp32 that asks for the tolerance of INT8."""
     path = place.work / "m.onnx"
@@ -157,6 +164,14 @@ def _images(change: Callable[[np.ndarray], np.ndarray], folder: Path) -> None:
     with np.load(path) as arrays:
         content = dict(arrays)
     content["images"] = change(content["images"])
+    with path.open("wb") as file:
+        np.savez(file, **content)
+
+
+def _members(name: str, kind: type, folder: Path) -> None:
+    path = folder / REFERENCE
+    with np.load(path) as arrays:
+        content = {key: arrays[key].astype(kind) if name in key else arrays[key] for key in arrays.files}
     with path.open("wb") as file:
         np.savez(file, **content)
 
@@ -211,6 +226,8 @@ REFERENCES: dict[str, tuple[Change, str]] = {
     "images of NaN": (partial(_images, lambda images: images * np.nan), REFERENCE),
     "no images": (partial(_images, lambda images: images[:0]), REFERENCE),
     "flat images": (partial(_images, lambda images: images[:, 0]), REFERENCE),
+    "scores of text": (partial(_members, "score", str), REFERENCE),
+    "complex logits": (partial(_members, "logits", np.complex64), REFERENCE),
     "images of objects": (partial(_images, lambda images: images.astype(object)), REFERENCE),
 }
 
@@ -225,6 +242,7 @@ def _folders() -> Iterator[Hostile]:
     yield Hostile(VERBS[0], "FAILED", 1, partial(_forged, _noise), "other weights")
     yield Hostile(VERBS[0], "logits", prepare=partial(_forged, partial(_without, "logits")), name="no logits")
     variant = "--dense {dense} --pruned {work}/m.tracing.onnx"
+    yield Hostile("inspect {work}/m.onnx", "weights_sha256: {0}", 0, _a_brace, "a brace")
     claims = "weights in fp32"
     for line in (f"check --onnx {{work}}/m.onnx {flags.MODEL} --images {{images}}", "inspect {work}/m.onnx"):
         yield Hostile(line, claims, prepare=_as_int8, name="a target of INT8")
