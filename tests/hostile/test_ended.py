@@ -83,7 +83,12 @@ SHORT = ("--preset", "short", "--epochs", "2", "--augment", "none")
             "lowering, dense",
             ["calibration.safetensors", "out", DENSE],
         ),
-        (("finetune", *PRUNED, *SHORT, "--eval-images", "{images}"), "w.safetensors", "training", ["w.ckpt"]),
+        (
+            ("finetune", *PRUNED, *SHORT, "--eval-images", "{images}"),
+            "w.safetensors",
+            "training",
+            ["w.calibration.safetensors"],
+        ),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else None,
 )
