@@ -85,8 +85,9 @@ def resolve(recipe: Recipe) -> Job:
         ArtefactError: A schedule, or what a checkpoint says of itself, cannot be read.
     """
     check_device(recipe.device)
-    if recipe.class_map is not None:
-        read_class_map(recipe.class_map, None)
+    images = _part(Images, recipe)
+    if images.class_map is not None:
+        read_class_map(images.class_map, None)
     restored = _restored(recipe)
     number, shape = _number(recipe), Given(restored.schedule) if restored else _shape(recipe)
     scoring = _part(ScheduleSettings, shape.schedule if isinstance(shape, Given) else recipe)
@@ -106,7 +107,7 @@ def resolve(recipe: Recipe) -> Job:
         ),
         outputs=recipe.outputs,
         device=processes().device or recipe.device,
-        images=_part(Images, recipe),
+        images=images,
         calibration=CalibrationSource(
             recipe.calibration,
             recipe.interpolate,
