@@ -53,12 +53,14 @@ def path_of(text: str) -> Path:
     """Return the path that a user's text names.
 
     Raises:
-        ValueError: It names nothing on any file system: it is too long, or has a NUL in it.
+        ValueError: It names nothing on any file system: it is too long, or has a NUL in it. Or it is not UTF-8:
+            runtimes open no such path.
     """
     content = os.fsencode(text)
     longest = max(map(len, content.split(b"/")))
-    if b"\0" in content or longest > LONGEST_NAME or len(content) > LONGEST_PATH:
-        raise ValueError(f"a path without NUL, of names of at most {LONGEST_NAME} bytes")
+    is_utf8 = content.decode(errors="replace").encode() == content
+    if not is_utf8 or b"\0" in content or longest > LONGEST_NAME or len(content) > LONGEST_PATH:
+        raise ValueError(f"a path without NUL, of names of at most {LONGEST_NAME} bytes, in UTF-8")
     return Path(text)
 
 

@@ -144,6 +144,8 @@ COMBINED = (
         ("--images {weights}", "w.safetensors"),
         ("--out {weights}", "w.safetensors"),
         ("--out {weights}/x", "w.safetensors"),
+        ("--out {work}/\udcff", "UTF-8"),
+        ("--images {work}/\udcff", "UTF-8"),
         ("--recipe {work}/none.toml", "none.toml"),
     ),
     # Flags that the verb does not use are checked too.
