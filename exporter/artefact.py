@@ -5,22 +5,23 @@ neither onnx nor PyTorch.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import exporter
 from exporter.errors import ArtefactError, ModelError, RecipeError
 from exporter.formats.canonical_json import from_json, to_json
-from exporter.formats.onnx_metadata import EXPECTED, read_metadata
+from exporter.formats.onnx_metadata import EXPECTED, read_metadata, read_weight_types
 from exporter.records import ModelSpec, Output, Pair, Preprocessing, Schedule
 from exporter.targets import Target, target_named
 from exporter.tensor_names import VARIANTS, token_count_name, token_positions_name
-from exporter.vocabulary import InputKind, Layout, OutputKind
+from exporter.vocabulary import InputKind, Layout, OutputKind, Precision
 
 __all__ = [
     "Artefact",
     "LoweredFile",
+    "check_precision",
     "from_metadata",
     "output_names",
     "read_lowered",
@@ -32,6 +33,9 @@ __all__ = [
 KEY_PREFIX = "star_export."
 # A file without one of these keys is not from star-export, or from an earlier version.
 REQUIRED = ("model", "schedule", "target", "weights_sha256", "input_kind")
+
+# ONNX's types of weights → the precision that one weight of the type makes that of the model, the lowest first.
+PRECISIONS = {17: Precision.FP8, 3: Precision.INT8, 10: Precision.FP16}
 
 
 @dataclass(frozen=True)
@@ -166,13 +170,23 @@ def _check_shape(artefact: Artefact, source: str) -> None:
         raise ArtefactError(source, got, f"one for {spec.depth} layers and {spec.num_patches} patches")
 
 
+def check_precision(artefact: Artefact, types: Container[int], source: str) -> None:
+    """Raise ArtefactError unless weights of these ONNX types fit the target, which decides the tolerance."""
+    found = next((each for kind, each in PRECISIONS.items() if kind in types), Precision.FP32)
+    if found != artefact.target.stored:
+        expected = f"those of its target {artefact.target.name}, in {artefact.target.stored}"
+        raise ArtefactError(source, f"weights in {found}", expected, "compile it again")
+
+
 def read_lowered(path: Path) -> LoweredFile:
-    """Read the metadata of a file, but not its graph.
+    """Read the metadata of a file, and of its graph the types of the weights.
 
     Raises:
-        ArtefactError: The file is no ONNX model, or star-export did not make it.
+        ArtefactError: The file is no ONNX model, star-export did not make it, or it is not what its metadata says.
     """
-    return LoweredFile(path, from_metadata(read_metadata(path), str(path)))
+    artefact = from_metadata(read_metadata(path), str(path))
+    check_precision(artefact, read_weight_types(path), str(path))
+    return LoweredFile(path, artefact)
 
 
 def read_pair(files: Pair[Path]) -> Pair[LoweredFile]:

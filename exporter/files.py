@@ -2,16 +2,20 @@
 
 import hashlib
 import os
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from exporter.errors import OutputError
 
 __all__ = [
+    "NO_PATH",
+    "GivenPath",
     "PathLike",
+    "folder_beside",
     "path_of",
     "regular",
     "sha256_of",
@@ -23,6 +27,20 @@ __all__ = [
 # What the public functions take where a path belongs.
 PathLike: TypeAlias = str | os.PathLike[str]
 
+# The type of a record's path that may be left out: given as text or path, kept as a path. Type checkers take the
+# type of the argument from `__set__`, that of the attribute from `__get__`.
+if TYPE_CHECKING:
+
+    class GivenPath:
+        """What a type checker sees of it."""
+
+        def __get__(self, record: object, kind: Any) -> Path | None: ...
+        def __set__(self, record: object, value: PathLike | None) -> None: ...
+
+else:
+    GivenPath = Path | None
+
+NO_PATH: Any = None
 
 # What file systems take; a longer name or path would be an OSError wherever it is first looked at.
 LONGEST_NAME, LONGEST_PATH = 255, 4095
@@ -35,12 +53,14 @@ def path_of(text: str) -> Path:
     """Return the path that a user's text names.
 
     Raises:
-        ValueError: It names nothing on any file system: it is too long, or has a NUL in it.
+        ValueError: It names nothing on any file system: it is too long, or has a NUL in it. Or it is not UTF-8:
+            runtimes open no such path.
     """
     content = os.fsencode(text)
     longest = max(map(len, content.split(b"/")))
-    if b"\0" in content or longest > LONGEST_NAME or len(content) > LONGEST_PATH:
-        raise ValueError(f"a path without NUL, of names of at most {LONGEST_NAME} bytes")
+    is_utf8 = content.decode(errors="replace").encode() == content
+    if not is_utf8 or b"\0" in content or longest > LONGEST_NAME or len(content) > LONGEST_PATH:
+        raise ValueError(f"a path without NUL, of names of at most {LONGEST_NAME} bytes, in UTF-8")
     return Path(text)
 
 
@@ -67,6 +87,34 @@ def written_beside(path: Path) -> Iterator[Path]:
             partial.unlink(missing_ok=True)
 
 
+@contextmanager
+def folder_beside(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder in `folder`, and move its files to `folder` if the body raises no error.
+
+    Other files of `folder` stay.
+
+    Raises:
+        OutputError: The folder cannot be created or written, the disk is full, or what lies where a file belongs
+            cannot be replaced. What was created is removed.
+    """
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".", dir=folder) as name:
+            aside = Path(name)
+            yield aside
+            files = sorted(path.relative_to(aside) for path in aside.rglob("*") if path.is_file())
+            for file in files:
+                writable_file(folder / file)
+            for file in files:
+                with written_beside(folder / file) as partial:
+                    shutil.move(aside / file, partial)
+    except (OSError, RecursionError) as error:
+        raise _cannot_write(folder, error) from None
+    finally:
+        _remove_empty(made)
+
+
 def writable_folder(path: Path) -> Path:
     """Create the folder and write a test file, so that a long job does not fail at its end.
 
@@ -83,9 +131,7 @@ def writable_folder(path: Path) -> Path:
     except (OSError, RecursionError) as error:
         raise _cannot_write(path, error) from None
     finally:
-        for each in made:
-            with suppress(OSError):
-                each.rmdir()
+        _remove_empty(made)
 
 
 def writable_file(path: Path) -> Path:
@@ -133,6 +179,13 @@ def _replaceable(path: Path) -> Path:
     if got:
         raise OutputError(str(path), got, "the name of a file to write")
     return place
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    """Remove folders that hold nothing, the deepest first."""
+    for each in folders:
+        with suppress(OSError):
+            each.rmdir()
 
 
 def _partial_of(path: Path) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from exporter.errors import OutputError
-from exporter.files import path_of, sha256_of, writable_file, writable_folder, written_beside
+from exporter.files import folder_beside, path_of, sha256_of, writable_file, writable_folder, written_beside
 
 
 def test_the_file_appears_when_the_body_is_done(tmp_path: Path) -> None:
@@ -39,6 +39,34 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
         partial.write_text("half")
         raise OSError(errno.ENOSPC, "No space left on device")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_filled_at_once_and_keeps_its_other_files(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "folder"
+    with folder_beside(target) as aside:
+        (aside / "inner").mkdir()
+        (aside / "inner" / "new").write_text("new")
+        assert not (target / "inner").exists()
+    (target / "own").write_text("own")
+    with folder_beside(target) as aside:
+        (aside / "other").write_text("other")
+    assert sorted(path.name for path in target.rglob("*")) == ["inner", "new", "other", "own"]
+
+
+def test_a_folder_on_a_full_disk_is_as_before(tmp_path: Path) -> None:
+    for target in (tmp_path / "deep" / "folder", tmp_path):
+        with pytest.raises(OutputError, match="No space left"), folder_beside(target) as aside:
+            (aside / "half").write_text("half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_not_filled_where_one_file_cannot_be_replaced(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    with pytest.raises(OutputError, match=r"b \| got a folder"), folder_beside(tmp_path) as aside:
+        for name in ("a", "b"):
+            (aside / name).write_text("new")
+    assert list(tmp_path.iterdir()) == [tmp_path / "b"]
 
 
 def _read_only(path: Path) -> None:

@@ -23,12 +23,26 @@ def test_names_are_imported_for_type_checkers_too() -> None:
         assert f" as {name}\n" in text or f" as {name}  #" in text
 
 
+def test_a_path_is_given_as_text_and_kept_as_a_path() -> None:
+    assert exporter.Recipe(images="photos").images == Path("photos")
+    assert exporter.CalibrationSource("c.safetensors").path == Path("c.safetensors")
+
+
 @pytest.mark.slow
 def test_mypy_sees_the_types(tmp_path: Path) -> None:
     """In a folder of its own, as an installed package is seen: our settings of mypy do not count."""
     (tmp_path / "user.py").write_text(
+        "from pathlib import Path\n"
         "import exporter\n"
         'exporter.Recipe(imagess="photos")\n'
+        "exporter.Recipe(images=7)\n"
+        'recipe = exporter.Recipe(images="photos", checkpoint=Path("w.safetensors"))\n'
+        'exporter.ModelRequest("digits_vit", "w.safetensors")\n'
+        'exporter.CalibrationSource("c.safetensors")\n'
+        'exporter.Images(images="photos")\n'
+        'exporter.RunSettings(plugin="libcdf_retain_plugin.so")\n'
+        'exporter.EvalSettings(class_map="map.json")\n'
+        "reveal_type(recipe.checkpoint)\n"
         "reveal_type(exporter.compile)\n"
         "reveal_type(exporter.Method.STAR)\n"
     )
@@ -41,7 +55,9 @@ def test_mypy_sees_the_types(tmp_path: Path) -> None:
         cwd=tmp_path,
         env={"MYPYPATH": str(Path(exporter.__file__).parents[1]), "PATH": ""},
     )
-    assert 'user.py:2: error: Unexpected keyword argument "imagess" for "Recipe"' in done.stdout, done
+    assert 'user.py:3: error: Unexpected keyword argument "imagess" for "Recipe"' in done.stdout, done
+    assert 'user.py:4: error: Argument "images" to "Recipe" has incompatible type "int"' in done.stdout
+    assert 'Revealed type is "pathlib.Path | None"' in done.stdout
     assert "-> exporter.evaluation.report.record.Report" in done.stdout
     assert "Literal[exporter.vocabulary.Method.STAR]" in done.stdout
-    assert "Found 1 error" in done.stdout
+    assert "Found 2 errors" in done.stdout

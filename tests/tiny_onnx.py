@@ -8,11 +8,20 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from exporter.targets import ONNXRUNTIME, TARGETS
+from exporter.vocabulary import Precision
+
 __all__ = ["KEEP", "SIDE", "WEIGHT", "linear_classifier", "pruned_classifier"]
 
 SIDE = 4
 KEEP = {2: 10, 4: 6}
 WEIGHT = np.random.default_rng(7).standard_normal((3, 8)).astype(np.float32)
+STORED = {
+    Precision.FP32: TensorProto.FLOAT,
+    Precision.FP16: TensorProto.FLOAT16,
+    Precision.INT8: TensorProto.INT8,
+    Precision.FP8: TensorProto.FLOAT8E4M3FN,
+}
 _IMAGES: list[str | int] = ["batch", 3, SIDE, SIDE]
 
 
@@ -84,6 +93,12 @@ def _selection(layer: int, tokens: str) -> list[onnx.NodeProto]:
     ]
 
 
+def _stored(metadata: dict[str, str]) -> onnx.TensorProto:
+    """A weight of the precision that the target's files have."""
+    target = TARGETS.get(metadata.get("star_export.target", ""), ONNXRUNTIME)
+    return helper.make_tensor("stored", STORED[target.stored], [1], [0])
+
+
 def _model(
     nodes: list[onnx.NodeProto],
     constants: dict[str, np.ndarray],
@@ -92,6 +107,7 @@ def _model(
     metadata: dict[str, str] | None = None,
 ) -> bytes:
     weights = [numpy_helper.from_array(value, name) for name, value in constants.items()]
+    weights.append(_stored(metadata or {}))
     graph = helper.make_graph(nodes, "tiny", inputs, outputs, weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
     helper.set_model_props(model, metadata or {})

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from exporter.errors import MissingDependencyError
-from exporter.models.listed import model_list
 
 __all__ = ["complete"]
 
@@ -27,6 +26,8 @@ def complete(parser: argparse.ArgumentParser) -> None:
         import argcomplete  # noqa: PLC0415
     except ImportError:
         raise MissingDependencyError("argcomplete", "completion") from None
+    from exporter.models.listed import model_list  # noqa: PLC0415  (what every command would import else)
+
     files = argcomplete.FilesCompleter()
 
     def completer(prefix: str, action: argparse.Action, **_: Any) -> Iterable[str]:

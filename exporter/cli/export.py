@@ -6,7 +6,7 @@ The file contains the weights, and as metadata the schedule, the preprocessing a
 import argparse
 from pathlib import Path
 
-from exporter.cli.flags import MODEL, OUTPUTS
+from exporter.cli.flags import MODEL, OUTPUTS, refuse
 from exporter.errors import RecipeError
 from exporter.settings import add_flags, from_flags
 from exporter.workflows.recipe import Recipe
@@ -17,6 +17,10 @@ EXAMPLES = (
     "star-export export --model digits_vit --schedule schedule.json --out pruned.onnx",
     "star-export export --model digits_vit --dense --target onnxruntime-fp16 --out dense.onnx",
 )
+
+
+# What only a pruned model needs.
+PRUNES = ("schedule", "calibration", "interpolate")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,9 +44,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     job, out = resolve(from_flags(Recipe, arguments)), writable_file(arguments.out)
     amount = None if arguments.dense else job.amount
-    both = arguments.dense and "schedule" in arguments
-    if both or not (arguments.dense or isinstance(amount, Given)):
-        raise RecipeError("export", "both" if both else "neither", "--schedule FILE or --dense")
+    if arguments.dense:
+        refuse(arguments, PRUNES, "--dense", "the dense model drops no patches")
+    elif not isinstance(amount, Given):
+        raise RecipeError("export", "neither", "--schedule FILE or --dense")
     stages = RichStages(quiet=arguments.quiet)
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)

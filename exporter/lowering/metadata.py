@@ -3,7 +3,7 @@
 import onnx
 
 import exporter
-from exporter.artefact import Artefact, from_metadata, to_metadata
+from exporter.artefact import Artefact, check_precision, from_metadata, to_metadata
 
 __all__ = ["artefact_of", "stamp"]
 
@@ -19,6 +19,9 @@ def artefact_of(model: onnx.ModelProto, source: str = "") -> Artefact:
     """Return the artefact in a model's metadata; errors name the model `source`.
 
     Raises:
-        ArtefactError: star-export did not write the model.
+        ArtefactError: star-export did not write the model, or it is not what its metadata says.
     """
-    return from_metadata({each.key: each.value for each in model.metadata_props}, source or model.graph.name)
+    source = source or model.graph.name
+    artefact = from_metadata({each.key: each.value for each in model.metadata_props}, source)
+    check_precision(artefact, {each.data_type for each in model.graph.initializer}, source)
+    return artefact

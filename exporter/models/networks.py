@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from exporter import bundled
 from exporter.errors import CheckpointError, ModelError
+from exporter.files import NO_PATH, GivenPath
 from exporter.models import lvvit_adapter, timm_parts
 from exporter.models.huggingface.hub import hub_or_cache
 from exporter.models.huggingface.repository import Repository, repository_of
@@ -50,11 +51,11 @@ class ModelRequest:
     """
 
     name: str
-    checkpoint: Path | None = None
+    checkpoint: GivenPath = NO_PATH
     num_classes: int | None = None
     model_kwargs: Mapping[str, Any] = field(default_factory=dict)
     preprocessing: Mapping[str, Any] = field(default_factory=dict)
-    text_embeddings: Path | None = None
+    text_embeddings: GivenPath = NO_PATH
 
     def __post_init__(self) -> None:
         """Make paths of text."""

@@ -25,7 +25,7 @@ from exporter.models.torchvision_vit import TorchvisionViT
 from exporter.models.weights import class_count, load_into
 from exporter.models.zero_shot import read_text_embeddings, zero_shot
 
-__all__ = ["ModelRequest", "adapt", "describe", "load", "moved", "trainable"]
+__all__ = ["ModelRequest", "adapt", "check_device", "describe", "load", "moved", "trainable"]
 
 # Each network's class and its adapter.
 ADAPTERS: dict[type[nn.Module], Callable[[Any, str, Mapping[str, Any]], PrunableViT]] = {
@@ -72,6 +72,11 @@ def moved(model: nn.Module, device: str) -> nn.Module:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ModelError("device", f"{device!r}: {reason[:120]}", expected) from None
+
+
+def check_device(device: str) -> None:
+    """Raise ModelError unless this machine has the device, and it holds weights."""
+    moved(nn.Linear(1, 1), device)
 
 
 def describe(request: ModelRequest) -> PrunableViT:

@@ -21,7 +21,7 @@ from exporter.errors import CheckpointError
 from exporter.files import regular
 from exporter.models.conversion import to_own_keys
 
-__all__ = ["class_count", "load_into", "read_state_dict", "weights_sha256"]
+__all__ = ["check_finite", "class_count", "load_into", "read_state_dict", "weights_sha256"]
 
 # Keys of the weights in checkpoints: DeiT and STAR "model", TokenLabeling "state_dict_ema", timm "state_dict".
 WRAPPERS = ("model_ema", "state_dict_ema", "model", "state_dict", "module")
@@ -112,9 +112,15 @@ def load_into(model: nn.Module, state: Mapping[str, Tensor], source: str) -> Non
         if value.is_floating_point() and not state[key].is_floating_point():
             kind = str(state[key].dtype).removeprefix("torch.")
             raise CheckpointError(source, f"{key} of type {kind}", "floating-point weights")
-        if not bool(state[key].isfinite().all()):
-            raise CheckpointError(source, f"{key} with NaN or infinity", "finite weights", "train it again")
+    check_finite(state, source)
     model.load_state_dict({key: value.to(own[key].dtype) for key, value in state.items()})
+
+
+def check_finite(state: Mapping[str, Tensor], source: str) -> None:
+    """Raise CheckpointError for the first tensor with a value that is not finite."""
+    for key, value in state.items():
+        if not bool(value.isfinite().all()):
+            raise CheckpointError(source, f"{key} with NaN or infinity", "finite weights", "train it again")
 
 
 def weights_sha256(model: nn.Module) -> str:

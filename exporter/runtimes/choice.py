@@ -5,6 +5,7 @@ from pathlib import Path
 
 from exporter.artefact import read_lowered
 from exporter.errors import MissingDependencyError, RecipeError, UserError
+from exporter.files import GivenPath
 from exporter.runtimes.base import Feed, Runner
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.runtimes.openvino_runner import PRECISIONS, OpenVinoRunner, openvino_precisions
@@ -58,7 +59,7 @@ class RunSettings(Settings):
         group="target",
     )
     threads: Threads = option(0, "CPU threads of the runtime; 0: one per physical core.", group="measurement")
-    plugin: Path | None = option(
+    plugin: GivenPath = option(
         None, "The built CdfRetain library, for an engine that does not contain it.", group="advanced"
     )
 

@@ -12,10 +12,13 @@ __all__ = [
     "LARGEST",
     "Batches",
     "Count",
+    "Instances",
+    "Microseconds",
     "Natural",
     "Number",
     "Points",
     "Positive",
+    "ServedBatch",
     "Share",
     "Threads",
     "Weight",
@@ -31,6 +34,12 @@ Batches = Annotated[tuple[Positive, ...], Meta(min_length=1)]
 Count = Annotated[Positive | Literal["auto"], Meta(description=f"an integer from 1 to {MOST}, or auto")]
 # More threads or processes than any machine serves would stop it.
 Threads = Annotated[int, Meta(ge=0, le=1024, description="an integer from 0 to 1024")]
+# A server keeps memory for its largest batch and each instance, and a request for as long as it waits.
+ServedBatch = Annotated[int, Meta(ge=1, le=65_536, description="an integer from 1 to 65536")]
+Instances = Annotated[int, Meta(ge=1, le=1024, description="an integer from 1 to 1024")]
+Microseconds = Annotated[
+    int, Meta(ge=0, le=60_000_000, description="an integer from 0 to 60000000, a minute")
+]
 Number = Annotated[float, Meta(ge=-LARGEST, le=LARGEST, description="a finite number")]
 Points = Annotated[float, Meta(gt=0, lt=100, description="a number of percentage points in (0, 100)")]
 Share = Annotated[float, Meta(gt=0, le=1, description="a number in (0, 1]")]

@@ -42,6 +42,11 @@ class Target:
         """Whether quantization needs activation ranges, measured on images during lowering."""
         return self.quantization not in ("", "dynamic")
 
+    @property
+    def stored(self) -> Precision:
+        """The precision of the weights in its files: a runtime rounds fp32 to bf16 when it loads them."""
+        return Precision.FP32 if self.precision == Precision.BF16 else self.precision
+
     def layout(self, wanted: Layout | str | None) -> Layout:
         """Return the wanted a-STAR layout, by default the best; ModelError if the runtime does not support it."""
         if wanted is None:

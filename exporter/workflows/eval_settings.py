@@ -1,9 +1,9 @@
 """The settings of an evaluation, apart from the images, which the flags of other verbs do not need to load."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from exporter.errors import RecipeError
+from exporter.files import GivenPath
 from exporter.settings import Natural, Points, Positive, Settings, Threads, option
 
 __all__ = ["EvalSettings"]
@@ -13,7 +13,7 @@ __all__ = ["EvalSettings"]
 class EvalSettings(Settings):
     """Which images count, and how they are run."""
 
-    class_map: Path | None = option(
+    class_map: GivenPath = option(
         None,
         "JSON file that maps class names to class indices; by default, the sorted names are the classes.",
         group="images",

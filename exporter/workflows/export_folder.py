@@ -111,10 +111,19 @@ def read_reference(path: Path) -> dict[str, Array]:
         with regular(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             reference = {name: arrays[name] for name in arrays.files}
             images = reference[IMAGES]
-    except (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile, MemoryError) as error:
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        KeyError,
+        TypeError,
+        BadZipFile,
+        MemoryError,
+        RuntimeError,
+    ) as error:
         raise ArtefactError(str(path), f"{type(error).__name__}: {error}", expected) from None
-    if not all(isinstance(array, np.ndarray) for array in reference.values()):
-        raise ArtefactError(str(path), "a member that is no array", expected)
+    if not all(isinstance(array, np.ndarray) and array.dtype.kind in "fiu" for array in reference.values()):
+        raise ArtefactError(str(path), "a member that is no array of real numbers", expected)
     if images.ndim != 4 or not len(images):
         raise ArtefactError(str(path), f"images of shape {list(images.shape)}", expected)
     if images.dtype.kind not in "fu" or not np.isfinite(images).all():

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from exporter.artefact import KEY_PREFIX, read_lowered, to_metadata
+from exporter.artefact import KEY_PREFIX, read_lowered
 from exporter.errors import ArtefactError
 from exporter.files import PathLike
 from exporter.formats.onnx_metadata import read_metadata
@@ -15,17 +15,19 @@ if TYPE_CHECKING:
 
 __all__ = ["inspect_artefact"]
 
+# Keys of the metadata whose values are JSON.
+RECORDS = ("model", "schedule", "preprocessing")
+
 Described = dict[str, Any]
 
 
 def inspect_artefact(path: PathLike) -> Described:
-    """Return a summary with the keys `kind` and `path`, and more keys by kind.
+    """Return a summary with the keys `kind` and `path`, and more keys by kind; of an export folder, its report.
 
     Raises:
-        ArtefactError: The file is missing, or star-export did not write it.
+        ArtefactError: The file is missing, or star-export did not write it; a file of the folder was changed.
     """
-    path = Path(path)
-    place = path / "report.json" if path.is_dir() else path
+    place = _report_of(Path(path)) if Path(path).is_dir() else Path(path)
     if not place.is_file():
         raise ArtefactError(str(place), "no such file", "an artefact of star-export, or an export folder")
     readers: dict[str, Callable[[Path], Described]] = {
@@ -42,18 +44,27 @@ def inspect_artefact(path: PathLike) -> Described:
     return {"path": str(place), **readers[place.suffix](place)}
 
 
+def _report_of(folder: Path) -> Path:
+    """Return the report of an export folder whose files are whole."""
+    from exporter.workflows.export_folder import REPORT, read_folder  # noqa: PLC0415
+
+    return read_folder(folder).place / REPORT
+
+
 def _onnx(path: Path) -> Described:
     from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner  # noqa: PLC0415
 
-    known = to_metadata(read_lowered(path).artefact)
+    read_lowered(path)  # checks the records within
     with OnnxRuntimeRunner(path) as runner:
         tensors = {
             "inputs": [str(each) for each in runner.inputs],
             "outputs": [str(each) for each in runner.outputs],
         }
     own = {
-        key.removeprefix(KEY_PREFIX): json.loads(value) if key in known and value.startswith("{") else value
-        for key, value in read_metadata(path).items()
+        key: json.loads(value) if key in RECORDS else value
+        for key, value in (
+            (name.removeprefix(KEY_PREFIX), value) for name, value in read_metadata(path).items()
+        )
     }
     return {"kind": "ONNX model", **tensors, **own, "size_bytes": path.stat().st_size}
 

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from exporter.calibration.settings import NORMALIZE
 from exporter.errors import MissingDependencyError, RecipeError
-from exporter.files import regular
+from exporter.files import GivenPath, regular
 from exporter.schedule.plan import ScheduleSettings
 from exporter.settings import Positive, Share, from_table, option
 from exporter.targets import ONNXRUNTIME, TARGETS
@@ -47,7 +47,7 @@ class Recipe(Measuring, ScheduleSettings, Images):
     model: str | None = option(
         None, "A name that `star-export models` lists, or a Hugging Face id or folder.", group="model"
     )
-    checkpoint: Path | None = option(
+    checkpoint: GivenPath = option(
         None, "Trained weights: safetensors, or a torch file of tensors.", group="model"
     )
     recalibrate: bool = option(
@@ -65,7 +65,7 @@ class Recipe(Measuring, ScheduleSettings, Images):
         {}, "Overrides of the model's preprocessing, e.g. crop_pct=1.0.", group="advanced"
     )
     device: str = option("cpu", "PyTorch device, e.g. cpu or cuda.", group="model")
-    text_embeddings: Path | None = option(
+    text_embeddings: GivenPath = option(
         None,
         "Text embeddings and names of classes (.npz, .safetensors), to use an image tower as a zero-shot "
         "classifier.",
@@ -78,7 +78,7 @@ class Recipe(Measuring, ScheduleSettings, Images):
         group="model",
     )
 
-    calibration: Path | None = option(
+    calibration: GivenPath = option(
         None, "An existing calibration file, used instead of a new calibration.", group="how to prune"
     )
     interpolate: bool = option(
@@ -127,7 +127,7 @@ class Recipe(Measuring, ScheduleSettings, Images):
         "mac_reduction or speedup, the rates are scaled to reach it.",
         group="how much to prune",
     )
-    schedule: Path | None = option(
+    schedule: GivenPath = option(
         None,
         "A schedule file from `plan` or `search`, with method, scorer and alpha. With rho, mac_reduction or "
         "speedup, its rates are scaled to reach it.",
@@ -167,9 +167,7 @@ class Recipe(Measuring, ScheduleSettings, Images):
 class _RecipeFile(Recipe):
     """The settings of a recipe's file."""
 
-    extends: Path | None = option(
-        None, "Another recipe; values that this one does not set are taken from it."
-    )
+    extends: GivenPath = option(None, "Another recipe; values that this one does not set are taken from it.")
 
 
 def needed(value: ValueT | None, flag: str, expected: str) -> ValueT:

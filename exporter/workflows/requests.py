@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from exporter.calibration.settings import CalibrationSettings
 from exporter.evaluation.benchmark.timing import LEAST_ROUNDS
+from exporter.files import NO_PATH, GivenPath
 from exporter.settings import Count, Natural, Positive, Settings, Threads, option
 from exporter.targets import ONNXRUNTIME, Target
 from exporter.vocabulary import InputKind, Layout
@@ -20,15 +21,15 @@ __all__ = ["CalibrationSource", "Images", "Lowering", "Measuring"]
 class Images(Settings):
     """The images for calibration, comparison and measurement."""
 
-    images: Path | None = option(
+    images: GivenPath = option(
         None,
         "Images to calibrate, train or compare on: a folder of images, or of one folder per class.",
         group="images",
     )
-    eval_images: Path | None = option(
+    eval_images: GivenPath = option(
         None, "Images to check and measure on; by default those of --images.", group="images"
     )
-    class_map: Path | None = option(
+    class_map: GivenPath = option(
         None,
         "JSON file that maps folder names to class indices; by default, the sorted folders are the classes.",
         group="images",
@@ -77,10 +78,15 @@ class CalibrationSource:
     Where there is neither, one is made by the settings.
     """
 
-    path: Path | None = None
+    path: GivenPath = NO_PATH
     interpolate: bool = False
     settings: CalibrationSettings = field(default_factory=CalibrationSettings)
     restored: "Calibration | None" = None
+
+    def __post_init__(self) -> None:
+        """Make a path of text."""
+        if self.path is not None:
+            object.__setattr__(self, "path", Path(self.path))
 
     @property
     def exists(self) -> bool:

@@ -5,10 +5,11 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from exporter.calibration.settings import CalibrationSettings
+from exporter.data.class_map import read_class_map
 from exporter.errors import CheckpointError, RecipeError
 from exporter.formats.canonical_json import load_json
 from exporter.models.identity import read_identity
-from exporter.models.registry import ModelRequest
+from exporter.models.registry import ModelRequest, check_device
 from exporter.processes import processes
 from exporter.pruning.checkpoint import Pruning, read_pruning
 from exporter.records import Schedule
@@ -78,10 +79,15 @@ def resolve(recipe: Recipe) -> Job:
     """Return the records of a recipe.
 
     Raises:
-        ModelError: The target does not support the layout or the method.
+        ModelError: The target does not support the layout or the method, or this machine has no such device.
         RecipeError: Settings contradict each other.
+        ImageError: The class map is none, even where the step reads no labels.
         ArtefactError: A schedule, or what a checkpoint says of itself, cannot be read.
     """
+    check_device(recipe.device)
+    images = _part(Images, recipe)
+    if images.class_map is not None:
+        read_class_map(images.class_map, None)
     restored = _restored(recipe)
     number, shape = _number(recipe), Given(restored.schedule) if restored else _shape(recipe)
     scoring = _part(ScheduleSettings, shape.schedule if isinstance(shape, Given) else recipe)
@@ -101,7 +107,7 @@ def resolve(recipe: Recipe) -> Job:
         ),
         outputs=recipe.outputs,
         device=processes().device or recipe.device,
-        images=_part(Images, recipe),
+        images=images,
         calibration=CalibrationSource(
             recipe.calibration,
             recipe.interpolate,

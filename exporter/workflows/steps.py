@@ -24,6 +24,7 @@ from exporter.models import outputs
 from exporter.models.base import PrunableViT
 from exporter.models.identity import read_identity
 from exporter.models.registry import ModelRequest, adapt
+from exporter.models.weights import check_finite
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.plan import keep_everything
@@ -63,12 +64,14 @@ def load_model(
 
     Raises:
         ModelError: The model is unknown or cannot be pruned.
-        CheckpointError: The checkpoint does not fit the model.
+        CheckpointError: The checkpoint does not fit the model, or a weight is not finite.
     """
     if isinstance(model, PrunableViT):
         return model
     if model is not None:
-        return adapt(deepcopy(model), request.name or "vit", request.preprocessing, request.text_embeddings)
+        name = request.name or "vit"
+        check_finite(model.state_dict(), name)
+        return adapt(deepcopy(model), name, request.preprocessing, request.text_embeddings)
     known = request.name or (request.checkpoint and read_identity(request.checkpoint))
     needed(known or None, "--model", "the name of a model, e.g. digits_vit")
     return load(request, device)
@@ -173,10 +176,13 @@ def export(
 
 def range_images(images: Images, spec: ModelSpec, input_kind: InputKind, *targets: Target) -> Array | None:
     """Return calibration images for INT8 activation ranges; None if there are none or no target needs them."""
-    if images.images is None or not any(target.takes_ranges for target in targets):
+    if images.images is None:
+        return None
+    folder = images_at(images.images)
+    if not any(target.takes_ranges for target in targets):
         return None
     most = RANGE_IMAGES if images.max_images == "auto" else min(images.max_images, RANGE_IMAGES)
-    files = sample(images_at(images.images), most, images.seed).files
+    files = sample(folder, most, images.seed).files
     return first_images(files, spec.preprocessing, input_kind, len(files))
 
 

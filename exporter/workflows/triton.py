@@ -10,10 +10,10 @@ from pathlib import Path
 
 from exporter.artefact import Artefact, output_names
 from exporter.errors import ArtefactError, OutputError
-from exporter.files import written_beside
+from exporter.files import folder_beside
 from exporter.formats.canonical_json import to_json
 from exporter.runtimes.tensorrt.manifest import ENGINES, EngineManifest, engine_path, read_manifest
-from exporter.settings import Natural, Positive, Settings, option
+from exporter.settings import Instances, Microseconds, ServedBatch, Settings, option
 from exporter.targets import Target
 from exporter.tensor_names import IMAGES, token_count_name, token_positions_name
 from exporter.vocabulary import InputKind, OutputKind
@@ -43,11 +43,13 @@ class ServeSettings(Settings):
         "Triton backend; by default the target's runtime. tensorrt uses the engines that `build` wrote.",
         BACKENDS,
     )
-    max_batch: Positive = option(
+    max_batch: ServedBatch = option(
         32, "Largest batch that Triton may form; for an engine, at most the largest batch it was built for."
     )
-    instances: Positive = option(1, "Instances of each model.")
-    queue_delay_us: Natural = option(500, "Longest time that a request waits for a batch, in microseconds.")
+    instances: Instances = option(1, "Instances of each model.")
+    queue_delay_us: Microseconds = option(
+        500, "Longest time that a request waits for a batch, in microseconds."
+    )
 
 
 @dataclass(frozen=True)
@@ -76,22 +78,22 @@ def write_repository(folder: Path, out: Path, settings: ServeSettings) -> Reposi
     found = read_folder(folder)
     artefact = found.models.pruned.artefact
     backend = _backend(folder, found.target, settings)
-    places, manifests = [], []
-    for onnx in (found.models.dense.path, found.models.pruned.path):
-        place, file = out / onnx.stem.replace(".", "_"), BACKENDS[backend][0]
-        source, manifest = onnx, None
-        if backend == "tensorrt":
-            source = engine_path(folder / ENGINES, onnx)
-            manifest = read_manifest(source)
-            _check_engine(source, manifest)
-            manifests.append(manifest)
-        with written_beside(place / "1" / file) as partial:
-            shutil.copyfile(source, partial)
-        with written_beside(place / "config.pbtxt") as partial:
+    names, manifests = [], []
+    with folder_beside(out) as aside:
+        for onnx in (found.models.dense.path, found.models.pruned.path):
+            place, file = aside / onnx.stem.replace(".", "_"), BACKENDS[backend][0]
+            source, manifest = onnx, None
+            if backend == "tensorrt":
+                source = engine_path(folder / ENGINES, onnx)
+                manifest = read_manifest(source)
+                _check_engine(source, manifest)
+                manifests.append(manifest)
+            (place / "1").mkdir(parents=True)
+            shutil.copyfile(source, place / "1" / file)
             text = config_text(place.name, artefact, settings, backend=backend, manifest=manifest)
-            partial.write_text(text, encoding="utf-8")
-        places.append(place)
-    return Repository(tuple(places), _command(out, manifests))
+            (place / "config.pbtxt").write_text(text, encoding="utf-8")
+            names.append(place.name)
+    return Repository(tuple(out / name for name in names), _command(out, manifests))
 
 
 def _command(out: Path, manifests: Sequence[EngineManifest]) -> tuple[str, ...]:

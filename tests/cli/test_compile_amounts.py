@@ -64,7 +64,7 @@ def test_what_is_refused_leaves_nothing(
 @pytest.mark.ort
 def test_a_program_gives_paths_as_text(workplace: Workplace, tmp_path: Path) -> None:
     recipe = exporter.Recipe(
-        images=str(workplace.images),  # type: ignore[arg-type]
+        images=str(workplace.images),
         rates={2: 0.5},
         scorer="intra",
         check_images=4,

@@ -1,5 +1,7 @@
 """`star-export plugin`: the source in a folder, and the command that builds it."""
 
+import errno
+import shutil
 import sys
 from pathlib import Path
 
@@ -34,6 +36,24 @@ def test_it_needs_no_rich(star_export: Command, tmp_path: Path, monkeypatch: pyt
     for name in ("exporter.cli.output", "rich"):
         monkeypatch.setitem(sys.modules, name, None)
     assert star_export("plugin", "--out", tmp_path / "plugin").code == 0
+
+
+def test_a_full_disk_leaves_nothing(
+    star_export: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = iter(range(3))
+
+    def copy(source: Path, copy: Path) -> None:
+        if next(left, None) is None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        copy.write_bytes(source.read_bytes())
+
+    monkeypatch.setattr(shutil, "copyfile", copy)
+    done = star_export("plugin", "--out", tmp_path / "plugin")
+    assert done.error == (
+        f"error: {tmp_path}/plugin | got No space left on device | need a writable path with free space"
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_place_that_cannot_be_written(star_export: Command, tmp_path: Path) -> None:

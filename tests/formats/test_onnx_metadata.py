@@ -2,13 +2,15 @@
 
 from pathlib import Path
 
+import onnx
 import pytest
 
 from exporter.artefact import read_lowered, to_metadata
 from exporter.errors import ArtefactError
-from exporter.formats.onnx_metadata import read_metadata
+from exporter.formats.onnx_metadata import read_metadata, read_weight_types
+from exporter.targets import TARGETS, Target
 from tests.folders import artefacts
-from tests.tiny_onnx import linear_classifier
+from tests.tiny_onnx import linear_classifier, pruned_classifier
 
 PLAIN = artefacts().pruned
 
@@ -59,3 +61,18 @@ def test_an_entry_that_outgrows_itself(tmp_path: Path) -> None:
     for size in (len(inner) - 1, len(inner) - 6, len(inner) + 1):
         with pytest.raises(ArtefactError):
             read_metadata(written(tmp_path / "m.onnx", b"\x72" + varint(size) + inner))
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: target.name)
+def test_the_types_of_weights_are_those_that_onnx_reads(tmp_path: Path, target: Target) -> None:
+    metadata = to_metadata(artefacts(target, method=target.methods[0]).pruned)
+    path = written(tmp_path / "m.onnx", pruned_classifier(metadata=metadata))
+    found = {each.data_type for each in onnx.load(path).graph.initializer}
+    assert read_weight_types(path) == found
+    assert len(found) > 1
+
+
+def test_a_graph_that_is_torn(tmp_path: Path) -> None:
+    for body in (b"\x2a\x05\x10", b"\x2a\x02\x10\x80", b"\x2b"):
+        with pytest.raises(ArtefactError):
+            read_weight_types(written(tmp_path / "m.onnx", b"\x3a" + varint(len(body)) + body))

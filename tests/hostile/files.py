@@ -5,6 +5,7 @@ import os
 import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -127,6 +128,16 @@ def _toml() -> Iterator[Hostile]:
         yield from (Hostile(line, "", prepare=partial(_text, content), name=name) for line in TOML[:1])
 
 
+def _packed(path: Path, *, flags: int, method: int) -> None:
+    """An archive whose member is encrypted, or packed by a method that nobody has."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("images.npy", bytes(100))
+    content = bytearray(path.read_bytes())
+    entry = content.index(b"PK\x01\x02")
+    content[6], content[8], content[entry + 8], content[entry + 10] = flags, method, flags, method
+    path.write_bytes(bytes(content))
+
+
 def _arrays(kind: str, place: Place) -> None:
     """A file of arrays that differs in one way from `reference.npz`."""
     path = place.work / "bad"
@@ -141,6 +152,8 @@ def _arrays(kind: str, place: Place) -> None:
     elif kind == "objects":
         with path.open("wb") as file:
             np.savez(file, images=np.array([{}], object))
+    elif kind in ("encrypted", "compressed"):
+        _packed(path, flags=kind == "encrypted", method=0 if kind == "encrypted" else 77)
     else:
         arrays = {
             "no images": {"pictures": images},
@@ -156,7 +169,10 @@ def _arrays(kind: str, place: Place) -> None:
 
 # What stands in the answer: the file, or the input that the arrays do not fit.
 ARRAY_KINDS = {
-    **dict.fromkeys(("35 GiB", "no array", "objects", "no images", "text", "none", "nan"), "bad"),
+    **dict.fromkeys(
+        ("35 GiB", "no array", "objects", "no images", "text", "none", "nan", "encrypted", "compressed"),
+        "bad",
+    ),
     **dict.fromkeys(("shape", "type"), "images"),
 }
 

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from exporter.workflows.export_folder import CHECKSUMS, MODEL, REFERENCE, REPORT, SCHEDULE, save_checksums
+from tests.hostile import flags
 from tests.hostile.inputs import Hostile, Place
 
 __all__ = ["FOLDERS"]
@@ -21,6 +22,7 @@ VERBS = (
     "eval {work}/x --images {images}",
     "serve-config {work}/x --out {work}/triton",
     "build {work}/x",
+    "inspect {work}/x",
 )
 Change = Callable[[Path], object]
 
@@ -103,7 +105,10 @@ def _variant_as_pruned(folder: Path) -> None:
 
 
 def _metadata(key: str, value: str | None, folder: Path) -> None:
-    path = _pruned(folder)
+    _metadata_of(_pruned(folder), key, value)
+
+
+def _metadata_of(path: Path, key: str, value: str | None) -> None:
     model = onnx.load(path)
     kept = [(each.key, each.value) for each in model.metadata_props if each.key != f"star_export.{key}"]
     del model.metadata_props[:]
@@ -115,6 +120,27 @@ def _metadata(key: str, value: str | None, folder: Path) -> None:
 def _alpha_everywhere(folder: Path) -> None:
     _set(SCHEDULE, "alpha", 0.25, folder)
     _metadata("schedule", json.dumps(json.loads((folder / SCHEDULE).read_text())), folder)
+
+
+def _target_everywhere(target: str, folder: Path) -> None:
+    """The target in the metadata of every model, and in the report."""
+    for path in folder.glob("*.onnx"):
+        _metadata_of(path, "target", target)
+    _set(REPORT, "target", target, folder)
+
+
+def _a_brace(place: Place) -> None:
+    """A hash that looks like JSON."""
+    path = place.work / "m.onnx"
+    shutil.copyfile(place.pruned, path)
+    _metadata_of(path, "weights_sha256", "{0}")
+
+
+def _as_int8(place: Place) -> None:
+    """A file of fp32 that asks for the tolerance of INT8."""
+    path = place.work / "m.onnx"
+    shutil.copyfile(place.pruned, path)
+    _metadata_of(path, "target", "onnxruntime-int8")
 
 
 def _variant(place: Place) -> None:
@@ -138,6 +164,14 @@ def _images(change: Callable[[np.ndarray], np.ndarray], folder: Path) -> None:
     with np.load(path) as arrays:
         content = dict(arrays)
     content["images"] = change(content["images"])
+    with path.open("wb") as file:
+        np.savez(file, **content)
+
+
+def _members(name: str, kind: type, folder: Path) -> None:
+    path = folder / REFERENCE
+    with np.load(path) as arrays:
+        content = {key: arrays[key].astype(kind) if name in key else arrays[key] for key in arrays.files}
     with path.open("wb") as file:
         np.savez(file, **content)
 
@@ -184,12 +218,16 @@ FORGED: dict[str, tuple[Change, str]] = {
     "a scorer of nobody": (partial(_set, SCHEDULE, "scorer", "evil"), SCHEDULE),
     "a schedule of another alpha": (_alpha_everywhere, "a schedule that was changed"),
     "another width": (partial(_set, MODEL, "dim", 96), MODEL),
+    "a target in INT8": (partial(_target_everywhere, "onnxruntime-int8"), "weights in fp32"),
+    "a target in fp16": (partial(_target_everywhere, "onnxruntime-fp16"), "weights in fp32"),
     "an input of another kind": (partial(_metadata, "input_kind", "int4"), "int4"),
 }
 REFERENCES: dict[str, tuple[Change, str]] = {
     "images of NaN": (partial(_images, lambda images: images * np.nan), REFERENCE),
     "no images": (partial(_images, lambda images: images[:0]), REFERENCE),
     "flat images": (partial(_images, lambda images: images[:, 0]), REFERENCE),
+    "scores of text": (partial(_members, "score", str), REFERENCE),
+    "complex logits": (partial(_members, "logits", np.complex64), REFERENCE),
     "images of objects": (partial(_images, lambda images: images.astype(object)), REFERENCE),
 }
 
@@ -204,6 +242,10 @@ def _folders() -> Iterator[Hostile]:
     yield Hostile(VERBS[0], "FAILED", 1, partial(_forged, _noise), "other weights")
     yield Hostile(VERBS[0], "logits", prepare=partial(_forged, partial(_without, "logits")), name="no logits")
     variant = "--dense {dense} --pruned {work}/m.tracing.onnx"
+    yield Hostile("inspect {work}/m.onnx", "weights_sha256: {0}", 0, _a_brace, "a brace")
+    claims = "weights in fp32"
+    for line in (f"check --onnx {{work}}/m.onnx {flags.MODEL} --images {{images}}", "inspect {work}/m.onnx"):
+        yield Hostile(line, claims, prepare=_as_int8, name="a target of INT8")
     yield Hostile(f"bench {variant}", "a variant", prepare=_variant, name="a variant")
 
 

@@ -41,6 +41,8 @@ COMMANDS = (
 # Sleeping threads and processes up to the limit of these flags would burden the machine for nothing.
 SPARED = ("threads", "workers", "help", "version")
 
+WRITES = ("out", "timing_cache")
+
 READERS = (
     "check {work}/x --threads 1",
     "serve-config {work}/x --out {work}/triton",
@@ -101,7 +103,8 @@ def _flags(random: Random, place: Place) -> Input:
 
 def _words_of(action: argparse.Action, place: Place) -> tuple[str, ...]:
     given = tuple(str(action.metavar).strip("{}").split(",")) if "{" in str(action.metavar) else ()
-    paths = tuple(str(each) for each in vars(place).values())
+    # What one input writes is not what the next one reads.
+    paths = (str(place.work),) if action.dest in WRITES else tuple(str(each) for each in vars(place).values())
     return (*mutations.WORDS, *given, *given, *paths)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from tests.hostile.flags import CALIBRATE, COMPILE, MODEL
+from tests.hostile.flags import BEST, CALIBRATE, COMPILE, EXPORT, FINETUNE, MODEL
 from tests.hostile.inputs import Hostile, Place, each
 from tests.vits import make_model
 
@@ -141,6 +141,22 @@ def _checkpoints() -> Iterator[Hostile]:
     for name in DUMB:
         prepare = partial(_weights, WEIGHTS[name])
         yield Hostile(f"{line} --scorer intra", "ACS", prepare=prepare, name=name)
+
+
+# What prunes without a calibration, or does not prune, refuses them before the work too.
+UNCALIBRATED = (f"{COMPILE} --method tome", f"{EXPORT}", f"{FINETUNE} --method tome", f"{BEST} --method tome")
+NOT_FINITE = ("nan", "one nan", "inf")
+
+
+def _uncalibrated() -> Iterator[Hostile]:
+    for line in UNCALIBRATED:
+        command = f"{line} --checkpoint {{work}}/w.pth"
+        for name in NOT_FINITE:
+            yield Hostile(command, "w.pth", prepare=partial(_weights, WEIGHTS[name]), name=name)
+    for name in DUMB:
+        prepare = partial(_weights, WEIGHTS[name])
+        line = f"{UNCALIBRATED[0]} --checkpoint {{work}}/w.pth"
+        yield Hostile(line, "are they trained?", prepare=prepare, name=name)
 
 
 def _pickle(place: Place) -> None:
@@ -317,4 +333,4 @@ def _pictures() -> Iterator[Hostile]:
     yield Hostile(lines[2], "3 class folders", prepare=_three_classes, name="three classes")
 
 
-MODELS = (*KWARGS, *_checkpoints(), *_files(), *_configs(), *_repositories(), *_pictures())
+MODELS = (*KWARGS, *_checkpoints(), *_uncalibrated(), *_files(), *_configs(), *_repositories(), *_pictures())

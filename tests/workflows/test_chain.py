@@ -76,7 +76,7 @@ def assert_untouched(network: nn.Module, before: dict[str, torch.Tensor]) -> Non
 def test_compiling_leaves_a_module_as_it_is(network: nn.Module, image_folder: Path, tmp_path: Path) -> None:
     before = {name: value.clone() for name, value in network.state_dict().items()}
     stages: list[str] = []
-    recipe = exporter.Recipe(images=str(image_folder), rho=0.5, rounds=0, threads=1)  # type: ignore[arg-type]
+    recipe = exporter.Recipe(images=str(image_folder), rho=0.5, rounds=0, threads=1)
     told = exporter.Told(lambda stage, done, total: stages.append(stage))
     report = exporter.compile(recipe, str(tmp_path / "out"), network, told)
     assert report.passed

@@ -56,9 +56,12 @@ def test_a_recipe_has_rates_too_and_is_no_schedule(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_its_report(tmp_path: Path) -> None:
-    (tmp_path / "report.json").write_text('{"parity": {}}')
+    write_folder(tmp_path, told={"parity": "passed"})
     told = inspect_artefact(tmp_path)
     assert (told["kind"], told["path"]) == ("report", str(tmp_path / "report.json"))
+    (tmp_path / "reference.npz").write_bytes(b"")
+    with pytest.raises(ArtefactError, match=r"reference\.npz \| got sha256"):
+        inspect_artefact(tmp_path)
 
 
 @pytest.mark.parametrize(

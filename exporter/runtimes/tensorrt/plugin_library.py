@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from exporter.bundled import PLUGIN_SOURCE
-from exporter.errors import ArtefactError, OutputError, UserError
+from exporter.errors import ArtefactError, UserError
+from exporter.files import folder_beside
 from exporter.runtimes.native_library import opened_library
 from exporter.runtimes.tensorrt.tensorrt_api import major_version, version_numbers
 
@@ -29,15 +30,16 @@ _HINT = "star-export plugin --out DIR writes its source and prints the build com
 
 
 def write_source(place: Path) -> None:
-    """Copy the plugin's source into a folder, and overwrite files of the same name.
+    """Copy the plugin's source into a folder, all of it or nothing, and overwrite files of the same name.
 
     Raises:
         OutputError: The folder cannot be written.
     """
-    try:
-        shutil.copytree(PLUGIN_SOURCE, place, dirs_exist_ok=True)
-    except (OSError, shutil.Error) as error:
-        raise OutputError(str(place), str(error), "a folder that can be written") from None
+    with folder_beside(place) as aside:
+        for source in (path for path in PLUGIN_SOURCE.rglob("*") if path.is_file()):
+            copy = aside / source.relative_to(PLUGIN_SOURCE)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, copy)
 
 
 def build_command(source: Path) -> str:

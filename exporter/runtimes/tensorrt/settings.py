@@ -1,11 +1,11 @@
 """Settings of an engine build. The flags of `star-export build` are derived from them."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta
 
+from exporter.files import GivenPath
 from exporter.settings import Batches, Natural, Settings, option
 
 __all__ = ["BuildSettings"]
@@ -50,10 +50,10 @@ class BuildSettings(Settings):
         "Most auxiliary streams on which layers of one run may overlap. By default TensorRT's choice.",
         group="advanced",
     )
-    timing_cache: Path | None = option(
+    timing_cache: GivenPath = option(
         None, "Timing cache to read and to update; beside the engines by default.", group="advanced"
     )
-    plugin: Path | None = option(
+    plugin: GivenPath = option(
         None, "The built CdfRetain library, for a model that needs it.", group="advanced"
     )
     serialise_plugin: bool = option(
