@@ -7,7 +7,6 @@ import pytest
 from safetensors.torch import save_file
 
 from exporter.models.identity import Identity, to_metadata
-from exporter.training.settings import FinetuneSettings
 from tests.benchmarks.papers.quick import QUICK, TUNING
 from tests.benchmarks.scripts import script
 from tests.commands import Workplace
@@ -37,4 +36,4 @@ def place(workplace: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Any
 
 @pytest.fixture
 def lab(place: Any) -> Any:
-    return script("papers/measure.py").Lab(place, FinetuneSettings(**TUNING))
+    return script("papers/measure.py").Lab(place, TUNING)
