@@ -1,5 +1,6 @@
-"""What the scripts of the papers measure in tests: a ViT of 5 blocks in place of every model, a dozen images."""
+"""What the scripts of the papers measure in tests: a stand-in for every model, on a dozen images."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from exporter.models.identity import Identity, to_metadata
 from tests.benchmarks.papers.quick import QUICK, TUNING
 from tests.benchmarks.scripts import script
 from tests.commands import Workplace
+from tests.digits import digits
 from tests.disk_cache import shared_folder
 from tests.vits import TINY, make_model
 
@@ -30,6 +32,24 @@ def place(workplace: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Any
         eval_images=images,
         shifted_images=images,
         stand_in=str(shared_folder("5 blocks", make) / "w.safetensors"),
+        out=tmp_path_factory.mktemp("reproduced"),
+    )
+
+
+@pytest.fixture(scope="session")
+def bundled(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The bundled model, an image of each digit that it has not seen, and one folder of results for all tests."""
+    images = tmp_path_factory.mktemp("digits")
+    for digit in (digits() / "held_out").iterdir():
+        (images / digit.name).mkdir()
+        shutil.copy(min(digit.iterdir()), images / digit.name)
+    return script("papers/place.py").Place(
+        **QUICK,
+        max_eval_images=2,
+        images=images,
+        eval_images=images,
+        shifted_images=images,
+        stand_in="digits_vit",
         out=tmp_path_factory.mktemp("reproduced"),
     )
 

@@ -89,7 +89,9 @@ def test_a_shallower_model_learns_from_the_whole_one(
     (teacher,) = taught_by
     assert load(ModelRequest("", teacher)).weights_sha256 == whole.weights_sha256
     (student,) = tmp_path.glob("*.apart.safetensors")
-    assert read_identity(student).model_kwargs["drop_path_rate"] == 0.1
+    identity = read_identity(student)
+    assert identity is not None
+    assert identity.model_kwargs["drop_path_rate"] == 0.1
     assert tuned.spec.attention_layers == (1, 3, 4, 5)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks.papers.quick import DEIT_B, flags, rows_of
+from tests.benchmarks.papers.quick import DEIT_B, TUNING, flags, rows_of
 from tests.benchmarks.scripts import script
 
 reproduce, measure, prepared = (script(f"papers/{name}.py") for name in ("reproduce", "measure", "prepared"))
@@ -27,12 +27,12 @@ def cells_of(shown: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_number_stands_in_its_cell(
-    name: str, place: Any, lab: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_every_number_of_the_bundled_model_stands_in_its_cell(
+    name: str, bundled: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = replace(TABLES[name], rows=rows_of(name))
     monkeypatch.setitem(TABLES, name, table)
-    found = cells_of(shown(name, capsys, *flags(place)))
+    found, lab = cells_of(shown(name, capsys, *flags(bundled))), measure.Lab(bundled, TUNING)
     assert list(found) == [reproduce._name(row) for row in table.rows]
     for row in table.rows:
         numbers = {} if row.way is None else lab.numbers(row.model, row.way, table.columns)
