@@ -2,11 +2,10 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from kept import kept
+from collection import NOISY, collected, noise_of_samples
 from place import needed
 from prepared import Prepared
 
@@ -14,20 +13,15 @@ from exporter.calibration.calibrate import calibrate
 from exporter.data.batches import first_images
 from exporter.data.images import sample
 from exporter.data.source import images_at, open_source
-from exporter.depth.samples import SampleBook
-from exporter.depth.settings import CollectSettings
 from exporter.evaluation.benchmark.timing import throughput
 from exporter.evaluation.parity.reference import patches_left_of, reference_runner
 from exporter.schedule.macs import dense_macs, mean_macs
 from exporter.tensor_names import IMAGES
 from exporter.workflows import steps
-from exporter.workflows.depth_training import collect_to
 from exporter.workflows.eval_settings import EvalSettings
 from exporter.workflows.eval_torch import torch_models
 from exporter.workflows.measuring import noise
 from exporter.workflows.predicting import predict_models
-from exporter.workflows.recipe import Recipe
-from exporter.workflows.resolve import resolve
 
 __all__ = ["MEASURED", "Numbers", "kept_shares", "rates"]
 
@@ -35,8 +29,6 @@ Numbers = dict[str, float | None]
 Array = np.ndarray[Any, Any]
 # Images whose patch counts give the mean multiply-adds of a-STAR.
 COUNTED = 256
-# Epochs of the fast fine-tuning after each step of a collection.
-FAST_EPOCHS = 10
 
 
 def accuracy(row: Prepared) -> Numbers:
@@ -60,12 +52,11 @@ def accuracy(row: Prepared) -> Numbers:
 
 
 def flops(row: Prepared) -> Numbers:
-    """Return GMACs of an image, under a-STAR the mean, and the share of the unpruned model's that is saved."""
+    """Return GMACs of an image, under a-STAR the mean, and the percentage of the unpruned model's that it saves."""
     spec, pruned = row.vit.spec, row.pruned
     varies = pruned.schedule.method.counts_vary
     gmacs = (mean_macs(spec, _patches_left(row)) if varies else pruned.macs).gmacs
-    saved = 100 * (1 - gmacs / dense_macs(spec).gmacs) if row.way.prunes else None
-    return {"GFLOPs": gmacs, "FLOPs saved, %": saved}
+    return {"GFLOPs": gmacs, "FLOPs saved, %": 100 * (1 - gmacs / dense_macs(spec).gmacs)}
 
 
 def speed(row: Prepared) -> Numbers:
@@ -75,10 +66,9 @@ def speed(row: Prepared) -> Numbers:
         runners["pruned"] = reference_runner(row.pruned)
     feed = {IMAGES: noise(row.vit.spec, "float32", row.batch)}
     times = throughput(runners, feed, batch=row.batch, rounds=row.place.rounds)
-    if not row.way.prunes:
-        return {"img/s": times["dense"].images_per_s, "speed-up, %": None}
-    ratio = times["pruned"].images_per_s / times["dense"].images_per_s
-    return {"img/s": times["pruned"].images_per_s, "speed-up, %": 100 * (ratio - 1)}
+    dense, *pruned = (each.images_per_s for each in times.values())
+    ours = pruned[0] if pruned else dense
+    return {"img/s": ours, "speed-up, %": 100 * (ours / dense - 1)}
 
 
 def acs_time(row: Prepared) -> Numbers:
@@ -87,28 +77,6 @@ def acs_time(row: Prepared) -> Numbers:
     start = time.perf_counter()
     calibrate(row.vit, row.train, settings)
     return {"ACS, s": time.perf_counter() - start}
-
-
-def collected(row: Prepared) -> Numbers:
-    """Return the top-1 of a sample of `depth collect` in percent; None where the collection does not have it."""
-    place, settings = row.place, CollectSettings(units=row.place.most_units)
-    tuning = replace(row.tuning, epochs=place.tuning_epochs or FAST_EPOCHS)
-    recipe = Recipe(
-        model=row.request.name or None,
-        checkpoint=row.request.checkpoint,
-        images=needed(place.images),
-        eval_images=needed(place.eval_images),
-        max_eval_images=place.max_eval_images or 1000,
-        device=place.device,
-    )
-    record = {"weights": row.vit.weights_sha256, "units": settings, "tuning": tuning, "images": place.digests}
-    folder = kept(
-        place.out, record, "", lambda path: collect_to(resolve(recipe), settings, tuning, path) and None
-    )
-    for each in SampleBook(folder).samples():
-        if (len(each.plan.attention), len(each.plan.activation)) == row.way.collected:
-            return {"accuracy": each.accuracy}
-    return {"accuracy": None}
 
 
 def rates(row: Prepared) -> tuple[float, ...]:
@@ -141,4 +109,5 @@ MEASURED: Mapping[tuple[str, ...], Callable[[Prepared], Numbers]] = {
     ("img/s", "speed-up, %"): speed,
     ("ACS, s",): acs_time,
     ("accuracy",): collected,
+    NOISY: noise_of_samples,
 }

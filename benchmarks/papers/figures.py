@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from measure import Lab
 from star import TABLES
-from star_rows import A_STAR, DEIT_B
+from star_rows import A_STAR, DEIT_B, TOME
 from tables import Row, Way
 
 from exporter.files import written_beside
@@ -33,7 +33,11 @@ def _figure_3(lab: Lab, models: Collection[str] | None) -> Figure:
     """Draw top-1 against throughput: printed and ours."""
     figure = Figure(figsize=(10, 4))
     printed, ours = figure.subplots(1, 2)
-    rows = [row for row in TABLES["star-1"].rows if row.way and (not models or row.model in models)]
+    rows = [
+        row
+        for row in TABLES["star-1"].rows
+        if row.way not in (None, TOME) and (not models or row.model in models)
+    ]
     for model, group in groupby(rows, key=lambda row: row.model):
         mine = list(group)
         _line(printed, model, [(row.printed[4], row.printed[0]) for row in mine])

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from columns import MEASURED, Numbers
@@ -16,7 +16,6 @@ from exporter.files import writable_folder
 from exporter.formats.canonical_json import save_json
 from exporter.models.base import PrunableViT
 from exporter.models.registry import load
-from exporter.training.settings import FinetuneSettings
 
 __all__ = ["Lab"]
 
@@ -26,13 +25,13 @@ class Lab:
 
     Args:
         place: Where things are.
-        tuning: How models are fine-tuned; the epochs are those of the rows, or of the place.
+        tuning: Values of `FinetuneSettings` in place of those of the rows.
 
     Raises:
         UserError: Images are not there, or results cannot be written.
     """
 
-    def __init__(self, place: Place, tuning: FinetuneSettings) -> None:
+    def __init__(self, place: Place, tuning: Mapping[str, Any]) -> None:
         self.place, self.tuning = place, tuning
         writable_folder(place.out)
         self._conditions = place.conditions

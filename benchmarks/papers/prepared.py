@@ -1,8 +1,10 @@
 """A model prepared as one row of a table says: calibrated, pruned, fine-tuned. Files are made once and kept."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from kept import kept
 from place import Place, needed
@@ -21,7 +23,8 @@ from exporter.models.base import PrunableViT
 from exporter.models.networks import ModelRequest, identity_of
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
-from exporter.schedule.plan import ScheduleSettings, manual_schedule, star_schedule
+from exporter.schedule.methods import METHODS
+from exporter.schedule.plan import ScheduleSettings, manual_schedule, star_schedule, tome_schedule
 from exporter.schedule.scorers import scorer_named
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method
@@ -36,22 +39,25 @@ __all__ = ["Prepared"]
 class Prepared:
     """A model and a way to prune it; each part is made when it is first asked for.
 
-    `tuning` is how to fine-tune but for the epochs, which the way and the place say. Parts raise Missing where they
-    need images that are not there.
+    `tuning` has values of `FinetuneSettings` in place of the way's. Parts raise Missing where they need images that
+    are not there.
     """
 
     vit: PrunableViT
     request: ModelRequest
     way: Way
     place: Place
-    tuning: FinetuneSettings
+    tuning: Mapping[str, Any]
 
     @property
     def tuning_settings(self) -> FinetuneSettings | None:
-        """How the model is fine-tuned; None for a way that does not, or prunes nothing."""
-        if not (self.way.epochs and self.way.prunes):
+        """How the model is fine-tuned, None for a way that does not; the same share of other epochs is warm-up."""
+        training = self.way.training
+        if not training:
             return None
-        return replace(self.tuning, epochs=self.place.tuning_epochs or self.way.epochs)
+        epochs = self.place.tuning_epochs or training["epochs"]
+        warmup = training.get("warmup_epochs", 0) * epochs // training["epochs"]
+        return FinetuneSettings(**{**training, "epochs": epochs, "warmup_epochs": warmup, **self.tuning})
 
     @property
     def batch(self) -> int:
@@ -90,7 +96,8 @@ class Prepared:
     def calibration(self) -> Calibration | None:
         """The calibration; None where the way needs none."""
         scored = scorer_named(self.way.scorer).calibrated
-        if not self.way.drops_patches or (self.way.rates and not scored):
+        follows_acs = self.way.rho is not None and METHODS[Method.named(self.way.method)].follows_acs
+        if not (follows_acs or (self.way.drops_patches and scored)):
             return None
         settings = self.calibration_settings(relevance=scored)
         record = {
@@ -129,6 +136,7 @@ class Prepared:
             "schedule": schedule,  # with the digest of the calibration that scores by it
             "depth": self.plan,
             "settings": settings,
+            "drop_path": self.way.drop_path,
         }
         path = kept(self.place.out, record, ".safetensors", lambda path: self._tune(path, schedule, settings))
         trained = load(ModelRequest("", path), self.place.device)
@@ -137,13 +145,15 @@ class Prepared:
     def _schedule(self) -> Schedule:
         way, spec, calibration = self.way, self.network.spec, self.calibration
         scoring = ScheduleSettings(
-            way.scorer, alpha=way.alpha, method=Method.named(way.method), reduce="drop"
+            way.scorer, alpha=way.alpha, method=Method.named(way.method), reduce=way.reduce
         )
         inter = "" if calibration is None else calibration.inter_sha256
         if way.rates:
             rates = {layer: rate for layer, rate in way.rates.items() if layer <= spec.depth}
             return manual_schedule(spec, rates, scoring, inter)
-        assert calibration is not None and way.rho is not None
+        assert way.rho is not None
+        if calibration is None:
+            return tome_schedule(spec, way.rho, scoring)
         return star_schedule(spec, calibration.acs.tolist(), way.rho, scoring, inter)
 
     def _tune(self, path: Path, schedule: Schedule, settings: FinetuneSettings) -> None:
@@ -151,7 +161,10 @@ class Prepared:
         save_json(schedule, path.with_suffix(".schedule.json"))
         if self.calibration is not None:
             save_calibration(self.calibration, scores)
-        request = self._unmerged(path) if self.plan.units else self.request
+        request, teacher = self.request, None
+        if self.plan.units:
+            request = ModelRequest("", self._written(path.with_suffix(".apart.safetensors"), self.plan))
+            teacher = self._written(path.with_suffix(".whole.safetensors"), DepthPlan())
         recipe = Recipe(
             model=request.name or None,
             checkpoint=request.checkpoint,
@@ -162,12 +175,14 @@ class Prepared:
             max_eval_images=place.max_eval_images or 1000,
             device=place.device,
         )
-        finetune_model(recipe, settings, path)
+        finetune_model(recipe, settings, path, teacher=teacher)
 
-    def _unmerged(self, path: Path) -> ModelRequest:
-        """Write the network to train, whose linear layers are apart, and return its request."""
-        apart = path.with_suffix(".apart.safetensors")
-        network = apply_plan(self.vit, self.plan, unmerged=True)
+    def _written(self, path: Path, plan: DepthPlan) -> Path:
+        """Write the network without the units of a plan, its linear layers apart; return the path."""
+        network = apply_plan(self.vit, plan, unmerged=True)
         identity = identity_of(self.request, self.vit.spec.num_classes)
-        save_checkpoint(network, identity, Depth(self.plan, merged=False), apart)
-        return ModelRequest("", apart)
+        if self.way.drop_path:
+            kwargs = {**identity.model_kwargs, "drop_path_rate": self.way.drop_path}
+            identity = replace(identity, model_kwargs=kwargs)
+        save_checkpoint(network, identity, Depth(plan, merged=False), path)
+        return path

@@ -10,8 +10,9 @@ bundled model in place of every other, to see that everything runs. Results are 
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import depth_tables
 import star
@@ -28,13 +29,16 @@ from exporter.settings import add_flags, from_flags
 from exporter.training.settings import FinetuneSettings
 
 TABLES = {**star.TABLES, **depth_tables.TABLES}
+# The flags of fine-tuning.
+TUNING = ("batch_size", "lr", "augment", "amp", "workers")
+LEGEND = "–: not printed, or the row is the paper's alone. Blank: weights, images or samples are missing."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print a table; return the exit code."""
     options = _parser().parse_args(argv)
     try:
-        lab = Lab(from_flags(Place, options), from_flags(FinetuneSettings, options))
+        lab = Lab(from_flags(Place, options), _tuning(options))
         if options.table in FIGURES:
             path = lab.place.out / f"{options.table}.png"
             draw(options.table, lab, path, options.models)
@@ -56,8 +60,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("table", choices=[*TABLES, *FIGURES], help="The table or the figure.")
     parser.add_argument("--models", nargs="*", help="Only the rows of these models, by timm's names.")
     add_flags(parser, Place)
-    add_flags(parser, FinetuneSettings, ("batch_size", "lr", "augment", "amp", "workers"))
+    add_flags(parser, FinetuneSettings, TUNING)
     return parser
+
+
+def _tuning(options: argparse.Namespace) -> Mapping[str, Any]:
+    """Return the given values of fine-tuning, which go before those of the tables."""
+    settings = from_flags(FinetuneSettings, options)
+    return {name: getattr(settings, name) for name in TUNING if name in options}
 
 
 def _machine(place: Place) -> str:
@@ -74,17 +84,22 @@ def _markdown(table: Table, found: Sequence[Numbers], machine: str) -> str:
         "|---" * (len(head) + 1) + "|",
     ]
     lines += [
-        f"| {row.label} | {' | '.join(_cells(table, row, ours))} |"
+        f"| {_name(row)} | {' | '.join(_cells(table, row, ours))} |"
         for row, ours in zip(table.rows, found, strict=True)
     ]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *filter(None, (table.note, LEGEND))])
+
+
+def _name(row: Row) -> str:
+    return f"{row.label} ({row.why})" if row.why else row.label
 
 
 def _cells(table: Table, row: Row, ours: Numbers) -> list[str]:
-    cells = []
+    cells, unknown = [], "–" if row.way is None else ""
     for name, printed in zip(table.columns, row.printed, strict=True):
-        decimals, mine = COLUMNS[name], ours.get(name)
-        cells += ["" if printed is None else f"{printed:g}", "" if mine is None else f"{mine:.{decimals}f}"]
+        mine = ours.get(name)
+        cells.append("–" if printed is None else f"{printed:g}")
+        cells.append(unknown if mine is None else f"{mine:.{COLUMNS[name]}f}")
     return cells
 
 

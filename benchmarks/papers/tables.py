@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from exporter.depth.plan import DepthPlan
 
@@ -17,6 +18,11 @@ COLUMNS: Mapping[str, int] = {
     "speed-up, %": 1,
     "ACS, s": 1,
     "accuracy": 2,
+    "same split, %": 1,
+    "one layer off, %": 1,
+    "further, %": 1,
+    "attention kept, mean": 3,
+    "attention kept, std": 3,
 }
 
 
@@ -25,24 +31,29 @@ class Way:
     """How a row prunes; the same way of the same weights is measured once.
 
     `rates` by 1-based layer replace rho. `inter_images` is the size of each of the ten batches of the inter-layer
-    scores, `acs_images` the number of images of ACS. `epochs` of fine-tuning; 0: none. `batch` is that of the
-    throughput and, for "a-star-batch", of its common counts. `shifted`: measured on the images of another
-    distribution. `depth` has the layers that are removed; `collected`, how many units of each type a sample of
-    `depth collect` has lost, attention first.
+    scores, `acs_images` the number of images of ACS. `training` has the values of `FinetuneSettings` that differ
+    from its defaults, with the epochs; without any, the model is not fine-tuned. `drop_path` is the share of
+    residual branches that training leaves out. `batch` is that of the throughput and, for "a-star-batch", of its
+    common counts. `shifted`: measured on the images of another distribution. `depth` has the layers that are
+    removed. Of the samples of `depth collect`, `collected` says how many units of each type one has lost, attention
+    first, and `split_units` how many units are split by type on all of them, with noise.
     """
 
     method: str = "star"
     rho: float | None = None
     rates: Mapping[int, float] = field(default_factory=dict)
     scorer: str = "fused"
+    reduce: str = "drop"
     alpha: float | None = None
     inter_images: int = 192
     acs_images: int = 500
-    epochs: int = 0
+    training: Mapping[str, Any] = field(default_factory=dict)
+    drop_path: float = 0.0
     batch: int = 128
     shifted: bool = False
     depth: DepthPlan = field(default_factory=DepthPlan)
     collected: tuple[int, int] | None = None
+    split_units: int = 0
 
     @property
     def drops_patches(self) -> bool:
@@ -57,18 +68,23 @@ class Way:
 
 @dataclass(frozen=True)
 class Row:
-    """A row: its words, the model by timm's name, how to prune it, None for the paper alone; the numbers."""
+    """A row: its words, the model by timm's name, how to prune it, and the printed numbers.
+
+    Without a way the row is the paper's alone, and `why` says for what reason.
+    """
 
     label: str
     model: str
     way: Way | None
     printed: tuple[float | None, ...]
+    why: str = ""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a paper; `columns` are names of COLUMNS."""
+    """A table of a paper; `columns` are names of COLUMNS, `note` says what a reader has to know."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
+    note: str = ""

@@ -79,8 +79,8 @@ def calibrate(
         vit: In eval mode; it is not changed. Where the settings ask for another dtype, a copy computes.
         images: All images that may be drawn from.
         settings: What to compute, and from how many images.
-        partial: File for the sums while it runs and after an interruption. It continues from the sums of the same
-            model, images and settings, and replaces any other file there.
+        partial: File for the sums, which stays. It continues from the sums of the same model, images and settings,
+            finished ones too, and replaces any other file there.
         on_progress: Called with the number of images done and the total, with "auto" up to the next check.
 
     Raises:
@@ -105,10 +105,9 @@ def calibrate(
                 save_sums(sums, saves, key)
             if on_progress:
                 on_progress(sums.done, _goal(sums.done, len(planned), settings))
-    except KeyboardInterrupt:
+    finally:
         if saves:
             save_sums(sums, saves, key)
-        raise
     read = planned[: sums.done]
     digest = digest if len(read) == len(planned) else dataset_sha256([item.file for item in read])
     return _finished(vit, images, sums, digest, settings)

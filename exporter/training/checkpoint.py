@@ -25,6 +25,7 @@ class RunState:
         scheduler: Learning rate by epoch; it depends only on the epoch, so it is not stored.
         ema: The averaged weights, or None.
         identity: Settings and inputs of the run, as text; only a run with the same identity can be resumed.
+        skipped: Reason by image that could not be read, of all processes; changed in place.
     """
 
     def __init__(
@@ -33,10 +34,12 @@ class RunState:
         optimizer: Optimizer,
         scheduler: Scheduler,
         ema: ModelEmaV3 | None,
+        *,
         identity: str,
+        skipped: dict[str, str],
     ) -> None:
         self.model, self.optimizer, self.scheduler, self.ema = model, optimizer, scheduler, ema
-        self.identity = identity
+        self.identity, self.skipped = identity, skipped
         self.epochs_done = self.steps_done = 0
 
     def save(self, path: Path) -> None:
@@ -49,6 +52,7 @@ class RunState:
             "identity": self.identity,
             "epochs_done": self.epochs_done,
             "steps_done": self.steps_done,
+            "skipped": self.skipped,
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "ema": None if self.ema is None else self.ema.state_dict(),
@@ -77,6 +81,7 @@ class RunState:
         if self.ema is not None:
             self.ema.load_state_dict(content["ema"])
         self.epochs_done, self.steps_done = content["epochs_done"], content["steps_done"]
+        self.skipped.update(content.get("skipped", {}))  # not in files of earlier versions
         return True
 
 

@@ -68,7 +68,7 @@ class TrainBatches:
         preprocessing: The model's.
         num_classes: The model's.
         small_epochs: Number of first epochs on images of half the side.
-        skipped: Reason by image, of the images that this process was to read.
+        skipped: Reason by image, of the images that this process was to read; `finetune` adds those of the others.
     """
 
     images: ImageFolder

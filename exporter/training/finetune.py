@@ -38,6 +38,7 @@ def finetune(
     *,
     checkpoint: Path | None = None,
     identity: str = "",
+    skipped: dict[str, str] | None = None,
     on_epoch: OnEpoch | None = None,
 ) -> None:
     """Train a model in place; it ends in eval mode, with the averaged weights if there are any.
@@ -56,8 +57,10 @@ def finetune(
             or class probabilities, float [batch, classes].
         settings: Epochs, learning rate, loss, seed.
         checkpoint: Written after each epoch by the main process; if it exists and is of the same run, training
-            continues from it.
+            continues from it. It is removed where numbers stop being finite.
         identity: Identifies the run: a checkpoint with another identity is refused.
+        skipped: Where `batches` notes the images that this process could not read, with reasons. After each epoch
+            it has those of all processes; in a continued run, also those of earlier epochs.
         on_epoch: Called after each epoch with the epochs done and the mean loss, the student in eval mode.
 
     Raises:
@@ -68,17 +71,25 @@ def finetune(
         OutputError: The checkpoint cannot be written.
     """
     _check(student, teacher)
-    run = _new_run(student, settings, identity)
+    run = _new_run(student, settings, identity, {} if skipped is None else skipped)
     trainer = _Trainer(run, _joined(student), teacher, settings)
     if checkpoint is not None and run.restore(checkpoint):
         logger.info("%s: continuing after epoch %d", checkpoint, run.epochs_done)
+    kept = checkpoint if processes().main else None
     for epoch in range(run.epochs_done, settings.epochs):
         # Random numbers depend only on seed, epoch and process, so a resumed run equals an uninterrupted one.
         random_seed(settings.seed * 100_003 + epoch, processes().index)
         run.scheduler.step(epoch)
         loss = trainer.epoch(batches(epoch))
-        if checkpoint is not None and processes().main:
-            run.save(checkpoint)
+        if diverged := _diverged(run, loss):
+            if kept is not None:
+                # Training from it would diverge again, and it refuses the lower learning rate.
+                kept.unlink(missing_ok=True)
+            raise RecipeError("training", diverged, "finite numbers", "lower --lr")
+        for part in processes().gathered(run.skipped):
+            run.skipped.update(part)
+        if kept is not None:
+            run.save(kept)
         rate = run.optimizer.param_groups[0]["lr"]
         logger.info("epoch %d/%d  loss %.4f  lr %.2e", run.epochs_done, settings.epochs, loss, rate)
         if on_epoch is not None:
@@ -103,7 +114,7 @@ def _check(student: nn.Module, teacher: nn.Module | None) -> None:
         raise ModelError("teacher", "weights that the student trains", "a copy of them")
 
 
-def _new_run(student: nn.Module, settings: LoopSettings, identity: str) -> RunState:
+def _new_run(student: nn.Module, settings: LoopSettings, identity: str, skipped: dict[str, str]) -> RunState:
     """Create optimizer, learning rate schedule and weight average, before the first epoch."""
     undecayed = {
         f"{place}.{name}".removeprefix(".")
@@ -121,7 +132,7 @@ def _new_run(student: nn.Module, settings: LoopSettings, identity: str) -> RunSt
         warmup_epochs=settings.warmup_epochs,
     )
     ema = ModelEmaV3(student, decay=settings.ema_decay, use_warmup=True) if settings.ema_decay else None
-    return RunState(student, optimizer, scheduler, ema, identity)
+    return RunState(student, optimizer, scheduler, ema, identity=identity, skipped=skipped)
 
 
 def _joined(student: nn.Module) -> nn.Module:
@@ -159,14 +170,7 @@ class _Trainer:
         if not seen:
             raise ImageError("batches", "an epoch without images", "at least one batch")
         run.epochs_done += 1
-        mean = total / seen
-        if not math.isfinite(mean):
-            got = f"a loss of {mean} in epoch {run.epochs_done}"
-            raise RecipeError("training", got, "a number", "lower --lr")
-        if not all(value.isfinite().all() for value in run.model.parameters()):
-            got = f"weights that are no numbers after epoch {run.epochs_done}"
-            raise RecipeError("training", got, "finite weights", "lower --lr")
-        return mean
+        return total / seen
 
     def _step(self, images: Tensor, targets: Tensor) -> float:
         """Train on one batch; return its loss."""
@@ -191,6 +195,15 @@ class _Trainer:
             return None
         with _autocast(self.settings, images.device):
             return self.teacher(images).argmax(dim=1)
+
+
+def _diverged(run: RunState, loss: float) -> str:
+    """Return what is not finite after an epoch; "" where all is."""
+    if not math.isfinite(loss):
+        return f"a loss of {loss} in epoch {run.epochs_done}"
+    if not all(value.isfinite().all() for value in run.model.parameters()):
+        return f"weights that are no numbers after epoch {run.epochs_done}"
+    return ""
 
 
 def _loss(logits: Tensor, targets: Tensor, answers: Tensor | None, settings: LoopSettings) -> Tensor:

@@ -72,7 +72,10 @@ class LoopSettings(Settings):
         None,
         "Variants of an image in a batch (repeated augmentation); an epoch then has fewer different images.",
     )
-    amp: bool = option(False, "Compute in bfloat16 by PyTorch's autocast.")
+    amp: bool = option(
+        False,
+        "Compute in bfloat16 by PyTorch's autocast. The paper trained in mixed precision: add this on a GPU.",
+    )
     workers: Threads = option(0, "Processes that load images, for each training process.")
     seed: Natural = option(0, "Seed of the weights, the order and the augmentation.")
 

@@ -4,6 +4,7 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
+from exporter.calibration.calibrate import calibrate
 from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
 from exporter.data.digests import listing_sha256
@@ -55,7 +56,7 @@ def finetune_model(
     Args:
         recipe: The model, the images to train and to measure on, and how much to prune.
         settings: How to train.
-        out: A .safetensors file. Until the run ends, a checkpoint lies beside it.
+        out: A .safetensors file. Until the run ends, a checkpoint and the sums of its calibration lie beside it.
         teacher: Weights of the teacher; by default those of the unpruned model.
         stages: Shows progress.
 
@@ -75,16 +76,16 @@ def finetune_model(
     skipped = _train(pruned, taught_by, images, settings, out=path, stages=stages)
     if processes().main:
         save_checkpoint(pruned, identity, calibration, path, read_depth(job.model.checkpoint))
-    reasons = {name: why for part in processes().gathered(skipped) for name, why in part.items()}
     trained = steps.load_model(replace(job.model, checkpoint=path), job.device)
     (after,) = exam.predictions("accuracy after", torch_models(trained, pruned.schedule, calibration)[1])
     if processes().main:
-        _partial(path).unlink(missing_ok=True)
+        for unfinished in (_partial(path), _sums(path)):
+            unfinished.unlink(missing_ok=True)
     return result_of(
         vit.spec,
         pruned.schedule,
         macs,
-        Trained(str(path), len(images.files), reasons, settings, processes().count),
+        Trained(str(path), len(images.files), skipped, settings, processes().count),
         dense=dense,
         before=before,
         after=after,
@@ -101,6 +102,11 @@ def _output(path: Path) -> Path:
 def _partial(path: Path) -> Path:
     """Return the path of the checkpoint of an unfinished run."""
     return path.with_suffix(".ckpt")
+
+
+def _sums(path: Path) -> Path:
+    """Return the path of the sums of the calibration, which a continued run reads."""
+    return path.with_suffix(".calibration.partial")
 
 
 def _check(job: Job, settings: FinetuneSettings) -> None:
@@ -129,11 +135,11 @@ def _pruned(
     vit: PrunableViT, images: ImageFolder, job: Job, out: Path, stages: Stages
 ) -> tuple[PrunedViT, Calibration | None, float]:
     """Return the pruned model, the calibration where one is needed, and the MACs of an image."""
-    calibration = None
-    if job.reads_calibration:
+    calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
+    if calibration is None and job.reads_calibration:
         with stages.stage("calibration") as advance:
-            path = out.with_suffix(".calibration.safetensors")
-            calibration = steps.calibrate(vit, job.calibration, job.images, path, advance)
+            settings = job.calibration.settings
+            calibration = calibrate(vit, images, settings, partial=_sums(out), on_progress=advance)
     some = sample(images, job.measuring.batch, job.images.seed).files
     pixels = first_images(some, vit.spec.preprocessing, InputKind.FLOAT32, job.measuring.batch)
     amount = job.needed_amount("finetune")
@@ -151,7 +157,7 @@ def _train(
     out: Path,
     stages: Stages,
 ) -> dict[str, str]:
-    """Train the pruned model in place; return the images that this process could not read, with reasons."""
+    """Train the pruned model in place; return the images that no process could read, with reasons."""
     vit = pruned.vit
     batches = TrainBatches(images, settings, vit.spec.preprocessing, vit.spec.num_classes)
     run = to_json(
@@ -173,5 +179,6 @@ def _train(
             settings,
             checkpoint=_partial(out),
             identity=run,
+            skipped=batches.skipped,
         )
     return batches.skipped

@@ -18,7 +18,8 @@ def run(seed: int, *, averaged: bool = True, identity: str = "this run") -> RunS
     model = nn.Linear(3, 2)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     scheduler = CosineLRScheduler(optimizer, t_initial=4)
-    return RunState(model, optimizer, scheduler, ModelEmaV3(model, 0.5) if averaged else None, identity)
+    ema = ModelEmaV3(model, 0.5) if averaged else None
+    return RunState(model, optimizer, scheduler, ema, identity=identity, skipped={})
 
 
 def step(state: RunState) -> None:
@@ -48,6 +49,15 @@ def test_the_next_step_is_the_one_that_would_have_come(tmp_path: Path, averaged:
     step(whole)
     step(resumed)
     assert all(map(torch.equal, values(whole), values(resumed)))
+
+
+def test_what_earlier_epochs_skipped_comes_back(tmp_path: Path) -> None:
+    state, resumed = run(0), run(1)
+    state.skipped["a.png"] = "torn"
+    state.save(tmp_path / "run.ckpt")
+    resumed.skipped["b.png"] = "gone"
+    assert resumed.restore(tmp_path / "run.ckpt")
+    assert resumed.skipped == {"a.png": "torn", "b.png": "gone"}
 
 
 def test_without_a_checkpoint_nothing_changes(tmp_path: Path) -> None:

@@ -208,6 +208,19 @@ def test_a_loss_that_is_no_number_ends_the_run(tmp_path: Path) -> None:
     assert not any(part.training for part in student.modules())
 
 
+def test_what_diverges_in_a_later_epoch_leaves_no_checkpoint(tmp_path: Path) -> None:
+    """It would refuse the lower learning rate that the message asks for."""
+    place, (images, labels) = tmp_path / "run.ckpt", images_and_labels()
+
+    def diverging(epoch: int) -> list[Batch]:
+        return [(images * (1 if epoch == 0 else math.nan), labels)]
+
+    with pytest.raises(RecipeError, match=r"a loss of nan in epoch 2 \| need finite numbers \| lower --lr"):
+        finetune(make_model(), None, diverging, FAST, checkpoint=place, identity="high")
+    finetune(make_model(), None, batches, FAST, checkpoint=place, identity="low")
+    assert place.exists()
+
+
 def test_weights_that_the_last_step_broke_end_the_run(tmp_path: Path) -> None:
     """Its loss was measured before the step, so that it is a number."""
     student, place = make_model(), tmp_path / "run.ckpt"

@@ -1,6 +1,8 @@
 """Fine-tuning by the API: it writes what was trained, and an interruption changes nothing."""
 
 import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from exporter.calibration import calibrate
 from exporter.errors import CheckpointError, ModelError, OutputError, RecipeError, UserError
 from exporter.formats.canonical_json import to_json
 from exporter.models.registry import ModelRequest, load
@@ -40,6 +43,14 @@ class PowerCutError(Exception):
 @pytest.fixture
 def recipe(workplace: Workplace) -> Recipe:
     return workplace.recipe(rho=0.6, gamma=2)
+
+
+@pytest.fixture
+def torn(tmp_path: Path) -> Path:
+    """A shard of seven labelled images, the last of which cannot be read."""
+    members: dict[str, bytes | str] = {f"{at}.cls": str(at % 2) for at in range(7)}
+    members |= {f"{at}.png": encoded(at) for at in range(6)} | {"6.png": b"torn"}
+    return write_shard(tmp_path / "a.tar", dict(sorted(members.items())))
 
 
 @pytest.mark.parametrize("how", METHODS.values(), ids=METHODS)
@@ -75,29 +86,53 @@ def test_it_learns(recipe: Recipe, tmp_path: Path) -> None:
     assert result.loss_after.loss_points == 100 * (result.top1_dense - 1)
 
 
+@contextmanager
+def cut_after(epoch: int) -> Iterator[None]:
+    """A power cut as soon as the checkpoint of this epoch is written."""
+    save, saved = RunState.save, []
+
+    def saving(state: RunState, path: Path) -> None:
+        save(state, path)
+        saved.append(path)
+        if len(saved) == epoch:
+            raise PowerCutError
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(PowerCutError):
+        patch.setattr(RunState, "save", saving)
+        yield
+
+
 @pytest.mark.parametrize("after", [1, 2])
 def test_a_run_that_was_cut_ends_with_the_same_bytes(
     recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
+    """And it reads its calibration, which is left beside it until then."""
     how = replace(recipe, method=Method.STAR, max_images=4)
-    whole, parted = tmp_path / "whole.safetensors", tmp_path / "parted.safetensors"
+    whole, parted = (tmp_path / name / "w.safetensors" for name in ("whole", "parted"))
     expected = finetune_model(how, QUICK, whole)
-    save, saved = RunState.save, []
-
-    def cut_after_saving(state: RunState, path: Path) -> None:
-        save(state, path)
-        saved.append(path)
-        if len(saved) == after:
-            raise PowerCutError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RunState, "save", cut_after_saving)
-        with pytest.raises(PowerCutError):
-            finetune_model(how, QUICK, parted)
+    with cut_after(after):
+        finetune_model(how, QUICK, parted)
     assert not parted.exists()
+
+    def none_to_score(_: object, planned: Sequence[object], *__: object) -> Iterator[object]:
+        assert not planned
+        return iter(())
+
+    monkeypatch.setattr(calibrate, "scored_chunks", none_to_score)
     result = finetune_model(how, QUICK, parted)
     assert whole.read_bytes() == parted.read_bytes()
     assert replace(result, trained=expected.trained) == expected
+    assert [path.name for path in parted.parent.iterdir()] == ["w.safetensors"]
+
+
+def test_a_run_that_was_cut_after_its_last_epoch_names_what_it_skipped(
+    recipe: Recipe, torn: Path, tmp_path: Path
+) -> None:
+    how, settings = replace(recipe, images=torn), replace(QUICK, batch_size=7, repeats=1)
+    with cut_after(settings.epochs):
+        finetune_model(how, settings, tmp_path / "w.safetensors")
+    result = finetune_model(how, settings, tmp_path / "w.safetensors")
+    assert list(result.trained.skipped) == ["a.tar/6.png"]
 
 
 def test_a_checkpoint_of_another_run_is_refused(
@@ -141,12 +176,11 @@ def test_the_teacher_may_be_another_checkpoint(recipe: Recipe, tmp_path: Path) -
         finetune_model(recipe, settings, tmp_path / "x.safetensors", teacher=tmp_path / "teacher.pth")
 
 
-def test_shards_are_trained_on_and_a_corrupt_member_is_counted(recipe: Recipe, tmp_path: Path) -> None:
-    members: dict[str, bytes | str] = {f"{at}.cls": str(at % 2) for at in range(7)}
-    members |= {f"{at}.png": encoded(at) for at in range(6)} | {"6.png": b"torn"}
-    shard = write_shard(tmp_path / "a.tar", dict(sorted(members.items())))
+def test_shards_are_trained_on_and_a_corrupt_member_is_counted(
+    recipe: Recipe, torn: Path, tmp_path: Path
+) -> None:
     result = finetune_model(
-        replace(recipe, images=shard), replace(QUICK, batch_size=7, repeats=1), tmp_path / "w.safetensors"
+        replace(recipe, images=torn), replace(QUICK, batch_size=7, repeats=1), tmp_path / "w.safetensors"
     )
     assert result.trained.images == 7
     assert list(result.trained.skipped) == ["a.tar/6.png"]
@@ -183,6 +217,6 @@ def test_processes_share_whole_batches(
 
 
 def test_a_loss_that_is_no_number_is_one_line_and_leaves_nothing(recipe: Recipe, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"a loss of nan in epoch . \| need a number \| lower --lr"):
+    with pytest.raises(RecipeError, match=r"a loss of nan in epoch . \| need finite numbers \| lower --lr"):
         finetune_model(recipe, replace(QUICK, lr=1e30, ema_decay=0.0), tmp_path / "w.safetensors")
     assert not (tmp_path / "w.safetensors").exists()

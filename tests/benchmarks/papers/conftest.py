@@ -1,5 +1,6 @@
-"""What the scripts of the papers measure in tests: a ViT of 5 blocks in place of every model, a dozen images."""
+"""What the scripts of the papers measure in tests: a stand-in for every model, on a dozen images."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +8,10 @@ import pytest
 from safetensors.torch import save_file
 
 from exporter.models.identity import Identity, to_metadata
-from exporter.training.settings import FinetuneSettings
 from tests.benchmarks.papers.quick import QUICK, TUNING
 from tests.benchmarks.scripts import script
 from tests.commands import Workplace
+from tests.digits import digits
 from tests.disk_cache import shared_folder
 from tests.vits import TINY, make_model
 
@@ -35,6 +36,24 @@ def place(workplace: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Any
     )
 
 
+@pytest.fixture(scope="session")
+def bundled(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The bundled model, an image of each digit that it has not seen, and one folder of results for all tests."""
+    images = tmp_path_factory.mktemp("digits")
+    for digit in (digits() / "held_out").iterdir():
+        (images / digit.name).mkdir()
+        shutil.copy(min(digit.iterdir()), images / digit.name)
+    return script("papers/place.py").Place(
+        **QUICK,
+        max_eval_images=2,
+        images=images,
+        eval_images=images,
+        shifted_images=images,
+        stand_in="digits_vit",
+        out=tmp_path_factory.mktemp("reproduced"),
+    )
+
+
 @pytest.fixture
 def lab(place: Any) -> Any:
-    return script("papers/measure.py").Lab(place, FinetuneSettings(**TUNING))
+    return script("papers/measure.py").Lab(place, TUNING)

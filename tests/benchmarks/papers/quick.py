@@ -1,27 +1,42 @@
 """Settings and rows that take a moment."""
 
+from dataclasses import replace
 from typing import Any
 
+from exporter.formats.canonical_json import to_json
 from tests.benchmarks.scripts import script
 
 __all__ = ["DEIT_B", "QUICK", "TUNING", "flags", "rows_of"]
 
 DEIT_B = "deit_base_patch16_224"
-QUICK: dict[str, Any] = {"max_images": 2, "most_batch": 4, "rounds": 5, "tuning_epochs": 1, "most_units": 1}
+QUICK: dict[str, Any] = {"max_images": 2, "most_batch": 4, "rounds": 5, "tuning_epochs": 1, "most_units": 2}
 TUNING: dict[str, Any] = {"batch_size": 12, "augment": "none"}
 
 
 def flags(place: Any) -> list[str]:
     """The flags that give this place and TUNING."""
-    names = (*QUICK, "images", "eval_images", "shifted_images", "stand_in", "out")
-    values = {**{name: getattr(place, name) for name in names}, **TUNING}
+    given = {
+        name: value for name, value in vars(place).items() if name in place.__dataclass_fields__ and value
+    }
+    values = {**given, **TUNING}
     return [word for name, value in values.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 
 
 def rows_of(name: str) -> tuple[Any, ...]:
-    """The rows of a table's first model: with a stand-in all are the same; of table 3 those of three
-    alphas, and of the samples those without one unit."""
+    """The rows of a table's first model, and one of ToMe: with a stand-in all models are the same. Of rows that
+    differ in rho or in alpha alone the first, and of the samples of a collection those of at most one unit."""
     rows = script("papers/reproduce.py").TABLES[name].rows
-    own = (row for row in rows if row.model == rows[0].model)
-    few = (row for row in own if not row.way or row.way.alpha in (None, 0.0, 0.15, 1.0))
-    return tuple(row for row in few if not row.way or sum(row.way.collected or ()) < 2)
+    found: dict[str, Any] = {}
+    for row in rows:
+        way = row.way
+        if row.model != rows[0].model and (way is None or way.method != "tome"):
+            continue
+        if way is None or sum(way.collected or ()) < 2:
+            found.setdefault(row.label if way is None else _kind(way), row)
+    return tuple(found.values())
+
+
+def _kind(way: Any) -> str:
+    """A way as text, without the size of its numbers."""
+    alpha = None if way.alpha is None else way.alpha in (0.0, 1.0)
+    return to_json(replace(way, rho=way.rho and 0.5, alpha=alpha))

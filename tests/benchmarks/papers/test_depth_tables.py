@@ -1,5 +1,8 @@
 """The printed samples are those that the predictor's tests fit; plans are of DeiT-B's twelve layers."""
 
+import pytest
+
+from exporter.training.settings import FinetuneSettings
 from tests.benchmarks.scripts import script
 from tests.depth.published import DEPTH, KEPT
 
@@ -16,6 +19,25 @@ def test_plans_fit_the_model_and_their_labels() -> None:
     units = [(len(row.way.depth.attention), len(row.way.depth.activation)) for row in rows if row.way]
     assert units == [(0, 0), (6, 0), (5, 5), (0, 0)]
     for row in rows:
-        assert len(row.printed) == len(TABLES["depth-models"].columns)
         if row.way:
             row.way.depth.check_fits(DEPTH)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_row_has_its_columns_and_a_way_or_a_reason(name: str) -> None:
+    for row in TABLES[name].rows:
+        assert len(row.printed) == len(TABLES[name].columns)
+        assert (row.way is None) == bool(row.why), row.label
+
+
+def test_shares_of_the_noisy_splits_add_up() -> None:
+    (row,) = TABLES["depth-robustness"].rows
+    assert sum(row.printed[:3]) == pytest.approx(100)
+
+
+def test_the_shorter_trainings_are_those_of_the_papers() -> None:
+    """The learning rate is 5e-5 for 512 images of a batch."""
+    tuned = [row.way.training for row in TABLES["depth-models"].rows if row.way and row.way.training]
+    assert len(tuned) == 2
+    for training in tuned:
+        assert FinetuneSettings(**training).lr == pytest.approx(5e-5 * training["batch_size"] / 512)

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from exporter.training.settings import FinetuneSettings
 from tests.benchmarks.papers.quick import DEIT_B
 from tests.benchmarks.scripts import script
 
@@ -27,7 +26,7 @@ def test_every_panel_has_its_points(name: str, lab: Any) -> None:
 @pytest.mark.parametrize("name", figures.FIGURES)
 def test_without_images_the_printed_points_are_left(name: str, tmp_path: Path) -> None:
     place = script("papers/place.py").Place(stand_in="digits_vit", out=tmp_path, most_batch=1, rounds=5)
-    lab = script("papers/measure.py").Lab(place, FinetuneSettings())
+    lab = script("papers/measure.py").Lab(place, {})
     assert points_of(figures.FIGURES[name](lab, [DEIT_B])) == PRINTED[name]
 
 

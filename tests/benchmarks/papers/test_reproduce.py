@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks.papers.quick import DEIT_B, flags, rows_of
+from tests.benchmarks.papers.quick import DEIT_B, TUNING, flags, rows_of
 from tests.benchmarks.scripts import script
 
 reproduce, measure, prepared = (script(f"papers/{name}.py") for name in ("reproduce", "measure", "prepared"))
@@ -27,18 +27,18 @@ def cells_of(shown: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_number_stands_in_its_cell(
-    name: str, place: Any, lab: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_every_number_of_the_bundled_model_stands_in_its_cell(
+    name: str, bundled: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = replace(TABLES[name], rows=rows_of(name))
     monkeypatch.setitem(TABLES, name, table)
-    found = cells_of(shown(name, capsys, *flags(place)))
-    assert list(found) == [row.label for row in table.rows]
+    found, lab = cells_of(shown(name, capsys, *flags(bundled))), measure.Lab(bundled, TUNING)
+    assert list(found) == [reproduce._name(row) for row in table.rows]
     for row in table.rows:
         numbers = {} if row.way is None else lab.numbers(row.model, row.way, table.columns)
-        for column, text in zip(table.columns, found[row.label], strict=True):
-            blank = row.way is None or (not row.way.prunes and column in ("FLOPs saved, %", "speed-up, %"))
-            assert text == ("" if blank else f"{numbers[column]:.{COLUMNS[column]}f}"), (row.label, column)
+        for column, text in zip(table.columns, found[reproduce._name(row)], strict=True):
+            mine = "–" if row.way is None else f"{numbers[column]:.{COLUMNS[column]}f}"
+            assert text == mine, (row.label, column)
 
 
 @pytest.mark.parametrize("name", ["star-6", "star-8"])

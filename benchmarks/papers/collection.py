@@ -1,0 +1,63 @@
+"""Measure what the samples of `depth collect` give: the accuracy of one, and a split of units with noise."""
+
+from kept import kept
+from place import Missing, needed
+from prepared import Prepared
+
+from exporter.depth.robustness import NoiseSettings, robustness
+from exporter.depth.samples import Measured, SampleBook
+from exporter.depth.settings import CollectSettings
+from exporter.errors import DepthError
+from exporter.workflows.depth_training import collect_to
+from exporter.workflows.recipe import Recipe
+from exporter.workflows.resolve import resolve
+
+__all__ = ["NOISY", "collected", "noise_of_samples"]
+
+# The columns of a split with noise.
+NOISY = ("same split, %", "one layer off, %", "further, %", "attention kept, mean", "attention kept, std")
+# Noise in points, by the MAP page.
+NOISE = NoiseSettings(deviation=0.1)
+
+
+def collected(row: Prepared) -> dict[str, float | None]:
+    """Return the top-1 of a sample in percent; None where the collection does not have it."""
+    for each in _samples(row):
+        if (len(each.plan.attention), len(each.plan.activation)) == row.way.collected:
+            return {"accuracy": each.accuracy}
+    return {"accuracy": None}
+
+
+def noise_of_samples(row: Prepared) -> dict[str, float | None]:
+    """Split units by type on samples with noise: shares of trials in percent, mean and deviation of what is kept.
+
+    Raises:
+        Missing: The samples are too few for a split.
+    """
+    samples, depth = [each.sample for each in _samples(row)], row.vit.spec.depth
+    try:
+        found = robustness(samples, depth, row.way.split_units, NOISE)
+    except DepthError:
+        raise Missing from None
+    shares = (100 * found.same, 100 * found.one_off, 100 * found.further)
+    kept_attention = (1 - found.mean_attention / depth, found.std_attention / depth)
+    return dict(zip(NOISY, (*shares, *kept_attention), strict=True))
+
+
+def _samples(row: Prepared) -> tuple[Measured, ...]:
+    """Return the samples of the collection, which is made once."""
+    place, settings, tuning = row.place, CollectSettings(units=row.place.most_units), row.tuning_settings
+    assert tuning is not None
+    recipe = Recipe(
+        model=row.request.name or None,
+        checkpoint=row.request.checkpoint,
+        images=needed(place.images),
+        eval_images=needed(place.eval_images),
+        max_eval_images=place.max_eval_images or 1000,
+        device=place.device,
+    )
+    record = {"weights": row.vit.weights_sha256, "units": settings, "tuning": tuning, "images": place.digests}
+    folder = kept(
+        place.out, record, "", lambda path: collect_to(resolve(recipe), settings, tuning, path) and None
+    )
+    return SampleBook(folder).samples()
