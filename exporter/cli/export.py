@@ -43,6 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     both = arguments.dense and "schedule" in arguments
     if both or not (arguments.dense or isinstance(amount, Given)):
         raise RecipeError("export", "both" if both else "neither", "--schedule FILE or --dense")
+    job.check_ranges()
     stages = RichStages(quiet=arguments.quiet)
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)
