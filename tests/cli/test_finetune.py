@@ -209,6 +209,51 @@ def test_with_the_word_it_is_done_and_warned_of(star_export: Command, trained: P
     assert "is not pruned as it was trained, with star, rho 0.6" in done.err
 
 
+@pytest.mark.parametrize("verb", ["eval", "tune", "search"])
+def test_what_is_measured_and_was_not_trained_is_warned_of(
+    star_export: Command,
+    workplace: Workplace,
+    trained: Path,
+    calibration: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    verb: str,
+) -> None:
+    """The search itself is left out: the warning comes before it."""
+
+    def stop(*_: object, **__: object) -> None:
+        raise RecipeError("run", "stopped", "nothing else")
+
+    monkeypatch.setattr("exporter.workflows.tuning.tune.load_vits", stop)
+    monkeypatch.setattr("exporter.workflows.search.search_model", stop)
+    amount = {
+        "eval": ("--images", workplace.images),
+        "tune": (*images(workplace), "--max-drop", "1", "--weights", trained, "--out", tmp_path / "out"),
+        "search": ("--speedup", "2", "--calibration", calibration, "--scorer", "intra"),
+    }
+    done = star_export(verb, "--checkpoint", trained, "--recalibrate", *amount[verb])
+    warned = [line for line in done.err.splitlines() if line.startswith("WARNING")]
+    assert warned == [f"WARNING: {trained} is not pruned as it was trained, with star, rho 0.6"], done.err
+
+
+def test_layers_chosen_by_training_without_pruning_are_not_pruned(
+    star_export: Command, workplace: Workplace, trained: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "c.safetensors"
+    flags = ("--images", workplace.images, "--epochs", "1", "--batch-size", "4", "--augment", "none")
+    counts = ("--activation-units", "1", "--weights", "last", "--growth", "0", "--out", out)
+    words = ("depth", "choose", "--checkpoint", trained, *flags, *counts)
+    refused = star_export(*words)
+    assert refused.code == 2
+    assert "--weights | got last beside" in refused.error
+    assert list(tmp_path.iterdir()) == []
+    done = star_export(*words, "--recalibrate")
+    assert done.code == 0, done.err
+    assert "is not pruned as it was trained" in done.err
+    told = star_export("inspect", out, "--json").json
+    assert (told["schedule"], told["depth"]["merged"]) == (None, False)
+
+
 def test_a_calibration_of_it_is_made_anew(
     star_export: Command, workplace: Workplace, trained: Path, tmp_path: Path
 ) -> None:

@@ -110,7 +110,13 @@ def _jobs(recipe: Recipe, weights: Sequence[Path]) -> dict[str, Job]:
         "rho": None,
         "mac_reduction": None,
     }
-    own: dict[str, Any] = {"model": None, "num_classes": None, "model_kwargs": {}, "preprocess": {}}
+    own: dict[str, Any] = {
+        "model": None,
+        "num_classes": None,
+        "model_kwargs": {},
+        "preprocess": {},
+        "recalibrate": False,
+    }
     plain = replace(recipe, calibration=None, **pins, **own)
     others = {path.stem: resolve(replace(plain, checkpoint=path)) for path in weights}
     if len(others) < len(weights):
