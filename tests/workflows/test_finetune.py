@@ -145,10 +145,10 @@ def test_shards_are_trained_on_and_a_corrupt_member_is_counted(recipe: Recipe, t
     members: dict[str, bytes | str] = {f"{at}.cls": str(at % 2) for at in range(7)}
     members |= {f"{at}.png": encoded(at) for at in range(6)} | {"6.png": b"torn"}
     shard = write_shard(tmp_path / "a.tar", dict(sorted(members.items())))
-    result = finetune_model(
-        replace(recipe, images=shard), replace(QUICK, batch_size=7, repeats=1), tmp_path / "w.safetensors"
-    )
-    assert result.trained.images == 7
+    shards = replace(recipe, images=shard, eval_images=shard)
+    result = finetune_model(shards, replace(QUICK, batch_size=7, repeats=1), tmp_path / "w.safetensors")
+    assert (result.trained.images, result.images) == (7, 6)
+    assert list(result.skipped) == ["a.tar/6.png"]
     assert list(result.trained.skipped) == ["a.tar/6.png"]
 
 

@@ -145,6 +145,7 @@ def _searched(study: Study, every: Sequence[Candidate]) -> Tuned:
         front=front(points),
         dense=_unpruned(study.outset.baselines),
         explanation=explained(choice, verdict, points, limit),
+        skipped=dict(sorted(study.bench.skipped.items())),
     )
     return found if choice is None or verdict is None else found.with_choice(choice, verdict)
 
