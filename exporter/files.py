@@ -116,22 +116,23 @@ def folder_beside(folder: Path) -> Iterator[Path]:
 
 
 def writable_folder(path: Path) -> Path:
-    """Create the folder and write a test file, so that a long job does not fail at its end.
+    """Try whether the folder can be created and written, so that a long job does not fail at its end.
 
-    What was created is removed again: a job that is refused leaves nothing.
+    A job that is refused leaves nothing: the folders that are missing are made in a temporary one, beside where
+    they belong. So processes that try the same place at once do not remove what another one has just made.
 
     Raises:
         OutputError: The folder cannot be created or written.
     """
-    made = [each for each in (path, *path.parents) if not each.exists()]
+    there = next((each for each in (path, *path.parents) if os.path.lexists(each)), path)
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            return path
+        with tempfile.TemporaryDirectory(dir=there, prefix=".star-export-") as alone:
+            folder = Path(alone, path.relative_to(there))
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                return path
     except (OSError, RecursionError) as error:
         raise _cannot_write(path, error) from None
-    finally:
-        _remove_empty(made)
 
 
 def writable_file(path: Path) -> Path:

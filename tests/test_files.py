@@ -3,8 +3,11 @@
 import errno
 import hashlib
 import os
+import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier, Event
 
 import pytest
 
@@ -118,6 +121,26 @@ def test_a_folder_that_is_a_file_cannot_be_written(tmp_path: Path) -> None:
         writable_folder(tmp_path / "taken" / "out")
     with pytest.raises(OutputError, match="taken"):
         writable_folder(tmp_path / "taken")
+
+
+def test_processes_try_the_same_place_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have made the folder when the first one ends; only then does the second one write into it."""
+    place, write, both, ended = tmp_path / "new" / "out", tempfile.TemporaryFile, Barrier(2), Event()
+
+    def written(*, dir: Path) -> object:  # noqa: A002  (the name is tempfile's)
+        if both.wait(5) == 1:
+            assert ended.wait(5)
+        return write(dir=dir)
+
+    def tried(_: int) -> Path:
+        found = writable_folder(place)
+        ended.set()
+        return found
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", written)
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(tried, range(2))) == [place, place]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_writable_folder_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     recipe, out = from_flags(Recipe, arguments), writable_file(arguments.out)
     # The file serves every scorer unless one is named: the default one needs no inter-layer scores.
-    job = resolve(replace(recipe, scorer=recipe.scorer or FUSED.name, recalibrate=True))
+    job = resolve(replace(recipe, scorer=recipe.scorer or FUSED.name), restore=False)
     needed(job.images.images, "--images", "a folder of images")
     stages = RichStages(quiet=arguments.quiet)
     with stages.stage("model"):

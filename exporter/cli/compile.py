@@ -140,6 +140,8 @@ def _lines(report: "Report") -> Iterator[str]:
     from exporter.evaluation.parity import explain  # noqa: PLC0415
 
     yield from (explain(report.dense_parity)[0], explain(report.parity)[0])
+    if report.measured_on == "noise":
+        yield "measured on noise, not on photos: --images DIR adds accuracy, and agreement on images"
     if report.pair and report.pair.loss_interval_points:
         low, high = report.pair.loss_interval_points
         yield f"loss: {report.pair.loss_points:.2f} points of top-1 (95 % {low:.2f} to {high:.2f})"

@@ -48,6 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         refuse(arguments, PRUNES, "--dense", "the dense model drops no patches")
     elif not isinstance(amount, Given):
         raise RecipeError("export", "neither", "--schedule FILE or --dense")
+    job.check_ranges()
     stages = RichStages(quiet=arguments.quiet)
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)

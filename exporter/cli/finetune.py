@@ -82,7 +82,7 @@ def _print(result: "FinetuneResult") -> None:
 
 
 def _lines(result: "FinetuneResult") -> Iterator[str]:
-    recovery, skipped = result.recovery, result.trained.skipped
+    recovery = result.recovery
     if recovery.share is None:
         yield "pruning lost nothing"
     else:
@@ -91,6 +91,7 @@ def _lines(result: "FinetuneResult") -> Iterator[str]:
             f"{recovery.share:.0%} of the loss is recovered; at least {recovery.goal:.0%}: {recovery.status} "
             f"({recovery.surplus_points:+.2f} points, one-sided 95 % limits {low:+.2f} and {high:+.2f})"
         )
-    if skipped:
-        yield f"{len(skipped)} training images skipped: {', '.join(list(skipped)[:5])}"
+    for role, skipped in (("training", result.trained.skipped), ("evaluation", result.skipped)):
+        if skipped:
+            yield f"{len(skipped)} {role} images skipped: {', '.join(list(skipped)[:5])}"
     yield f"{result.trained.file}: compile it with --checkpoint alone"

@@ -113,5 +113,7 @@ def _lines(found: "Tuned") -> Iterator[str]:
     yield found.explanation
     if found.recipe:
         yield f"recipe: {found.recipe}"
+    if found.skipped:
+        yield f"{len(found.skipped)} evaluation images skipped: {', '.join(list(found.skipped)[:5])}"
     if found.parity is False:
         yield "the compiled model does not agree with PyTorch: see its report"

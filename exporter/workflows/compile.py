@@ -10,7 +10,7 @@ from torch import nn
 from exporter.artefact import LoweredFile, read_pair
 from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
-from exporter.data.images import sample
+from exporter.data.images import ImageFolder, sample
 from exporter.evaluation.benchmark.points import TradeOff
 from exporter.evaluation.parity.reference import check_answers, reference_runner
 from exporter.evaluation.report.record import Report
@@ -20,7 +20,7 @@ from exporter.lowering.pipeline import save_onnx
 from exporter.lowering.variant_files import save_variants
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import Pair
+from exporter.records import ModelSpec, Pair
 from exporter.workflows import steps
 from exporter.workflows.compile_schedule import (
     checked_amount,
@@ -36,6 +36,7 @@ from exporter.workflows.export_folder import (
     save_raw_images,
     save_reference,
 )
+from exporter.workflows.measuring import noise
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.proof import prove
 from exporter.workflows.recipe import Recipe
@@ -79,12 +80,11 @@ def compile_model(
     with stages.stage("model"):
         whole = steps.load_model(job.model, job.device, model)
         vit, _ = steps.with_outputs(whole, job.outputs)
-        folder = steps.eval_images(job.images, vit.spec)
+        folder = None if job.on_noise else steps.eval_images(job.images, vit.spec)
     calibration = _calibrated(whole, job, out, stages) if job.reads_calibration else None
     if calibration is not None:
         calibration = calibration.of_first(vit.spec.depth)
-    drawn, lowering = sample(folder, job.images.check_images, job.images.seed), job.lowering
-    images = first_images(drawn.files, vit.spec.preprocessing, lowering.input_kind, job.images.check_images)
+    lowering, images = job.lowering, _images(folder, vit.spec, job)
     check_answers(steps.dense(vit), images[:2], lowering.input_kind)
     schedule = schedule_of(vit, calibration, amount=amount, images=images, job=job, stages=stages)
     steps.warn_where_unsettled(schedule, calibration)
@@ -96,7 +96,7 @@ def compile_model(
     report = report_of(
         references, models, proof=proof, calibration=calibration, folder=folder, measuring=job.measuring
     )
-    if job.sweep:
+    if job.sweep and folder is not None:
         swept, trade_off = measured_sweep(
             vit, calibration, images=images, folder=folder, job=job, stages=stages
         )
@@ -115,6 +115,14 @@ def _calibrated(vit: PrunableViT, job: Job, out: Path, stages: Stages) -> Calibr
     with stages.stage("calibration") as advance:
         path = out / "calibration.safetensors"
         return steps.calibrate(vit, job.calibration, job.images, path, advance)
+
+
+def _images(folder: ImageFolder | None, spec: ModelSpec, job: Job) -> Array:
+    """Return the images to compare on, [n, 3, H, W] as the models take them; noise where there is no folder."""
+    count, seed, kind = job.images.check_images, job.images.seed, job.lowering.input_kind
+    if folder is None:
+        return noise(spec, kind, count, seed)
+    return first_images(sample(folder, count, seed).files, spec.preprocessing, kind, count)
 
 
 def _deliver(

@@ -1,5 +1,6 @@
 """Find the schedule of a compilation, check its prerequisites, and measure the sweep over rho."""
 
+import logging
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 
 from exporter.calibration.record import Calibration
 from exporter.data.images import ImageFolder
-from exporter.errors import ScheduleError
+from exporter.errors import RecipeError, ScheduleError
 from exporter.evaluation.benchmark.points import RhoSweep, TradeOff
 from exporter.models.base import PrunableViT
 from exporter.records import Schedule
@@ -26,6 +27,8 @@ __all__ = ["checked_amount", "measured_sweep", "schedule_of"]
 
 Array = np.ndarray[Any, Any]
 
+logger = logging.getLogger(__name__)
+
 
 def checked_amount(job: Job) -> Amount:
     """Return how much to prune, after checking that everything the compilation needs is given.
@@ -35,7 +38,11 @@ def checked_amount(job: Job) -> Amount:
     """
     amount = job.needed_amount("compile")
     folder, images, calibrated = "a folder of images", job.images, job.calibration.exists
-    needed(images.eval_images or images.images, "--images", folder)
+    if job.on_noise:
+        _check_noise(job)
+    else:
+        needed(images.eval_images or images.images, "--images", folder)
+    job.check_ranges()
     if job.reads_calibration and not calibrated:
         needed(images.images, "--images", folder)
     if isinstance(amount, MacShare) and job.scoring.planned_by.counts_vary:
@@ -46,6 +53,17 @@ def checked_amount(job: Job) -> Amount:
         # Import the chart now, so that a missing library is reported before hours of work.
         import_module("exporter.evaluation.report.chart")
     return amount
+
+
+def _check_noise(job: Job) -> None:
+    """Warn that noise is measured on; RecipeError where a setting asks for what only images can tell."""
+    for flag, asked in (("--class-map", job.images.class_map), ("--sweep", job.sweep or None)):
+        if asked is not None:
+            raise RecipeError(flag, "no images", "--images beside it, whose accuracy it asks for")
+    logger.warning(
+        "no images: agreement with PyTorch and speed are measured on noise, not on photos; accuracy is not "
+        "measured, and no picture is drawn (--images DIR)"
+    )
 
 
 def schedule_of(

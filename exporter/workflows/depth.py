@@ -101,14 +101,20 @@ def weights_file(out: Path) -> Path:
 
 
 def written(
-    request: ModelRequest, before: PrunableViT, result: PrunableViT, depth: Depth, out: Path
+    request: ModelRequest,
+    before: PrunableViT,
+    result: PrunableViT,
+    depth: Depth,
+    out: Path,
+    *,
+    keep_pruning: bool = True,
 ) -> Applied:
-    """Write a requested model without some units; what prunes its patches is kept.
+    """Write a requested model without some units; what its checkpoint prunes patches with is kept if asked for.
 
     Raises:
         OutputError: The file cannot be written.
     """
-    trained = None if request.checkpoint is None else read_pruning(request.checkpoint)
+    trained = read_pruning(request.checkpoint) if keep_pruning and request.checkpoint is not None else None
     more = {} if trained is None else pruning_records(trained.schedule, trained.calibration)
     save_checkpoint(result, identity_of(request, before.spec.num_classes), depth, out, **more)
     return Applied(

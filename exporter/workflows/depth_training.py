@@ -63,7 +63,12 @@ def choose_to(
     Raises:
         UserError: The job cannot be carried out, or a file cannot be written.
     """
-    path, stages = weights_file(out), stages or Silent()
+    path, stages, last = weights_file(out), stages or Silent(), choice.weights == "last"
+    if last and job.trained:
+        got = f"last beside {job.model.checkpoint}, whose pruned patches these stages do not train"
+        raise DepthError(
+            "--weights", got, "whole", "--recalibrate allows it, and the file then prunes no patches"
+        )
     vit, images = _loaded(job, stages)
     run = _run(vit, images, choice, settings)
     bookmark = Bookmark(
@@ -71,8 +76,8 @@ def choose_to(
     )
     train = _Trainer(vit, images, settings, path.with_suffix(".ckpt"), run, stages, choice.growth)
     ranked = choose_units(vit, choice, train, bookmark)
-    chosen = ranked.vit if choice.weights == "last" else apply_plan(vit, ranked.plan, unmerged=True)
-    applied = written(job.model, vit, chosen, Depth(ranked.plan, merged=False), path)
+    chosen = ranked.vit if last else apply_plan(vit, ranked.plan, unmerged=True)
+    applied = written(job.model, vit, chosen, Depth(ranked.plan, merged=False), path, keep_pruning=not last)
     bookmark.path.unlink(missing_ok=True)
     return Chosen(applied, ranked.importance)
 

@@ -90,6 +90,7 @@ def finetune_model(
         before=before,
         after=after,
         class_names=exam.class_names,
+        skipped=exam.skipped,
     )
 
 

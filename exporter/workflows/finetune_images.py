@@ -23,7 +23,7 @@ BATCH = 32
 
 
 class Exam:
-    """The labelled images to measure on.
+    """The labelled images to measure on; `skipped` has the reasons of those that could not be read, by name.
 
     Args:
         images: Names them, their class map and their number.
@@ -40,12 +40,15 @@ class Exam:
         self.place = needed(images.eval_images, "--eval-images", expected)
         self.images, self.num_classes, self.stages = images, num_classes, stages
         self.class_names = self._source().class_names
+        self.skipped: dict[str, str] = {}
 
     def predictions(self, stage: str, *models: EvalModel) -> tuple[Predictions, ...]:
         """Return what the models predict."""
         settings = EvalSettings(batch=BATCH)
         with self.stages.stage(stage) as advance:
-            return predict_models(models, self._source(), settings, advance, needs_labels=True).found
+            answers = predict_models(models, self._source(), settings, advance, needs_labels=True)
+        self.skipped |= answers.skipped
+        return answers.found
 
     def _source(self) -> ImageSource:
         """Open the images, which are iterated over once."""

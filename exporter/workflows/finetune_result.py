@@ -31,6 +31,8 @@ class FinetuneResult:
 
     `gmacs_pruned` are those of an image before training, under a-STAR the mean over a batch of training images.
 
+    `skipped` has the reasons of the images to measure on that could not be read, by name.
+
     `loss_before` and `loss_after` compare the pruned model with the unpruned one, before and after training;
     `recovery` says how much of the loss was won back.
     """
@@ -52,6 +54,7 @@ class FinetuneResult:
     loss_after: PairResult
     recovery: Recovery
     trained: Trained
+    skipped: dict[str, str]
 
     def __repr__(self) -> str:
         top1 = f"{self.top1_before:.2%} → {self.top1_after:.2%}, unpruned {self.top1_dense:.2%}"
@@ -68,8 +71,9 @@ def result_of(
     before: Predictions,
     after: Predictions,
     class_names: Mapping[int, str],
+    skipped: dict[str, str],
 ) -> FinetuneResult:
-    """Compare the predictions of the three models for the same labelled images."""
+    """Compare the predictions of the three models for the same labelled images; `skipped` could not be read."""
     accuracies = [each.accuracy for each in (dense, before, after)]
     return FinetuneResult(
         model=spec.name,
@@ -89,4 +93,5 @@ def result_of(
         loss_after=compare_predictions(dense, after, ("dense", "after"), class_names),
         recovery=recovery_of(dense.hits[:, 0], before.hits[:, 0], after.hits[:, 0]),
         trained=trained,
+        skipped=skipped,
     )

@@ -61,7 +61,8 @@ def preview(recipe: Recipe, out: PathLike) -> Preview:
     needed(job.model.name or None, "--model", "the name of a model, e.g. digits_vit")
     vit = describe(job.model)
     chosen, _ = steps.with_outputs(vit, job.outputs)
-    spec, folder = chosen.spec, steps.eval_images(job.images, chosen.spec)
+    spec = chosen.spec
+    folder = None if job.on_noise else steps.eval_images(job.images, spec)
     unknown = _unknown(job)
     schedule = None if unknown else plan(amount, _planner(job, vit, spec))
     work = _work(job, spec, schedule, folder)
@@ -105,11 +106,14 @@ def _planner(job: Job, vit: PrunableViT, spec: ModelSpec) -> Planner:
     return Planner.of(spec, job.scoring, calibration, job.shape)
 
 
-def _work(job: Job, spec: ModelSpec, schedule: Schedule | None, folder: ImageFolder) -> tuple[Work, ...]:
+def _work(
+    job: Job, spec: ModelSpec, schedule: Schedule | None, folder: ImageFolder | None
+) -> tuple[Work, ...]:
     """Return the steps, with the multiply-adds of each."""
     dense = dense_macs(spec).total
     pruned = schedule_macs(spec, schedule).total if schedule else dense
-    both, measuring, checked = dense + pruned, job.measuring, min(job.images.check_images, len(folder.files))
+    both, measuring, checked = dense + pruned, job.measuring, job.images.check_images
+    checked = checked if folder is None else min(checked, len(folder.files))
     work = [Work("model", 0, 0.0)]
     if job.reads_calibration and not job.calibration.exists:
         work.append(_calibration(job, spec))
@@ -119,7 +123,7 @@ def _work(job: Job, spec: ModelSpec, schedule: Schedule | None, folder: ImageFol
     work.append(Work("lowering", 0, 0.0, lowered=2))
     # PyTorch, and the shipped model with its two instrumented variants.
     work.append(Work("parity", checked, float(checked * (2 * dense + 4 * pruned))))
-    if (folder.labelled and spec.num_classes) or spec.embedding:
+    if folder is not None and ((folder.labelled and spec.num_classes) or spec.embedding):
         work.append(Work("accuracy", len(folder.files), float(len(folder.files) * both)))
     if measuring.rounds:
         runs = (measuring.rounds + WARMUP_ROUNDS) * measuring.batch

@@ -67,7 +67,7 @@ def prove(
     references: Pair[PrunedViT],
     models: Pair[LoweredFile],
     *,
-    folder: ImageFolder,
+    folder: ImageFolder | None,
     images: Array,
     measuring: Measuring,
     stages: Stages,
@@ -77,7 +77,8 @@ def prove(
     Args:
         references: Both models in PyTorch.
         models: The lowered models.
-        folder: Images for accuracy, which is measured if all have labels; without, the models are compared.
+        folder: Images for accuracy, which is measured if all have labels; without, the models are compared. None
+            where there are only images to check.
         images: [n, 3, H, W] for parity and speed, as the models take them.
         measuring: Threads, batch and rounds.
         stages: Shows progress.
@@ -91,11 +92,11 @@ def prove(
         with stages.stage("patches left"):
             use = _use(references.pruned, images, models.pruned.artefact.input_kind, measuring.batch)
     seen = _Seen(None, None, ())
-    if references.dense.vit.spec.num_classes:
+    if folder is not None and references.dense.vit.spec.num_classes:
         with stages.stage("accuracy" if folder.labelled else "agreement of classes"):
             seen = _seen(models, folder, measuring)
     agreement = None
-    if references.dense.vit.spec.embedding:
+    if folder is not None and references.dense.vit.spec.embedding:
         with stages.stage("agreement of embeddings"):
             agreement = _agreement(models, folder, measuring)
     at_batches: tuple[AtBatch, ...] = ()

@@ -31,10 +31,10 @@ def report_of(
     *,
     proof: Proof,
     calibration: Calibration | None,
-    folder: ImageFolder,
+    folder: ImageFolder | None,
     measuring: Measuring,
 ) -> Report:
-    """Return the report; `folder` has the images of the proof."""
+    """Return the report; `folder` has the images of the proof, None where that used noise."""
     pruned, use, comparison = references.pruned, proof.use, proof.comparison
     schedule, macs = pruned.schedule, macs_of(references, use)
     files = {"dense": models.dense.path, "pruned": models.pruned.path}
@@ -64,11 +64,12 @@ def report_of(
         hardware=environment(measuring.threads),
         class_names=_class_names(pruned.vit.spec, folder),
         calibration_overlap=calibration.overlap_by_layer if calibration else None,
+        measured_on="noise" if folder is None else "images",
     )
 
 
 def save_page_of(
-    report: Report, artefact: Artefact, pruned: PrunedViT, folder: ImageFolder, out: Path
+    report: Report, artefact: Artefact, pruned: PrunedViT, folder: ImageFolder | None, out: Path
 ) -> None:
     """Write the page: examples with the patches that the PyTorch reference keeps of them, and charts.
 
@@ -76,7 +77,7 @@ def save_page_of(
         report: The record to show.
         artefact: What the pruned file says of itself.
         pruned: The PyTorch reference of the pruned model.
-        folder: The images of the examples.
+        folder: The images of the examples; None for a page without pictures.
         out: The export folder; the chart of a sweep is also written there as a file of its own.
 
     Raises:
@@ -87,7 +88,8 @@ def save_page_of(
         from exporter.evaluation.report.page_charts import charts_of  # noqa: PLC0415  (matplotlib is slow to load)
 
         charts = charts_of(report, out / SWEEP_CHART)
-    save_page(report, artefact, out / PAGE, pictures=_pictures(report, pruned, folder), charts=charts)
+    pictures = [] if folder is None else _pictures(report, pruned, folder)
+    save_page(report, artefact, out / PAGE, pictures=pictures, charts=charts)
 
 
 def _pictures(report: Report, pruned: PrunedViT, folder: ImageFolder) -> list[Picture]:
@@ -100,7 +102,7 @@ def _pictures(report: Report, pruned: PrunedViT, folder: ImageFolder) -> list[Pi
     return drawn({**answers, IMAGES: images}, spec.grid)
 
 
-def _class_names(spec: ModelSpec, folder: ImageFolder) -> tuple[str, ...]:
+def _class_names(spec: ModelSpec, folder: ImageFolder | None) -> tuple[str, ...]:
     """Return the model's own names of its classes, else those of as many class folders, else none."""
-    folders = class_names(folder.root) if folder.root.is_dir() else ()
+    folders = class_names(folder.root) if folder is not None and folder.root.is_dir() else ()
     return spec.class_names or (folders if len(folders) == spec.num_classes else ())

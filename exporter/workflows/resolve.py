@@ -35,7 +35,8 @@ class Job:
     """A recipe as the records that steps take.
 
     `outputs` are names (`exporter.models.outputs`), none for the model's own. `amount` is None if the recipe sets
-    no amount to prune. `shape` has the rates that a number scales; None: they follow from the method.
+    no amount to prune. `shape` has the rates that a number scales; None: they follow from the method. `trained`:
+    the model is pruned as its checkpoint was trained.
     """
 
     model: ModelRequest
@@ -49,6 +50,12 @@ class Job:
     lowering: Lowering
     measuring: Measuring
     sweep: tuple[float, ...]
+    trained: bool = False
+
+    @property
+    def on_noise(self) -> bool:
+        """Whether models are compared on noise: a checkpoint brings all else, and no images are given."""
+        return self.trained and self.images.images is None and self.images.eval_images is None
 
     @property
     def follows_acs(self) -> bool:
@@ -68,6 +75,12 @@ class Job:
                 self.calibration.exists or None, "--calibration", "the file that star-export calibrate wrote"
             )
 
+    def check_ranges(self) -> None:
+        """Raise RecipeError where INT8 needs images for its activation ranges and none are given."""
+        if self.lowering.target.takes_ranges:
+            expected = f"a folder of images, for the activation ranges of {self.lowering.target.name}"
+            needed(self.images.images, "--images", expected)
+
     def needed_amount(self, verb: str) -> Amount:
         """Return how much to prune; RecipeError if the recipe does not say."""
         if self.amount is None:
@@ -75,8 +88,12 @@ class Job:
         return self.amount
 
 
-def resolve(recipe: Recipe) -> Job:
+def resolve(recipe: Recipe, *, restore: bool = True) -> Job:
     """Return the records of a recipe.
+
+    Args:
+        recipe: The settings.
+        restore: Whether a checkpoint is pruned as it was trained, if it says how.
 
     Raises:
         ModelError: The target does not support the layout or the method, or this machine has no such device.
@@ -88,7 +105,7 @@ def resolve(recipe: Recipe) -> Job:
     images = _part(Images, recipe)
     if images.class_map is not None:
         read_class_map(images.class_map, None)
-    restored = _restored(recipe)
+    restored = _restored(recipe) if restore else None
     number, shape = _number(recipe), Given(restored.schedule) if restored else _shape(recipe)
     scoring = _part(ScheduleSettings, shape.schedule if isinstance(shape, Given) else recipe)
     if scoring.method is None and recipe.calibration is not None:
@@ -120,6 +137,7 @@ def resolve(recipe: Recipe) -> Job:
         lowering=lowering,
         measuring=_part(Measuring, recipe),
         sweep=recipe.sweep,
+        trained=restored is not None,
     )
 
 
@@ -132,20 +150,21 @@ def _restored(recipe: Recipe) -> Pruning | None:
     restored = None if recipe.checkpoint is None else read_pruning(recipe.checkpoint)
     if restored is None:
         return None
+    trained = f"{restored.schedule.method}, rho {restored.schedule.rho or 'by layer'}"
+    if recipe.recalibrate:
+        logger.warning("%s is not pruned as it was trained, with %s", recipe.checkpoint, trained)
+        return None
     names = (*AMOUNTS, "calibration", *(each.name for each in fields(ScheduleSettings)))
     plain = Recipe()
     others = [name for name in names if getattr(recipe, name) != getattr(plain, name) and name != "seed"]
-    if not recipe.recalibrate and others:
-        trained = f"{restored.schedule.method}, rho {restored.schedule.rho or 'by layer'}"
+    if others:
         raise RecipeError(
             f"--{others[0].replace('_', '-')}",
             f"a setting beside {recipe.checkpoint}, which was trained with {trained}",
             "none: a checkpoint is pruned as it was trained",
             "--recalibrate allows it",
         )
-    if recipe.recalibrate and set(others) & {*AMOUNTS}:
-        logger.warning("%s is pruned with other settings than it was trained with", recipe.checkpoint)
-    return None if recipe.recalibrate else restored
+    return restored
 
 
 def _own_name(recipe: Recipe) -> str:

@@ -9,6 +9,7 @@ from PIL import Image
 
 from exporter.calibration.record import load_calibration
 from tests.commands import Command, Workplace
+from tests.shards import encoded, write_shard
 from tests.vits import TINY_SHAPE
 
 
@@ -113,6 +114,21 @@ def test_broken_images_among_good_ones_are_skipped_and_named(
     assert done.code == 0
     assert (done.json["record"]["images"], done.json["record"]["skipped"]) == (7, 1)
     assert "broken.jpg" in done.err
+
+
+def test_a_corrupt_member_of_a_shard_is_skipped_and_named(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
+    whole = {f"{at}.png": encoded(at) for at in range(4)}
+    torn = write_shard(tmp_path / "torn.tar", {**whole, "4.png": encoded(4)[:60]})
+    records = []
+    for shard in (torn, write_shard(tmp_path / "whole.tar", whole)):
+        flags = ("--images", shard, "--scorer", "intra", "--out", tmp_path / "c.safetensors", "--json")
+        done = star_export("calibrate", *workplace.model, *flags)
+        assert done.code == 0, done.err
+        assert ("torn.tar/4.png" in done.err) == (shard == torn)
+        records.append((done.json["record"]["images"], done.json["record"]["skipped"], done.json["acs"]))
+    assert records == [(4, 1, records[1][2]), (4, 0, records[1][2])]
 
 
 def test_a_head_that_projects_has_no_class_to_explain(

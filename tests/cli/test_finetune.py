@@ -86,17 +86,59 @@ def test_a_run_that_was_killed_ends_with_the_same_bytes(
 def test_compile_needs_the_checkpoint_alone(
     star_export: Command, workplace: Workplace, trained: Path, tmp_path: Path
 ) -> None:
-    out = tmp_path / "out"
-    done = star_export(
-        "compile", "--checkpoint", trained, "--images", workplace.images, "--rounds", "0", "--out", out
-    )
+    alone, beside = tmp_path / "alone", tmp_path / "beside"
+    done = star_export("compile", "--checkpoint", trained, "--out", alone, "--rounds", "5", "--batch", "2")
     assert done.code == 0, done.err
+    assert "no images: agreement with PyTorch and speed are measured on noise, not on photos" in done.err
+    assert "measured on noise, not on photos" in done.out
+    given = ("--images", workplace.images, "--rounds", "0", "--json")
+    shown = star_export("compile", "--checkpoint", trained, *given, "--out", beside)
+    assert shown.code == 0, shown.err
+    assert "noise" not in shown.err
     planned = star_export("plan", "--checkpoint", trained, "--json").json
-    report = json.loads((out / "report.json").read_text())
+    report, other = (json.loads((out / "report.json").read_text()) for out in (alone, beside))
     assert (report["method"], report["reduce"], report["rho"]) == ("star", "drop", 0.6)
     assert report["schedule"]["keep"] == planned["keep"]
     assert report["passed"] is True
-    assert not (out / "calibration.safetensors").exists()
+    assert (report["measured_on"], other["measured_on"]) == ("noise", "images")
+    assert (report["accuracy"], report["pair"], report["agreement"]) == (None, None, None)
+    assert report["throughput"] is not None
+    for name in report["files"].values():
+        assert (alone / name).read_bytes() == (beside / name).read_bytes(), name
+    pages = [(out / "report.html").read_text() for out in (alone, beside)]
+    assert ["measured on noise, not on photos" in page for page in pages] == [True, False]
+    assert ["<figure" in page for page in pages] == [False, True]
+    assert not (alone / "calibration.safetensors").exists()
+    assert star_export("check", alone).code == 0
+
+
+@pytest.mark.parametrize(
+    ("verb", "flags", "message"),
+    [
+        ("compile", ("--recalibrate", "--rho", "0.5"), "--images | got nothing"),
+        ("compile", ("--target", "openvino-int8"), "for the activation ranges of openvino-int8"),
+        ("compile", ("--max-drop", "1"), "tune | got rates or a speed-up"),
+        ("compile", ("--recalibrate", "--max-drop", "1"), "--eval-images | got nothing"),
+        ("compile", ("--sweep", "0.5"), "--sweep | got no images | need --images"),
+        ("compile", ("--class-map", "classes.json"), "--class-map | got no images | need --images"),
+        ("export", ("--target", "openvino-int8"), "for the activation ranges of openvino-int8"),
+    ],
+)
+def test_what_only_images_can_tell_is_refused_before_any_work(
+    star_export: Command, trained: Path, tmp_path: Path, verb: str, flags: tuple[str, ...], message: str
+) -> None:
+    refused = star_export(verb, "--checkpoint", trained, *flags, "--quiet", "--out", tmp_path / "out")
+    assert refused.code == 2
+    assert message in refused.error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_needs_no_images_either(star_export: Command, trained: Path, tmp_path: Path) -> None:
+    done = star_export("compile", "--checkpoint", trained, "--dry-run", "--json", "--out", tmp_path / "out")
+    assert done.code == 0, done.err
+    steps = {each["step"]: each["images"] for each in done.json["steps"]}
+    assert steps["parity"] == 64
+    assert "accuracy" not in steps
 
 
 def test_it_says_what_prunes_it(star_export: Command, trained: Path) -> None:
@@ -164,7 +206,52 @@ def test_with_the_word_it_is_done_and_warned_of(star_export: Command, trained: P
     done = star_export("plan", "--checkpoint", trained, "--recalibrate", "--rho", "0.9", "--json")
     assert done.code == 0, done.err
     assert done.json["rho"] == 0.9
-    assert "is pruned with other settings than it was trained with" in done.err
+    assert "is not pruned as it was trained, with star, rho 0.6" in done.err
+
+
+@pytest.mark.parametrize("verb", ["eval", "tune", "search"])
+def test_what_is_measured_and_was_not_trained_is_warned_of(
+    star_export: Command,
+    workplace: Workplace,
+    trained: Path,
+    calibration: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    verb: str,
+) -> None:
+    """The search itself is left out: the warning comes before it."""
+
+    def stop(*_: object, **__: object) -> None:
+        raise RecipeError("run", "stopped", "nothing else")
+
+    monkeypatch.setattr("exporter.workflows.tuning.tune.load_vits", stop)
+    monkeypatch.setattr("exporter.workflows.search.search_model", stop)
+    amount = {
+        "eval": ("--images", workplace.images),
+        "tune": (*images(workplace), "--max-drop", "1", "--weights", trained, "--out", tmp_path / "out"),
+        "search": ("--speedup", "2", "--calibration", calibration, "--scorer", "intra"),
+    }
+    done = star_export(verb, "--checkpoint", trained, "--recalibrate", *amount[verb])
+    warned = [line for line in done.err.splitlines() if line.startswith("WARNING")]
+    assert warned == [f"WARNING: {trained} is not pruned as it was trained, with star, rho 0.6"], done.err
+
+
+def test_layers_chosen_by_training_without_pruning_are_not_pruned(
+    star_export: Command, workplace: Workplace, trained: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "c.safetensors"
+    flags = ("--images", workplace.images, "--epochs", "1", "--batch-size", "4", "--augment", "none")
+    counts = ("--activation-units", "1", "--weights", "last", "--growth", "0", "--out", out)
+    words = ("depth", "choose", "--checkpoint", trained, *flags, *counts)
+    refused = star_export(*words)
+    assert refused.code == 2
+    assert "--weights | got last beside" in refused.error
+    assert list(tmp_path.iterdir()) == []
+    done = star_export(*words, "--recalibrate")
+    assert done.code == 0, done.err
+    assert "is not pruned as it was trained" in done.err
+    told = star_export("inspect", out, "--json").json
+    assert (told["schedule"], told["depth"]["merged"]) == (None, False)
 
 
 def test_a_calibration_of_it_is_made_anew(
@@ -175,7 +262,7 @@ def test_a_calibration_of_it_is_made_anew(
     done = star_export("calibrate", "--checkpoint", trained, *flags, "--json")
     assert done.code == 0, done.err
     assert done.json["record"]["images"] == 2
-    assert "another way" not in done.err
+    assert "WARNING" not in done.err
 
 
 def test_a_checkpoint_of_another_model_is_refused(star_export: Command, trained: Path) -> None:

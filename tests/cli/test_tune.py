@@ -85,8 +85,19 @@ def test_the_table_has_every_point_and_the_unpruned_model(
     star_export: Command, workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done, _ = run(star_export, workplace, monkeypatch, FOUND, "--max-drop", "1")
+    assert "skipped" not in done.out
     for text in ("unpruned", "100.0", "40% saved", "250.0", "2.50 ×", "+0.20", "chosen", "Chosen: this one."):
         assert text in done.out
+
+
+def test_images_that_cannot_be_read_are_counted_and_named(
+    star_export: Command, workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = replace(FOUND, skipped={"a.tar/6.png": "cannot identify image file"})
+    done, _ = run(star_export, workplace, monkeypatch, found, "--max-drop", "1")
+    assert "1 evaluation images skipped: a.tar/6.png" in done.out
+    done, _ = run(star_export, workplace, monkeypatch, found, "--max-drop", "1", "--json")
+    assert done.json["skipped"] == {"a.tar/6.png": "cannot identify image file"}
 
 
 def test_flags_pin_axes(star_export: Command, workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:

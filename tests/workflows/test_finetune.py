@@ -179,10 +179,10 @@ def test_the_teacher_may_be_another_checkpoint(recipe: Recipe, tmp_path: Path) -
 def test_shards_are_trained_on_and_a_corrupt_member_is_counted(
     recipe: Recipe, torn: Path, tmp_path: Path
 ) -> None:
-    result = finetune_model(
-        replace(recipe, images=torn), replace(QUICK, batch_size=7, repeats=1), tmp_path / "w.safetensors"
-    )
-    assert result.trained.images == 7
+    shards = replace(recipe, images=torn, eval_images=torn)
+    result = finetune_model(shards, replace(QUICK, batch_size=7, repeats=1), tmp_path / "w.safetensors")
+    assert (result.trained.images, result.images) == (7, 6)
+    assert list(result.skipped) == ["a.tar/6.png"]
     assert list(result.trained.skipped) == ["a.tar/6.png"]
 
 

@@ -29,6 +29,7 @@ def test_losses_are_against_the_unpruned_model(tiny_vit: PrunableViT) -> None:
         before=answers(5),
         after=answers(8),
         class_names={1: "one"},
+        skipped={"b.png": "why"},
     )
     assert (found.top1_dense, found.top1_before, found.top1_after) == (0.9, 0.5, 0.8)
     assert found.loss_before.loss_points == pytest.approx(40)
@@ -39,5 +40,5 @@ def test_losses_are_against_the_unpruned_model(tiny_vit: PrunableViT) -> None:
     assert (found.method, found.reduce, found.rho) == ("tome", "merge-weighted", 0.6)
     assert found.gmacs_dense == dense_macs(tiny_vit.spec).gmacs
     assert found.gmacs_pruned == 2.0
-    assert found.trained == trained
+    assert (found.trained, found.skipped) == (trained, {"b.png": "why"})
     assert repr(found) == f"<FinetuneResult {tiny_vit.spec.name}, tome: 50.00% → 80.00%, unpruned 90.00%>"

@@ -46,8 +46,9 @@ class Report:
     keep, None under STAR. `reduce` says what became of the other patches: they were dropped, or merged.
 
     `passed` says whether both lowered models agree with their PyTorch references. `speedup` and `efficiency` are
-    those of `comparison`, at `batch` images per run. `calibration_overlap` says for each layer how far two halves
-    of the calibration's images agree.
+    those of `comparison`, at `batch` images per run. `measured_on` is "images", or "noise" where none were given:
+    parity, times and what a-STAR keeps are then those of noise. `calibration_overlap` says for each layer how far
+    two halves of the calibration's images agree.
     """
 
     model: str
@@ -81,6 +82,7 @@ class Report:
     examples: tuple[Example, ...] = ()
     class_names: tuple[str, ...] = ()
     file_bytes: dict[str, int] = field(default_factory=dict)
+    measured_on: str = "images"
 
     def class_name(self, index: int | None) -> str:
         """Return the name of a class; its index where it has none, "" for None."""

@@ -123,16 +123,23 @@ class Bench:
         """
         name = f"{measurement('answers', candidate, self.networks)}, {part}"
         told = self.ledger.record(name, lambda: self._predict(candidate, images), together=True)
+        self.skipped.update(told.get("skipped", {}))
         return Predictions(np.array(told["classes"], np.int64)[:, None], np.array(told["labels"], np.int64))
 
-    def _predict(self, candidate: Candidate, images: ImageFolder) -> dict[str, list[int]]:
+    @cached_property
+    def skipped(self) -> dict[str, str]:
+        """Return the reasons of the images that could not be read when candidates predicted, by name."""
+        return {}
+
+    def _predict(self, candidate: Candidate, images: ImageFolder) -> dict[str, Any]:
         spec = self.networks[candidate.weights].vit.spec
         view = View(spec.preprocessing, self.input_kind)
         runner = self._runner(candidate)
         model = EvalModel(candidate.label, spec.name, candidate.target, runner, view, spec.num_classes)
         source = ImageSource(images.root, images.files, len(images.files), {})
-        (found,) = predict_models([model], source, EvalSettings(batch=BATCH), lambda *_: None).found
-        return {"classes": found.best[:, 0].tolist(), "labels": found.labels.tolist()}
+        answers = predict_models([model], source, EvalSettings(batch=BATCH), lambda *_: None)
+        (found,), skipped = answers.found, answers.skipped
+        return {"classes": found.best[:, 0].tolist(), "labels": found.labels.tolist(), "skipped": skipped}
 
     def _runner(self, candidate: Candidate) -> Runner:
         threads = self.job.measuring.threads

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,8 @@ class Tuned:
 
     `loss_points` and `bound_points` are measured on the final half, which no choice has read; the losses of `tried`
     and `front` on the search half. `parity`: whether the compiled pair agrees with PyTorch; None where there is no
-    pair. `gain` is over the unpruned model in fp32 on ONNX Runtime.
+    pair. `gain` is over the unpruned model in fp32 on ONNX Runtime. `skipped` has the reasons of the images to
+    measure on that could not be read, by name.
     """
 
     model: str
@@ -57,6 +58,7 @@ class Tuned:
     gain: float | None = None
     parity: bool | None = None
     explanation: str = ""
+    skipped: dict[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         found = f"{self.gain:.2f} ×, {self.status}" if self.choice else "nothing found"

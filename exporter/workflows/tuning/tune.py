@@ -110,7 +110,13 @@ def _jobs(recipe: Recipe, weights: Sequence[Path]) -> dict[str, Job]:
         "rho": None,
         "mac_reduction": None,
     }
-    own: dict[str, Any] = {"model": None, "num_classes": None, "model_kwargs": {}, "preprocess": {}}
+    own: dict[str, Any] = {
+        "model": None,
+        "num_classes": None,
+        "model_kwargs": {},
+        "preprocess": {},
+        "recalibrate": False,
+    }
     plain = replace(recipe, calibration=None, **pins, **own)
     others = {path.stem: resolve(replace(plain, checkpoint=path)) for path in weights}
     if len(others) < len(weights):
@@ -139,6 +145,7 @@ def _searched(study: Study, every: Sequence[Candidate]) -> Tuned:
         front=front(points),
         dense=_unpruned(study.outset.baselines),
         explanation=explained(choice, verdict, points, limit),
+        skipped=dict(sorted(study.bench.skipped.items())),
     )
     return found if choice is None or verdict is None else found.with_choice(choice, verdict)
 

@@ -77,7 +77,12 @@ def test_predictions_are_those_of_the_model_and_leave_out_what_cannot_be_read(
     assert np.array_equal(lowered.best, found.best)
     torn = replace(images.files[1], path=tmp_path / "none.png")
     part = ImageFolder(images.root, (images.files[0], torn, images.files[2]))
+    assert bench.skipped == {}
     assert len(bench.predicted(TOME, part, "torn").labels) == 2
+    assert list(bench.skipped) == [images.name_of(torn)]
+    later = replace(bench)
+    later.predicted(TOME, part, "torn")
+    assert later.skipped == bench.skipped, "it is kept with the measurement"
 
 
 @pytest.mark.ort

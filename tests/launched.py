@@ -1,0 +1,79 @@
+"""Commands for the processes of a launcher, one after another: starting Python costs more than such a command.
+
+python -m torch.distributed.run --nproc_per_node 2 -m tests.launched PLAN OUT
+"""
+
+import json
+import sys
+from collections.abc import Collection, Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from exporter.cli.main import main
+from exporter.evaluation.benchmark import Throughput
+from exporter.processes import processes
+from exporter.targets import ONNXRUNTIME, Target
+from exporter.training.finetune import _Trainer
+from exporter.workflows.tuning import inputs, study, tune
+from exporter.workflows.tuning.axes import Candidate
+from exporter.workflows.tuning.bench import Bench, Timed
+from tests.workflows.tuning.small import few_candidates
+
+__all__ = ["obey"]
+
+# The command of a plan that is interrupted after its first epoch.
+INTERRUPTED = "interrupted"
+
+
+def obey(plan: Path, out: Path) -> None:
+    """Run the commands of a plan, a JSON object of argument lists by name; what they print is kept in `out`."""
+    torch.set_num_threads(1)
+    for name, arguments in json.loads(plan.read_text()).items():
+        told = out / f"{name}.json" if processes().main else Path("/dev/null")
+        with told.open("w") as file, redirect_stdout(file), pytest.MonkeyPatch.context() as patch:
+            _simplified(patch)
+            if name == INTERRUPTED:
+                _interrupted(patch)
+            code = main(arguments)
+        assert code == (130 if name == INTERRUPTED else 0), f"{name} exits with {code}"
+
+
+def _simplified(patch: pytest.MonkeyPatch) -> None:
+    """Let `tune` have few candidates, on a machine whose time is multiply-adds, and compile nothing."""
+
+    def speeds(
+        bench: Bench, some: Collection[Candidate], targets: Sequence[Target]
+    ) -> dict[Candidate, Timed]:
+        found: dict[Candidate, Timed] = {}
+        for each in some:
+            ms = bench.pruned(each).macs.total / 1e6
+            time = Throughput(2, 1e3 / ms, ms, ms, (ms, ms), (ms,) * 5)
+            found |= {each.on(target.name): Timed(time, 5) for target in targets}
+        return found
+
+    patch.setattr(Bench, "speeds", speeds)
+    patch.setattr(inputs, "candidates", few_candidates)
+    patch.setattr(study, "refined", lambda _, answers, *__, **___: answers)
+    patch.setattr(tune, "targets_here", lambda _: (ONNXRUNTIME,))
+    patch.setattr(tune, "compile_model", lambda *_, **__: SimpleNamespace(passed=True))
+
+
+def _interrupted(patch: pytest.MonkeyPatch) -> None:
+    """Interrupt training in its second epoch, in all processes."""
+    epoch = _Trainer.epoch
+
+    def once(trainer: _Trainer, batches: Any) -> float:
+        if trainer.run.epochs_done:
+            raise KeyboardInterrupt
+        return epoch(trainer, batches)
+
+    patch.setattr(_Trainer, "epoch", once)
+
+
+if __name__ == "__main__":
+    obey(Path(sys.argv[1]), Path(sys.argv[2]))
