@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from exporter.workflows.eval_torch import torch_models as torch_models
     from exporter.workflows.finetune import finetune_model as finetune  # noqa: F401
     from exporter.workflows.inspect import inspect_artefact
+    from exporter.workflows.job import Job as Job
     from exporter.workflows.progress import Stages as Stages
     from exporter.workflows.progress import Told as Told
     from exporter.workflows.recipe import Recipe as Recipe
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from exporter.workflows.requests import Images as Images
     from exporter.workflows.requests import Lowering as Lowering
     from exporter.workflows.requests import Measuring as Measuring
-    from exporter.workflows.resolve import Job as Job
     from exporter.workflows.resolve import resolve as resolve
     from exporter.workflows.search import search as search
     from exporter.workflows.steps import dense as dense
@@ -78,10 +78,11 @@ _PLACES = {
     "workflows.eval_models": ("models_at",),
     "workflows.eval_settings": ("EvalSettings",),
     "workflows.eval_torch": ("torch_models",),
+    "workflows.job": ("Job",),
     "workflows.progress": ("Stages", "Told"),
     "workflows.recipe": ("Recipe",),
     "workflows.requests": ("CalibrationSource", "Images", "Lowering", "Measuring"),
-    "workflows.resolve": ("Job", "resolve"),
+    "workflows.resolve": ("resolve",),
     "workflows.search": ("search",),
     "workflows.steps": ("dense", "prune"),
     "workflows.tuning.settings": ("TuneSettings",),

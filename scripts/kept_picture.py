@@ -29,9 +29,10 @@ from exporter.settings import add_flags, from_flags
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import Method
 from exporter.workflows import steps
+from exporter.workflows.job import Job
 from exporter.workflows.planning import Planner, plan
 from exporter.workflows.recipe import Recipe
-from exporter.workflows.resolve import Job, resolve
+from exporter.workflows.resolve import resolve
 
 Array = np.ndarray[Any, Any]
 WAYS: Mapping[str, dict[str, Any]] = {

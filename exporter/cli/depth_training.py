@@ -11,7 +11,7 @@ from exporter.settings import add_flags, from_flags
 from exporter.workflows.recipe import Recipe, needed
 
 if TYPE_CHECKING:
-    from exporter.workflows.resolve import Job
+    from exporter.workflows.job import Job
 
 __all__ = ["COLLECT", "add_choose", "add_collect"]
 

@@ -18,7 +18,7 @@ from exporter.workflows.recipe import Recipe, needed
 if TYPE_CHECKING:
     from exporter.models.base import PrunableViT
     from exporter.records import Schedule
-    from exporter.workflows.resolve import Job
+    from exporter.workflows.job import Job
 
 __all__ = ["EXAMPLES", "add_arguments", "run"]
 

@@ -36,13 +36,14 @@ from exporter.workflows.export_folder import (
     save_raw_images,
     save_reference,
 )
+from exporter.workflows.job import Job
 from exporter.workflows.measuring import noise
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.proof import prove
 from exporter.workflows.recipe import Recipe
 from exporter.workflows.reporting import report_of, save_page_of
 from exporter.workflows.requests import Lowering
-from exporter.workflows.resolve import Job, resolve
+from exporter.workflows.resolve import resolve
 
 __all__ = ["compile_model"]
 

@@ -14,10 +14,10 @@ from exporter.evaluation.benchmark.points import RhoSweep, TradeOff
 from exporter.models.base import PrunableViT
 from exporter.records import Schedule
 from exporter.workflows.amount import Amount, Given, MacShare, Speedup
+from exporter.workflows.job import Job
 from exporter.workflows.planning import Planner, measured_macs, plan
 from exporter.workflows.progress import Stages
 from exporter.workflows.recipe import needed
-from exporter.workflows.resolve import Job
 from exporter.workflows.search import search_model, sweep, way_of
 from exporter.workflows.trade_off import trade_off_of_sweep
 from exporter.workflows.tuning.bench import Bench

@@ -12,8 +12,8 @@ from exporter.formats.canonical_json import save_json
 from exporter.models.base import PrunableViT
 from exporter.workflows.eval_torch import torch_models
 from exporter.workflows.finetune_images import Exam
+from exporter.workflows.job import Job
 from exporter.workflows.planning import Planner
-from exporter.workflows.resolve import Job
 
 __all__ = ["CALIBRATION", "SCORING", "DepthExam"]
 

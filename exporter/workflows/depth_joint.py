@@ -15,8 +15,8 @@ from exporter.schedule.macs import dense_macs
 from exporter.workflows.depth_joint_settings import JointSettings
 from exporter.workflows.depth_latency import PairClock, Timed, within_ms
 from exporter.workflows.depth_models import SmallerModels
+from exporter.workflows.job import Job
 from exporter.workflows.progress import Silent, Stages
-from exporter.workflows.resolve import Job
 
 __all__ = ["Joint", "joint_to"]
 

@@ -13,9 +13,9 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
 from exporter.workflows.depth_models import SmallerModels
+from exporter.workflows.job import Job
 from exporter.workflows.measuring import Lowered, lowered, noise, timed
 from exporter.workflows.progress import Stages
-from exporter.workflows.resolve import Job
 
 __all__ = ["PairClock", "Timed", "within_ms"]
 

@@ -31,8 +31,8 @@ from exporter.workflows import steps
 from exporter.workflows.depth import Applied, weights_file, written
 from exporter.workflows.depth_exam import DepthExam
 from exporter.workflows.finetune_images import Exam, shown, train_images
+from exporter.workflows.job import Job
 from exporter.workflows.progress import Silent, Stages
-from exporter.workflows.resolve import Job
 
 __all__ = ["Chosen", "choose_to", "collect_to"]
 

@@ -30,10 +30,11 @@ from exporter.workflows.compile_schedule import schedule_of
 from exporter.workflows.eval_torch import torch_models
 from exporter.workflows.finetune_images import Exam, shown, train_images
 from exporter.workflows.finetune_result import FinetuneResult, Trained, result_of
+from exporter.workflows.job import Job
 from exporter.workflows.measuring import useful_macs
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipe import Recipe
-from exporter.workflows.resolve import Job, resolve
+from exporter.workflows.resolve import resolve
 
 __all__ = ["finetune_model"]
 

@@ -16,9 +16,10 @@ from exporter.workflows import steps
 from exporter.workflows.amount import MacShare, Speedup
 from exporter.workflows.compile_schedule import checked_amount
 from exporter.workflows.export_folder import CHECKSUMS, MODEL, REFERENCE, REPORT, SCHEDULE
+from exporter.workflows.job import Job
 from exporter.workflows.planning import Planner, plan
 from exporter.workflows.recipe import Recipe, needed
-from exporter.workflows.resolve import Job, resolve
+from exporter.workflows.resolve import resolve
 from exporter.workflows.work import Work, guessed_s, speed_here
 
 __all__ = ["Preview", "preview"]

@@ -23,11 +23,12 @@ from exporter.workflows.compile_schedule import (
     measured_sweep,
     schedule_of,
 )
+from exporter.workflows.job import Job
 from exporter.workflows.planning import Planner
 from exporter.workflows.progress import Silent
 from exporter.workflows.recipe import Recipe
 from exporter.workflows.requests import Images
-from exporter.workflows.resolve import Job, resolve
+from exporter.workflows.resolve import resolve
 from exporter.workflows.search import Search
 from exporter.workflows.tuning.axes import OWN, Candidate
 from exporter.workflows.tuning.bench import Bench

@@ -17,8 +17,9 @@ from exporter.training.checkpoint import RunState
 from exporter.training.settings import FinetuneSettings
 from exporter.workflows.depth import apply_to, fitted, read_samples
 from exporter.workflows.depth_training import choose_to, collect_to
+from exporter.workflows.job import Job
 from exporter.workflows.recipe import Recipe
-from exporter.workflows.resolve import Job, resolve
+from exporter.workflows.resolve import resolve
 from tests.commands import Workplace
 from tests.vits import TINY
 

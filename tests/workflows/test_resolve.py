@@ -102,13 +102,6 @@ def test_tome_is_scored_and_reduced_by_its_own_defaults() -> None:
     assert not resolve(Recipe(rates={2: 0.5}, scorer="intra")).follows_acs
 
 
-def test_no_amount_is_said_by_the_verb() -> None:
-    with pytest.raises(
-        RecipeError, match=r"compile \| got no amount to prune \| need one of rho, mac_reduction"
-    ):
-        resolve(Recipe()).needed_amount("compile")
-
-
 @pytest.mark.parametrize(
     ("values", "kind", "message"),
     [

@@ -27,10 +27,10 @@ from exporter.vocabulary import InputKind, Layout
 from exporter.workflows import steps
 from exporter.workflows.eval_models import EvalModel
 from exporter.workflows.eval_settings import EvalSettings
+from exporter.workflows.job import Job
 from exporter.workflows.measuring import Lowered, lowered, timed, useful_macs
 from exporter.workflows.predicting import predict_models
 from exporter.workflows.requests import Lowering
-from exporter.workflows.resolve import Job
 from exporter.workflows.tuning.axes import OWN, Candidate
 from exporter.workflows.tuning.ledger import Ledger
 from exporter.workflows.tuning.networks import Network, measurement

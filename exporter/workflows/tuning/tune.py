@@ -15,10 +15,11 @@ from exporter.processes import processes
 from exporter.targets import ONNXRUNTIME, TARGETS
 from exporter.workflows import steps
 from exporter.workflows.compile import compile_model
+from exporter.workflows.job import Job
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipe import Recipe, read_recipe
 from exporter.workflows.requests import Lowering
-from exporter.workflows.resolve import Job, resolve
+from exporter.workflows.resolve import resolve
 from exporter.workflows.trade_off import save_trade_off_chart, trade_off_of_search
 from exporter.workflows.tuning.axes import OWN, UNPRUNED, Candidate
 from exporter.workflows.tuning.bench import Bench
