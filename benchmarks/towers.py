@@ -9,6 +9,7 @@ model and all ways to prune it run in turns in one process. Every lowered model 
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -67,10 +68,15 @@ def _cifar(**kwargs: Any) -> ModelRequest:
 
 
 def _trained(checkpoint: Path) -> Tower:
-    """Return the tower of a file that names its network, with the scores that its pooling has."""
-    request = ModelRequest("", checkpoint)
-    vit = load(request)
-    scorers = ("intra",) if vit.spec.num_class_tokens else ("received", "probe")
+    """Return the tower of weights whose record lies beside them, with the scores that its pooling has."""
+    record = json.loads(checkpoint.with_suffix(".json").read_text(encoding="utf-8"))
+    request = ModelRequest(
+        record["settings"]["model"],
+        checkpoint,
+        num_classes=len(record["class_names"]),
+        model_kwargs=record["settings"]["model_kwargs"],
+    )
+    scorers = ("intra",) if load(request).spec.num_class_tokens else ("received", "probe")
     return Tower(f"{checkpoint.stem}, trained", request, scorers, trained=True)
 
 

@@ -105,12 +105,16 @@ def calibrate(
                 save_sums(sums, saves, key)
             if on_progress:
                 on_progress(sums.done, _goal(sums.done, len(planned), settings))
-    finally:
+    except KeyboardInterrupt:
         if saves:
             save_sums(sums, saves, key)
+        raise
     read = planned[: sums.done]
     digest = digest if len(read) == len(planned) else dataset_sha256([item.file for item in read])
-    return _finished(vit, images, sums, digest, settings)
+    found = _finished(vit, images, sums, digest, settings)
+    if saves:
+        save_sums(sums, saves, key)
+    return found
 
 
 def _settled(sums: Sums, settings: CalibrationSettings) -> bool:

@@ -47,7 +47,7 @@ def resolve(recipe: Recipe, *, restore: bool = True) -> Job:
     images = _part(Images, recipe)
     if images.class_map is not None:
         read_class_map(images.class_map, None)
-    restored = _restored(recipe) if restore else None
+    restored = _restored(recipe, restore=restore)
     number, shape = _number(recipe), Given(restored.schedule) if restored else _shape(recipe)
     scoring = _part(ScheduleSettings, shape.schedule if isinstance(shape, Given) else recipe)
     if scoring.method is None and recipe.calibration is not None:
@@ -83,14 +83,14 @@ def resolve(recipe: Recipe, *, restore: bool = True) -> Job:
     )
 
 
-def _restored(recipe: Recipe) -> Pruning | None:
-    """Return what the recipe's checkpoint was trained with, None if nothing or if the recipe recalibrates.
+def _restored(recipe: Recipe, *, restore: bool) -> Pruning | None:
+    """Return what the recipe's checkpoint was trained with; None if nothing, or if it is not to be restored.
 
     Raises:
         RecipeError: The recipe asks for another way to prune, but not to recalibrate.
     """
     restored = None if recipe.checkpoint is None else read_pruning(recipe.checkpoint)
-    if restored is None:
+    if restored is None or not restore:
         return None
     trained = f"{restored.schedule.method}, rho {restored.schedule.rho or 'by layer'}"
     if recipe.recalibrate:

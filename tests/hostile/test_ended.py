@@ -87,7 +87,7 @@ SHORT = ("--preset", "short", "--epochs", "2", "--augment", "none")
             ("finetune", *PRUNED, *SHORT, "--eval-images", "{images}"),
             "w.safetensors",
             "training",
-            ["w.calibration.safetensors"],
+            ["w.calibration.partial"],
         ),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else None,
