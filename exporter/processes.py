@@ -66,6 +66,14 @@ class Processes:
         """
         return self.gathered(item)[0]
 
+    def wait(self) -> None:
+        """Wait until all processes are here.
+
+        Raises:
+            LaunchError: A process does not come.
+        """
+        self.gathered(None)
+
     def same(self, subject: str, value: str) -> None:
         """Check that all processes have this value.
 

@@ -77,6 +77,7 @@ def finetune_model(
     skipped = _train(pruned, taught_by, images, settings, out=path, stages=stages)
     if processes().main:
         save_checkpoint(pruned, identity, calibration, path, read_depth(job.model.checkpoint))
+    processes().wait()  # all of them read the file
     trained = steps.load_model(replace(job.model, checkpoint=path), job.device)
     (after,) = exam.predictions("accuracy after", torch_models(trained, pruned.schedule, calibration)[1])
     if processes().main:

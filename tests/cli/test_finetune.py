@@ -120,17 +120,19 @@ def test_compile_needs_the_checkpoint_alone(
         ("compile", ("--max-drop", "1"), "tune | got rates or a speed-up"),
         ("compile", ("--recalibrate", "--max-drop", "1"), "--eval-images | got nothing"),
         ("compile", ("--sweep", "0.5"), "--sweep | got no images | need --images"),
-        ("compile", ("--class-map", "classes.json"), "--class-map | got no images | need --images"),
+        ("compile", ("--class-map", "{folder}/map.json"), "--class-map | got no images | need --images"),
         ("export", ("--target", "openvino-int8"), "for the activation ranges of openvino-int8"),
     ],
 )
 def test_what_only_images_can_tell_is_refused_before_any_work(
     star_export: Command, trained: Path, tmp_path: Path, verb: str, flags: tuple[str, ...], message: str
 ) -> None:
-    refused = star_export(verb, "--checkpoint", trained, *flags, "--quiet", "--out", tmp_path / "out")
+    (tmp_path / "map.json").write_text('{"class0": 0, "class1": 1}')
+    given = [flag.format(folder=tmp_path) for flag in flags]
+    refused = star_export(verb, "--checkpoint", trained, *given, "--quiet", "--out", tmp_path / "out")
     assert refused.code == 2
     assert message in refused.error
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["map.json"]
 
 
 def test_a_dry_run_needs_no_images_either(star_export: Command, trained: Path, tmp_path: Path) -> None:

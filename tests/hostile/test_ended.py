@@ -49,6 +49,14 @@ def kill_when(child: subprocess.Popen[str], there: Callable[[], bool]) -> None:
     child.communicate()
 
 
+@pytest.fixture
+def hears_ctrl_c() -> Iterator[None]:
+    """Shells start what runs in the background with Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def interrupted_in(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Press Ctrl-C in a stage: where it first says how far it is, else at its end."""
     shown = RichStages.stage
@@ -73,6 +81,7 @@ SHORT = ("--preset", "short", "--epochs", "2", "--augment", "none")
 
 
 @pytest.mark.ort
+@pytest.mark.usefixtures("hears_ctrl_c")
 @pytest.mark.parametrize(
     ("command", "out", "stage", "left"),
     [

@@ -24,9 +24,7 @@ def test_rates_that_follow_from_acs_need_a_calibration() -> None:
 
 
 def test_int8_needs_images_for_its_ranges() -> None:
-    with pytest.raises(
-        RecipeError, match="a folder of images, for the activation ranges of openvino-int8"
-    ):
+    with pytest.raises(RecipeError, match="a folder of images, for the activation ranges of openvino-int8"):
         resolve(Recipe(target="openvino-int8")).check_ranges()
     resolve(Recipe(target="openvino-int8", images=Path("photos"))).check_ranges()
     resolve(Recipe(target="onnxruntime-fp32")).check_ranges()
