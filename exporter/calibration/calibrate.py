@@ -88,7 +88,7 @@ def calibrate(
         ImageError: No image can be read.
     """
     if settings.relevance:
-        _check_classifier(vit)
+        _check_head(vit)
     classes = settings.classes_of(vit.spec)
     planned = plan(images, settings)
     digest = dataset_sha256([item.file for item in planned])
@@ -133,18 +133,13 @@ def _goal(done: int, planned: int, settings: CalibrationSettings) -> int:
     return min(planned, next(check for check in CHECKS if check >= done))
 
 
-def _check_classifier(vit: PrunableViT) -> None:
+def _check_head(vit: PrunableViT) -> None:
     """Check that relevance can start at the model's head."""
     if explainable(vit):
         return
-    got = f"the head of {vit.spec.name}"
-    if not vit.spec.num_classes:
-        got = f"{vit.spec.name}, whose head gives an {' and '.join(each.kind for each in vit.outputs)}"
-    other = "intra" if vit.spec.num_class_tokens else "received"
-    hint = f"--scorer {other} needs none; --num-classes N --checkpoint FILE gives one"
-    raise CalibrationError(
-        "relevance", got, "a linear classifier on the class token or on the mean of the patches", hint
-    )
+    expected = "a head that is linear in the class token, or in the mean of the patches"
+    hint = "--scorer received needs none"
+    raise CalibrationError("relevance", f"the head of {vit.spec.name}", expected, hint)
 
 
 def _added(sums: Sums, chunk: Sequence[Scored]) -> Sums:

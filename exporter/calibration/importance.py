@@ -8,6 +8,7 @@ from jaxtyping import Float, Float64
 from numpy.typing import NDArray
 from torch import Tensor
 
+from exporter.calibration.heads import top_outputs
 from exporter.calibration.redundancy import average_cosine_similarity
 from exporter.calibration.relevance import sweep
 from exporter.calibration.trace import trace
@@ -33,14 +34,13 @@ class ImageScores:
 def scores_of_image(
     vit: PrunableViT, image: Float[Tensor, "1 3 height width"], classes: int, normalize: str
 ) -> ImageScores:
-    """Explain the image's own top classes with one forward and one backward pass; with no classes, ACS alone."""
+    """Explain the image by one pass forward and one back: its top classes, or embedding; ACS alone for 0."""
     seen = trace(vit, image)
     prefix = vit.spec.num_prefix_tokens
     acs = torch.cat([average_cosine_similarity(block.output, prefix) for block in seen.blocks]).cpu().numpy()
     if classes == 0:
         return ImageScores(acs)
-    top = seen.logits.sort(dim=1, descending=True, stable=True).indices[:, :classes]
-    rows = sweep(vit, seen, top)[0].to("cpu", torch.float64)
+    rows = sweep(vit, seen, top_outputs(vit, seen, classes))[0].to("cpu", torch.float64)
     inter, counted, empty_rows = average_over_classes(normalise_rows(rows, normalize))
     return ImageScores(acs, inter.numpy(), counted.numpy(), empty_rows)
 

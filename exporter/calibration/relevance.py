@@ -1,12 +1,13 @@
 """Inter-layer importance of one image: how much each patch, at each layer, matters to a class (STAR, Algorithm 2).
 
 For each class, relevance and gradient of the logit are propagated from the logits to the first block's attention,
-for all classes at once. Each block's attention A gives mean over heads of (gradient x relevance of A)+, plus the
-identity. The class token's row is multiplied by these matrices from the last layer down: after layer l it is the
-class row of (I + A_L) ... (I + A_l), the result of the published roll-out from layer l, in
-O(layers x tokens^2) for all l together. Where several tokens classify, or the mean of the patches does, the mean of
-their rows is used, without the identity's own part: of a patch it is the same for all. A part that a block lacks is
-replaced by its skip connection; where that is the attention, the row does not change.
+for all classes at once. An embedding has one class: its length stands for the logit (`heads`). Each block's
+attention A gives mean over heads of (gradient x relevance of A)+, plus the identity. The class token's row is
+multiplied by these matrices from the last layer down: after layer l it is the class row of (I + A_L) ... (I + A_l),
+the result of the published roll-out from layer l, in O(layers x tokens^2) for all l together. Where several tokens
+classify, or the mean of the patches does, the mean of their rows is used, without the identity's own part: of a
+patch it is the same for all. A part that a block lacks is replaced by its skip connection; where that is the
+attention, the row does not change.
 
 The rules amplify rounding: in float32, layers near the input can be off by tens of percent. Use float64.
 """
@@ -34,7 +35,7 @@ def relevance(
         vit: The unpruned ViT in eval mode. One of another dtype is copied, so convert it once (`in_dtype`)
             before calling this for many images.
         images: Preprocessed images.
-        classes: For each image the class indices to explain.
+        classes: For each image the class indices to explain; 0 for an embedding.
         dtype: The dtype of all computation.
 
     Returns:
@@ -47,8 +48,8 @@ def relevance(
 @torch.no_grad()
 def sweep(vit: PrunableViT, seen: Trace, classes: Int[Tensor, "b k"]) -> Float[Tensor, "b k layers patches"]:
     """Compute `relevance` from a trace, with the ViT that was traced."""
-    cam, gradient = heads.cam_of_logits(vit, seen, classes), heads.gradient_of_logits(vit, seen, classes)
-    start = heads.share_of_logits(vit, cam[..., 0])
+    cam, gradient = heads.cam_of_outputs(vit, seen, classes), heads.gradient_of_outputs(vit, seen, classes)
+    start = heads.share_of_outputs(vit, cam[..., 0])
     rolled, scores = torch.zeros_like(start), []
     for layer in reversed(range(len(seen.blocks))):
         block, here = vit.blocks[layer], seen.blocks[layer]

@@ -30,7 +30,7 @@ class CalibrationSettings(Settings):
     images_per_round: Positive = option(192, "paper: images of a batch.")
     acs_images: Positive = option(500, "paper: images that ACS is taken from.")
     gamma: Positive | None = option(
-        None, "Classes an image whose relevance counts; 6, or all if there are fewer."
+        None, "Classes an image whose relevance counts; 6, or all if there are fewer; 1 for an embedding."
     )
     normalize: str = option(
         "none",
@@ -51,15 +51,15 @@ class CalibrationSettings(Settings):
             )
 
     def classes_of(self, spec: ModelSpec) -> int:
-        """Return how many classes per image are explained.
+        """Return how many classes per image are explained; 1 for a model without any, whose embedding is explained.
 
         Raises:
             CalibrationError: gamma is more than the model's classes.
         """
+        most = max(1, spec.num_classes)
         if self.gamma is None:
-            return min(6, spec.num_classes)
-        if self.gamma > spec.num_classes:
-            raise CalibrationError(
-                "gamma", str(self.gamma), f"at most {spec.num_classes}, the classes of {spec.name}"
-            )
+            return min(6, most)
+        if self.gamma > most:
+            whose = f"the classes of {spec.name}" if spec.num_classes else f"{spec.name} gives an embedding"
+            raise CalibrationError("gamma", str(self.gamma), f"at most {most}, {whose}")
         return self.gamma

@@ -287,16 +287,17 @@ def test_what_the_model_or_the_images_do_not_allow_is_one_line(vit: PrunableViT,
         calibrate(vit, images, CalibrationSettings(protocol="paper"))
 
 
-def test_relevance_starts_at_a_linear_classifier(images: ImageFolder) -> None:
+def test_relevance_starts_at_a_linear_head(images: ImageFolder) -> None:
+    """The head of a tower is one: its embedding's length is explained."""
     tower, headless = make_tower(), make_vit()
     headless.classifiers = []
-    for vit in (tower, headless):
-        with pytest.raises(CalibrationError, match=r"need a linear classifier .* --scorer intra"):
+    for vit in (headless, make_vit("pooled by attention")):
+        with pytest.raises(CalibrationError, match=r"need a head that is linear .* --scorer received"):
             calibrate(vit, images, ALL)
     assert calibrate(tower, images, ACS).inter is None
-    pooled = make_vit("pooled by attention")
-    with pytest.raises(CalibrationError, match=r"need a linear classifier .* --scorer received"):
-        calibrate(pooled, images, ALL)
+    assert calibrate(tower, images, ALL).inter is not None
+    with pytest.raises(CalibrationError, match="at most 1, tower gives an embedding"):
+        calibrate(tower, images, CalibrationSettings(gamma=2))
 
 
 def test_the_place_is_tried_before_the_work(vit: PrunableViT, images: ImageFolder, tmp_path: Path) -> None:

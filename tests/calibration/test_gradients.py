@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from exporter.calibration import gradients
 from exporter.calibration.attention import propagate
-from exporter.calibration.heads import gradient_of_logits
+from exporter.calibration.heads import gradient_of_outputs
 from exporter.calibration.trace import MlpTrace, in_dtype, trace
 from exporter.models.base import MlpParts, PrunableViT
 from tests.calibration.samples import VARIANTS, frozen_images, tiny_vit
@@ -32,7 +32,7 @@ def by_autograd(vit: PrunableViT, images: Tensor, target: int) -> list[Tensor]:
 
 def of_attention(vit: PrunableViT, images: Tensor, targets: Tensor) -> list[Tensor]:
     seen = trace(vit, images)
-    gradient, found = gradient_of_logits(vit, seen, targets), []
+    gradient, found = gradient_of_outputs(vit, seen, targets), []
     for block, here in zip(reversed(vit.blocks), reversed(seen.blocks), strict=True):
         assert block.mlp and block.attention and here.attention
         part, attention, (mlp,) = block.attention, here.attention, here.token_wise

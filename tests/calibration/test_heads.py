@@ -1,12 +1,23 @@
-"""Where relevance starts: at class tokens, or at the mean of the patches."""
+"""Where relevance starts: at class tokens or the mean of the patches, for a class or an embedding's length."""
+
+import copy
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
-from exporter.calibration.heads import cam_of_logits, explainable, gradient_of_logits, share_of_logits
+from exporter.calibration.heads import (
+    cam_of_outputs,
+    explainable,
+    gradient_of_outputs,
+    share_of_outputs,
+    top_outputs,
+)
 from exporter.calibration.relevance import relevance
 from exporter.calibration.trace import in_dtype, trace
 from exporter.models.base import PrunableViT
+from exporter.models.registry import adapt
 from tests.vits import make_tower, make_vit, random_images
 
 CLASSES = torch.tensor([[0, 2, 5], [6, 1, 0]])
@@ -24,7 +35,7 @@ def test_the_gradient_is_autograds(family: str) -> None:
     tokens = seen.blocks[-1].output.clone().requires_grad_()
     logits = vit.classify(vit.norm(tokens))
     torch.testing.assert_close(logits, seen.logits)
-    got = gradient_of_logits(vit, seen, CLASSES)
+    got = gradient_of_outputs(vit, seen, CLASSES)
     for place in range(3):
         chosen = logits.gather(1, CLASSES[:, place, None]).sum()
         (expected,) = torch.autograd.grad(chosen, tokens, retain_graph=True)
@@ -35,10 +46,10 @@ def test_the_gradient_is_autograds(family: str) -> None:
 def test_relevance_of_one_is_spread_over_the_patches_alone(family: str) -> None:
     vit = double(family)
     seen = trace(vit, random_images(vit, 2))
-    cam, prefix = cam_of_logits(vit, seen, CLASSES), vit.spec.num_prefix_tokens
+    cam, prefix = cam_of_outputs(vit, seen, CLASSES), vit.spec.num_prefix_tokens
     assert (cam[:, :, :prefix] == 0).all() and (cam >= 0).all()
     torch.testing.assert_close(cam.sum((-2, -1)), torch.ones(2, 3, dtype=torch.float64))
-    share = share_of_logits(vit, cam[..., 0])
+    share = share_of_outputs(vit, cam[..., 0])
     assert (share[..., :prefix] == 0).all() and torch.allclose(share.sum(-1), torch.ones(1).double())
 
 
@@ -54,7 +65,54 @@ def test_every_layer_has_relevance_and_an_image_alone_the_same(family: str) -> N
     torch.testing.assert_close(together[1:], alone, rtol=1e-6, atol=1e-12)
 
 
+LENGTH = torch.zeros(2, 1, dtype=torch.long)
+
+
+def embedding_of(kind: str) -> PrunableViT:
+    """Return a model, in float64, whose embedding is a projection, a mean of patches, or the class token."""
+    if kind == "projected":
+        return in_dtype(make_tower(), torch.float64)
+    model: Any = make_vit(kind).model
+    model.reset_classifier(0)
+    return in_dtype(adapt(model, name=kind), torch.float64)
+
+
+EMBEDDINGS = pytest.mark.parametrize("kind", ["projected", "vit", "pooled", "eva02, pooled"])
+
+
+@EMBEDDINGS
+def test_the_gradient_of_the_length_of_an_embedding_is_autograds(kind: str) -> None:
+    vit = embedding_of(kind)
+    seen = trace(vit, random_images(vit, 2))
+    assert torch.equal(top_outputs(vit, seen, 6), LENGTH)
+    tokens = seen.blocks[-1].output.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(vit.classify(vit.norm(tokens)).norm(dim=-1).sum(), tokens)
+    torch.testing.assert_close(gradient_of_outputs(vit, seen, LENGTH)[:, 0], expected)
+
+
+@EMBEDDINGS
+def test_the_relevance_of_an_embedding_is_that_of_a_class_with_its_direction(kind: str) -> None:
+    vit = embedding_of(kind)
+    images = random_images(vit, 1)
+    seen = trace(vit, images)
+    cam = cam_of_outputs(vit, seen, LENGTH[:1])
+    torch.testing.assert_close(cam.sum(), torch.ones((), dtype=torch.float64))
+    share = share_of_outputs(vit, cam[..., 0])
+    torch.testing.assert_close(share.sum(), torch.ones((), dtype=torch.float64))
+    found = relevance(vit, images, LENGTH[:1])
+    assert found.isfinite().all() and (found >= 0).all() and (found.amax(-1) > 0).all()
+    model: Any = copy.deepcopy(vit.model)
+    direction = seen.logits[0] / seen.logits[0].norm()
+    weight = direction if isinstance(model.head, nn.Identity) else direction @ model.head.weight
+    model.num_classes, model.head = 1, nn.Linear(len(weight), 1, dtype=torch.float64)
+    model.head.weight.data.copy_(weight)
+    model.head.bias.data.fill_(1.0)  # a classifier, not a projection
+    classifier = adapt(model, name="one class")
+    assert classifier.spec.num_classes == 1
+    torch.testing.assert_close(relevance(classifier, images, LENGTH[:1]), found)
+
+
 def test_what_can_be_explained() -> None:
     assert all(explainable(make_vit(family)) for family in ("vit", "distilled", "pooled", "eva02, pooled"))
     assert not any(explainable(make_vit(family)) for family in ("pooled, registers", "pooled by attention"))
-    assert not explainable(make_tower())
+    assert explainable(make_tower())

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from exporter.calibration import cams, gradients
-from exporter.calibration.heads import cam_of_logits, gradient_of_logits
+from exporter.calibration.heads import cam_of_outputs, gradient_of_outputs
 from exporter.calibration.relevance import relevance, sweep
 from exporter.calibration.trace import in_dtype, trace
 from exporter.models.weights import weights_sha256
@@ -79,11 +79,11 @@ def test_the_roll_out_of_a_distilled_model_is_the_mean_over_both_its_tokens() ->
         block, here = vit.blocks[-1], seen.blocks[-1]
         assert block.mlp and block.attention and here.attention
         (mlp,) = here.token_wise
-        gradient = gradients.to_middle(block.mlp, mlp, gradient_of_logits(vit, seen, CLASSES))
+        gradient = gradients.to_middle(block.mlp, mlp, gradient_of_outputs(vit, seen, CLASSES))
         gradient = gradient_of_attention(
             here.attention, gradients.to_context(block.attention, here.attention, gradient)
         )
-        cam = cams.to_middle(block.mlp, mlp, cam_of_logits(vit, seen, CLASSES))
+        cam = cams.to_middle(block.mlp, mlp, cam_of_outputs(vit, seen, CLASSES))
         _, context = cams.to_context(block.attention, here.attention, cam)
         cam, _ = relevance_of_attention(here.attention, context)
         rows.append((gradient * cam).clamp(min=0).mean(2)[:, :, token, 2:])

@@ -131,7 +131,7 @@ def test_a_corrupt_member_of_a_shard_is_skipped_and_named(
     assert records == [(4, 1, records[1][2]), (4, 0, records[1][2])]
 
 
-def test_a_head_that_projects_has_no_class_to_explain(
+def test_a_head_that_projects_is_explained_by_the_length_of_its_embedding(
     star_export: Command, workplace: Workplace, tmp_path: Path
 ) -> None:
     torch.save(
@@ -140,8 +140,22 @@ def test_a_head_that_projects_has_no_class_to_explain(
     tower = ["--model", "vit_xsmall_patch16_clip_224", "--checkpoint", tmp_path / "tower.pth"]
     kwargs = ["--model-kwargs", *(f"{key}={value}" for key, value in TINY_SHAPE.items())]
     flags = [*tower, *kwargs, "--images", workplace.images, "--out", tmp_path / "c.safetensors"]
-    done = star_export("calibrate", *flags)
+    assert star_export("calibrate", *flags).code == 0
+    assert load_calibration(tmp_path / "c.safetensors").inter is not None
+    done = star_export("calibrate", *flags, "--gamma", "2")
     assert done.code == 2
-    assert "embedding" in done.error
-    assert "--scorer intra" in done.error
-    assert star_export("calibrate", *flags, "--scorer", "intra").code == 0
+    assert "gives an embedding" in done.error
+
+
+def test_a_head_that_takes_the_largest_has_no_relevance(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
+    shape = {**TINY_SHAPE, "num_classes": 5, "global_pool": "max", "class_token": False}
+    torch.save(timm.create_model("vit_tiny_patch16_224", **shape).state_dict(), tmp_path / "max.pth")
+    model = ["--model", "vit_tiny_patch16_224", "--checkpoint", tmp_path / "max.pth", "--model-kwargs"]
+    kwargs = [f"{key}={value}" for key, value in shape.items() if key != "num_classes"]
+    flags = [*model, *kwargs, "--num-classes", "5", "--images", workplace.images]
+    done = star_export("calibrate", *flags, "--out", tmp_path / "c.safetensors")
+    assert done.code == 2
+    assert "mean of the patches" in done.error
+    assert "--scorer received" in done.error

@@ -4,9 +4,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-import torch
 from _pytest.mark.structures import ParameterSet
-from torch.utils.flop_counter import FlopCounterMode
 
 from exporter.models.registry import ModelRequest, describe
 from exporter.ops.pair_sets import joined_patches
@@ -15,6 +13,7 @@ from exporter.records import ModelSpec
 from exporter.schedule.macs import MacCount, dense_macs, pruned_macs, schedule_macs
 from exporter.schedule.plan import ScheduleSettings, manual_schedule, star_schedule, tome_schedule
 from exporter.vocabulary import Method
+from tests.multiply_adds import counted
 from tests.schedule.ours import GMACS, MANUAL_GMACS
 from tests.schedule.published import DEIT_B, HALF_DIGIT, MANUAL, MISSES, MODELS, PublishedModel
 from tests.vits import FAMILIES, make_vit, random_images
@@ -105,10 +104,8 @@ def test_the_closed_form_counts_what_runs(family: str) -> None:
         vit, manual_schedule(vit.spec, {1: 0.6, 3: 0.5}, ScheduleSettings("intra", reduce="drop"))
     )
     images = random_images(vit, 1)
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        pruned(images)
     # The class rows are one operator, which the counter does not look into.
-    assert counter.get_total_flops() // 2 == pruned.macs.network
+    assert counted(lambda: pruned(images)) == pruned.macs.network
     tokens = [vit.spec.num_prefix_tokens + n for n in (vit.spec.num_patches, pruned.schedule.keep[0])]
     fusion = vit.spec.num_patches + pruned.schedule.keep[0]
     rows = len(vit.classifiers)  # one class row for each token that classifies
@@ -136,10 +133,8 @@ def test_pairs_cost_their_similarities_and_the_means(family: str) -> None:
     """No class row; a product of mean keys, whose length is that of a head."""
     vit = make_vit(family)
     pruned = PrunedViT(vit, tome_schedule(vit.spec, 0.4, ScheduleSettings(method=Method.TOME)))
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        pruned(random_images(vit, 1))
     # Pairs and means are one operator each, which the counter does not look into.
-    assert counter.get_total_flops() // 2 == pruned.macs.network
+    assert counted(lambda: pruned(random_images(vit, 1))) == pruned.macs.network
     prefix, dim, before, expected = vit.spec.num_prefix_tokens, vit.spec.dim, vit.spec.num_patches, 0
     for after in pruned.schedule.keep:
         joined = len(joined_patches(before, after, prefix))
