@@ -10,7 +10,7 @@ from exporter.calibration.attention import propagate
 from exporter.calibration.heads import gradient_of_outputs
 from exporter.calibration.trace import MlpTrace, in_dtype, trace
 from exporter.models.base import MlpParts, PrunableViT
-from tests.calibration.samples import VARIANTS, frozen_images, tiny_vit
+from tests.calibration.samples import VARIANTS, frozen_images, runs_in_double, tiny_vit
 from tests.calibration.whole_attention import gradient_of_attention
 
 
@@ -46,6 +46,7 @@ def of_attention(vit: PrunableViT, images: Tensor, targets: Tensor) -> list[Tens
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_gradient_of_attention_is_autograds(variant: str) -> None:
+    runs_in_double(variant)
     fused = timm.layers.use_fused_attn()
     timm.layers.set_fused_attn(False)
     try:

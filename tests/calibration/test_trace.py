@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from exporter.calibration.trace import AttentionTrace, in_dtype, trace
 from exporter.models.base import AttentionParts
 from exporter.models.block import attention_half, heads, project, whole_block
-from tests.calibration.samples import VARIANTS, frozen_images, tiny_vit
+from tests.calibration.samples import VARIANTS, frozen_images, runs_in_double, tiny_vit
 from tests.calibration.whole_attention import matrices
 from tests.rows import row_of
 from tests.vits import cut_vit, make_vit, random_images
@@ -18,6 +18,7 @@ from tests.vits import cut_vit, make_vit, random_images
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_traced_logits_are_the_models(variant: str) -> None:
+    runs_in_double(variant)
     vit = in_dtype(tiny_vit(variant), torch.float64)
     images = frozen_images(2, vit.spec.preprocessing.input_size[1:])
     with torch.no_grad():

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from PIL import Image
 from timm.data import create_transform
@@ -11,9 +11,15 @@ from exporter.data.geometry import to_input_size
 from exporter.data.pixels import to_pixels
 from exporter.records import Preprocessing
 from exporter.vocabulary import CropMode, Interpolation
+from tests.versions import timm_is_before
 
 SHARES = st.one_of(st.sampled_from([1.0, 0.875, 0.9, 0.95, 0.96, 224 / 248]), st.floats(0.3, 1.0))
 SIDES = st.integers(1, 70)
+
+
+def as_today(mode: CropMode, size: tuple[int, int]) -> bool:
+    """Whether this timm resizes as the newest does: before, it did otherwise for oblong sizes, cropped."""
+    return mode is not CropMode.CENTER or size[0] == size[1] or not timm_is_before("1.0.31")
 
 
 def noise(height: int, width: int, seed: int) -> Image.Image:
@@ -47,6 +53,7 @@ def test_every_pixel_is_timms(
 ) -> None:
     if square:
         size = (size[0], size[0])
+    assume(as_today(mode, size))
     preprocessing = Preprocessing((3, *size), interpolation, (0.1, 0.5, 0.9), (0.5,) * 3, share, mode)
     picture = noise(*image, seed=image[0])
     try:
@@ -64,7 +71,7 @@ def test_every_pixel_is_timms(
 @pytest.mark.parametrize("share", [0.875, 0.9, 1.0])
 def test_photographs_at_the_usual_sizes(mode: CropMode, size: tuple[int, int], share: float) -> None:
     photograph = noise(*size, seed=3)
-    for target in ((224, 224), (192, 256)):
+    for target in (each for each in ((224, 224), (192, 256)) if as_today(mode, each)):
         preprocessing = Preprocessing(
             (3, *target), Interpolation.BICUBIC, (0.485, 0.456, 0.406), (0.2,) * 3, share, mode
         )
