@@ -23,6 +23,7 @@ __all__ = ["evenly_pruned", "identical", "own_settings", "random_images", "signa
 PATCHES_PER_SIDE = 4
 CLASSES = 10
 SHORT = {"depth": 4}
+FINE = {"patch_size": 8}
 NARROW = ({"embed_dim": 64, "num_heads": 4}, {"embed_dim": 96, "num_heads": 4})
 
 
@@ -37,9 +38,9 @@ def small(name: str, kwargs: Mapping[str, Any] | None = None) -> PrunableViT:
         ModelError: The network cannot be pruned, or not be built with 16 patches.
     """
     # Some families list their blocks one by one, and some stems and gated MLPs do not take any width.
-    for depth, width in product((SHORT, {}), (*NARROW, {})):
+    for depth, width, patch in product((SHORT, {}), (*NARROW, {}), (FINE, {})):
         with suppress(ModelError):
-            return _built(name, {**(kwargs or {}), **depth, **width})
+            return _built(name, {**(kwargs or {}), **depth, **width, **patch})
     return _built(name, dict(kwargs or {}))
 
 

@@ -121,5 +121,9 @@ class Rotary(nn.Module):
         self, rows: Float[Tensor, "b h t c"], positions: Int[Tensor, "b n"] | None = None
     ) -> Float[Tensor, "b h t c"]:
         prefix, patches = rows[:, :, : self.num_prefix_tokens], rows[:, :, self.num_prefix_tokens :]
-        turned = apply_rot_embed_cat(patches, self.at(positions).to(rows), half=self.rotate_half)
+        table = self.at(positions)
+        # A program of `to`, even to what it is already, has to be decomposed before it is translated to ONNX.
+        if (table.dtype, table.device) != (rows.dtype, rows.device):
+            table = table.to(rows)
+        turned = apply_rot_embed_cat(patches, table, half=self.rotate_half)
         return torch.cat([prefix, turned], dim=2)

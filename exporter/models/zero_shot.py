@@ -7,7 +7,6 @@ order, and the projection and the products with the texts are one linear layer.
 
 import copy
 import json
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 
 from exporter.errors import CheckpointError, ModelError
 from exporter.files import regular
+from exporter.formats.npz import read_arrays
 from exporter.models.timm_parts import outputs_of
 from exporter.vocabulary import OutputKind
 
@@ -29,7 +29,7 @@ __all__ = ["TextEmbeddings", "read_text_embeddings", "zero_shot"]
 EXPECTED = (
     "embeddings [classes, channels], and as many names: .npz, or .safetensors with names in its metadata"
 )
-UNREADABLE = (OSError, EOFError, ValueError, KeyError, TypeError, SafetensorError, zipfile.BadZipFile)
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, SafetensorError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +112,8 @@ def _folded(head: nn.Module, texts: Tensor, like: Tensor) -> nn.Linear:
 
 
 def _npz(path: Path) -> tuple[np.ndarray, list[str]]:
-    with regular(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-        return arrays["embeddings"], [str(name) for name in arrays["names"].tolist()]
+    arrays = read_arrays(path)
+    return arrays["embeddings"], [str(name) for name in arrays["names"].tolist()]
 
 
 def _safetensors(path: Path) -> tuple[np.ndarray, list[str]]:

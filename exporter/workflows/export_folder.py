@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from exporter.errors import ArtefactError
 from exporter.evaluation.benchmark.batch_sweep import resized
 from exporter.files import path_of, regular, sha256_of, written_beside
 from exporter.formats.canonical_json import load_json, read_json
+from exporter.formats.npz import read_arrays
 from exporter.records import ModelSpec, Pair, Schedule
 from exporter.runtimes.base import Runner
 from exporter.runtimes.playback_runner import dense_name
@@ -108,20 +108,12 @@ def read_reference(path: Path) -> dict[str, Array]:
     """
     expected = f"a {REFERENCE}, which star-export compile writes"
     try:
-        with regular(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            reference = {name: arrays[name] for name in arrays.files}
-            images = reference[IMAGES]
-    except (
-        OSError,
-        EOFError,
-        ValueError,
-        KeyError,
-        TypeError,
-        BadZipFile,
-        MemoryError,
-        RuntimeError,
-    ) as error:
-        raise ArtefactError(str(path), f"{type(error).__name__}: {error}", expected) from None
+        reference = read_arrays(path)
+    except ValueError as error:
+        raise ArtefactError(str(path), str(error), expected) from None
+    if IMAGES not in reference:
+        raise ArtefactError(str(path), f"no {IMAGES}", expected)
+    images = reference[IMAGES]
     if not all(isinstance(array, np.ndarray) and array.dtype.kind in "fiu" for array in reference.values()):
         raise ArtefactError(str(path), "a member that is no array of real numbers", expected)
     if images.ndim != 4 or not len(images):

@@ -1,0 +1,46 @@
+"""Read the arrays of an .npz file; whatever is wrong with one is one kind of error."""
+
+import lzma
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from exporter.files import regular
+
+__all__ = ["read_arrays"]
+
+Array = np.ndarray[Any, Any]
+
+# What zipfile and NumPy raise for files that are damaged, encrypted, or no archive of arrays.
+UNREADABLE = (
+    OSError,
+    EOFError,
+    AttributeError,  # Python 3.10, of an array that is not in an archive
+    KeyError,
+    TypeError,
+    ValueError,
+    MemoryError,
+    RuntimeError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+)
+
+
+def read_arrays(path: Path) -> dict[str, Array]:
+    """Read all arrays of a file, without unpickling.
+
+    Raises:
+        ValueError: There is no such file, or it cannot be read; the message is one line.
+    """
+    try:
+        with regular(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except UNREADABLE as error:
+        reason = str(error).splitlines()[0][:160] if str(error) else "cut"
+        raise ValueError(f"{type(error).__name__}: {reason}") from None
