@@ -49,7 +49,7 @@ def torch_export(model: str, path: Path, opset: int, network: nn.Module | None =
         dynamo=True,
         input_names=["images"],
         output_names=["logits"],
-        dynamic_shapes=({0: torch.export.Dim("batch")},),
+        dynamic_shapes=({0: torch.export.Dim("batch", max=2**31 - 1)},),
         opset_version=opset,
         verbose=False,
     )

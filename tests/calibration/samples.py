@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from exporter.models.base import PrunableViT
 from exporter.models.registry import adapt
-from tests.versions import needs_timm
 
 __all__ = [
     "SHAPE",
@@ -23,7 +22,6 @@ __all__ = [
     "frozen_weights",
     "picture",
     "pictures",
-    "runs_in_double",
     "tiny_vit",
 ]
 
@@ -54,12 +52,6 @@ def tiny_vit(variant: str = "plain", **kwargs: Any) -> PrunableViT:
     model = timm.create_model(name, **{**SHAPE, **own, **kwargs}).eval().requires_grad_(False)
     frozen_weights(model)
     return adapt(model, variant)
-
-
-def runs_in_double(variant: str) -> None:
-    """Skip the test where timm's own network cannot compute in float64."""
-    if variant == "rotary a head":
-        needs_timm("1.0.31", "mixed rotations in double precision")
 
 
 def frozen_weights(model: nn.Module) -> None:

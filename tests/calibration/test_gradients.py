@@ -10,8 +10,9 @@ from exporter.calibration.attention import propagate
 from exporter.calibration.heads import gradient_of_outputs
 from exporter.calibration.trace import MlpTrace, in_dtype, trace
 from exporter.models.base import MlpParts, PrunableViT
-from tests.calibration.samples import VARIANTS, frozen_images, runs_in_double, tiny_vit
+from tests.calibration.samples import VARIANTS, frozen_images, tiny_vit
 from tests.calibration.whole_attention import gradient_of_attention
+from tests.versions import runs_in_double
 
 
 def by_autograd(vit: PrunableViT, images: Tensor, target: int) -> list[Tensor]:

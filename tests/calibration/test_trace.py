@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from exporter.calibration.trace import AttentionTrace, in_dtype, trace
 from exporter.models.base import AttentionParts
 from exporter.models.block import attention_half, heads, project, whole_block
-from tests.calibration.samples import VARIANTS, frozen_images, runs_in_double, tiny_vit
+from tests.calibration.samples import VARIANTS, frozen_images, tiny_vit
 from tests.calibration.whole_attention import matrices
 from tests.rows import row_of
+from tests.versions import runs_in_double
 from tests.vits import cut_vit, make_vit, random_images
 
 

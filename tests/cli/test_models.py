@@ -7,6 +7,7 @@ import pytest
 
 from exporter.models import listed
 from tests.commands import Command
+from tests.versions import LISTED
 
 
 def test_the_list_says_what_can_be_pruned(star_export: Command) -> None:
@@ -68,6 +69,7 @@ def test_another_release_of_timm_is_asked_itself(
     assert (done.code, done.out) == (1, "resnet18: cannot be pruned: a ResNet, which has no adapter\n")
 
 
+@LISTED
 def test_the_list_needs_no_model_library() -> None:
     check = (
         "import sys; from exporter.cli.main import main; main(['models']); main(['models', '--why', 'resnet50']);"

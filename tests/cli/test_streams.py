@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from exporter.cli.streams import checked_streams
+from tests.versions import LISTED
 
 
 def shell(command: str) -> subprocess.CompletedProcess[str]:
@@ -14,12 +15,14 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
+@LISTED
 @pytest.mark.parametrize("words", ["models", "models --json"])
 def test_a_reader_that_leaves_ends_the_command_without_a_word(words: str) -> None:
     done = shell(f"{sys.executable} -m exporter {words} | true")
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@LISTED
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 def test_a_full_disk_behind_stdout_is_one_line() -> None:
     done = shell(f"{sys.executable} -m exporter models > /dev/full")

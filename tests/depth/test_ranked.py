@@ -29,10 +29,10 @@ def towards(target: nn.Module, images: torch.Tensor, *, steps: int = 20, weights
         assert isinstance(student, GatedViT)
         wanted = target(images).detach()
         groups = [
-            {"params": [student.attention, student.activation], "lr": 1e-3},
+            {"params": [student.attention, student.activation], "lr": 1e-2},
             {"params": student.model.parameters(), "lr": weights},
         ]
-        optimizer = torch.optim.Adam(groups)
+        optimizer = torch.optim.SGD(groups)  # steps by size: Adam's would all be the same, and scores tie
         for _ in range(steps):
             optimizer.zero_grad()
             nn.functional.mse_loss(student(images), wanted).backward()
@@ -42,7 +42,7 @@ def towards(target: nn.Module, images: torch.Tensor, *, steps: int = 20, weights
 
 
 @pytest.mark.parametrize(
-    ("unit", "layer"), [(ATTENTION, 1), (ATTENTION, 2), (ATTENTION, 4), (ACTIVATION, 1), (ACTIVATION, 2)]
+    ("unit", "layer"), [(ATTENTION, 1), (ATTENTION, 3), (ATTENTION, 4), (ACTIVATION, 1), (ACTIVATION, 2)]
 )
 @pytest.mark.parametrize("family", ["deit", "lvvit"])
 def test_the_unit_that_the_target_does_without_goes(unit: UnitType, layer: int, family: str) -> None:

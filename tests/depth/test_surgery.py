@@ -27,6 +27,7 @@ from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_sch
 from exporter.targets import ONNXRUNTIME
 from exporter.vocabulary import AttentionVariant, Method
 from tests.depth.models import MERGED_FAMILIES, seeded_vit
+from tests.versions import runs_in_double
 from tests.vits import make_images, make_model, make_vit, random_images, varied_images
 
 PLAN = DepthPlan((2, 3), (1, 3))
@@ -42,6 +43,7 @@ def distance(got: torch.Tensor, expected: torch.Tensor) -> float:
 @PLANS
 @pytest.mark.parametrize("family", MERGED_FAMILIES)
 def test_merged_is_unmerged(family: str, plan: DepthPlan) -> None:
+    runs_in_double(family)
     vit = seeded_vit(family)
     images = random_images(vit, 4)
     with torch.inference_mode():

@@ -116,7 +116,7 @@ def test_ctrl_c(
     interrupted_in(stage, monkeypatch)
     done = star_export(*(word.format(images=workplace.images) for word in command), *flags)
     assert done.code == 130, done.err
-    assert [line for line in done.err.splitlines() if not line.startswith("✓")] == ["interrupted"]
+    assert [line for line in done.err.splitlines() if line and not line.startswith("✓")] == ["interrupted"]
     assert sorted(path.name for path in tmp_path.rglob("*")) == left
 
 
