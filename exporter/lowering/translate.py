@@ -10,7 +10,12 @@ import onnx
 import torch
 from torch.export import ExportedProgram
 
+from exporter.errors import ModelError
+
 __all__ = ["translate"]
+
+# From this version of PyTorch on, a program without a translation is a bug of ours.
+TRANSLATES_ALL = (2, 7)
 
 NO_SUBMODULE = (
     "Unable to find the path of the module",
@@ -40,6 +45,9 @@ def translate(
         opset: The version of the standard operators.
         inputs: Names of the inputs.
         outputs: Names of the outputs.
+
+    Raises:
+        ModelError: PyTorch is too old for the program.
     """
     export = partial(
         torch.onnx.export,
@@ -57,7 +65,17 @@ def translate(
             with suppress(torch.onnx.OnnxExporterError):
                 return _model_of(export(_as_captured(program)))
             program = capture()
-        return _model_of(export(program))
+        try:
+            return _model_of(export(program))
+        except torch.onnx.OnnxExporterError as error:
+            if _version() >= TRANSLATES_ALL:
+                raise
+            got = f"a network or layout that the exporter of PyTorch {torch.__version__} does not translate"
+            raise ModelError("export", got, "a newer PyTorch", "docs/verification.md lists them") from error
+
+
+def _version() -> tuple[int, ...]:
+    return tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 
 def _writes_to_an_input(program: ExportedProgram) -> bool:

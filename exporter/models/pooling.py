@@ -55,7 +55,8 @@ class MeanPooling(Pooling):
     def pool(self, tokens: Float[Tensor, "b n d"], sizes: Float[Tensor, "b n"]) -> Float[Tensor, "b d"]:
         # Shares, not sums: half precision holds them whatever the number of patches.
         shares = sizes / sizes.sum(dim=1, keepdim=True)
-        return (shares.to(tokens).unsqueeze(1) @ tokens).squeeze(1)
+        # bmm: of counts that depend on the data, torch 2.6 cannot tell how `@` would broadcast.
+        return torch.bmm(shares.to(tokens).unsqueeze(1), tokens).squeeze(1)
 
 
 class MaxPooling(MeanPooling):

@@ -48,9 +48,12 @@ def spec_of(
         default_alpha: Weight of the intra-layer score where the user gives none.
 
     Raises:
-        ModelError: No block has attention, blocks differ in their heads or in the size of their attention, the
-            heads together are not as wide as the tokens, or a token before those that classify does not.
+        ModelError: An image has no patch, no block has attention, blocks differ in their heads or in the size of
+            their attention, the heads together are not as wide as the tokens, or a token before those that
+            classify does not.
     """
+    if min(grid) < 1:
+        raise ModelError(name, f"a grid of {grid[0]} × {grid[1]} patches", "images of one patch at least")
     parts = _attention_parts(vit.blocks, name)
     dim = parts[0].proj.out_features
     if any(part.num_heads * part.head_dim != dim for part in parts):

@@ -23,6 +23,7 @@ from exporter.targets import TENSORRT_FP8
 from tests.lowering.graphs import FP16, FP32, applied, graph_of, kinds_of, noise, operators
 from tests.lowering.models import a_star, lowered, merging, run, star
 from tests.pruning.adaptive import varied_images
+from tests.versions import HAS_SMALL_FLOATS
 from tests.vits import random_images
 
 FP8, PAIR = onnx.TensorProto.FLOAT8E4M3FN, "DequantizeLinear"
@@ -53,6 +54,7 @@ def small(matrix: np.ndarray) -> onnx.ModelProto:
     return model
 
 
+@HAS_SMALL_FLOATS
 @given(hnp.arrays(np.float32, (5, 3), elements=st.floats(-3, 3, width=32)))
 def test_a_matrix_is_within_half_a_step_of_e4m3(matrix: np.ndarray) -> None:
     model = small(matrix)
@@ -66,6 +68,7 @@ def test_a_matrix_is_within_half_a_step_of_e4m3(matrix: np.ndarray) -> None:
     assert (np.abs(stored.astype(np.float32)) <= LARGEST).all()
 
 
+@HAS_SMALL_FLOATS
 def test_the_numbers_of_onnx_s_own_definition() -> None:
     matrix, x = noise(5, 3), noise(4, 5)
     results = ReferenceEvaluator(small(matrix)).run(None, {"x": x})
@@ -136,6 +139,7 @@ def test_parity(make) -> None:  # type: ignore[no-untyped-def]
     assert report.passed, report.checks
 
 
+@HAS_SMALL_FLOATS
 @pytest.mark.ort
 def test_onnx_s_reference_computes_what_onnx_runtime_does() -> None:
     """With the rest in fp32, whose rounding rarely moves a value over a step of E4M3."""

@@ -67,7 +67,7 @@ def test_parity_of_a_star(layout: str) -> None:
 @pytest.mark.parametrize("target", [TENSORRT_FP16, TENSORRT_INT8], ids=lambda target: target.name)
 def test_parity_of_a_star_in_lower_precision(target: Target, layout: str) -> None:
     pruned = a_star(layout=layout)
-    images = varied_images(pruned.vit, 64).numpy()
+    images = varied_images(pruned.vit, 256).numpy()
     report = check(pruned, lowered(pruned, target, images=images), images)
     assert report.passed, report.checks
 

@@ -27,7 +27,8 @@ def patches_as_linear(graph: gs.Graph, artefact: Artefact) -> int:
 
 def _tokens_of(conv: gs.Node) -> gs.Node | None:
     """Return the Transpose that ends [batch, dim, rows, columns] → [batch, patches, dim], or None."""
-    readers = conv.outputs[0].outputs
+    # The exporter of torch 2.6 also reads the shape, for the Reshape.
+    readers = [node for node in conv.outputs[0].outputs if node.op != "Shape"]
     if len(readers) != 1 or readers[0].op != "Reshape" or len(readers[0].outputs[0].outputs) != 1:
         return None
     turn = readers[0].outputs[0].outputs[0]
