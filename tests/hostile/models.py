@@ -29,7 +29,7 @@ KWARGS = (
         ("img_size=0", "vit_tiny"),
         ("img_size=(56,)", "vit_tiny"),
         ("img_size=1 patch_size=4", "vit_tiny"),
-        ("img_size=3 patch_size=4 dynamic_img_size=True", "input_size"),
+        ("img_size=3 patch_size=4 dynamic_img_size=True", "vit_tiny"),
         ("in_chans=1", "vit_tiny"),
         ("in_chans=0", "vit_tiny"),
         ("num_heads=0", "vit_tiny"),
