@@ -10,7 +10,12 @@ small, signature = small_networks.small, small_networks.signature
 
 
 def test_names_that_differ_in_size_alone_are_one_network() -> None:
-    names = ("vit_tiny_patch16_224", "vit_large_patch16_384", "deit_small_patch16_224")
+    names = (
+        "vit_tiny_patch16_224",
+        "vit_large_patch16_384",
+        "deit_small_patch16_224",
+        "vit_base_patch32_224",
+    )
     assert len({signature(small(name)) for name in names}) == 1
 
 
@@ -18,7 +23,6 @@ def test_names_that_differ_in_size_alone_are_one_network() -> None:
     "name",
     [
         "deit3_small_patch16_224",  # scales of branches
-        "vit_base_patch32_224",  # a patch of another size
         "vit_base_patch16_gap_224",  # pooled
         "vit_base_patch16_clip_224",  # an embedding
         "vit_small_patch16_rope_224",  # positions
@@ -41,7 +45,7 @@ def test_weights_and_images_are_the_same_again() -> None:
     first, second = (small("vit_tiny_patch16_224") for _ in range(2))
     assert first.weights_sha256 == second.weights_sha256
     images = small_networks.random_images(first, 2)
-    assert images.shape == (2, 3, 64, 64)
+    assert images.shape == (2, 3, 32, 32)
     assert images.equal(small_networks.random_images(second, 2))
 
 
