@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 
 from exporter.calibration.agreement import CHECKS, better_half_overlap, is_settled
 from exporter.calibration.draw import count_rounds, plan
-from exporter.calibration.heads import explainable
+from exporter.calibration.heads import explainable, explained_outputs
 from exporter.calibration.record import (
     Calibration,
     CalibrationRecord,
@@ -89,32 +89,49 @@ def calibrate(
     """
     if settings.relevance:
         _check_head(vit)
-    classes = settings.classes_of(vit.spec)
+    classes = settings.classes_of(explained_outputs(vit), vit.spec.name)
     planned = plan(images, settings)
     digest = dataset_sha256([item.file for item in planned])
     key = _key(vit, digest, settings)
     sums = (partial and load_sums(partial, key)) or Sums.zero(vit.spec, count_rounds(settings))
     scorer = in_dtype(vit, getattr(torch, settings.dtype)) if settings.relevance else vit
-    saves = partial if processes().main else None
     chunks = scored_chunks(scorer, planned[sums.done :], classes, settings)
+
+    def save(sums: Sums) -> None:
+        if partial and processes().main:
+            save_sums(sums, partial, key)
+
+    def tell(done: int) -> None:
+        if on_progress:
+            on_progress(done, _goal(done, len(planned), settings))
+
+    sums = _summed(sums, chunks, settings, save, tell)
+    read = planned[: sums.done]
+    digest = digest if len(read) == len(planned) else dataset_sha256([item.file for item in read])
+    found = _finished(vit, images, sums, digest, settings)
+    save(sums)
+    return found
+
+
+def _summed(
+    sums: Sums,
+    chunks: Iterator[list[Scored]],
+    settings: CalibrationSettings,
+    save: Callable[[Sums], None],
+    tell: Callable[[int], None],
+) -> Sums:
+    """Add chunks until the sums are settled or none is left; save now and then, and where it is interrupted."""
     try:
         while not _settled(sums, settings) and (chunk := next(chunks, None)):
             before = sums.done
             sums = _added(sums, chunk)
-            if saves and before // SAVE_EVERY != sums.done // SAVE_EVERY:
-                save_sums(sums, saves, key)
-            if on_progress:
-                on_progress(sums.done, _goal(sums.done, len(planned), settings))
+            if before // SAVE_EVERY != sums.done // SAVE_EVERY:
+                save(sums)
+            tell(sums.done)
     except KeyboardInterrupt:
-        if saves:
-            save_sums(sums, saves, key)
+        save(sums)
         raise
-    read = planned[: sums.done]
-    digest = digest if len(read) == len(planned) else dataset_sha256([item.file for item in read])
-    found = _finished(vit, images, sums, digest, settings)
-    if saves:
-        save_sums(sums, saves, key)
-    return found
+    return sums
 
 
 def _settled(sums: Sums, settings: CalibrationSettings) -> bool:

@@ -17,13 +17,25 @@ from exporter.models.base import PrunableViT
 from exporter.models.pooling import MeanPooling, Pooling
 from exporter.vocabulary import OutputKind
 
-__all__ = ["cam_of_outputs", "explainable", "gradient_of_outputs", "share_of_outputs", "top_outputs"]
+__all__ = [
+    "cam_of_outputs",
+    "explainable",
+    "explained_outputs",
+    "gradient_of_outputs",
+    "share_of_outputs",
+    "top_outputs",
+]
 
 
 def explainable(vit: PrunableViT) -> bool:
     """Whether the logits or the embedding are linear in class tokens, or in the mean of the patches."""
     pools = vit.pooling is None or type(vit.pooling) is MeanPooling
     return pools and bool(vit.classifiers or _embeds(vit))
+
+
+def explained_outputs(vit: PrunableViT) -> int:
+    """Return how many numbers can be explained: the model's own classes, whatever it gives out; of a tower, 1."""
+    return 1 if _embeds(vit) or not vit.classifiers else vit.classifiers[0].linear.out_features
 
 
 def top_outputs(vit: PrunableViT, seen: Trace, count: int) -> Int[Tensor, "b k"]:

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from exporter.errors import CalibrationError, RecipeError
-from exporter.records import ModelSpec
 from exporter.settings import Count, Natural, Positive, Settings, option
 
 __all__ = ["NORMALIZE", "CalibrationSettings"]
@@ -50,16 +49,15 @@ class CalibrationSettings(Settings):
                 "max_images", "auto for protocol paper", "a number", "the protocol sets the number itself"
             )
 
-    def classes_of(self, spec: ModelSpec) -> int:
-        """Return how many classes per image are explained; 1 for a model without any, whose embedding is explained.
+    def classes_of(self, most: int, name: str) -> int:
+        """Return how many classes per image are explained, of the `most` that the model `name` has.
 
         Raises:
-            CalibrationError: gamma is more than the model's classes.
+            CalibrationError: gamma is more than that.
         """
-        most = max(1, spec.num_classes)
         if self.gamma is None:
             return min(6, most)
         if self.gamma > most:
-            whose = f"the classes of {spec.name}" if spec.num_classes else f"{spec.name} gives an embedding"
-            raise CalibrationError("gamma", str(self.gamma), f"at most {most}, {whose}")
+            expected = f"at most {most}, the classes of {name}, or 1 for an embedding"
+            raise CalibrationError("gamma", str(self.gamma), expected)
         return self.gamma

@@ -143,7 +143,8 @@ def _calibration(job: Job, spec: ModelSpec) -> Work:
     passes = 1.0
     if settings.relevance:
         # Of each image and class, in its own dtype; float64 takes twice as long.
-        passes += RELEVANCE_PASSES * settings.classes_of(spec) * (2 if settings.dtype == "float64" else 1)
+        classes = settings.classes_of(max(1, spec.num_classes), spec.name)
+        passes += RELEVANCE_PASSES * classes * (2 if settings.dtype == "float64" else 1)
     return Work("calibration", images, images * passes * dense_macs(spec).total)
 
 

@@ -19,6 +19,7 @@ from exporter.data.images import ImageFolder, list_images
 from exporter.data.pixels import LoadedImage, normalise, stream
 from exporter.errors import CalibrationError, ImageError, OutputError
 from exporter.models.base import PrunableViT
+from exporter.models.outputs import with_outputs
 from tests.calibration.samples import pictures, tiny_vit
 from tests.vits import make_tower, make_vit
 
@@ -296,8 +297,13 @@ def test_relevance_starts_at_a_linear_head(images: ImageFolder) -> None:
             calibrate(vit, images, ALL)
     assert calibrate(tower, images, ACS).inter is None
     assert calibrate(tower, images, ALL).inter is not None
-    with pytest.raises(CalibrationError, match="at most 1, tower gives an embedding"):
+    with pytest.raises(CalibrationError, match="at most 1, the classes of tower, or 1 for an embedding"):
         calibrate(tower, images, CalibrationSettings(gamma=2))
+
+
+def test_other_outputs_are_explained_by_the_models_own(vit: PrunableViT, images: ImageFolder) -> None:
+    whole, chosen = (calibrate(each, images, ALL) for each in (vit, with_outputs(vit, ["embedding"])))
+    np.testing.assert_array_equal(chosen.inter, whole.inter)
 
 
 def test_the_place_is_tried_before_the_work(vit: PrunableViT, images: ImageFolder, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from exporter.calibration.record import (
 from exporter.errors import ArtefactError, CalibrationError, OutputError, RecipeError
 from exporter.formats.canonical_json import to_json
 from exporter.vocabulary import CropMode
-from tests.calibration.specs import LOGITS, PREPROCESSING, SPEC
+from tests.calibration.specs import PREPROCESSING, SPEC
 
 
 def calibration(**settings: Any) -> Calibration:
@@ -104,14 +104,6 @@ def test_settings_that_nothing_allows_are_one_line(settings: dict[str, Any], par
     with pytest.raises(RecipeError) as error:
         CalibrationSettings(**settings)
     assert part in str(error.value)
-
-
-def test_gamma_is_six_or_all_of_fewer_classes() -> None:
-    assert CalibrationSettings().classes_of(SPEC) == 6
-    assert CalibrationSettings().classes_of(replace(SPEC, outputs=(replace(LOGITS, channels=2),))) == 2
-    assert CalibrationSettings(gamma=7).classes_of(SPEC) == 7
-    with pytest.raises(CalibrationError, match="at most 7, the classes of tiny"):
-        CalibrationSettings(gamma=8).classes_of(SPEC)
 
 
 def test_colours_are_the_users_affair() -> None:

@@ -9,22 +9,18 @@ from hypothesis import strategies as st
 
 from exporter.calibration.settings import CalibrationSettings
 from exporter.errors import CalibrationError, RecipeError
-from exporter.records import Output
-from exporter.vocabulary import OutputKind
-from tests.calibration.specs import SPEC
 
 
 @given(st.integers(1, 2000), st.none() | st.integers(1, 2000))
 def test_gamma_is_six_or_all_classes_unless_it_is_said(classes: int, gamma: int | None) -> None:
-    spec = replace(SPEC, outputs=(Output("logits", OutputKind.LOGITS, classes),))
     settings = CalibrationSettings(gamma=gamma)
     if gamma is None:
-        assert settings.classes_of(spec) == min(6, classes)
+        assert settings.classes_of(classes, "tiny") == min(6, classes)
     elif gamma <= classes:
-        assert settings.classes_of(spec) == gamma
+        assert settings.classes_of(classes, "tiny") == gamma
     else:
         with pytest.raises(CalibrationError, match=f"got {gamma} .* at most {classes}, the classes of tiny"):
-            settings.classes_of(spec)
+            settings.classes_of(classes, "tiny")
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def test_a_head_that_projects_is_explained_by_the_length_of_its_embedding(
     assert load_calibration(tmp_path / "c.safetensors").inter is not None
     done = star_export("calibrate", *flags, "--gamma", "2")
     assert done.code == 2
-    assert "gives an embedding" in done.error
+    assert "1 for an embedding" in done.error
 
 
 def test_a_head_that_takes_the_largest_has_no_relevance(

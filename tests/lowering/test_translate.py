@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.nn import functional as F
 
+from exporter.errors import ModelError
 from exporter.lowering.translate import translate
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 
@@ -84,3 +85,22 @@ def test_decomposing_would_change_no_node(monkeypatch: pytest.MonkeyPatch) -> No
     assert Counter(node.op_type for node in translated(module, example).graph.node) == Counter(
         node.op_type for node in as_captured.graph.node
     )
+
+
+class NeverTranslated(nn.Module):
+    """Neither ONNX nor torch's decompositions have such an operator."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return torch.linalg.svdvals(images)
+
+
+def test_what_an_old_torch_does_not_translate_is_refused_and_a_new_one_keeps_its_trace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    example = torch.randn(3, 2, 8)
+    monkeypatch.setattr("exporter.lowering.translate.TRANSLATES_ALL", (0, 0))
+    with pytest.raises(torch.onnx.OnnxExporterError):
+        translated(NeverTranslated(), example)
+    monkeypatch.setattr("exporter.lowering.translate.TRANSLATES_ALL", (99, 0))
+    with pytest.raises(ModelError, match=r"PyTorch .* does not translate \| need a newer PyTorch"):
+        translated(NeverTranslated(), example)
