@@ -143,10 +143,10 @@ def _schedules(spec: ModelSpec, rho: float, scorers: tuple[str, ...]) -> dict[st
     """Return the schedules by what the table calls them; rates follow from DeiT-S's ACS, stretched to the depth."""
     places = np.linspace(0, 1, spec.depth)
     acs = np.interp(places, np.linspace(0, 1, len(DEIT_S_ACS)), DEIT_S_ACS).tolist()
-    dropped = {
-        f"STAR, {scorer}, drop": star_schedule(spec, acs, rho, ScheduleSettings(scorer, reduce="drop"))
-        for scorer in scorers
-    }
+    settings = {scorer: ScheduleSettings(scorer, reduce="drop") for scorer in scorers}
+    if "received" in scorers:
+        settings["received by every 8th"] = ScheduleSettings("received", reduce="drop", query_stride=8)
+    dropped = {f"STAR, {how}, drop": star_schedule(spec, acs, rho, each) for how, each in settings.items()}
     return {
         DENSE: keep_everything(spec),
         "ToMe": tome_schedule(spec, rho, ScheduleSettings(method=Method.TOME)),
