@@ -35,7 +35,7 @@ KEY_PREFIX = "star_export."
 REQUIRED = ("model", "schedule", "target", "weights_sha256", "input_kind")
 
 # ONNX's types of weights → the precision that one weight of the type makes that of the model, the lowest first.
-PRECISIONS = {17: Precision.FP8, 3: Precision.INT8, 10: Precision.FP16}
+PRECISIONS = {17: Precision.FP8, 3: Precision.INT8, 16: Precision.BF16, 10: Precision.FP16}
 
 
 @dataclass(frozen=True)
@@ -173,8 +173,8 @@ def _check_shape(artefact: Artefact, source: str) -> None:
 def check_precision(artefact: Artefact, types: Container[int], source: str) -> None:
     """Raise ArtefactError unless weights of these ONNX types fit the target, which decides the tolerance."""
     found = next((each for kind, each in PRECISIONS.items() if kind in types), Precision.FP32)
-    if found != artefact.target.stored:
-        expected = f"those of its target {artefact.target.name}, in {artefact.target.stored}"
+    if found != artefact.target.precision:
+        expected = f"those of its target {artefact.target.name}, in {artefact.target.precision}"
         raise ArtefactError(source, f"weights in {found}", expected, "compile it again")
 
 

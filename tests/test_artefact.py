@@ -200,7 +200,8 @@ def test_a_file_in_another_precision_than_its_target(tmp_path: Path) -> None:
         read_lowered(written(tmp_path / "m.onnx", model.SerializeToString()))
 
 
-def test_bf16_is_stored_in_fp32(tmp_path: Path) -> None:
-    made = artefacts(TARGETS["openvino-bf16"]).pruned
+@pytest.mark.parametrize("name", ["openvino-bf16", "openvino-int8-bf16"])
+def test_a_file_in_its_targets_precision(tmp_path: Path, name: str) -> None:
+    made = artefacts(TARGETS[name]).pruned
     path = written(tmp_path / "m.onnx", linear_classifier(metadata=to_metadata(made)))
-    assert read_lowered(path).artefact.target.precision == "bf16"
+    assert read_lowered(path).artefact.target.name == name

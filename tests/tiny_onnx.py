@@ -19,6 +19,7 @@ WEIGHT = np.random.default_rng(7).standard_normal((3, 8)).astype(np.float32)
 STORED = {
     Precision.FP32: TensorProto.FLOAT,
     Precision.FP16: TensorProto.FLOAT16,
+    Precision.BF16: TensorProto.BFLOAT16,
     Precision.INT8: TensorProto.INT8,
     Precision.FP8: TensorProto.FLOAT8E4M3FN,
 }
@@ -96,7 +97,7 @@ def _selection(layer: int, tokens: str) -> list[onnx.NodeProto]:
 def _stored(metadata: dict[str, str]) -> onnx.TensorProto:
     """A weight of the precision that the target's files have."""
     target = TARGETS.get(metadata.get("star_export.target", ""), ONNXRUNTIME)
-    return helper.make_tensor("stored", STORED[target.stored], [1], [0])
+    return helper.make_tensor("stored", STORED[target.precision], [1], [0])
 
 
 def _model(

@@ -8,7 +8,7 @@ from exporter.errors import MissingDependencyError, RecipeError, UserError
 from exporter.files import GivenPath
 from exporter.runtimes.base import Feed, Runner
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
-from exporter.runtimes.openvino_runner import PRECISIONS, OpenVinoRunner, openvino_precisions
+from exporter.runtimes.openvino_runner import OpenVinoRunner, openvino_precisions
 from exporter.runtimes.operator_library import library_place
 from exporter.runtimes.provider_check import require_provider
 from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path
@@ -100,10 +100,7 @@ def runner_for(model: Path | bytes, target: Target, settings: RunSettings, *, na
             raise UserError(name or "engine", "a model in memory", "a file that star-export build has built")
         return TensorRtRunner(engine_path(model.parent / ENGINES, model), model, plugin=settings.plugin)
     if runtime == OPENVINO:
-        # An INT8 file contains its INT8 nodes; the rest of the file is fp32.
-        precision = target.precision if target.runtime == OPENVINO else "fp32"
-        precision = precision if precision in PRECISIONS else "fp32"
-        return OpenVinoRunner(model, name=name, precision=precision, threads=settings.threads)
+        return OpenVinoRunner(model, name=name, threads=settings.threads)
     image = _image_of(model) if runtime == ONNXRUNTIME_TENSORRT else ()
     return OnnxRuntimeRunner(
         model, name=name, providers=PROVIDERS[runtime], threads=settings.threads, image=image
@@ -142,4 +139,5 @@ def why_not(target: Target) -> str:
         precisions = openvino_precisions()
     except MissingDependencyError as error:
         return error.hint
-    return "" if target.precision in precisions else f"this CPU has no {target.precision} instructions"
+    lacking = [each for each in target.reduced if each not in precisions]
+    return f"this CPU has no {lacking[0]} instructions" if lacking else ""

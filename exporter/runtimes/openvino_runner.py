@@ -1,4 +1,4 @@
-"""`Runner` for OpenVINO on the CPU. It refuses a precision that the CPU does not support."""
+"""`Runner` for OpenVINO on the CPU. It refuses a file with a precision that the CPU does not compute in."""
 
 import importlib
 from collections import Counter
@@ -10,52 +10,50 @@ import numpy as np
 from exporter.errors import ArtefactError, MissingDependencyError, UserError
 from exporter.runtimes.base import Feed, Runner, TensorInfo
 
-__all__ = ["PRECISIONS", "OpenVinoRunner", "openvino_precisions"]
+__all__ = ["OpenVinoRunner", "openvino_precisions"]
 
 _DEVICE = "CPU"
 
-# OpenVINO's names of the precisions for the fp32 part of a file; INT8 is in the file itself.
-PRECISIONS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}
+PRECISIONS = ("fp32", "bf16", "fp16", "int8")
 
 
 class OpenVinoRunner(Runner):
     """An ONNX model, from a file or from memory. The compiled model exists while the runner is entered.
 
-    OpenVINO treats a precision as a hint, and uses another one if the CPU lacks it. This runner raises an error.
+    The file states the precision of every node. OpenVINO computes in fp32 what is bf16 if the CPU has no
+    instructions for it; this runner raises an error.
     """
 
-    def __init__(
-        self, model: Path | bytes, *, name: str = "", precision: str = "fp32", threads: int = 0
-    ) -> None:
+    def __init__(self, model: Path | bytes, *, name: str = "", threads: int = 0) -> None:
         """Store the settings; the model is read when the runner is entered.
 
         Args:
             model: A file, or the bytes of one that contains its weights.
             name: Name in errors and reports; by default the file's name.
-            precision: One of PRECISIONS, for the fp32 part of the file.
             threads: CPU threads; 0 is OpenVINO's default, one per physical core.
         """
         self._source = str(model) if isinstance(model, Path) else name or "an ONNX model in memory"
         super().__init__(name or (model.name if isinstance(model, Path) else "openvino"))
-        if precision not in PRECISIONS:
-            raise UserError(f"{self.name}: precision", repr(precision), f"one of {', '.join(PRECISIONS)}")
-        self._model, self._precision, self._threads = model, precision, threads
+        self._model, self._threads = model, threads
         self._compiled: Any = None
         self._request: Any = None
 
-    def executed_precisions(self) -> dict[str, int]:
-        """Count the nodes of the compiled graph by the precision they really run in, whatever the hint."""
+    def executed(self) -> dict[tuple[str, str], int]:
+        """Count the nodes of the compiled graph by OpenVINO's names of their operator and their precision.
+
+        The precision is the one that they run in, whatever the file states.
+        """
         self._require_active("read")
-        nodes = self._compiled.get_runtime_model().get_ops()
-        kinds = (str(node.get_rt_info()["runtimePrecision"].value) for node in nodes)
-        return dict(Counter(kind for kind in kinds if kind != "undefined"))
+        nodes = (node.get_rt_info() for node in self._compiled.get_runtime_model().get_ops())
+        ran = ((str(info["layerType"].value), str(info["runtimePrecision"].value)) for info in nodes)
+        return dict(Counter((operator, precision) for operator, precision in ran if precision != "undefined"))
 
     def _activate(self) -> None:
         openvino = _import_openvino()
-        self._check_precision()
         core = openvino.Core()
         try:
             model = core.read_model(self._model)
+            self._check_precision(model)
             self._compiled = core.compile_model(model, _DEVICE, self._options())
         except RuntimeError as error:
             raise ArtefactError(self._source, _reason(error), "an ONNX model that OpenVINO loads") from None
@@ -75,18 +73,21 @@ class OpenVinoRunner(Runner):
 
     def _options(self) -> dict[str, Any]:
         return {
-            "INFERENCE_PRECISION_HINT": PRECISIONS[self._precision],
+            "INFERENCE_PRECISION_HINT": "f32",  # what is fp32 in the file stays fp32
             "EXECUTION_MODE_HINT": "PERFORMANCE",
             "PERFORMANCE_HINT": "LATENCY",  # one request at a time, on all threads
             "NUM_STREAMS": 1,
             **({"INFERENCE_NUM_THREADS": self._threads} if self._threads else {}),
         }
 
-    def _check_precision(self) -> None:
+    def _check_precision(self, model: Any) -> None:
         has = openvino_precisions()
-        if self._precision not in has:
+        kinds = {
+            port.get_element_type().get_type_name() for node in model.get_ops() for port in node.outputs()
+        }
+        if "bf16" in kinds and "bf16" not in has:
             got = f"a CPU with {', '.join(has)}"
-            raise UserError(f"{self.name}: {self._precision}", got, f"one that computes in {self._precision}")
+            raise UserError(f"{self.name}: bf16", got, "one that computes in bf16")
 
 
 def openvino_precisions() -> tuple[str, ...]:
@@ -96,7 +97,7 @@ def openvino_precisions() -> tuple[str, ...]:
         MissingDependencyError: OpenVINO is not installed.
     """
     has = _import_openvino().Core().get_property(_DEVICE, "OPTIMIZATION_CAPABILITIES")
-    return tuple(name for name in (*PRECISIONS, "int8") if name.upper() in has)
+    return tuple(name for name in PRECISIONS if name.upper() in has)
 
 
 def _import_openvino() -> Any:

@@ -43,9 +43,10 @@ class Target:
         return self.quantization not in ("", "dynamic")
 
     @property
-    def stored(self) -> Precision:
-        """The precision of the weights in its files: a runtime rounds fp32 to bf16 when it loads them."""
-        return Precision.FP32 if self.precision == Precision.BF16 else self.precision
+    def reduced(self) -> tuple[Precision, ...]:
+        """The precisions below fp32: of linear layers, and bf16 where the rest is converted to it."""
+        rest = (Precision.BF16,) if "to_bf16" in self.passes_after else ()
+        return tuple(each for each in (self.precision, *rest) if each != Precision.FP32)
 
     def layout(self, wanted: Layout | str | None) -> Layout:
         """Return the wanted a-STAR layout, by default the best; ModelError if the runtime does not support it."""

@@ -15,6 +15,7 @@ __all__ = [
     "OPENVINO",
     "OPENVINO_BF16",
     "OPENVINO_INT8",
+    "OPENVINO_INT8_BF16",
     "TARGETS",
     "TENSORRT",
     "TENSORRT_8",
@@ -167,8 +168,10 @@ OPENVINO = Target(
     passes=(*_FUSED, "flat_gathers"),
 )
 
-# The file is the fp32 one: OpenVINO converts to bf16 at load time, on CPUs with bf16 instructions.
-OPENVINO_BF16 = replace(OPENVINO, name="openvino-bf16", precision=Precision.BF16)
+# OpenVINO's own conversion to bf16 at load time would convert the scores too.
+OPENVINO_BF16 = replace(
+    OPENVINO, name="openvino-bf16", precision=Precision.BF16, passes=(*OPENVINO.passes, "to_bf16")
+)
 
 OPENVINO_INT8 = replace(
     OPENVINO,
@@ -177,6 +180,8 @@ OPENVINO_INT8 = replace(
     passes=(*OPENVINO.passes, "patches_as_linear", "split_gemm"),
     quantization="qdq",
 )
+
+OPENVINO_INT8_BF16 = replace(OPENVINO_INT8, name="openvino-int8-bf16", passes_after=("to_bf16",))
 
 TARGETS = {
     target.name: target
@@ -189,6 +194,7 @@ TARGETS = {
         OPENVINO,
         OPENVINO_BF16,
         OPENVINO_INT8,
+        OPENVINO_INT8_BF16,
         TENSORRT,
         TENSORRT_8,
         TENSORRT_FP16,

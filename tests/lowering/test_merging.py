@@ -22,9 +22,8 @@ from tests.lowering.models import dense, lowered, merging, run, star
 from tests.vits import random_images
 
 FAMILIES = ("vit", "registers", "distilled", "lvvit", "eva02, joined, rotary")
-# The file of openvino-bf16 is that of fp32.
 REDUCTIONS = ("merge", "merge-weighted")
-EACH = [target for target in TARGETS.values() if target.name != "openvino-bf16"]
+EACH = list(TARGETS.values())
 
 
 def images_of(pruned: PrunedViT, count: int = 16) -> np.ndarray:

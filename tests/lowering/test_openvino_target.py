@@ -6,7 +6,7 @@ import pytest
 
 from exporter.evaluation.parity.check_model import check
 from exporter.runtimes.choice import why_not
-from exporter.targets import OPENVINO
+from exporter.targets import OPENVINO, OPENVINO_BF16, Target
 from tests.lowering.models import a_star, lowered, star
 from tests.vits import random_images
 
@@ -19,13 +19,16 @@ def openvino() -> None:
         pytest.skip(reason)
 
 
+@pytest.mark.parametrize("target", [OPENVINO, OPENVINO_BF16], ids=lambda target: target.name)
 @pytest.mark.parametrize("method", ["star", "a-star"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_openvino_computes_what_pytorch_does(family: str, method: str) -> None:
+def test_openvino_computes_what_pytorch_does(family: str, method: str, target: Target) -> None:
     """Under a-STAR it drops the last count from the forced variant's inputs, where no head looks at patches."""
+    if reason := why_not(target):
+        pytest.skip(reason)
     pruned = star(family) if method == "star" else a_star(family, "padded")
     images = random_images(pruned.vit, 16).numpy()
-    report = check(pruned, lowered(pruned, OPENVINO), images, threads=1)
+    report = check(pruned, lowered(pruned, target), images, threads=1)
     assert report.passed, report.checks
     assert report.layers
 

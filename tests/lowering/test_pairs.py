@@ -19,8 +19,7 @@ from tests.lowering.models import lowered, merging, run, tome
 from tests.vits import random_images
 
 FAMILIES = ("vit", "registers", "distilled", "qk norm", "lvvit", "eva02, joined, rotary")
-# The file of openvino-bf16 is that of fp32.
-EACH = [target for target in TARGETS.values() if target.name != "openvino-bf16"]
+EACH = list(TARGETS.values())
 
 
 def images_of(pruned: PrunedViT, count: int = 16) -> np.ndarray:

@@ -25,6 +25,7 @@ from exporter.targets import (
     ONNXRUNTIME_OPSET17,
     OPENVINO_BF16,
     OPENVINO_INT8,
+    OPENVINO_INT8_BF16,
     TENSORRT,
     Target,
 )
@@ -106,7 +107,8 @@ def test_why_a_target_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert why_not(ONNXRUNTIME_OPS) == ""
     monkeypatch.setattr(choice, "openvino_precisions", lambda: ("fp32", "int8"))
     assert why_not(OPENVINO_INT8) == ""
-    assert why_not(OPENVINO_BF16) == "this CPU has no bf16 instructions"
+    for target in (OPENVINO_BF16, OPENVINO_INT8_BF16):
+        assert why_not(target) == "this CPU has no bf16 instructions"
 
     def missing() -> tuple[str, ...]:
         raise MissingDependencyError("openvino", "openvino")

@@ -6,7 +6,9 @@ import pytest
 from exporter.errors import ArtefactError, MissingDependencyError, UserError
 from exporter.runtimes import openvino_runner
 from exporter.runtimes.base import TensorInfo
+from exporter.runtimes.choice import why_not
 from exporter.runtimes.openvino_runner import OpenVinoRunner
+from exporter.targets import OPENVINO, OPENVINO_BF16, OPENVINO_INT8, OPENVINO_INT8_BF16, Target
 from tests.lowering.models import lowered, star
 from tests.tiny_onnx import WEIGHT, linear_classifier
 from tests.vits import random_images
@@ -38,27 +40,51 @@ def test_results_of_two_runs_are_two_arrays() -> None:
     np.testing.assert_array_equal(first, copy)
 
 
-def test_it_counts_the_precisions_that_ran() -> None:
-    needs_openvino()
-    from exporter.targets import OPENVINO, OPENVINO_INT8  # noqa: PLC0415
+def in_(target: Target) -> bytes:
+    """A pruned model for a target."""
+    return lowered(star(), target, images=random_images(star().vit, 8).numpy()).SerializeToString()
 
-    for target, precision, there in ((OPENVINO, "i8", False), (OPENVINO_INT8, "i8", True)):
-        model = lowered(star(), target, images=random_images(star().vit, 8).numpy())
-        with OpenVinoRunner(model.SerializeToString()) as runner:
-            assert (precision in runner.executed_precisions()) == there
+
+@pytest.mark.parametrize(
+    ("target", "ran"),
+    [
+        (OPENVINO, {"f32"}),
+        (OPENVINO_BF16, {"f32", "bf16"}),
+        (OPENVINO_INT8, {"f32", "i8"}),
+        (OPENVINO_INT8_BF16, {"f32", "i8", "bf16"}),
+    ],
+    ids=lambda each: getattr(each, "name", ""),
+)
+def test_it_counts_the_precisions_that_ran(target: Target, ran: set[str]) -> None:
+    needs_openvino()
+    if reason := why_not(target):
+        pytest.skip(reason)
+    with OpenVinoRunner(in_(target)) as runner:
+        assert ran == {"f32", "i8", "bf16"} & {precision for _, precision in runner.executed()}
+
+
+@pytest.mark.parametrize("target", [OPENVINO_BF16, OPENVINO_INT8_BF16], ids=lambda target: target.name)
+def test_scores_are_fp32_where_the_rest_is_bf16(target: Target) -> None:
+    """As OpenVINO runs them: softmax and mean of the class row, and the top-k of its scores."""
+    needs_openvino()
+    if reason := why_not(target):
+        pytest.skip(reason)
+    with OpenVinoRunner(in_(target)) as runner:
+        scoring = {
+            (operator, ran)
+            for operator, ran in runner.executed()
+            if operator in ("Softmax", "TopK", "Reduce")
+        }
+    assert scoring == {("Softmax", "f32"), ("TopK", "f32"), ("TopK", "i32"), ("Reduce", "f32")}
 
 
 def test_a_precision_that_the_cpu_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs_openvino()
     monkeypatch.setattr(openvino_runner, "openvino_precisions", lambda: ("fp32", "int8"))
-    wanted = OpenVinoRunner(linear_classifier(), precision="bf16")
+    wanted = OpenVinoRunner(in_(OPENVINO_BF16))
     with pytest.raises(UserError, match=r"bf16 \| got a CPU with fp32, int8"), wanted:
         pass
     assert not wanted.active
-
-
-def test_an_unknown_precision_is_refused() -> None:
-    with pytest.raises(UserError, match="one of fp32, bf16, fp16"):
-        OpenVinoRunner(linear_classifier(), precision="fp8")
 
 
 def test_what_is_no_model_is_one_line() -> None:

@@ -12,7 +12,7 @@ EACH = pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: ta
 def test_a_row_is_found_by_its_name(target: Target) -> None:
     assert target_named(target.name) is target
     assert target.name.startswith(target.runtime)
-    assert target.name.endswith(str(target.precision))
+    assert target.name.endswith("-".join(target.reduced) or "fp32")
 
 
 def test_a_name_that_is_none() -> None:

@@ -2,7 +2,6 @@
 
 from exporter.artefact import Artefact
 from exporter.records import Preprocessing
-from exporter.runtimes.openvino_runner import PRECISIONS
 from exporter.runtimes.operator_library import LIBRARY
 from exporter.tensor_names import IMAGES, LOGITS
 from exporter.vocabulary import CropMode, InputKind
@@ -19,7 +18,7 @@ OPEN = {
     ),
     "openvino": (
         "import openvino, pathlib",
-        'model = openvino.Core().compile_model("{file}", "CPU", {{"INFERENCE_PRECISION_HINT": "{precision}"}})\n'
+        'model = openvino.Core().compile_model("{file}", "CPU", {{"INFERENCE_PRECISION_HINT": "f32"}})\n'
         'spec = json.loads(pathlib.Path("model.json").read_text())',
         'model({{"{images}": images}})["{output}"]',
     ),
@@ -96,7 +95,7 @@ def serving_script(artefact: Artefact, file: str) -> str:
     raw = artefact.input_kind == InputKind.UINT8
     return SCRIPT.format(
         library=library,
-        open=opened.format(file=file, precision=PRECISIONS.get(target.precision, "f32")),
+        open=opened.format(file=file),
         resize=_resize(artefact.spec.preprocessing),
         pixels="images = " + PIXELS.removeprefix("pixels = ").rstrip() if raw else PIXELS + NORMALISE,
         run=(CLASSES if output == LOGITS else VALUES).format(run=run),
