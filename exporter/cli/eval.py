@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from exporter.cli.flags import MODEL
 from exporter.errors import RecipeError
+from exporter.processes import processes
 from exporter.settings import add_flags, from_flags
 from exporter.workflows.recipe import Recipe
 
@@ -76,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise RecipeError("--disagreements", got, "two that classify, to disagree")
         disagreement_paths(arguments.disagreements)
     result, differing = evaluate_models(models, arguments.places, settings, stages)
-    if arguments.disagreements is not None:
+    if arguments.disagreements is not None and processes().main:
         save_disagreements(differing, [model.name for model in models], arguments.disagreements)
     if arguments.json:
         print_json(result)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from exporter.processes import Processes
 from tests.commands import Command, Workplace
 from tests.shards import encoded, write_shard
 from tests.tiny_onnx import linear_classifier
@@ -168,6 +169,20 @@ def test_images_that_are_none(star_export: Command, folder: Path, tmp_path: Path
         assert done.code == 2
         assert message in done.error
         assert done.out == ""
+
+
+def test_the_main_process_alone_writes_the_disagreements(
+    star_export: Command,
+    files: dict[str, Path],
+    workplace: Workplace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for index in (1, 0):
+        monkeypatch.setattr("exporter.cli.eval.processes", lambda index=index: Processes(index, 2))
+        flags = ("--images", workplace.images, *QUICK, "--disagreements", tmp_path / "differ")
+        assert star_export("eval", files["pruned"], files["dense"], *flags).code == 0
+        assert (tmp_path / "differ.csv").exists() == (index == 0)
 
 
 def test_models_that_are_none(
