@@ -24,11 +24,17 @@ PATCHES_PER_SIDE = 4
 CLASSES = 10
 SHORT = {"depth": 4}
 FINE = {"patch_size": 8}
-NARROW = ({"embed_dim": 64, "num_heads": 4}, {"embed_dim": 96, "num_heads": 4})
+NARROW = (
+    {"embed_dim": 64, "num_heads": 4},
+    {"embed_dim": 96, "num_heads": 4},
+    {"embed_dim": 64, "num_heads": 4, "num_kv_heads": 4},  # in place of a list with an entry for each block
+)
 
 
 def small(name: str, kwargs: Mapping[str, Any] | None = None) -> PrunableViT:
     """Return a small network of a name behind its adapter, with the kind of head that the name has.
+
+    A stage of a convolutional stem keeps one of the units that repeat each other.
 
     Args:
         name: An accepted name.
@@ -85,16 +91,28 @@ def signature(vit: PrunableViT) -> str:
 
 def _built(name: str, kwargs: dict[str, Any]) -> PrunableViT:
     spec = describe(ModelRequest(name, model_kwargs=kwargs)).spec
-    pixels = PATCHES_PER_SIDE * spec.preprocessing.input_size[1] // spec.grid[0]
+    stride = spec.preprocessing.input_size[1] // spec.grid[0]
+    if stride != kwargs.get("patch_size", stride):
+        raise ModelError(name, "patches of a feature map", "patches of the image")
     request = ModelRequest(
         name,
         num_classes=CLASSES if spec.num_classes else None,
-        model_kwargs={**kwargs, "img_size": pixels},
+        model_kwargs={**kwargs, "img_size": PATCHES_PER_SIDE * stride},
     )
     torch.manual_seed(0)
     model = create(source_of(request))
+    _shorten_stages(model)
     _spread(model)
     return adapt(model, name)
+
+
+def _shorten_stages(model: nn.Module) -> None:
+    backbone = getattr(getattr(model, "patch_embed", None), "backbone", nn.Module())
+    for stage in [part for part in backbone.modules() if isinstance(part, nn.Sequential)]:
+        shapes = [[tuple(value.shape) for value in unit.state_dict().values()] for unit in stage]
+        for index in reversed(range(1, len(stage))):
+            if shapes[index] and shapes[index] == shapes[index - 1]:
+                del stage[index]
 
 
 def _spread(model: nn.Module) -> None:

@@ -31,7 +31,7 @@ from exporter.models.base import PrunableViT  # noqa: E402
 from exporter.runtimes.operator_library import LIBRARY, build_library  # noqa: E402
 from tests.commands import Command, Outcome, Workplace  # noqa: E402
 from tests.disk_cache import shared_folder  # noqa: E402
-from tests.translations_read_once import read_translations_once  # noqa: E402
+from tests.quick_exports import make_exports_quick  # noqa: E402
 from tests.vits import make_images, make_model, make_vit  # noqa: E402
 
 # Tiny models gain nothing from a second thread, and lose to it on a busy machine.
@@ -40,7 +40,7 @@ torch.set_num_threads(1)
 # An export makes a million objects that live until its end: the search for garbage is a tenth of its time.
 gc.set_threshold(100_000, 50, 50)
 
-read_translations_once()
+make_exports_quick()
 
 # Tests share the machine with each other: how long one takes says nothing of what it tests.
 settings.register_profile("shared machine", deadline=None)
