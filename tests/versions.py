@@ -7,7 +7,7 @@ import torch
 
 from exporter.models.listed import model_list
 
-__all__ = ["HAS_SMALL_FLOATS", "LISTED", "is_translated", "runs_in_double", "timm_is_before"]
+__all__ = ["HAS_SMALL_FLOATS", "LISTED", "runs_in_double", "skip_untranslated", "timm_is_before"]
 
 # `star-export models` warns under another release than that of its list, and builds what it is asked for.
 LISTED = pytest.mark.skipif(
@@ -34,7 +34,7 @@ def runs_in_double(family: str) -> None:
         pytest.skip(f"timm {timm.__version__} has no mixed rotations in double precision")
 
 
-def is_translated(what: str, *, otherwise: bool) -> None:
-    """Skip the test where PyTorch is 2.6 and `otherwise`: its exporter refuses `what`."""
-    if otherwise and torch.__version__.startswith("2.6."):
+def skip_untranslated(what: str, *, used: bool) -> None:
+    """Skip the test if it uses what the exporter of PyTorch 2.6 refuses, and this is that version."""
+    if used and torch.__version__.startswith("2.6."):
         pytest.skip(f"PyTorch {torch.__version__} does not translate {what}")

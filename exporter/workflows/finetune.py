@@ -70,6 +70,7 @@ def finetune_model(
         vit = steps.load_model(job.model, job.device)
         identity = identity_of(job.model, vit.spec.num_classes)
         taught_by = steps.load_model(_teacher(job, identity, teacher), job.device)
+        steps.check_weights(vit, taught_by)
         exam = Exam(job.images, vit.spec.num_classes, stages)
         images = train_images(job.images, vit.spec.num_classes)
     pruned, calibration, macs = _pruned(vit, images, job, path, stages)

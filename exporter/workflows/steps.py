@@ -18,6 +18,7 @@ from exporter.data.images import ImageFolder, sample
 from exporter.data.source import images_at
 from exporter.depth.checkpoint import load
 from exporter.errors import ScheduleError
+from exporter.evaluation.parity.reference import check_answers
 from exporter.files import PathLike
 from exporter.lowering.pipeline import lower
 from exporter.models import outputs
@@ -36,6 +37,7 @@ from exporter.workflows.requests import CalibrationSource, Images, Lowering
 
 __all__ = [
     "calibrate",
+    "check_weights",
     "dense",
     "eval_images",
     "export",
@@ -75,6 +77,18 @@ def load_model(
     known = request.name or (request.checkpoint and read_identity(request.checkpoint))
     needed(known or None, "--model", "the name of a model, e.g. digits_vit")
     return load(request, device)
+
+
+def check_weights(*models: PrunableViT) -> None:
+    """Run unpruned models on two images of noise, before work that such answers would make worthless.
+
+    Raises:
+        ModelError: An output is not finite, or has one value everywhere.
+    """
+    for vit in models:
+        shape = (2, *vit.spec.preprocessing.input_size)
+        noise = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+        check_answers(dense(vit), noise, InputKind.FLOAT32)
 
 
 def calibrate(

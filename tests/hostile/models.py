@@ -144,7 +144,13 @@ def _checkpoints() -> Iterator[Hostile]:
 
 
 # What prunes without a calibration, or does not prune, refuses them before the work too.
-UNCALIBRATED = (f"{COMPILE} --method tome", f"{EXPORT}", f"{FINETUNE} --method tome", f"{BEST} --method tome")
+UNCALIBRATED = (
+    f"{COMPILE} --method tome",
+    EXPORT,
+    f"{FINETUNE} --method tome",
+    f"{BEST} --method tome",
+    f"depth apply {MODEL} --attention 2 --out {{work}}/d.safetensors",
+)
 NOT_FINITE = ("nan", "one nan", "inf")
 
 
@@ -153,10 +159,8 @@ def _uncalibrated() -> Iterator[Hostile]:
         command = f"{line} --checkpoint {{work}}/w.pth"
         for name in NOT_FINITE:
             yield Hostile(command, "w.pth", prepare=partial(_weights, WEIGHTS[name]), name=name)
-    for name in DUMB:
-        prepare = partial(_weights, WEIGHTS[name])
-        line = f"{UNCALIBRATED[0]} --checkpoint {{work}}/w.pth"
-        yield Hostile(line, "are they trained?", prepare=prepare, name=name)
+        for name in DUMB:
+            yield Hostile(command, "are they trained?", prepare=partial(_weights, WEIGHTS[name]), name=name)
 
 
 def _pickle(place: Place) -> None:
