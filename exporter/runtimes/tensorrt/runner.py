@@ -1,6 +1,7 @@
 """`Runner` for a TensorRT engine. It uses Polygraphy, which allocates outputs of data-dependent sizes."""
 
 import importlib
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -109,9 +110,11 @@ def _as(array: np.ndarray[Any, Any], old: type[np.generic], new: type[np.generic
 def _import_polygraphy() -> tuple[Any, type[Exception]]:
     """Return Polygraphy's runner class and its exception class."""
     try:
-        backend, exception, logger = (
-            importlib.import_module(f"polygraphy.{name}") for name in ("backend.trt", "exception", "logger")
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # its own, on Python 3.13
+            backend, exception, logger = (
+                importlib.import_module(f"polygraphy.{name}") for name in ("backend.trt", "exception", "logger")
+            )
     except ImportError:
         raise MissingDependencyError("polygraphy", "tensorrt") from None
     # Silence its log: it goes to stdout, which is for results. Its errors are exceptions.
