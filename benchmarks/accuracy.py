@@ -41,11 +41,11 @@ from exporter.records import Schedule
 from exporter.settings import add_flags, from_flags
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
-from exporter.workflows.amount import MacShare, Rates, Rho
 from exporter.workflows.measuring import useful_macs
-from exporter.workflows.planning import Planner, plan
-from exporter.workflows.recipe import Recipe
-from exporter.workflows.resolve import resolve
+from exporter.workflows.recipes.amount import MacShare, Rates, Rho
+from exporter.workflows.recipes.planning import Planner, plan
+from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipes.resolve import resolve
 
 COLUMNS = ("way", "GMACs", "top-1", "95 %", "points lost", "95 %", "points below the first row", "95 %")
 

@@ -27,7 +27,7 @@ from exporter.targets import ONNXRUNTIME
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import Method
 from exporter.workflows.measuring import noise
-from exporter.workflows.planning import IMAGE_BISECTIONS
+from exporter.workflows.recipes.planning import IMAGE_BISECTIONS
 
 COLUMNS = ("model", "rho", "useful GMACs", "executed GMACs", "ms", "time / STAR's", "quartiles")
 PEAKED, SIGMA, STRENGTHS = 6.0, 1.5, (0.2, 3.0)

@@ -30,7 +30,7 @@ from exporter.schedule.solve import rho_for
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_OPS
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import Method
-from exporter.workflows.planning import IMAGE_BISECTIONS
+from exporter.workflows.recipes.planning import IMAGE_BISECTIONS
 
 BUNDLED = tuple(bundled.MODELS)
 COLUMNS = (

@@ -24,7 +24,7 @@ from exporter.settings import add_flags, from_flags
 from exporter.targets import ONNXRUNTIME
 from exporter.vocabulary import InputKind, Method
 from exporter.workflows.measuring import lowered, noise, timed
-from exporter.workflows.requests import Measuring
+from exporter.workflows.recipes.requests import Measuring
 
 COLUMNS = ("model", "GMACs", "img/s", "speed-up", "quartiles", "E")
 

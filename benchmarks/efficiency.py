@@ -22,7 +22,7 @@ from exporter.lowering.pipeline import lower, save_onnx
 from exporter.records import Pair
 from exporter.targets import ONNXRUNTIME
 from exporter.tensor_names import IMAGES
-from exporter.workflows.bench import bench
+from exporter.workflows.folders.bench import bench
 from exporter.workflows.measuring import noise
 
 COLUMNS = (

@@ -29,7 +29,7 @@ from exporter.schedule.plan import ScheduleSettings
 from exporter.tensor_names import EMBEDDING
 from exporter.vocabulary import InputKind, Method
 from exporter.workflows import steps
-from exporter.workflows.planning import Planner
+from exporter.workflows.recipes.planning import Planner
 
 BATCH = 50
 SCORERS = ("fused", "intra", "inter", "received", "similarity", "random", "pairs")

@@ -30,9 +30,9 @@ from exporter.settings import add_flags, from_flags
 from exporter.training.preset_values import preset_values
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method
-from exporter.workflows.finetune import finetune_model
-from exporter.workflows.recipe import Recipe
-from exporter.workflows.resolve import resolve
+from exporter.workflows.finetuning.finetune import finetune_model
+from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipes.resolve import resolve
 
 DENSE = "dense"
 TRAINED = (DENSE, *WAYS)

@@ -23,8 +23,8 @@ from exporter.errors import UserError
 from exporter.evaluation.paired import loss_interval
 from exporter.settings import add_flags, from_flags
 from exporter.vocabulary import Method
-from exporter.workflows.recipe import Recipe
-from exporter.workflows.resolve import resolve
+from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipes.resolve import resolve
 from exporter.workflows.tuning.accuracy import Examiner
 from exporter.workflows.tuning.axes import OWN, UNPRUNED
 from exporter.workflows.tuning.bench import Bench

@@ -27,9 +27,8 @@ from exporter.settings import add_flags, from_flags
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_INT8
 from exporter.vocabulary import Method
 from exporter.workflows import steps
-from exporter.workflows.recipe import Recipe
-from exporter.workflows.resolve import resolve
-from exporter.workflows.trade_off import save_trade_off_chart
+from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipes.resolve import resolve
 from exporter.workflows.tuning.accuracy import Examiner
 from exporter.workflows.tuning.axes import OWN, UNPRUNED, Candidate
 from exporter.workflows.tuning.bench import Bench, Timed
@@ -37,6 +36,7 @@ from exporter.workflows.tuning.halving import front, loss_of
 from exporter.workflows.tuning.inputs import timing_images
 from exporter.workflows.tuning.ledger import Ledger
 from exporter.workflows.tuning.networks import Network
+from exporter.workflows.tuning.trade_off import save_trade_off_chart
 
 Array = np.ndarray[Any, Any]
 FP32, INT8 = ONNXRUNTIME.name, ONNXRUNTIME_INT8.name

@@ -17,7 +17,7 @@ from exporter.runtimes.choice import why_not
 from exporter.targets import ONNXRUNTIME, TARGETS
 from exporter.vocabulary import InputKind
 from exporter.workflows.measuring import lowered, noise, timed
-from exporter.workflows.requests import Measuring
+from exporter.workflows.recipes.requests import Measuring
 
 COLUMNS = (
     "target",

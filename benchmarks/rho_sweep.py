@@ -21,7 +21,7 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import ONNXRUNTIME
 from exporter.vocabulary import InputKind
 from exporter.workflows.measuring import lowered, noise, timed
-from exporter.workflows.requests import Measuring
+from exporter.workflows.recipes.requests import Measuring
 
 
 def main() -> None:

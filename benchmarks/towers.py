@@ -37,7 +37,7 @@ from exporter.targets import ONNXRUNTIME, OPENVINO, Target
 from exporter.tensor_names import EMBEDDING, TOKENS
 from exporter.vocabulary import Method
 from exporter.workflows.measuring import Lowered, noise, timed
-from exporter.workflows.requests import Measuring
+from exporter.workflows.recipes.requests import Measuring
 
 __all__ = ["main"]
 

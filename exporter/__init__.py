@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from exporter.vocabulary import Layout as Layout
     from exporter.vocabulary import Method as Method
     from exporter.vocabulary import Precision as Precision
-    from exporter.workflows.amount import Given as Given
-    from exporter.workflows.amount import MacShare as MacShare
-    from exporter.workflows.amount import Rates as Rates
-    from exporter.workflows.amount import Rho as Rho
-    from exporter.workflows.amount import Speedup as Speedup
     from exporter.workflows.chain import bench as bench
     from exporter.workflows.chain import calibrate as calibrate
     from exporter.workflows.chain import check as check
@@ -32,27 +27,32 @@ if TYPE_CHECKING:
     from exporter.workflows.chain import load_model as load_model
     from exporter.workflows.chain import plan as plan
     from exporter.workflows.chain import save as save
-    from exporter.workflows.compile import compile_model
-    from exporter.workflows.eval import evaluate_models
-    from exporter.workflows.eval_models import models_at as models_at
-    from exporter.workflows.eval_settings import EvalSettings as EvalSettings
-    from exporter.workflows.eval_torch import torch_models as torch_models
-    from exporter.workflows.finetune import finetune_model as finetune  # noqa: F401
+    from exporter.workflows.compiling.compile import compile_model
+    from exporter.workflows.evaluating.evaluate import evaluate_models
+    from exporter.workflows.evaluating.models import models_at as models_at
+    from exporter.workflows.evaluating.pytorch import torch_models as torch_models
+    from exporter.workflows.evaluating.settings import EvalSettings as EvalSettings
+    from exporter.workflows.finetuning.finetune import finetune_model as finetune  # noqa: F401
     from exporter.workflows.inspect import inspect_artefact
-    from exporter.workflows.job import Job as Job
     from exporter.workflows.progress import Stages as Stages
     from exporter.workflows.progress import Told as Told
-    from exporter.workflows.recipe import Recipe as Recipe
-    from exporter.workflows.requests import CalibrationSource as CalibrationSource
-    from exporter.workflows.requests import Images as Images
-    from exporter.workflows.requests import Lowering as Lowering
-    from exporter.workflows.requests import Measuring as Measuring
-    from exporter.workflows.resolve import resolve as resolve
+    from exporter.workflows.recipes.amount import Given as Given
+    from exporter.workflows.recipes.amount import MacShare as MacShare
+    from exporter.workflows.recipes.amount import Rates as Rates
+    from exporter.workflows.recipes.amount import Rho as Rho
+    from exporter.workflows.recipes.amount import Speedup as Speedup
+    from exporter.workflows.recipes.job import Job as Job
+    from exporter.workflows.recipes.recipe import Recipe as Recipe
+    from exporter.workflows.recipes.requests import CalibrationSource as CalibrationSource
+    from exporter.workflows.recipes.requests import Images as Images
+    from exporter.workflows.recipes.requests import Lowering as Lowering
+    from exporter.workflows.recipes.requests import Measuring as Measuring
+    from exporter.workflows.recipes.resolve import resolve as resolve
     from exporter.workflows.search import search as search
     from exporter.workflows.steps import dense as dense
     from exporter.workflows.steps import prune as prune
+    from exporter.workflows.tune import tune as tune
     from exporter.workflows.tuning.settings import TuneSettings as TuneSettings
-    from exporter.workflows.tuning.tune import tune as tune
 
     compile, evaluate, inspect = compile_model, evaluate_models, inspect_artefact  # noqa: A001
 
@@ -73,26 +73,26 @@ _PLACES = {
     "training.preset_values": ("preset_values",),
     "training.settings": ("FinetuneSettings",),
     "vocabulary": ("InputKind", "Layout", "Method", "Precision"),
-    "workflows.amount": ("Given", "MacShare", "Rates", "Rho", "Speedup"),
     "workflows.chain": ("bench", "calibrate", "check", "export", "load_model", "plan", "save"),
-    "workflows.eval_models": ("models_at",),
-    "workflows.eval_settings": ("EvalSettings",),
-    "workflows.eval_torch": ("torch_models",),
-    "workflows.job": ("Job",),
+    "workflows.evaluating.models": ("models_at",),
+    "workflows.evaluating.pytorch": ("torch_models",),
+    "workflows.evaluating.settings": ("EvalSettings",),
     "workflows.progress": ("Stages", "Told"),
-    "workflows.recipe": ("Recipe",),
-    "workflows.requests": ("CalibrationSource", "Images", "Lowering", "Measuring"),
-    "workflows.resolve": ("resolve",),
+    "workflows.recipes.amount": ("Given", "MacShare", "Rates", "Rho", "Speedup"),
+    "workflows.recipes.job": ("Job",),
+    "workflows.recipes.recipe": ("Recipe",),
+    "workflows.recipes.requests": ("CalibrationSource", "Images", "Lowering", "Measuring"),
+    "workflows.recipes.resolve": ("resolve",),
     "workflows.search": ("search",),
     "workflows.steps": ("dense", "prune"),
+    "workflows.tune": ("tune",),
     "workflows.tuning.settings": ("TuneSettings",),
-    "workflows.tuning.tune": ("tune",),
 }
 _PUBLIC = {
     **{name: (place, name) for place, names in _PLACES.items() for name in names},
-    "compile": ("workflows.compile", "compile_model"),
-    "evaluate": ("workflows.eval", "evaluate_models"),
-    "finetune": ("workflows.finetune", "finetune_model"),
+    "compile": ("workflows.compiling.compile", "compile_model"),
+    "evaluate": ("workflows.evaluating.evaluate", "evaluate_models"),
+    "finetune": ("workflows.finetuning.finetune", "finetune_model"),
     "inspect": ("workflows.inspect", "inspect_artefact"),
 }
 

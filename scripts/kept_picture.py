@@ -29,10 +29,10 @@ from exporter.settings import add_flags, from_flags
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import Method
 from exporter.workflows import steps
-from exporter.workflows.job import Job
-from exporter.workflows.planning import Planner, plan
-from exporter.workflows.recipe import Recipe
-from exporter.workflows.resolve import resolve
+from exporter.workflows.recipes.job import Job
+from exporter.workflows.recipes.planning import Planner, plan
+from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipes.resolve import resolve
 
 Array = np.ndarray[Any, Any]
 WAYS: Mapping[str, dict[str, Any]] = {

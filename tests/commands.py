@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from exporter.models.networks import ModelRequest
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.recipes.recipe import Recipe
 from tests.vits import TINY_SHAPE
 
 __all__ = ["Command", "Outcome", "Workplace"]

@@ -19,7 +19,8 @@ from exporter.evaluation.benchmark import Throughput
 from exporter.processes import processes
 from exporter.targets import ONNXRUNTIME, Target
 from exporter.training.finetune import _Trainer
-from exporter.workflows.tuning import inputs, study, tune
+from exporter.workflows import tune
+from exporter.workflows.tuning import inputs, study
 from exporter.workflows.tuning.axes import Candidate
 from exporter.workflows.tuning.bench import Bench, Timed
 from tests.workflows.tuning.small import few_candidates

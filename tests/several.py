@@ -23,11 +23,11 @@ from exporter.schedule.plan import ScheduleSettings, tome_schedule
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import finetune
 from exporter.training.settings import LoopSettings
-from exporter.workflows.eval import evaluate_models
-from exporter.workflows.eval_settings import EvalSettings
-from exporter.workflows.eval_torch import torch_models
-from exporter.workflows.recipe import Recipe
-from exporter.workflows.resolve import resolve
+from exporter.workflows.evaluating.evaluate import evaluate_models
+from exporter.workflows.evaluating.pytorch import torch_models
+from exporter.workflows.evaluating.settings import EvalSettings
+from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipes.resolve import resolve
 from exporter.workflows.tuning.axes import OWN, Candidate
 from exporter.workflows.tuning.bench import Bench
 from exporter.workflows.tuning.ledger import Ledger

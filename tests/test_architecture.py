@@ -73,6 +73,17 @@ INNER_ORDER = {
         ("parity",),
         ("report",),
     ),
+    "workflows": (
+        ("progress", "any_images", "recipes"),
+        ("steps", "measuring"),
+        ("folders",),
+        ("evaluating", "inspect", "chain"),
+        ("tuning",),
+        ("search", "best"),
+        ("compiling",),
+        ("finetuning", "tune"),
+        ("depth",),
+    ),
 }
 
 # The files that own each heavy import; elsewhere it is a fault.
@@ -88,12 +99,12 @@ OWNERS = {
         "settings/",
         "records.py",
         "formats/canonical_json.py",
-        "workflows/recipe.py",
-        "workflows/amount.py",
+        "workflows/recipes/recipe.py",
+        "workflows/recipes/amount.py",
         "evaluation/benchmark/settings.py",
         "runtimes/tensorrt/settings.py",
         "training/settings.py",
-        "workflows/depth.py",
+        "workflows/depth/steps.py",
     ),
     "tomli_w": ("workflows/tuning/result.py",),
     "timm": ("models/", "training/"),
@@ -104,7 +115,7 @@ OWNERS = {
         "ops/cdf_retain/onnx_function.py",
         "evaluation/benchmark/sliced.py",
         "evaluation/parity/check_model.py",
-        "workflows/proof.py",
+        "workflows/compiling/proof.py",
         "workflows/chain.py",
         "workflows/steps.py",
         "workflows/tuning/bench.py",
@@ -198,14 +209,14 @@ def test_heavy_imports_have_owners(library: str) -> None:
 def test_no_stage_sees_a_recipe() -> None:
     """It is resolved into records by the verbs and the entry points of workflows, and travels no further."""
     names = (
-        "recipe",
-        "resolve",
-        "compile",
-        "preview",
+        "recipes/recipe",
+        "recipes/resolve",
+        "compiling/compile",
+        "compiling/preview",
         "search",
         "best",
-        "finetune",
-        "tuning/tune",
+        "finetuning/finetune",
+        "tune",
         "tuning/result",
     )
     entries = {f"workflows/{name}.py" for name in names}
@@ -213,7 +224,7 @@ def test_no_stage_sees_a_recipe() -> None:
         relative = path.relative_to(ROOT).as_posix()
         if relative.startswith("cli/") or relative == "__init__.py":
             continue
-        if "exporter.workflows.recipe.Recipe" in imports_of(path):
+        if "exporter.workflows.recipes.recipe.Recipe" in imports_of(path):
             assert relative in entries, f"{relative} takes a recipe"
 
 
@@ -242,8 +253,8 @@ HEAVY = (
         ("exporter.evaluation.parity", set()),
         ("exporter.evaluation.accuracy", set()),
         ("exporter.evaluation.loss", set()),
-        ("exporter.workflows.eval", {"PIL"}),
-        ("exporter.workflows.eval_settings", set()),
+        ("exporter.workflows.evaluating.evaluate", {"PIL"}),
+        ("exporter.workflows.evaluating.settings", set()),
         ("exporter.data.batches", {"PIL"}),
     ],
 )

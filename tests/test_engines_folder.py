@@ -15,10 +15,10 @@ from exporter.models.registry import ModelRequest, describe
 from exporter.records import ModelSpec
 from exporter.schedule.macs import dense_macs, pruned_macs
 from exporter.targets import TARGETS as ALL_TARGETS
-from exporter.workflows.amount import Rho
-from exporter.workflows.planning import Planner, plan
-from exporter.workflows.recipe import Recipe
-from exporter.workflows.resolve import resolve
+from exporter.workflows.recipes.amount import Rho
+from exporter.workflows.recipes.planning import Planner, plan
+from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipes.resolve import resolve
 from tests.schedule.published import MODELS
 
 ENGINES = Path(__file__).parent.parent / "engines"

@@ -17,7 +17,7 @@ from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt
 from exporter.targets import TENSORRT, TENSORRT_FP16
 from exporter.vocabulary import Method
-from exporter.workflows.export_folder import save_raw_images
+from exporter.workflows.folders.export_folder import save_raw_images
 
 __all__ = ["METHODS", "MODES", "prepared", "require"]
 

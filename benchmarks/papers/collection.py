@@ -8,9 +8,9 @@ from exporter.depth.robustness import NoiseSettings, robustness
 from exporter.depth.samples import Measured, SampleBook
 from exporter.depth.settings import CollectSettings
 from exporter.errors import DepthError
-from exporter.workflows.depth_training import collect_to
-from exporter.workflows.recipe import Recipe
-from exporter.workflows.resolve import resolve
+from exporter.workflows.depth.training import collect_to
+from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipes.resolve import resolve
 
 __all__ = ["NOISY", "collected", "noise_of_samples"]
 

@@ -18,10 +18,10 @@ from exporter.evaluation.parity.reference import patches_left_of, reference_runn
 from exporter.schedule.macs import dense_macs, mean_macs
 from exporter.tensor_names import IMAGES
 from exporter.workflows import steps
-from exporter.workflows.eval_settings import EvalSettings
-from exporter.workflows.eval_torch import torch_models
+from exporter.workflows.evaluating.predicting import predict_models
+from exporter.workflows.evaluating.pytorch import torch_models
+from exporter.workflows.evaluating.settings import EvalSettings
 from exporter.workflows.measuring import noise
-from exporter.workflows.predicting import predict_models
 
 __all__ = ["MEASURED", "Numbers", "kept_shares", "rates"]
 

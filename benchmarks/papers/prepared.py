@@ -29,8 +29,8 @@ from exporter.schedule.scorers import scorer_named
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method
 from exporter.workflows import steps
-from exporter.workflows.finetune import finetune_model
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.finetuning.finetune import finetune_model
+from exporter.workflows.recipes.recipe import Recipe
 
 __all__ = ["Prepared"]
 

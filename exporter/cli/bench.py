@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from exporter.evaluation.benchmark import Throughput
     from exporter.evaluation.benchmark.batch_sweep import AtBatch
     from exporter.records import Pair
-    from exporter.workflows.bench import Bench
+    from exporter.workflows.folders.bench import Bench
 
 __all__ = ["EXAMPLES", "add_arguments", "run"]
 
@@ -52,8 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.cli.stages import RichStages  # noqa: PLC0415
     from exporter.evaluation.benchmark.settings import BenchSettings  # noqa: PLC0415
     from exporter.runtimes.choice import RunSettings  # noqa: PLC0415
-    from exporter.workflows.bench import bench  # noqa: PLC0415
-    from exporter.workflows.export_folder import read_reference  # noqa: PLC0415
+    from exporter.workflows.folders.bench import bench  # noqa: PLC0415
+    from exporter.workflows.folders.export_folder import read_reference  # noqa: PLC0415
 
     settings = from_flags(BenchSettings, arguments)
     runtime = from_flags(RunSettings, arguments)
@@ -72,7 +72,7 @@ def _models(arguments: argparse.Namespace) -> "tuple[Pair[LoweredFile], Path]":
     """Return the two models and the path of their reference."""
     from exporter.artefact import read_pair  # noqa: PLC0415
     from exporter.records import Pair  # noqa: PLC0415
-    from exporter.workflows.export_folder import REFERENCE, read_folder  # noqa: PLC0415
+    from exporter.workflows.folders.export_folder import REFERENCE, read_folder  # noqa: PLC0415
 
     given = (arguments.dense, arguments.pruned)
     if arguments.folder is not None and given == (None, None):

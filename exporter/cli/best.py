@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from exporter.cli.flags import AMOUNT, IMAGES, MODEL, SCHEDULE, recipe_of
 from exporter.settings import add_flags
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.recipes.recipe import Recipe
 
 if TYPE_CHECKING:
     from exporter.workflows.best import Best, Choice

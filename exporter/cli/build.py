@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.cli.stages import RichStages  # noqa: PLC0415
     from exporter.runtimes.tensorrt.audit import explain_audit  # noqa: PLC0415
     from exporter.runtimes.tensorrt.settings import BuildSettings  # noqa: PLC0415
-    from exporter.workflows.build import build_folder  # noqa: PLC0415
+    from exporter.workflows.folders.build import build_folder  # noqa: PLC0415
 
     built = build_folder(
         arguments.folder, from_flags(BuildSettings, arguments), RichStages(quiet=arguments.quiet)

@@ -10,7 +10,7 @@ from pathlib import Path
 from exporter.cli.flags import CALIBRATION, IMAGES, MODEL
 from exporter.schedule.scorers import FUSED
 from exporter.settings import add_flags, from_flags
-from exporter.workflows.recipe import Recipe, needed
+from exporter.workflows.recipes.recipe import Recipe, needed
 
 __all__ = ["EXAMPLES", "SPREAD", "add_arguments", "run"]
 
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.cli.stages import RichStages  # noqa: PLC0415
     from exporter.files import writable_file  # noqa: PLC0415
     from exporter.workflows import steps  # noqa: PLC0415
-    from exporter.workflows.resolve import resolve  # noqa: PLC0415
+    from exporter.workflows.recipes.resolve import resolve  # noqa: PLC0415
 
     recipe, out = from_flags(Recipe, arguments), writable_file(arguments.out)
     # The file serves every scorer unless one is named: the default one needs no inter-layer scores.

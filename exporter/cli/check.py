@@ -10,7 +10,7 @@ from pathlib import Path
 from exporter.cli.flags import IMAGES, MODEL, refuse
 from exporter.errors import RecipeError
 from exporter.settings import add_flags, from_flags
-from exporter.workflows.recipe import Recipe, needed
+from exporter.workflows.recipes.recipe import Recipe, needed
 
 __all__ = ["EXAMPLES", "FAILS", "add_arguments", "run"]
 
@@ -52,7 +52,7 @@ def _check_folder(arguments: argparse.Namespace) -> int:
     from exporter.cli.stages import RichStages  # noqa: PLC0415
     from exporter.evaluation.parity import explain  # noqa: PLC0415
     from exporter.runtimes.choice import RunSettings  # noqa: PLC0415
-    from exporter.workflows.check_folder import check_folder  # noqa: PLC0415
+    from exporter.workflows.folders.check import check_folder  # noqa: PLC0415
 
     settings = from_flags(RunSettings, arguments)
     with RichStages(quiet=arguments.quiet).stage("parity with PyTorch's outputs"):
@@ -79,7 +79,7 @@ def _check_file(arguments: argparse.Namespace) -> int:
     from exporter.models.outputs import asked_as  # noqa: PLC0415
     from exporter.runtimes.choice import RunSettings  # noqa: PLC0415
     from exporter.workflows import steps  # noqa: PLC0415
-    from exporter.workflows.resolve import resolve  # noqa: PLC0415
+    from exporter.workflows.recipes.resolve import resolve  # noqa: PLC0415
 
     job, asked = resolve(from_flags(Recipe, arguments)), from_flags(RunSettings, arguments).runtime
     if asked is not None:

@@ -13,7 +13,7 @@ from exporter.cli.flags import AMOUNT, CALIBRATION, IMAGES, MEASURED, MODEL, OUT
 from exporter.cli.preview_lines import print_preview
 from exporter.errors import RecipeError
 from exporter.settings import add_flags
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.recipes.recipe import Recipe
 
 if TYPE_CHECKING:
     from exporter.evaluation.report.record import Report
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Compile and print the report; the exit code is 0 if both models pass the parity check, else 1."""
     from exporter.cli.output import print_json  # noqa: PLC0415
     from exporter.cli.stages import RichStages  # noqa: PLC0415
-    from exporter.workflows.compile import compile_model  # noqa: PLC0415
+    from exporter.workflows.compiling.compile import compile_model  # noqa: PLC0415
 
     if arguments.dry_run:
         return _previewed(arguments)
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _previewed(arguments: argparse.Namespace) -> int:
     """Print what would be done; the exit code is 0."""
     from exporter.cli.output import print_json  # noqa: PLC0415
-    from exporter.workflows.preview import preview  # noqa: PLC0415
+    from exporter.workflows.compiling.preview import preview  # noqa: PLC0415
 
     if arguments.max_drop is not None:
         expected = "one of them: the steps of a search depend on its measurements"
@@ -88,9 +88,9 @@ def _tuned(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import print_json  # noqa: PLC0415
     from exporter.cli.stages import RichStages  # noqa: PLC0415
     from exporter.cli.tune import DEFAULTS, exit_code, print_tuned  # noqa: PLC0415
-    from exporter.workflows.recipe import read_recipe  # noqa: PLC0415
+    from exporter.workflows.recipes.recipe import read_recipe  # noqa: PLC0415
+    from exporter.workflows.tune import tune  # noqa: PLC0415
     from exporter.workflows.tuning.settings import TuneSettings  # noqa: PLC0415
-    from exporter.workflows.tuning.tune import tune  # noqa: PLC0415
 
     told = {**(read_recipe(arguments.recipe) if arguments.recipe else {}), **vars(arguments)}
     settings = TuneSettings(max_drop=arguments.max_drop, target=told.get("target"))

@@ -16,7 +16,7 @@ from exporter.cli.depth_joint import add_joint
 from exporter.cli.depth_lines import applied_lines, fitted_lines, found_lines
 from exporter.cli.flags import add_action, add_common
 from exporter.settings import add_flags, from_flags
-from exporter.workflows.recipe import Recipe, needed
+from exporter.workflows.recipes.recipe import Recipe, needed
 
 __all__ = ["EXAMPLES", "add_arguments", "run"]
 
@@ -91,8 +91,8 @@ def _add_samples(action: argparse.ArgumentParser) -> None:
 def _apply(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import print_json, print_lines  # noqa: PLC0415
     from exporter.depth.plan import DepthPlan  # noqa: PLC0415
-    from exporter.workflows.depth import apply_to  # noqa: PLC0415
-    from exporter.workflows.resolve import resolve  # noqa: PLC0415
+    from exporter.workflows.depth.steps import apply_to  # noqa: PLC0415
+    from exporter.workflows.recipes.resolve import resolve  # noqa: PLC0415
 
     job = resolve(from_flags(Recipe, arguments))
     needed(job.model.name or None, "--model", "the name of a model, e.g. digits_vit")
@@ -106,7 +106,7 @@ def _apply(arguments: argparse.Namespace) -> int:
 
 def _fit(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import print_json, print_lines, print_table  # noqa: PLC0415
-    from exporter.workflows.depth import fitted, read_samples  # noqa: PLC0415
+    from exporter.workflows.depth.steps import fitted, read_samples  # noqa: PLC0415
 
     samples = read_samples(arguments.samples)
     found = fitted(samples)
@@ -122,7 +122,7 @@ def _fit(arguments: argparse.Namespace) -> int:
 def _search(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import print_json, print_lines, print_table  # noqa: PLC0415
     from exporter.depth.robustness import NoiseSettings  # noqa: PLC0415
-    from exporter.workflows.depth import read_samples, split_for  # noqa: PLC0415
+    from exporter.workflows.depth.steps import read_samples, split_for  # noqa: PLC0415
 
     samples = read_samples(arguments.samples)
     found = split_for(samples, arguments.layers, arguments.units, from_flags(NoiseSettings, arguments))

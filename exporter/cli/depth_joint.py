@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from exporter.cli.flags import MODEL, add_action
 from exporter.settings import add_flags, from_flags
-from exporter.workflows.recipe import Recipe, needed
+from exporter.workflows.recipes.recipe import Recipe, needed
 
 if TYPE_CHECKING:
     from exporter.depth.joint import Pair
-    from exporter.workflows.depth_joint import Joint
+    from exporter.workflows.depth.joint import Joint
 
 __all__ = ["add_joint"]
 
 
 def add_joint(actions: Any) -> None:
     """Declare the action."""
-    from exporter.workflows.depth_joint_settings import JointSettings  # noqa: PLC0415
+    from exporter.workflows.depth.joint_settings import JointSettings  # noqa: PLC0415
 
     action = add_action(
         actions,
@@ -45,9 +45,9 @@ def add_joint(actions: Any) -> None:
 def _joint(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import print_json, print_lines, print_table  # noqa: PLC0415
     from exporter.cli.stages import RichStages  # noqa: PLC0415
-    from exporter.workflows.depth_joint import joint_to  # noqa: PLC0415
-    from exporter.workflows.depth_joint_settings import JointSettings  # noqa: PLC0415
-    from exporter.workflows.resolve import resolve  # noqa: PLC0415
+    from exporter.workflows.depth.joint import joint_to  # noqa: PLC0415
+    from exporter.workflows.depth.joint_settings import JointSettings  # noqa: PLC0415
+    from exporter.workflows.recipes.resolve import resolve  # noqa: PLC0415
 
     job = resolve(from_flags(Recipe, arguments))
     needed(job.model.name or None, "--model", "the name of a model, e.g. digits_vit")

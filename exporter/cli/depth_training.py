@@ -8,10 +8,10 @@ from exporter.cli.depth_lines import chosen_lines, layers
 from exporter.cli.flags import MODEL, add_action
 from exporter.cli.training_flags import add_training, training_of
 from exporter.settings import add_flags, from_flags
-from exporter.workflows.recipe import Recipe, needed
+from exporter.workflows.recipes.recipe import Recipe, needed
 
 if TYPE_CHECKING:
-    from exporter.workflows.job import Job
+    from exporter.workflows.recipes.job import Job
 
 __all__ = ["COLLECT", "add_choose", "add_collect"]
 
@@ -62,7 +62,7 @@ def _collect(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import print_json, print_lines, print_table  # noqa: PLC0415
     from exporter.cli.stages import RichStages  # noqa: PLC0415
     from exporter.depth.settings import CollectSettings  # noqa: PLC0415
-    from exporter.workflows.depth_training import collect_to  # noqa: PLC0415
+    from exporter.workflows.depth.training import collect_to  # noqa: PLC0415
 
     job, settings = _job(arguments), training_of(arguments)
     collection = from_flags(CollectSettings, arguments)
@@ -81,7 +81,7 @@ def _choose(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import print_json, print_lines  # noqa: PLC0415
     from exporter.cli.stages import RichStages  # noqa: PLC0415
     from exporter.depth.settings import ChoiceSettings  # noqa: PLC0415
-    from exporter.workflows.depth_training import choose_to  # noqa: PLC0415
+    from exporter.workflows.depth.training import choose_to  # noqa: PLC0415
 
     job, settings = _job(arguments), training_of(arguments)
     choice = from_flags(ChoiceSettings, arguments)
@@ -94,7 +94,7 @@ def _choose(arguments: argparse.Namespace) -> int:
 
 
 def _job(arguments: argparse.Namespace) -> "Job":
-    from exporter.workflows.resolve import resolve  # noqa: PLC0415
+    from exporter.workflows.recipes.resolve import resolve  # noqa: PLC0415
 
     job = resolve(from_flags(Recipe, arguments))
     needed(job.model.name or None, "--model", "the name of a model, e.g. digits_vit")

@@ -15,14 +15,14 @@ from exporter.cli.flags import MODEL
 from exporter.errors import RecipeError
 from exporter.processes import processes
 from exporter.settings import add_flags, from_flags
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.recipes.recipe import Recipe
 
 if TYPE_CHECKING:
     from exporter.cli.stages import RichStages
     from exporter.evaluation.embeddings import Agreement
     from exporter.evaluation.eval_result import Evaluation, ModelResult
     from exporter.evaluation.loss import PairResult
-    from exporter.workflows.eval_models import EvalModel
+    from exporter.workflows.evaluating.models import EvalModel
 
 __all__ = ["EXAMPLES", "SPREAD", "add_arguments", "run"]
 
@@ -42,7 +42,7 @@ MOST_CLASSES = 5
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     from exporter.runtimes.choice import RunSettings  # noqa: PLC0415
-    from exporter.workflows.eval_settings import EvalSettings  # noqa: PLC0415
+    from exporter.workflows.evaluating.settings import EvalSettings  # noqa: PLC0415
 
     parser.add_argument("first", type=Path, nargs="?", help="An export folder, or an .onnx or .engine file.")
     parser.add_argument("second", type=Path, nargs="?", help="A second file, to compare with the first.")
@@ -65,9 +65,9 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import print_json  # noqa: PLC0415
     from exporter.cli.stages import RichStages  # noqa: PLC0415
     from exporter.evaluation.eval_result import require_within  # noqa: PLC0415
-    from exporter.workflows.disagreements import disagreement_paths, save_disagreements  # noqa: PLC0415
-    from exporter.workflows.eval import evaluate_models  # noqa: PLC0415
-    from exporter.workflows.eval_settings import EvalSettings  # noqa: PLC0415
+    from exporter.workflows.evaluating.disagreements import disagreement_paths, save_disagreements  # noqa: PLC0415
+    from exporter.workflows.evaluating.evaluate import evaluate_models  # noqa: PLC0415
+    from exporter.workflows.evaluating.settings import EvalSettings  # noqa: PLC0415
 
     settings, stages = from_flags(EvalSettings, arguments), RichStages(quiet=arguments.quiet)
     models = _models(arguments, stages)
@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _models(arguments: argparse.Namespace, stages: "RichStages") -> "tuple[EvalModel, ...]":
     """Return the one or two models that the arguments name, PyTorch's first."""
     from exporter.runtimes.choice import RunSettings  # noqa: PLC0415
-    from exporter.workflows.eval_models import models_at  # noqa: PLC0415
+    from exporter.workflows.evaluating.models import models_at  # noqa: PLC0415
 
     paths = [path for path in (arguments.first, arguments.second) if path is not None]
     settings = from_flags(RunSettings, arguments)
@@ -111,9 +111,9 @@ def _torch_models(
     arguments: argparse.Namespace, threads: int, stages: "RichStages"
 ) -> "tuple[EvalModel, ...]":
     from exporter.workflows import steps  # noqa: PLC0415
-    from exporter.workflows.amount import Given  # noqa: PLC0415
-    from exporter.workflows.eval_torch import torch_models  # noqa: PLC0415
-    from exporter.workflows.resolve import resolve  # noqa: PLC0415
+    from exporter.workflows.evaluating.pytorch import torch_models  # noqa: PLC0415
+    from exporter.workflows.recipes.amount import Given  # noqa: PLC0415
+    from exporter.workflows.recipes.resolve import resolve  # noqa: PLC0415
 
     # Only these: a recipe has fields of the same names as other flags of this verb.
     own = {name: value for name, value in vars(arguments).items() if name in TORCH}

@@ -9,7 +9,7 @@ from pathlib import Path
 from exporter.cli.flags import MODEL, OUTPUTS, refuse
 from exporter.errors import RecipeError
 from exporter.settings import add_flags, from_flags
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.recipes.recipe import Recipe
 
 __all__ = ["EXAMPLES", "add_arguments", "run"]
 
@@ -39,8 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.files import writable_file  # noqa: PLC0415
     from exporter.lowering.pipeline import save_onnx  # noqa: PLC0415
     from exporter.workflows import steps  # noqa: PLC0415
-    from exporter.workflows.amount import Given  # noqa: PLC0415
-    from exporter.workflows.resolve import resolve  # noqa: PLC0415
+    from exporter.workflows.recipes.amount import Given  # noqa: PLC0415
+    from exporter.workflows.recipes.resolve import resolve  # noqa: PLC0415
 
     job, out = resolve(from_flags(Recipe, arguments)), writable_file(arguments.out)
     amount = None if arguments.dense else job.amount

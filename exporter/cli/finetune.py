@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from exporter.cli.flags import AMOUNT, CALIBRATION, IMAGES, MODEL, SCHEDULE
 from exporter.cli.training_flags import add_training, training_of
 from exporter.settings import Parser, add_flags, from_flags
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.recipes.recipe import Recipe
 
 if TYPE_CHECKING:
-    from exporter.workflows.finetune_result import FinetuneResult
+    from exporter.workflows.finetuning.result import FinetuneResult
 
 __all__ = ["EXAMPLES", "SPREAD", "add_arguments", "run"]
 
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Train, measure and print; the exit code is 0."""
     from exporter.cli.output import print_json  # noqa: PLC0415
     from exporter.cli.stages import RichStages  # noqa: PLC0415
-    from exporter.workflows.finetune import finetune_model  # noqa: PLC0415
+    from exporter.workflows.finetuning.finetune import finetune_model  # noqa: PLC0415
 
     recipe, settings = from_flags(Recipe, arguments), training_of(arguments)
     result = finetune_model(

@@ -6,7 +6,7 @@ from typing import Any
 
 from exporter.errors import RecipeError
 from exporter.settings import from_flags
-from exporter.workflows.recipe import Recipe, read_recipe, yielding
+from exporter.workflows.recipes.recipe import Recipe, read_recipe, yielding
 
 __all__ = [
     "AMOUNT",

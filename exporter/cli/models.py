@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from exporter.settings import add_flags, from_flags
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.recipes.recipe import Recipe
 
 if TYPE_CHECKING:
     from exporter.models.listed import Answer

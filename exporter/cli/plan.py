@@ -13,12 +13,12 @@ from exporter.errors import ArtefactError, RecipeError
 from exporter.formats.canonical_json import read_json
 from exporter.settings import add_flags, from_flags
 from exporter.vocabulary import Method
-from exporter.workflows.recipe import Recipe, needed
+from exporter.workflows.recipes.recipe import Recipe, needed
 
 if TYPE_CHECKING:
     from exporter.models.base import PrunableViT
     from exporter.records import Schedule
-    from exporter.workflows.job import Job
+    from exporter.workflows.recipes.job import Job
 
 __all__ = ["EXAMPLES", "add_arguments", "run"]
 
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.formats.canonical_json import save_json  # noqa: PLC0415
     from exporter.models.outputs import with_outputs  # noqa: PLC0415
     from exporter.schedule.macs import dense_macs, schedule_macs  # noqa: PLC0415
-    from exporter.workflows.resolve import resolve  # noqa: PLC0415
+    from exporter.workflows.recipes.resolve import resolve  # noqa: PLC0415
 
     recipe = from_flags(Recipe, arguments)
     if arguments.acs and recipe.method is None:
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _schedule(job: "Job", acs: Path | None, vit: "PrunableViT") -> "Schedule":
     from exporter.workflows import steps  # noqa: PLC0415
-    from exporter.workflows.planning import Planner, plan  # noqa: PLC0415
+    from exporter.workflows.recipes.planning import Planner, plan  # noqa: PLC0415
 
     amount = job.needed_amount("plan")
     _check_sources(job, acs)

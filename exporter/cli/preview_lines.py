@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from exporter.workflows.preview import Preview
+    from exporter.workflows.compiling.preview import Preview
 
 __all__ = ["print_preview"]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from exporter.cli.flags import IMAGES, MEASURED, MODEL, OUTPUTS, SCHEDULE
 from exporter.settings import add_flags, from_flags
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.recipes.recipe import Recipe
 
 if TYPE_CHECKING:
     from exporter.evaluation.benchmark.points import Point

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from exporter.settings import Parser, add_flags, from_flags
 from exporter.training.presets import PRESETS
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.recipes.recipe import Recipe
 
 if TYPE_CHECKING:
     from exporter.training.settings import FinetuneSettings

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from exporter.cli.flags import IMAGES, MODEL
 from exporter.settings import add_flags, from_flags
 from exporter.vocabulary import Status
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.recipes.recipe import Recipe
 
 if TYPE_CHECKING:
     from exporter.workflows.tuning.result import Tuned
@@ -54,8 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Search and print; the exit code is that of `exit_code`."""
     from exporter.cli.output import print_json  # noqa: PLC0415
     from exporter.cli.stages import RichStages  # noqa: PLC0415
+    from exporter.workflows.tune import tune  # noqa: PLC0415
     from exporter.workflows.tuning.settings import TuneSettings  # noqa: PLC0415
-    from exporter.workflows.tuning.tune import tune  # noqa: PLC0415
 
     settings = from_flags(TuneSettings, arguments)
     recipe = from_flags(Recipe, arguments, DEFAULTS)

@@ -1,1 +1,4 @@
-"""Run the whole pipeline, and work with export folders. Only these modules base decisions on measurements."""
+"""Whole jobs: a module or a folder for each verb, and the steps that they share.
+
+Only these modules base decisions on measurements.
+"""

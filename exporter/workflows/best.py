@@ -15,12 +15,12 @@ from exporter.records import Pair
 from exporter.runtimes.choice import why_not
 from exporter.targets import ONNXRUNTIME, TARGETS
 from exporter.workflows import steps
-from exporter.workflows.amount import Speedup
-from exporter.workflows.job import Job
-from exporter.workflows.planning import Planner, plan
 from exporter.workflows.progress import Silent, Stages
-from exporter.workflows.recipe import Recipe, needed
-from exporter.workflows.resolve import resolve
+from exporter.workflows.recipes.amount import Speedup
+from exporter.workflows.recipes.job import Job
+from exporter.workflows.recipes.planning import Planner, plan
+from exporter.workflows.recipes.recipe import Recipe, needed
+from exporter.workflows.recipes.resolve import resolve
 from exporter.workflows.tuning.accuracy import Examiner
 from exporter.workflows.tuning.axes import OWN, UNPRUNED, Candidate
 from exporter.workflows.tuning.bench import Bench, Timed

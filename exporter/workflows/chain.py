@@ -32,13 +32,14 @@ from exporter.schedule.plan import ScheduleSettings
 from exporter.targets import target_named
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import Method
-from exporter.workflows import planning, steps
-from exporter.workflows.amount import Amount, Rho
+from exporter.workflows import steps
 from exporter.workflows.any_images import AnyImages, array_of, folder_of
-from exporter.workflows.bench import Bench
-from exporter.workflows.bench import bench as bench_pair
+from exporter.workflows.folders.bench import Bench
+from exporter.workflows.folders.bench import bench as bench_pair
 from exporter.workflows.progress import Advance, Stages
-from exporter.workflows.requests import Lowering
+from exporter.workflows.recipes import planning
+from exporter.workflows.recipes.amount import Amount, Rho
+from exporter.workflows.recipes.requests import Lowering
 
 __all__ = ["bench", "calibrate", "check", "export", "load_model", "plan", "save"]
 

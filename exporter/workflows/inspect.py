@@ -46,7 +46,7 @@ def inspect_artefact(path: PathLike) -> Described:
 
 def _report_of(folder: Path) -> Path:
     """Return the report of an export folder whose files are whole."""
-    from exporter.workflows.export_folder import REPORT, read_folder  # noqa: PLC0415
+    from exporter.workflows.folders.export_folder import REPORT, read_folder  # noqa: PLC0415
 
     return read_folder(folder).place / REPORT
 
@@ -111,7 +111,7 @@ def _calibration(path: Path) -> Described:
 
 
 def _reference(path: Path) -> Described:
-    from exporter.workflows.export_folder import read_reference  # noqa: PLC0415
+    from exporter.workflows.folders.export_folder import read_reference  # noqa: PLC0415
 
     shapes = {name: f"{each.dtype}{list(each.shape)}" for name, each in read_reference(path).items()}
     return {"kind": "reference", "arrays": shapes}

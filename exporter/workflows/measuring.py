@@ -1,6 +1,6 @@
 """Lower models into memory, and time all of them interleaved in one run.
 
-Outputs are not compared here; `exporter.workflows.proof` does that.
+Outputs are not compared here; `exporter.workflows.compiling.proof` does that.
 """
 
 import time
@@ -23,7 +23,7 @@ from exporter.schedule.macs import mean_macs
 from exporter.targets import Target
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import InputKind
-from exporter.workflows.requests import Measuring
+from exporter.workflows.recipes.requests import Measuring
 
 __all__ = ["Lowered", "lowered", "noise", "timed", "useful_macs"]
 

@@ -20,13 +20,13 @@ from exporter.runtimes.choice import why_not
 from exporter.schedule.plan import ScheduleSettings
 from exporter.schedule.solve import BISECTIONS, LEAST_RHO, rho_for
 from exporter.workflows import steps
-from exporter.workflows.amount import Speedup
-from exporter.workflows.job import Job
 from exporter.workflows.measuring import noise
-from exporter.workflows.planning import IMAGE_BISECTIONS, warn_of_anchors
 from exporter.workflows.progress import Silent, Stages
-from exporter.workflows.recipe import Recipe
-from exporter.workflows.resolve import resolve
+from exporter.workflows.recipes.amount import Speedup
+from exporter.workflows.recipes.job import Job
+from exporter.workflows.recipes.planning import IMAGE_BISECTIONS, warn_of_anchors
+from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipes.resolve import resolve
 from exporter.workflows.tuning.axes import UNPRUNED, Candidate
 from exporter.workflows.tuning.bench import Bench
 from exporter.workflows.tuning.networks import Network

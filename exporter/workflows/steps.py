@@ -32,8 +32,8 @@ from exporter.schedule.plan import keep_everything
 from exporter.targets import Target
 from exporter.vocabulary import InputKind, Layout
 from exporter.workflows.progress import Advance
-from exporter.workflows.recipe import needed
-from exporter.workflows.requests import CalibrationSource, Images, Lowering
+from exporter.workflows.recipes.recipe import needed
+from exporter.workflows.recipes.requests import CalibrationSource, Images, Lowering
 
 __all__ = [
     "calibrate",

@@ -8,7 +8,7 @@ import pytest
 
 from exporter.runtimes.tensorrt.manifest import Built
 from exporter.targets import TENSORRT
-from exporter.workflows import build
+from exporter.workflows.folders import build
 from tests.commands import Command
 from tests.folders import write_folder
 from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt

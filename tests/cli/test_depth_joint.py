@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import Command, Workplace
-from tests.workflows.depth_collection import collection
+from tests.workflows.depth.collection import collection
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from exporter.cli.depth_lines import fitted_lines, layers
 from exporter.depth.plan import DepthPlan
 from exporter.depth.predictor import Predictor
-from exporter.workflows.depth import Fitted
+from exporter.workflows.depth.steps import Fitted
 
 
 def test_layers_of_a_table() -> None:

@@ -14,7 +14,7 @@ from exporter.errors import RecipeError
 from exporter.targets import ONNXRUNTIME
 from exporter.training.settings import FinetuneSettings
 from exporter.workflows import best
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.recipes.recipe import Recipe
 from tests.commands import Command, Outcome, Workplace
 from tests.disk_cache import shared_folder
 
@@ -226,7 +226,7 @@ def test_what_is_measured_and_was_not_trained_is_warned_of(
     def stop(*_: object, **__: object) -> None:
         raise RecipeError("run", "stopped", "nothing else")
 
-    monkeypatch.setattr("exporter.workflows.tuning.tune.load_vits", stop)
+    monkeypatch.setattr("exporter.workflows.tune.load_vits", stop)
     monkeypatch.setattr("exporter.workflows.search.search_model", stop)
     amount = {
         "eval": ("--images", workplace.images),
@@ -310,7 +310,7 @@ def test_a_flag_goes_before_a_bundled_models_own_augmentation(
         asked.append(settings)
         raise RecipeError("run", "stopped", "nothing else")
 
-    monkeypatch.setattr("exporter.workflows.finetune.finetune_model", stop)
+    monkeypatch.setattr("exporter.workflows.finetuning.finetune.finetune_model", stop)
     done = star_export("finetune", *flags, "--rho", "0.6", "--out", "w.safetensors")
     assert done.error.startswith("error: run | got stopped")
     assert (asked[0].augment, asked[0].augmentation.hflip) == (augment, hflip)

@@ -10,7 +10,7 @@ from exporter.cli import compile  # noqa: A004
 from exporter.cli.flags import AMOUNT, CALIBRATION, IMAGES, MEASURED, MODEL, SCHEDULE, recipe_of
 from exporter.errors import RecipeError
 from exporter.settings import fields_of
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.recipes.recipe import Recipe
 from tests.commands import Command
 
 

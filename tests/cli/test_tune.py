@@ -9,7 +9,7 @@ import pytest
 
 from exporter.formats.canonical_json import to_json
 from exporter.vocabulary import Status
-from exporter.workflows.tuning import tune
+from exporter.workflows import tune
 from exporter.workflows.tuning.axes import Candidate
 from exporter.workflows.tuning.choice import Point
 from exporter.workflows.tuning.result import Baseline, Tuned

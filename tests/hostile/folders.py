@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 import onnx
 
-from exporter.workflows.export_folder import CHECKSUMS, MODEL, REFERENCE, REPORT, SCHEDULE, save_checksums
+from exporter.workflows.folders.export_folder import (
+    CHECKSUMS,
+    MODEL,
+    REFERENCE,
+    REPORT,
+    SCHEDULE,
+    save_checksums,
+)
 from tests.hostile import flags
 from tests.hostile.inputs import Hostile, Place
 

@@ -10,7 +10,7 @@ from random import Random
 
 from exporter.cli.main import build_parser
 from exporter.settings import Parser
-from exporter.workflows.export_folder import CHECKSUMS, save_checksums
+from exporter.workflows.folders.export_folder import CHECKSUMS, save_checksums
 from tests.hostile import mutations
 from tests.hostile.flags import BEST, CALIBRATE, COMPILE, EXPORT, FINETUNE, PLAN, SEARCH, SERVE, TUNE
 from tests.hostile.inputs import Place

@@ -15,7 +15,7 @@ import torch
 
 from exporter.calibration.record import load_calibration
 from exporter.cli.stages import RichStages
-from exporter.workflows.export_folder import read_folder
+from exporter.workflows.folders.export_folder import read_folder
 from exporter.workflows.progress import Advance
 from tests.commands import Command, Workplace
 from tests.vits import make_images

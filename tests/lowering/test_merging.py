@@ -17,7 +17,7 @@ from exporter.runtimes.choice import why_not
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.runtimes.playback_runner import PlaybackRunner
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TARGETS, TENSORRT, TENSORRT_8, Target
-from exporter.workflows.export_folder import read_reference, save_reference
+from exporter.workflows.folders.export_folder import read_reference, save_reference
 from tests.lowering.models import dense, lowered, merging, run, star
 from tests.vits import random_images
 

@@ -153,7 +153,12 @@ def test_what_the_model_declares_is_unknown_outside_with() -> None:
 
 
 def test_a_deployment_machine_needs_neither_torch_nor_onnx() -> None:
-    rooms = ("runtimes.onnxruntime_runner", "evaluation.parity", "evaluation.accuracy", "workflows.bench")
+    rooms = (
+        "runtimes.onnxruntime_runner",
+        "evaluation.parity",
+        "evaluation.accuracy",
+        "workflows.folders.bench",
+    )
     modules = ", ".join(f"exporter.{room}" for room in rooms)
     check = f"import sys, {modules}; sys.exit(bool({{'torch', 'onnx', 'onnxruntime'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

@@ -17,11 +17,11 @@ MODULES = (
     "runtimes.tensorrt.settings",
     "schedule.plan",
     "training.settings",
-    "workflows.amount",
-    "workflows.depth_joint_settings",
-    "workflows.eval_settings",
-    "workflows.recipe",
-    "workflows.triton",
+    "workflows.recipes.amount",
+    "workflows.depth.joint_settings",
+    "workflows.evaluating.settings",
+    "workflows.recipes.recipe",
+    "workflows.folders.triton",
     "workflows.tuning.settings",
 )
 

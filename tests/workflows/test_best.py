@@ -5,7 +5,7 @@ import pytest
 from exporter.errors import RecipeError
 from exporter.vocabulary import Method
 from exporter.workflows.best import choose
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.recipes.recipe import Recipe
 
 
 @pytest.mark.parametrize(

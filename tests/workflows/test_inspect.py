@@ -10,7 +10,7 @@ from exporter.errors import ArtefactError
 from exporter.formats.canonical_json import save_json
 from exporter.formats.onnx_metadata import read_metadata
 from exporter.workflows.inspect import inspect_artefact
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.recipes.recipe import Recipe
 from tests.folders import write_folder
 
 

@@ -16,11 +16,11 @@ from exporter.schedule.macs import dense_macs, mean_macs, pruned_macs
 from exporter.schedule.plan import ScheduleSettings, star_schedule
 from exporter.targets import Target
 from exporter.vocabulary import Method
-from exporter.workflows.amount import Speedup
 from exporter.workflows.measuring import noise
 from exporter.workflows.progress import Silent
-from exporter.workflows.recipe import Recipe
-from exporter.workflows.resolve import resolve
+from exporter.workflows.recipes.amount import Speedup
+from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipes.resolve import resolve
 from exporter.workflows.search import Search, find_rho, sweep, way_of
 from exporter.workflows.tuning.axes import Candidate
 from exporter.workflows.tuning.bench import Bench, Timed

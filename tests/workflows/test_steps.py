@@ -18,7 +18,7 @@ from exporter.schedule.plan import ScheduleSettings, manual_schedule
 from exporter.targets import ONNXRUNTIME, OPENVINO_INT8
 from exporter.vocabulary import InputKind, Layout, Method
 from exporter.workflows import steps
-from exporter.workflows.requests import CalibrationSource, Images, Lowering
+from exporter.workflows.recipes.requests import CalibrationSource, Images, Lowering
 from tests.vits import make_model, make_vit, random_images
 
 INTRA = ScheduleSettings("intra", reduce="drop")

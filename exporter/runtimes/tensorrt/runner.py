@@ -113,7 +113,8 @@ def _import_polygraphy() -> tuple[Any, type[Exception]]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # its own, on Python 3.13
             backend, exception, logger = (
-                importlib.import_module(f"polygraphy.{name}") for name in ("backend.trt", "exception", "logger")
+                importlib.import_module(f"polygraphy.{name}")
+                for name in ("backend.trt", "exception", "logger")
             )
     except ImportError:
         raise MissingDependencyError("polygraphy", "tensorrt") from None

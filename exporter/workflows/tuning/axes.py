@@ -13,7 +13,7 @@ from exporter.schedule.methods import METHODS
 from exporter.schedule.plan import ScheduleSettings
 from exporter.schedule.scorers import INTRA, scorer_named
 from exporter.vocabulary import Method
-from exporter.workflows.amount import MacShare, Rho
+from exporter.workflows.recipes.amount import MacShare, Rho
 
 __all__ = ["AXES", "OWN", "SCORING", "UNPRUNED", "Candidate", "Way", "candidates", "pinned", "suited", "ways"]
 

@@ -25,12 +25,12 @@ from exporter.runtimes.base import Runner
 from exporter.targets import TARGETS, Target
 from exporter.vocabulary import InputKind, Layout
 from exporter.workflows import steps
-from exporter.workflows.eval_models import EvalModel
-from exporter.workflows.eval_settings import EvalSettings
-from exporter.workflows.job import Job
+from exporter.workflows.evaluating.models import EvalModel
+from exporter.workflows.evaluating.predicting import predict_models
+from exporter.workflows.evaluating.settings import EvalSettings
 from exporter.workflows.measuring import Lowered, lowered, timed, useful_macs
-from exporter.workflows.predicting import predict_models
-from exporter.workflows.requests import Lowering
+from exporter.workflows.recipes.job import Job
+from exporter.workflows.recipes.requests import Lowering
 from exporter.workflows.tuning.axes import OWN, Candidate
 from exporter.workflows.tuning.ledger import Ledger
 from exporter.workflows.tuning.networks import Network, measurement

@@ -19,11 +19,11 @@ from exporter.schedule.methods import METHODS
 from exporter.targets import TARGETS, Target
 from exporter.training.result import versions
 from exporter.vocabulary import InputKind
-from exporter.workflows.amount import MacShare, Rho
-from exporter.workflows.job import Job
 from exporter.workflows.progress import Stages
-from exporter.workflows.recipe import needed
-from exporter.workflows.requests import Images
+from exporter.workflows.recipes.amount import MacShare, Rho
+from exporter.workflows.recipes.job import Job
+from exporter.workflows.recipes.recipe import needed
+from exporter.workflows.recipes.requests import Images
 from exporter.workflows.tuning.axes import OWN, Candidate, candidates, pinned, suited
 from exporter.workflows.tuning.bench import Bench
 from exporter.workflows.tuning.choice import images_needed

@@ -14,9 +14,9 @@ from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
 from exporter.records import Schedule
 from exporter.workflows import steps
-from exporter.workflows.amount import Given
-from exporter.workflows.job import Job
 from exporter.workflows.progress import Stages
+from exporter.workflows.recipes.amount import Given
+from exporter.workflows.recipes.job import Job
 from exporter.workflows.tuning.axes import OWN, SCORING, Candidate
 from exporter.workflows.tuning.ledger import Ledger
 

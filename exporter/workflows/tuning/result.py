@@ -10,7 +10,7 @@ import tomli_w
 
 from exporter.files import written_beside
 from exporter.vocabulary import Status
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.recipes.recipe import Recipe
 from exporter.workflows.tuning.axes import OWN, Candidate
 from exporter.workflows.tuning.bench import Bench
 from exporter.workflows.tuning.choice import Judged, Point

@@ -9,8 +9,8 @@ from exporter.errors import ScheduleError
 from exporter.records import Schedule
 from exporter.schedule.plan import keep_everything
 from exporter.schedule.solve import LEAST_RHO
-from exporter.workflows.job import Job
-from exporter.workflows.planning import Planner, measured_macs, solved
+from exporter.workflows.recipes.job import Job
+from exporter.workflows.recipes.planning import Planner, measured_macs, solved
 from exporter.workflows.tuning.axes import Candidate
 from exporter.workflows.tuning.ledger import Ledger
 from exporter.workflows.tuning.networks import Network, measurement

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from exporter.runtimes.choice import RUNTIMES
 from exporter.settings import Points, Positive, Settings, option
 from exporter.targets import TARGETS
-from exporter.workflows.amount import Above0
+from exporter.workflows.recipes.amount import Above0
 
 __all__ = ["METRICS", "TuneSettings"]
 

@@ -12,8 +12,9 @@ from exporter.evaluation.accuracy import Predictions
 from exporter.evaluation.benchmark import Throughput
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_INT8
 from exporter.vocabulary import Method
-from exporter.workflows.recipe import Recipe
-from exporter.workflows.tuning import inputs, tune
+from exporter.workflows import tune
+from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.tuning import inputs
 from exporter.workflows.tuning.axes import AXES, Candidate, candidates
 from exporter.workflows.tuning.bench import Timed
 from exporter.workflows.tuning.budget import Budget

@@ -3,7 +3,7 @@
 from exporter.schedule.methods import METHODS, check_choices
 from exporter.schedule.plan import ScheduleSettings
 from exporter.vocabulary import Method
-from exporter.workflows.amount import MacShare, Rho
+from exporter.workflows.recipes.amount import MacShare, Rho
 from exporter.workflows.tuning.axes import AXES, UNPRUNED, Candidate, candidates, pinned, suited, ways
 from tests.vits import make_vit
 

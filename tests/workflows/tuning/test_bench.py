@@ -17,7 +17,7 @@ from exporter.schedule.macs import dense_macs, mean_macs
 from exporter.targets import ONNXRUNTIME
 from exporter.vocabulary import InputKind, Method
 from exporter.workflows import steps
-from exporter.workflows.resolve import resolve
+from exporter.workflows.recipes.resolve import resolve
 from exporter.workflows.tuning.axes import OWN, UNPRUNED, Candidate
 from exporter.workflows.tuning.bench import Bench
 from exporter.workflows.tuning.inputs import timing_images

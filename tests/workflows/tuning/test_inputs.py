@@ -10,11 +10,11 @@ from exporter.errors import ImageError, RecipeError, UserError
 from exporter.models.base import PrunableViT
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_INT8
 from exporter.vocabulary import Method
-from exporter.workflows.amount import MacShare, Rho
 from exporter.workflows.progress import Silent
-from exporter.workflows.recipe import Recipe
-from exporter.workflows.requests import Images
-from exporter.workflows.resolve import resolve
+from exporter.workflows.recipes.amount import MacShare, Rho
+from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipes.requests import Images
+from exporter.workflows.recipes.resolve import resolve
 from exporter.workflows.tuning.axes import OWN, Candidate
 from exporter.workflows.tuning.inputs import (
     amount_of,

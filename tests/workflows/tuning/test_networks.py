@@ -17,10 +17,10 @@ from exporter.models.networks import identity_of
 from exporter.pruning.checkpoint import save_checkpoint
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
 from exporter.workflows import steps
-from exporter.workflows.job import Job
 from exporter.workflows.progress import Silent
-from exporter.workflows.recipe import Recipe
-from exporter.workflows.resolve import resolve
+from exporter.workflows.recipes.job import Job
+from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipes.resolve import resolve
 from exporter.workflows.tuning.axes import OWN
 from exporter.workflows.tuning.ledger import Ledger
 from exporter.workflows.tuning.networks import Network, calibrated, load_vits

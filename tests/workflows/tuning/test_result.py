@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from exporter.vocabulary import Method, Status
-from exporter.workflows.recipe import Recipe, read_recipe
+from exporter.workflows.recipes.recipe import Recipe, read_recipe
 from exporter.workflows.tuning.axes import OWN, UNPRUNED, Candidate
 from exporter.workflows.tuning.choice import Judged, Point
 from exporter.workflows.tuning.networks import Network

@@ -13,8 +13,8 @@ from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs
 from exporter.vocabulary import Method
 from exporter.workflows import steps
-from exporter.workflows.planning import measured_macs
-from exporter.workflows.resolve import resolve
+from exporter.workflows.recipes.planning import measured_macs
+from exporter.workflows.recipes.resolve import resolve
 from exporter.workflows.tuning import schedules as module
 from exporter.workflows.tuning.axes import OWN, UNPRUNED, Candidate
 from exporter.workflows.tuning.ledger import Ledger

@@ -1,0 +1,149 @@
+"""Compile a trained ViT: prune and export it, compare it with PyTorch, measure it, and write the export folder."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from exporter.artefact import LoweredFile, read_pair
+from exporter.calibration.record import Calibration
+from exporter.data.batches import first_images
+from exporter.data.images import ImageFolder, sample
+from exporter.evaluation.benchmark.points import TradeOff
+from exporter.evaluation.parity.reference import check_answers, reference_runner
+from exporter.evaluation.report.record import Report
+from exporter.files import PathLike, writable_folder
+from exporter.formats.canonical_json import save_json
+from exporter.lowering.pipeline import save_onnx
+from exporter.lowering.variant_files import save_variants
+from exporter.models.base import PrunableViT
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.records import ModelSpec, Pair
+from exporter.workflows import steps
+from exporter.workflows.compiling.proof import prove
+from exporter.workflows.compiling.reporting import report_of, save_page_of
+from exporter.workflows.compiling.schedule import (
+    checked_amount,
+    measured_sweep,
+    schedule_of,
+)
+from exporter.workflows.folders.export_folder import (
+    MODEL,
+    REFERENCE,
+    REPORT,
+    SCHEDULE,
+    save_checksums,
+    save_raw_images,
+    save_reference,
+)
+from exporter.workflows.measuring import noise
+from exporter.workflows.progress import Silent, Stages
+from exporter.workflows.recipes.job import Job
+from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipes.requests import Lowering
+from exporter.workflows.recipes.resolve import resolve
+
+__all__ = ["compile_model"]
+
+RECIPE = "recipe.json"
+
+Array = np.ndarray[Any, Any]
+
+
+def compile_model(
+    recipe: Recipe,
+    out: PathLike,
+    model: PrunableViT | nn.Module | None = None,
+    stages: Stages | None = None,
+    *,
+    trade_off: TradeOff | None = None,
+) -> Report:
+    """Calibrate, plan, prune, lower, compare and measure; write the export folder to `out`.
+
+    Args:
+        recipe: The settings of the compilation.
+        out: The folder; files of an earlier compilation in it are replaced one by one.
+        model: A ViT to use instead of the recipe's: an adapter, or a timm module.
+        stages: Shows progress.
+        trade_off: What a search measured, to be shown in the report; the recipe's own sweep replaces it.
+
+    Returns:
+        The report; `report.passed` says whether both models passed the parity check.
+
+    Raises:
+        UserError: The recipe cannot be carried out.
+    """
+    stages, out, job = stages or Silent(), Path(out), resolve(recipe)
+    amount = checked_amount(job)
+    writable_folder(out)
+    with stages.stage("model"):
+        whole = steps.load_model(job.model, job.device, model)
+        vit, _ = steps.with_outputs(whole, job.outputs)
+        folder = None if job.on_noise else steps.eval_images(job.images, vit.spec)
+    calibration = _calibrated(whole, job, out, stages) if job.reads_calibration else None
+    if calibration is not None:
+        calibration = calibration.of_first(vit.spec.depth)
+    lowering, images = job.lowering, _images(folder, vit.spec, job)
+    check_answers(steps.dense(vit), images[:2], lowering.input_kind)
+    schedule = schedule_of(vit, calibration, amount=amount, images=images, job=job, stages=stages)
+    steps.warn_where_unsettled(schedule, calibration)
+    references = Pair(steps.dense(vit), steps.prune(vit, schedule, calibration, lowering.layout))
+    ranges = steps.range_images(job.images, vit.spec, lowering.input_kind, lowering.target)
+    paths = (_lowered(each, lowering, ranges, out, stages) for each in (references.dense, references.pruned))
+    models = read_pair(Pair(*paths))
+    proof = prove(references, models, folder=folder, images=images, measuring=job.measuring, stages=stages)
+    report = report_of(
+        references, models, proof=proof, calibration=calibration, folder=folder, measuring=job.measuring
+    )
+    if job.sweep and folder is not None:
+        swept, trade_off = measured_sweep(
+            vit, calibration, images=images, folder=folder, job=job, stages=stages
+        )
+        report = replace(report, sweep=swept)
+    report = replace(report, trade_off=trade_off)
+    with stages.stage("report"):
+        save_json(recipe, out / RECIPE)
+        names = _deliver(references, models, images, job.measuring.batch, out)
+        save_json(report, out / REPORT)
+        save_page_of(report, models.pruned.artefact, references.pruned, folder, out)
+        save_checksums(out, [*report.files.values(), REPORT, *names])
+    return report
+
+
+def _calibrated(vit: PrunableViT, job: Job, out: Path, stages: Stages) -> Calibration:
+    with stages.stage("calibration") as advance:
+        path = out / "calibration.safetensors"
+        return steps.calibrate(vit, job.calibration, job.images, path, advance)
+
+
+def _images(folder: ImageFolder | None, spec: ModelSpec, job: Job) -> Array:
+    """Return the images to compare on, [n, 3, H, W] as the models take them; noise where there is no folder."""
+    count, seed, kind = job.images.check_images, job.images.seed, job.lowering.input_kind
+    if folder is None:
+        return noise(spec, kind, count, seed)
+    return first_images(sample(folder, count, seed).files, spec.preprocessing, kind, count)
+
+
+def _deliver(
+    references: Pair[PrunedViT], models: Pair[LoweredFile], images: Array, batch: int, out: Path
+) -> list[str]:
+    """Write what a deployment machine needs beside both models; return the file names."""
+    pruned, input_kind = references.pruned, models.pruned.artefact.input_kind
+    runner, dense = (reference_runner(each, input_kind) for each in (pruned, references.dense))
+    save_reference(runner, dense, images, out / REFERENCE)
+    save_json(pruned.schedule, out / SCHEDULE)
+    save_json(pruned.vit.spec, out / MODEL)
+    variants = save_variants(models.pruned.path)
+    raw = save_raw_images(images, sorted({1, batch}), out)
+    return [REFERENCE, SCHEDULE, MODEL, RECIPE, *variants.values(), *raw]
+
+
+def _lowered(
+    reference: PrunedViT, lowering: Lowering, ranges: Array | None, out: Path, stages: Stages
+) -> Path:
+    with stages.stage(f"lowering, {reference.method}"):
+        path = out / lowering.target.file_name(reference.vit.spec.name, reference.method)
+        save_onnx(steps.export(reference, lowering, ranges), path)
+    return path

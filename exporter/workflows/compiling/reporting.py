@@ -1,0 +1,108 @@
+"""Make the report of a compilation, and its page."""
+
+from pathlib import Path
+
+from exporter.artefact import Artefact, LoweredFile
+from exporter.calibration.record import Calibration
+from exporter.data.batches import first_images
+from exporter.data.images import ImageFolder, class_names
+from exporter.evaluation.benchmark import environment
+from exporter.evaluation.parity.reference import reference_runner
+from exporter.evaluation.report.page import NO_CHARTS, save_page
+from exporter.evaluation.report.pictures import Picture, drawn
+from exporter.evaluation.report.record import Gmacs, Report
+from exporter.evaluation.report.versions import installed_versions
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.records import ModelSpec, Pair
+from exporter.tensor_names import IMAGES
+from exporter.workflows.compiling.proof import Proof, macs_of
+from exporter.workflows.recipes.requests import Measuring
+
+__all__ = ["report_of", "save_page_of"]
+
+PAGE, SWEEP_CHART = "report.html", "throughput.png"
+# Images that are shown of a model without classes.
+FIRST = 4
+
+
+def report_of(
+    references: Pair[PrunedViT],
+    models: Pair[LoweredFile],
+    *,
+    proof: Proof,
+    calibration: Calibration | None,
+    folder: ImageFolder | None,
+    measuring: Measuring,
+) -> Report:
+    """Return the report; `folder` has the images of the proof, None where that used noise."""
+    pruned, use, comparison = references.pruned, proof.use, proof.comparison
+    schedule, macs = pruned.schedule, macs_of(references, use)
+    files = {"dense": models.dense.path, "pruned": models.pruned.path}
+    return Report(
+        model=pruned.vit.spec.name,
+        method=schedule.method,
+        reduce=schedule.reduce,
+        rho=schedule.rho,
+        target=models.pruned.artefact.target.name,
+        files={role: path.name for role, path in files.items()},
+        file_bytes={role: path.stat().st_size for role, path in files.items()},
+        schedule=schedule,
+        gmacs=Gmacs(
+            macs.dense.gmacs,
+            macs.pruned.gmacs,
+            scoring=macs.pruned.scoring / 1e9,
+            most=None if use is None else use.most_macs / 1e9,
+        ),
+        **vars(proof),
+        passed=proof.passed,
+        speedup=comparison.speedup if comparison else None,
+        efficiency=comparison.efficiency if comparison else None,
+        batch=measuring.batch,
+        calibration_images=calibration.record.images if calibration else 0,
+        skipped_images=calibration.record.skipped if calibration else 0,
+        versions=installed_versions(),
+        hardware=environment(measuring.threads),
+        class_names=_class_names(pruned.vit.spec, folder),
+        calibration_overlap=calibration.overlap_by_layer if calibration else None,
+        measured_on="noise" if folder is None else "images",
+    )
+
+
+def save_page_of(
+    report: Report, artefact: Artefact, pruned: PrunedViT, folder: ImageFolder | None, out: Path
+) -> None:
+    """Write the page: examples with the patches that the PyTorch reference keeps of them, and charts.
+
+    Args:
+        report: The record to show.
+        artefact: What the pruned file says of itself.
+        pruned: The PyTorch reference of the pruned model.
+        folder: The images of the examples; None for a page without pictures.
+        out: The export folder; the chart of a sweep is also written there as a file of its own.
+
+    Raises:
+        OutputError: A file cannot be written.
+    """
+    charts = NO_CHARTS
+    if report.trade_off or report.sweep:
+        from exporter.evaluation.report.page_charts import charts_of  # noqa: PLC0415  (matplotlib is slow to load)
+
+        charts = charts_of(report, out / SWEEP_CHART)
+    pictures = [] if folder is None else _pictures(report, pruned, folder)
+    save_page(report, artefact, out / PAGE, pictures=pictures, charts=charts)
+
+
+def _pictures(report: Report, pruned: PrunedViT, folder: ImageFolder) -> list[Picture]:
+    """Draw the examples of the report; the first images where there are none."""
+    named = {folder.name_of(file): file for file in folder.files}
+    files, spec = [named[each.image] for each in report.examples], pruned.vit.spec
+    images = first_images(files or folder.files, spec.preprocessing, "uint8", len(files) or FIRST)
+    with reference_runner(pruned, "uint8") as runner:
+        answers = runner.run({IMAGES: images})
+    return drawn({**answers, IMAGES: images}, spec.grid)
+
+
+def _class_names(spec: ModelSpec, folder: ImageFolder | None) -> tuple[str, ...]:
+    """Return the model's own names of its classes, else those of as many class folders, else none."""
+    folders = class_names(folder.root) if folder is not None and folder.root.is_dir() else ()
+    return spec.class_names or (folders if len(folders) == spec.num_classes else ())

@@ -1,0 +1,1 @@
+"""Depth pruning as jobs: score, collect, choose and apply."""

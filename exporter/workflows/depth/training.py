@@ -1,0 +1,175 @@
+"""The steps of depth pruning that train: choose units by learned gates, and collect samples for the predictor."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torch import nn
+
+from exporter.data.digests import listing_sha256
+from exporter.data.images import ImageFolder
+from exporter.data.source import images_at
+from exporter.depth.bookmark import Bookmark
+from exporter.depth.checkpoint import Depth, read_depth
+from exporter.depth.choose import choose_units
+from exporter.depth.collect import collect
+from exporter.depth.gates import Importance
+from exporter.depth.ranked import Stage
+from exporter.depth.samples import Measured, SampleBook
+from exporter.depth.settings import ChoiceSettings, CollectSettings, UnitSettings
+from exporter.depth.surgery import apply_plan
+from exporter.errors import DepthError
+from exporter.files import writable_folder
+from exporter.formats.canonical_json import to_json
+from exporter.models.base import PrunableViT
+from exporter.models.networks import identity_of
+from exporter.models.weights import weights_sha256
+from exporter.training.data import TrainBatches
+from exporter.training.finetune import finetune
+from exporter.training.result import versions
+from exporter.training.settings import FinetuneSettings
+from exporter.workflows import steps
+from exporter.workflows.depth.exam import DepthExam
+from exporter.workflows.depth.steps import Applied, weights_file, written
+from exporter.workflows.finetuning.images import Exam, shown, train_images
+from exporter.workflows.progress import Silent, Stages
+from exporter.workflows.recipes.job import Job
+
+__all__ = ["Chosen", "choose_to", "collect_to"]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The network without the chosen units, and the scores that chose them."""
+
+    applied: Applied
+    importance: Importance
+
+
+def choose_to(
+    job: Job, choice: ChoiceSettings, settings: FinetuneSettings, out: Path, stages: Stages | None = None
+) -> Chosen:
+    """Choose units by training, and write the network without them, its linear layers apart.
+
+    Its weights are those of the whole model, or those of the last stage. A search that was killed continues after
+    its last whole epoch; until it ends, its state lies beside `out`.
+
+    Args:
+        job: The model and the images to train on.
+        choice: How many units of each type go, and whose weights are written.
+        settings: How to train; `epochs` are those of the first stage.
+        out: A .safetensors file.
+        stages: Shows progress.
+
+    Raises:
+        UserError: The job cannot be carried out, or a file cannot be written.
+    """
+    path, stages, last = weights_file(out), stages or Silent(), choice.weights == "last"
+    if last and job.trained:
+        got = f"last beside {job.model.checkpoint}, whose pruned patches these stages do not train"
+        raise DepthError(
+            "--weights", got, "whole", "--recalibrate allows it, and the file then prunes no patches"
+        )
+    vit, images = _loaded(job, stages)
+    run = _run(vit, images, choice, settings)
+    bookmark = Bookmark(
+        path.with_suffix(".search.safetensors"), identity_of(job.model, vit.spec.num_classes), run
+    )
+    train = _Trainer(vit, images, settings, path.with_suffix(".ckpt"), run, stages, choice.growth)
+    ranked = choose_units(vit, choice, train, bookmark)
+    chosen = ranked.vit if last else apply_plan(vit, ranked.plan, unmerged=True)
+    applied = written(job.model, vit, chosen, Depth(ranked.plan, merged=False), path, keep_pruning=not last)
+    bookmark.path.unlink(missing_ok=True)
+    return Chosen(applied, ranked.importance)
+
+
+def collect_to(
+    job: Job, collection: CollectSettings, settings: FinetuneSettings, out: Path, stages: Stages | None = None
+) -> tuple[Measured, ...]:
+    """Measure smaller and smaller models, and write each sample to `out`/samples.json at once.
+
+    A collection that was killed continues after its last whole epoch and ends with the same samples.
+
+    Args:
+        job: The model, the images to train on, and those to measure on, which then are no longer held out.
+        collection: How far the steps go.
+        settings: How to train after each step.
+        out: A folder.
+        stages: Shows progress.
+
+    Raises:
+        UserError: The job cannot be carried out, or a file cannot be written.
+    """
+    folder, stages = writable_folder(out), stages or Silent()
+    vit, images = _loaded(job, stages)
+    exam = Exam(job.images, vit.spec.num_classes, stages)
+    evaluate = DepthExam(exam, job, images, collection.rhos, vit.weights_sha256, folder)
+    measured = images_at(exam.place, vit.spec.num_classes, job.images.class_map)
+    inputs = (listing_sha256(measured), job.images.max_eval_images, job.scoring if collection.rhos else None)
+    run = _run(vit, images, collection, settings, *inputs)
+    bookmark = Bookmark(folder / "last.safetensors", identity_of(job.model, vit.spec.num_classes), run)
+    train = _Trainer(vit, images, settings, folder / "step.ckpt", run, stages)
+    return collect(vit, collection, train, evaluate, book=SampleBook(folder), bookmark=bookmark)
+
+
+@dataclass(frozen=True, eq=False)
+class _Trainer:
+    """Trains the stages of a search; each has a seed of its own, and `growth` epochs more than the one before.
+
+    The teacher is the network with all units. `checkpoint` has the epochs of an unfinished stage.
+    """
+
+    teacher: PrunableViT
+    images: ImageFolder
+    settings: FinetuneSettings
+    checkpoint: Path
+    run: str
+    stages: Stages
+    growth: int = 0
+
+    def __call__(self, student: nn.Module, stage: Stage) -> None:
+        """Train a stage."""
+        spec, settings = self.teacher.spec, self.settings
+        own = replace(
+            settings, epochs=settings.epochs + self.growth * stage.index, seed=settings.seed + stage.index
+        )
+        batches = TrainBatches(self.images, own, spec.preprocessing, spec.num_classes)
+        identity = to_json({"run": self.run, "stage": stage, "weights": weights_sha256(student)})
+        with self.stages.stage(stage.name) as advance:
+            finetune(
+                student,
+                self.teacher.model,
+                shown(batches, advance),
+                own,
+                checkpoint=self.checkpoint,
+                identity=identity,
+            )
+        self.checkpoint.unlink(missing_ok=True)
+
+
+def _loaded(job: Job, stages: Stages) -> tuple[PrunableViT, ImageFolder]:
+    """Return the model and the images to train on.
+
+    Raises:
+        DepthError: The model lacks units already.
+    """
+    if read_depth(job.model.checkpoint) is not None:
+        raise DepthError(str(job.model.checkpoint), "a model without some units", "the whole one")
+    with stages.stage("model"):
+        vit = steps.load_model(job.model, job.device)
+        return vit, train_images(job.images, vit.spec.num_classes)
+
+
+def _run(
+    vit: PrunableViT, images: ImageFolder, units: UnitSettings, settings: FinetuneSettings, *more: object
+) -> str:
+    """Return the settings and inputs of a search as text."""
+    return to_json(
+        {
+            "units": units,
+            "settings": settings,
+            "weights": vit.weights_sha256,
+            "images": listing_sha256(images),
+            "more": more,
+            "versions": versions(),
+        }
+    )

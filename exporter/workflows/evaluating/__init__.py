@@ -1,0 +1,1 @@
+"""Evaluate one or two models, of files or of PyTorch, over images in one pass."""

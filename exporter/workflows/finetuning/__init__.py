@@ -1,0 +1,1 @@
+"""Fine-tune a pruned model with the unpruned one as teacher."""

@@ -1,0 +1,92 @@
+"""The images of fine-tuning: those to train on, and those to measure on, which training never sees."""
+
+from collections.abc import Iterator
+
+from exporter.data.images import ImageFolder
+from exporter.data.source import ImageSource, images_at, open_source
+from exporter.errors import ImageError
+from exporter.evaluation.accuracy import Predictions
+from exporter.processes import processes
+from exporter.training.data import TrainBatches
+from exporter.training.finetune import Batch, Batches
+from exporter.workflows.evaluating.models import EvalModel
+from exporter.workflows.evaluating.predicting import predict_models
+from exporter.workflows.evaluating.settings import EvalSettings
+from exporter.workflows.progress import Advance, Stages
+from exporter.workflows.recipes.recipe import needed
+from exporter.workflows.recipes.requests import Images
+
+__all__ = ["Exam", "shown", "train_images"]
+
+# Images per run when measuring; a larger batch gains nothing on a CPU.
+BATCH = 32
+
+
+class Exam:
+    """The labelled images to measure on; `skipped` has the reasons of those that could not be read, by name.
+
+    Args:
+        images: Names them, their class map and their number.
+        num_classes: The model's.
+        stages: Shows progress.
+
+    Raises:
+        RecipeError: There is no --eval-images.
+        ImageError: The images cannot be used.
+    """
+
+    def __init__(self, images: Images, num_classes: int, stages: Stages) -> None:
+        expected = "labelled images that training does not see"
+        self.place = needed(images.eval_images, "--eval-images", expected)
+        self.images, self.num_classes, self.stages = images, num_classes, stages
+        self.class_names = self._source().class_names
+        self.skipped: dict[str, str] = {}
+
+    def predictions(self, stage: str, *models: EvalModel) -> tuple[Predictions, ...]:
+        """Return what the models predict."""
+        settings = EvalSettings(batch=BATCH)
+        with self.stages.stage(stage) as advance:
+            answers = predict_models(models, self._source(), settings, advance, needs_labels=True)
+        self.skipped |= answers.skipped
+        return answers.found
+
+    def _source(self) -> ImageSource:
+        """Open the images, which are iterated over once."""
+        return open_source(
+            [self.place],
+            self.num_classes,
+            class_map=self.images.class_map,
+            max_images=self.images.max_eval_images,
+            seed=self.images.seed,
+        )
+
+
+def train_images(images: Images, num_classes: int) -> ImageFolder:
+    """Return the images to train on.
+
+    Raises:
+        RecipeError: There is no --images.
+        ImageError: There are none, or an image has no class of the model.
+    """
+    place = needed(images.images, "--images", "labelled images to train on")
+    found = images_at(place, num_classes, images.class_map)
+    for file in found.files:
+        if file.label is None or not 0 <= file.label < num_classes:
+            got = "no class" if file.label is None else f"the class {file.label}"
+            expected = f"one of {num_classes}: one folder per class, or labels in tar files"
+            raise ImageError(found.name_of(file), got, expected, "--class-map FILE gives indices")
+    return found
+
+
+def shown(batches: TrainBatches, advance: Advance) -> Batches:
+    """Return the batches as they are; they show progress, in images, while they are used."""
+    total = len(batches.images.files)
+
+    def of_epoch(epoch: int) -> Iterator[Batch]:
+        done = epoch * total
+        for batch in batches(epoch):
+            yield batch
+            done += len(batch[0]) * processes().count
+            advance(done, batches.settings.epochs * total)
+
+    return of_epoch

@@ -1,0 +1,142 @@
+"""Compare the models of an export folder with PyTorch's recorded outputs, without PyTorch and onnx."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from exporter.artefact import LoweredFile
+from exporter.evaluation.parity import (
+    BATCHES,
+    ParityReport,
+    compare,
+    in_batches,
+    tolerance_for,
+    whole_batches,
+)
+from exporter.runtimes.base import Runner
+from exporter.runtimes.choice import TENSORRT, RunSettings, require_runtime, runner_for, runtime_for
+from exporter.runtimes.part_runner import PartRunner
+from exporter.runtimes.playback_runner import PlaybackRunner
+from exporter.runtimes.tensorrt.manifest import ENGINES, EngineManifest, engine_path, read_manifest
+from exporter.schedule.scorers import scorer_named
+from exporter.targets import Target
+from exporter.tensor_names import IMAGES, VARIANTS, variant_path
+from exporter.vocabulary import Precision
+from exporter.workflows.folders.export_folder import ExportFolder, read_folder, read_reference
+
+__all__ = ["EngineCheck", "FolderCheck", "check_folder"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class EngineCheck:
+    """The parity results of both engines at one batch size, which has kernels of its own."""
+
+    batch: int
+    dense: ParityReport
+    pruned: ParityReport
+
+
+@dataclass(frozen=True)
+class FolderCheck:
+    """The parity results of both models of a folder on one runtime.
+
+    Engines are compared at every batch size that they were built for: `dense` and `pruned` are those of the first,
+    `engines` those of the others.
+    """
+
+    runtime: str
+    dense: ParityReport
+    pruned: ParityReport
+    engines: tuple[EngineCheck, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether both models passed, at every batch size."""
+        others = (each.dense.passed and each.pruned.passed for each in self.engines)
+        return self.dense.passed and self.pruned.passed and all(others)
+
+
+def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
+    """Compare the models of a folder with the recorded reference, on the runtime that will serve them.
+
+    The reference outputs come from `reference.npz`; survivors are read and forced by the instrumented variants
+    beside the pruned model.
+
+    Args:
+        folder: An export folder that `compile` wrote; for TensorRT with the engines of `build`.
+        settings: The runtime.
+
+    Raises:
+        ArtefactError: This is no export folder, or a file does not match its checksum.
+        MissingDependencyError: The runtime is not installed.
+    """
+    found = read_folder(folder)
+    reference, target = read_reference(found.reference), found.target
+    images, runtime = reference[IMAGES], runtime_for(target, settings)
+    outputs = found.models.pruned.artefact.spec.outputs
+    for model in (found.models.dense, found.models.pruned):
+        require_runtime(model.path, {IMAGES: images[:1]}, target, settings)
+
+    def both(batches: Iterable[Array]) -> tuple[ParityReport, ParityReport]:
+        split = tuple(batches)
+        dense = PlaybackRunner(reference, outputs, dense=True)
+        return (
+            _compared(dense, found.models.dense, settings, split),
+            _compared(PlaybackRunner(reference, outputs), found.models.pruned, settings, split),
+        )
+
+    if runtime != TENSORRT:
+        return FolderCheck(runtime, *both(in_batches(images, BATCHES)))
+    first, *others = _engine_batches(found)
+    checks = tuple(EngineCheck(batch, *both(whole_batches(images, batch))) for batch in others)
+    return FolderCheck(runtime, *both(whole_batches(images, first)), engines=checks)
+
+
+def _compared(
+    playback: PlaybackRunner, model: LoweredFile, settings: RunSettings, batches: Iterable[Array]
+) -> ParityReport:
+    path, artefact = model.path, model.artefact
+    tracing, forced = (
+        _variant(variant_path(path, role), artefact.target, settings) if artefact.prunes else None
+        for role in VARIANTS
+    )
+    return compare(
+        playback,
+        runner_for(path, artefact.target, settings),
+        tracing=tracing,
+        forced=forced,
+        batches=batches,
+        tolerance=tolerance_for("fp32", _precision(model, settings)),
+        masses=artefact.schedule.masses,
+        pairs=scorer_named(artefact.schedule.scorer).pairs,
+        outputs=artefact.spec.outputs,
+    )
+
+
+def _variant(path: Path, target: Target, settings: RunSettings) -> Runner:
+    """Return a variant's runner. Its engine has few batch sizes: it takes a larger batch in parts."""
+    runner = runner_for(path, target, settings)
+    if runtime_for(target, settings) != TENSORRT:
+        return runner
+    return PartRunner(runner, _manifest(path).batches)
+
+
+def _precision(model: LoweredFile, settings: RunSettings) -> str:
+    """Return the precision of a model's products: the target's, unless its engine computes fp32 in TF32."""
+    target = model.artefact.target
+    rounded = target.precision == Precision.FP32 and runtime_for(target, settings) == TENSORRT
+    return "tf32" if rounded and _manifest(model.path).tf32 else target.precision
+
+
+def _engine_batches(found: ExportFolder) -> tuple[int, ...]:
+    """Return the batch sizes of the pruned model's engine, ascending; `build` gives the dense one the same."""
+    return _manifest(found.models.pruned.path).batches
+
+
+def _manifest(onnx: Path) -> EngineManifest:
+    return read_manifest(engine_path(onnx.parent / ENGINES, onnx))

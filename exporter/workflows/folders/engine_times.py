@@ -1,0 +1,68 @@
+"""Measure the GPU time of the engines of an export folder: the second part of `bench --runtime tensorrt`."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from exporter.evaluation.benchmark.batch_sweep import break_even
+from exporter.evaluation.benchmark.engine_files import Engines, engine_files
+from exporter.evaluation.benchmark.engine_runs import measure_engines, timer_here
+from exporter.evaluation.benchmark.gpu_time import EngineBench
+from exporter.evaluation.benchmark.settings import BenchSettings
+from exporter.records import Pair
+from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path
+from exporter.schedule.macs import MacCount
+from exporter.tensor_names import RAW_IMAGES, SLICED, variant_path
+from exporter.workflows.folders.export_folder import save_raw_images
+from exporter.workflows.progress import Advance
+
+__all__ = ["bench_engines", "engines_of"]
+
+Array = np.ndarray[Any, Any]
+
+
+def engines_of(files: Pair[Path], settings: BenchSettings) -> Engines:
+    """Return the engines of two files, after checking that they can be measured at every batch.
+
+    The sliced variant's are there if the selection cost is asked for, and `build` built them.
+
+    Raises:
+        ArtefactError: An engine is missing.
+        UserError: An engine was not built for one of the batches, or this machine cannot measure GPU time.
+    """
+    found, batches = [files.dense, files.pruned], settings.batches
+    sliced = variant_path(files.pruned, SLICED)
+    built = engine_path(sliced.parent / ENGINES, sliced).is_file()
+    # It has no engines of one batch size each.
+    if settings.selection_cost and built and not settings.one_profile:
+        found.append(sliced)
+    engines = Engines(*(engine_files(path, batches, one_profile=settings.one_profile) for path in found))
+    if settings.gpu_time:
+        timer_here(engines.built.tensorrt)
+    return engines
+
+
+def bench_engines(
+    engines: Engines,
+    images: Array,
+    macs: Pair[MacCount],
+    settings: BenchSettings,
+    *,
+    plugin: Path | None,
+    advance: Advance,
+) -> EngineBench:
+    """Measure all engines at each batch; write raw images for trtexec into their folder.
+
+    Raises:
+        UserError: An engine does not load or run.
+    """
+    folder, built = engines.folder, engines.built
+    # `compile` wrote raw images for two batch sizes; trtexec needs a file for each batch size.
+    missing = [each for each in settings.batches if not (folder / RAW_IMAGES.format(batch=each)).is_file()]
+    save_raw_images(images, missing, folder)
+    timer, measured = timer_here(built.tensorrt), []
+    for each in measure_engines(engines, images, macs, settings, timer=timer, plugin=plugin):
+        measured.append(each)
+        advance(len(measured), len(settings.batches))
+    return EngineBench(timer, built, tuple(measured), break_even(measured))

@@ -1,0 +1,185 @@
+"""Write a Triton model repository from an export folder: the models unchanged, and a config.pbtxt for each.
+
+It follows the documentation of the backends. No Triton server has loaded one yet: see docs/verification.md.
+"""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from exporter.artefact import Artefact, output_names
+from exporter.errors import ArtefactError, OutputError
+from exporter.files import folder_beside
+from exporter.formats.canonical_json import to_json
+from exporter.runtimes.tensorrt.manifest import ENGINES, EngineManifest, engine_path, read_manifest
+from exporter.settings import Instances, Microseconds, ServedBatch, Settings, option
+from exporter.targets import Target
+from exporter.tensor_names import IMAGES, token_count_name, token_positions_name
+from exporter.vocabulary import InputKind, OutputKind
+from exporter.workflows.folders.export_folder import read_folder
+
+__all__ = ["Repository", "ServeSettings", "config_text", "write_repository"]
+
+# Triton's backend → (the file that it reads, the kind of device).
+BACKENDS = {
+    "onnxruntime": ("model.onnx", "KIND_AUTO"),
+    "openvino": ("model.onnx", "KIND_CPU"),
+    "tensorrt": ("model.plan", "KIND_GPU"),
+}
+TAKES = {
+    InputKind.FLOAT32: "# float32: normalised.",
+    InputKind.UINT8: "# uint8: pixels after resizing and cropping.",
+}
+TYPES = {InputKind.FLOAT32: "TYPE_FP32", InputKind.UINT8: "TYPE_UINT8"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeSettings(Settings):
+    """How Triton should run the models."""
+
+    backend: str | None = option(
+        None,
+        "Triton backend; by default the target's runtime. tensorrt uses the engines that `build` wrote.",
+        BACKENDS,
+    )
+    max_batch: ServedBatch = option(
+        32, "Largest batch that Triton may form; for an engine, at most the largest batch it was built for."
+    )
+    instances: Instances = option(1, "Instances of each model.")
+    queue_delay_us: Microseconds = option(
+        500, "Longest time that a request waits for a batch, in microseconds."
+    )
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A model repository: the folders of its models, and the command that starts Triton with it."""
+
+    models: tuple[Path, ...]
+    command: tuple[str, ...]
+
+
+def write_repository(folder: Path, out: Path, settings: ServeSettings) -> Repository:
+    """Write `OUT/<model>/config.pbtxt` and `OUT/<model>/1/…` for the dense and the pruned model.
+
+    Args:
+        folder: An export folder that `compile` wrote; for TensorRT with the engines of `build`.
+        out: The repository.
+        settings: Backend, batching, instances.
+
+    Raises:
+        ArtefactError: A file does not match its checksum, the target is not the backend's runtime, or no engine
+            takes any batch size.
+        OutputError: The repository cannot be written.
+    """
+    if out.resolve().is_relative_to(folder.resolve()):
+        raise OutputError(str(out), "a place in the export folder", "another folder")
+    found = read_folder(folder)
+    artefact = found.models.pruned.artefact
+    backend = _backend(folder, found.target, settings)
+    names, manifests = [], []
+    with folder_beside(out) as aside:
+        for onnx in (found.models.dense.path, found.models.pruned.path):
+            place, file = aside / onnx.stem.replace(".", "_"), BACKENDS[backend][0]
+            source, manifest = onnx, None
+            if backend == "tensorrt":
+                source = engine_path(folder / ENGINES, onnx)
+                manifest = read_manifest(source)
+                _check_engine(source, manifest)
+                manifests.append(manifest)
+            (place / "1").mkdir(parents=True)
+            shutil.copyfile(source, place / "1" / file)
+            text = config_text(place.name, artefact, settings, backend=backend, manifest=manifest)
+            (place / "config.pbtxt").write_text(text, encoding="utf-8")
+            names.append(place.name)
+    return Repository(tuple(out / name for name in names), _command(out, manifests))
+
+
+def _command(out: Path, manifests: Sequence[EngineManifest]) -> tuple[str, ...]:
+    """Return the command that starts Triton: it loads engines with code inside only where it is told to."""
+    words = ("tritonserver", f"--model-repository={out}")
+    if not any(each.version_compatible for each in manifests):
+        return words
+    return (*words, "--backend-config=tensorrt,version-compatible=true")
+
+
+def _backend(folder: Path, target: Target, settings: ServeSettings) -> str:
+    """Return the requested backend: the target's runtime, or ONNX Runtime, which runs the files of all targets."""
+    backend = settings.backend or target.runtime
+    if backend not in (target.runtime, "onnxruntime"):
+        hint = f"--backend {target.runtime}, or compile with --target for {backend}"
+        raise ArtefactError(str(folder), f"models for {target.name}", f"models for {backend}", hint)
+    if target.needs_operators:
+        got, hint = f"models for {target.name}", "--target onnxruntime-fp32"
+        raise ArtefactError(str(folder), got, "models without operators of a library", hint)
+    return backend
+
+
+def _check_engine(engine: Path, manifest: EngineManifest) -> None:
+    if not manifest.any_batch:
+        got = "an engine for certain batch sizes only"
+        raise ArtefactError(str(engine), got, "one for any batch", "star-export build --any-batch")
+    # Triton's backend loads plugins differently; CdfRetain has not been tested with it.
+    if manifest.plugin_sha256:
+        raise ArtefactError(str(engine), "an engine with a plugin", "one without", "use the padded layout")
+
+
+def config_text(
+    name: str,
+    artefact: Artefact,
+    settings: ServeSettings,
+    *,
+    backend: str,
+    manifest: EngineManifest | None = None,
+) -> str:
+    """Return the text of a config.pbtxt. For an engine, the preferred batch sizes are those it was built for."""
+    file, kind = BACKENDS[backend]
+    spec, input_kind = artefact.spec, artefact.input_kind
+    batches: Sequence[int] = manifest.batches if manifest else ()
+    largest = min(settings.max_batch, max(batches)) if batches else settings.max_batch
+    preferred = [batch for batch in batches if 1 < batch <= largest] or [largest]
+    dims = ", ".join(map(str, spec.preprocessing.input_size))
+    # Each profile of an engine serves a range of batches; unless all are named, Triton loads only the first.
+    profiles = "".join(f', "{index}"' for index in range(len(batches)))[2:]
+    lines = [
+        f"# Preprocessing: {to_json(spec.preprocessing)}",
+        TAKES[input_kind],
+        f"name: {to_json(name)}",
+        f'backend: "{backend}"',
+        f'default_model_filename: "{file}"',
+        *(['platform: "tensorrt_plan"'] if manifest else []),
+        f"max_batch_size: {largest}",
+        f'input [ {{ name: "{IMAGES}" data_type: {TYPES[input_kind]} dims: [ {dims} ] }} ]',
+        *_outputs(artefact),
+        f"instance_group [ {{ kind: {kind} count: {settings.instances}"
+        + (f" profile: [ {profiles} ]" if profiles else "")
+        + " } ]",
+        f"dynamic_batching {{ preferred_batch_size: [ {', '.join(map(str, preferred))} ] "
+        f"max_queue_delay_microseconds: {settings.queue_delay_us} }}",
+        # One launch a run instead of one a kernel, as in the measurements of `bench`.
+        *(["optimization { cuda { graphs: true } }"] if manifest else []),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _outputs(artefact: Artefact) -> list[str]:
+    """Return the output entries; the number of tokens in a token output is dynamic."""
+    lines, given = [], output_names(artefact.spec, artefact.schedule)
+    for output in artefact.spec.outputs:
+        is_tokens = output.kind == OutputKind.TOKENS
+        rows = {OutputKind.TOKENS: "-1, ", OutputKind.GRID: f"{artefact.spec.num_patches}, "}.get(
+            output.kind, ""
+        )
+        dims = f"[ {rows}{output.channels} ]"
+        entries = {output.name: ("FP32", dims)}
+        if is_tokens:
+            entries[token_positions_name(output.name)] = ("INT64", "[ -1 ]")
+            # Triton takes no empty shape.
+            entries[token_count_name(output.name)] = ("INT64", "[ 1 ] reshape { shape: [ ] }")
+        lines += [
+            f'output [ {{ name: "{tensor}" data_type: TYPE_{kind} dims: {sizes} }} ]'
+            for tensor, (kind, sizes) in entries.items()
+            if tensor in given
+        ]
+    return lines

@@ -1,0 +1,83 @@
+"""The whole way for a model in memory: the stages in their order, and a folder that its own check accepts."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporter.errors import OutputError, UserError
+from exporter.models.base import PrunableViT
+from exporter.runtimes.choice import RunSettings
+from exporter.vocabulary import Layout, Method
+from exporter.workflows.compiling.compile import compile_model
+from exporter.workflows.folders.check import check_folder
+from exporter.workflows.progress import Advance
+from exporter.workflows.recipes.recipe import Recipe
+
+
+class Noted:
+    """Stages that a test can read."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[Advance]:
+        self.names.append(name)
+        yield lambda done, total: None
+
+
+@pytest.mark.ort
+def test_a_model_in_memory(tiny_vit: PrunableViT, image_folder: Path, tmp_path: Path) -> None:
+    recipe = Recipe(images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1)
+    stages = Noted()
+    report = compile_model(recipe, tmp_path / "out", tiny_vit, stages)
+    assert stages.names == [
+        "model",
+        "calibration",
+        "lowering, dense",
+        "lowering, star",
+        "parity, dense",
+        "parity, pruned",
+        "agreement of classes",
+        "report",
+    ]
+    assert report.passed
+    assert (report.throughput, report.accuracy, report.sweep) == (None, None, None)
+    assert (report.method, report.rho, report.calibration_images) == ("star", 0.5, 6)
+    assert report.gmacs.pruned < report.gmacs.dense
+    assert len(report.examples) == 6 and report.pair is not None
+    assert report.file_bytes == {
+        role: (tmp_path / "out" / name).stat().st_size for role, name in report.files.items()
+    }
+    page = (tmp_path / "out/report.html").read_text(encoding="utf-8")
+    assert page.count("<figure") == 6 and 'class="script"' in page
+    assert json.loads((tmp_path / "out/report.json").read_text())["files"] == report.files
+    assert check_folder(tmp_path / "out", RunSettings(threads=1)).passed
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"target": "abacus"}, "target | got 'abacus'"),
+        ({"target": "openvino-fp32", "layout": Layout.PACKED}, "layout packed"),
+        ({"target": "tensorrt8-fp32", "method": Method.A_STAR}, "method a-star"),
+        ({"rho": None}, "rho"),
+    ],
+)
+def test_what_cannot_be_made_is_refused_before_anything_is_written(
+    tmp_path: Path, wrong: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError) as error:
+        compile_model(Recipe(**{"rho": 0.5, "images": tmp_path, **wrong}), tmp_path / "out")
+    assert message in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_place_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "out").touch()
+    with pytest.raises(OutputError):
+        compile_model(Recipe(rho=0.5, images=tmp_path), tmp_path / "out")

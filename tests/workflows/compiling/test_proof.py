@@ -1,0 +1,80 @@
+"""The checks of a compilation on two lowered models, without lowering them again."""
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+from exporter.data.batches import first_images
+from exporter.data.images import list_images
+from exporter.records import Pair
+from exporter.workflows.compiling.proof import prove
+from exporter.workflows.progress import Silent
+from exporter.workflows.recipes.requests import Measuring
+from tests.lowering.models import a_star, dense, star
+from tests.vits import make_images
+from tests.workflows.compiling.pairs import lowered_pair
+
+QUIET = Measuring(batch=2, rounds=0, threads=1)
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("labelled", [True, False])
+def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
+    spec = star().vit.spec
+    images = make_images(tmp_path / "images", classes=spec.num_classes, each=1)
+    found = list_images(images, num_classes=spec.num_classes if labelled else None)
+    batch = first_images(found.files, spec.preprocessing, "float32", 3)
+    proof = prove(
+        Pair(dense(), star()),
+        lowered_pair(tmp_path, star()),
+        folder=found,
+        images=batch,
+        measuring=QUIET,
+        stages=Silent(),
+    )
+    assert proof.passed and proof.parity.passed and proof.dense_parity.passed
+    assert proof.parity.layers and not proof.dense_parity.layers
+    assert (proof.accuracy is not None) == labelled
+    assert proof.pair is not None and proof.pair.images == 7 and proof.pair.classes == ()
+    assert (proof.pair.loss_points is not None) == labelled
+    assert {each.image for each in proof.examples} == {found.name_of(file) for file in found.files}
+    assert all((each.label is not None) == labelled for each in proof.examples)
+    if proof.accuracy is not None:
+        assert proof.accuracy.dense.images == proof.accuracy.pruned.images == 7
+    assert (proof.throughput, proof.comparison, proof.use, proof.batches) == (None, None, None, ())
+
+
+@pytest.mark.ort
+def test_a_star_says_what_it_left(tmp_path: Path) -> None:
+    found = list_images(make_images(tmp_path / "images", classes=1))
+    pruned = a_star()
+    batch = first_images(found.files, pruned.vit.spec.preprocessing, "float32", 3)
+    proof = prove(
+        Pair(dense(), pruned),
+        lowered_pair(tmp_path, pruned),
+        folder=found,
+        images=batch,
+        measuring=Measuring(batch=2, more_batches=(3, 1, 2), rounds=5, threads=1),
+        stages=Silent(),
+    )
+    assert proof.passed
+    assert proof.use is not None and proof.comparison is not None and proof.throughput is not None
+    assert (proof.use.images, proof.use.batch) == (3, 2)
+    assert proof.comparison.mac_ratio == pytest.approx(dense().macs.total / proof.use.useful_macs)
+    assert len(proof.throughput.pruned.rounds_ms) == 5
+    assert [each.batch for each in proof.batches] == [1, 2, 3]
+    assert proof.batches[1].throughput is proof.throughput
+
+
+@pytest.mark.ort
+def test_one_model_that_is_another_fails_the_whole(tmp_path: Path) -> None:
+    found = list_images(make_images(tmp_path / "images", classes=1))
+    pair = lowered_pair(tmp_path, star())
+    model = onnx.load(pair.dense.path)
+    head = next(each for each in model.graph.initializer if each.name.endswith("head.weight"))
+    head.CopyFrom(onnx.numpy_helper.from_array(1.01 * onnx.numpy_helper.to_array(head), head.name))
+    onnx.save(model, pair.dense.path)
+    batch = first_images(found.files, star().vit.spec.preprocessing, "float32", 3)
+    proof = prove(Pair(dense(), star()), pair, folder=found, images=batch, measuring=QUIET, stages=Silent())
+    assert (proof.passed, proof.parity.passed, proof.dense_parity.passed) == (False, True, False)

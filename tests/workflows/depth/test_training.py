@@ -1,0 +1,147 @@
+"""Choosing units and collecting samples with the training loop; what was interrupted ends with the same files."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporter.depth.checkpoint import load, read_depth
+from exporter.depth.gates import Importance
+from exporter.depth.plan import DepthPlan
+from exporter.depth.settings import ChoiceSettings, CollectSettings
+from exporter.errors import DepthError, OutputError, RecipeError
+from exporter.models.networks import ModelRequest
+from exporter.training.checkpoint import RunState
+from exporter.training.settings import FinetuneSettings
+from exporter.workflows.depth.steps import apply_to, fitted, read_samples
+from exporter.workflows.depth.training import choose_to, collect_to
+from exporter.workflows.recipes.job import Job
+from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipes.resolve import resolve
+from tests.commands import Workplace
+from tests.vits import TINY
+
+QUICK = FinetuneSettings(epochs=1, batch_size=4, lr=1e-3, augment="none", ema_decay=0.0)
+COUNTS = ChoiceSettings(attention_units=1, activation_units=1, growth=1, weights="last")
+STEPS = CollectSettings(units=2)
+
+
+class PowerCutError(Exception):
+    """What stops a run after an epoch."""
+
+
+@pytest.fixture
+def job(workplace: Workplace) -> Job:
+    recipe = Recipe(
+        model="vit_tiny_patch16_224",
+        checkpoint=workplace.checkpoint,
+        model_kwargs={key: value for key, value in TINY.items() if key != "num_classes"},
+        images=workplace.images,
+        eval_images=workplace.images,
+    )
+    return resolve(recipe)
+
+
+@pytest.fixture
+def cut_after(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Stops all training after so many epochs; 0 lets it run."""
+    save, left = RunState.save, [0]
+
+    def counted(self: RunState, path: Path) -> None:
+        save(self, path)
+        left[0] -= 1
+        if left[0] == 0:
+            raise PowerCutError
+
+    monkeypatch.setattr(RunState, "save", counted)
+    return lambda epochs: left.__setitem__(0, epochs)
+
+
+def test_a_choice_is_a_checkpoint_to_fine_tune_and_merge(job: Job, tmp_path: Path) -> None:
+    out = tmp_path / "c.safetensors"
+    done = choose_to(job, COUNTS, QUICK, out)
+    plan = done.applied.depth.plan
+    assert (len(plan.attention), len(plan.activation), done.applied.depth.merged) == (1, 1, False)
+    scores = done.importance
+    assert plan.attention[0] == 1 + scores.attention.index(min(scores.attention))
+    assert len(set(scores.activation)) == 4
+    found = load(ModelRequest("", out))
+    assert found.spec.attention_layers == tuple(layer for layer in range(1, 5) if layer not in plan.attention)
+    assert done.applied.gmacs_after < done.applied.gmacs_before
+    assert [path.name for path in tmp_path.iterdir()] == ["c.safetensors"]
+    apply_to(ModelRequest("", out), DepthPlan(), tmp_path / "merged.safetensors")
+    merged = read_depth(tmp_path / "merged.safetensors")
+    assert merged is not None and merged.plan == plan
+
+
+def test_the_choice_starts_again_from_the_models_weights(job: Job, tmp_path: Path) -> None:
+    done = choose_to(job, replace(COUNTS, weights="whole"), QUICK, tmp_path / "c.safetensors")
+    apply_to(job.model, done.applied.depth.plan, tmp_path / "a.safetensors", unmerged=True)
+    assert (tmp_path / "c.safetensors").read_bytes() == (tmp_path / "a.safetensors").read_bytes()
+    assert done.importance != Importance.unknown(4)
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_choice_that_was_cut_ends_with_the_same_bytes(
+    job: Job, tmp_path: Path, cut_after: Any, epochs: int
+) -> None:
+    whole, cut = tmp_path / "whole.safetensors", tmp_path / "cut.safetensors"
+    first = choose_to(job, COUNTS, QUICK, whole)
+    cut_after(epochs)
+    with pytest.raises(PowerCutError):
+        choose_to(job, COUNTS, QUICK, cut)
+    assert not cut.exists()
+    second = choose_to(job, COUNTS, QUICK, cut)
+    assert second.importance == first.importance
+    assert cut.read_bytes() == whole.read_bytes()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_samples_are_what_the_predictor_takes(job: Job, tmp_path: Path) -> None:
+    found = collect_to(job, STEPS, QUICK, tmp_path / "s")
+    read = read_samples(tmp_path / "s" / "samples.json")
+    assert list(read) == [each.sample for each in found]
+    assert [(each.plan.units, each.images) for each in found] == [
+        (0, 12),
+        (1, 12),
+        (2, 12),
+        (1, 12),
+        (2, 12),
+        (2, 12),
+    ]
+    assert all(each.accuracy * 12 / 100 == pytest.approx(round(each.accuracy * 12 / 100)) for each in found)
+    names = {path.name for path in (tmp_path / "s").iterdir()}
+    assert names == {"samples.json", "ranking.json", "last.safetensors"}
+    assert set(fitted(read).rmse) == {1}
+
+
+def test_a_collection_that_was_cut_ends_with_the_same_bytes(job: Job, tmp_path: Path, cut_after: Any) -> None:
+    two_epochs = replace(QUICK, epochs=2)
+    whole = collect_to(job, STEPS, two_epochs, tmp_path / "whole")
+    cut_after(5)
+    with pytest.raises(PowerCutError):
+        collect_to(job, STEPS, two_epochs, tmp_path / "cut")
+    assert len(json.loads((tmp_path / "cut" / "samples.json").read_text())) == 2
+    assert collect_to(job, STEPS, two_epochs, tmp_path / "cut") == whole
+    for path in (tmp_path / "whole").iterdir():
+        assert (tmp_path / "cut" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_what_does_not_fit_is_refused(job: Job, workplace: Workplace, tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"\.safetensors"):
+        choose_to(job, COUNTS, QUICK, tmp_path / "c.pth")
+    with pytest.raises(DepthError, match="at most 3"):
+        choose_to(job, ChoiceSettings(attention_units=4), QUICK, tmp_path / "c.safetensors")
+    nothing = replace(job, images=replace(job.images, images=None))
+    with pytest.raises(RecipeError, match="--images"):
+        choose_to(nothing, COUNTS, QUICK, tmp_path / "c.safetensors")
+    unmeasured = replace(job, images=replace(job.images, eval_images=None))
+    with pytest.raises(RecipeError, match="--eval-images"):
+        collect_to(unmeasured, STEPS, QUICK, tmp_path / "s")
+    less = tmp_path / "less.safetensors"
+    apply_to(job.model, DepthPlan((2,)), less)
+    pruned = replace(job, model=ModelRequest("", less))
+    with pytest.raises(DepthError, match="a model without some units"):
+        collect_to(pruned, STEPS, QUICK, tmp_path / "s")

@@ -1,0 +1,193 @@
+"""One or two models over images in one pass. A model's logits are the mean colour of its images."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from exporter.data.batches import View
+from exporter.errors import ImageError, RecipeError
+from exporter.records import Preprocessing
+from exporter.runtimes.base import Feed, TensorInfo
+from exporter.vocabulary import CropMode, Interpolation
+from exporter.workflows.evaluating.disagreements import Disagreement
+from exporter.workflows.evaluating.evaluate import evaluate_models
+from exporter.workflows.evaluating.models import EvalModel
+from exporter.workflows.evaluating.settings import EvalSettings
+from exporter.workflows.progress import Advance
+from tests.fakes import NumpyRunner
+from tests.shards import write_shard
+
+COLOURS = ("red", "green", "blue")
+SMALL = Preprocessing((3, 4, 4), Interpolation.NEAREST, (0.0,) * 3, (1.0,) * 3, 1.0, CropMode.SQUASH)
+QUICK = EvalSettings(batch=2, workers=1)
+
+
+def colour_model(name: str, order: tuple[int, ...] = (0, 1, 2), side: int = 4) -> EvalModel:
+    """The class of the strongest colour, in this order of the channels."""
+
+    def run(feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
+        return {"logits": feed["images"].mean(axis=(2, 3), dtype=np.float32)[:, list(order)]}
+
+    view = View(replace(SMALL, input_size=(3, side, side)), "uint8")
+    inputs = (TensorInfo("images", ("batch", 3, side, side), "uint8"),)
+    outputs = (TensorInfo("logits", ("batch", len(order)), "float32"),)
+    return EvalModel(name, f"{name}.onnx", "numpy", NumpyRunner(run, inputs, outputs, name), view, len(order))
+
+
+RIGHT, SWAPPED = colour_model("right"), colour_model("swapped", (0, 2, 1), side=8)
+
+
+def pixel(colour: int) -> Image.Image:
+    return Image.fromarray((200 * np.eye(3, dtype=np.uint8)[colour])[None, None].repeat(6, 0).repeat(6, 1))
+
+
+class Told:
+    """Notes how far a job says that it is."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, int | None]] = []
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[Advance]:
+        yield lambda done, total: self.seen.append((done, total))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two red images, two green ones, one blue."""
+    for label, name in enumerate(("0-red", "1-green", "2-blue")):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for index in range(1 if label == 2 else 2):
+            pixel(label).save(tmp_path / "images" / name / f"{index}.png")
+    return tmp_path / "images"
+
+
+def test_one_model_is_measured(folder: Path) -> None:
+    result, differing = evaluate_models([SWAPPED], [folder], QUICK)
+    measured = result.models["swapped"]
+    assert (measured.top1, measured.top1_hits, measured.images) == (0.4, 2, 5)
+    assert measured.interval is not None and measured.interval[0] < 0.4 < measured.interval[1]
+    assert (measured.source, measured.runtime) == ("swapped.onnx", "numpy")
+    assert (result.pair, differing, result.scored_classes) == (None, (), 3)
+
+
+def test_two_models_see_the_same_images_each_at_its_own_size(folder: Path) -> None:
+    result, differing = evaluate_models([RIGHT, SWAPPED], [folder], QUICK)
+    assert [each.top1 for each in result.models.values()] == [1.0, 0.4]
+    assert result.pair is not None
+    assert (result.pair.first, result.pair.second) == ("right", "swapped")
+    assert (result.pair.lost, result.pair.gained, result.pair.agreement) == (3, 0, 0.4)
+    assert [each.name for each in result.pair.classes] == ["0-red", "1-green", "2-blue"]
+    assert [each.change for each in result.pair.classes] == [0, -2, -1]
+    assert differing == (
+        Disagreement("1-green/0.png", 1, 1, 2),
+        Disagreement("1-green/1.png", 1, 1, 2),
+        Disagreement("2-blue/0.png", 2, 2, 1),
+    )
+
+
+def test_without_labels_models_only_agree(folder: Path) -> None:
+    result, differing = evaluate_models([RIGHT, SWAPPED], [folder], replace(QUICK, labels=False))
+    assert [(each.top1, each.images) for each in result.models.values()] == [(None, 5)] * 2
+    assert result.pair is not None
+    assert (result.pair.agreement, result.pair.loss_points) == (0.4, None)
+    assert [each.label for each in differing] == [None] * 3
+    with pytest.raises(ImageError, match=r"got no label .* a second model"):
+        evaluate_models([RIGHT], [folder], replace(QUICK, labels=False))
+
+
+def test_a_subset_lets_only_its_classes_compete(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "map.json"
+    path.write_text(json.dumps({"0-red": 0, "1-green": 1, "2-blue": 1}))
+    settings = replace(QUICK, class_map=path)
+    whole, _ = evaluate_models([RIGHT], [folder], settings)
+    assert (whole.models["right"].top1_hits, whole.scored_classes) == (4, 3)
+    # Without blue, an image of blue is a tie, which goes to the lower class.
+    part, _ = evaluate_models([SWAPPED], [folder], replace(settings, subset=True))
+    assert (part.models["swapped"].top1_hits, part.scored_classes) == (3, 2)
+
+
+def test_what_cannot_be_read_is_counted_and_named(folder: Path) -> None:
+    (folder / "0-red" / "1.png").write_text("no image")
+    told = Told()
+    result, _ = evaluate_models([RIGHT], [folder], QUICK, told)
+    assert list(result.skipped) == ["0-red/1.png"]
+    assert "cannot be decoded" in result.skipped["0-red/1.png"]
+    assert (result.images, result.models["right"].images) == (4, 4)
+    assert told.seen[-1] == (5, 5)
+
+
+def test_only_images_that_cannot_be_read(folder: Path) -> None:
+    for path in folder.rglob("*.png"):
+        path.write_text("no image")
+    with pytest.raises(ImageError, match=r"no image \| need at least one that can be read"):
+        evaluate_models([RIGHT], [folder], QUICK)
+
+
+def test_labels_are_on_all_images_or_on_none(tmp_path: Path) -> None:
+    raw = (tmp_path / "red.png", tmp_path / "green.png")
+    for label, path in enumerate(raw):
+        pixel(label).save(path)
+    red, green = (path.read_bytes() for path in raw)
+    some = write_shard(tmp_path / "some.tar", {"1.png": red, "1.cls": "0", "2.png": green})
+    with pytest.raises(ImageError, match=r"some.tar/2.png \| got no label \| need one, as the images before"):
+        evaluate_models([RIGHT], [some], QUICK)
+    other = write_shard(tmp_path / "other.tar", {"1.png": red, "2.png": green, "2.cls": "1"})
+    with pytest.raises(ImageError, match=r"other.tar/2.png \| got a label \| need none"):
+        evaluate_models([RIGHT, SWAPPED], [other], QUICK)
+    high = write_shard(tmp_path / "high.tar", {"1.png": red, "1.cls": "3"})
+    with pytest.raises(ImageError, match=r"right: labels \| got 3 to 3 \| need 0 to 2"):
+        evaluate_models([RIGHT], [high], QUICK)
+    whole = write_shard(tmp_path / "whole.tar", {"1.png": red, "1.cls": "0", "2.png": green, "2.cls": "1"})
+    result, _ = evaluate_models([RIGHT], [whole], QUICK)
+    assert (result.models["right"].top1, result.images) == (1.0, 2)
+
+
+def test_models_of_other_classes_are_not_compared(folder: Path) -> None:
+    with pytest.raises(RecipeError, match=r"two \| got 2 classes \| need 3, as right has"):
+        evaluate_models([RIGHT, colour_model("two", (0, 1))], [folder], QUICK)
+    with pytest.raises(RecipeError, match="a model without logits"):
+        evaluate_models([replace(RIGHT, num_classes=0)], [folder], QUICK)
+
+
+def as_tower(model: EvalModel, embedding: str = "embedding") -> EvalModel:
+    """The same colours, which are no classes but an embedding."""
+    runner: Any = model.runner
+
+    def run(feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
+        return {embedding: runner.function(feed)["logits"]}
+
+    infos = (runner.inputs, (TensorInfo(embedding, ("batch", model.num_classes), "float32"),))
+    tower = NumpyRunner(run, *infos, model.name)
+    return replace(model, runner=tower, num_classes=0, embedding=embedding)
+
+
+def test_towers_are_compared_by_their_embeddings(folder: Path) -> None:
+    same, _ = evaluate_models([as_tower(RIGHT), as_tower(RIGHT, "other")], [folder], QUICK)
+    assert same.agreement is not None and same.pair is None
+    assert same.agreement.embedding_cosine == pytest.approx(1) and same.agreement.retrieval_at_1 == 1.0
+    result, differing = evaluate_models([as_tower(RIGHT), as_tower(SWAPPED)], [folder], QUICK)
+    assert result.agreement is not None and differing == ()
+    # Red images embed alike; green and blue ones have changed places.
+    assert result.agreement.embedding_cosine == pytest.approx(0.4)
+    assert (result.images, result.scored_classes) == (5, 0)
+    assert result.models["right"].top1 is None
+
+
+def test_a_tower_has_no_top1(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"right \| got a model without logits, which has no top-1"):
+        evaluate_models([as_tower(RIGHT)], [folder], QUICK)
+    with pytest.raises(RecipeError, match="a model without logits"):
+        evaluate_models([RIGHT, as_tower(SWAPPED)], [folder], QUICK)
+    with pytest.raises(RecipeError, match=r"--class-map \| got classes for models without logits"):
+        evaluate_models([as_tower(RIGHT)] * 2, [folder], replace(QUICK, class_map=tmp_path / "map.json"))
+    narrow = as_tower(colour_model("narrow", (0, 1)))
+    with pytest.raises(RecipeError, match=r"narrow \| got embeddings of 2 channels \| need 3, as right has"):
+        evaluate_models([as_tower(RIGHT), narrow], [folder], QUICK)

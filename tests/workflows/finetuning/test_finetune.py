@@ -1,0 +1,222 @@
+"""Fine-tuning by the API: it writes what was trained, and an interruption changes nothing."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from exporter.calibration import calibrate
+from exporter.errors import CheckpointError, ModelError, OutputError, RecipeError, UserError
+from exporter.formats.canonical_json import to_json
+from exporter.models.registry import ModelRequest, load
+from exporter.processes import Processes
+from exporter.pruning.checkpoint import read_pruning
+from exporter.training.checkpoint import RunState
+from exporter.training.settings import FinetuneSettings
+from exporter.vocabulary import Method
+from exporter.workflows.finetuning import finetune
+from exporter.workflows.finetuning.finetune import finetune_model
+from exporter.workflows.recipes.recipe import Recipe
+from tests.commands import Workplace
+from tests.shards import encoded, write_shard
+
+QUICK = FinetuneSettings(epochs=2, batch_size=4, lr=1e-3, augment="deit", ema_decay=0.5)
+METHODS: dict[str, dict[str, Any]] = {
+    "tome": {"rho": 0.6},
+    "star, drop": {"rho": 0.6, "method": "star", "max_images": 4},
+    "star, merge": {"rho": 0.6, "method": "star", "reduce": "merge", "scorer": "intra", "max_images": 4},
+    "a-star": {"rho": 0.8, "method": "a-star", "scorer": "intra", "max_images": 4},
+    "rates": {"rates": {2: 0.5}, "scorer": "intra"},
+}
+
+
+class PowerCutError(Exception):
+    """What stops a run after an epoch."""
+
+
+@pytest.fixture
+def recipe(workplace: Workplace) -> Recipe:
+    return workplace.recipe(rho=0.6, gamma=2)
+
+
+@pytest.fixture
+def torn(tmp_path: Path) -> Path:
+    """A shard of seven labelled images, the last of which cannot be read."""
+    members: dict[str, bytes | str] = {f"{at}.cls": str(at % 2) for at in range(7)}
+    members |= {f"{at}.png": encoded(at) for at in range(6)} | {"6.png": b"torn"}
+    return write_shard(tmp_path / "a.tar", dict(sorted(members.items())))
+
+
+@pytest.mark.parametrize("how", METHODS.values(), ids=METHODS)
+def test_what_is_written_is_what_was_trained(
+    how: dict[str, Any], recipe: Recipe, workplace: Workplace, tmp_path: Path
+) -> None:
+    out = tmp_path / "w.safetensors"
+    result = finetune_model(replace(recipe, **{"rho": None, **how}), QUICK, out)
+    found = read_pruning(out)
+    assert found is not None
+    assert (found.schedule.method, found.schedule.reduce) == (result.method, result.reduce)
+    assert (found.calibration is not None) == bool(found.schedule.inter_sha256)
+    before, after = load(workplace.request), load(ModelRequest("", out))
+    assert after.spec == before.spec
+    assert after.weights_sha256 != before.weights_sha256
+    changed = [
+        name
+        for name, value in before.model.state_dict().items()
+        if not torch.equal(value, after.model.state_dict()[name])
+    ]
+    assert len(changed) == len(list(before.model.parameters()))
+    assert (result.images, result.trained.images, result.trained.skipped) == (12, 12, {})
+    assert result.gmacs_pruned < result.gmacs_dense
+    assert not out.with_suffix(".ckpt").exists()
+    assert json.loads(to_json(result))["trained"]["settings"]["epochs"] == 2
+
+
+def test_it_learns(recipe: Recipe, tmp_path: Path) -> None:
+    """A dozen images that the student sees unchanged are learned by heart, whatever the teacher says."""
+    settings = replace(QUICK, epochs=30, augment="none", ema_decay=0.0, distillation=0.0, weight_decay=0.0)
+    result = finetune_model(replace(recipe, rho=0.5), settings, tmp_path / "w.safetensors")
+    assert result.top1_after == 1.0 > result.top1_before
+    assert result.loss_after.loss_points == 100 * (result.top1_dense - 1)
+
+
+@contextmanager
+def cut_after(epoch: int) -> Iterator[None]:
+    """A power cut as soon as the checkpoint of this epoch is written."""
+    save, saved = RunState.save, []
+
+    def saving(state: RunState, path: Path) -> None:
+        save(state, path)
+        saved.append(path)
+        if len(saved) == epoch:
+            raise PowerCutError
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(PowerCutError):
+        patch.setattr(RunState, "save", saving)
+        yield
+
+
+@pytest.mark.parametrize("after", [1, 2])
+def test_a_run_that_was_cut_ends_with_the_same_bytes(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    """And it reads its calibration, which is left beside it until then."""
+    how = replace(recipe, method=Method.STAR, max_images=4)
+    whole, parted = (tmp_path / name / "w.safetensors" for name in ("whole", "parted"))
+    expected = finetune_model(how, QUICK, whole)
+    with cut_after(after):
+        finetune_model(how, QUICK, parted)
+    assert not parted.exists()
+
+    def none_to_score(_: object, planned: Sequence[object], *__: object) -> Iterator[object]:
+        assert not planned
+        return iter(())
+
+    monkeypatch.setattr(calibrate, "scored_chunks", none_to_score)
+    result = finetune_model(how, QUICK, parted)
+    assert whole.read_bytes() == parted.read_bytes()
+    assert replace(result, trained=expected.trained) == expected
+    assert [path.name for path in parted.parent.iterdir()] == ["w.safetensors"]
+
+
+def test_a_run_that_was_cut_after_its_last_epoch_names_what_it_skipped(
+    recipe: Recipe, torn: Path, tmp_path: Path
+) -> None:
+    how, settings = replace(recipe, images=torn), replace(QUICK, batch_size=7, repeats=1)
+    with cut_after(settings.epochs):
+        finetune_model(how, settings, tmp_path / "w.safetensors")
+    result = finetune_model(how, settings, tmp_path / "w.safetensors")
+    assert list(result.trained.skipped) == ["a.tar/6.png"]
+
+
+def test_a_checkpoint_of_another_run_is_refused(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "w.safetensors"
+    with monkeypatch.context() as patch:
+        patch.setattr(finetune, "save_checkpoint", _cut)
+        with pytest.raises(PowerCutError):
+            finetune_model(recipe, QUICK, out)
+    with pytest.raises(UserError, match="a checkpoint of other settings, images or versions"):
+        finetune_model(recipe, replace(QUICK, seed=1), out)
+
+
+def _cut(*_: object) -> None:
+    raise PowerCutError
+
+
+def test_a_fine_tuned_checkpoint_is_trained_further_as_it_is_pruned(recipe: Recipe, tmp_path: Path) -> None:
+    first, second = tmp_path / "1.safetensors", tmp_path / "2.safetensors"
+    finetune_model(replace(recipe, method=Method.STAR, max_images=4), QUICK, first)
+    further = Recipe(checkpoint=first, images=recipe.images, eval_images=recipe.eval_images)
+    result = finetune_model(further, QUICK, second, teacher=recipe.checkpoint)
+    one, two = read_pruning(first), read_pruning(second)
+    assert one is not None and two is not None
+    assert one.schedule == two.schedule
+    assert result.method == "star"
+
+
+def test_the_teacher_may_be_another_checkpoint(recipe: Recipe, tmp_path: Path) -> None:
+    state = load_file(recipe.checkpoint or "")
+    state["head.weight"], state["head.bias"] = state["head.weight"].flip(0), state["head.bias"].flip(0)
+    torch.save(state, tmp_path / "teacher.pth")
+    settings = replace(QUICK, epochs=1, distillation=1.0)
+    own = finetune_model(recipe, settings, tmp_path / "own.safetensors")
+    finetune_model(recipe, settings, tmp_path / "other.safetensors", teacher=tmp_path / "teacher.pth")
+    assert own.trained.processes == 1
+    assert (tmp_path / "own.safetensors").read_bytes() != (tmp_path / "other.safetensors").read_bytes()
+    torch.save({"head.weight": torch.zeros(2, 3)}, tmp_path / "teacher.pth")
+    with pytest.raises(CheckpointError, match=r"teacher\.pth"):
+        finetune_model(recipe, settings, tmp_path / "x.safetensors", teacher=tmp_path / "teacher.pth")
+
+
+def test_shards_are_trained_on_and_a_corrupt_member_is_counted(
+    recipe: Recipe, torn: Path, tmp_path: Path
+) -> None:
+    shards = replace(recipe, images=torn, eval_images=torn)
+    result = finetune_model(shards, replace(QUICK, batch_size=7, repeats=1), tmp_path / "w.safetensors")
+    assert (result.trained.images, result.images) == (7, 6)
+    assert list(result.skipped) == ["a.tar/6.png"]
+    assert list(result.trained.skipped) == ["a.tar/6.png"]
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "message"),
+    [
+        ({"rho": None}, RecipeError, "no amount to prune"),
+        ({"model": "vit_of_nobody"}, ModelError, "vit_of_nobody"),
+    ],
+)
+def test_bad_input_is_refused_before_any_work(
+    how: dict[str, Any], error: type[UserError], message: str, recipe: Recipe, tmp_path: Path
+) -> None:
+    if "model" in how:
+        how = {**how, "checkpoint": None, "model_kwargs": {}}
+    with pytest.raises(error, match=message):
+        finetune_model(replace(recipe, **how), QUICK, tmp_path / "w.safetensors")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_output_is_a_safetensors_file(recipe: Recipe, tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"ends in \.safetensors"):
+        finetune_model(recipe, QUICK, tmp_path / "w.pth")
+
+
+def test_processes_share_whole_batches(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finetune, "processes", lambda: Processes(0, 3))
+    with pytest.raises(RecipeError, match=r"batch_size \| got 4 \| need a multiple of the 3 processes"):
+        finetune_model(recipe, QUICK, tmp_path / "w.safetensors")
+
+
+def test_a_loss_that_is_no_number_is_one_line_and_leaves_nothing(recipe: Recipe, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"a loss of nan in epoch . \| need finite numbers \| lower --lr"):
+        finetune_model(recipe, replace(QUICK, lr=1e30, ema_decay=0.0), tmp_path / "w.safetensors")
+    assert not (tmp_path / "w.safetensors").exists()

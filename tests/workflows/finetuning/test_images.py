@@ -1,0 +1,54 @@
+"""Images to measure on are required, and progress counts the images of all processes."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporter.data.images import list_images
+from exporter.errors import ImageError, RecipeError
+from exporter.processes import Processes
+from exporter.training.data import TrainBatches
+from exporter.training.settings import FinetuneSettings
+from exporter.workflows.finetuning import images as finetune_images
+from exporter.workflows.finetuning.images import Exam, shown, train_images
+from exporter.workflows.progress import Silent
+from exporter.workflows.recipes.requests import Images
+from tests.shards import encoded, write_shard
+from tests.vits import make_images, make_vit
+
+
+def test_an_exam_needs_images_of_its_own(image_folder: Path) -> None:
+    with pytest.raises(RecipeError, match="--eval-images"):
+        Exam(Images(images=image_folder), 2, Silent())
+    assert Exam(Images(eval_images=image_folder), 2, Silent()).class_names == {0: "class_0", 1: "class_1"}
+    with pytest.raises(ImageError, match="2 class folders"):
+        Exam(Images(eval_images=image_folder), 7, Silent())
+
+
+def test_training_needs_a_class_for_every_image(image_folder: Path, tmp_path: Path) -> None:
+    assert [file.label for file in train_images(Images(images=image_folder), 2).files] == [0, 0, 0, 1, 1, 1]
+    with pytest.raises(ImageError, match=r"class_0/0\.png \| got no class \| need one of 3"):
+        train_images(Images(images=image_folder), 3)
+    shard = write_shard(tmp_path / "a.tar", {"1.png": encoded(1), "1.cls": "2"})
+    with pytest.raises(ImageError, match=r"a\.tar/1\.png \| got the class 2 \| need one of 2"):
+        train_images(Images(images=shard), 2)
+    with pytest.raises(RecipeError, match="--images"):
+        train_images(Images(), 2)
+
+
+@pytest.mark.parametrize(("count", "steps"), [(1, [2, 4, 6]), (2, [4, 8, 12])])
+def test_progress_counts_images(
+    count: int, steps: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finetune_images, "processes", lambda: Processes(0, count))
+    images = list_images(make_images(tmp_path / "images"), num_classes=2)
+    settings = replace(FinetuneSettings(), epochs=3, batch_size=2, augment="none")
+    batches = TrainBatches(images, settings, make_vit().spec.preprocessing, 2)
+    seen: list[Any] = []
+    made = shown(batches, lambda done, total: seen.append((done, total)))
+    assert len(list(made(0))) == 3
+    assert seen == [(step, 18) for step in steps]
+    list(made(2))
+    assert seen[-1] == (12 + steps[-1], 18)

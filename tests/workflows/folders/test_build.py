@@ -1,0 +1,193 @@
+"""From a folder to engines, manifests and trtexec lines; TensorRT is stood in for."""
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from exporter.errors import ArtefactError, UserError
+from exporter.files import sha256_of
+from exporter.runtimes.tensorrt.manifest import Built, check_manifest
+from exporter.runtimes.tensorrt.settings import BuildSettings
+from exporter.targets import (
+    OPENVINO_INT8,
+    TENSORRT,
+    TENSORRT_ATTENTION_FP16,
+    TENSORRT_FP8,
+    TENSORRT_FP16,
+    TENSORRT_INT8,
+    Target,
+)
+from exporter.tensor_names import SLICED, VARIANTS, variant_path
+from exporter.vocabulary import Layout, Method
+from exporter.workflows.folders import build
+from exporter.workflows.folders.build import build_folder
+from tests.folders import write_folder
+from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
+
+HERE = Built("11.4.0.106", "13.0", "580.65", "NVIDIA A100-SXM4-80GB", "8.0")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_folder(tmp_path / "folder", TENSORRT)
+    return tmp_path / "folder"
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "import_tensorrt", lambda: fake_tensorrt(HERE.tensorrt))
+    monkeypatch.setattr(build, "this_machine", lambda version: HERE)
+
+
+@pytest.mark.usefixtures("machine")
+def test_both_models_and_both_variants(folder: Path) -> None:
+    built = build_folder(folder, BuildSettings(batches=(1, 8)))
+    assert [each.file.split(".")[1:-1] for each in built] == [
+        ["dense", "tensorrt-fp32"],
+        ["star", "tensorrt-fp32"],
+        *(["star", "tensorrt-fp32", role] for role in VARIANTS),
+    ]
+    for each in built:
+        engine = folder / "engines" / each.file
+        assert check_manifest(engine, folder / each.manifest.onnx, HERE) == each.manifest
+        assert each.manifest.batches == (1, 8)
+        profiles = json.loads(engine.with_suffix(".layers.json").read_text())["profiles"]
+        assert [each["Layers"][0]["Name"] for each in profiles] == ["gemm 0", "gemm 1"]
+        assert [words[0] for words in each.trtexec] == ["trtexec"] * 2
+        assert [audit.written for audit in each.audits] == [{"fp32": 2}, {"fp32": 1}]
+        assert [audit.fused_kernels for audit in each.audits] == [1, 0]
+    assert (folder / "engines/timing.11.4.0.106.sm8.0.cache").is_file()
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize(
+    ("batches", "of_variants"), [((1, 4, 8, 32), (1, 8)), ((1, 16), (1,)), ((4, 32), (4,))]
+)
+def test_variants_have_few_batches(
+    folder: Path, batches: tuple[int, ...], of_variants: tuple[int, ...]
+) -> None:
+    dense, pruned, *variants = build_folder(folder, BuildSettings(batches=batches))
+    assert dense.manifest.batches == pruned.manifest.batches == batches
+    assert {each.manifest.batches for each in variants} == {of_variants}
+
+
+@pytest.mark.usefixtures("machine")
+def test_the_variants_can_be_left_out(folder: Path) -> None:
+    assert len(build_folder(folder, BuildSettings(variants=False))) == 2
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_folder_for_another_runtime(tmp_path: Path) -> None:
+    write_folder(tmp_path / "folder", OPENVINO_INT8)
+    with pytest.raises(ArtefactError, match=r"got models for openvino-int8 .* --target tensorrt-fp32"):
+        build_folder(tmp_path / "folder", BuildSettings())
+
+
+@pytest.mark.parametrize("target", [TENSORRT, TENSORRT_FP16, TENSORRT_INT8], ids=lambda target: target.name)
+def test_an_old_tensorrt_takes_its_own_target_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Target
+) -> None:
+    write_folder(tmp_path / "folder", target)
+    monkeypatch.setattr(build, "import_tensorrt", lambda: fake_tensorrt("8.6.0"))
+    with pytest.raises(UserError, match=r"got TensorRT 8\.6\.0 \| need 10 or later .*tensorrt8-fp32"):
+        build_folder(tmp_path / "folder", BuildSettings())
+
+
+@pytest.mark.parametrize(
+    ("target", "version", "sm", "message"),
+    [
+        (
+            TENSORRT_ATTENTION_FP16,
+            "10.8.0.43",
+            "9.0",
+            r"TensorRT 10.8.0.43 | need 10.15 or later, tensorrt-fp16",
+        ),
+        (TENSORRT_ATTENTION_FP16, "10.16.1.11", "8.0", ""),
+        (TENSORRT_FP8, "8.6.0", "9.0", "TensorRT 8.6.0 | need 10.6 or later, tensorrt-int8"),
+        (TENSORRT_FP8, "10.7.0.23", "8.0", "GPU (SM 8.0) | need a GPU of SM 8.9 or later, tensorrt-int8"),
+        (TENSORRT_FP8, "10.7.0.23", "8.9", ""),
+        (TENSORRT_FP8, "11.4.0.106", "12.0", ""),
+    ],
+    ids=lambda each: each.name if isinstance(each, Target) else "",
+)
+def test_newer_forms_are_refused_on_what_is_too_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Target, version: str, sm: str, message: str
+) -> None:
+    write_folder(tmp_path / "folder", target)
+    monkeypatch.setattr(build, "import_tensorrt", lambda: fake_tensorrt(version))
+    monkeypatch.setattr(build, "this_machine", lambda _: Built(version, "13.0", "580", "GPU", sm))
+    if not message:
+        assert build_folder(tmp_path / "folder", BuildSettings())
+        return
+    need, instead = message.split(", ")
+    with pytest.raises(UserError) as raised:
+        build_folder(tmp_path / "folder", BuildSettings())
+    assert (
+        str(raised.value) == f"target {target.name} | got {need} | or star-export compile --target {instead}"
+    )
+    assert not (tmp_path / "folder/engines").exists()
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_folder_that_was_changed(folder: Path) -> None:
+    (folder / "schedule.json").write_text("{}")
+    with pytest.raises(ArtefactError, match="SHA256SUMS"):
+        build_folder(folder, BuildSettings())
+    assert not (folder / "engines").exists()
+
+
+@pytest.mark.usefixtures("machine")
+def test_the_sliced_variant_and_an_engine_for_each_batch(folder: Path) -> None:
+    pruned = next(folder.glob("*.star.*.onnx"))
+    shutil.copyfile(pruned, variant_path(folder / "vit.star.tensorrt-fp32.onnx", SLICED))
+    built = build_folder(folder, BuildSettings(batches=(1, 32), one_profile=True))
+    names = [each.file.removeprefix("vit.").replace(".tensorrt-fp32", "") for each in built]
+    assert names == [
+        *("dense.engine", "star.engine", "star.tracing.engine", "star.forced.engine", "star.sliced.engine"),
+        *(f"{role}.batch{batch}.engine" for role in ("dense", "star") for batch in (1, 32)),
+    ]
+    assert [each.manifest.batches for each in built[4:]] == [(1, 32), (1,), (32,), (1,), (32,)]
+
+
+@pytest.mark.usefixtures("machine")
+def test_tokens_that_shrink_need_the_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, library = tmp_path / "folder", tmp_path / "lib.so"
+    write_folder(place, TENSORRT, method=Method.A_STAR, layout=Layout.SHRINKING)
+    with pytest.raises(UserError, match=r"got no plugin .*build --plugin FILE.*--layout padded"):
+        build_folder(place, BuildSettings())
+    assert not (place / "engines").exists()
+    library.write_bytes(b"library")
+    monkeypatch.setattr(build, "checked_library", lambda path, version: path)
+    dense, pruned, *variants = build_folder(place, BuildSettings(plugin=library))
+    assert dense.manifest.plugin_sha256 == ""  # it has no such layer
+    assert {each.manifest.plugin_sha256 for each in (pruned, *variants)} == {sha256_of(library)}
+
+
+@pytest.mark.parametrize(("version", "builds"), {"10.7.0.23": False, "10.8.0.43": True}.items())
+def test_padded_a_star_needs_a_cumulative_sum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, builds: bool
+) -> None:
+    place = tmp_path / "folder"
+    write_folder(place, TENSORRT, method=Method.A_STAR)
+    monkeypatch.setattr(build, "import_tensorrt", lambda: fake_tensorrt(version))
+    monkeypatch.setattr(build, "this_machine", lambda version: HERE)
+    if builds:
+        assert build_folder(place, BuildSettings())
+        return
+    with pytest.raises(UserError, match=r"got TensorRT 10\.7\.0\.23 \| need 10\.8 or later"):
+        build_folder(place, BuildSettings())
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_plugin_that_is_not_there(folder: Path) -> None:
+    with pytest.raises(ArtefactError, match="star-export plugin"):
+        build_folder(folder, BuildSettings(plugin=folder / "none.so"))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tensorrt") is not None, reason="TensorRT is here")
+def test_without_tensorrt(folder: Path) -> None:
+    with pytest.raises(UserError, match="tensorrt"):
+        build_folder(folder, BuildSettings())

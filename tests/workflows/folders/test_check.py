@@ -1,0 +1,135 @@
+"""An export folder on the deployment runtime, compared with its reference."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from exporter.errors import ArtefactError, ParityError
+from exporter.records import Pair
+from exporter.runtimes.base import Feed
+from exporter.runtimes.choice import RunSettings
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.targets import ONNXRUNTIME, OPENVINO, TENSORRT, Target
+from exporter.tensor_names import VARIANTS, variant_path
+from exporter.vocabulary import InputKind
+from exporter.workflows.folders import check as workflow
+from exporter.workflows.folders.check import FolderCheck, check_folder
+from tests.folders import save_all_checksums, write_engines, write_folder
+from tests.runtimes.tensorrt.fake_cuda import manifest
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("input_kind", list(InputKind))
+def test_a_folder_as_it_was_left(tmp_path: Path, input_kind: InputKind) -> None:
+    write_folder(tmp_path, ONNXRUNTIME, input_kind=input_kind)
+    result = check_folder(tmp_path, RunSettings(threads=1))
+    assert (result.passed, result.runtime) == (True, "onnxruntime")
+    assert [layer.layer for layer in result.pruned.layers] == [2, 4]
+    assert result.dense.layers == ()
+    assert result.pruned.images == result.dense.images == 4
+
+
+def test_the_runtime_is_the_target_s(tmp_path: Path) -> None:
+    write_folder(tmp_path, OPENVINO)
+    assert check_folder(tmp_path, RunSettings()).runtime == "openvino"
+
+
+@pytest.mark.ort
+def test_a_file_for_tensorrt_can_be_tried_on_another_runtime(tmp_path: Path) -> None:
+    write_folder(tmp_path, TENSORRT)
+    assert check_folder(tmp_path, RunSettings(runtime="onnxruntime")).passed
+
+
+class EngineRunner(OnnxRuntimeRunner):
+    """An engine of exactly these batch sizes; from `wrong_from` on its answers are another model's."""
+
+    def __init__(self, model: Path, sizes: tuple[int, ...], wrong_from: int) -> None:
+        super().__init__(model, threads=1)
+        self.sizes, self.wrong_from = sizes, wrong_from
+
+    def _run(self, feed: Feed) -> dict[str, np.ndarray]:
+        batch = len(feed["images"])
+        assert batch in self.sizes
+        answers = super()._run(feed)
+        return {**answers, "logits": answers["logits"] * (1.001 if batch >= self.wrong_from else 1)}
+
+
+@pytest.fixture
+def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., FolderCheck]:
+    """A check of engines for batches 1, 4 and 32, whose variants have batch 1 alone."""
+
+    def run(*, tf32: bool = False, wrong_from: int = 99) -> FolderCheck:
+        files = write_folder(tmp_path, TENSORRT)
+        write_engines(files, manifest(batches=(1, 4, 32), tf32=tf32))
+        variants = [variant_path(files.pruned, role) for role in VARIANTS]
+        for path in variants:
+            write_engines(Pair(path, path), manifest(batches=(1,), tf32=tf32))
+
+        def runner(path: Path, target: Target, settings: RunSettings) -> EngineRunner:
+            own = path in variants
+            return EngineRunner(path, (1,) if own else (1, 4, 32), 99 if own else wrong_from)
+
+        monkeypatch.setattr(workflow, "runner_for", runner)
+        return check_folder(tmp_path, RunSettings())
+
+    return run
+
+
+@pytest.mark.ort
+def test_engines_at_every_batch_that_they_have(engines: Callable[..., FolderCheck]) -> None:
+    result = engines()
+    assert result.passed
+    assert [each.batch for each in result.engines] == [4, 32]
+    assert [each.pruned.images for each in result.engines] == [4, 32]
+
+
+@pytest.mark.ort
+def test_an_engine_that_is_wrong_at_one_batch(engines: Callable[..., FolderCheck]) -> None:
+    result = engines(wrong_from=32)
+    assert result.dense.passed and result.pruned.passed
+    assert [each.pruned.passed for each in result.engines] == [True, False]
+    assert not result.passed
+
+
+@pytest.mark.ort
+def test_products_in_tf32_have_a_tolerance_of_their_own(engines: Callable[..., FolderCheck]) -> None:
+    assert not engines(wrong_from=4).passed
+    assert engines(wrong_from=4, tf32=True).passed
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("role", ["dense", "pruned"])
+def test_a_model_of_other_weights_fails_alone(tmp_path: Path, role: str) -> None:
+    path = getattr(write_folder(tmp_path), role)
+    model = onnx.load(path)
+    weight = next(each for each in model.graph.initializer if each.name == "weight")
+    weight.CopyFrom(onnx.numpy_helper.from_array(1.01 * onnx.numpy_helper.to_array(weight), "weight"))
+    onnx.save(model, path)
+    save_all_checksums(tmp_path)
+    result = check_folder(tmp_path, RunSettings())
+    assert not result.passed
+    assert {name: getattr(result, name).passed for name in ("dense", "pruned")} == {
+        "dense": role != "dense",
+        "pruned": role != "pruned",
+    }
+
+
+@pytest.mark.ort
+def test_a_reference_without_the_scores(tmp_path: Path) -> None:
+    write_folder(tmp_path)
+    with np.load(tmp_path / "reference.npz") as arrays:
+        kept = {name: arrays[name] for name in arrays.files if name != "score_04"}
+    np.savez(tmp_path / "reference.npz", **kept)
+    save_all_checksums(tmp_path)
+    with pytest.raises(ParityError, match="score_04 of 0 images"):
+        check_folder(tmp_path, RunSettings())
+
+
+def test_a_folder_that_was_changed(tmp_path: Path) -> None:
+    files = write_folder(tmp_path)
+    files.pruned.write_bytes(files.dense.read_bytes())
+    with pytest.raises(ArtefactError, match="copy it again"):
+        check_folder(tmp_path, RunSettings())

@@ -1,0 +1,62 @@
+"""`bench --runtime tensorrt` of a folder: both tables, with a trtexec and engines that are stood in for."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporter.runtimes.base import TensorInfo
+from exporter.targets import TENSORRT
+from exporter.workflows.folders import bench
+from tests.commands import Command
+from tests.fakes import NumpyRunner
+from tests.folders import write_engines, write_folder
+from tests.runtimes.tensorrt.fake_cuda import manifest
+from tests.runtimes.tensorrt.fake_trtexec import install_trtexec
+
+QUICK = ("--runtime", "tensorrt", "--batches", "1,8", "--rounds", "5", "--warmup", "0")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path / "folder"
+    write_engines(write_folder(place, TENSORRT), manifest())
+    install_trtexec(tmp_path, monkeypatch)
+    images = TensorInfo("images", ("batch", 3, 4, 4), "float32")
+    monkeypatch.setattr(bench, "runner_for", lambda *_: NumpyRunner(lambda feed: {}, (images,), ()))
+    return place
+
+
+def test_json(folder: Path, star_export: Command) -> None:
+    done = star_export("bench", folder, *QUICK, "--json")
+    assert done.code == 0, done.err
+    gpu: dict[str, Any] = done.json["gpu"]
+    assert (gpu["timer"], gpu["built"]["gpu"], gpu["break_even_batch"]) == ("trtexec", "GPU", 1)
+    assert [each["batch"] for each in gpu["batches"]] == [1, 8]
+    assert gpu["batches"][1]["times"]["dense"]["compute"]["median_ms"] == pytest.approx(4.1)
+    assert gpu["batches"][1]["comparison"]["efficiency"] > 0
+    assert len(done.json["batches"]) == 2
+    for batch in (1, 8):  # what the lines read
+        assert (folder / f"inputs/images.batch{batch}.bin").stat().st_size % batch == 0
+
+
+def test_table(folder: Path, star_export: Command) -> None:
+    done = star_export("bench", folder, *QUICK)
+    assert done.code == 0, done.err
+    for text in (
+        "GPU time by trtexec",
+        "clocks during batch 8: unknown",
+        "in GPU time, pruning is faster from batch 1 on",
+        f"  trtexec --onnx={folder}/vit.star.tensorrt-fp32.onnx --minShapes=images:8x3x4x4",
+    ):
+        assert text in done.out
+
+
+def test_without_the_gpu_s_own_time(folder: Path, star_export: Command) -> None:
+    assert star_export("bench", folder, *QUICK, "--no-gpu-time", "--json").json["gpu"] is None
+
+
+def test_an_engine_without_the_batch(folder: Path, star_export: Command) -> None:
+    done = star_export("bench", folder, *QUICK[:2], "--batches", "1,4")
+    assert done.code == 2
+    assert "build --batches 4" in done.error

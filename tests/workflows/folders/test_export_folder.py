@@ -1,0 +1,123 @@
+"""The export folder, read as a deployment reads it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from exporter.errors import ArtefactError
+from exporter.targets import OPENVINO_BF16
+from exporter.workflows.folders.export_folder import (
+    read_folder,
+    read_reference,
+    save_checksums,
+    save_raw_images,
+    verify_checksums,
+)
+from tests.folders import artefacts, write_folder
+
+
+def test_the_models_and_the_images_of_a_folder(tmp_path: Path) -> None:
+    files = write_folder(tmp_path, OPENVINO_BF16)
+    found = read_folder(tmp_path)
+    assert (found.models.dense.path, found.models.pruned.path) == (files.dense, files.pruned)
+    assert found.reference == tmp_path / "reference.npz"
+    made = artefacts(OPENVINO_BF16)
+    assert (found.models.dense.artefact, found.models.pruned.artefact) == (made.dense, made.pruned)
+    assert found.target == OPENVINO_BF16
+
+
+def test_a_reference_is_read_as_it_was_saved(tmp_path: Path) -> None:
+    arrays = {"images": np.ones((2, 3, 4, 4), np.float32), "logits": np.zeros((2, 7), np.float32)}
+    np.savez(tmp_path / "reference.npz", **arrays)  # type: ignore[arg-type]
+    read = read_reference(tmp_path / "reference.npz")
+    assert read.keys() == arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(read[name], array)
+
+
+def test_a_report_of_another_target_is_refused(tmp_path: Path) -> None:
+    """A tolerance follows from the target: it is the file's own metadata that names it."""
+    write_folder(tmp_path, OPENVINO_BF16)
+    assert read_folder(tmp_path).target == OPENVINO_BF16
+    write_folder(tmp_path, OPENVINO_BF16, told={"target": "onnxruntime-int8"})
+    with pytest.raises(ArtefactError, match=r"report\.json"):
+        read_folder(tmp_path)
+
+
+def test_every_file_that_is_read_has_a_checksum(tmp_path: Path) -> None:
+    models = write_folder(tmp_path)
+    files = (
+        "report.json",
+        "reference.npz",
+        "schedule.json",
+        "model.json",
+        models.dense.name,
+        models.pruned.name,
+    )
+    for name in files:
+        save_checksums(tmp_path, [each for each in files if each != name])
+        with pytest.raises(ArtefactError, match=f"no line for {name}"):
+            read_folder(tmp_path)
+
+
+def test_a_checksum_of_a_file_elsewhere_is_refused(tmp_path: Path) -> None:
+    write_folder(tmp_path)
+    sums = tmp_path / "SHA256SUMS"
+    sums.write_text(f"{sums.read_text()}{'0' * 64}  ../passwd\n")
+    with pytest.raises(ArtefactError, match="outside the folder"):
+        read_folder(tmp_path)
+
+
+@pytest.mark.parametrize("report", [None, "{", "[]", "{}", '{"files": {"dense": "d.onnx"}}', '{"files": 3}'])
+def test_a_folder_that_is_none_of_ours(tmp_path: Path, report: str | None) -> None:
+    if report is not None:
+        (tmp_path / "report.json").write_text(report)
+        save_checksums(tmp_path, ["report.json"])
+    with pytest.raises(ArtefactError, match="need"):
+        read_folder(tmp_path)
+    with pytest.raises(ArtefactError, match="no folder"):
+        read_folder(tmp_path / "none")
+
+
+def test_images_that_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "reference.npz"
+    with pytest.raises(ArtefactError, match=r"reference\.npz"):
+        read_reference(path)
+    for arrays in ({"logits": np.zeros(3)}, {"images": np.zeros((0, 3, 4, 4))}, {"images": np.zeros(3)}):
+        np.savez(path, **arrays)
+        with pytest.raises(ArtefactError):
+            read_reference(path)
+    for content in (b"", b"text", b"PK\x03\x04 cut"):
+        path.write_bytes(content)
+        with pytest.raises(ArtefactError):
+            read_reference(path)
+
+
+def test_raw_images_are_the_arrays_bytes(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).standard_normal((2, 3, 4, 4)).astype(np.float32)
+    names = save_raw_images(images, (1, 4), tmp_path)
+    assert names == ["inputs/images.batch1.bin", "inputs/images.batch4.bin"]
+    one, four = (np.fromfile(tmp_path / name, np.float32).reshape(-1, 3, 4, 4) for name in names)
+    np.testing.assert_array_equal(one, images[:1])
+    np.testing.assert_array_equal(four, np.concatenate([images, images]))
+
+
+def test_checksums(tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match="SHA256SUMS"):
+        verify_checksums(tmp_path)
+    (tmp_path / "a").write_text("a")
+    save_checksums(tmp_path, ["a"])
+    assert set(verify_checksums(tmp_path)) == {"a"}
+    (tmp_path / "a").write_text("b")
+    with pytest.raises(ArtefactError, match=r"a \| got sha256 .* of SHA256SUMS \| copy it again"):
+        verify_checksums(tmp_path)
+    (tmp_path / "a").unlink()
+    with pytest.raises(ArtefactError, match="no such file"):
+        verify_checksums(tmp_path)
+    (tmp_path / "SHA256SUMS").write_text("nonsense")
+    with pytest.raises(ArtefactError, match="SHA256SUMS"):
+        verify_checksums(tmp_path)
+    (tmp_path / "SHA256SUMS").write_text("")
+    with pytest.raises(ArtefactError, match="an empty list"):
+        verify_checksums(tmp_path)

@@ -1,0 +1,149 @@
+"""Every amount becomes a schedule in one place."""
+
+import pytest
+
+from exporter.errors import ScheduleError
+from exporter.models.base import PrunableViT
+from exporter.models.registry import ModelRequest, describe
+from exporter.records import Schedule
+from exporter.schedule.macs import dense_macs, pruned_macs, schedule_macs
+from exporter.schedule.plan import ScheduleSettings, manual_schedule, tome_schedule
+from exporter.vocabulary import Method
+from exporter.workflows.recipes.amount import Given, MacShare, Rates, Rho, Speedup
+from exporter.workflows.recipes.planning import Planner, plan
+from tests.schedule.published import MODELS
+from tests.vits import make_vit
+
+ACS = (0.1, 0.5, 0.3, 0.9)
+INTRA = ScheduleSettings("intra", reduce="drop")
+
+
+def test_rho_rates_and_a_schedule(tiny_vit: PrunableViT) -> None:
+    planner = Planner(tiny_vit.spec, INTRA, ACS)
+    assert plan(Rho(0.5), planner).keep == (16, 12, 11, 6)
+    given = manual_schedule(tiny_vit.spec, {2: 0.5}, INTRA)
+    assert plan(Rates({2: 0.5}), Planner(tiny_vit.spec, INTRA)) == given
+    assert plan(Given(given), planner) is given
+
+
+def test_a_share_of_the_macs(tiny_vit: PrunableViT) -> None:
+    spec = tiny_vit.spec
+    schedule = plan(MacShare(0.3), Planner(spec, INTRA, ACS))
+    assert pruned_macs(spec, schedule.keep).total <= 0.7 * dense_macs(spec).total
+
+
+def test_a_number_scales_rates_and_a_schedule(tiny_vit: PrunableViT) -> None:
+    rates, spec = Rates({2: 0.8, 4: 0.6}), tiny_vit.spec
+    given = Given(manual_schedule(spec, rates.rates, INTRA))
+    for shape in (rates, given):
+        planner = Planner.of(spec, INTRA, None, shape)
+        schedule = plan(Rho(0.2), planner)
+        assert schedule.rates == pytest.approx((1.0, 0.6, 1.0, 0.2))
+        saving = plan(MacShare(0.3), planner)
+        assert pruned_macs(spec, saving.keep).total <= 0.7 * dense_macs(spec).total
+        assert saving.pruning_layers == (2, 4)
+
+
+def test_tome_follows_no_acs(tiny_vit: PrunableViT) -> None:
+    spec, scoring = tiny_vit.spec, ScheduleSettings(method=Method.TOME)
+    planner = Planner(spec, scoring)
+    assert plan(Rho(0.5), planner) == tome_schedule(spec, 0.5, scoring)
+    schedule = plan(MacShare(0.2), planner)
+    assert schedule.method == Method.TOME
+    # Merging counts: without it, more would be saved.
+    assert pruned_macs(spec, schedule.keep).total < schedule_macs(spec, schedule).total
+    assert schedule_macs(spec, schedule).total <= 0.8 * dense_macs(spec).total
+    assert plan(Rates({2: 0.5}), planner).keep == (16, 8, 8, 8)
+
+
+def test_a_share_under_a_star_counts_on_images(tiny_vit: PrunableViT) -> None:
+    planner = Planner(tiny_vit.spec, ScheduleSettings("intra", method=Method.A_STAR), ACS)
+    with pytest.raises(ScheduleError, match="a-star without images"):
+        plan(MacShare(0.3), planner)
+
+    def macs(schedule: Schedule) -> float:
+        return dense_macs(tiny_vit.spec).total * (schedule.rho or 1.0)
+
+    assert plan(MacShare(0.3), planner, image_macs=macs).rho == pytest.approx(0.7, abs=1e-3)
+
+
+def test_a_speed_up_is_searched(tiny_vit: PrunableViT) -> None:
+    planner, asked = Planner(tiny_vit.spec, INTRA, ACS), []
+
+    def search(wanted: Speedup) -> Schedule:
+        asked.append(wanted.speedup)
+        return planner.of_rho(0.5)
+
+    assert plan(Speedup(1.5), planner, search=search).rho == 0.5
+    assert asked == [1.5]
+    with pytest.raises(ScheduleError, match="speedup"):
+        plan(Speedup(1.5), planner)
+
+
+def test_acs_is_wanted_where_rates_follow_it(tiny_vit: PrunableViT) -> None:
+    with pytest.raises(ScheduleError, match=r"ACS \| got 0 values \| need 4"):
+        plan(Rho(0.5), Planner(tiny_vit.spec, INTRA))
+
+
+def test_a_schedule_of_another_model(tiny_vit: PrunableViT) -> None:
+    given = manual_schedule(tiny_vit.spec, {2: 0.5}, INTRA)
+    other = Schedule(**{**vars(given), "num_patches": 17})
+    with pytest.raises(ScheduleError, match="17 patches"):
+        plan(Given(other), Planner(tiny_vit.spec, INTRA))
+
+
+RISING, EARLY_PEAK = (0.1, 0.3, 0.5, 0.9), (0.1, 0.9, 0.3, 0.2)
+
+
+@pytest.mark.parametrize(
+    "amount", [Rho(0.5), MacShare(0.1), Speedup(1.5)], ids=lambda each: type(each).__name__
+)
+def test_a_rho_far_from_the_last_layers_is_one_line(
+    tiny_vit: PrunableViT, caplog: pytest.LogCaptureFixture, amount: Rho | MacShare | Speedup
+) -> None:
+    for acs in (RISING, EARLY_PEAK):
+        planner = Planner(tiny_vit.spec, INTRA, acs)
+        found = planner.of_rho(0.5)
+        schedule = plan(amount, planner, search={Speedup(1.5): found}.__getitem__)
+    (line,) = caplog.messages
+    assert "first layer (at 0.00 of its range) to the last (at 0.12): layer 2 of 4" in line
+    assert f"{schedule.keep[-1]} of 16 patches" in line
+
+
+@pytest.mark.parametrize(
+    ("acs", "told"),
+    [(RISING[::-1], True), ((0.4, 0.0, 1.0, 0.6), False), ((0.6, 0.0, 1.0, 0.9), True), ((0.3,) * 4, False)],
+)
+def test_either_end_of_acs_may_be_out_of_place(
+    tiny_vit: PrunableViT, caplog: pytest.LogCaptureFixture, acs: tuple[float, ...], told: bool
+) -> None:
+    plan(Rho(0.5), Planner(tiny_vit.spec, INTRA, acs))
+    assert bool(caplog.messages) == told
+
+
+def test_nothing_is_told_where_acs_puts_rho_nowhere_else(
+    tiny_vit: PrunableViT, caplog: pytest.LogCaptureFixture
+) -> None:
+    endpoints = ScheduleSettings("intra", anchors="endpoints", reduce="drop")
+    plan(Rho(0.5), Planner(tiny_vit.spec, endpoints, EARLY_PEAK))
+    plan(Rho(1.0), Planner(tiny_vit.spec, INTRA, EARLY_PEAK))
+    plan(Rates({2: 0.5}), Planner(tiny_vit.spec, INTRA, EARLY_PEAK))
+    made = Planner(tiny_vit.spec, INTRA, EARLY_PEAK).of_rho(0.5)
+    plan(Given(made), Planner(tiny_vit.spec, INTRA))
+    assert not caplog.messages
+
+
+def test_none_of_the_authors_models_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    for model in MODELS.values():
+        spec = describe(ModelRequest(model.name)).spec
+        plan(Rho(model.rho), Planner(spec, INTRA, model.acs))
+    assert not caplog.messages
+
+
+def test_patches_dropped_from_what_a_head_pools_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    for family, reduce, told in (("pooled", "drop", 1), ("pooled", "merge", 0), ("vit", "drop", 0)):
+        caplog.clear()
+        settings = ScheduleSettings("received", reduce=reduce)
+        plan(Rates({2: 0.5}), Planner(make_vit(family).spec, settings))
+        assert len(caplog.messages) == told
+        assert all("--reduce merge-weighted" in message for message in caplog.messages)
