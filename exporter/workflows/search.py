@@ -76,6 +76,7 @@ def search(recipe: Recipe, measurements: int = 6, stages: Stages | None = None) 
     job.check_calibrated()
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)
+        steps.check_weights(vit)
         calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
         vit, calibration = steps.with_outputs(vit, job.outputs, calibration)
         images = _images(job, vit.spec)

@@ -151,11 +151,13 @@ def _loaded(job: Job, stages: Stages) -> tuple[PrunableViT, ImageFolder]:
 
     Raises:
         DepthError: The model lacks units already.
+        ModelError: Its answers are the same for every image.
     """
     if read_depth(job.model.checkpoint) is not None:
         raise DepthError(str(job.model.checkpoint), "a model without some units", "the whole one")
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)
+        steps.check_weights(vit)
         return vit, train_images(job.images, vit.spec.num_classes)
 
 

@@ -59,12 +59,13 @@ def load_vits(jobs: Mapping[str, Job], stages: Stages) -> Mapping[str, PrunableV
     """Load the networks of jobs: of the model, under `OWN`, and of its other checkpoints, by name.
 
     Raises:
-        ModelError: A checkpoint has other classes than the model.
+        ModelError: A checkpoint has other classes than the model, or gives every image the same answer.
     """
     found: dict[str, PrunableViT] = {}
     for name, job in jobs.items():
         with stages.stage(f"model {job.model.name}"):
             found[name] = steps.load_model(job.model, job.device)
+            steps.check_weights(found[name])
         classes, expected = (found[each].spec.num_classes for each in (name, OWN))
         if classes != expected:
             raise ModelError(str(job.model.checkpoint), f"{classes} classes", f"{expected}, as the model has")
