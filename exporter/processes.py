@@ -6,7 +6,9 @@ a model or a loader in a line, while Lightning Fabric would own the loop. It is 
 
 import atexit
 import os
+import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -19,6 +21,7 @@ __all__ = ["Processes", "processes"]
 
 ItemT = TypeVar("ItemT")
 
+STDOUT, STDERR = 1, 2
 # Set by every launcher for PyTorch: the number of processes.
 WORLD_SIZE = "WORLD_SIZE"
 # Seconds to wait for another process, also while it does a part of the work that takes longer.
@@ -104,7 +107,8 @@ def processes() -> Processes:
         raise MissingDependencyError("accelerate", "export") from None
     patience = _patience()
     try:
-        state = PartialState(cpu=not torch.cuda.is_available(), timeout=patience)
+        with _stdout_to_stderr():
+            state = PartialState(cpu=not torch.cuda.is_available(), timeout=patience)
     except (RuntimeError, ValueError, KeyError) as error:
         raise _lost(error) from None
     if state.num_processes == 1:
@@ -114,6 +118,19 @@ def processes() -> Processes:
     found = Processes(state.process_index, state.num_processes, str(state.device))
     found.same(WORLD_SIZE, count)
     return found
+
+
+@contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """Send to stderr what C++ writes to stdout, which is for results: Gloo of PyTorch 2.10 names its peers."""
+    sys.stdout.flush()
+    stdout = os.dup(STDOUT)
+    os.dup2(STDERR, STDOUT)
+    try:
+        yield
+    finally:
+        os.dup2(stdout, STDOUT)
+        os.close(stdout)
 
 
 def _patience() -> timedelta:

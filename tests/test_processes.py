@@ -45,6 +45,24 @@ def test_different_values_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         Processes(0, 2).same("the run", "x")
 
 
+def test_what_joining_writes_to_stdout_goes_to_stderr(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def joined(**_: object) -> SimpleNamespace:
+        os.write(1, b"[Gloo] Rank 0 is connected")  # as C++ writes: not through sys.stdout
+        return SimpleNamespace(num_processes=1)
+
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(accelerate, "PartialState", joined)
+    processes.cache_clear()
+    with pytest.raises(LaunchError, match="WORLD_SIZE"):
+        processes()
+    os.write(1, b"result")
+    out, err = capfd.readouterr()
+    assert out == "result"
+    assert "[Gloo]" in err
+
+
 def seven_classes(root: Path) -> Path:
     """Eleven images, of which one is broken, in as many folders as the model has classes."""
     random = np.random.default_rng(0)

@@ -17,12 +17,14 @@ __all__ = ["translate"]
 # From this version of PyTorch on, a program without a translation is a bug of ours.
 TRANSLATES_ALL = (2, 7)
 
-NO_SUBMODULE = (
+# Warnings of torch about its own work: 2.6 calls parts of a block, which it exports, no submodules of the model.
+OWN_WARNINGS = (
     "Unable to find the path of the module",
     "(?s)_param_constant.* created when tracing",
     "Attempted to insert a get_attr Node with no underlying reference",
     "Node .* does not reference an nn.Module",
     "Additional .* warnings suppressed about get_attr references",
+    "`isinstance.treespec, LeafSpec.` is deprecated",  # of 2.10
 )
 
 
@@ -100,8 +102,8 @@ def _model_of(translated: torch.onnx.ONNXProgram | None) -> onnx.ModelProto:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Ignore warnings of torch 2.6 that a block's parts are no submodules of the model: it exports them."""
+    """Ignore warnings of torch about its own work."""
     with warnings.catch_warnings():
-        for message in NO_SUBMODULE:
+        for message in OWN_WARNINGS:
             warnings.filterwarnings("ignore", message=message)
         yield
