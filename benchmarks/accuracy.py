@@ -41,7 +41,7 @@ from exporter.records import Schedule
 from exporter.settings import add_flags, from_flags
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
-from exporter.workflows.measuring import useful_macs
+from exporter.workflows.measuring import mean_useful_macs
 from exporter.workflows.recipes.amount import MacShare, Rates, Rho
 from exporter.workflows.recipes.planning import Planner, plan
 from exporter.workflows.recipes.recipe import Recipe
@@ -115,7 +115,7 @@ class Bench:
     def macs(self, schedule: Schedule) -> float:
         """Return the multiply-adds of an image, under a-STAR the mean over the first batch."""
         pruned = steps.prune(self.vit, schedule, self.calibration)
-        return useful_macs(pruned, self.loaded[0][0], InputKind.FLOAT32)
+        return mean_useful_macs(pruned, self.loaded[0][0], InputKind.FLOAT32)
 
     def hits(self, pruned: PrunedViT, name: str) -> Array:
         """Return which images a model gets right, read where they were measured before."""

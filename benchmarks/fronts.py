@@ -25,7 +25,7 @@ from exporter.settings import add_flags, from_flags
 from exporter.vocabulary import Method
 from exporter.workflows.recipes.recipe import Recipe
 from exporter.workflows.recipes.resolve import resolve
-from exporter.workflows.tuning.accuracy import Examiner
+from exporter.workflows.tuning.accuracy import AccuracyMeter
 from exporter.workflows.tuning.axes import OWN, UNPRUNED
 from exporter.workflows.tuning.bench import Bench
 from exporter.workflows.tuning.choice import Point, front
@@ -109,10 +109,10 @@ def _front(recipe: Recipe, settings: TuneSettings, out: Path) -> list[Judged]:
         bench = Bench(networks, job, ledger, Path(scratch), pixels)
         study = Study(bench, search, final, settings, targets_here(settings), stages)
         found = front(study.measured(candidates_of(job, networks)).points)
-        examiner = Examiner(bench, final, settings.metric)
-        dense = examiner.right(UNPRUNED)
+        meter = AccuracyMeter(bench, final, settings.metric)
+        dense = meter.right(UNPRUNED)
         # In fp32 the answers are PyTorch's.
-        return [Judged(each, dense, examiner.right(each.candidate.on(""))) for each in found]
+        return [Judged(each, dense, meter.right(each.candidate.on(""))) for each in found]
 
 
 def _as_fast(point: Judged, rivals: Sequence[Judged]) -> Judged | None:

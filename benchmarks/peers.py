@@ -29,7 +29,7 @@ from exporter.vocabulary import Method
 from exporter.workflows import steps
 from exporter.workflows.recipes.recipe import Recipe
 from exporter.workflows.recipes.resolve import resolve
-from exporter.workflows.tuning.accuracy import Examiner
+from exporter.workflows.tuning.accuracy import AccuracyMeter
 from exporter.workflows.tuning.axes import OWN, UNPRUNED, Candidate
 from exporter.workflows.tuning.bench import Bench, Timed
 from exporter.workflows.tuning.halving import front, loss_of
@@ -80,14 +80,14 @@ def main() -> int:
     pixels = timing_images(job.images, vit.spec, job.measuring.batch)
     bench = Bench({OWN: Network(vit, calibration=calibration)}, job, ledger, options.out, pixels)
     with stages.stage("speed"):
-        rows = _timed(bench, Examiner(bench, folder, "top1"), stages)
+        rows = _timed(bench, AccuracyMeter(bench, folder, "top1"), stages)
     _print(rows, bench)
     if options.chart:
         save_trade_off_chart(_trade_off(rows, job.measuring.batch), vit.spec.name, options.chart)
     return 0
 
 
-def _timed(bench: Bench, examiner: Examiner, stages: RichStages) -> list[Row]:
+def _timed(bench: Bench, meter: AccuracyMeter, stages: RichStages) -> list[Row]:
     placed = [(name, each.on(target)) for name, each, targets in PEERS for target in targets]
     times = bench.speeds([each for _, each, _ in PEERS], [ONNXRUNTIME, ONNXRUNTIME_INT8])
     base = times[UNPRUNED.on(FP32)]
@@ -95,7 +95,7 @@ def _timed(bench: Bench, examiner: Examiner, stages: RichStages) -> list[Row]:
     for name, each in placed:
         label = f"{name}, INT8" if each.target == INT8 else name
         with stages.stage(label):
-            hits = examiner.right(each)
+            hits = meter.right(each)
         ratio = ratio_of(base.throughput, times[each].throughput)
         rows.append(Row(label, bench.macs(each.on("")) / 1e9, hits, times[each], ratio))
     return rows

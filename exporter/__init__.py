@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from exporter.workflows.evaluating.settings import EvalSettings as EvalSettings
     from exporter.workflows.finetuning.finetune import finetune_model as finetune  # noqa: F401
     from exporter.workflows.inspect import inspect_artefact
+    from exporter.workflows.progress import CallbackStages as CallbackStages
     from exporter.workflows.progress import Stages as Stages
-    from exporter.workflows.progress import Told as Told
     from exporter.workflows.recipes.amount import Given as Given
     from exporter.workflows.recipes.amount import MacShare as MacShare
     from exporter.workflows.recipes.amount import Rates as Rates
@@ -77,7 +77,7 @@ _PLACES = {
     "workflows.evaluating.models": ("models_at",),
     "workflows.evaluating.pytorch": ("torch_models",),
     "workflows.evaluating.settings": ("EvalSettings",),
-    "workflows.progress": ("Stages", "Told"),
+    "workflows.progress": ("Stages", "CallbackStages"),
     "workflows.recipes.amount": ("Given", "MacShare", "Rates", "Rho", "Speedup"),
     "workflows.recipes.job": ("Job",),
     "workflows.recipes.recipe": ("Recipe",),

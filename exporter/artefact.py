@@ -15,7 +15,7 @@ from exporter.formats.canonical_json import from_json, to_json
 from exporter.formats.onnx_metadata import EXPECTED, read_metadata, read_weight_types
 from exporter.records import ModelSpec, Output, Pair, Preprocessing, Schedule
 from exporter.targets import Target, target_named
-from exporter.tensor_names import VARIANTS, token_count_name, token_positions_name
+from exporter.tensor_names import ALL_VARIANTS, token_count_name, token_positions_name
 from exporter.vocabulary import InputKind, Layout, OutputKind, Precision
 
 __all__ = [
@@ -196,8 +196,8 @@ def read_pair(files: Pair[Path]) -> Pair[LoweredFile]:
         ArtefactError: A file is no model of star-export, or a variant; they are swapped, or their models differ.
     """
     for path in (files.dense, files.pruned):
-        if path.stem.rpartition(".")[2] in VARIANTS:
-            raise ArtefactError(str(path), "a variant", "a model: a variant is for check alone")
+        if path.stem.rpartition(".")[2] in ALL_VARIANTS:
+            raise ArtefactError(str(path), "a variant", "a model: variants are for check and bench alone")
     pair = Pair(read_lowered(files.dense), read_lowered(files.pruned))
     dense, pruned = pair.dense.artefact, pair.pruned.artefact
     if dense.prunes:

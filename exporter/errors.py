@@ -18,7 +18,11 @@ __all__ = [
     "RecipeError",
     "ScheduleError",
     "UserError",
+    "first_line",
 ]
+
+# Characters of another library's message that a line of ours quotes.
+LONGEST = 160
 
 
 class UserError(Exception):
@@ -87,3 +91,9 @@ class MissingDependencyError(UserError):
 
     def __init__(self, library: str, extra: str) -> None:
         super().__init__(library, "no such library", "it installed", f"pip install 'star-export[{extra}]'")
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error of another library, shortened; its type where it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:LONGEST] if lines else type(error).__name__

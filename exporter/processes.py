@@ -15,7 +15,7 @@ from functools import cache
 from itertools import islice
 from typing import TypeVar
 
-from exporter.errors import LaunchError, MissingDependencyError
+from exporter.errors import LaunchError, MissingDependencyError, first_line
 
 __all__ = ["Processes", "processes"]
 
@@ -146,6 +146,5 @@ def _patience() -> timedelta:
 
 
 def _lost(error: Exception) -> LaunchError:
-    lines = str(error).strip().splitlines() or [type(error).__name__]
     hint = f"launch the same number of processes on every machine; {PATIENCE_S} says how long to wait"
-    return LaunchError("processes", f"no answer from all of them ({lines[0][:160]})", "all of them", hint)
+    return LaunchError("processes", f"no answer from all of them ({first_line(error)})", "all of them", hint)

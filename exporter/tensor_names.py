@@ -11,8 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 __all__ = [
+    "ALL_VARIANTS",
     "CONTEXT",
     "EMBEDDING",
+    "FORCED",
     "GRID",
     "IMAGES",
     "LOGITS",
@@ -47,9 +49,10 @@ CONTEXT = "context_"
 # The output of a head's own attention, per head.
 POOLING = "pooling"
 # The instrumented variants of a pruned model, for `check`: one also outputs its decisions, one takes them as input.
-VARIANTS = ("tracing", "forced")
+TRACING, FORCED = VARIANTS = ("tracing", "forced")
 # The pruned model with plain slices instead of the selection, for `bench` on engines.
 SLICED = "sliced"
+ALL_VARIANTS = (*VARIANTS, SLICED)
 # Raw images for trtexec, without a header, one file for each batch size.
 RAW_IMAGES = "inputs/images.batch{batch}.bin"
 _KEEP, _RANKED = "keep_", "/tokens"
@@ -142,5 +145,5 @@ def keep_layers(names: Iterable[str]) -> tuple[int, ...]:
 
 
 def variant_path(shipped: Path, role: str) -> Path:
-    """Return the path of a variant beside the shipped model; `role` is one of VARIANTS."""
+    """Return the path of a variant beside the shipped model; `role` is one of ALL_VARIANTS."""
     return shipped.with_name(f"{shipped.stem}.{role}{shipped.suffix}")

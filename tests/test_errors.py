@@ -3,7 +3,7 @@
 import pytest
 
 from exporter import errors
-from exporter.errors import MissingDependencyError, RecipeError, UserError
+from exporter.errors import MissingDependencyError, RecipeError, UserError, first_line
 
 
 def test_four_parts_in_their_order() -> None:
@@ -23,6 +23,19 @@ def test_what_to_install() -> None:
     assert str(error).endswith("pip install 'star-export[openvino]'")
 
 
-@pytest.mark.parametrize("name", errors.__all__)
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("one\ntwo"), "one"),
+        (ValueError("\n\n  behind empty lines  \n"), "behind empty lines"),
+        (OSError(), "OSError"),
+        (RuntimeError("x" * 500), "x" * 160),
+    ],
+)
+def test_the_first_line_of_another_library(error: Exception, line: str) -> None:
+    assert first_line(error) == line
+
+
+@pytest.mark.parametrize("name", [name for name in errors.__all__ if name.endswith("Error")])
 def test_all_are_of_one_kind(name: str) -> None:
     assert issubclass(getattr(errors, name), UserError)

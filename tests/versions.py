@@ -1,23 +1,17 @@
 """What an old release of a library cannot do, so that a test of it is left out there, with the reason."""
 
-import onnx
 import pytest
 import timm
 import torch
 
 from exporter.models.listed import model_list
 
-__all__ = ["HAS_SMALL_FLOATS", "LISTED", "runs_in_double", "skip_untranslated", "timm_is_before"]
+__all__ = ["LISTED", "runs_in_double", "skip_untranslated", "timm_is_before"]
 
 # `star-export models` warns under another release than that of its list, and builds what it is asked for.
 LISTED = pytest.mark.skipif(
     not model_list().is_current,
     reason=f"timm {timm.__version__}: the list of models is of {model_list().timm}",
-)
-
-# Before 1.19, onnx has types of its own for what ml_dtypes calls bfloat16 and float8_e4m3fn.
-HAS_SMALL_FLOATS = pytest.mark.skipif(
-    onnx.__version__.startswith("1.18."), reason=f"onnx {onnx.__version__} has bfloat16 and float8 of its own"
 )
 
 

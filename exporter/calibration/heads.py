@@ -34,7 +34,7 @@ def explainable(vit: PrunableViT) -> bool:
 
 
 def explained_outputs(vit: PrunableViT) -> int:
-    """Return how many numbers can be explained: the model's own classes, whatever it gives out; of a tower, 1."""
+    """Return how many numbers can be explained: the classes, whatever its outputs are; of a tower, 1."""
     return 1 if _embeds(vit) or not vit.classifiers else vit.classifiers[0].linear.out_features
 
 

@@ -23,18 +23,18 @@ class CalibrationSettings(Settings):
         "all", "all: every image once. paper: ten random batches of images.", ("all", "paper")
     )
     max_images: Count | None = option(
-        512, "Largest number of images; none takes every one, auto as many as it takes: see `agreement`."
+        512, "Largest number of images; none: all; auto: as many as stable scores need."
     )
     rounds: Positive = option(10, "paper: random batches.")
-    images_per_round: Positive = option(192, "paper: images of a batch.")
+    images_per_round: Positive = option(192, "paper: images in each batch.")
     acs_images: Positive = option(500, "paper: images that ACS is taken from.")
     gamma: Positive | None = option(
-        None, "Classes an image whose relevance counts; 6, or all if there are fewer; 1 for an embedding."
+        None, "Classes explained per image; by default 6, or all if there are fewer; 1 for an embedding."
     )
     normalize: str = option(
         "none",
         "Of the scores of one image, class and layer, before any mean: sum divides by their sum, minmax maps "
-        "them to [0, 1], as the authors' code does (its way through maps of 224x224 pixels is left out).",
+        "them to [0, 1], as the authors' code does (without its interpolation to 224x224 pixels).",
         NORMALIZE,
     )
     relevance: bool = option(True, "Without it ACS alone is computed, at the cost of a forward pass.")

@@ -30,8 +30,8 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    from exporter.evaluation.benchmark.settings import BenchSettings  # noqa: PLC0415
-    from exporter.runtimes.choice import RunSettings  # noqa: PLC0415
+    from exporter.evaluation.benchmark.settings import BenchSettings
+    from exporter.runtimes.choice import RunSettings
 
     parser.add_argument("folder", type=Path, nargs="?", help="The export folder that `compile` wrote.")
     parser.add_argument("--dense", type=Path, metavar="FILE", help="The dense model, instead of a folder.")
@@ -48,12 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure and print; the exit code is 0 whichever model is faster."""
-    from exporter.cli.output import print_json  # noqa: PLC0415
-    from exporter.cli.stages import RichStages  # noqa: PLC0415
-    from exporter.evaluation.benchmark.settings import BenchSettings  # noqa: PLC0415
-    from exporter.runtimes.choice import RunSettings  # noqa: PLC0415
-    from exporter.workflows.folders.bench import bench  # noqa: PLC0415
-    from exporter.workflows.folders.export_folder import read_reference  # noqa: PLC0415
+    from exporter.cli.output import print_json
+    from exporter.cli.stages import RichStages
+    from exporter.evaluation.benchmark.settings import BenchSettings
+    from exporter.runtimes.choice import RunSettings
+    from exporter.workflows.folders.bench import bench
+    from exporter.workflows.folders.export_folder import read_reference
 
     settings = from_flags(BenchSettings, arguments)
     runtime = from_flags(RunSettings, arguments)
@@ -70,9 +70,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _models(arguments: argparse.Namespace) -> "tuple[Pair[LoweredFile], Path]":
     """Return the two models and the path of their reference."""
-    from exporter.artefact import read_pair  # noqa: PLC0415
-    from exporter.records import Pair  # noqa: PLC0415
-    from exporter.workflows.folders.export_folder import REFERENCE, read_folder  # noqa: PLC0415
+    from exporter.artefact import read_pair
+    from exporter.records import Pair
+    from exporter.workflows.folders.export_folder import REFERENCE, read_folder
 
     given = (arguments.dense, arguments.pruned)
     if arguments.folder is not None and given == (None, None):
@@ -86,7 +86,7 @@ def _models(arguments: argparse.Namespace) -> "tuple[Pair[LoweredFile], Path]":
 
 
 def _print(result: "Bench") -> None:
-    from exporter.cli.output import print_lines, print_table  # noqa: PLC0415
+    from exporter.cli.output import print_lines, print_table
 
     rho = "" if result.rho is None else f", rho {result.rho:.4g}"
     dense, pruned = result.macs.dense / 1e9, result.macs.pruned / 1e9

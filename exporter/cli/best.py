@@ -39,9 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure and print; the exit code is always 0."""
-    from exporter.cli.output import print_json  # noqa: PLC0415
-    from exporter.cli.stages import RichStages  # noqa: PLC0415
-    from exporter.workflows.best import choose  # noqa: PLC0415
+    from exporter.cli.output import print_json
+    from exporter.cli.stages import RichStages
+    from exporter.workflows.best import choose
 
     result = choose(recipe_of(arguments), arguments.max_drop, RichStages(quiet=arguments.quiet))
     if arguments.json:
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print(result: "Best") -> None:
-    from exporter.cli.output import print_lines, print_table  # noqa: PLC0415
+    from exporter.cli.output import print_lines, print_table
 
     rho = "" if result.rho is None else f", rho {result.rho:.4g}"
     columns = ("target", "img/s", "gain", "quartiles", "own", "top-1", "95 % interval", "drop")

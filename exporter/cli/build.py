@@ -19,7 +19,7 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    from exporter.runtimes.tensorrt.settings import BuildSettings  # noqa: PLC0415
+    from exporter.runtimes.tensorrt.settings import BuildSettings
 
     parser.add_argument("folder", type=Path, help="The export folder that `compile` wrote.")
     add_flags(parser, BuildSettings)
@@ -27,11 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Build the engines and print their audits; the exit code is 0."""
-    from exporter.cli.output import print_json, print_lines  # noqa: PLC0415
-    from exporter.cli.stages import RichStages  # noqa: PLC0415
-    from exporter.runtimes.tensorrt.audit import explain_audit  # noqa: PLC0415
-    from exporter.runtimes.tensorrt.settings import BuildSettings  # noqa: PLC0415
-    from exporter.workflows.folders.build import build_folder  # noqa: PLC0415
+    from exporter.cli.output import print_json, print_lines
+    from exporter.cli.stages import RichStages
+    from exporter.runtimes.tensorrt.audit import explain_audit
+    from exporter.runtimes.tensorrt.settings import BuildSettings
+    from exporter.workflows.folders.build import build_folder
 
     built = build_folder(
         arguments.folder, from_flags(BuildSettings, arguments), RichStages(quiet=arguments.quiet)

@@ -33,12 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Calibrate and print ACS and the halves' agreement by layer; the exit code is 0."""
-    from exporter.calibration.agreement import warn_where_unsettled  # noqa: PLC0415
-    from exporter.cli.output import print_json, print_table  # noqa: PLC0415
-    from exporter.cli.stages import RichStages  # noqa: PLC0415
-    from exporter.files import writable_file  # noqa: PLC0415
-    from exporter.workflows import steps  # noqa: PLC0415
-    from exporter.workflows.recipes.resolve import resolve  # noqa: PLC0415
+    from exporter.calibration.agreement import warn_where_unsettled
+    from exporter.cli.output import print_json, print_table
+    from exporter.cli.stages import RichStages
+    from exporter.files import writable_file
+    from exporter.workflows import steps
+    from exporter.workflows.recipes.resolve import resolve
 
     recipe, out = from_flags(Recipe, arguments), writable_file(arguments.out)
     # The file serves every scorer unless one is named: the default one needs no inter-layer scores.

@@ -26,7 +26,7 @@ REFERENCE = (*MODEL, *IMAGES, "calibration", "interpolate", "check_images")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    from exporter.runtimes.choice import RunSettings  # noqa: PLC0415
+    from exporter.runtimes.choice import RunSettings
 
     parser.add_argument("folder", type=Path, nargs="?", help="The export folder that `compile` wrote.")
     add_flags(parser, RunSettings, ("runtime", "plugin"))
@@ -48,11 +48,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_folder(arguments: argparse.Namespace) -> int:
-    from exporter.cli.output import print_json, print_lines  # noqa: PLC0415
-    from exporter.cli.stages import RichStages  # noqa: PLC0415
-    from exporter.evaluation.parity import explain  # noqa: PLC0415
-    from exporter.runtimes.choice import RunSettings  # noqa: PLC0415
-    from exporter.workflows.folders.check import check_folder  # noqa: PLC0415
+    from exporter.cli.output import print_json, print_lines
+    from exporter.cli.stages import RichStages
+    from exporter.evaluation.parity import explain
+    from exporter.runtimes.choice import RunSettings
+    from exporter.workflows.folders.check import check_folder
 
     settings = from_flags(RunSettings, arguments)
     with RichStages(quiet=arguments.quiet).stage("parity with PyTorch's outputs"):
@@ -68,18 +68,18 @@ def _check_folder(arguments: argparse.Namespace) -> int:
 
 
 def _check_file(arguments: argparse.Namespace) -> int:
-    from exporter.cli.output import print_json, print_lines  # noqa: PLC0415
-    from exporter.cli.stages import RichStages  # noqa: PLC0415
-    from exporter.data.batches import first_images  # noqa: PLC0415
-    from exporter.data.images import sample  # noqa: PLC0415
-    from exporter.data.source import images_at  # noqa: PLC0415
-    from exporter.evaluation.parity import explain  # noqa: PLC0415
-    from exporter.evaluation.parity.check_model import check, load_onnx  # noqa: PLC0415
-    from exporter.lowering.metadata import artefact_of  # noqa: PLC0415
-    from exporter.models.outputs import asked_as  # noqa: PLC0415
-    from exporter.runtimes.choice import RunSettings  # noqa: PLC0415
-    from exporter.workflows import steps  # noqa: PLC0415
-    from exporter.workflows.recipes.resolve import resolve  # noqa: PLC0415
+    from exporter.cli.output import print_json, print_lines
+    from exporter.cli.stages import RichStages
+    from exporter.data.batches import first_images
+    from exporter.data.images import sample
+    from exporter.data.source import images_at
+    from exporter.evaluation.parity import explain
+    from exporter.evaluation.parity.check_model import check, load_onnx
+    from exporter.lowering.metadata import artefact_of
+    from exporter.models.outputs import asked_as
+    from exporter.runtimes.choice import RunSettings
+    from exporter.workflows import steps
+    from exporter.workflows.recipes.resolve import resolve
 
     job, asked = resolve(from_flags(Recipe, arguments)), from_flags(RunSettings, arguments).runtime
     if asked is not None:

@@ -51,9 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile and print the report; the exit code is 0 if both models pass the parity check, else 1."""
-    from exporter.cli.output import print_json  # noqa: PLC0415
-    from exporter.cli.stages import RichStages  # noqa: PLC0415
-    from exporter.workflows.compiling.compile import compile_model  # noqa: PLC0415
+    from exporter.cli.output import print_json
+    from exporter.cli.stages import RichStages
+    from exporter.workflows.compiling.compile import compile_model
 
     if arguments.dry_run:
         return _previewed(arguments)
@@ -69,8 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _previewed(arguments: argparse.Namespace) -> int:
     """Print what would be done; the exit code is 0."""
-    from exporter.cli.output import print_json  # noqa: PLC0415
-    from exporter.workflows.compiling.preview import preview  # noqa: PLC0415
+    from exporter.cli.output import print_json
+    from exporter.workflows.compiling.preview import preview
 
     if arguments.max_drop is not None:
         expected = "one of them: the steps of a search depend on its measurements"
@@ -85,12 +85,12 @@ def _previewed(arguments: argparse.Namespace) -> int:
 
 def _tuned(arguments: argparse.Namespace) -> int:
     """Search with tune's defaults, and compile what it finds; the exit code is 1 if nothing is within the limit."""
-    from exporter.cli.output import print_json  # noqa: PLC0415
-    from exporter.cli.stages import RichStages  # noqa: PLC0415
-    from exporter.cli.tune import DEFAULTS, exit_code, print_tuned  # noqa: PLC0415
-    from exporter.workflows.recipes.recipe import read_recipe  # noqa: PLC0415
-    from exporter.workflows.tune import tune  # noqa: PLC0415
-    from exporter.workflows.tuning.settings import TuneSettings  # noqa: PLC0415
+    from exporter.cli.output import print_json
+    from exporter.cli.stages import RichStages
+    from exporter.cli.tune import DEFAULTS, exit_code, print_tuned
+    from exporter.workflows.recipes.recipe import read_recipe
+    from exporter.workflows.tune import tune
+    from exporter.workflows.tuning.settings import TuneSettings
 
     told = {**(read_recipe(arguments.recipe) if arguments.recipe else {}), **vars(arguments)}
     settings = TuneSettings(max_drop=arguments.max_drop, target=told.get("target"))
@@ -104,7 +104,7 @@ def _tuned(arguments: argparse.Namespace) -> int:
 
 
 def _print(report: "Report", out: Path) -> None:
-    from exporter.cli.output import percent_interval, print_lines, print_table  # noqa: PLC0415
+    from exporter.cli.output import percent_interval, print_lines, print_table
 
     rows = [("GMACs", f"{report.gmacs.dense:.3f}", f"{report.gmacs.pruned:.3f}")]
     if report.accuracy:
@@ -137,7 +137,7 @@ def _print(report: "Report", out: Path) -> None:
 
 def _lines(report: "Report") -> Iterator[str]:
     """Yield what follows the tables: parity, loss, speed, and the points of a sweep."""
-    from exporter.evaluation.parity import explain  # noqa: PLC0415
+    from exporter.evaluation.parity import explain
 
     yield from (explain(report.dense_parity)[0], explain(report.parity)[0])
     if report.measured_on == "noise":

@@ -23,10 +23,10 @@ def complete(parser: argparse.ArgumentParser) -> None:
         MissingDependencyError: argcomplete is not installed.
     """
     try:
-        import argcomplete  # noqa: PLC0415
+        import argcomplete
     except ImportError:
         raise MissingDependencyError("argcomplete", "completion") from None
-    from exporter.models.listed import model_list  # noqa: PLC0415  (what every command would import else)
+    from exporter.models.listed import model_list
 
     files = argcomplete.FilesCompleter()
 

@@ -16,7 +16,7 @@ from exporter.cli.depth_joint import add_joint
 from exporter.cli.depth_lines import applied_lines, fitted_lines, found_lines
 from exporter.cli.flags import add_action, add_common
 from exporter.settings import add_flags, from_flags
-from exporter.workflows.recipes.recipe import Recipe, needed
+from exporter.workflows.recipes.recipe import Recipe
 
 __all__ = ["EXAMPLES", "add_arguments", "run"]
 
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _add_apply(actions: Any) -> None:
-    from exporter.depth.plan import DepthPlan  # noqa: PLC0415
+    from exporter.depth.plan import DepthPlan
 
     apply = add_action(
         actions, "apply", "Remove units, and write the weights of the smaller model.", EXAMPLES[2]
@@ -70,7 +70,7 @@ def _add_fit(actions: Any) -> None:
 
 
 def _add_search(actions: Any) -> None:
-    from exporter.depth.robustness import NoiseSettings  # noqa: PLC0415
+    from exporter.depth.robustness import NoiseSettings
 
     search = add_action(actions, "search", "Find how many units of each type to remove.", EXAMPLES[1])
     _add_samples(search)
@@ -89,13 +89,13 @@ def _add_samples(action: argparse.ArgumentParser) -> None:
 
 
 def _apply(arguments: argparse.Namespace) -> int:
-    from exporter.cli.output import print_json, print_lines  # noqa: PLC0415
-    from exporter.depth.plan import DepthPlan  # noqa: PLC0415
-    from exporter.workflows.depth.steps import apply_to  # noqa: PLC0415
-    from exporter.workflows.recipes.resolve import resolve  # noqa: PLC0415
+    from exporter.cli.output import print_json, print_lines
+    from exporter.depth.plan import DepthPlan
+    from exporter.workflows.depth.steps import apply_to
+    from exporter.workflows.recipes.resolve import resolve
 
     job = resolve(from_flags(Recipe, arguments))
-    needed(job.model.name or None, "--model", "the name of a model, e.g. digits_vit")
+    job.check_named()
     done = apply_to(job.model, from_flags(DepthPlan, arguments), arguments.out, unmerged=arguments.unmerged)
     if arguments.json:
         print_json(done)
@@ -105,8 +105,8 @@ def _apply(arguments: argparse.Namespace) -> int:
 
 
 def _fit(arguments: argparse.Namespace) -> int:
-    from exporter.cli.output import print_json, print_lines, print_table  # noqa: PLC0415
-    from exporter.workflows.depth.steps import fitted, read_samples  # noqa: PLC0415
+    from exporter.cli.output import print_json, print_lines, print_table
+    from exporter.workflows.depth.steps import fitted, read_samples
 
     samples = read_samples(arguments.samples)
     found = fitted(samples)
@@ -120,9 +120,9 @@ def _fit(arguments: argparse.Namespace) -> int:
 
 
 def _search(arguments: argparse.Namespace) -> int:
-    from exporter.cli.output import print_json, print_lines, print_table  # noqa: PLC0415
-    from exporter.depth.robustness import NoiseSettings  # noqa: PLC0415
-    from exporter.workflows.depth.steps import read_samples, split_for  # noqa: PLC0415
+    from exporter.cli.output import print_json, print_lines, print_table
+    from exporter.depth.robustness import NoiseSettings
+    from exporter.workflows.depth.steps import read_samples, split_for
 
     samples = read_samples(arguments.samples)
     found = split_for(samples, arguments.layers, arguments.units, from_flags(NoiseSettings, arguments))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from exporter.cli.flags import MODEL, add_action
 from exporter.settings import add_flags, from_flags
-from exporter.workflows.recipes.recipe import Recipe, needed
+from exporter.workflows.recipes.recipe import Recipe
 
 if TYPE_CHECKING:
     from exporter.depth.joint import Pair
@@ -18,7 +18,7 @@ __all__ = ["add_joint"]
 
 def add_joint(actions: Any) -> None:
     """Declare the action."""
-    from exporter.workflows.depth.joint_settings import JointSettings  # noqa: PLC0415
+    from exporter.workflows.depth.joint_settings import JointSettings
 
     action = add_action(
         actions,
@@ -43,14 +43,14 @@ def add_joint(actions: Any) -> None:
 
 
 def _joint(arguments: argparse.Namespace) -> int:
-    from exporter.cli.output import print_json, print_lines, print_table  # noqa: PLC0415
-    from exporter.cli.stages import RichStages  # noqa: PLC0415
-    from exporter.workflows.depth.joint import joint_to  # noqa: PLC0415
-    from exporter.workflows.depth.joint_settings import JointSettings  # noqa: PLC0415
-    from exporter.workflows.recipes.resolve import resolve  # noqa: PLC0415
+    from exporter.cli.output import print_json, print_lines, print_table
+    from exporter.cli.stages import RichStages
+    from exporter.workflows.depth.joint import joint_to
+    from exporter.workflows.depth.joint_settings import JointSettings
+    from exporter.workflows.recipes.resolve import resolve
 
     job = resolve(from_flags(Recipe, arguments))
-    needed(job.model.name or None, "--model", "the name of a model, e.g. digits_vit")
+    job.check_named()
     settings = from_flags(JointSettings, arguments)
     found = joint_to(job, settings, arguments.collected, arguments.out, RichStages(quiet=arguments.quiet))
     if arguments.json:

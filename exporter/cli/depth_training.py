@@ -8,7 +8,7 @@ from exporter.cli.depth_lines import chosen_lines, layers
 from exporter.cli.flags import MODEL, add_action
 from exporter.cli.training_flags import add_training, training_of
 from exporter.settings import add_flags, from_flags
-from exporter.workflows.recipes.recipe import Recipe, needed
+from exporter.workflows.recipes.recipe import Recipe
 
 if TYPE_CHECKING:
     from exporter.workflows.recipes.job import Job
@@ -28,7 +28,7 @@ PATCHES = ("method", "scorer", "reduce", "alpha", "max_images")
 
 def add_collect(actions: Any) -> None:
     """Declare the action that measures smaller and smaller models."""
-    from exporter.depth.settings import CollectSettings  # noqa: PLC0415
+    from exporter.depth.settings import CollectSettings
 
     action = add_action(
         actions,
@@ -46,7 +46,7 @@ def add_collect(actions: Any) -> None:
 
 def add_choose(actions: Any) -> None:
     """Declare the action that finds which units to remove."""
-    from exporter.depth.settings import ChoiceSettings  # noqa: PLC0415
+    from exporter.depth.settings import ChoiceSettings
 
     action = add_action(actions, "choose", "Train to find which units to remove, and remove them.", CHOOSE)
     add_flags(action, Recipe, (*MODEL, *IMAGES))
@@ -59,10 +59,10 @@ def add_choose(actions: Any) -> None:
 
 
 def _collect(arguments: argparse.Namespace) -> int:
-    from exporter.cli.output import print_json, print_lines, print_table  # noqa: PLC0415
-    from exporter.cli.stages import RichStages  # noqa: PLC0415
-    from exporter.depth.settings import CollectSettings  # noqa: PLC0415
-    from exporter.workflows.depth.training import collect_to  # noqa: PLC0415
+    from exporter.cli.output import print_json, print_lines, print_table
+    from exporter.cli.stages import RichStages
+    from exporter.depth.settings import CollectSettings
+    from exporter.workflows.depth.training import collect_to
 
     job, settings = _job(arguments), training_of(arguments)
     collection = from_flags(CollectSettings, arguments)
@@ -78,10 +78,10 @@ def _collect(arguments: argparse.Namespace) -> int:
 
 
 def _choose(arguments: argparse.Namespace) -> int:
-    from exporter.cli.output import print_json, print_lines  # noqa: PLC0415
-    from exporter.cli.stages import RichStages  # noqa: PLC0415
-    from exporter.depth.settings import ChoiceSettings  # noqa: PLC0415
-    from exporter.workflows.depth.training import choose_to  # noqa: PLC0415
+    from exporter.cli.output import print_json, print_lines
+    from exporter.cli.stages import RichStages
+    from exporter.depth.settings import ChoiceSettings
+    from exporter.workflows.depth.training import choose_to
 
     job, settings = _job(arguments), training_of(arguments)
     choice = from_flags(ChoiceSettings, arguments)
@@ -94,8 +94,8 @@ def _choose(arguments: argparse.Namespace) -> int:
 
 
 def _job(arguments: argparse.Namespace) -> "Job":
-    from exporter.workflows.recipes.resolve import resolve  # noqa: PLC0415
+    from exporter.workflows.recipes.resolve import resolve
 
     job = resolve(from_flags(Recipe, arguments))
-    needed(job.model.name or None, "--model", "the name of a model, e.g. digits_vit")
+    job.check_named()
     return job

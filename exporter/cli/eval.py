@@ -41,8 +41,8 @@ MOST_CLASSES = 5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    from exporter.runtimes.choice import RunSettings  # noqa: PLC0415
-    from exporter.workflows.evaluating.settings import EvalSettings  # noqa: PLC0415
+    from exporter.runtimes.choice import RunSettings
+    from exporter.workflows.evaluating.settings import EvalSettings
 
     parser.add_argument("first", type=Path, nargs="?", help="An export folder, or an .onnx or .engine file.")
     parser.add_argument("second", type=Path, nargs="?", help="A second file, to compare with the first.")
@@ -62,12 +62,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluate and print; the exit code is 0, or 2 if the interval is wider than asked for."""
-    from exporter.cli.output import print_json  # noqa: PLC0415
-    from exporter.cli.stages import RichStages  # noqa: PLC0415
-    from exporter.evaluation.eval_result import require_within  # noqa: PLC0415
-    from exporter.workflows.evaluating.disagreements import disagreement_paths, save_disagreements  # noqa: PLC0415
-    from exporter.workflows.evaluating.evaluate import evaluate_models  # noqa: PLC0415
-    from exporter.workflows.evaluating.settings import EvalSettings  # noqa: PLC0415
+    from exporter.cli.output import print_json
+    from exporter.cli.stages import RichStages
+    from exporter.evaluation.eval_result import require_within
+    from exporter.workflows.evaluating.disagreements import disagreement_paths, save_disagreements
+    from exporter.workflows.evaluating.evaluate import evaluate_models
+    from exporter.workflows.evaluating.settings import EvalSettings
 
     settings, stages = from_flags(EvalSettings, arguments), RichStages(quiet=arguments.quiet)
     models = _models(arguments, stages)
@@ -91,8 +91,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _models(arguments: argparse.Namespace, stages: "RichStages") -> "tuple[EvalModel, ...]":
     """Return the one or two models that the arguments name, PyTorch's first."""
-    from exporter.runtimes.choice import RunSettings  # noqa: PLC0415
-    from exporter.workflows.evaluating.models import models_at  # noqa: PLC0415
+    from exporter.runtimes.choice import RunSettings
+    from exporter.workflows.evaluating.models import models_at
 
     paths = [path for path in (arguments.first, arguments.second) if path is not None]
     settings = from_flags(RunSettings, arguments)
@@ -110,10 +110,10 @@ def _models(arguments: argparse.Namespace, stages: "RichStages") -> "tuple[EvalM
 def _torch_models(
     arguments: argparse.Namespace, threads: int, stages: "RichStages"
 ) -> "tuple[EvalModel, ...]":
-    from exporter.workflows import steps  # noqa: PLC0415
-    from exporter.workflows.evaluating.pytorch import torch_models  # noqa: PLC0415
-    from exporter.workflows.recipes.amount import Given  # noqa: PLC0415
-    from exporter.workflows.recipes.resolve import resolve  # noqa: PLC0415
+    from exporter.workflows import steps
+    from exporter.workflows.evaluating.pytorch import torch_models
+    from exporter.workflows.recipes.amount import Given
+    from exporter.workflows.recipes.resolve import resolve
 
     # Only these: a recipe has fields of the same names as other flags of this verb.
     own = {name: value for name, value in vars(arguments).items() if name in TORCH}
@@ -126,7 +126,7 @@ def _torch_models(
 
 
 def _print(result: "Evaluation") -> None:
-    from exporter.cli.output import print_lines, print_table  # noqa: PLC0415
+    from exporter.cli.output import print_lines, print_table
 
     rows = [(name, *_row(model)) for name, model in result.models.items()]
     title = f"{result.images} images, {result.scored_classes} classes"
@@ -136,7 +136,7 @@ def _print(result: "Evaluation") -> None:
 
 
 def _row(model: "ModelResult") -> tuple[str, ...]:
-    from exporter.cli.output import percent_interval  # noqa: PLC0415
+    from exporter.cli.output import percent_interval
 
     if model.top1 is None or model.top5 is None or model.interval is None:
         return model.runtime, "", "", ""
@@ -153,7 +153,7 @@ def _lines(result: "Evaluation") -> Iterator[str]:
 
 
 def _agreement_lines(agreement: "Agreement") -> Iterator[str]:
-    from exporter.cli.output import percent_interval  # noqa: PLC0415
+    from exporter.cli.output import percent_interval
 
     mean, least = agreement.embedding_cosine, agreement.embedding_cosine_least
     yield f"{agreement.images} images: cosine of the embeddings {mean:.4f} on average, {least:.4f} at least"
@@ -163,7 +163,7 @@ def _agreement_lines(agreement: "Agreement") -> Iterator[str]:
 
 
 def _pair_lines(pair: "PairResult") -> Iterator[str]:
-    from exporter.cli.output import percent_interval  # noqa: PLC0415
+    from exporter.cli.output import percent_interval
 
     interval = percent_interval(pair.agreement_interval)
     yield f"agreement: the same class on {pair.agreement:.2%} of the images (95 % {interval})"

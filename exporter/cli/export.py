@@ -34,13 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Lower the model and write the file; the exit code is 0."""
-    from exporter.cli.output import print_json, print_lines  # noqa: PLC0415
-    from exporter.cli.stages import RichStages  # noqa: PLC0415
-    from exporter.files import writable_file  # noqa: PLC0415
-    from exporter.lowering.pipeline import save_onnx  # noqa: PLC0415
-    from exporter.workflows import steps  # noqa: PLC0415
-    from exporter.workflows.recipes.amount import Given  # noqa: PLC0415
-    from exporter.workflows.recipes.resolve import resolve  # noqa: PLC0415
+    from exporter.cli.output import print_json, print_lines
+    from exporter.cli.stages import RichStages
+    from exporter.files import writable_file
+    from exporter.lowering.pipeline import save_onnx
+    from exporter.workflows import steps
+    from exporter.workflows.recipes.amount import Given
+    from exporter.workflows.recipes.resolve import resolve
 
     job, out = resolve(from_flags(Recipe, arguments)), writable_file(arguments.out)
     amount = None if arguments.dense else job.amount

@@ -44,9 +44,9 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train, measure and print; the exit code is 0."""
-    from exporter.cli.output import print_json  # noqa: PLC0415
-    from exporter.cli.stages import RichStages  # noqa: PLC0415
-    from exporter.workflows.finetuning.finetune import finetune_model  # noqa: PLC0415
+    from exporter.cli.output import print_json
+    from exporter.cli.stages import RichStages
+    from exporter.workflows.finetuning.finetune import finetune_model
 
     recipe, settings = from_flags(Recipe, arguments), training_of(arguments)
     result = finetune_model(
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print(result: "FinetuneResult") -> None:
-    from exporter.cli.output import percent_interval, print_lines, print_table  # noqa: PLC0415
+    from exporter.cli.output import percent_interval, print_lines, print_table
 
     rows = [
         ("dense", f"{result.top1_dense:.2%}", percent_interval(result.interval_dense), ""),

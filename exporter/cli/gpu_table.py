@@ -16,7 +16,7 @@ COLUMNS = ("batch", "model", "img/s", "GPU ms", "p99", "in", "out", "speed-up", 
 
 def print_gpu_time(result: "EngineBench") -> None:
     """Print the table, the clock rates and the trtexec commands."""
-    from exporter.cli.output import print_lines, print_table  # noqa: PLC0415
+    from exporter.cli.output import print_lines, print_table
 
     title = f"GPU time by {result.timer}: compute and the copies in and out, in ms"
     print_table(title, COLUMNS, [row for each in result.batches for row in _gpu_rows(each)])

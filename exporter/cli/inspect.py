@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the description; the exit code is 0."""
-    from exporter.workflows.inspect import inspect_artefact  # noqa: PLC0415
+    from exporter.workflows.inspect import inspect_artefact
 
     described = inspect_artefact(arguments.artefact)
     if arguments.json:

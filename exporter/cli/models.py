@@ -38,8 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the list or the explanation; the exit code is 1 for a model that cannot be pruned, else 0."""
-    from exporter.cli.output import print_json, print_lines  # noqa: PLC0415
-    from exporter.models.listed import model_list  # noqa: PLC0415
+    from exporter.cli.output import print_json, print_lines
+    from exporter.models.listed import model_list
 
     if arguments.why is not None:
         answer = _answer(arguments)
@@ -64,14 +64,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _answer(arguments: argparse.Namespace) -> "Answer":
     """Return the answer of the list, or else build the model."""
-    from exporter.models.listed import listed  # noqa: PLC0415
+    from exporter.models.listed import listed
 
     recipe = from_flags(Recipe, arguments)
     as_named = recipe.num_classes is None and not recipe.model_kwargs
     if as_named and (found := listed(arguments.why)):
         return found
-    from exporter.models.catalogue import support_of  # noqa: PLC0415
-    from exporter.models.registry import ModelRequest  # noqa: PLC0415
+    from exporter.models.catalogue import support_of
+    from exporter.models.registry import ModelRequest
 
     request = ModelRequest(arguments.why, num_classes=recipe.num_classes, model_kwargs=recipe.model_kwargs)
     return support_of(request).answer

@@ -13,7 +13,7 @@ from exporter.errors import ArtefactError, RecipeError
 from exporter.formats.canonical_json import read_json
 from exporter.settings import add_flags, from_flags
 from exporter.vocabulary import Method
-from exporter.workflows.recipes.recipe import Recipe, needed
+from exporter.workflows.recipes.recipe import Recipe
 
 if TYPE_CHECKING:
     from exporter.models.base import PrunableViT
@@ -37,19 +37,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compute and print the schedule; the exit code is 0."""
-    from exporter.cli.output import print_json, print_table  # noqa: PLC0415
-    from exporter.depth.checkpoint import describe  # noqa: PLC0415
-    from exporter.files import writable_file  # noqa: PLC0415
-    from exporter.formats.canonical_json import save_json  # noqa: PLC0415
-    from exporter.models.outputs import with_outputs  # noqa: PLC0415
-    from exporter.schedule.macs import dense_macs, schedule_macs  # noqa: PLC0415
-    from exporter.workflows.recipes.resolve import resolve  # noqa: PLC0415
+    from exporter.cli.output import print_json, print_table
+    from exporter.depth.checkpoint import describe
+    from exporter.files import writable_file
+    from exporter.formats.canonical_json import save_json
+    from exporter.models.outputs import with_outputs
+    from exporter.schedule.macs import dense_macs, schedule_macs
+    from exporter.workflows.recipes.resolve import resolve
 
     recipe = from_flags(Recipe, arguments)
     if arguments.acs and recipe.method is None:
         recipe = replace(recipe, method=Method.STAR)
     job = resolve(recipe)
-    needed(job.model.name or None, "--model", "the name of a model, e.g. digits_vit")
+    job.check_named()
     out = writable_file(arguments.out) if arguments.out else None
     vit = describe(job.model)
     spec = with_outputs(vit, job.outputs).spec
@@ -78,8 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _schedule(job: "Job", acs: Path | None, vit: "PrunableViT") -> "Schedule":
-    from exporter.workflows import steps  # noqa: PLC0415
-    from exporter.workflows.recipes.planning import Planner, plan  # noqa: PLC0415
+    from exporter.workflows import steps
+    from exporter.workflows.recipes.planning import Planner, plan
 
     amount = job.needed_amount("plan")
     _check_sources(job, acs)

@@ -18,8 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the source and print the build command; the exit code is 0."""
-    from exporter.formats.canonical_json import to_json  # noqa: PLC0415
-    from exporter.runtimes.tensorrt.plugin_library import build_command, write_source  # noqa: PLC0415
+    from exporter.formats.canonical_json import to_json
+    from exporter.runtimes.tensorrt.plugin_library import build_command, write_source
 
     write_source(arguments.out)
     command = build_command(arguments.out)

@@ -11,7 +11,7 @@ __all__ = ["print_preview"]
 
 def print_preview(found: "Preview") -> None:
     """Print the steps as a table, then multiply-adds, files and the guess of the time."""
-    from exporter.cli.output import print_lines, print_table  # noqa: PLC0415
+    from exporter.cli.output import print_lines, print_table
 
     rows = [
         (each.step, each.images or "", f"{each.macs / 1e12:.3f}" if each.macs else "", each.lowered or "")

@@ -47,11 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Search and print the candidates; the exit code is 0 if the speed-up is reached, else 1."""
-    from exporter.cli.output import print_json  # noqa: PLC0415
-    from exporter.cli.stages import RichStages  # noqa: PLC0415
-    from exporter.files import writable_file  # noqa: PLC0415
-    from exporter.formats.canonical_json import save_json  # noqa: PLC0415
-    from exporter.workflows.search import search  # noqa: PLC0415
+    from exporter.cli.output import print_json
+    from exporter.cli.stages import RichStages
+    from exporter.files import writable_file
+    from exporter.formats.canonical_json import save_json
+    from exporter.workflows.search import search
 
     recipe = from_flags(Recipe, arguments)
     out = writable_file(arguments.out) if arguments.out else None
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print(result: "Search", recipe: Recipe) -> None:
-    from exporter.cli.output import print_lines, print_table  # noqa: PLC0415
+    from exporter.cli.output import print_lines, print_table
 
     title = f"{recipe.model}: {result.speedup:g} × at batch {result.batch}, {recipe.rounds} rounds each"
     columns = ("rho", "GMACs", "img/s", "speed-up", "quartiles", "E", "reached")

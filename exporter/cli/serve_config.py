@@ -13,7 +13,7 @@ EXAMPLES = ("star-export serve-config build/digits --out repository/",)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    from exporter.workflows.folders.triton import ServeSettings  # noqa: PLC0415
+    from exporter.workflows.folders.triton import ServeSettings
 
     parser.add_argument("folder", type=Path, help="The export folder that `compile` wrote.")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="The model repository.")
@@ -22,8 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the repository; the exit code is 0."""
-    from exporter.cli.output import print_json, print_lines  # noqa: PLC0415
-    from exporter.workflows.folders.triton import ServeSettings, write_repository  # noqa: PLC0415
+    from exporter.cli.output import print_json, print_lines
+    from exporter.workflows.folders.triton import ServeSettings, write_repository
 
     made = write_repository(arguments.folder, arguments.out, from_flags(ServeSettings, arguments))
     command = shlex.join(made.command)

@@ -1,4 +1,4 @@
-"""Let a command end well where its stdout takes no more, or a stream cannot encode a character."""
+"""Handle a stdout that is closed or full, and characters that a stream cannot encode."""
 
 import io
 import os

@@ -15,7 +15,7 @@ __all__ = ["add_training", "training_of"]
 
 def add_training(parser: Parser, preset: str) -> None:
     """Add a flag for the preset and, in a group of their own, for all settings of fine-tuning."""
-    from exporter.training.settings import FinetuneSettings  # noqa: PLC0415
+    from exporter.training.settings import FinetuneSettings
 
     parser.add_argument(
         "--preset", default=preset, metavar=f"{{{','.join(PRESETS)}}}",
@@ -25,7 +25,7 @@ def add_training(parser: Parser, preset: str) -> None:
     training = parser.group("training")
     # The seed is the recipe's.
     own = [name for name in FinetuneSettings.__dataclass_fields__ if name != "seed"]
-    add_flags(training, FinetuneSettings, own)
+    add_flags(training, FinetuneSettings, own, PRESETS[preset])
 
 
 def training_of(arguments: argparse.Namespace) -> "FinetuneSettings":
@@ -34,8 +34,8 @@ def training_of(arguments: argparse.Namespace) -> "FinetuneSettings":
     Raises:
         RecipeError: There is no such preset, or a value is out of range.
     """
-    from exporter.training.preset_values import preset_values  # noqa: PLC0415
-    from exporter.training.settings import FinetuneSettings  # noqa: PLC0415
+    from exporter.training.preset_values import preset_values
+    from exporter.training.settings import FinetuneSettings
 
     recipe, own = from_flags(Recipe, arguments), "augment" not in arguments
     start = preset_values(arguments.preset, recipe.model, recipe.checkpoint, own_augmentation=own)

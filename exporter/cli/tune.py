@@ -37,11 +37,11 @@ PINS = ("method", "scorer", "reduce", "alpha", "rho", "mac_reduction")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    from exporter.workflows.tuning.settings import TuneSettings  # noqa: PLC0415
+    from exporter.workflows.tuning.settings import TuneSettings
 
     add_flags(parser, TuneSettings)
     measured = ("eval_images", "max_eval_images", "calibration", "batch", "rounds", "threads")
-    add_flags(parser, Recipe, (*MODEL, *IMAGES, *measured))
+    add_flags(parser, Recipe, (*MODEL, *IMAGES, *measured), {**DEFAULTS, "max_eval_images": "all"})
     parser.add_argument(
         "--weights", type=Path, nargs="+", default=(), metavar="FILE",
         help="More checkpoints of the model to try: without some layers, or fine-tuned.",
@@ -52,10 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Search and print; the exit code is that of `exit_code`."""
-    from exporter.cli.output import print_json  # noqa: PLC0415
-    from exporter.cli.stages import RichStages  # noqa: PLC0415
-    from exporter.workflows.tune import tune  # noqa: PLC0415
-    from exporter.workflows.tuning.settings import TuneSettings  # noqa: PLC0415
+    from exporter.cli.output import print_json
+    from exporter.cli.stages import RichStages
+    from exporter.workflows.tune import tune
+    from exporter.workflows.tuning.settings import TuneSettings
 
     settings = from_flags(TuneSettings, arguments)
     recipe = from_flags(Recipe, arguments, DEFAULTS)
@@ -83,7 +83,7 @@ def exit_code(found: "Tuned", settings: "TuneSettings") -> int:
 
 def print_tuned(found: "Tuned") -> None:
     """Print every point that was timed, and the choice."""
-    from exporter.cli.output import print_lines, print_table  # noqa: PLC0415
+    from exporter.cli.output import print_lines, print_table
 
     columns = ("model", "target", "img/s", "gain", "points lost", "with 2 errors", "MB", "")
     rows = [

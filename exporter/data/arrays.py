@@ -1,4 +1,4 @@
-"""Images at hand, as an array or the batches of a loader, in place of a folder."""
+"""Images in memory, as an array or the batches of a loader, in place of a folder."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -29,7 +29,7 @@ def choose_units(
         The ViT without the chosen units, with the weights of the last stage.
 
     Raises:
-        DepthError: Fewer units of a type may go, or the network hides one.
+        DepthError: Fewer units of a type may go, or a unit is no module of the network.
         ArtefactError: The bookmark is of another search.
     """
     counts = {

@@ -14,9 +14,10 @@ __all__ = ["NoiseSettings", "Robustness", "deviations_of", "robustness"]
 
 Array = np.ndarray[Any, Any]
 
-# The standard deviation of noise in points, where nothing tells it, and the most that is added, in deviations (MAP,
-# section 5: 0.1 and 0.5 points).
-DEVIATION, MOST = 0.1, 5
+# The standard deviation of noise in points, if it is unknown (MAP, section 5).
+DEVIATION = 0.1
+# The most noise that is added, in deviations (MAP, section 5: 0.5 points).
+MOST = 5
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ __all__ = ["Measured", "SampleBook", "Tally"]
 
 
 class Tally(NamedTuple):
-    """How many of so many images a model finds the class of, with its patches pruned by rho."""
+    """Correctly classified images, out of `images`, with patches pruned by rho."""
 
     hits: int
     images: int

@@ -52,7 +52,7 @@ class ChoiceSettings(UnitSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class CollectSettings(UnitSettings):
-    """How far the models that are measured go, how many units lie between two, and how their patches are pruned."""
+    """How many units are removed in all and per step, and how patches are pruned."""
 
     units: Positive = option(8, "Largest number of units to remove, of one type or of both.")
     step: Positive = option(1, "Units to remove in each step.")

@@ -35,8 +35,8 @@ def apply_plan(vit: PrunableViT, plan: DepthPlan, *, unmerged: bool = False) -> 
 
     Raises:
         DepthError: The plan names a layer beyond the depth, an activation that cannot go (a gated MLP, an MLP with
-            a hidden norm or with active dropout), or a variant that does not suit the network; or the network
-            hides the module.
+            a hidden norm or with active dropout), or a variant that does not suit the network; or the unit is
+            no module of the network.
         ModelError: No attention would be left.
     """
     plan.check_fits(vit.spec.depth)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from exporter.errors import first_line
 from exporter.files import regular
 
 __all__ = ["read_arrays"]
@@ -42,5 +43,4 @@ def read_arrays(path: Path) -> dict[str, Array]:
         with regular(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
     except UNREADABLE as error:
-        reason = str(error).splitlines()[0][:160] if str(error) else "cut"
-        raise ValueError(f"{type(error).__name__}: {reason}") from None
+        raise ValueError(f"{type(error).__name__}: {first_line(error) if str(error) else 'cut'}") from None

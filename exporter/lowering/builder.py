@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
-__all__ = ["Builder", "Operand"]
+__all__ = ["Builder", "Operand", "place_of"]
 
 # An operator's input: a tensor or a constant. A float becomes float32; an int or a list of ints becomes int64.
 Operand: TypeAlias = gs.Tensor | np.ndarray[Any, Any] | float | list[int]
@@ -85,7 +85,7 @@ class Builder:
         ]
         node = gs.Node(operator, name, attributes, inputs, results, domain=domain or None)
         nodes = self._graph.nodes
-        place = len(nodes) if self._before is None else _place(nodes, self._before)
+        place = len(nodes) if self._before is None else place_of(self._before, nodes)
         nodes.insert(place, node)
         return results
 
@@ -106,7 +106,7 @@ class Builder:
         return gs.Constant(name, np.asarray(values, order="C"))
 
 
-def _place(nodes: list[gs.Node], node: gs.Node) -> int:
+def place_of(node: gs.Node, nodes: list[gs.Node]) -> int:
     """Return a node's index by identity; GraphSurgeon compares nodes by content."""
     return next(place for place, each in enumerate(nodes) if each is node)
 

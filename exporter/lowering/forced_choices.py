@@ -7,7 +7,7 @@ import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
 from exporter.lowering.builder import Builder
-from exporter.lowering.graph import markers
+from exporter.lowering.graph import markers, rewire
 from exporter.lowering.markers import CHOOSE_BY_MASS, CHOOSE_TOP_K
 from exporter.lowering.passes.expand_selection import behind_prefix, prefix_rows
 
@@ -23,14 +23,9 @@ def derive_choices(graph: gs.Graph, artefact: Artefact) -> None:
         _, _, _, before, *_ = node.inputs
         op = Builder(graph, prefix=f"{keep.name}/given")
         known = op.Identity(keep) if before.is_empty() else op.GatherElements(before, keep, axis=1)
-        _read_instead(positions, known)
+        rewire(positions, known)
         if node.op == CHOOSE_TOP_K:
             if prefixes is None:
                 prefixes = prefix_rows(Builder(graph, prefix="prefix"), keep, prefix)
-            _read_instead(beside, op.Unsqueeze(behind_prefix(op, keep, prefixes, prefix), [-1]))
+            rewire(beside, op.Unsqueeze(behind_prefix(op, keep, prefixes, prefix), [-1]))
     graph.toposort()
-
-
-def _read_instead(old: gs.Variable, new: gs.Variable) -> None:
-    for reader in list(old.outputs):
-        reader.inputs = [new if each is old else each for each in reader.inputs]

@@ -8,10 +8,20 @@ import onnx
 import onnx_graphsurgeon as gs
 from onnx_graphsurgeon.logger import G_LOGGER
 
-from exporter.lowering.builder import Builder
+from exporter.lowering.builder import Builder, place_of
 from exporter.lowering.markers import DOMAIN
 
-__all__ = ["Linear", "as_linear", "import_graph", "linear", "markers", "nodes_of", "producer", "replace"]
+__all__ = [
+    "Linear",
+    "as_linear",
+    "import_graph",
+    "linear",
+    "markers",
+    "nodes_of",
+    "producer",
+    "replace",
+    "rewire",
+]
 
 
 @dataclass(frozen=True)
@@ -89,7 +99,12 @@ def replace(graph: gs.Graph, old: gs.Node, *results: gs.Variable) -> None:
     old.inputs.clear()
     for result, output in zip(results, outputs, strict=True):
         node = result.inputs[0]
-        for reader in list(result.outputs):
-            reader.inputs = [output if each is result else each for each in reader.inputs]
+        rewire(result, output)
         node.outputs = [output if each is result else each for each in node.outputs]
-    del graph.nodes[next(place for place, each in enumerate(graph.nodes) if each is old)]
+    del graph.nodes[place_of(old, graph.nodes)]
+
+
+def rewire(old: gs.Tensor, new: gs.Tensor) -> None:
+    """Let all nodes that read `old` read `new`."""
+    for reader in list(old.outputs):
+        reader.inputs = [new if each is old else each for each in reader.inputs]

@@ -1,4 +1,4 @@
-"""Quantize linear layers to INT8 with ONNX Runtime's quantizer, or to FP8, with a scale for each column of weights.
+"""Quantize linear layers to INT8, or linear layers and attention to FP8, with a scale for each column of weights.
 
 Norms, scores, the selection and the classifier stay in fp32; under INT8, attention too.
 """
@@ -15,28 +15,27 @@ import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
 from exporter.errors import MissingDependencyError, ModelError
+from exporter.lowering.activation_ranges import activation_ranges
 from exporter.lowering.graph import import_graph
-from exporter.lowering.quantize_fp8 import attention_products, to_fp8
+from exporter.lowering.number_formats import E4M3, INT8, UINT8, NumberFormat
+from exporter.lowering.quantize_pairs import attention_products, has_range, to_pairs
 from exporter.lowering.scoring import behind, scoring_nodes
-from exporter.tensor_names import IMAGES, context_name
+from exporter.tensor_names import context_name
 
 __all__ = ["QUANTIZATIONS", "quantized"]
 
-# "dynamic": ranges of activations from the running batch. ONNX Runtime computes scale, product and bias in one
-# kernel, faster than pairs. An image's answer depends, within the rounding, on the other images in its batch.
-# "qdq": ranges from images, in pairs of QuantizeLinear and DequantizeLinear, the form of INT8 that OpenVINO reads.
-# "symmetric": the same with a zero point of 0 everywhere, the only one that TensorRT supports.
-# "fp8": ranges from images, in pairs of E4M3, also around the products of attention (`quantize_fp8`).
-QUANTIZATIONS = ("dynamic", "qdq", "symmetric", "fp8")
+# The formats of activations and of weights, in pairs with ranges from images.
+# "qdq": the form of INT8 that OpenVINO reads. "symmetric": a zero point of 0, the only one that TensorRT supports.
+# "fp8": also around the products of attention.
+PAIRS: dict[str, tuple[NumberFormat, NumberFormat]] = {
+    "qdq": (UINT8, INT8),
+    "symmetric": (INT8, INT8),
+    "fp8": (E4M3, E4M3),
+}
+# "dynamic": INT8 with ranges from the running batch. ONNX Runtime computes scale, product and bias in one kernel,
+# faster than pairs. An image's answer depends, within the rounding, on the other images in its batch.
+QUANTIZATIONS = ("dynamic", *PAIRS)
 
-# Scales are stored in fp16 where the rest is: one below 2⁻²⁵ would become 0, and one below 2⁻¹⁷ would lose more of
-# its digits than rounding to INT8 does. A column of smaller weights has at least this scale, and fewer digits.
-LEAST_SCALE = 2.0**-17
-# The range of values that 255 steps of this scale cover.
-LEAST_RANGE = 255 * LEAST_SCALE
-
-# Images per run of the calibration.
-_BATCH = 8
 # Declares that shapes are inferred; without it the quantizer warns that they may not be.
 _PREPARED = ("onnx.quant.pre_process", "onnxruntime.quant")
 
@@ -58,25 +57,24 @@ def quantized(model: onnx.ModelProto, artefact: Artefact, form: str, images: Arr
     """
     graph = import_graph(model)
     nodes = sorted(_linear(graph, scoring_nodes(graph, artefact)))
-    prepared = onnx.shape_inference.infer_shapes(model)
-    onnx.helper.set_model_props(prepared, dict([_PREPARED]))
+    if form == "dynamic":
+        return _dynamic(model, nodes)
+    activations, weights = PAIRS[form]
+    if images is None or not len(images):
+        got, need = "no images", "some to take the ranges of activations from"
+        raise ModelError(weights.name.upper(), got, need, "give --images")
     if form == "fp8":
-        contexts = [context_name(layer) for layer in artefact.spec.attention_layers]
-        nodes += attention_products(graph, contexts)
-        to_fp8(graph, nodes, _ranges(prepared, _checked(images, "FP8")), LEAST_SCALE)
-        return gs.export_onnx(graph)
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "quantized.onnx"
-        if form == "dynamic":
-            _dynamic(prepared, nodes, place)
-        else:
-            _static(prepared, nodes, _checked(images, "INT8"), place, symmetric=form == "symmetric")
-        made = onnx.load(place)
-    del made.graph.value_info[:], made.metadata_props[:]
-    # The quantizer drops the batch dimension's name; restore the shapes of the tensors that remain.
-    there = {name for node in made.graph.node for name in node.output}
-    made.graph.value_info.extend(value for value in model.graph.value_info if value.name in there)
-    return made
+        nodes += attention_products(graph, [context_name(layer) for layer in artefact.spec.attention_layers])
+    ranges = activation_ranges(model, _activations(graph, nodes), images, activations)
+    to_pairs(graph, nodes, ranges, activations, weights)
+    return gs.export_onnx(graph)
+
+
+def _activations(graph: gs.Graph, products: list[str]) -> list[str]:
+    """Return the names of the products' operands whose range is not known, each once."""
+    wanted = frozenset(products)
+    operands = (each for node in graph.nodes if node.name in wanted for each in node.inputs)
+    return list(dict.fromkeys(each.name for each in operands if not has_range(each)))
 
 
 def _linear(graph: gs.Graph, scoring: frozenset[str]) -> Iterator[str]:
@@ -88,72 +86,26 @@ def _linear(graph: gs.Graph, scoring: frozenset[str]) -> Iterator[str]:
             yield node.name
 
 
-def _checked(images: Array | None, precision: str) -> Array:
-    if images is None or not len(images):
-        raise ModelError(
-            precision, "no images", "some to take the ranges of activations from", "give --images"
-        )
-    return images
-
-
-def _ranges(model: onnx.ModelProto, images: Array) -> dict[str, float]:
-    """Return the largest magnitude of each operand and result of a product, over all images."""
+def _dynamic(model: onnx.ModelProto, nodes: list[str]) -> onnx.ModelProto:
     quantization = _import_quantization()
-    calibrate = importlib.import_module("onnxruntime.quantization.calibrate")
+    prepared = onnx.shape_inference.infer_shapes(model)
+    onnx.helper.set_model_props(prepared, dict([_PREPARED]))
     with tempfile.TemporaryDirectory() as folder:
-        place, augmented = Path(folder) / "model.onnx", Path(folder) / "augmented.onnx"
-        onnx.save(model, place)
-        calibrator = calibrate.create_calibrator(place, ["MatMul"], str(augmented))
-        calibrator.collect_data(_reader(quantization, images))
-        found = calibrator.compute_data()
-    return {name: float(np.abs(each.range_value).max()) for name, each in found.items()}
-
-
-def _reader(quantization: Any, images: Array) -> Any:
-    """Return the images as ONNX Runtime's calibration reads them."""
-
-    class Images(quantization.CalibrationDataReader):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self._batches = iter(np.array_split(images, -(-len(images) // _BATCH)))
-
-        def get_next(self) -> dict[str, Array] | None:
-            batch = next(self._batches, None)
-            return None if batch is None else {IMAGES: batch}
-
-    return Images()
-
-
-def _static(model: onnx.ModelProto, nodes: list[str], images: Array, place: Path, *, symmetric: bool) -> None:
-    quantization = _import_quantization()
-    quantization.quantize_static(
-        model,
-        place,
-        _reader(quantization, images),
-        quant_format=quantization.QuantFormat.QDQ,
-        op_types_to_quantize=["MatMul"],
-        nodes_to_quantize=nodes,
-        per_channel=True,
-        activation_type=quantization.QuantType.QInt8 if symmetric else quantization.QuantType.QUInt8,
-        weight_type=quantization.QuantType.QInt8,
-        # The result of a linear layer goes into a sum, an attention or a GELU, which are fp32.
-        extra_options={
-            "OpTypesToExcludeOutputQuantization": ["MatMul"],
-            "ActivationSymmetric": symmetric,
-            "MinimumRealRange": LEAST_RANGE,
-        },
-    )
-
-
-def _dynamic(model: onnx.ModelProto, nodes: list[str], place: Path) -> None:
-    quantization = _import_quantization()
-    quantization.quantize_dynamic(
-        model,
-        place,
-        op_types_to_quantize=["MatMul"],
-        nodes_to_quantize=nodes,
-        per_channel=True,
-        weight_type=quantization.QuantType.QInt8,
-    )
+        place = Path(folder) / "quantized.onnx"
+        quantization.quantize_dynamic(
+            prepared,
+            place,
+            op_types_to_quantize=["MatMul"],
+            nodes_to_quantize=nodes,
+            per_channel=True,
+            weight_type=quantization.QuantType.QInt8,
+        )
+        made = onnx.load(place)
+    del made.graph.value_info[:], made.metadata_props[:]
+    # The quantizer drops the batch dimension's name; restore the shapes of the tensors that remain.
+    there = {name for node in made.graph.node for name in node.output}
+    made.graph.value_info.extend(value for value in model.graph.value_info if value.name in there)
+    return made
 
 
 def _import_quantization() -> Any:

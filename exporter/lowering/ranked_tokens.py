@@ -12,6 +12,7 @@ import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
 from exporter.lowering.builder import Builder
+from exporter.lowering.graph import rewire
 from exporter.lowering.passes.expand_selection import behind_prefix, prefix_rows
 from exporter.tensor_names import keep_name, ranked_name, rows_of
 
@@ -49,9 +50,7 @@ def patches_for_tokens(graph: gs.Graph, artefact: Artefact) -> None:
         if prefixes is None:
             prefixes = prefix_rows(Builder(graph, readers[0], prefix="prefix"), keep, prefix)
         op = Builder(graph, readers[0], prefix=rows_of(keep.name))
-        tokens = behind_prefix(op, keep, prefixes, prefix)
-        for reader in readers:
-            reader.inputs = [tokens if each is ranked else each for each in reader.inputs]
+        rewire(ranked, behind_prefix(op, keep, prefixes, prefix))
     graph.toposort()
 
 

@@ -4,24 +4,28 @@ In ONNX an initializer may be an offset in another file. A variant's initializer
 no weight is written twice, no variant has weights of its own, and every runtime that opens ONNX files opens it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
 import onnx
 
-from exporter.artefact import Artefact
 from exporter.lowering.metadata import artefact_of
 from exporter.lowering.pipeline import save_onnx
 from exporter.lowering.variants import forced_variant, sliced_variant, tracing_variant
-from exporter.targets import TENSORRT
-from exporter.tensor_names import SLICED, VARIANTS, keep_layers, variant_path
+from exporter.targets import variant_roles
+from exporter.tensor_names import FORCED, SLICED, TRACING, keep_layers, variant_path
 
 __all__ = ["save_variants"]
 
 # A tensor's place in a file: offset and length in bytes.
 Place: TypeAlias = tuple[int, int]
-Make: TypeAlias = Callable[[onnx.ModelProto], onnx.ModelProto]
+
+MAKERS: Mapping[str, Callable[[onnx.ModelProto], onnx.ModelProto]] = {
+    TRACING: tracing_variant,
+    FORCED: forced_variant,
+    SLICED: sliced_variant,
+}
 
 # Smaller tensors stay in the variant: they include shapes, which runtimes read before they open other files.
 LEAST_BYTES = 1024
@@ -41,8 +45,9 @@ def save_variants(path: Path) -> dict[str, str]:
         return {}
     places = _places(model, content)
     names = {}
-    for role, make in _variants_of(artefact_of(model, str(path))).items():
-        variant = make(model)
+    artefact = artefact_of(model, str(path))
+    for role in variant_roles(artefact.target, adaptive=artefact.schedule.adaptive):
+        variant = MAKERS[role](model)
         del variant.metadata_props[:]
         variant.metadata_props.extend(model.metadata_props)
         for tensor in variant.graph.initializer:
@@ -50,14 +55,6 @@ def save_variants(path: Path) -> dict[str, str]:
         save_onnx(variant, variant_path(path, role))
         names[role] = variant_path(path, role).name
     return names
-
-
-def _variants_of(artefact: Artefact) -> dict[str, Make]:
-    """Return the function that makes each variant of a model."""
-    makers: dict[str, Make] = dict(zip(VARIANTS, (tracing_variant, forced_variant), strict=True))
-    if artefact.target.runtime == TENSORRT.runtime and not artefact.schedule.adaptive:
-        makers[SLICED] = sliced_variant
-    return makers
 
 
 def _places(model: onnx.ModelProto, content: bytes) -> dict[str, tuple[Place, bytes]]:

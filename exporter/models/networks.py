@@ -1,4 +1,4 @@
-"""Create the network for a model's name: timm's, one written here, the bundled one, or a Hugging Face folder."""
+"""Create the network for a model's name: timm's, LV-ViT, a bundled one, torchvision's, or Hugging Face's."""
 
 import difflib
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ import torchvision
 from torch import Tensor, nn
 
 from exporter import bundled
-from exporter.errors import CheckpointError, ModelError
+from exporter.errors import CheckpointError, ModelError, first_line
 from exporter.files import NO_PATH, GivenPath
 from exporter.models import lvvit_adapter, timm_parts
 from exporter.models.huggingface.hub import hub_or_cache
@@ -198,8 +198,7 @@ def _create_timm(source: Source, *, pretrained: bool) -> nn.Module:
         raise ModelError(source.name, f"{error}", "keyword arguments that timm's model takes") from None
     except (OSError, RuntimeError) as error:
         if not pretrained:
-            got = str(error).splitlines()[0]
-            raise ModelError(source.name, got, "a model that timm can build") from None
+            raise ModelError(source.name, first_line(error), "a model that timm can build") from None
         raise _no_weights(source, error) from None
 
 

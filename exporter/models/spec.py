@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from exporter.errors import ModelError
+from exporter.errors import ModelError, first_line
 from exporter.models.base import AttentionParts, BlockParts, PrunableViT
 from exporter.models.parts import Linear
 from exporter.models.pooling import AttentionPooling
@@ -215,6 +215,6 @@ def _embedding_macs(vit: PrunableViT, preprocessing: Preprocessing) -> int:
             vit.embed(torch.zeros(1, *preprocessing.input_size, dtype=like.dtype, device=like.device))
     except (RuntimeError, AssertionError) as error:
         _, height, width = preprocessing.input_size
-        got = f"an image of {height} × {width}: {str(error).splitlines()[0][:150]}"
+        got = f"an image of {height} × {width}: {first_line(error)}"
         raise ModelError("input_size", got, "a size that the model takes") from None
     return counter.get_total_flops() // 2

@@ -1,12 +1,11 @@
 """How little each patch resembles the others, as an operator that an exporter sees as one node."""
 
-from typing import Any
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from exporter.ops.likeness import directions
+from exporter.ops.no_gradient import register_without_gradient
 
 __all__ = ["dissimilarity"]
 
@@ -42,12 +41,4 @@ def _(key: Tensor, live: Tensor | None, num_prefix_tokens: int) -> Tensor:  # no
     return key.new_empty((key.shape[0], key.shape[2] - num_prefix_tokens), dtype=torch.float32)
 
 
-def _no_gradient(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
-    ctx.mark_non_differentiable(output)
-
-
-def _nothing(ctx: Any, *grads: Tensor) -> tuple[None, None, None]:  # noqa: ARG001
-    return None, None, None
-
-
-_dissimilarity.register_autograd(_nothing, setup_context=_no_gradient)
+register_without_gradient(_dissimilarity, 3)

@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from exporter.ops.likeness import WIDEST_GAP, directions
+from exporter.ops.no_gradient import register_without_gradient
 
 __all__ = ["merge_into", "merge_tokens"]
 
@@ -70,15 +71,7 @@ def _(key: Tensor, keep: Tensor, num_prefix_tokens: int) -> tuple[Tensor, Tensor
     return keep.new_empty(shape), key.new_empty(shape, dtype=torch.float32)
 
 
-def _no_gradient(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: tuple[Tensor, Tensor]) -> None:  # noqa: ARG001
-    ctx.mark_non_differentiable(*output)
-
-
-def _nothing(ctx: Any, *grads: Tensor) -> tuple[None, None, None]:  # noqa: ARG001
-    return None, None, None
-
-
-_merge_into.register_autograd(_nothing, setup_context=_no_gradient)
+register_without_gradient(_merge_into, 3)
 
 
 @torch.library.custom_op("star::merge_tokens", mutates_args=())

@@ -4,13 +4,12 @@ Patches are split into two sets (`exporter.ops.pair_sets`). Each of the first ma
 mean key resembles its own most; those that resemble theirs most do. Prefix tokens neither join nor are joined.
 """
 
-from typing import Any
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from exporter.ops.likeness import WIDEST_GAP, directions
+from exporter.ops.no_gradient import register_without_gradient
 from exporter.ops.pair_sets import joined_patches
 from exporter.ops.selection import keep_top_k
 
@@ -78,12 +77,4 @@ def _(key: Tensor, keep: int, num_prefix_tokens: int) -> tuple[Tensor, Tensor, T
     return index, into, score, gap
 
 
-def _no_gradient(ctx: Any, inputs: tuple[Tensor, int, int], output: tuple[Tensor, ...]) -> None:  # noqa: ARG001
-    ctx.mark_non_differentiable(*output)
-
-
-def _nothing(ctx: Any, *grads: Tensor) -> tuple[None, None, None]:  # noqa: ARG001
-    return None, None, None
-
-
-_pair_tokens.register_autograd(_nothing, setup_context=_no_gradient)
+register_without_gradient(_pair_tokens, 3)

@@ -1,10 +1,10 @@
 """The attention that each token receives, as an operator that an exporter sees as one node."""
 
-from typing import Any
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from exporter.ops.no_gradient import register_without_gradient
 
 __all__ = ["received"]
 
@@ -46,12 +46,4 @@ def _(query: Tensor, key: Tensor, key_bias: Tensor | None, scale: float, stride:
     return key.new_empty((key.shape[0], key.shape[2]), dtype=torch.float32)
 
 
-def _no_gradient(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
-    ctx.mark_non_differentiable(output)
-
-
-def _nothing(ctx: Any, *grads: Tensor) -> tuple[None, ...]:  # noqa: ARG001
-    return None, None, None, None, None
-
-
-_received.register_autograd(_nothing, setup_context=_no_gradient)
+register_without_gradient(_received, 5)

@@ -15,7 +15,7 @@ from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
 from exporter.settings import Settings, Threads, option
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_OPSET17, Target
-from exporter.tensor_names import VARIANTS
+from exporter.tensor_names import FORCED
 
 __all__ = [
     "ONNXRUNTIME_CPU",
@@ -32,7 +32,6 @@ __all__ = [
 ONNXRUNTIME_CPU = "onnxruntime"
 ONNXRUNTIME_TENSORRT = "onnxruntime-tensorrt"
 OPENVINO = "openvino"
-_, FORCED = VARIANTS
 TENSORRT = "tensorrt"
 
 # ONNX Runtime's execution providers by runtime name. After a GPU provider, the CPU may run shape operators only.

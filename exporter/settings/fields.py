@@ -64,9 +64,7 @@ def option(default: Any, help: str, choices: Iterable[str] = (), group: str = ""
         choices: Its allowed words if its type is no enum.
         group: The group of its flag, one of `GROUPS`; "" for a verb's main flags.
     """
-    shown = ",".join(map(str, default if isinstance(default, tuple) else (default,)))
-    text = help if default in (None, (), {}) else f"{help} Default: {shown}."
-    metadata = {"help": text, "bare_help": help, "choices": tuple(choices), "group": group}
+    metadata = {"help": help, "choices": tuple(choices), "group": group}
     if isinstance(default, dict):
         return dataclasses.field(default_factory=default.copy, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -76,7 +74,7 @@ def redeclared(settings: type, name: str, default: Any) -> Any:
     """Declare a field of a base class again, with another default."""
     (field,) = (each for each in dataclasses.fields(settings) if each.name == name)
     told = field.metadata
-    return option(default, told["bare_help"], told["choices"], told["group"])
+    return option(default, told["help"], told["choices"], told["group"])
 
 
 class Field:
@@ -84,6 +82,7 @@ class Field:
 
     def __init__(self, declared: "dataclasses.Field[Any]", kind: Any) -> None:
         self.help: str = declared.metadata.get("help", "")
+        self.default: Any = declared.default
         self.group: str = declared.metadata.get("group", "")
         self.words: tuple[str, ...] = declared.metadata.get("choices", ())
         # The default is one of the words, or None.

@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import dataclasses
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -30,7 +31,12 @@ ARGUMENTS: Mapping[Any, Mapping[str, Any]] = {
 }
 
 
-def add_flags(parser: Any, settings: type[Settings], names: Iterable[str] | None = None) -> None:
+def add_flags(
+    parser: Any,
+    settings: type[Settings],
+    names: Iterable[str] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+) -> None:
     """Add a flag for each field of settings, or for those named, in that order.
 
     An unused flag adds nothing to the namespace, so the recipe's value applies. Flags of earlier versions are
@@ -40,13 +46,15 @@ def add_flags(parser: Any, settings: type[Settings], names: Iterable[str] | None
         parser: A `Parser`, which shows each flag in the group of its field; or one group for all of them.
         settings: Whose fields become flags.
         names: Of these fields; all by default.
+        defaults: What the help shows as the default of a field, where the verb has another one.
     """
-    known = fields_of(settings)
+    known, defaults = fields_of(settings), defaults or {}
     for name in known if names is None else names:
         field = known[name]
         place = parser.group(field.group) if isinstance(parser, Parser) else parser
         given = {"dest": name, "default": argparse.SUPPRESS, **_arguments(field)}
-        action = place.add_argument(_flag(name), help=field.help.replace("%", "%%"), **given)
+        text = _help(field, defaults.get(name, field.default))
+        action = place.add_argument(_flag(name), help=text, **given)
         if field.words:
             # What argcomplete asks for the words of a flag; `choices` would refuse others before `from_flags` does.
             action.completer = partial(_words, field.words)
@@ -67,6 +75,12 @@ def from_flags(
     return settings(**{**(base or {}), **given})
 
 
+def _help(field: Field, default: Any) -> str:
+    shown = ",".join(map(str, default if isinstance(default, tuple) else (default,)))
+    has_none = default in (None, (), dataclasses.MISSING)
+    return (field.help if has_none else f"{field.help} Default: {shown}.").replace("%", "%%")
+
+
 def _words(words: Sequence[str], **_: Any) -> Sequence[str]:
     return words
 
@@ -81,6 +95,8 @@ def _arguments(field: Field) -> Mapping[str, Any]:
     origin, items = typing.get_origin(field.plain) or field.plain, typing.get_args(field.plain)
     if origin is tuple and Ellipsis not in items:
         return {"metavar": "X", "nargs": len(items)}
+    if origin is dict and items[0] is not str:
+        return {**ARGUMENTS[dict], "metavar": "LAYER=RATE"}
     return ARGUMENTS[origin]
 
 

@@ -16,9 +16,9 @@ INDENT = "  "
 
 EXIT_CODES = {
     0: "done",
-    2: "an error that you can fix: one line says what came and what was expected",
+    2: "an error that you can fix: one line names the setting or file, what was given, and what is needed",
     130: "interrupted",
-    141: "the reader of stdout was gone before the end",
+    141: "the program that reads stdout ended first",
 }
 
 

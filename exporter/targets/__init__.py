@@ -19,6 +19,7 @@ from exporter.targets.rows import (
     TENSORRT_FP16,
     TENSORRT_INT8,
     target_named,
+    variant_roles,
 )
 
 __all__ = [
@@ -40,4 +41,5 @@ __all__ = [
     "TENSORRT_INT8",
     "Target",
     "target_named",
+    "variant_roles",
 ]

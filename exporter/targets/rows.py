@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from exporter.errors import ModelError
 from exporter.targets.record import Target
+from exporter.tensor_names import SLICED, VARIANTS
 from exporter.vocabulary import Layout, Method, Precision
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "TENSORRT_FP16",
     "TENSORRT_INT8",
     "target_named",
+    "variant_roles",
 ]
 
 
@@ -210,3 +212,12 @@ def target_named(name: str) -> Target:
     if name not in TARGETS:
         raise ModelError("target", repr(name), f"one of {', '.join(TARGETS)}")
     return TARGETS[name]
+
+
+def variant_roles(target: Target, *, adaptive: bool) -> tuple[str, ...]:
+    """Return the variants that are written beside a pruned model, for `check` and for `bench` on engines.
+
+    The sliced one has fixed counts; those of a-STAR, which is `adaptive`, depend on the image.
+    """
+    sliced = target.runtime == TENSORRT.runtime and not adaptive
+    return (*VARIANTS, SLICED) if sliced else VARIANTS

@@ -34,7 +34,7 @@ class LoopSettings(Settings):
     epochs: Positive = option(100, "Passes over the training images.")
     batch_size: Positive = option(64, "Images per step, over all processes together.")
     lr: Above0 = option(1e-3, "Highest learning rate, not scaled by the batch size; cosine decay to min-lr.")
-    min_lr: Above0 | None = option(None, "Last learning rate; by default a hundredth of lr.")
+    min_lr: Above0 | None = option(None, "Last learning rate; if not set, a hundredth of lr.")
     warmup_epochs: Natural = option(5, "Epochs over which the learning rate rises; included in `epochs`.")
     weight_decay: NotBelow0 = option(
         0.05, "Weight decay of AdamW; not applied to biases, norms and embeddings."

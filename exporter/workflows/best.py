@@ -21,7 +21,7 @@ from exporter.workflows.recipes.job import Job
 from exporter.workflows.recipes.planning import Planner, plan
 from exporter.workflows.recipes.recipe import Recipe, needed
 from exporter.workflows.recipes.resolve import resolve
-from exporter.workflows.tuning.accuracy import Examiner
+from exporter.workflows.tuning.accuracy import AccuracyMeter
 from exporter.workflows.tuning.axes import OWN, UNPRUNED, Candidate
 from exporter.workflows.tuning.bench import Bench, Timed
 from exporter.workflows.tuning.inputs import require_classes
@@ -108,9 +108,9 @@ def choose(recipe: Recipe, max_drop: float | None = None, stages: Stages | None 
         with stages.stage("throughput"):
             speeds = _speeds(bench.speeds((UNPRUNED, pruned), targets), pruned)
         if max_drop is not None:
-            examiner = Examiner(bench, folder, "top1")
+            meter = AccuracyMeter(bench, folder, "top1")
             with stages.stage("accuracy"):
-                right = {each.name: examiner.right(pruned.on(each.name)) for each in targets}
+                right = {each.name: meter.right(pruned.on(each.name)) for each in targets}
     choices = sorted((_choice(name, left_out, speeds, right) for name in TARGETS), key=_order)
     best = next(each.target for each in choices if each.speed and _allowed(each.drop, max_drop))
     hardware = environment(job.measuring.threads)

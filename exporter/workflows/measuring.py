@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from exporter.evaluation.benchmark import Throughput, throughput
-from exporter.evaluation.benchmark.batch_sweep import resized
+from exporter.evaluation.benchmark.batch_sweep import filled_batch
 from exporter.evaluation.benchmark.timing import Clock
 from exporter.evaluation.parity.reference import patches_left_of
 from exporter.lowering.pipeline import lower_each
@@ -25,7 +25,7 @@ from exporter.tensor_names import IMAGES
 from exporter.vocabulary import InputKind
 from exporter.workflows.recipes.requests import Measuring
 
-__all__ = ["Lowered", "lowered", "noise", "timed", "useful_macs"]
+__all__ = ["Lowered", "lowered", "mean_useful_macs", "noise", "timed"]
 
 Array = np.ndarray[Any, Any]
 KeyT = TypeVar("KeyT")
@@ -65,12 +65,12 @@ def timed(
     """
     keys = {str(place): key for place, key in enumerate(models)}
     runners = {place: models[key].runner(measuring.threads) for place, key in keys.items()}
-    feed = {IMAGES: resized(images, measuring.batch)}
+    feed = {IMAGES: filled_batch(images, measuring.batch)}
     times = throughput(runners, feed, batch=measuring.batch, rounds=measuring.rounds, clock=clock)
     return {key: times[place] for place, key in keys.items()}
 
 
-def useful_macs(model: PrunedViT, images: Array, input_kind: InputKind) -> float:
+def mean_useful_macs(model: PrunedViT, images: Array, input_kind: InputKind) -> float:
     """Return the MACs of one image: from the schedule, or under a-STAR the mean over these images."""
     if model.method != "a-star":
         return float(model.macs.total)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TypeAlias
 
-__all__ = ["Advance", "Silent", "Stages", "Told"]
+__all__ = ["Advance", "CallbackStages", "Silent", "Stages"]
 
 # Called with (done, total); the total is None where only the end tells.
 Advance: TypeAlias = Callable[[int, int | None], None]
@@ -27,11 +27,11 @@ class Silent:
         yield lambda done, total: None  # noqa: ARG005
 
 
-class Told:
-    """Tells a function: it is called with (stage, done, total) at the start of a stage, and whenever that advances.
+class CallbackStages:
+    """Report progress to a function: it is called at the start of each stage and whenever the stage advances.
 
     Args:
-        tell: Done is 0 at the start; the total is None where only the end tells.
+        tell: Takes (stage, done, total). `done` is 0 at the start; `total` is None while it is unknown.
     """
 
     def __init__(self, tell: Callable[[str, int, int | None], object]) -> None:

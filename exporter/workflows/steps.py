@@ -32,7 +32,7 @@ from exporter.schedule.plan import keep_everything
 from exporter.targets import Target
 from exporter.vocabulary import InputKind, Layout
 from exporter.workflows.progress import Advance
-from exporter.workflows.recipes.recipe import needed
+from exporter.workflows.recipes.recipe import A_MODEL, needed
 from exporter.workflows.recipes.requests import CalibrationSource, Images, Lowering
 
 __all__ = [
@@ -75,7 +75,7 @@ def load_model(
         check_finite(model.state_dict(), name)
         return adapt(deepcopy(model), name, request.preprocessing, request.text_embeddings)
     known = request.name or (request.checkpoint and read_identity(request.checkpoint))
-    needed(known or None, "--model", "the name of a model, e.g. digits_vit")
+    needed(known or None, "--model", A_MODEL)
     return load(request, device)
 
 

@@ -144,7 +144,7 @@ def _searched(study: Study, every: Sequence[Candidate]) -> Tuned:
         candidates=measured.tried,
         tried=points,
         front=front(points),
-        dense=_unpruned(study.outset.baselines),
+        dense=_unpruned(study.first_measurements.baselines),
         explanation=explained(choice, verdict, points, limit),
         skipped=dict(sorted(study.bench.skipped.items())),
     )

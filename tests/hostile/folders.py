@@ -150,8 +150,8 @@ def _as_int8(place: Place) -> None:
     _metadata_of(path, "target", "onnxruntime-int8")
 
 
-def _variant(place: Place) -> None:
-    shutil.copyfile(place.pruned, place.work / "m.tracing.onnx")
+def _variant(role: str, place: Place) -> None:
+    shutil.copyfile(place.pruned, place.work / f"m.{role}.onnx")
 
 
 def _noise(folder: Path) -> None:
@@ -248,12 +248,13 @@ def _folders() -> Iterator[Hostile]:
         yield from (Hostile(line, says, prepare=partial(_forged, change), name=name) for line in VERBS[:2])
     yield Hostile(VERBS[0], "FAILED", 1, partial(_forged, _noise), "other weights")
     yield Hostile(VERBS[0], "logits", prepare=partial(_forged, partial(_without, "logits")), name="no logits")
-    variant = "--dense {dense} --pruned {work}/m.tracing.onnx"
     yield Hostile("inspect {work}/m.onnx", "weights_sha256: {0}", 0, _a_brace, "a brace")
     claims = "weights in fp32"
     for line in (f"check --onnx {{work}}/m.onnx {flags.MODEL} --images {{images}}", "inspect {work}/m.onnx"):
         yield Hostile(line, claims, prepare=_as_int8, name="a target of INT8")
-    yield Hostile(f"bench {variant}", "a variant", prepare=_variant, name="a variant")
+    for role in ("tracing", "forced", "sliced"):
+        line = f"bench --dense {{dense}} --pruned {{work}}/m.{role}.onnx"
+        yield Hostile(line, "a variant", prepare=partial(_variant, role), name=f"the {role} variant")
 
 
 FOLDERS = tuple(_folders())

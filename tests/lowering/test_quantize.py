@@ -1,4 +1,4 @@
-"""INT8 by ONNX Runtime's quantizer: which layers, and what is left in fp32, or for TensorRT in fp16."""
+"""INT8: which layers, and what is left in fp32, or for TensorRT in fp16."""
 
 import copy
 from collections import Counter
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from exporter.errors import ModelError
-from exporter.lowering.quantize import LEAST_SCALE
+from exporter.lowering.number_formats import LEAST_SCALE
 from exporter.runtimes.choice import on_this_cpu, runner_for, why_not
 from exporter.targets import ONNXRUNTIME_INT8, OPENVINO_INT8, TENSORRT_INT8, Target
 from tests.lowering.graphs import FLOATS, FP16, FP32, kinds_of

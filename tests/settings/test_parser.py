@@ -16,9 +16,9 @@ def test_paragraphs_are_wrapped_and_examples_are_not() -> None:
     assert all(len(line) < 200 for line in shown.splitlines() if "word" in line)
     assert shown.endswith(
         "exit codes:\n\n  0    done\n  1    it does not hold\n"
-        "  2    an error that you can fix: one line says what came and what was expected\n"
+        "  2    an error that you can fix: one line names the setting or file, what was given, and what is needed\n"
         "  130  interrupted\n"
-        "  141  the reader of stdout was gone before the end\n"
+        "  141  the program that reads stdout ended first\n"
     )
 
 

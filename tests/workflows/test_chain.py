@@ -77,7 +77,7 @@ def test_compiling_leaves_a_module_as_it_is(network: nn.Module, image_folder: Pa
     before = {name: value.clone() for name, value in network.state_dict().items()}
     stages: list[str] = []
     recipe = exporter.Recipe(images=str(image_folder), rho=0.5, rounds=0, threads=1)
-    told = exporter.Told(lambda stage, done, total: stages.append(stage))
+    told = exporter.CallbackStages(lambda stage, done, total: stages.append(stage))
     report = exporter.compile(recipe, str(tmp_path / "out"), network, told)
     assert report.passed
     assert repr(report).startswith("<Report vit, tome, rho 0.5, onnxruntime-fp32: ")

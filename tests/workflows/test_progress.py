@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporter.workflows.progress import Silent, Stages, Told
+from exporter.workflows.progress import CallbackStages, Silent, Stages
 
 
 def test_silence_takes_every_word() -> None:
@@ -23,7 +23,7 @@ def test_an_error_in_a_stage_comes_out() -> None:
 
 def test_a_function_is_told_of_stages_and_their_progress() -> None:
     told: list[tuple[str, int, int | None]] = []
-    stages: Stages = Told(lambda stage, done, total: told.append((stage, done, total)))
+    stages: Stages = CallbackStages(lambda stage, done, total: told.append((stage, done, total)))
     with stages.stage("calibration") as advance:
         advance(1, 4)
     assert told == [("calibration", 0, None), ("calibration", 1, 4)]

@@ -25,11 +25,11 @@ from exporter.tensor_names import IMAGES
 
 __all__ = [
     "AtBatch",
-    "Contestants",
+    "BenchModels",
     "Selection",
     "break_even",
+    "filled_batch",
     "measure_batches",
-    "resized",
     "selection_of",
 ]
 
@@ -37,7 +37,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Contestants:
+class BenchModels:
     """The models of a benchmark. `sliced` is the pruned model with plain slices, None to leave it out."""
 
     dense: Runner
@@ -69,7 +69,7 @@ class AtBatch:
 
 
 def measure_batches(
-    models: Contestants, images: Array, settings: BenchSettings, clock: Clock = time.perf_counter
+    models: BenchModels, images: Array, settings: BenchSettings, clock: Clock = time.perf_counter
 ) -> Iterator[AtBatch]:
     """Measure all models at each batch size, interleaved.
 
@@ -88,7 +88,7 @@ def measure_batches(
         for batch in settings.batches:
             times = throughput(
                 runners,
-                {IMAGES: resized(images, batch)},
+                {IMAGES: filled_batch(images, batch)},
                 batch=batch,
                 rounds=settings.rounds,
                 warmup=settings.warmup,
@@ -128,7 +128,7 @@ def selection_of(
     return Selection(sliced, ratio_of(pruned, sliced), ceiling)
 
 
-def resized(images: Array, batch: int) -> Array:
+def filled_batch(images: Array, batch: int) -> Array:
     """Return the first `batch` images, repeated if there are fewer."""
     return np.resize(images, (batch, *images.shape[1:]))
 

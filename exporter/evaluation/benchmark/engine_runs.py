@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from exporter.evaluation.benchmark.batch_sweep import resized, selection_of
+from exporter.evaluation.benchmark.batch_sweep import filled_batch, selection_of
 from exporter.evaluation.benchmark.engine_breakdown import engine_breakdown, nodes_of
 from exporter.evaluation.benchmark.engine_files import EngineFile, Engines
 from exporter.evaluation.benchmark.gpu_time import EnginesAtBatch, GpuTime, gpu_time
@@ -167,7 +167,7 @@ def _trtexec_turns(named: Mapping[str, EngineFile], batch: int, run: Run) -> Ite
 
 @contextmanager
 def _event_turns(named: Mapping[str, EngineFile], batch: int, run: Run) -> Iterator[Mapping[str, Turn]]:
-    feed, cuda = {IMAGES: resized(run.images, batch)}, Cuda()
+    feed, cuda = {IMAGES: filled_batch(run.images, batch)}, Cuda()
     with ExitStack() as stack:
         timers = {}
         for role, each in named.items():

@@ -15,7 +15,7 @@ __all__ = ["Example", "chosen_examples"]
 
 Array = np.ndarray[Any, Any]
 
-# At most half of the examples may be images on which both models disagree.
+# Images on the page.
 SHOWN = 12
 
 

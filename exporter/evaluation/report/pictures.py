@@ -17,7 +17,7 @@ __all__ = ["Frame", "Picture", "drawn", "faded", "image_address", "zoomed"]
 Array = np.ndarray[Any, Any]
 
 # Patches that are gone keep this share of their colour; the rest is a blue that is rare in photos and drawings.
-KEPT_SHARE = 0.22
+GONE_SHARE = 0.22
 GONE_COLOUR = (38, 74, 140)
 SHORTEST_SIDE = 112
 SHOWN_LAYERS = 4
@@ -67,7 +67,7 @@ def drawn(tensors: Mapping[str, Array], grid: tuple[int, int]) -> list[Picture]:
 def faded(pixels: Array, kept: Array, grid: tuple[int, int]) -> Array:
     """Return an image uint8 [3, H, W] in which all patches but those at the positions `kept` [k] fade into blue."""
     height, width = pixels.shape[1:]
-    share = np.full(grid[0] * grid[1], KEPT_SHARE, dtype=np.float32)
+    share = np.full(grid[0] * grid[1], GONE_SHARE, dtype=np.float32)
     share[kept] = 1.0
     light = np.kron(share.reshape(grid), np.ones((height // grid[0], width // grid[1]), dtype=np.float32))
     gone = np.array(GONE_COLOUR, dtype=np.float32).reshape(3, 1, 1)

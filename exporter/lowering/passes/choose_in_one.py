@@ -7,7 +7,8 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
-from exporter.lowering.graph import markers, producer
+from exporter.lowering.builder import place_of
+from exporter.lowering.graph import markers, producer, rewire
 from exporter.lowering.markers import (
     CDF_RETAIN,
     CHOOSE_BY_MASS,
@@ -109,7 +110,7 @@ def _write(
     node.inputs.clear()
     node.outputs.clear()
     chosen = gs.Node(kind, f"{kind}/{name}", attributes, inputs, outputs, domain=DOMAIN)
-    graph.nodes[next(place for place, each in enumerate(graph.nodes) if each is node)] = chosen
+    graph.nodes[place_of(node, graph.nodes)] = chosen
 
 
 def _positions_after(keep: gs.Variable, score: FusedScore) -> gs.Variable:
@@ -119,8 +120,7 @@ def _positions_after(keep: gs.Variable, score: FusedScore) -> gs.Variable:
         before, index = gather.inputs
         known = before is score.positions or (score.positions is None and _counts_up(before))
         if index is keep and known:
-            for reader in list(gather.outputs[0].outputs):
-                reader.inputs = [positions if each is gather.outputs[0] else each for each in reader.inputs]
+            rewire(gather.outputs[0], positions)
     return positions
 
 

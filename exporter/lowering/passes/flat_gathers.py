@@ -38,11 +38,11 @@ def flat_gathers(graph: gs.Graph, artefact: Artefact) -> int:
 
 def _takes_counted_rows(gather: gs.Node) -> bool:
     """Whether the node gathers rows within each image, with static numbers of rows."""
-    counted = all(_is_counted(each) for each in (gather.inputs[0], gather.outputs[0]))
+    counted = all(_has_static_rows(each) for each in (gather.inputs[0], gather.outputs[0]))
     return counted and gather.attrs.get("batch_dims") == 1
 
 
-def _is_counted(tensor: gs.Variable) -> bool:
+def _has_static_rows(tensor: gs.Variable) -> bool:
     shape = tensor.shape
     return shape is not None and len(shape) == 3 and all(isinstance(size, int) for size in shape[1:])
 

@@ -25,12 +25,12 @@ def linear_as_gemm(graph: gs.Graph, artefact: Artefact) -> int:
     for node in nodes_of(graph, "Add"):
         result = node.outputs[0]
         layer = as_linear(result)
-        if layer is not None and _is_counted(result):
+        if layer is not None and _has_static_tokens(result):
             matrices[result.name] = _expand(graph, layer, matrices)
     return len(matrices)
 
 
-def _is_counted(result: gs.Variable) -> bool:
+def _has_static_tokens(result: gs.Variable) -> bool:
     """Whether the result has three axes and a static number of tokens."""
     shape: Any = result.shape
     return shape is not None and len(shape) == 3 and isinstance(shape[1], int)

@@ -6,6 +6,7 @@ import onnx_graphsurgeon as gs
 from exporter.artefact import Artefact
 from exporter.errors import ArtefactError
 from exporter.lowering.builder import Builder
+from exporter.lowering.graph import rewire
 from exporter.tensor_names import into_name, keep_layers, keep_name, rows_of, sizes_name, tokens_name
 
 __all__ = ["slice_selection"]
@@ -50,8 +51,7 @@ def _all_ones(graph: gs.Graph, sizes: gs.Variable, tokens: gs.Variable) -> None:
     op = Builder(graph, prefix=f"{sizes.name}/ones")
     ones = op.Expand(np.ones((1, 1), np.float32), op.Shape(tokens, start=0, end=2))
     sizes.inputs.clear()
-    for reader in list(sizes.outputs):
-        reader.inputs = [ones if each is sizes else each for each in reader.inputs]
+    rewire(sizes, ones)
 
 
 def _means(tensors: dict[str, gs.Tensor], layer: int) -> list[gs.Node]:

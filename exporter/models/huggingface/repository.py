@@ -14,7 +14,7 @@ from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from torch import Tensor
 
-from exporter.errors import CheckpointError, ModelError
+from exporter.errors import CheckpointError, ModelError, first_line
 from exporter.files import path_of
 from exporter.formats.canonical_json import read_json
 from exporter.models.huggingface.config import class_named, vision_config
@@ -121,7 +121,7 @@ class Repository:
         except EntryNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise _unreached(self.root, str(error).strip().splitlines()[0][:120]) from None
+            raise _unreached(self.root, first_line(error)) from None
 
 
 def repository_of(name: str) -> Repository | None:

@@ -11,7 +11,9 @@ from exporter.files import PathLike, writable_folder
 from exporter.models.base import PrunableViT
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
-from exporter.tensor_names import RAW_IMAGES, VARIANTS, variant_path
+from exporter.targets import variant_roles
+from exporter.tensor_names import RAW_IMAGES, variant_path
+from exporter.vocabulary import Method
 from exporter.workflows import steps
 from exporter.workflows.compiling.schedule import checked_amount
 from exporter.workflows.compiling.work import Work, guessed_s, speed_here
@@ -59,7 +61,7 @@ def preview(recipe: Recipe, out: PathLike) -> Preview:
     job, place = resolve(recipe), Path(out)
     amount = checked_amount(job)
     writable_folder(place)
-    needed(job.model.name or None, "--model", "the name of a model, e.g. digits_vit")
+    job.check_named()
     vit = describe(job.model)
     chosen, _ = steps.with_outputs(vit, job.outputs)
     spec = chosen.spec
@@ -152,7 +154,8 @@ def _files(job: Job, spec: ModelSpec) -> tuple[str, ...]:
     """Return the names of the files, sorted."""
     target, method = job.lowering.target, str(job.scoring.planned_by)
     dense, pruned = (target.file_name(spec.name, each) for each in ("dense", method))
-    found = {dense, pruned, *(variant_path(Path(pruned), role).name for role in VARIANTS)}
+    roles = variant_roles(target, adaptive=job.scoring.planned_by is Method.A_STAR)
+    found = {dense, pruned, *(variant_path(Path(pruned), role).name for role in roles)}
     found |= {REFERENCE, SCHEDULE, MODEL, REPORT, CHECKSUMS, "recipe.json", "report.html"}
     found |= {RAW_IMAGES.format(batch=batch) for batch in (1, job.measuring.batch)}
     if job.reads_calibration and not job.calibration.exists:

@@ -11,7 +11,7 @@ from exporter.data.images import ImageFolder
 from exporter.evaluation.accuracy import Accuracy, predict_each
 from exporter.evaluation.answers import Batches
 from exporter.evaluation.benchmark import Comparison, Throughput
-from exporter.evaluation.benchmark.batch_sweep import AtBatch, Contestants, measure_batches
+from exporter.evaluation.benchmark.batch_sweep import AtBatch, BenchModels, measure_batches
 from exporter.evaluation.benchmark.settings import BenchSettings
 from exporter.evaluation.embeddings import Agreement, agreement_of, embed_each
 from exporter.evaluation.loss import PairResult, compare_predictions
@@ -172,9 +172,9 @@ def _speed(
     models: Pair[LoweredFile], images: Array, measuring: Measuring, macs: Pair[MacCount]
 ) -> tuple[AtBatch, ...]:
     sizes = tuple(sorted({measuring.batch, *measuring.more_batches}))
-    contestants = Contestants(*_runners(models, measuring), None, macs)
+    both = BenchModels(*_runners(models, measuring), None, macs)
     settings = BenchSettings(batches=sizes, rounds=measuring.rounds)
-    return tuple(measure_batches(contestants, images, settings))
+    return tuple(measure_batches(both, images, settings))
 
 
 def _runner(model: LoweredFile, threads: int) -> Runner:

@@ -21,8 +21,10 @@ __all__ = ["PairClock", "Timed", "within_ms"]
 
 Array = np.ndarray[Any, Any]
 
-# A candidate at most this share below the latency ends the search, and so do this many measurements.
-CLOSE_ENOUGH, MEASUREMENTS = 0.03, 6
+# A candidate at most this share below the latency ends the search.
+CLOSE_ENOUGH = 0.03
+# So do this many measurements.
+MEASUREMENTS = 6
 
 
 @dataclass(frozen=True)

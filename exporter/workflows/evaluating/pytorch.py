@@ -23,7 +23,7 @@ def torch_models(
     """Return a ViT as "dense", and with a schedule also its pruned model as "pruned".
 
     Args:
-        vit: Where its weights are, it runs.
+        vit: It runs on the device of its weights.
         schedule: What the pruned model keeps.
         calibration: The inter-layer scores of a schedule that needs them.
         threads: CPU threads within an operator; 0 keeps PyTorch's setting.

@@ -30,7 +30,7 @@ from exporter.workflows.compiling.schedule import schedule_of
 from exporter.workflows.evaluating.pytorch import torch_models
 from exporter.workflows.finetuning.images import Exam, shown, train_images
 from exporter.workflows.finetuning.result import FinetuneResult, Trained, result_of
-from exporter.workflows.measuring import useful_macs
+from exporter.workflows.measuring import mean_useful_macs
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipes.job import Job
 from exporter.workflows.recipes.recipe import Recipe
@@ -149,7 +149,7 @@ def _pruned(
     amount = job.needed_amount("finetune")
     schedule = schedule_of(vit, calibration, amount=amount, images=pixels, job=job, stages=stages)
     pruned = steps.prune(vit, schedule, calibration)
-    return pruned, calibration, useful_macs(pruned, pixels, InputKind.FLOAT32)
+    return pruned, calibration, mean_useful_macs(pruned, pixels, InputKind.FLOAT32)
 
 
 def _train(

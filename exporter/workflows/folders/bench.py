@@ -12,10 +12,10 @@ from exporter.artefact import LoweredFile
 from exporter.evaluation.benchmark import Hardware, environment
 from exporter.evaluation.benchmark.batch_sweep import (
     AtBatch,
-    Contestants,
+    BenchModels,
     break_even,
+    filled_batch,
     measure_batches,
-    resized,
 )
 from exporter.evaluation.benchmark.breakdown import breakdown
 from exporter.evaluation.benchmark.engine_files import Engines
@@ -152,10 +152,10 @@ def _throughputs(setup: Setup, settings: BenchSettings, stages: Stages, clock: C
     plain: Runner | None = None
     if setup.sliced.model is not None:
         plain = OnnxRuntimeRunner(setup.sliced.model, name="the sliced model", threads=settings.threads)
-    contestants = Contestants(setup.runners.dense, setup.runners.pruned, plain, setup.macs)
+    models = BenchModels(setup.runners.dense, setup.runners.pruned, plain, setup.macs)
     measured = []
     with stages.stage(f"throughput, batches {', '.join(map(str, settings.batches))}") as advance:
-        for each in measure_batches(contestants, setup.images, settings, clock):
+        for each in measure_batches(models, setup.images, settings, clock):
             measured.append(each)
             advance(len(measured), len(settings.batches))
     return tuple(measured)
@@ -166,7 +166,9 @@ def _breakdowns(setup: Setup, settings: BenchSettings, stages: Stages) -> tuple[
     if not settings.profile_runs or setup.runtime != ONNXRUNTIME_CPU:
         return ()
     with stages.stage("profile"):
-        return tuple(_breakdown(setup, resized(setup.images, batch), settings) for batch in settings.batches)
+        return tuple(
+            _breakdown(setup, filled_batch(setup.images, batch), settings) for batch in settings.batches
+        )
 
 
 def _gpu_times(

@@ -9,7 +9,7 @@ import numpy as np
 
 from exporter.artefact import LoweredFile, read_pair
 from exporter.errors import ArtefactError
-from exporter.evaluation.benchmark.batch_sweep import resized
+from exporter.evaluation.benchmark.batch_sweep import filled_batch
 from exporter.files import path_of, regular, sha256_of, written_beside
 from exporter.formats.canonical_json import load_json, read_json
 from exporter.formats.npz import read_arrays
@@ -166,7 +166,7 @@ def save_raw_images(images: Array, batches: Sequence[int], folder: Path) -> list
     names = [RAW_IMAGES.format(batch=batch) for batch in batches]
     for batch, name in zip(batches, names, strict=True):
         with written_beside(folder / name) as partial:
-            partial.write_bytes(resized(images, batch).tobytes())
+            partial.write_bytes(filled_batch(images, batch).tobytes())
     return names
 
 

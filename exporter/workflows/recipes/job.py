@@ -7,7 +7,7 @@ from exporter.models.registry import ModelRequest
 from exporter.schedule.methods import METHODS
 from exporter.schedule.plan import ScheduleSettings
 from exporter.workflows.recipes.amount import Amount, Given, Rates
-from exporter.workflows.recipes.recipe import AMOUNTS, needed
+from exporter.workflows.recipes.recipe import A_MODEL, AMOUNTS, needed
 from exporter.workflows.recipes.requests import CalibrationSource, Images, Lowering, Measuring
 
 __all__ = ["Job"]
@@ -50,6 +50,10 @@ class Job:
     def reads_calibration(self) -> bool:
         """Whether ACS or inter-layer scores are needed, or a calibration is given."""
         return self.follows_acs or self.calibration.settings.relevance or self.calibration.exists
+
+    def check_named(self) -> None:
+        """Raise RecipeError where no model is named."""
+        needed(self.model.name or None, "--model", A_MODEL)
 
     def check_calibrated(self) -> None:
         """Raise RecipeError where a calibration is needed and none is given."""

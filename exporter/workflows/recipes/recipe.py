@@ -19,7 +19,7 @@ from exporter.vocabulary import InputKind, Layout
 from exporter.workflows.recipes.amount import Above1, Below1, LayerRates
 from exporter.workflows.recipes.requests import Images, Measuring
 
-__all__ = ["AMOUNTS", "Recipe", "needed", "read_recipe", "yielding"]
+__all__ = ["AMOUNTS", "A_MODEL", "Recipe", "needed", "read_recipe", "yielding"]
 
 ValueT = TypeVar("ValueT")
 
@@ -124,14 +124,14 @@ class Recipe(Measuring, ScheduleSettings, Images):
     )
     rates: LayerRates = option(
         {},
-        "Retention rates of layers, counted from 1, e.g. 4=0.7 7=0.49; other layers keep all patches. With rho, "
-        "mac_reduction or speedup, the rates are scaled to reach it.",
+        "Retention rates of layers, counted from 1, e.g. 4=0.7 7=0.49; other layers keep all patches. With "
+        "--rho, --mac-reduction or --speedup, the rates are scaled to reach it.",
         group="how much to prune",
     )
     schedule: GivenPath = option(
         None,
-        "A schedule file from `plan` or `search`, with method, scorer and alpha. With rho, mac_reduction or "
-        "speedup, its rates are scaled to reach it.",
+        "A schedule file from `plan` or `search`, with method, scorer and alpha. With --rho, "
+        "--mac-reduction or --speedup, its rates are scaled to reach it.",
         group="how much to prune",
     )
 
@@ -169,6 +169,9 @@ class _RecipeFile(Recipe):
     """The settings of a recipe's file."""
 
     extends: GivenPath = option(None, "Another recipe; values that this one does not set are taken from it.")
+
+
+A_MODEL = "the name of a model, e.g. digits_vit"
 
 
 def needed(value: ValueT | None, flag: str, expected: str) -> ValueT:

@@ -14,7 +14,7 @@ from exporter.workflows.tuning.bench import Bench
 from exporter.workflows.tuning.costs import Cost, Estimates
 from exporter.workflows.tuning.halving import FEWEST, evenly, front, loss_of, margin_of, ranked, survivors
 
-__all__ = ["FIRST", "Answers", "Examiner", "narrowed", "parts", "refined"]
+__all__ = ["FIRST", "AccuracyMeter", "Answers", "narrowed", "parts", "refined"]
 
 Array = np.ndarray[Any, Any]
 
@@ -55,7 +55,7 @@ class Answers:
 
 
 @dataclass(frozen=True, eq=False)
-class Examiner:
+class AccuracyMeter:
     """Says which images a candidate has right by a metric: their label, or the unpruned model's class.
 
     `seen` has all candidates that were asked for.
@@ -84,7 +84,7 @@ class Examiner:
 
 
 def narrowed(
-    examiner: Examiner,
+    meter: AccuracyMeter,
     some: Sequence[Candidate],
     estimates: Estimates,
     *,
@@ -97,13 +97,13 @@ def narrowed(
     qualifies yet: on few images nothing can.
 
     Args:
-        examiner: Has the search half, whose first images are a fair sample of it.
+        meter: Has the search half, whose first images are a fair sample of it.
         some: The candidates, the first ones first where there is no time for all.
         estimates: What there is time for; a part of it is left for finer shares.
         max_drop: The largest loss, as a share; None: as little as possible.
         advance: Shows progress in stages.
     """
-    ledger, every = examiner.bench.ledger, list(parts(len(examiner.images.files)))
+    ledger, every = meter.bench.ledger, list(parts(len(meter.images.files)))
     begun_s, budget = ledger.spent_s, estimates.budget
     until_s = begun_s + HALVING * (budget.accuracy_until_s(every[-1].stop) - begun_s)
     costs = {each: estimates.cost(each) for each in some}
@@ -115,15 +115,15 @@ def narrowed(
         if not answers.hits or (done and count < enough):
             break
         left = answers.fewer(max(1, count), costs)
-        dense = np.concatenate([answers.dense, examiner.right(UNPRUNED, part)])
-        hits = {each: np.concatenate([answers.hits[each], examiner.right(each, part)]) for each in left}
+        dense = np.concatenate([answers.dense, meter.right(UNPRUNED, part)])
+        hits = {each: np.concatenate([answers.hits[each], meter.right(each, part)]) for each in left}
         answers = Answers(dense, {each: hits[each] for each in survivors(hits, dense, costs, max_drop)})
         advance(done + 1, len(every))
     return _in_order(answers.dense, answers.hits, estimates.cost, max_drop)
 
 
 def refined(
-    examiner: Examiner,
+    meter: AccuracyMeter,
     answers: Answers,
     estimates: Estimates,
     *,
@@ -131,14 +131,14 @@ def refined(
     advance: Advance,
 ) -> Answers:
     """Try finer shares on as many images, one by one, while there is time: beyond the best, then in the gaps."""
-    ledger, images, cost, budget = examiner.bench.ledger, len(answers.dense), estimates.cost, estimates.budget
+    ledger, images, cost, budget = meter.bench.ledger, len(answers.dense), estimates.cost, estimates.budget
     hits, tried = dict(answers.hits), 0
     while ledger.spent_s + images * budget.image_s <= budget.accuracy_until_s(images):
         finer = (each for each in _finer(answers, cost, budget.finalists) if each not in hits)
-        found = next((each for each in finer if examiner.bench.schedule(each) is not None), None)
+        found = next((each for each in finer if meter.bench.schedule(each) is not None), None)
         if found is None:
             break
-        hits[found] = examiner.so_far(found, images)
+        hits[found] = meter.so_far(found, images)
         answers, tried = _in_order(answers.dense, hits, cost, max_drop), tried + 1
         advance(tried, None)
     return answers

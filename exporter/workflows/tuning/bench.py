@@ -15,7 +15,7 @@ from exporter.data.images import ImageFolder
 from exporter.data.source import ImageSource
 from exporter.evaluation.accuracy import Predictions
 from exporter.evaluation.benchmark import Throughput
-from exporter.evaluation.benchmark.batch_sweep import resized
+from exporter.evaluation.benchmark.batch_sweep import filled_batch
 from exporter.evaluation.parity.reference import reference_runner
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.models.base import PrunableViT
@@ -28,7 +28,7 @@ from exporter.workflows import steps
 from exporter.workflows.evaluating.models import EvalModel
 from exporter.workflows.evaluating.predicting import predict_models
 from exporter.workflows.evaluating.settings import EvalSettings
-from exporter.workflows.measuring import Lowered, lowered, timed, useful_macs
+from exporter.workflows.measuring import Lowered, lowered, mean_useful_macs, timed
 from exporter.workflows.recipes.job import Job
 from exporter.workflows.recipes.requests import Lowering
 from exporter.workflows.tuning.axes import OWN, Candidate
@@ -113,8 +113,8 @@ class Bench:
         if not pruned.schedule.adaptive:
             return float(pruned.macs.total)
         name = measurement("macs", candidate.on(""), self.networks)
-        images = resized(self.pixels, self.job.measuring.batch)
-        return float(self.ledger.record(name, lambda: useful_macs(pruned, images, self.input_kind)))
+        images = filled_batch(self.pixels, self.job.measuring.batch)
+        return float(self.ledger.record(name, lambda: mean_useful_macs(pruned, images, self.input_kind)))
 
     def predicted(self, candidate: Candidate, images: ImageFolder, part: str) -> Predictions:
         """Return the class that a candidate gives each image, on its target or in PyTorch, and the true one.

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from exporter.workflows.progress import Advance
-from exporter.workflows.tuning.accuracy import Examiner, parts
+from exporter.workflows.tuning.accuracy import AccuracyMeter, parts
 from exporter.workflows.tuning.axes import Candidate, Way
 
-__all__ = ["in_turns", "probes", "raced"]
+__all__ = ["probes", "raced", "timing_order"]
 
 Array = np.ndarray[Any, Any]
 
@@ -21,7 +21,7 @@ LEFT = 2
 
 
 def raced(
-    examiner: Examiner, every: Sequence[Way], *, until_s: float, image_s: float, advance: Advance
+    meter: AccuracyMeter, every: Sequence[Way], *, until_s: float, image_s: float, advance: Advance
 ) -> list[Way]:
     """Return the ways that lose least on two shares: each stage doubles the images and halves the ways.
 
@@ -29,14 +29,14 @@ def raced(
     have the same weights and do the same with the other patches; two of each are left.
 
     Args:
-        examiner: Has the search half.
+        meter: Has the search half.
         every: The ways; those of a single share take no part and are left, as all are without time for a stage.
         until_s: No stage begins that would end after so much measured time. Where one share alone fits, it is the
             hard one.
         image_s: What one image takes.
         advance: Shows progress in stages.
     """
-    ledger, stages = examiner.bench.ledger, list(parts(len(examiner.images.files)))
+    ledger, stages = meter.bench.ledger, list(parts(len(meter.images.files)))
     left, right = list(every), {way: np.zeros(0, bool) for way in every}
     for done, part in enumerate(stages):
         racing = [way for way in left if len(way) > 1 and len(_rivals(way, left)) > LEFT]
@@ -45,7 +45,7 @@ def raced(
         if looked < 1:
             break
         for way in racing:
-            own = (examiner.right(each, part) for each in probes(way)[-looked:])
+            own = (meter.right(each, part) for each in probes(way)[-looked:])
             right[way] = np.concatenate([right[way], *own])
         left = _best(left, right, share=0.5)
         advance(done + 1, len(stages))
@@ -79,7 +79,7 @@ def _class(way: Way) -> Hashable:
     return way[0].weights, way[0].reduce
 
 
-def in_turns(left: Sequence[Way]) -> list[Candidate]:
+def timing_order(left: Sequence[Way]) -> list[Candidate]:
     """Order candidates: for each share in turn every way, those of the race first, then what is far from them."""
     longest = max(map(len, left))
     order = list(dict.fromkeys(round(place * (longest - 1)) for place in PROBES))

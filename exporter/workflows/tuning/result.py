@@ -106,7 +106,7 @@ def explained(choice: Point | None, judged: Judged | None, tried: Sequence[Point
 def recipe_of(recipe: Recipe, candidate: Candidate, bench: Bench) -> dict[str, Any]:
     """Return the values of the recipe that compiles a candidate of a search by a recipe.
 
-    One that prunes nothing has no amount, and weights that were trained to be pruned say themselves how.
+    A candidate that prunes nothing has no amount; weights trained for pruning record their own schedule.
     """
     network, schedule = bench.networks[candidate.weights], bench.schedule(candidate)
     how: dict[str, Any] = {

@@ -12,8 +12,8 @@ from exporter.targets import ONNXRUNTIME, TARGETS, Target
 from exporter.vocabulary import Precision
 from exporter.workflows.progress import Stages
 from exporter.workflows.tuning.accuracy import (
+    AccuracyMeter,
     Answers,
-    Examiner,
     narrowed,
     refined,
 )
@@ -22,10 +22,10 @@ from exporter.workflows.tuning.bench import Bench, Timed
 from exporter.workflows.tuning.budget import Budget
 from exporter.workflows.tuning.choice import Judged, Point, judged, qualifies
 from exporter.workflows.tuning.costs import Costs, Estimates
+from exporter.workflows.tuning.first_measurements import LEAST_S, FirstMeasurements
 from exporter.workflows.tuning.halving import evenly, front, loss_of, margin_of
 from exporter.workflows.tuning.inputs import within_reach
-from exporter.workflows.tuning.outset import LEAST_S, Outset
-from exporter.workflows.tuning.race import in_turns, probes, raced
+from exporter.workflows.tuning.race import probes, raced, timing_order
 from exporter.workflows.tuning.settings import TuneSettings
 
 __all__ = ["Study"]
@@ -59,14 +59,14 @@ class Study:
     stages: Stages
 
     @cached_property
-    def examiner(self) -> Examiner:
-        """What says which images of the search half a candidate has right."""
-        return Examiner(self.bench, self.search, self.settings.metric)
+    def meter(self) -> AccuracyMeter:
+        """Measures accuracy on the search half of the images."""
+        return AccuracyMeter(self.bench, self.search, self.settings.metric)
 
     @cached_property
-    def outset(self) -> Outset:
+    def first_measurements(self) -> FirstMeasurements:
         """What is measured first."""
-        return Outset(self.examiner, len(self.final.files), self.settings, self.targets, self.stages)
+        return FirstMeasurements(self.meter, len(self.final.files), self.settings, self.targets, self.stages)
 
     @property
     def limit(self) -> float | None:
@@ -79,11 +79,11 @@ class Study:
         Raises:
             RecipeError: No candidate has a schedule, the loss is beyond the model's accuracy, or there is no time.
         """
-        self.outset.check_limits()
+        self.first_measurements.check_limits()
         left = self.raced(within_reach(self.bench, every, self.stages))
         estimates = self.estimates(left)
         answers = self.accuracy(self.within(left, estimates), estimates)
-        tried = len(self.examiner.seen - {UNPRUNED})
+        tried = len(self.meter.seen - {UNPRUNED})
         points = self.points(answers, self.speeds(answers, estimates), estimates.budget)
         return Measured(answers, points, tried)
 
@@ -94,13 +94,14 @@ class Study:
 
     def raced(self, every: Sequence[Candidate]) -> list[Way]:
         """Return the ways that deserve all shares."""
-        until_s, image_s = self._until_s(RACE_SHARE, self.outset.budget), self.outset.image_s
+        first = self.first_measurements
+        until_s, image_s = self._until_s(RACE_SHARE, first.budget), first.image_s
         with self.stages.stage("ways to prune") as advance:
-            return raced(self.examiner, ways(every), until_s=until_s, image_s=image_s, advance=advance)
+            return raced(self.meter, ways(every), until_s=until_s, image_s=image_s, advance=advance)
 
     def estimates(self, left: Sequence[Way]) -> Estimates:
         """Time one candidate of each way, of as many as there is time for, and learn what that takes."""
-        bench, target, budget = self.bench, self.outset.worth[0], self.outset.budget
+        bench, target, budget = self.bench, self.first_measurements.worth[0], self.first_measurements.budget
         time_s = self._until_s(RACE_SHARE, budget) - bench.ledger.spent_s
         some = [probes(way)[-1] for way in left[: max(0, int(time_s / budget.model_s))]]
         before_s = bench.ledger.spent_s
@@ -118,7 +119,7 @@ class Study:
 
     def within(self, left: Sequence[Way], estimates: Estimates) -> list[Candidate]:
         """Return the candidates of the ways in turns; under a latency, those that may be within it."""
-        order, most_ms, cost = in_turns(left), self.settings.max_ms, estimates.cost
+        order, most_ms, cost = timing_order(left), self.settings.max_ms, estimates.cost
         if most_ms is None:
             return order
         found = [each for each in order if cost(each) <= (1 + SLACK) * most_ms]
@@ -127,16 +128,16 @@ class Study:
     def accuracy(self, some: Sequence[Candidate], estimates: Estimates) -> Answers:
         """Return which images each candidate has right that is left, with finer shares where they may matter."""
         with self.stages.stage("accuracy") as advance:
-            answers = narrowed(self.examiner, some, estimates, max_drop=self.limit, advance=advance)
+            answers = narrowed(self.meter, some, estimates, max_drop=self.limit, advance=advance)
         with self.stages.stage("finer shares") as advance:
-            return refined(self.examiner, answers, estimates, max_drop=self.limit, advance=advance)
+            return refined(self.meter, answers, estimates, max_drop=self.limit, advance=advance)
 
     def speeds(self, answers: Answers, estimates: Estimates) -> Speeds:
         """Time finalists, front and unpruned model in one run, on the targets that may be the fastest."""
         count, costs = estimates.budget.finalists, {each: estimates.cost(each) for each in answers.hits}
         along = evenly(front(answers.hits, answers.loss, costs), answers.loss, costs, count)
         some = tuple(dict.fromkeys((*list(answers.hits)[:count], *along)))
-        targets = tuple(dict.fromkeys((*self.outset.worth, ONNXRUNTIME)))
+        targets = tuple(dict.fromkeys((*self.first_measurements.worth, ONNXRUNTIME)))
         with self.stages.stage(f"speed of {len(some)} candidates on {len(targets)} targets"):
             return self.bench.speeds((UNPRUNED, *some), targets)
 
@@ -160,7 +161,7 @@ class Study:
                 elif beaten or self.bench.ledger.spent_s > budget.points_until_s:
                     continue
                 else:
-                    hits = self.examiner.so_far(each, len(answers.dense))
+                    hits = self.meter.so_far(each, len(answers.dense))
                 found.append(self._point(each, hits, answers.dense, speeds))
         return tuple(found)
 
@@ -181,7 +182,7 @@ class Study:
 
     def judged(self, choice: Point) -> Judged:
         """Judge the choice on the final half, on its runtime."""
-        final = Examiner(self.bench, self.final, self.settings.metric)
+        final = AccuracyMeter(self.bench, self.final, self.settings.metric)
         with self.stages.stage(f"{len(self.final.files)} images that no choice has read"):
             dense, own = final.right(UNPRUNED), final.right(choice.candidate)
         return judged(dense, own, self.settings.max_drop)

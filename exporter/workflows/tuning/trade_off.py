@@ -10,7 +10,7 @@ from exporter.data.images import ImageFolder
 from exporter.evaluation.benchmark.points import RhoSweep, TradeOff, TradePoint
 from exporter.evaluation.paired import loss_interval
 from exporter.files import written_beside
-from exporter.workflows.tuning.accuracy import Examiner
+from exporter.workflows.tuning.accuracy import AccuracyMeter
 from exporter.workflows.tuning.axes import UNPRUNED, Candidate
 from exporter.workflows.tuning.bench import Bench
 from exporter.workflows.tuning.halving import front, loss_of
@@ -31,9 +31,9 @@ def trade_off_of_sweep(
     if not bench.vit.spec.num_classes:
         return None
     target, metric = bench.job.lowering.target.name, "top1" if folder.labelled else "agreement"
-    examiner = Examiner(bench, folder, metric)
-    dense = examiner.right(UNPRUNED.on(target))
-    own = [examiner.right(each.on(target)) for each in candidates]
+    meter = AccuracyMeter(bench, folder, metric)
+    dense = meter.right(UNPRUNED.on(target))
+    own = [meter.right(each.on(target)) for each in candidates]
     losses = [_loss(dense, each) for each in own]
     times = {at: -point.throughput.images_per_s for at, point in enumerate(sweep.points)}
     best = front(times, lambda at: losses[at][0], times)

@@ -9,10 +9,10 @@ import pytest
 from exporter.errors import RecipeError
 from exporter.evaluation.benchmark.batch_sweep import (
     AtBatch,
-    Contestants,
+    BenchModels,
     break_even,
+    filled_batch,
     measure_batches,
-    resized,
 )
 from exporter.evaluation.benchmark.settings import BenchSettings
 from exporter.records import Pair
@@ -32,7 +32,7 @@ def measure(**times_s: dict[int, list[float]]) -> list[AtBatch]:
 
     runners = {name: clock.runner(name, schedule(by_batch)) for name, by_batch in times_s.items()}
     settings = BenchSettings(batches=tuple(times_s["dense"]), rounds=5, warmup=1)
-    models = Contestants(runners["dense"], runners["pruned"], runners.get("sliced"), MACS)
+    models = BenchModels(runners["dense"], runners["pruned"], runners.get("sliced"), MACS)
     results = list(measure_batches(models, IMAGES, settings, clock))
     assert all((runner.activations, runner.deactivations) == (1, 1) for runner in runners.values())
     return results
@@ -79,8 +79,8 @@ def test_a_gain_within_the_noise_does_not_break_even() -> None:
 
 
 def test_images_are_repeated_or_cut_to_the_batch() -> None:
-    np.testing.assert_array_equal(resized(IMAGES, 3), [[0, 1, 2], [3, 4, 5], [0, 1, 2]])
-    np.testing.assert_array_equal(resized(IMAGES, 1), [[0, 1, 2]])
+    np.testing.assert_array_equal(filled_batch(IMAGES, 3), [[0, 1, 2], [3, 4, 5], [0, 1, 2]])
+    np.testing.assert_array_equal(filled_batch(IMAGES, 1), [[0, 1, 2]])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from io import BytesIO
 import numpy as np
 from PIL import Image
 
-from exporter.evaluation.report.pictures import GONE_COLOUR, KEPT_SHARE, drawn, faded
+from exporter.evaluation.report.pictures import GONE_COLOUR, GONE_SHARE, drawn, faded
 from exporter.tensor_names import IMAGES, count_name, keep_name
 
 
@@ -16,7 +16,7 @@ def decoded(address: str) -> np.ndarray:
 
 def test_survivors_keep_their_light() -> None:
     picture = faded(np.full((3, 8, 8), 200, dtype=np.uint8), np.array([0, 3]), grid=(2, 2))
-    gone = [int(KEPT_SHARE * 200 + (1 - KEPT_SHARE) * each) for each in GONE_COLOUR]
+    gone = [int(GONE_SHARE * 200 + (1 - GONE_SHARE) * each) for each in GONE_COLOUR]
     for channel, colour in enumerate(gone):
         quarters = [
             picture[channel, row : row + 4, column : column + 4] for row in (0, 4) for column in (0, 4)

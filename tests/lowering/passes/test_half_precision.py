@@ -26,7 +26,6 @@ from tests.lowering.graphs import (
     operators,
 )
 from tests.lowering.models import RATES, lowered, pruned_of, star
-from tests.versions import HAS_SMALL_FLOATS
 from tests.vits import make_vit, random_images
 
 BOTH = pytest.mark.parametrize("target", [ONNXRUNTIME_FP16, TENSORRT_FP16], ids=["fused", "primitive"])
@@ -55,7 +54,6 @@ def test_scores_and_norms_are_fp32_and_matrices_fp16(target: Target) -> None:
     assert {tensor.data_type for tensor in matrices} == {FP16}
 
 
-@HAS_SMALL_FLOATS
 def test_bf16_is_the_same_graph() -> None:
     models = [
         lowered(star(), replace(OPENVINO, passes=(*OPENVINO.passes, f"to_{half}")))
@@ -114,7 +112,6 @@ def test_a_cast_on_every_edge_between_two_precisions_and_one_for_all_that_read_i
         np.testing.assert_allclose(result, expected[name], rtol=1e-2, atol=1e-2)
 
 
-@HAS_SMALL_FLOATS
 def test_what_leads_to_the_survivors_stays_fp32() -> None:
     text = (
         "(float[n, 8, 4] x) => (int64[n, 2] i, float[n, 8, 2] y) {"

@@ -38,6 +38,14 @@ def test_nothing_is_written(workplace: Workplace, tmp_path: Path) -> None:
     assert "calibration.safetensors" not in found.files
 
 
+@pytest.mark.parametrize(("method", "sliced"), [("tome", True), ("star", True), ("a-star", False)])
+def test_tensorrt_has_a_variant_more_where_counts_are_fixed(
+    workplace: Workplace, tmp_path: Path, method: str, sliced: bool
+) -> None:
+    found = preview(workplace.recipe(method=method, rho=0.5, target="tensorrt-fp32"), tmp_path)
+    assert any(name.endswith(".sliced.onnx") for name in found.files) == sliced
+
+
 def test_what_a_calibration_decides_is_unknown(workplace: Workplace, tmp_path: Path) -> None:
     star = preview(workplace.recipe(method="star", rho=0.5, max_images=8), tmp_path)
     assert (star.gmacs_pruned, star.unknown) == (None, "the calibration")

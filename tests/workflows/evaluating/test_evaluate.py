@@ -48,7 +48,7 @@ def pixel(colour: int) -> Image.Image:
     return Image.fromarray((200 * np.eye(3, dtype=np.uint8)[colour])[None, None].repeat(6, 0).repeat(6, 1))
 
 
-class Told:
+class CallbackStages:
     """Notes how far a job says that it is."""
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ def test_a_subset_lets_only_its_classes_compete(folder: Path, tmp_path: Path) ->
 
 def test_what_cannot_be_read_is_counted_and_named(folder: Path) -> None:
     (folder / "0-red" / "1.png").write_text("no image")
-    told = Told()
+    told = CallbackStages()
     result, _ = evaluate_models([RIGHT], [folder], QUICK, told)
     assert list(result.skipped) == ["0-red/1.png"]
     assert "cannot be decoded" in result.skipped["0-red/1.png"]

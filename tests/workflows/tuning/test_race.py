@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from exporter.workflows.tuning.accuracy import Answers, Examiner, narrowed, refined
+from exporter.workflows.tuning.accuracy import AccuracyMeter, Answers, narrowed, refined
 from exporter.workflows.tuning.axes import AXES, Candidate, Way, candidates, ways
-from exporter.workflows.tuning.race import in_turns, probes, raced
+from exporter.workflows.tuning.race import probes, raced, timing_order
 from tests.workflows.tuning.small import FakeBench, estimates, numbered
 
 EVERY = candidates()
@@ -27,8 +27,8 @@ def bench_of() -> FakeBench:
 
 
 def race(bench: FakeBench, every: list[Way], until_s: float = 1e9) -> list[Way]:
-    examiner = Examiner(bench, numbered(500), "top1")  # type: ignore[arg-type]
-    return raced(examiner, every, until_s=until_s, image_s=bench.image_s, advance=lambda *_: None)
+    meter = AccuracyMeter(bench, numbered(500), "top1")  # type: ignore[arg-type]
+    return raced(meter, every, until_s=until_s, image_s=bench.image_s, advance=lambda *_: None)
 
 
 def test_two_of_each_class_are_left_and_they_lose_least() -> None:
@@ -72,7 +72,7 @@ def test_with_little_time_the_hard_share_alone_ranks_the_ways() -> None:
 
 def test_every_way_has_its_turn_at_each_share_those_far_apart_first() -> None:
     every = ways(candidates({**AXES, "weights": ("", "small")}))
-    order = in_turns(every)
+    order = timing_order(every)
     assert sorted(order, key=str) == sorted((each for way in every for each in way), key=str)
     shares = list(dict.fromkeys(each.mac_reduction for each in order if each.mac_reduction))
     assert shares[:5] == [0.3, 0.5, SHARES[0], SHARES[4], SHARES[-1]]
@@ -94,16 +94,16 @@ def test_the_front_is_covered_better_than_by_all_ways_at_the_middle_shares(minut
     how: dict[str, Any] = {"max_drop": 0.15, "advance": lambda *_: None}
 
     def before(bench: FakeBench) -> Answers:
-        known, examiner = estimates(bench, minutes=minutes), Examiner(bench, numbered(500), "top1")  # type: ignore[arg-type]
+        known, meter = estimates(bench, minutes=minutes), AccuracyMeter(bench, numbered(500), "top1")  # type: ignore[arg-type]
         order = sorted(EVERY, key=lambda each: abs(SHARES.index(each.mac_reduction) - 4))
         affordable = int(0.4 * known.budget.accuracy_until_s() / (64 * bench.image_s))
-        return narrowed(examiner, order[:affordable], known, **how)
+        return narrowed(meter, order[:affordable], known, **how)
 
     def after(bench: FakeBench) -> Answers:
-        known, examiner = estimates(bench, minutes=minutes), Examiner(bench, numbered(500), "top1")  # type: ignore[arg-type]
+        known, meter = estimates(bench, minutes=minutes), AccuracyMeter(bench, numbered(500), "top1")  # type: ignore[arg-type]
         until_s = known.budget.accuracy_until_s()
-        order = in_turns(race(bench, ways(EVERY), 0.4 * until_s))
-        return refined(examiner, narrowed(examiner, order, known, **how), known, **how)
+        order = timing_order(race(bench, ways(EVERY), 0.4 * until_s))
+        return refined(meter, narrowed(meter, order, known, **how), known, **how)
 
     assert coverage(before(bench_of())) > 2.0
     assert coverage(after(bench_of())) < 0.7

@@ -30,7 +30,7 @@ def points_of(study: Study, every: Any = TOME) -> tuple[Point, ...]:
 def test_times_are_estimated_by_one_of_each_way_on_the_fastest_target() -> None:
     bench = FakeBench()
     study, left = study_of(bench), ways(candidates())[:3]
-    before_s = study.outset.budget.total_s and bench.spent_s
+    before_s = study.first_measurements.budget.total_s and bench.spent_s
     found = study.estimates(left)
     lowered = [name for name in bench.seen if name.endswith("onnxruntime-int8") and "saved" in name]
     assert lowered == [f"{way[6].label}, onnxruntime-int8" for way in left]
@@ -84,7 +84,7 @@ def test_a_target_that_is_much_slower_than_the_best_is_timed_once() -> None:
     bench = FakeBench(slow=("openvino-fp32",))
     study = study_of(bench, targets=(ONNXRUNTIME_INT8, OPENVINO))
     assert {point.candidate.target for point in points_of(study)} == {"onnxruntime-int8"}
-    assert UNPRUNED.on("openvino-fp32") in study.outset.baselines
+    assert UNPRUNED.on("openvino-fp32") in study.first_measurements.baselines
 
 
 def test_low_precision_is_not_measured_once_something_faster_qualifies() -> None:

@@ -26,7 +26,7 @@ def bench_of(classes: int = 2) -> Any:
 
 
 class Answers:
-    """An examiner whose candidates miss 0, 1, 3 and 2 of ten images."""
+    """A meter whose candidates miss 0, 1, 3 and 2 of ten images."""
 
     def __init__(self, bench: Any, images: ImageFolder, metric: str) -> None:
         self.metric = metric
@@ -38,7 +38,7 @@ class Answers:
 
 
 def test_a_sweep_is_measured_on_its_target(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trade_off, "Examiner", Answers)
+    monkeypatch.setattr(trade_off, "AccuracyMeter", Answers)
     found = trade_off_of_sweep(bench_of(), CANDIDATES, sweep(), ImageFolder(Path(), FILES))
     assert found is not None
     assert (found.metric, found.images, found.batch) == ("top1", 10, 8)
@@ -53,7 +53,7 @@ def test_a_sweep_is_measured_on_its_target(monkeypatch: pytest.MonkeyPatch) -> N
 def test_without_labels_it_counts_agreement_and_without_classes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(trade_off, "Examiner", Answers)
+    monkeypatch.setattr(trade_off, "AccuracyMeter", Answers)
     unlabelled = ImageFolder(Path(), tuple(ImageFile(each.path, None) for each in FILES))
     found = trade_off_of_sweep(bench_of(), CANDIDATES, sweep(), unlabelled)
     assert found is not None and found.metric == "agreement"

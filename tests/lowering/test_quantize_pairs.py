@@ -1,4 +1,4 @@
-"""Products in FP8: pairs around their operands, E4M3's numbers, and what is left in higher precision."""
+"""Pairs around the operands of products, the numbers of each format, and what FP8 leaves in higher precision."""
 
 from collections import Counter
 from dataclasses import replace
@@ -16,14 +16,13 @@ from onnx.reference import ReferenceEvaluator
 
 from exporter.errors import ModelError
 from exporter.evaluation.parity.check_model import check
-from exporter.lowering.quantize import LEAST_SCALE
-from exporter.lowering.quantize_fp8 import E4M3, LARGEST, attention_products, to_fp8
+from exporter.lowering.number_formats import E4M3, INT8, UINT8, NumberFormat
+from exporter.lowering.quantize_pairs import attention_products, to_pairs
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import TENSORRT_FP8
 from tests.lowering.graphs import FP16, FP32, applied, graph_of, kinds_of, noise, operators
 from tests.lowering.models import a_star, lowered, merging, run, star
 from tests.pruning.adaptive import varied_images
-from tests.versions import HAS_SMALL_FLOATS
 from tests.vits import random_images
 
 FP8, PAIR = onnx.TensorProto.FLOAT8E4M3FN, "DequantizeLinear"
@@ -45,8 +44,8 @@ def small(matrix: np.ndarray) -> onnx.ModelProto:
     graph.outputs.append(graph.tensors()["mean"].to_variable(np.float32, ["b", matrix.shape[1]]))
     products = ["linear", *attention_products(graph, ["context_01"])]
     assert len(products) == 3
-    ranges = {"x": 4.0, "y": 8.0, "turned": 8.0}
-    assert applied(lambda graph, _: to_fp8(graph, products, ranges, LEAST_SCALE), graph) == 3
+    ranges = {"x": (-4.0, 3.0), "y": (-2.0, 8.0), "turned": (-2.0, 8.0)}
+    assert applied(lambda graph, _: to_pairs(graph, products, ranges, E4M3, E4M3), graph) == 3
     model = gs.export_onnx(graph)
     model.ir_version = 10
     onnx.checker.check_model(model, full_check=True)
@@ -54,29 +53,27 @@ def small(matrix: np.ndarray) -> onnx.ModelProto:
     return model
 
 
-@HAS_SMALL_FLOATS
 @given(hnp.arrays(np.float32, (5, 3), elements=st.floats(-3, 3, width=32)))
 def test_a_matrix_is_within_half_a_step_of_e4m3(matrix: np.ndarray) -> None:
     model = small(matrix)
     values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     (dequantize,) = (node for node in model.graph.node if node.input[0] in values)
     stored, scale, zero = (values[name] for name in dequantize.input)
-    assert stored.dtype == zero.dtype == E4M3
+    assert stored.dtype == zero.dtype == E4M3.dtype
     assert (dequantize.attribute[0].i, scale.shape) == (1, (3,))
     step = np.maximum(np.abs(matrix) * RELATIVE, SMALLEST * scale)
     assert (np.abs(stored.astype(np.float32) * scale - matrix) <= step * 1.0001).all()
-    assert (np.abs(stored.astype(np.float32)) <= LARGEST).all()
+    assert (np.abs(stored.astype(np.float32)) <= E4M3.largest).all()
 
 
-@HAS_SMALL_FLOATS
 def test_the_numbers_of_onnx_s_own_definition() -> None:
     matrix, x = noise(5, 3), noise(4, 5)
     results = ReferenceEvaluator(small(matrix)).run(None, {"x": x})
     logits, weights, mean = (np.asarray(each) for each in results)
 
     def rounded(values: np.ndarray, largest: float | np.ndarray) -> np.ndarray:
-        scale = np.float32(largest / LARGEST)
-        clipped = np.clip(values / scale, -LARGEST, LARGEST)
+        scale = np.float32(largest / E4M3.largest)
+        clipped = np.clip(values / scale, -E4M3.largest, E4M3.largest)
         return clipped.astype(ml_dtypes.float8_e4m3fn).astype(np.float32) * scale
 
     y = rounded(x, 4.0) @ rounded(matrix, np.abs(matrix).max(axis=0))
@@ -85,6 +82,23 @@ def test_the_numbers_of_onnx_s_own_definition() -> None:
     expected = powers / powers.sum(1, keepdims=True)
     np.testing.assert_allclose(weights, expected, rtol=1e-3)
     np.testing.assert_allclose(mean, rounded(weights, 1.0) @ rounded(y, 8.0), rtol=1e-3, atol=1e-5)
+
+
+@given(
+    hnp.arrays(np.float32, (50,), elements=st.floats(-100, 100, width=32)),
+    st.sampled_from([INT8, UINT8]),
+)
+def test_int8_is_within_half_a_step_inside_the_range(values: np.ndarray, form: NumberFormat) -> None:
+    scale, zero = form.scale_of((float(values.min()), float(values.max())))
+    assert form.least <= zero <= form.largest and (form is UINT8 or zero == 0)
+    graph = graph_of("(float[50] x, float[50, 1] w) => (float[1] y) { y = MatMul (x, w) }", {}, opset=20)
+    ranges = dict.fromkeys("xw", (float(values.min()), float(values.max())))
+    graph.nodes[0].name = "product"
+    to_pairs(graph, ["product"], ranges, form, INT8)
+    graph.outputs = [graph.tensors()["x/" + form.name + "/dequantize"]]
+    model = gs.export_onnx(graph.cleanup().toposort())
+    (got,) = ReferenceEvaluator(model).run(None, {"x": values, "w": values[:, None]})
+    assert np.abs(got - values).max() <= scale / 2 * 1.001 + 1e-6
 
 
 def for_tensorrt(pruned: PrunedViT | None = None) -> onnx.ModelProto:
@@ -125,7 +139,7 @@ def test_the_softmax_has_e4m3_s_whole_range() -> None:
         each for each in model.graph.node if each.op_type == "QuantizeLinear" and "softmax" in each.input[0]
     ]
     assert len(after) == star().vit.spec.depth
-    assert {float(values[node.input[1]]) for node in after} == {float(np.float16(1 / LARGEST))}
+    assert {float(values[node.input[1]]) for node in after} == {float(np.float16(1 / E4M3.largest))}
 
 
 @pytest.mark.ort
@@ -139,7 +153,6 @@ def test_parity(make) -> None:  # type: ignore[no-untyped-def]
     assert report.passed, report.checks
 
 
-@HAS_SMALL_FLOATS
 @pytest.mark.ort
 def test_onnx_s_reference_computes_what_onnx_runtime_does() -> None:
     """With the rest in fp32, whose rounding rarely moves a value over a step of E4M3."""

@@ -8,13 +8,13 @@ from exporter.errors import RecipeError
 from exporter.targets import ONNXRUNTIME, Target
 from exporter.vocabulary import Precision
 from exporter.workflows.progress import Stages
-from exporter.workflows.tuning.accuracy import FIRST, Examiner, parts
+from exporter.workflows.tuning.accuracy import FIRST, AccuracyMeter, parts
 from exporter.workflows.tuning.axes import UNPRUNED, Candidate
 from exporter.workflows.tuning.bench import Timed
 from exporter.workflows.tuning.budget import Budget
 from exporter.workflows.tuning.settings import TuneSettings
 
-__all__ = ["LEAST_S", "Outset"]
+__all__ = ["LEAST_S", "FirstMeasurements"]
 
 # A target on which the unpruned model has less than this share of the best speed is timed once.
 WORTH = 0.75
@@ -23,10 +23,10 @@ LEAST_S = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class Outset:
+class FirstMeasurements:
     """The first measurements of a search; each is made when it is first asked for."""
 
-    examiner: Examiner
+    meter: AccuracyMeter
     final_images: int
     settings: TuneSettings
     targets: Sequence[Target]
@@ -35,11 +35,11 @@ class Outset:
     @cached_property
     def image_s(self) -> float:
         """The seconds that the unpruned model takes for an image in PyTorch; the first stage warms up."""
-        ledger, stages = self.examiner.bench.ledger, list(parts(len(self.examiner.images.files)))[:2]
+        ledger, stages = self.meter.bench.ledger, list(parts(len(self.meter.images.files)))[:2]
         with self.stages.stage("unpruned model"):
             for part in stages:
                 before_s = ledger.spent_s
-                self.examiner.right(UNPRUNED, part)
+                self.meter.right(UNPRUNED, part)
         return max(ledger.spent_s - before_s, LEAST_S) / (stages[-1].stop - stages[-1].start)
 
     @cached_property
@@ -47,7 +47,7 @@ class Outset:
         """The unpruned model on every target, in one run."""
         targets = tuple(dict.fromkeys((*self.targets, ONNXRUNTIME)))
         with self.stages.stage(f"speed of the unpruned model on {len(targets)} targets"):
-            return self.examiner.bench.speeds((UNPRUNED,), targets)
+            return self.meter.bench.speeds((UNPRUNED,), targets)
 
     @cached_property
     def worth(self) -> tuple[Target, ...]:
@@ -58,10 +58,10 @@ class Outset:
 
     @cached_property
     def budget(self) -> Budget:
-        """What the minutes are for, by what the first measurements took."""
-        image_s, before_s = self.image_s, self.examiner.bench.ledger.spent_s
+        """The time budget, estimated from the first measurements."""
+        image_s, before_s = self.image_s, self.meter.bench.ledger.spent_s
         models = len(self.baselines)
-        spent_s = self.examiner.bench.ledger.spent_s
+        spent_s = self.meter.bench.ledger.spent_s
         return Budget(
             total_s=60 * self.settings.minutes,
             spent_s=spent_s,
@@ -79,8 +79,8 @@ class Outset:
         Raises:
             RecipeError: The loss is beyond its accuracy, or the time is too short for one candidate.
         """
-        settings, images = self.settings, min(FIRST, len(self.examiner.images.files))
+        settings, images = self.settings, min(FIRST, len(self.meter.images.files))
         self.budget.check(images)
-        top1 = 100 * float(self.examiner.so_far(UNPRUNED, images).mean())
+        top1 = 100 * float(self.meter.so_far(UNPRUNED, images).mean())
         if settings.metric == "top1" and settings.max_drop is not None and settings.max_drop >= top1:
             raise RecipeError("max_drop", f"{settings.max_drop:g}", f"less than the accuracy, {top1:.3g} %")

@@ -1,0 +1,131 @@
+r"""Compare this tool's INT8 with that of other quantizers on one pruned model: top-1 on labelled images. Markdown.
+
+    star-export calibrate --model cifar_vit --images TRAIN --out C.safetensors
+    star-export plan --model cifar_vit --calibration C.safetensors --method star --reduce drop --out S.json
+    python benchmarks/quantizers.py files F --model cifar_vit --schedule S.json --calibration C.safetensors \
+        --images TRAIN --eval-images TEST
+    python benchmarks/other_quantizers.py nncf F       # in an environment with nncf and openvino
+    python benchmarks/other_quantizers.py modelopt F   # in one with nvidia-modelopt[onnx]
+    python benchmarks/quantizers.py table F
+
+`files` writes the pruned model in fp32 and INT8 for OpenVINO and TensorRT, the 64 images of the ranges and the
+evaluation images into the folder F. Everything is computed on the CPU: files for TensorRT by ONNX Runtime.
+"""
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import openvino
+
+from exporter.data.batches import batches
+from exporter.data.source import images_at
+from exporter.evaluation.paired import loss_interval
+from exporter.formats.canonical_json import load_json
+from exporter.lowering.graph import import_graph
+from exporter.lowering.metadata import artefact_of
+from exporter.lowering.scoring import behind, scoring_nodes
+from exporter.models.registry import ModelRequest
+from exporter.records import Schedule
+from exporter.targets import TARGETS
+from exporter.vocabulary import InputKind
+from exporter.workflows import steps
+from exporter.workflows.recipes.requests import CalibrationSource, Images, Lowering
+
+BATCH = 100
+# The fp32 file of each runtime, and the others' names.
+FILES = {
+    "OpenVINO": ("openvino-fp32.onnx", ("openvino-int8*.onnx", "nncf-*.xml")),
+    "TensorRT": ("tensorrt-fp32.onnx", ("tensorrt-int8*.onnx", "modelopt-*.onnx")),
+}
+
+Array = np.ndarray[Any, Any]
+
+
+def main() -> None:
+    """Write the files or print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    verbs = parser.add_subparsers(required=True)
+    for verb in (files, table):
+        each = verbs.add_parser(verb.__name__, help=(verb.__doc__ or "").splitlines()[0])
+        each.add_argument("folder", type=Path, help="The folder of all files.")
+        each.set_defaults(verb=verb)
+        if verb is files:
+            each.add_argument("--model", required=True, help="A name of `star-export models`.")
+            for flag in ("schedule", "calibration", "images", "eval-images"):
+                each.add_argument(f"--{flag}", type=Path, required=True, help="As for star-export compile.")
+    options = parser.parse_args()
+    options.verb(options)
+
+
+def files(options: argparse.Namespace) -> None:
+    """Export the pruned model in fp32 and INT8, and save the images as arrays."""
+    vit = steps.load_model(ModelRequest(options.model))
+    calibration = steps.read_calibration(CalibrationSource(options.calibration), vit.spec, vit.weights_sha256)
+    pruned = steps.prune(vit, load_json(Schedule, options.schedule), calibration)
+    int8 = TARGETS["openvino-int8"]
+    ranges = steps.range_images(Images(images=options.images), vit.spec, InputKind.FLOAT32, int8)
+    folder: Path = options.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("openvino-fp32", "openvino-int8", "tensorrt-fp32", "tensorrt-int8"):
+        model = steps.export(pruned, Lowering(TARGETS[name]), ranges)
+        (folder / f"{name}.onnx").write_bytes(model.SerializeToString())
+        if name == "openvino-fp32":
+            graph = import_graph(model)
+            exact = scoring_nodes(graph, artefact_of(model)) | {node.name for node in behind(graph.outputs)}
+            (folder / "exact.json").write_text(json.dumps(sorted(exact)))
+    listed = images_at(options.eval_images, num_classes=vit.spec.num_classes).files
+    images, labels = zip(*batches(listed, vit.spec.preprocessing, "float32", BATCH), strict=True)
+    np.save(folder / "ranges.npy", np.asarray(ranges))
+    np.save(folder / "images.npy", np.concatenate(images))
+    np.save(folder / "labels.npy", np.concatenate(labels))
+
+
+def table(options: argparse.Namespace) -> None:
+    """Classify the evaluation images with every file, and print how much each loses."""
+    folder: Path = options.folder
+    labels = np.load(folder / "labels.npy")
+    print(
+        "| for | file | top-1 | points lost, 95 % interval | the same class as fp32 |\n|---|---|---|---|---|"
+    )
+    for runtime, (base, patterns) in FILES.items():
+        classes_of = _by_openvino if runtime == "OpenVINO" else _by_onnxruntime
+        exact = classes_of(folder / base)
+        print(f"| {runtime} | fp32 | {(exact == labels).mean():.2%} | | |", flush=True)
+        for path in (path for pattern in patterns for path in sorted(folder.glob(pattern))):
+            found = classes_of(path)
+            print(f"| {runtime} | {path.stem} | {_cells(found, exact, labels)} |", flush=True)
+
+
+def _cells(found: Array, exact: Array, labels: Array) -> str:
+    right, was = found == labels, exact == labels
+    lost, gained = int((was & ~right).sum()), int((right & ~was).sum())
+    low, high = (100 * end for end in loss_interval(lost, gained, len(labels)))
+    points = 100 * (lost - gained) / len(labels)
+    return f"{right.mean():.2%} | {points:.2f} ({low:.2f} to {high:.2f}) | {(found == exact).mean():.2%}"
+
+
+def _by_onnxruntime(path: Path) -> Array:
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return _classes(path, lambda images: session.run(["logits"], {"images": images})[0])
+
+
+def _by_openvino(path: Path) -> Array:
+    model = openvino.Core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return _classes(path, lambda images: model({"images": images})["logits"])
+
+
+def _classes(path: Path, logits_of: Callable[[Array], Array]) -> Array:
+    images = np.load(path.parent / "images.npy", mmap_mode="r")
+    runs = range(0, len(images), BATCH)
+    return np.concatenate(
+        [logits_of(np.ascontiguousarray(images[start : start + BATCH])).argmax(1) for start in runs]
+    )
+
+
+if __name__ == "__main__":
+    main()
