@@ -9,6 +9,7 @@ from exporter.evaluation.parity.measured import Measured
 from exporter.evaluation.parity.merges import merge_checks
 from exporter.evaluation.parity.report import Check, OutputParity
 from exporter.evaluation.parity.tolerance import Tolerance
+from exporter.evaluation.proportions import Interval
 from exporter.vocabulary import OutputKind
 
 __all__ = ["checks_of", "largest"]
@@ -47,23 +48,34 @@ def checks_of(
         if measured.layers:
             checks.append(_check(f"forced_{each.name}", each.max_abs_diff_forced, "<=", allowed))
     for each in outputs:
-        is_class = each.kind == OutputKind.LOGITS
-        name = each.measure if is_class else f"{each.name}_{each.measure}"
-        least = tolerance.top1_agreement if is_class else tolerance.cosine
-        agreement = each.agreement_forced if measured.forced_alone else each.agreement
-        checks.append(_check(name, agreement, ">=", least))
-        if is_class and measured.layers:
-            checks.append(_over_all(each, tolerance))
+        checks += _agreement_checks(each, tolerance, measured)
     return tuple(checks)
 
 
-def _over_all(logits: OutputParity, tolerance: Tolerance) -> Check:
-    """Check the classes of all images, also of those that flip: the interval has to reach the allowed share."""
-    if logits.interval_all is None:
-        return _check("top1_all", None, ">=", tolerance.top1_agreement_all)
-    low, high = logits.interval_all
-    detail = f"{logits.agreement_all:.3g} of all images, 95 % interval {low:.3g} to {high:.3g}"
-    return _check("top1_all", high, ">=", tolerance.top1_agreement_all, detail)
+def _agreement_checks(output: OutputParity, tolerance: Tolerance, measured: Measured) -> list[Check]:
+    """Compare classes, or the lowest cosine: of images that keep the same patches, then classes of all images.
+
+    If every image flips, those with forced decisions take the place of the first.
+    """
+    forced = measured.forced_alone
+    agreement = output.agreement_forced if forced else output.agreement
+    if output.kind != OutputKind.LOGITS:
+        return [_check(f"{output.name}_{output.measure}", agreement, ">=", tolerance.cosine)]
+    interval = output.interval_forced if forced else output.interval
+    checks = [_equal_classes("top1", agreement, interval, tolerance.top1_agreement)]
+    if measured.layers:
+        every, allowed = output.agreement_all, tolerance.top1_agreement_all
+        checks.append(_equal_classes("top1_all", every, output.interval_all, allowed))
+    return checks
+
+
+def _equal_classes(name: str, share: float | None, interval: Interval | None, allowed: float) -> Check:
+    """Check that the interval of a share reaches what is allowed: a few images do not fail by chance."""
+    if interval is None:
+        return _check(name, None, ">=", allowed)
+    low, high = interval
+    detail = f"{share:.3g} of the images, 95 % interval {low:.3g} to {high:.3g}"
+    return _check(name, high, ">=", allowed, detail)
 
 
 def _tracing(outputs: Sequence[OutputParity]) -> Check:

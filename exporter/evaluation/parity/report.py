@@ -55,8 +55,8 @@ class OutputParity:
 
     `measure` is "top1", the share of images of equal class, or "cosine", the lowest of any image, for tokens of
     any position that both sides keep. `agreement` is over images that keep the same patches on both sides,
-    `agreement_all` over all images, `agreement_forced` over all images with forced decisions. `interval_all` is the
-    95 % interval of a share over all images (Wilson), None for a cosine.
+    `agreement_all` over all images, `agreement_forced` over all images with forced decisions. Each has the 95 %
+    interval (Wilson) of its share beside it, None for a cosine.
     """
 
     name: str
@@ -69,9 +69,11 @@ class OutputParity:
     diff_needed_per_std: float | None
     measure: str
     agreement: float | None
+    interval: Interval | None
     agreement_all: float | None
     interval_all: Interval | None
     agreement_forced: float | None
+    interval_forced: Interval | None
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Turn the measurements of each image into checks and a report."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -77,7 +77,9 @@ def _output(judged: Judged, measured: Measured, tolerance: Tolerance) -> OutputP
     forced = largest(own.forced_diff[finite]) if measured.layers else None
     tracing = largest(own.tracing_diff[finite]) if measured.layers else None
     measure = MEASURES[output.kind][0]
-    summed = SUMMARIES[measure]
+    agreements = own.agreements[measure]
+    forced_agreements = own.forced_agreements[measure][finite] if measured.layers else np.empty(0)
+    summed, limits = SUMMARIES[measure]
     return OutputParity(
         name=output.name,
         kind=output.kind,
@@ -90,10 +92,12 @@ def _output(judged: Judged, measured: Measured, tolerance: Tolerance) -> OutputP
             (each / std for each in (diff, forced, tracing) if each is not None), default=None
         ),
         measure=measure,
-        agreement=summed(own.agreements[measure][steady]),
-        agreement_all=summed(own.agreements[measure][finite]),
-        interval_all=_interval(own.agreements[measure][finite]) if measure == "top1" else None,
-        agreement_forced=summed(own.forced_agreements[measure][finite]) if measured.layers else None,
+        agreement=summed(agreements[steady]),
+        interval=limits(agreements[steady]),
+        agreement_all=summed(agreements[finite]),
+        interval_all=limits(agreements[finite]),
+        agreement_forced=summed(forced_agreements),
+        interval_forced=limits(forced_agreements),
     )
 
 
@@ -146,5 +150,12 @@ def _interval(hits: Array) -> Interval | None:
     return wilson(float(hits.sum()), hits.size) if hits.size else None
 
 
-# How a measure of images is summarised for a model.
-SUMMARIES = {"top1": _mean, "cosine": _least}
+def _no_interval(values: Array) -> None:
+    """A lowest value is not a share."""
+
+
+# How a measure of images is summarised for a model, and the interval of that.
+SUMMARIES: dict[str, tuple[Callable[[Array], float | None], Callable[[Array], Interval | None]]] = {
+    "top1": (_mean, _interval),
+    "cosine": (_least, _no_interval),
+}

@@ -22,9 +22,9 @@ class Tolerance:
             the largest score, and rounding may change each score by one unit.
         merge_gap: A patch may join another survivor if its cosines to the two most similar survivors differ by less
             than this.
-        top1_agreement: Lowest share of images without a flip that get the same class.
-        top1_agreement_all: The same over all images, which the 95 % interval of the measured share has to reach: a
-            flip may change the class of an image between two classes.
+        top1_agreement: Share of images without a flip that get the same class, which the 95 % interval of the
+            measured share has to reach; at 1, every image has to.
+        top1_agreement_all: The same over all images: a flip may change the class of an image between two classes.
         cosine: Lowest cosine between the embeddings of an image without a flip, or between two tokens.
     """
 

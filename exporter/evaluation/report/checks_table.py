@@ -14,7 +14,7 @@ WORDS = {
     "kept_sets": "Each layer keeps the same patches, except where scores nearly tie",
     "merge_indices": "Every merge names a patch that is there",
     "merges": "Each patch merges into the same one, except where similarities nearly tie",
-    "top1": "Both predict the same class",
+    "top1": "Both predict the same class (upper limit of the 95 % interval)",
     "top1_all": "Over all images, both predict the same class (upper limit of the 95 % interval)",
 }
 FINITE = "All values of {output} are finite"

@@ -23,5 +23,5 @@ def measured(
     zeros, ones = np.zeros(len(diff)), np.ones(len(diff))
     live = np.array(finite or [True] * len(diff))
     agree = {"top1": ones, "top5": ones}
-    logits = MeasuredOutput(live, np.array(diff), zeros, zeros + 0.01, agree, agree)
+    logits = MeasuredOutput(live, np.array(diff), zeros, zeros + 0.01, dict(agree), dict(agree))
     return Measured({"logits": logits}, layers or [], [])

@@ -1,5 +1,7 @@
 """From numbers an image to checks: what holds, what fails, and what fails because nothing was measured."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -63,6 +65,34 @@ def test_where_every_image_flips_forced_decisions_are_measured() -> None:
     assert [check.detail for check in made.checks if check.name == "logits"] == [
         "every image flips: with forced decisions"
     ]
+
+
+@pytest.mark.parametrize(("others", "fails"), [(0, []), (1, ["top1"]), (3, ["top1"])])
+def test_where_every_class_is_to_be_equal_one_image_fails(others: int, fails: list[str]) -> None:
+    """The interval of a share below 1 does not reach 1, however few the images."""
+    what = measured([0.0] * 4)
+    what.outputs["logits"].agreements["top1"] = np.array([1.0] * (4 - others) + [0.0] * others)
+    assert failing(report(what)) == fails
+
+
+@pytest.mark.parametrize(("images", "others", "fails"), [(36, 2, []), (36, 7, ["top1"]), (360, 20, ["top1"])])
+@pytest.mark.parametrize("forced", [False, True])
+def test_a_share_below_the_allowed_one_fails_once_its_interval_shows_it(
+    images: int, others: int, fails: list[str], forced: bool
+) -> None:
+    """2 of 36 are 5.6 %, as are 20 of 360; 3 % are allowed."""
+    layers = [layer_result([forced] * images, [0.1] * images)]
+    what = measured([0.0] * images, layers)
+    classes = np.array([1.0] * (images - others) + [0.0] * others)
+    own = what.outputs["logits"]
+    own.agreements["top1"], own.forced_agreements["top1"] = np.ones(images), np.ones(images)
+    (own.forced_agreements if forced else own.agreements)["top1"] = classes
+    tolerance = replace(TOLERANCE, top1_agreement=0.97, top1_agreement_all=0.5)
+    made = report_on(("PyTorch", "file"), (), what, [Judged(LOGITS, 1.0)], tolerance, flip_margin=0.5)
+    assert failing(made) == fails
+    check = next(each for each in made.checks if each.name == "top1")
+    assert check.measured == wilson(images - others, images)[1]
+    assert check.detail.startswith(f"{1 - others / images:.3g} of the images")
 
 
 @pytest.mark.parametrize(("others", "fails"), [(20, []), (30, []), (31, ["top1_all"]), (60, ["top1_all"])])
