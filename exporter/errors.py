@@ -18,7 +18,7 @@ __all__ = [
     "RecipeError",
     "ScheduleError",
     "UserError",
-    "first_line",
+    "reason_of",
 ]
 
 # Characters of another library's message that a line of ours quotes.
@@ -93,7 +93,15 @@ class MissingDependencyError(UserError):
         super().__init__(library, "no such library", "it installed", f"pip install 'star-export[{extra}]'")
 
 
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error of another library, shortened; its type where it says nothing."""
+def reason_of(error: BaseException) -> str:
+    """Return what another library's error says, in one short line.
+
+    That of a file without its number and path, which our own line names; a missing key by name; else the first
+    line, or the type where it says nothing.
+    """
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if isinstance(error, KeyError) and len(error.args) == 1:
+        return f"no {error.args[0]!r}"
     lines = str(error).strip().splitlines()
     return lines[0][:LONGEST] if lines else type(error).__name__

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from exporter.errors import OutputError
+from exporter.errors import OutputError, reason_of
 
 __all__ = [
     "NO_PATH",
@@ -196,4 +196,4 @@ def _partial_of(path: Path) -> Path:
 def _cannot_write(path: Path, error: OSError | RecursionError) -> OutputError:
     if isinstance(error, RecursionError):  # of Path.mkdir
         return OutputError(str(path), f"{len(path.parts)} folders in each other", "fewer of them")
-    return OutputError(str(path), error.strerror or str(error), "a writable path with free space")
+    return OutputError(str(path), reason_of(error), "a writable path with free space")

@@ -15,7 +15,7 @@ from functools import cache
 from itertools import islice
 from typing import TypeVar
 
-from exporter.errors import LaunchError, MissingDependencyError, first_line
+from exporter.errors import LaunchError, MissingDependencyError, reason_of
 
 __all__ = ["Processes", "processes"]
 
@@ -147,4 +147,4 @@ def _patience() -> timedelta:
 
 def _lost(error: Exception) -> LaunchError:
     hint = f"launch the same number of processes on every machine; {PATIENCE_S} says how long to wait"
-    return LaunchError("processes", f"no answer from all of them ({first_line(error)})", "all of them", hint)
+    return LaunchError("processes", f"no answer from all of them ({reason_of(error)})", "all of them", hint)

@@ -3,7 +3,7 @@
 import pytest
 
 from exporter import errors
-from exporter.errors import MissingDependencyError, RecipeError, UserError, first_line
+from exporter.errors import MissingDependencyError, RecipeError, UserError, reason_of
 
 
 def test_four_parts_in_their_order() -> None:
@@ -29,11 +29,13 @@ def test_what_to_install() -> None:
         (ValueError("one\ntwo"), "one"),
         (ValueError("\n\n  behind empty lines  \n"), "behind empty lines"),
         (OSError(), "OSError"),
+        (FileNotFoundError(2, "No such file or directory", "here"), "No such file or directory"),
+        (KeyError("files"), "no 'files'"),
         (RuntimeError("x" * 500), "x" * 160),
     ],
 )
-def test_the_first_line_of_another_library(error: Exception, line: str) -> None:
-    assert first_line(error) == line
+def test_the_reason_of_an_error_of_another_library(error: Exception, line: str) -> None:
+    assert reason_of(error) == line
 
 
 @pytest.mark.parametrize("name", [name for name in errors.__all__ if name.endswith("Error")])

@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from exporter.calibration.settings import CalibrationSettings
-from exporter.errors import ArtefactError, CalibrationError, first_line
+from exporter.errors import ArtefactError, CalibrationError, reason_of
 from exporter.files import regular, written_beside
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.records import ModelSpec, Preprocessing
@@ -136,7 +136,7 @@ def load_calibration(path: Path) -> Calibration:
     except FileNotFoundError:
         raise ArtefactError(str(path), "no such file", expected) from None
     except (OSError, SafetensorError, ValueError, TypeError) as error:
-        raise ArtefactError(str(path), first_line(error), expected) from None
+        raise ArtefactError(str(path), reason_of(error), expected) from None
     if "record" not in metadata:
         raise ArtefactError(str(path), "safetensors without a record", expected)
     record = from_json(CalibrationRecord, metadata["record"], source=str(path))

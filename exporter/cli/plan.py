@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.cli.flags import AMOUNT, MODEL, OUTPUTS, SCHEDULE
-from exporter.errors import ArtefactError, RecipeError
+from exporter.errors import ArtefactError, RecipeError, reason_of
 from exporter.formats.canonical_json import read_json
 from exporter.settings import add_flags, from_flags
 from exporter.vocabulary import Method
@@ -106,7 +106,7 @@ def _read_acs(path: Path) -> list[float]:
     try:
         values = read_json(path)
     except (OSError, ValueError) as error:
-        raise ArtefactError(str(path), str(error), expected) from None
+        raise ArtefactError(str(path), reason_of(error), expected) from None
     if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
         raise ArtefactError(str(path), "other JSON", expected)
     return [float(value) for value in values]

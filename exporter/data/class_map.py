@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from exporter.errors import ImageError
+from exporter.errors import ImageError, reason_of
 from exporter.formats.canonical_json import read_json
 
 __all__ = ["read_class_map"]
@@ -18,9 +18,9 @@ def read_class_map(path: Path, num_classes: int | None) -> dict[str, int]:
     try:
         content = read_json(path)
     except OSError as error:
-        raise ImageError(str(path), error.strerror or str(error), expected) from None
+        raise ImageError(str(path), reason_of(error), expected) from None
     except ValueError as error:
-        raise ImageError(str(path), f"no JSON ({error})", expected) from None
+        raise ImageError(str(path), f"no JSON ({reason_of(error)})", expected) from None
     if not isinstance(content, dict):
         raise ImageError(str(path), f"a JSON {type(content).__name__}", expected)
     for name, value in content.items():

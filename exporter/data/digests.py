@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from exporter.data.images import ImageFile, ImageFolder
-from exporter.errors import ImageError
+from exporter.errors import ImageError, reason_of
 
 __all__ = ["dataset_sha256", "folder_sha256", "listing_sha256"]
 
@@ -30,9 +30,7 @@ def folder_sha256(images: ImageFolder) -> str:
         try:
             content = file.read()
         except OSError as error:
-            raise ImageError(
-                str(file.path), error.strerror or str(error), "a file that can be read"
-            ) from None
+            raise ImageError(str(file.path), reason_of(error), "a file that can be read") from None
         digest.update(f"{images.name_of(file)} {len(content)}\n".encode())
         digest.update(content)
     return digest.hexdigest()
@@ -49,6 +47,6 @@ def listing_sha256(images: ImageFolder) -> str:
         try:
             size = file.span.size if file.span else file.path.stat().st_size
         except OSError as error:
-            raise ImageError(str(file.path), error.strerror or str(error), "a file") from None
+            raise ImageError(str(file.path), reason_of(error), "a file") from None
         digest.update(f"{images.name_of(file)} {file.label} {size}\n".encode())
     return digest.hexdigest()

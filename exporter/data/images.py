@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from exporter.data.class_map import read_class_map
-from exporter.errors import ImageError
+from exporter.errors import ImageError, reason_of
 from exporter.files import regular
 
 __all__ = [
@@ -153,7 +153,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _unreadable(error: OSError) -> None:
-    raise ImageError(str(error.filename), error.strerror or str(error), "a folder that can be read") from None
+    raise ImageError(str(error.filename), reason_of(error), "a folder that can be read") from None
 
 
 def _label(relative: Path, index: dict[str, int], class_map: Path | None) -> int | None:

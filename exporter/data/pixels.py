@@ -15,7 +15,7 @@ from PIL import Image, UnidentifiedImageError
 from exporter.data.arrays import ArrayImage
 from exporter.data.geometry import to_input_size
 from exporter.data.images import ImageFile
-from exporter.errors import ImageError, first_line
+from exporter.errors import ImageError, reason_of
 from exporter.records import Preprocessing
 
 __all__ = [
@@ -110,11 +110,11 @@ def read_rgb(file: ImageFile) -> Image.Image:
                 image.load()
                 return to_rgb(image)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        reason = first_line(error)
+        reason = reason_of(error)
     except UnidentifiedImageError:  # its message has an address in memory
         reason = "cannot be decoded: no image format that Pillow knows"
     except Exception as error:  # noqa: BLE001, RUF100  (decoders of broken files raise nearly anything)
-        reason = f"cannot be decoded: {first_line(error)}"
+        reason = f"cannot be decoded: {reason_of(error)}"
     raise ImageError(str(file.path), reason, "an image that Pillow reads")
 
 

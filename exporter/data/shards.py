@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple
 
 from exporter.data.images import SUFFIXES, ImageFile, ImageFolder, Span
-from exporter.errors import ImageError
+from exporter.errors import ImageError, reason_of
 from exporter.files import regular
 
 __all__ = ["common_folder", "find_shards", "is_shard", "list_shards", "read_shards"]
@@ -134,7 +134,7 @@ def _members(path: Path, mode: Literal["r|*", "r:"]) -> Iterator[Member]:
                         content = file.read(MOST_BYTES) if file else b""
                     yield Member(each.name, key, ending, content, span)
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        reason = reason_of(error)
         raise ImageError(
             str(path), f"no whole tar file ({reason})", "one that can be read to its end"
         ) from None
@@ -153,7 +153,9 @@ def _told(place: Path, sample: Mapping[str, Member]) -> object:
     try:
         told = json.loads(sample["json"].content or b"")
     except ValueError as error:
-        raise ImageError(f"{place}: .json", f"no JSON ({error})", "a class, or an object with one") from None
+        raise ImageError(
+            f"{place}: .json", f"no JSON ({reason_of(error)})", "a class, or an object with one"
+        ) from None
     if not isinstance(told, dict):
         return told
     return next((told[key] for key in LABEL_KEYS if key in told), None)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from exporter.depth.gates import Importance
 from exporter.depth.plan import DepthPlan
 from exporter.depth.predictor import Sample
-from exporter.errors import ArtefactError
+from exporter.errors import ArtefactError, reason_of
 from exporter.formats.canonical_json import from_json, load_json, read_json, save_json, to_json
 
 __all__ = ["Measured", "SampleBook", "Tally"]
@@ -67,7 +67,7 @@ class SampleBook:
             told = read_json(self.path)
             return tuple(from_json(Measured, to_json(each), source=str(self.path)) for each in told)
         except (OSError, ValueError, TypeError, RecursionError) as error:
-            raise ArtefactError(str(self.path), str(error), "the samples of a collection") from None
+            raise ArtefactError(str(self.path), reason_of(error), "the samples of a collection") from None
 
     def add(self, *measured: Measured) -> None:
         """Write more samples, all at once.

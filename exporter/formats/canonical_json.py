@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from exporter.errors import ArtefactError, UserError
+from exporter.errors import ArtefactError, UserError, reason_of
 from exporter.files import regular, written_beside
 from exporter.vocabulary import renamed
 
@@ -48,7 +48,7 @@ def from_json(kind: type[RecordT], text: str | bytes, *, source: str) -> RecordT
         record = msgspec.convert(table, kind)
         _refuse_unknown(table, _plain(record))
     except (ValueError, RecursionError, UserError) as error:
-        raise ArtefactError(source, str(error), f"the JSON of a {kind.__name__}") from None
+        raise ArtefactError(source, reason_of(error), f"the JSON of a {kind.__name__}") from None
     return record
 
 
@@ -61,7 +61,7 @@ def load_json(kind: type[RecordT], path: Path) -> RecordT:
     try:
         return from_json(kind, regular(path).read_bytes(), source=str(path))
     except OSError as error:
-        raise ArtefactError(str(path), str(error), f"the JSON of a {kind.__name__}") from None
+        raise ArtefactError(str(path), reason_of(error), f"the JSON of a {kind.__name__}") from None
 
 
 def read_json(path: Path) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from exporter.errors import first_line
+from exporter.errors import reason_of
 from exporter.files import regular
 
 __all__ = ["read_arrays"]
@@ -20,7 +20,6 @@ Array = np.ndarray[Any, Any]
 UNREADABLE = (
     OSError,
     EOFError,
-    AttributeError,  # Python 3.10, of an array that is not in an archive
     KeyError,
     TypeError,
     ValueError,
@@ -40,7 +39,11 @@ def read_arrays(path: Path) -> dict[str, Array]:
         ValueError: There is no such file, or it cannot be read; the message is one line.
     """
     try:
-        with regular(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
+        with regular(path).open("rb") as file:
+            if not zipfile.is_zipfile(file):
+                raise ValueError("no zip archive")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as arrays:
+                return {name: arrays[name] for name in arrays.files}
     except UNREADABLE as error:
-        raise ValueError(f"{type(error).__name__}: {first_line(error) if str(error) else 'cut'}") from None
+        raise ValueError(reason_of(error)) from None

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from exporter.errors import ArtefactError
+from exporter.errors import ArtefactError, reason_of
 from exporter.files import regular
 from exporter.formats.protobuf import SIZED, VARINT, fields, text_of
 
@@ -53,7 +53,7 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
         with regular(path).open("rb") as file:
             yield file, os.fstat(file.fileno()).st_size
     except (OSError, ValueError, OverflowError) as error:
-        raise ArtefactError(str(path), str(error), EXPECTED) from None
+        raise ArtefactError(str(path), reason_of(error), EXPECTED) from None
 
 
 def _messages(file: BinaryIO, wanted: int, size: int) -> Iterator[int]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from exporter.errors import ArtefactError
+from exporter.errors import ArtefactError, reason_of
 from exporter.files import regular
 from exporter.formats.canonical_json import from_json, to_json
 
@@ -54,7 +54,9 @@ def read_metadata(path: Path) -> Mapping[str, str]:
     try:
         return {name: json.dumps(record) for name, record in json.loads(text).items()}
     except (ValueError, AttributeError, RecursionError) as error:
-        raise ArtefactError(str(path), f"broken metadata ({error})", "that of star-export") from None
+        raise ArtefactError(
+            str(path), f"broken metadata ({reason_of(error)})", "that of star-export"
+        ) from None
 
 
 def read_identity(path: Path) -> Identity | None:

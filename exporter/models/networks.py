@@ -13,7 +13,7 @@ import torchvision
 from torch import Tensor, nn
 
 from exporter import bundled
-from exporter.errors import CheckpointError, ModelError, first_line
+from exporter.errors import CheckpointError, ModelError, reason_of
 from exporter.files import NO_PATH, GivenPath
 from exporter.models import lvvit_adapter, timm_parts
 from exporter.models.huggingface.hub import hub_or_cache
@@ -185,7 +185,7 @@ def _create_lvvit(source: Source, *, pretrained: bool) -> nn.Module:
     try:
         return LVVITS[source.architecture](**source.model_kwargs)
     except TypeError as error:
-        raise ModelError(source.name, f"{error}", "keyword arguments that LV-ViT takes") from None
+        raise ModelError(source.name, reason_of(error), "keyword arguments that LV-ViT takes") from None
 
 
 def _create_timm(source: Source, *, pretrained: bool) -> nn.Module:
@@ -195,10 +195,10 @@ def _create_timm(source: Source, *, pretrained: bool) -> nn.Module:
         with hub_or_cache() if pretrained or name.startswith(TIMM_HUB) else nullcontext():
             return timm.create_model(name, pretrained=pretrained, **kwargs)
     except WRONG_ARGUMENTS as error:
-        raise ModelError(source.name, f"{error}", "keyword arguments that timm's model takes") from None
+        raise ModelError(source.name, reason_of(error), "keyword arguments that timm's model takes") from None
     except (OSError, RuntimeError) as error:
         if not pretrained:
-            raise ModelError(source.name, first_line(error), "a model that timm can build") from None
+            raise ModelError(source.name, reason_of(error), "a model that timm can build") from None
         raise _no_weights(source, error) from None
 
 
@@ -209,7 +209,7 @@ def _create_torchvision(source: Source, *, pretrained: bool) -> nn.Module:
             name, weights="DEFAULT" if pretrained else None, **source.model_kwargs
         )
     except (TypeError, ValueError) as error:
-        raise ModelError(source.name, f"{error}", "a model that torchvision can build") from None
+        raise ModelError(source.name, reason_of(error), "a model that torchvision can build") from None
     except OSError as error:
         raise _no_weights(source, error) from None
 

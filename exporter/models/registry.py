@@ -13,7 +13,7 @@ from timm.models.vision_transformer_relpos import VisionTransformerRelPos
 from torch import nn
 from torchvision.models import VisionTransformer as TorchvisionNetwork
 
-from exporter.errors import ModelError, first_line
+from exporter.errors import ModelError, reason_of
 from exporter.models.base import PrunableViT
 from exporter.models.huggingface.instances import converted, is_instance
 from exporter.models.lvvit import LvVit
@@ -70,7 +70,7 @@ def moved(model: nn.Module, device: str) -> nn.Module:
     try:
         return model.to(device)
     except (RuntimeError, AssertionError) as error:
-        raise ModelError("device", f"{device!r}: {first_line(error)}", expected) from None
+        raise ModelError("device", f"{device!r}: {reason_of(error)}", expected) from None
 
 
 def check_device(device: str) -> None:

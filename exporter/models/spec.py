@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from exporter.errors import ModelError, first_line
+from exporter.errors import ModelError, reason_of
 from exporter.models.base import AttentionParts, BlockParts, PrunableViT
 from exporter.models.parts import Linear
 from exporter.models.pooling import AttentionPooling
@@ -113,7 +113,7 @@ def preprocessing_from(config: Mapping[str, Any], size: tuple[int, int]) -> Prep
         )
     except (TypeError, ValueError, OverflowError) as error:
         expected = "numbers, three for mean and for std, e.g. mean=(0.5,0.5,0.5) crop_pct=1.0"
-        raise ModelError("preprocessing", str(error), expected) from None
+        raise ModelError("preprocessing", reason_of(error), expected) from None
     if not LEAST_CROP <= preprocessing.crop_pct <= 1:
         raise ModelError(
             "preprocessing", f"crop_pct={preprocessing.crop_pct}", f"a share in [{LEAST_CROP}, 1]"
@@ -215,6 +215,6 @@ def _embedding_macs(vit: PrunableViT, preprocessing: Preprocessing) -> int:
             vit.embed(torch.zeros(1, *preprocessing.input_size, dtype=like.dtype, device=like.device))
     except (RuntimeError, AssertionError) as error:
         _, height, width = preprocessing.input_size
-        got = f"an image of {height} × {width}: {first_line(error)}"
+        got = f"an image of {height} × {width}: {reason_of(error)}"
         raise ModelError("input_size", got, "a size that the model takes") from None
     return counter.get_total_flops() // 2

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from exporter.errors import CheckpointError, first_line
+from exporter.errors import CheckpointError, reason_of
 from exporter.files import regular
 from exporter.models.conversion import to_own_keys
 
@@ -62,7 +62,7 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
         ValueError,
         KeyError,
     ) as error:
-        raise CheckpointError(str(path), first_line(error), expected) from None
+        raise CheckpointError(str(path), reason_of(error), expected) from None
     for wrapper in WRAPPERS:
         if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
             content = content[wrapper]
@@ -92,7 +92,7 @@ def load_into(model: nn.Module, state: Mapping[str, Tensor], source: str) -> Non
     try:
         state = to_own_keys(state, model)
     except (RuntimeError, ValueError, AssertionError, IndexError) as error:
-        raise CheckpointError(source, first_line(error), f"the {len(own)} keys of this model") from None
+        raise CheckpointError(source, reason_of(error), f"the {len(own)} keys of this model") from None
     missing, unexpected = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
     if missing or unexpected:
         got = "; ".join(

@@ -18,7 +18,7 @@ from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from exporter.errors import CheckpointError, ModelError, first_line
+from exporter.errors import CheckpointError, ModelError, reason_of
 from exporter.files import regular
 from exporter.formats.npz import read_arrays
 from exporter.models.timm_parts import outputs_of
@@ -54,7 +54,7 @@ def read_text_embeddings(path: Path) -> TextEmbeddings:
         fits = values.ndim == 2 and len(names) == len(set(names)) == len(values) > 1
         values = values.astype(np.float64)
     except UNREADABLE as error:
-        raise CheckpointError(str(path), first_line(error), EXPECTED) from None
+        raise CheckpointError(str(path), reason_of(error), EXPECTED) from None
     lengths = np.linalg.norm(values, axis=-1, keepdims=True)
     if not fits or not np.isfinite(lengths).all() or not (lengths > 0).all():
         got = f"embeddings {list(values.shape)}, {len(set(names))} different names"

@@ -14,7 +14,7 @@ from safetensors.torch import save
 
 from exporter.calibration.record import Calibration, CalibrationRecord
 from exporter.depth.checkpoint import DEPTH, Depth
-from exporter.errors import ArtefactError
+from exporter.errors import ArtefactError, reason_of
 from exporter.files import written_beside
 from exporter.formats.canonical_json import from_json
 from exporter.models.identity import Identity, read_metadata, to_metadata
@@ -99,7 +99,7 @@ def _calibration_of(text: str, source: str) -> Calibration:
         acs, inter, overlap = (None if each is None else np.array(each, np.float64) for each in arrays)
         record = from_json(CalibrationRecord, json.dumps(told["record"]), source=source)
     except (ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(source, f"a broken calibration ({error})", "a whole one") from None
+        raise ArtefactError(source, f"a broken calibration ({reason_of(error)})", "a whole one") from None
     if acs is None or (inter is not None and inter.shape != (len(acs), record.grid[0] * record.grid[1])):
         raise ArtefactError(source, "a calibration of another shape", "one of its own model")
     return Calibration(record, acs, inter, overlap)

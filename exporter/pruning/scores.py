@@ -82,7 +82,10 @@ def inter_table(
         return torch.from_numpy(np.random.default_rng(schedule.seed).uniform(0.5, 1.0, shape))
     if inter is None:
         raise ScheduleError(
-            f"scorer {schedule.scorer}", "no inter-layer scores", "a calibration that holds them"
+            f"scorer {schedule.scorer}",
+            "no inter-layer scores",
+            "a calibration that holds them",
+            "give --calibration FILE",
         )
     if inter.shape != shape:
         raise ScheduleError(

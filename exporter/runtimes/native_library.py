@@ -4,7 +4,7 @@ import ctypes
 from collections.abc import Iterable
 from pathlib import Path
 
-from exporter.errors import ArtefactError
+from exporter.errors import ArtefactError, reason_of
 
 __all__ = ["opened_library"]
 
@@ -26,7 +26,7 @@ def opened_library(path: Path, entries: Iterable[str], what: str, hint: str) -> 
     try:
         library = ctypes.CDLL(str(path.resolve()))
     except OSError as error:
-        raise ArtefactError(str(path), str(error), "a library that loads", hint) from None
+        raise ArtefactError(str(path), reason_of(error), "a library that loads", hint) from None
     if not all(hasattr(library, entry) for entry in entries):
         raise ArtefactError(str(path), "a library without its entry points", f"the {what}", hint)
     return library

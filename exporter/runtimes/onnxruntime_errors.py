@@ -5,7 +5,7 @@ import re
 from exporter.errors import ArtefactError
 from exporter.targets import ONNXRUNTIME_OPSET17
 
-__all__ = ["reason_of", "refusal"]
+__all__ = ["message_of", "refusal"]
 
 # The first version that reads an opset, for opsets of the targets; and its words for one that it does not read.
 _FIRST_READERS = {"17": "1.12", "18": "1.14", "20": "1.17", "23": "1.23"}
@@ -22,7 +22,7 @@ def refusal(source: str, reason: str, version: str) -> ArtefactError:
     return ArtefactError(source, f"opset {unread[1]} for ONNX Runtime {version}", expected, hint)
 
 
-def reason_of(error: Exception) -> str:
+def message_of(error: Exception) -> str:
     """Return ONNX Runtime's message in one line, without the two codes before it."""
     text = " ".join(str(error).split())
     return text.split(" : ", maxsplit=2)[-1]

@@ -10,7 +10,7 @@ import numpy as np
 
 from exporter.errors import ArtefactError, MissingDependencyError, UserError
 from exporter.runtimes.base import Feed, Runner, TensorInfo
-from exporter.runtimes.onnxruntime_errors import reason_of, refusal
+from exporter.runtimes.onnxruntime_errors import message_of, refusal
 from exporter.runtimes.operator_library import checked_library, lacks_operators, library_place
 from exporter.tensor_names import IMAGES
 
@@ -125,13 +125,13 @@ class OnnxRuntimeRunner(Runner):
             try:
                 return self._opened(runtime)
             except self._errors as error:
-                if lacks_operators(reason_of(error)):
+                if lacks_operators(message_of(error)):
                     return self._opened(runtime, checked_library(library_place(), runtime.__version__))
                 if "float8" in str(error):
                     return self._opened(runtime, fuse_pairs=False)
                 raise
         except self._errors as error:
-            raise refusal(self._source, reason_of(error), runtime.__version__) from None
+            raise refusal(self._source, message_of(error), runtime.__version__) from None
 
     def _opened(self, runtime: Any, library: Path | None = None, *, fuse_pairs: bool = True) -> Any:
         """Return a session, with a library's operators; `fuse_pairs` of quantization into what is between them."""
@@ -154,7 +154,9 @@ class OnnxRuntimeRunner(Runner):
         try:
             return dict(zip(names, self._session.run(names, dict(feed)), strict=True))
         except self._errors as error:
-            raise ArtefactError(self._source, reason_of(error), "a model that accepts these inputs") from None
+            raise ArtefactError(
+                self._source, message_of(error), "a model that accepts these inputs"
+            ) from None
 
     def _info(self, tensor: Any) -> TensorInfo:
         if tensor.type not in _DTYPES:

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from exporter.data.digests import folder_sha256
-from exporter.errors import OutputError, RecipeError, first_line
+from exporter.errors import OutputError, RecipeError, reason_of
 from exporter.files import writable_folder
 from exporter.formats.canonical_json import to_json
 from exporter.training.data import TrainBatches, open_folders
@@ -57,7 +57,7 @@ def _use_device(settings: TrainSettings) -> None:
     try:
         torch.empty(1, device=settings.device)
     except (RuntimeError, AssertionError) as error:
-        raise RecipeError("device", settings.device, "a device of this machine", first_line(error)) from None
+        raise RecipeError("device", settings.device, "a device of this machine", reason_of(error)) from None
 
 
 def _bar(console: Console) -> Progress:

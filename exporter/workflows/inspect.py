@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exporter.artefact import KEY_PREFIX, read_lowered
-from exporter.errors import ArtefactError
+from exporter.errors import ArtefactError, reason_of
 from exporter.files import PathLike
 from exporter.formats.onnx_metadata import read_metadata
 
@@ -132,7 +132,7 @@ def _json(path: Path) -> Described:
     try:
         content = read_json(path)
     except (OSError, ValueError) as error:
-        raise ArtefactError(str(path), str(error), "a schedule, a recipe or a report") from None
+        raise ArtefactError(str(path), reason_of(error), "a schedule, a recipe or a report") from None
     if not isinstance(content, dict):
         raise ArtefactError(str(path), f"a JSON {type(content).__name__}", "a schedule, a recipe or a report")
     if "keep" in content:

@@ -48,12 +48,12 @@ def test_a_damaged_member_is_one_line(tmp_path: Path, method: int) -> None:
 @pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04 cut", b"\x93NUMPY", b"\x80\x04."])
 def test_what_is_no_archive_is_one_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.npz").write_bytes(content)
-    with pytest.raises(ValueError, match=r"^\w+: .+$"):
+    with pytest.raises(ValueError, match=r"^no zip archive$"):
         read_arrays(tmp_path / "a.npz")
     with pytest.raises(ValueError, match="No such file"):
         read_arrays(tmp_path / "none.npz")
     with pytest.raises(ValueError, match="a folder"):
         read_arrays(tmp_path)
     np.save(tmp_path / "bare.npy", np.zeros(3))
-    with pytest.raises(ValueError, match=r"^\w+: .+$"):
+    with pytest.raises(ValueError, match=r"^no zip archive$"):
         read_arrays(tmp_path / "bare.npy")

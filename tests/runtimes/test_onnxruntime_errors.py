@@ -1,6 +1,6 @@
 """ONNX Runtime's messages: one line, and what to do where that is known."""
 
-from exporter.runtimes.onnxruntime_errors import reason_of, refusal
+from exporter.runtimes.onnxruntime_errors import message_of, refusal
 
 
 def test_a_runtime_that_is_too_old_is_one_line() -> None:
@@ -16,4 +16,4 @@ def test_a_runtime_that_is_too_old_is_one_line() -> None:
 
 def test_a_reason_has_no_codes_and_no_line_breaks() -> None:
     told = RuntimeError("[ONNXRuntimeError] : 1 : FAIL : no such\n operator : Foo")
-    assert reason_of(told) == "FAIL : no such operator : Foo"
+    assert message_of(told) == "FAIL : no such operator : Foo"

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
-from exporter.errors import ArtefactError
+from exporter.errors import ArtefactError, reason_of
 from exporter.evaluation.parity import BATCHES, ParityReport, compare, in_batches, tolerance_for
 from exporter.evaluation.parity.reference import reference_runner
 from exporter.files import regular
@@ -33,7 +33,7 @@ def load_onnx(path: Path) -> onnx.ModelProto:
     try:
         return onnx.load_model_from_string(regular(path).read_bytes())
     except (OSError, DecodeError) as error:
-        raise ArtefactError(str(path), str(error), EXPECTED) from None
+        raise ArtefactError(str(path), reason_of(error), EXPECTED) from None
 
 
 def check(pruned: PrunedViT, model: onnx.ModelProto, images: Array, *, threads: int = 0) -> ParityReport:

@@ -14,7 +14,7 @@ from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from torch import Tensor
 
-from exporter.errors import CheckpointError, ModelError, first_line
+from exporter.errors import CheckpointError, ModelError, reason_of
 from exporter.files import path_of
 from exporter.formats.canonical_json import read_json
 from exporter.models.huggingface.config import class_named, vision_config
@@ -60,7 +60,7 @@ class Repository:
         try:
             return preprocessing_from_processor(told.get("image_processor", told), usual)
         except (AttributeError, OverflowError, TypeError, ValueError) as error:
-            raise ModelError(str(place), str(error)[:120], "the config of an image processor") from None
+            raise ModelError(str(place), reason_of(error), "the config of an image processor") from None
 
     def weights(self) -> dict[str, Tensor]:
         """Return the weights under timm's keys.
@@ -121,7 +121,7 @@ class Repository:
         except EntryNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise _unreached(self.root, first_line(error)) from None
+            raise _unreached(self.root, reason_of(error)) from None
 
 
 def repository_of(name: str) -> Repository | None:
@@ -145,7 +145,7 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         content = read_json(path)
     except (OSError, ValueError) as error:
-        raise ModelError(str(path), str(error), "a JSON object") from None
+        raise ModelError(str(path), reason_of(error), "a JSON object") from None
     if not isinstance(content, dict):
         raise ModelError(str(path), f"a JSON {type(content).__name__}", "a JSON object")
     return content

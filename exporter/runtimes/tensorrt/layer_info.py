@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exporter.errors import ArtefactError
+from exporter.errors import ArtefactError, reason_of
 
 __all__ = ["UNKNOWN", "Layer", "layers_path", "read_layers", "saved_layers"]
 
@@ -92,7 +92,7 @@ def read_layers(text: str, profile: int = 0) -> tuple[Layer, ...]:
     try:
         found = json.loads(text)["Layers"]
     except (ValueError, KeyError, TypeError) as error:
-        raise ArtefactError("layer information", f"{type(error).__name__}: {error}", *expected) from None
+        raise ArtefactError("layer information", reason_of(error), *expected) from None
     if not found or not all(isinstance(each, dict) for each in found):
         raise ArtefactError("layer information", "names only" if found else "no layers", *expected)
     layers = tuple(_layer(each) for each in found)
@@ -116,7 +116,7 @@ def saved_layers(engine: Path, profile: int) -> tuple[Layer, ...]:
     try:
         text = json.dumps(json.loads(path.read_text(encoding="utf-8"))["profiles"][profile])
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        got = f"{type(error).__name__}: {error}"
+        got = reason_of(error)
         raise ArtefactError(
             str(path), got, "the layers of each profile", "star-export build FOLDER"
         ) from None

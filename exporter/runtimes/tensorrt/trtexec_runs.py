@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from exporter.errors import ArtefactError, UserError
+from exporter.errors import ArtefactError, UserError, reason_of
 from exporter.runtimes.tensorrt.gpu_timer import RunTimes
 from exporter.runtimes.tensorrt.tensorrt_api import major_version, version_numbers
 from exporter.runtimes.tensorrt.trtexec import PROGRAM
@@ -126,7 +126,7 @@ def _layer_times(path: Path) -> dict[str, float]:
         for each in records:  # two layers may share a name
             times[each["name"]] = times.get(each["name"], 0.0) + float(each["averageMs"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        got = f"{type(error).__name__}: {error}"
+        got = reason_of(error)
         raise ArtefactError(str(path), got, "layer times that trtexec exported") from None
     return times
 
@@ -184,7 +184,7 @@ def _columns(path: Path, *keys: str) -> list[Array]:
         runs: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
         columns = [np.array([float(run[key]) for run in runs]) for key in keys]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(str(path), f"{type(error).__name__}: {error}", expected) from None
+        raise ArtefactError(str(path), reason_of(error), expected) from None
     if not runs:
         raise ArtefactError(str(path), "no runs", expected)
     return columns

@@ -12,7 +12,7 @@ from exporter.depth.predictor import CrossValidation, Predictor, Sample, accurac
 from exporter.depth.robustness import NoiseSettings, Robustness, robustness
 from exporter.depth.search import Split, best_split, splits
 from exporter.depth.surgery import apply_plan
-from exporter.errors import ArtefactError, DepthError, OutputError
+from exporter.errors import ArtefactError, DepthError, OutputError, reason_of
 from exporter.files import writable_file
 from exporter.formats.canonical_json import read_json
 from exporter.models.base import PrunableViT
@@ -160,7 +160,7 @@ def read_samples(path: Path) -> tuple[Sample, ...]:
             raise ValueError("a sample without its accuracy")
         return tuple(each for each in samples if each.rho == 1.0)
     except (OSError, ValueError, RecursionError) as error:
-        raise ArtefactError(str(path), str(error), expected) from None
+        raise ArtefactError(str(path), reason_of(error), expected) from None
 
 
 def fitted(samples: tuple[Sample, ...]) -> Fitted:

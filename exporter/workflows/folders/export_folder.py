@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from exporter.artefact import LoweredFile, read_pair
-from exporter.errors import ArtefactError
+from exporter.errors import ArtefactError, reason_of
 from exporter.evaluation.benchmark.batch_sweep import filled_batch
 from exporter.files import path_of, regular, sha256_of, written_beside
 from exporter.formats.canonical_json import load_json, read_json
@@ -74,9 +74,7 @@ def read_folder(folder: Path) -> ExportFolder:
         # Only the file name is used, so a report cannot point outside the folder.
         files = Pair(*(folder / Path(told["files"][role]).name for role in ("dense", "pruned")))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(
-            str(report), f"{type(error).__name__} {error}", "the report of a compilation"
-        ) from None
+        raise ArtefactError(str(report), reason_of(error), "the report of a compilation") from None
     for name in (REPORT, REFERENCE, SCHEDULE, MODEL, files.dense.name, files.pruned.name):
         if name not in sums:
             raise ArtefactError(str(folder / CHECKSUMS), f"no line for {name}", expected)
@@ -110,7 +108,7 @@ def read_reference(path: Path) -> dict[str, Array]:
     try:
         reference = read_arrays(path)
     except ValueError as error:
-        raise ArtefactError(str(path), str(error), expected) from None
+        raise ArtefactError(str(path), reason_of(error), expected) from None
     if IMAGES not in reference:
         raise ArtefactError(str(path), f"no {IMAGES}", expected)
     images = reference[IMAGES]
@@ -183,7 +181,7 @@ def verify_checksums(folder: Path) -> dict[str, str]:
         for name in sums:
             path_of(str(folder.absolute() / name))
     except (OSError, ValueError) as error:
-        raise ArtefactError(str(path), str(error), "a list that star-export compile wrote") from None
+        raise ArtefactError(str(path), reason_of(error), "a list that star-export compile wrote") from None
     if not sums:
         raise ArtefactError(str(path), "an empty list", "a list that star-export compile wrote")
     if any(Path(name).is_absolute() or ".." in Path(name).parts for name in sums):

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from exporter.calibration.settings import NORMALIZE
-from exporter.errors import MissingDependencyError, RecipeError
+from exporter.errors import MissingDependencyError, RecipeError, reason_of
 from exporter.files import GivenPath, regular
 from exporter.schedule.plan import ScheduleSettings
 from exporter.settings import Positive, Share, from_table, option
@@ -200,7 +200,7 @@ def read_recipe(path: Path, above: tuple[Path, ...] = ()) -> Mapping[str, Any]:
     try:
         place, table = Path(os.path.realpath(path)), msgspec.toml.decode(regular(path).read_bytes())
     except (OSError, ValueError, RecursionError) as error:
-        raise RecipeError(str(path), str(error), "a TOML recipe") from None
+        raise RecipeError(str(path), reason_of(error), "a TOML recipe") from None
     except ImportError:
         raise MissingDependencyError("tomli", "export") from None
     if place in above or len(above) > MOST_EXTENDS:

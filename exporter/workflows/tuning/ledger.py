@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from exporter.errors import ArtefactError
+from exporter.errors import ArtefactError, reason_of
 from exporter.files import written_beside
 from exporter.formats.canonical_json import to_json
 from exporter.processes import processes
@@ -73,7 +73,7 @@ class Ledger:
             return {"value": content["value"], "seconds": float(content["seconds"])}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ArtefactError(
-                str(path), str(error), "a measurement", "delete it to measure again"
+                str(path), reason_of(error), "a measurement", "delete it to measure again"
             ) from None
 
     def _path(self, name: str) -> Path:
