@@ -1,7 +1,7 @@
 """`Runner` for OpenVINO on the CPU. It refuses a file with a precision that the CPU does not compute in."""
 
 import importlib
-from collections import Counter
+from collections import Counter, OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,14 @@ _DEVICE = "CPU"
 
 PRECISIONS = ("fp32", "bf16", "fp16", "int8")
 
+# Batch sizes for which a model is compiled at the same time; each has its own copy of the weights.
+_SIZES = 4
+
 
 class OpenVinoRunner(Runner):
-    """An ONNX model, from a file or from memory. The compiled model exists while the runner is entered.
+    """An ONNX model, from a file or from memory, compiled at the first run of each batch size.
 
+    With a fixed batch OpenVINO plans its memory and its kernels once: about a tenth faster than with a dynamic one.
     The file states the precision of every node. OpenVINO computes in fp32 what is bf16 if the CPU has no
     instructions for it; this runner raises an error.
     """
@@ -35,8 +39,9 @@ class OpenVinoRunner(Runner):
         self._source = str(model) if isinstance(model, Path) else name or "an ONNX model in memory"
         super().__init__(name or (model.name if isinstance(model, Path) else "openvino"))
         self._model, self._threads = model, threads
-        self._compiled: Any = None
-        self._request: Any = None
+        self._core: Any = None
+        self._network: Any = None
+        self._requests: OrderedDict[int, Any] = OrderedDict()  # by batch size, the latest last
 
     def executed(self) -> dict[tuple[str, str], int]:
         """Count the nodes of the compiled graph by OpenVINO's names of their operator and their precision.
@@ -44,32 +49,52 @@ class OpenVinoRunner(Runner):
         The precision is the one that they run in, whatever the file states.
         """
         self._require_active("read")
-        nodes = (node.get_rt_info() for node in self._compiled.get_runtime_model().get_ops())
+        request = next(reversed(self._requests.values())) if self._requests else self._request_of(1)
+        nodes = (node.get_rt_info() for node in request.get_compiled_model().get_runtime_model().get_ops())
         ran = ((str(info["layerType"].value), str(info["runtimePrecision"].value)) for info in nodes)
         return dict(Counter((operator, precision) for operator, precision in ran if precision != "undefined"))
 
     def _activate(self) -> None:
-        openvino = _import_openvino()
-        core = openvino.Core()
+        self._core = _import_openvino().Core()
         try:
-            model = core.read_model(self._model)
-            self._check_precision(model)
-            self._compiled = core.compile_model(model, _DEVICE, self._options())
+            self._network = self._core.read_model(self._model)
         except RuntimeError as error:
             raise ArtefactError(self._source, _reason(error), "an ONNX model that OpenVINO loads") from None
-        self._request = self._compiled.create_infer_request()
-        self._inputs = tuple(_info(port) for port in self._compiled.inputs)
-        self._outputs = tuple(_info(port) for port in self._compiled.outputs)
+        self._check_precision(self._network)
+        self._inputs = tuple(_info(port) for port in self._network.inputs)
+        self._outputs = tuple(_info(port) for port in self._network.outputs)
 
     def _deactivate(self) -> None:
-        self._compiled = self._request = None
+        self._requests.clear()
+        self._core = self._network = None
 
     def _run(self, feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
+        request = self._request_of(len(feed[self._inputs[0].name]))
         try:
-            results = self._request.infer(dict(feed), share_inputs=True)
+            results = request.infer(dict(feed), share_inputs=True)
         except RuntimeError as error:
             raise ArtefactError(self._source, _reason(error), "a model that accepts these inputs") from None
         return {info.name: results[info.name] for info in self._outputs}
+
+    def _request_of(self, batch: int) -> Any:
+        """Return the request of a batch size; the size that was used least recently is forgotten."""
+        if batch not in self._requests:
+            self._requests[batch] = self._compiled(batch).create_infer_request()
+        self._requests.move_to_end(batch)
+        if len(self._requests) > _SIZES:
+            self._requests.popitem(last=False)
+        return self._requests[batch]
+
+    def _compiled(self, batch: int) -> Any:
+        fixed = self._network.clone()
+        shapes = {port: port.get_partial_shape() for port in fixed.inputs}
+        for shape in shapes.values():
+            shape[0] = batch
+        try:
+            fixed.reshape(shapes)
+            return self._core.compile_model(fixed, _DEVICE, self._options())
+        except RuntimeError as error:
+            raise ArtefactError(self._source, _reason(error), "an ONNX model that OpenVINO loads") from None
 
     def _options(self) -> dict[str, Any]:
         return {

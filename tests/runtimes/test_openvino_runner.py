@@ -40,6 +40,16 @@ def test_results_of_two_runs_are_two_arrays() -> None:
     np.testing.assert_array_equal(first, copy)
 
 
+def test_a_size_that_was_forgotten_is_compiled_again() -> None:
+    needs_openvino()
+    sizes = range(1, 7)  # more than are kept
+    with OpenVinoRunner(linear_classifier(), threads=1) as runner:
+        first, again = ([runner.run({"images": images(size)})["logits"] for size in sizes] for _ in range(2))
+    assert [len(logits) for logits in first] == list(sizes)
+    for before, after in zip(first, again, strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
 def in_(target: Target) -> bytes:
     """A pruned model for a target."""
     return lowered(star(), target, images=random_images(star().vit, 8).numpy()).SerializeToString()
