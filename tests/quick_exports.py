@@ -60,7 +60,8 @@ def _run_no_node_again() -> None:
             rule = type_promotion.get_type_promotion_rule(node, self.type_promotion_table)
             if rule:
                 self._maybe_promote_node(node, rule)
-        return node.meta["val"] if node.op == "call_function" else torch.fx.Interpreter.run_node(self, node)
+        known = node.op == "call_function" and "val" in node.meta
+        return node.meta["val"] if known else torch.fx.Interpreter.run_node(self, node)
 
     interpreter.run_node = run_node
 
