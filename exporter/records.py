@@ -6,6 +6,7 @@ from typing import Annotated, Generic, TypeVar
 from msgspec import Meta
 
 from exporter.settings import Natural, Positive, Share, Weight
+from exporter.tensor_names import keep_name
 from exporter.vocabulary import CropMode, Interpolation, Method, OutputKind
 
 __all__ = [
@@ -160,6 +161,11 @@ class Schedule:
         layer = layer or len(self.rates)
         varies = self.method.counts_vary and any(pruning <= layer for pruning in self.pruning_layers)
         return None if varies else self.keep[layer - 1]
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """The most patches that each pruning layer keeps, by the tensor's name: a-STAR keeps no more than STAR."""
+        return {keep_name(layer): self.keep[layer - 1] for layer in self.pruning_layers}
 
     @property
     def masses(self) -> dict[int, float]:

@@ -30,6 +30,7 @@ def test_layers_that_prune_and_their_masses(tiny_vit: PrunableViT) -> None:
     assert adaptive.adaptive
     assert adaptive.pruning_layers == (2, 3)
     assert adaptive.masses == {2: star.rates[1], 3: star.rates[2]}
+    assert adaptive.widths == {"keep_02": star.keep[1], "keep_03": star.keep[2]}
 
 
 def test_patches_left_are_static_until_an_image_decides(tiny_vit: PrunableViT) -> None:

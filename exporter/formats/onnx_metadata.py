@@ -1,4 +1,4 @@
-"""Read the metadata of an ONNX file, and the types of its weights, without onnx or any runtime."""
+"""Read the metadata, the inputs and the types of the weights of an ONNX file, without onnx or any runtime."""
 
 import os
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from exporter.errors import ArtefactError, reason_of
 from exporter.files import regular
 from exporter.formats.protobuf import SIZED, VARINT, fields, text_of
 
-__all__ = ["EXPECTED", "read_metadata", "read_weight_types"]
+__all__ = ["EXPECTED", "read_inputs", "read_metadata", "read_weight_types"]
 
 EXPECTED = "an ONNX model that star-export made"
 # Field numbers: graph and metadata in ONNX's ModelProto, weights in its graph, their type in a tensor, and key and
@@ -18,6 +18,10 @@ EXPECTED = "an ONNX model that star-export made"
 GRAPH, METADATA = 7, 14
 INITIALIZER, DATA_TYPE = 5, 2
 KEY, VALUE = 1, 2
+# Of an input: in its graph, its name and type; the path from the type to each dimension; a dimension's size or name.
+INPUT, NAME, TYPE = 11, 1, 2
+TENSOR, SHAPE, DIMENSION = 1, 2, 1
+SIZE, SIZE_NAME = 1, 2
 
 
 def read_metadata(path: Path) -> dict[str, str]:
@@ -46,6 +50,20 @@ def read_weight_types(path: Path) -> frozenset[int]:
         )
 
 
+def read_inputs(path: Path) -> dict[str, tuple[int | str, ...]]:
+    """Read the shapes of a model's inputs by name; a dynamic size is its name, or "" without one.
+
+    Raises:
+        ArtefactError: The file cannot be read, or is no ONNX model.
+    """
+    with _opened(path) as (file, size):
+        return dict(
+            _input(file, each)
+            for graph in _messages(file, GRAPH, size)
+            for each in _messages(file, INPUT, graph)
+        )
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
     """Yield a file and its size in bytes."""
@@ -71,3 +89,29 @@ def _entry(file: BinaryIO, size: int) -> tuple[str, str]:
             raise ValueError("no ONNX metadata")
         parts[number] = text_of(file, value)
     return parts[KEY], parts[VALUE]
+
+
+def _input(file: BinaryIO, size: int) -> tuple[str, tuple[int | str, ...]]:
+    """Read one input's name and shape."""
+    name, shape = "", []
+    for number, kind, value in fields(file, file.tell() + size):
+        if (number, kind) == (NAME, SIZED):
+            name = text_of(file, value)
+        elif (number, kind) == (TYPE, SIZED):
+            shape = [
+                _size(file, dimension)
+                for tensor in _messages(file, TENSOR, value)
+                for sizes in _messages(file, SHAPE, tensor)
+                for dimension in _messages(file, DIMENSION, sizes)
+            ]
+    return name, tuple(shape)
+
+
+def _size(file: BinaryIO, size: int) -> int | str:
+    """Read one dimension."""
+    for number, kind, value in fields(file, file.tell() + size):
+        if (number, kind) == (SIZE, VARINT):
+            return value
+        if (number, kind) == (SIZE_NAME, SIZED):
+            return text_of(file, value)
+    return ""

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporter.artefact import read_lowered
 from exporter.errors import MissingDependencyError, RecipeError, UserError
 from exporter.files import GivenPath
 from exporter.runtimes.base import Feed, Runner
@@ -11,11 +10,11 @@ from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.runtimes.openvino_runner import OpenVinoRunner, openvino_precisions
 from exporter.runtimes.operator_library import library_place
 from exporter.runtimes.provider_check import require_provider
+from exporter.runtimes.provider_shapes import shape_options
 from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
 from exporter.settings import Settings, Threads, option
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_OPSET17, Target
-from exporter.tensor_names import FORCED
 
 __all__ = [
     "ONNXRUNTIME_CPU",
@@ -100,17 +99,14 @@ def runner_for(model: Path | bytes, target: Target, settings: RunSettings, *, na
         return TensorRtRunner(engine_path(model.parent / ENGINES, model), model, plugin=settings.plugin)
     if runtime == OPENVINO:
         return OpenVinoRunner(model, name=name, threads=settings.threads)
-    image = _image_of(model) if runtime == ONNXRUNTIME_TENSORRT else ()
+    shaped = isinstance(model, Path) and runtime == ONNXRUNTIME_TENSORRT
     return OnnxRuntimeRunner(
-        model, name=name, providers=PROVIDERS[runtime], threads=settings.threads, image=image
+        model,
+        name=name,
+        providers=PROVIDERS[runtime],
+        threads=settings.threads,
+        tensorrt=shape_options(model) if shaped else {},
     )
-
-
-def _image_of(model: Path | bytes) -> tuple[int, ...]:
-    """Return the sizes of an image; () for the forced variant, whose decisions have sizes of their own."""
-    if not isinstance(model, Path) or model.stem.endswith(FORCED):
-        return ()
-    return read_lowered(model).artefact.spec.preprocessing.input_size
 
 
 def require_runtime(model: Path, feed: Feed, target: Target, settings: RunSettings) -> None:

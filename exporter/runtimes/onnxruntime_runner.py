@@ -2,8 +2,9 @@
 
 import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,13 @@ from exporter.errors import ArtefactError, MissingDependencyError, UserError
 from exporter.runtimes.base import Feed, Runner, TensorInfo
 from exporter.runtimes.onnxruntime_errors import message_of, refusal
 from exporter.runtimes.operator_library import checked_library, lacks_operators, library_place
-from exporter.tensor_names import IMAGES
 
-__all__ = ["LARGEST_BATCH", "OnnxRuntimeRunner", "check_providers"]
+__all__ = ["OnnxRuntimeRunner", "check_providers"]
 
 _CPU = "CPUExecutionProvider"
 _TENSORRT = "TensorrtExecutionProvider"
 
-# The batches of the one engine that TensorRT's provider builds: tuned for one size, up to the largest.
-_TUNED_BATCH = 32
-LARGEST_BATCH = 256
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 # How to install a missing provider.
 _PACKAGES = {
@@ -68,7 +66,7 @@ class OnnxRuntimeRunner(Runner):
         providers: Sequence[str] = (_CPU,),
         threads: int = 0,
         tf32: bool = False,
-        image: Sequence[int] = (),
+        tensorrt: Mapping[str, str] = _NONE,
         profile_prefix: Path | None = None,
     ) -> None:
         """Store the settings; the model is read when the runner is entered.
@@ -79,14 +77,13 @@ class OnnxRuntimeRunner(Runner):
             providers: Execution providers by ONNX Runtime's names, the preferred one first.
             threads: CPU threads within an operator; 0 is ONNX Runtime's default, one per physical core.
             tf32: Let a GPU compute fp32 products in TF32, which has 10 bits of mantissa.
-            image: [channels, height, width], from which TensorRT's provider builds one engine for all batches up to
-                LARGEST_BATCH; without it, it builds an engine again whenever a batch is larger than all before.
+            tensorrt: Options of TensorRT's provider, e.g. those of `provider_shapes`.
             profile_prefix: Path prefix of a profile, which costs time to write; see `end_profiling`.
         """
         self._source = str(model) if isinstance(model, Path) else name or "an ONNX model in memory"
         super().__init__(name or (model.name if isinstance(model, Path) else "onnxruntime"))
         self._model, self._providers, self._threads = model, tuple(providers), threads
-        self._profile_prefix, self._tf32, self._image = profile_prefix, tf32, tuple(image)
+        self._profile_prefix, self._tf32, self._tensorrt = profile_prefix, tf32, dict(tensorrt)
         self._session: Any = None
         self._errors: tuple[type[Exception], ...] = ()
 
@@ -142,7 +139,7 @@ class OnnxRuntimeRunner(Runner):
         if library is not None:
             options.register_custom_ops_library(str(library))
         model = str(self._model) if isinstance(self._model, Path) else self._model
-        providers = _told(self._providers, self._tf32, self._image)
+        providers = _told(self._providers, self._tf32, self._tensorrt)
         # No fallback: a provider that fails must not be replaced by another one between two runs.
         return runtime.InferenceSession(model, options, providers=providers, enable_fallback=0)
 
@@ -191,17 +188,11 @@ def _options(runtime: Any, threads: int) -> Any:
 
 
 def _told(
-    providers: Sequence[str], tf32: bool, image: Sequence[int] = ()
+    providers: Sequence[str], tf32: bool, tensorrt: Mapping[str, str] = _NONE
 ) -> list[str | tuple[str, dict[str, str]]]:
     """Return the providers with their options. The CUDA provider enables TF32 by default; `tf32` decides here."""
-    options = {"CUDAExecutionProvider": {"use_tf32": str(int(tf32))}}
-    if image:
-        ends = {"min": 1, "opt": _TUNED_BATCH, "max": LARGEST_BATCH}
-        sizes = "x".join(map(str, image))
-        options[_TENSORRT] = {
-            f"trt_profile_{end}_shapes": f"{IMAGES}:{batch}x{sizes}" for end, batch in ends.items()
-        }
-    return [(each, options[each]) if each in options else each for each in providers]
+    options = {"CUDAExecutionProvider": {"use_tf32": str(int(tf32))}, _TENSORRT: dict(tensorrt)}
+    return [(each, options[each]) if options.get(each) else each for each in providers]
 
 
 def _check_available(asked: Sequence[str], available: Sequence[str]) -> None:

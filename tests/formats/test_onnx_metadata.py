@@ -7,7 +7,7 @@ import pytest
 
 from exporter.artefact import read_lowered, to_metadata
 from exporter.errors import ArtefactError
-from exporter.formats.onnx_metadata import read_metadata, read_weight_types
+from exporter.formats.onnx_metadata import read_inputs, read_metadata, read_weight_types
 from exporter.targets import TARGETS, Target
 from tests.folders import artefacts
 from tests.tiny_onnx import linear_classifier, pruned_classifier
@@ -44,6 +44,19 @@ def test_metadata_is_found_wherever_it_stands(tmp_path: Path, name: str) -> None
     path = written(tmp_path / "m.onnx", content)
     assert read_metadata(path) == to_metadata(PLAIN)
     assert read_lowered(path).artefact == PLAIN
+
+
+def test_inputs_are_read_with_their_sizes(tmp_path: Path) -> None:
+    images = ("batch", 3, 4, 4)
+    path = written(tmp_path / "m.onnx", pruned_classifier("forced"))
+    assert read_inputs(path) == {"images": images, "keep_02": ("batch", 10), "keep_04": ("batch", 6)}
+    model = onnx.load(path)
+    model.graph.input[0].type.tensor_type.shape.dim[2].Clear()
+    onnx.save(model, path)
+    assert read_inputs(path)["images"] == ("batch", 3, "", 4)
+    written(path, path.read_bytes()[:-3])
+    with pytest.raises(ArtefactError, match="torn"):
+        read_inputs(path)
 
 
 @pytest.mark.parametrize("size", [2**31, 2**40, 2**62, 2**63, 2**64 - 1, 2**69])

@@ -17,6 +17,7 @@ from exporter.runtimes.choice import (
 )
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.runtimes.openvino_runner import OpenVinoRunner
+from exporter.runtimes.provider_shapes import shape_options
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
 from exporter.targets import (
     ONNXRUNTIME,
@@ -55,15 +56,12 @@ def test_the_runner_of_a_target(target: Target, runtime: str | None, kind: type)
     assert runtime_for(target, RunSettings(runtime=runtime)) == (runtime or target.runtime)
 
 
-def test_tensorrt_s_provider_learns_the_size_of_an_image(tmp_path: Path) -> None:
+def test_tensorrt_s_provider_learns_the_shapes_of_every_input(tmp_path: Path) -> None:
     files, settings = write_folder(tmp_path), RunSettings(runtime="onnxruntime-tensorrt")
-    variants = [variant_path(files.pruned, role) for role in VARIANTS]
-    images = [
-        runner_for(path, ONNXRUNTIME, settings)._image  # type: ignore[attr-defined]
-        for path in (files.dense, *variants)
-    ]
-    assert images == [(3, 4, 4), (3, 4, 4), ()]  # the forced variant has inputs of other sizes
-    assert runner_for(files.dense, ONNXRUNTIME, RunSettings())._image == ()  # type: ignore[attr-defined]
+    for path in (files.dense, *(variant_path(files.pruned, role) for role in VARIANTS)):
+        runner = runner_for(path, ONNXRUNTIME, settings)
+        assert runner._tensorrt == shape_options(path) != {}  # type: ignore[attr-defined]
+    assert runner_for(files.dense, ONNXRUNTIME, RunSettings())._tensorrt == {}  # type: ignore[attr-defined]
 
 
 def test_an_engine_is_a_file() -> None:

@@ -19,7 +19,7 @@ from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt, version_numbers
 from exporter.runtimes.tensorrt.trtexec import build_command
 from exporter.targets import TENSORRT, Target
-from exporter.tensor_names import SLICED, VARIANTS, keep_name, variant_path
+from exporter.tensor_names import SLICED, VARIANTS, variant_path
 from exporter.workflows.folders.export_folder import SCHEDULE, read_folder
 from exporter.workflows.progress import Silent, Stages
 
@@ -63,17 +63,14 @@ def build_folder(
     dense, pruned = found.models.dense.path, found.models.pruned.path
     artefact = found.models.pruned.artefact
     _check_retention(pruned, artefact, settings, trt.__version__)
-    spec, schedule = artefact.spec, artefact.schedule
     cache = settings.timing_cache or folder / ENGINES / f"timing.{here.tensorrt}.sm{here.sm}.cache"
     variants = settings.variants and artefact.prunes
-    # Bounds for the inputs of the forced variant: a-STAR keeps at most as many patches as STAR.
-    widths = {keep_name(layer): schedule.keep[layer - 1] for layer in schedule.pruning_layers}
     built = []
     for onnx, batch, own in _jobs(Pair(dense, pruned), settings, artefact, variants):
         path = engine_path(folder / ENGINES, onnx, batch)
         with stages.stage(f"engine, {path.stem}"):
-            engine = build_engine(trt, onnx, own, cache, widths)
-            built.append(_save(engine, path, onnx, own, here, spec))
+            engine = build_engine(trt, onnx, own, cache, artefact.schedule.widths)
+            built.append(_save(engine, path, onnx, own, here, artefact.spec))
     return tuple(built)
 
 

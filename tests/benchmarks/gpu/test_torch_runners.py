@@ -1,22 +1,22 @@
 """The networks of PyTorch's table, as far as a CPU can run them."""
 
-import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 
+from tests.benchmarks.scripts import script
 from tests.lowering.models import star
 from tests.vits import random_images
 
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+module = script("gpu/torch_runners.py")
+Case = script("gpu/case.py").Case
 
 
-def test_fp16_is_the_network_s_and_not_the_scores(monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(sys, "path", [str(BENCHMARKS), str(BENCHMARKS / "gpu"), *sys.path])
-    from torch_runners import halved  # noqa: PLC0415
-
+def test_fp16_is_the_network_s_and_not_the_scores() -> None:
     network = star()
-    half = halved(network)
+    half = module.halved(network)
     assert {each.dtype for each in half.vit.model.parameters()} == {torch.float16}
     assert {each.dtype for each in network.parameters()} == {torch.float32}
     inter = [each for name, each in half.named_buffers() if name.startswith("weighted_log_inter")]
@@ -26,3 +26,23 @@ def test_fp16_is_the_network_s_and_not_the_scores(monkeypatch) -> None:  # type:
         logits, expected = half(images.half()), network(images)
     assert logits.dtype == torch.float16
     assert (logits.float() - expected).abs().max() < 0.1 * expected.std()
+
+
+@pytest.mark.parametrize("mode", module.MODES)
+def test_compiled_is_with_cuda_graphs_and_static_shapes(
+    mode: str, tiny_deit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def compiled(network: torch.nn.Module, **settings: Any) -> torch.nn.Module:
+        asked.append(settings)
+        return network
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    monkeypatch.setattr(module, "DEVICE", "cpu")
+    network, case = star(), Case(tiny_deit, mode, 2, 5, tmp_path)
+    with module._runner("STAR", network, case) as runner:
+        logits = runner.run({"images": case.images})["logits"]
+    assert logits.shape == (2, network.vit.spec.num_classes)
+    how = {"mode": "reduce-overhead", "dynamic": False}
+    assert asked == [how] * mode.startswith("compiled")
