@@ -2,6 +2,7 @@
 
 import argparse
 import re
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -11,10 +12,12 @@ import pytest
 
 from exporter.cli import compile as compile_verb
 from exporter.cli.flags import recipe_of
+from exporter.cli.main import build_parser
 from exporter.models.registry import ModelRequest, describe
 from exporter.records import ModelSpec
 from exporter.schedule.macs import dense_macs, pruned_macs
 from exporter.targets import TARGETS as ALL_TARGETS
+from exporter.targets import TENSORRT
 from exporter.workflows.recipes.amount import Rho
 from exporter.workflows.recipes.planning import Planner, plan
 from exporter.workflows.recipes.recipe import Recipe
@@ -86,7 +89,7 @@ def test_every_point_of_the_paper_resolves(name: str, own: str, others: str, sav
     path = ENGINES / f"{name}.{method}.toml"
     recipe = resolved("--recipe", path)
     spec = spec_of(str(recipe.model))
-    assert (recipe.method, recipe.target) == (method, "tensorrt-fp32")
+    assert (recipe.method, recipe.target) == (method, "tensorrt-fp16")
     acs = np.linspace(0.1, 0.9, spec.depth).tolist()
     for rho, target in product((own, *others.split()), TARGETS):
         recipe = resolved("--recipe", path, "--rho", rho, "--target", target)
@@ -102,12 +105,29 @@ def test_every_command_of_the_readme_parses() -> None:
     commands = re.findall(r"^star-export compile (.*)$", README, flags=re.MULTILINE)
     assert commands
     for command in commands:
-        words = [
-            str(ENGINES.parent / each) if each.endswith(".toml") else each
-            for each in command.split("#")[0].split()
-        ]
-        at = words.index("--out")
-        assert resolved(*words[:at], *words[at + 2 :]).images == Path("imagenet")
+        assert recipe_in(command).images == Path("imagenet")
+
+
+def test_fp16_leads_and_the_paper_s_times_are_of_tf32() -> None:
+    _, section = README.split("### The paper's numbers")
+    (compiled,) = re.findall(r"^star-export compile (.*)$", section, flags=re.MULTILINE)
+    (built,) = re.findall(r"^star-export (build .*)$", section, flags=re.MULTILINE)
+    star = resolved("--recipe", ENGINES / "deit_small.star.toml")
+    assert (star.target, recipe_in(compiled)) == (
+        TARGETS[0],
+        replace(star, images=Path("imagenet"), target=TENSORRT.name),
+    )
+    assert build_parser().parse_args(built.split()).tf32
+
+
+def recipe_in(command: str) -> Recipe:
+    """The recipe of a command of the README, whose paths are those of the repository."""
+    words = [
+        str(ENGINES.parent / each) if each.endswith(".toml") else each
+        for each in command.split("#", maxsplit=1)[0].split()
+    ]
+    at = words.index("--out")
+    return resolved(*words[:at], *words[at + 2 :])
 
 
 def test_a_recipe_of_ones_own_over_another(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ EXPECTED = "an ONNX model that star-export made"
 GRAPH, METADATA = 7, 14
 INITIALIZER, DATA_TYPE = 5, 2
 KEY, VALUE = 1, 2
-# Of an input: in its graph, its name and type; the path from the type to each dimension; a dimension's size or name.
+# Of an input: in its graph, its name and type, the path from its type to a dimension, and that one's size or name.
 INPUT, NAME, TYPE = 11, 1, 2
 TENSOR, SHAPE, DIMENSION = 1, 2, 1
 SIZE, SIZE_NAME = 1, 2
