@@ -1,12 +1,14 @@
 """Commands for the processes of a launcher, one after another: starting Python costs more than such a command.
 
-python -m torch.distributed.run --nproc_per_node 2 -m tests.launched PLAN OUT
+accelerate launch --multi_gpu --num_processes 2 -m tests.launched PLAN OUT
 """
 
 import json
 import sys
+import time
 from collections.abc import Collection, Sequence
 from contextlib import redirect_stdout
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 import torch
 
 from exporter.cli.main import main
+from exporter.data.images import ImageFolder
 from exporter.evaluation.benchmark import Throughput
 from exporter.processes import processes
 from exporter.targets import ONNXRUNTIME, Target
@@ -29,6 +32,10 @@ __all__ = ["obey"]
 
 # The command of a plan that is interrupted after its first epoch.
 INTERRUPTED = "interrupted"
+# There while a process times models.
+TIMES = "times"
+# How long: another process that did not wait would predict within it.
+TIMING_S = 0.2
 
 
 def obey(plan: Path, out: Path) -> None:
@@ -37,27 +44,34 @@ def obey(plan: Path, out: Path) -> None:
     for name, arguments in json.loads(plan.read_text()).items():
         told = out / f"{name}.json" if processes().main else Path("/dev/null")
         with told.open("w") as file, redirect_stdout(file), pytest.MonkeyPatch.context() as patch:
-            _simplified(patch)
+            _simplified(patch, out / TIMES)
             if name == INTERRUPTED:
                 _interrupted(patch)
             code = main(arguments)
         assert code == (130 if name == INTERRUPTED else 0), f"{name} exits with {code}"
 
 
-def _simplified(patch: pytest.MonkeyPatch) -> None:
-    """Let `tune` have few candidates, on a machine whose time is multiply-adds, and compile nothing."""
+def _simplified(patch: pytest.MonkeyPatch, times: Path) -> None:
+    """Let `tune` have few candidates, on a machine whose time is multiply-adds, and compile nothing.
 
-    def speeds(
-        bench: Bench, some: Collection[Candidate], targets: Sequence[Target]
-    ) -> dict[Candidate, Timed]:
-        found: dict[Candidate, Timed] = {}
-        for each in some:
-            ms = bench.pruned(each).macs.total / 1e6
-            time = Throughput(2, 1e3 / ms, ms, ms, (ms, ms), (ms,) * 5)
-            found |= {each.on(target.name): Timed(time, 5) for target in targets}
-        return found
+    The file `times` is there while models are timed: by the main process, alone.
+    """
+    predict = Bench._predict
 
-    patch.setattr(Bench, "speeds", speeds)
+    def speeds(bench: Bench, some: Collection[Candidate], targets: Sequence[Target]) -> list[dict[str, Any]]:
+        assert processes().main, "a process times models beside the main one"
+        times.touch(exist_ok=False)
+        time.sleep(TIMING_S)
+        times.unlink()
+        each_ms = [bench.pruned(each).macs.total / 1e6 for each in some for _ in targets]
+        return [asdict(Timed(Throughput(2, 1e3 / ms, ms, ms, (ms, ms), (ms,) * 5), 5)) for ms in each_ms]
+
+    def predicted(bench: Bench, candidate: Candidate, images: ImageFolder) -> dict[str, Any]:
+        assert not times.exists(), "a process predicts while the main one times models"
+        return predict(bench, candidate, images)
+
+    patch.setattr(Bench, "_speeds", speeds)
+    patch.setattr(Bench, "_predict", predicted)
     patch.setattr(inputs, "candidates", few_candidates)
     patch.setattr(study, "refined", lambda _, answers, *__, **___: answers)
     patch.setattr(tune, "targets_here", lambda _: (ONNXRUNTIME,))

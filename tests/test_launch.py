@@ -1,4 +1,7 @@
-"""Commands under a launcher: two processes leave what one leaves, and launchers that do not fit end in one line."""
+"""Commands under `accelerate launch`: two processes leave what one leaves; launchers that do not fit are one line.
+
+tests/test_processes.py does the same work under torchrun.
+"""
 
 import json
 import os
@@ -36,6 +39,11 @@ def free_port() -> str:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return str(free.getsockname()[1])
+
+
+def accelerate() -> list[str]:
+    """The start of a command for two processes."""
+    return [*ACCELERATE, "--main_process_port", free_port()]
 
 
 def shard(place: Path, total: int, torn: int) -> Path:
@@ -98,8 +106,7 @@ def runs(workplace: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Runs
             commands = {name: commands[name] for name in ("calibrate", "finetune", "eval", "tune")}
         (place / "plan.json").write_text(json.dumps(commands))
     obey(one / "plan.json", one)
-    launcher = [*PYTHON, "torch.distributed.run", "--nproc_per_node", "2", "-m", "tests.launched"]
-    done = launched([*launcher, two / "plan.json", two])
+    done = launched([*accelerate(), "-m", "tests.launched", two / "plan.json", two])
     assert done.returncode == 0, done.stderr
     return one, two
 
@@ -178,18 +185,7 @@ def test_a_search_makes_the_same_choice(runs: Runs) -> None:
 def test_accelerate_launch_as_the_docs_give_it(runs: Runs, workplace: Workplace, tmp_path: Path) -> None:
     out = tmp_path / "new" / "c.safetensors"
     flags = ("--images", runs[0].parent / "train.tar", "--out", out, "--json")
-    done = launched(
-        [
-            *ACCELERATE,
-            "--main_process_port",
-            free_port(),
-            "-m",
-            "exporter",
-            "calibrate",
-            *workplace.model,
-            *flags,
-        ]
-    )
+    done = launched([*accelerate(), "-m", "exporter", "calibrate", *workplace.model, *flags])
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["record"]["skipped"] == 1
     assert out.read_bytes() == (runs[0] / "c.safetensors").read_bytes()
