@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from exporter.errors import OutputError, reason_of
+from exporter.partial_files import partial_of, remove_left
 
 __all__ = [
     "NO_PATH",
@@ -68,16 +69,17 @@ def path_of(text: str) -> Path:
 def written_beside(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`, and rename it to `path` if the body raises no error.
 
-    A link stays: what it points to is replaced.
+    A link stays: what it points to is replaced. What killed processes left of earlier ones is removed.
 
     Raises:
         OutputError: The folder cannot be created or written, or the disk is full. The temporary file is removed.
             Or `path` is a folder, a device, a pipe or a read-only file.
     """
     place = _replaceable(path)
-    partial = _partial_of(place)
+    partial = partial_of(place)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
+        remove_left(place)
         yield partial
         partial.replace(place)
     except (OSError, RecursionError) as error:
@@ -174,7 +176,7 @@ def _replaceable(path: Path) -> Path:
             got = "no regular file"
         elif place.is_file() and not place.stat().st_mode & WRITABLE:
             got = "a read-only file"
-        _partial_of(place).exists()  # its name may be too long
+        partial_of(place).exists()  # its name may be too long
     except OSError as error:
         raise _cannot_write(path, error) from None
     if got:
@@ -187,10 +189,6 @@ def _remove_empty(folders: Sequence[Path]) -> None:
     for each in folders:
         with suppress(OSError):
             each.rmdir()
-
-
-def _partial_of(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}.partial") if path.name else path
 
 
 def _cannot_write(path: Path, error: OSError | RecursionError) -> OutputError:

@@ -22,7 +22,7 @@ TOP_LEVEL = {
 # First to last: a module may import from its own row and from the rows above it.
 ORDER = (
     ("errors",),
-    ("files", "processes", "tensor_names", "vocabulary"),
+    ("files", "partial_files", "processes", "tensor_names", "vocabulary"),
     ("formats", "settings"),
     ("records", "targets", "bundled"),
     ("artefact",),

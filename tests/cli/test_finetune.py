@@ -1,10 +1,10 @@
 """`star-export finetune`: weights that every verb prunes as they were trained, and nothing else without a word."""
 
 import json
-import os
+import re
+import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,9 @@ from exporter.workflows import best
 from exporter.workflows.recipes.recipe import Recipe
 from tests.commands import Command, Outcome, Workplace
 from tests.disk_cache import shared_folder
+from tests.vits import make_images
 
+ROOT = Path(__file__).parents[2]
 QUICK = ("--preset", "short", "--epochs", "1", "--batch-size", "4", "--augment", "none")
 STAR = ("--method", "star", "--rho", "0.6", "--max-images", "4")
 
@@ -60,26 +62,69 @@ def test_the_table_says_it_in_words(star_export: Command, workplace: Workplace, 
     assert "compile it with --checkpoint alone" in done.out
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, workplace: Workplace) -> tuple[Path, list[str]]:
+    """The weights of a run with all that a run may keep, which was not killed, and its flags but `--out`."""
+    from exporter.cli.main import main  # noqa: PLC0415
+
+    folder = tmp_path_factory.mktemp("whole")
+    # Sums of a calibration are kept every 16 images.
+    given = ("--images", make_images(folder / "images", each=9), "--eval-images", workplace.images)
+    pruned = ("--method", "star", "--scorer", "fused", "--rho", "0.6")
+    trained = (
+        "--preset",
+        "short",
+        "--epochs",
+        "2",
+        "--batch-size",
+        "8",
+        "--ema-decay",
+        "0.9",
+        "--mixup",
+        "0.8",
+    )
+    flags = [*map(str, (*workplace.model, *given, *pruned, *trained, "--augment", "crop", "--quiet"))]
+    assert main(["finetune", *flags, "--out", str(folder / "w.safetensors")]) == 0
+    return folder / "w.safetensors", flags
+
+
+@pytest.mark.parametrize(
+    ("function", "times", "left"),
+    [
+        ("exporter.calibration.calibrate.save_sums", 1, {"w.calibration.partial"}),
+        ("exporter.training.finetune._Trainer._step", 3, {"w.calibration.partial", "w.ckpt"}),
+        ("torch.save", 2, {"w.calibration.partial", "w.ckpt", ".w.ckpt"}),
+        (
+            "exporter.workflows.finetuning.finetune.save_checkpoint",
+            1,
+            {"w.calibration.partial", "w.ckpt", "w.safetensors"},
+        ),
+    ],
+    ids=["calibration", "an epoch", "writing the checkpoint", "after the weights"],
+)
 def test_a_run_that_was_killed_ends_with_the_same_bytes(
-    star_export: Command, workplace: Workplace, tmp_path: Path
+    function: str,
+    times: int,
+    left: set[str],
+    star_export: Command,
+    whole: tuple[Path, list[str]],
+    tmp_path: Path,
 ) -> None:
-    """Killed in an epoch, without a chance to clean up, in a process of as many threads."""
-    flags = (*workplace.model, *images(workplace), *QUICK, "--rho", "0.6", "--epochs", "40")
-    whole, killed = tmp_path / "whole.safetensors", tmp_path / "killed.safetensors"
-    assert star_export("finetune", *flags, "--out", whole).code == 0
-    command = [sys.executable, "-m", "exporter", "finetune", *flags, "--out", killed]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
-    with subprocess.Popen([*map(str, command)], env=environment, stderr=subprocess.DEVNULL) as child:
-        while not killed.with_suffix(".ckpt").exists():
-            assert child.poll() is None
-            time.sleep(0.01)
-        child.kill()
-    assert not killed.exists()
-    left = torch.load(killed.with_suffix(".ckpt"), weights_only=True)
-    assert 1 <= left["epochs_done"] < 40
-    resumed = star_export("finetune", *flags, "--out", killed)
+    """STAR with its own calibration, averaged weights and an augmentation, in a process of as many threads."""
+    uninterrupted, flags = whole
+    command = ["finetune", *flags, "--out", str(tmp_path / "w.safetensors")]
+    killed = [sys.executable, "-m", "tests.killed", function, str(times), *command]
+    done = subprocess.run(killed, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert {re.sub(r"\.[0-9a-f]{8}-\d+\.partial$", "", path.name) for path in tmp_path.iterdir()} == left
+    if "w.ckpt" in left:
+        kept = torch.load(tmp_path / "w.ckpt", weights_only=True)
+        assert kept["epochs_done"] == (2 if "w.safetensors" in left else 1)
+        assert kept["ema"] is not None
+    resumed = star_export(*command)
     assert resumed.code == 0, resumed.err
-    assert killed.read_bytes() == whole.read_bytes()
+    assert (tmp_path / "w.safetensors").read_bytes() == uninterrupted.read_bytes()
+    assert [path.name for path in tmp_path.iterdir()] == ["w.safetensors"]
 
 
 @pytest.mark.ort
@@ -278,6 +323,7 @@ def test_a_checkpoint_of_another_model_is_refused(star_export: Command, trained:
     [
         (("--rho", "0.6", "--preset", "long"), "--preset | got 'long' | need one of paper, short"),
         (("--rho", "0.6", "--epochs", "0"), "--epochs"),
+        (("--rho", "0.6", "--lr", "1e30"), "| need finite numbers | lower --lr"),
         ((), "no amount to prune"),
         (("--rho", "0.6", "--teacher", "none.pth"), "none.pth"),
     ],
