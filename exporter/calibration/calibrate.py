@@ -22,6 +22,7 @@ from exporter.calibration.sums import Sums, load_sums, save_sums
 from exporter.calibration.trace import in_dtype
 from exporter.data.digests import dataset_sha256
 from exporter.data.images import ImageFolder
+from exporter.data.pixels import SkippedImage
 from exporter.errors import CalibrationError, ImageError
 from exporter.files import writable_folder
 from exporter.formats.canonical_json import to_json
@@ -105,7 +106,7 @@ def calibrate(
         if on_progress:
             on_progress(done, _goal(done, len(planned), settings))
 
-    sums = _summed(sums, chunks, settings, save, tell)
+    sums = _summed(sums, chunks, settings, save, tell, images=images)
     read = planned[: sums.done]
     digest = digest if len(read) == len(planned) else dataset_sha256([item.file for item in read])
     found = _finished(vit, images, sums, digest, settings)
@@ -119,12 +120,14 @@ def _summed(
     settings: CalibrationSettings,
     save: Callable[[Sums], None],
     tell: Callable[[int], None],
+    *,
+    images: ImageFolder,
 ) -> Sums:
     """Add chunks until the sums are settled or none is left; save now and then, and where it is interrupted."""
     try:
         while not _settled(sums, settings) and (chunk := next(chunks, None)):
             before = sums.done
-            sums = _added(sums, chunk)
+            sums = _added(sums, chunk, images)
             if before // SAVE_EVERY != sums.done // SAVE_EVERY:
                 save(sums)
             tell(sums.done)
@@ -159,10 +162,10 @@ def _check_head(vit: PrunableViT) -> None:
     raise CalibrationError("relevance", f"the head of {vit.spec.name}", expected, hint)
 
 
-def _added(sums: Sums, chunk: Sequence[Scored]) -> Sums:
+def _added(sums: Sums, chunk: Sequence[Scored], images: ImageFolder) -> Sums:
     for item, scores in chunk:
-        if scores is None:
-            sums = sums.plus_skipped()
+        if isinstance(scores, SkippedImage):
+            sums = sums.plus_skipped(images.name_of(item.file), scores.reason)
         else:
             sums = sums.plus(scores, item.rounds, in_acs=item.in_acs, half=item.half)
     return sums
@@ -191,7 +194,7 @@ def _finished(
     if not np.isfinite(acs).all() or not acs.any():
         got = "NaN or infinity" if acs.any() else "0 in every layer"
         raise CalibrationError("ACS", got, "weights that tell images apart", "are they trained?")
-    return Calibration(record, acs, inter, better_half_overlap(sums.halves))
+    return Calibration(record, acs, inter, better_half_overlap(sums.halves), sums.skipped)
 
 
 def _key(vit: PrunableViT, dataset: str, settings: CalibrationSettings) -> str:

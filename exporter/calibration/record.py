@@ -1,7 +1,8 @@
 """A calibration's settings, results and file."""
 
 import hashlib
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -48,13 +49,15 @@ class Calibration:
     """ACS [layers], and inter-layer importance [layers, patches] unless only ACS was requested.
 
     `overlap` [layers] says how far two halves of the images agree (`exporter.calibration.agreement`); None without
-    importance, for a single image, and in files of earlier versions.
+    importance, for a single image, and in files of earlier versions. `skipped` says why an image could not be read,
+    by its name; the file has their number alone.
     """
 
     record: CalibrationRecord
     acs: NDArray[np.float64]
     inter: NDArray[np.float64] | None
     overlap: NDArray[np.float64] | None = None
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         what = "ACS" if self.inter is None else "ACS and relevance"

@@ -18,13 +18,13 @@ __all__ = ["Scored", "scored_chunks"]
 
 ACS_CHUNK = 8  # images per forward pass without relevance; fixed, since it changes rounding
 
-Scored = tuple[PlannedImage, ImageScores | None]
+Scored = tuple[PlannedImage, ImageScores | SkippedImage]
 
 
 def scored_chunks(
     vit: PrunableViT, planned: Sequence[PlannedImage], classes: int, settings: CalibrationSettings
 ) -> Iterator[list[Scored]]:
-    """Yield the planned images with their scores, chunk by chunk, in order; None for images that cannot be read.
+    """Yield the planned images with their scores, chunk by chunk, in order; for some, why they cannot be read.
 
     With relevance a chunk is one image, else ACS_CHUNK of them. Of every `count` chunks, one for each process, each
     process computes its own, and all yield all of them.
@@ -51,7 +51,7 @@ def _with_scores(
     good = [image for image in loaded if isinstance(image, LoadedImage)]
     scores = iter(_scored(vit, planned[0], good, classes, settings) if good else ())
     pairs = zip(planned, loaded, strict=True)
-    return [(item, None if isinstance(image, SkippedImage) else next(scores)) for item, image in pairs]
+    return [(item, image if isinstance(image, SkippedImage) else next(scores)) for item, image in pairs]
 
 
 def _scored(

@@ -1,6 +1,8 @@
 """The running sums of a calibration, and the file from which an interrupted one continues."""
 
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +24,8 @@ class Sums:
 
     `inter` is [rounds, layers, patches], `counted` [rounds, layers] the number of images in each sum,
     `halves` [2, layers, patches] the sums over the images of either half, each once, and `acs` [layers].
-    `counts` holds, in this order: done, images used, skipped, images in `acs`, empty rows.
+    `counts` holds, in this order: done, images used, skipped, images in `acs`, empty rows. `skipped` says why an
+    image could not be read, by its name.
     """
 
     inter: NDArray[np.float64]
@@ -30,6 +33,7 @@ class Sums:
     halves: NDArray[np.float64]
     acs: NDArray[np.float64]
     counts: NDArray[np.int64]
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def zero(spec: ModelSpec, rounds: int) -> "Sums":
@@ -56,7 +60,8 @@ class Sums:
             for index in rounds:
                 inter[index] += scores.inter
                 counted[index] += scores.counted
-        return Sums(
+        return replace(
+            self,
             inter=inter,
             counted=counted,
             halves=halves,
@@ -64,9 +69,10 @@ class Sums:
             counts=self.counts + np.array([1, 1, 0, int(in_acs), scores.empty_rows]),
         )
 
-    def plus_skipped(self) -> "Sums":
-        """Return the sums with one more image that could not be read."""
-        return replace(self, counts=self.counts + np.array([1, 0, 1, 0, 0]))
+    def plus_skipped(self, name: str, reason: str) -> "Sums":
+        """Return the sums with one more image, which could not be read for this reason."""
+        counts = self.counts + np.array([1, 0, 1, 0, 0])
+        return replace(self, counts=counts, skipped={**self.skipped, name: reason})
 
     def mean_acs(self) -> NDArray[np.float64]:
         """Return the mean over images, [layers]."""
@@ -90,7 +96,8 @@ def save_sums(sums: Sums, path: Path, key: str) -> None:
     Raises:
         OutputError: The place cannot be written.
     """
-    content = save(dict(vars(sums)), metadata={"key": to_json(key)})
+    arrays = {name: value for name, value in vars(sums).items() if name != "skipped"}
+    content = save(arrays, metadata={"key": to_json(key), "skipped": to_json(sums.skipped)})
     with written_beside(path) as partial:
         partial.write_bytes(content)
 
@@ -99,8 +106,10 @@ def load_sums(path: Path, key: str) -> Sums | None:
     """Read the sums of the job `key`; None where the file is missing, damaged, or another job's."""
     try:
         with safe_open(path, framework="numpy") as file:
-            if (file.metadata() or {}).get("key") != to_json(key):
+            metadata = file.metadata() or {}
+            if metadata.get("key") != to_json(key):
                 return None
-            return Sums(**{name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118  (not a dict)
-    except (OSError, SafetensorError, TypeError):
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
+            return Sums(**arrays, skipped=json.loads(metadata["skipped"]))
+    except (OSError, SafetensorError, TypeError, ValueError, KeyError):
         return None

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Calibrate and print ACS and the halves' agreement by layer; the exit code is 0."""
     from exporter.calibration.agreement import warn_where_unsettled
-    from exporter.cli.output import print_json, print_table
+    from exporter.cli.output import print_json, print_lines, print_table
     from exporter.cli.stages import RichStages
     from exporter.files import writable_file
     from exporter.workflows import steps
@@ -54,11 +54,13 @@ def run(arguments: argparse.Namespace) -> int:
         warn_where_unsettled(calibration.overlap, range(1, len(calibration.acs) + 1), record.images)
     if arguments.json:
         values = {"acs": calibration.acs.tolist(), "overlap": overlap}
-        print_json({"file": str(arguments.out), **values, "record": record})
+        print_json({"file": str(arguments.out), **values, "skipped": calibration.skipped, "record": record})
     else:
         shares = [f"{share:.2f}" for share in overlap] if overlap else [""] * len(calibration.acs)
         columns = zip(calibration.acs, shares, strict=True)
         rows = [(layer, f"{acs:.4f}", share) for layer, (acs, share) in enumerate(columns, start=1)]
         images = f"{record.images} images, {record.skipped} skipped"
         print_table(f"{arguments.out}: {images}", ("layer", "ACS", "overlap of halves"), rows)
+        if calibration.skipped:
+            print_lines([f"images skipped: {', '.join(list(calibration.skipped)[:5])}"])
     return 0

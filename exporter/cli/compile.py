@@ -145,6 +145,9 @@ def _lines(report: "Report") -> Iterator[str]:
     if report.pair and report.pair.loss_interval_points:
         low, high = report.pair.loss_interval_points
         yield f"loss: {report.pair.loss_points:.2f} points of top-1 (95 % {low:.2f} to {high:.2f})"
+    for role, skipped in (("calibration", report.calibration_skipped), ("evaluation", report.skipped)):
+        if skipped:
+            yield f"{len(skipped)} {role} images skipped: {', '.join(list(skipped)[:5])}"
     if report.comparison:
         low, high = report.comparison.quartiles
         yield (

@@ -204,9 +204,11 @@ def test_an_interrupted_calibration_goes_on_to_the_same_bytes(
 
 
 def test_a_kill_loses_no_more_than_the_images_since_the_last_save(
-    vit: PrunableViT, images: ImageFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    vit: PrunableViT, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SAVE_EVERY", 4)
+    images = list_images(pictures(tmp_path / "images", 20))
+    images.files[0].path.write_text("no image")
 
     def kill(done: int, _total: int) -> None:
         if done == 6:
@@ -214,8 +216,9 @@ def test_a_kill_loses_no_more_than_the_images_since_the_last_save(
 
     calibrate_to(tmp_path / "whole", vit, images, ALL, kill)
     after: list[int] = []
-    calibrate_to(tmp_path / "resumed", vit, images, ALL, lambda done, _total: after.append(done))
+    resumed = calibrate_to(tmp_path / "resumed", vit, images, ALL, lambda done, _total: after.append(done))
     assert list(range(5, 21)) == after
+    assert list(resumed.skipped) == [images.name_of(images.files[0])]
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "resumed").read_bytes()
 
 

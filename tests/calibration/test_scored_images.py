@@ -1,4 +1,4 @@
-"""Planned images get their scores in order, in chunks; one that cannot be read has none."""
+"""Planned images get their scores in order, in chunks; one that cannot be read has a reason."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,9 +9,11 @@ import pytest
 
 from exporter.calibration import scored_images
 from exporter.calibration.draw import plan
+from exporter.calibration.importance import ImageScores
 from exporter.calibration.scored_images import scored_chunks
 from exporter.calibration.settings import CalibrationSettings
 from exporter.data.images import list_images
+from exporter.data.pixels import SkippedImage
 from exporter.processes import Processes
 from tests.calibration.samples import pictures, tiny_vit
 
@@ -30,15 +32,18 @@ def test_chunks_are_in_order(settings: CalibrationSettings, sizes: list[int], tm
     names, chunks = chunks_of(pictures(tmp_path, 10), settings)
     assert [len(chunk) for chunk in chunks] == sizes
     assert [item.file.path.name for chunk in chunks for item, _ in chunk] == names
-    assert all(scores is not None for chunk in chunks for _, scores in chunk)
+    assert all(isinstance(scores, ImageScores) for chunk in chunks for _, scores in chunk)
 
 
 @pytest.mark.parametrize("settings", [ALL, ACS], ids=["all", "acs"])
-def test_an_image_that_cannot_be_read_has_no_scores(settings: CalibrationSettings, tmp_path: Path) -> None:
+def test_an_image_that_cannot_be_read_has_a_reason_in_place_of_scores(
+    settings: CalibrationSettings, tmp_path: Path
+) -> None:
     (pictures(tmp_path, 4) / "0001.png").write_text("no image")
     _, chunks = chunks_of(tmp_path, settings)
-    missing = {item.file.path.name for chunk in chunks for item, scores in chunk if scores is None}
-    assert missing == {"0001.png"}
+    (missing,) = [each for chunk in chunks for each in chunk if isinstance(each[1], SkippedImage)]
+    assert (missing[0].file.path.name, missing[1].path.name) == ("0001.png", "0001.png")
+    assert missing[1].reason.startswith("cannot be decoded")
 
 
 class Shared(Processes):

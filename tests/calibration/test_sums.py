@@ -25,8 +25,9 @@ def test_means_are_over_each_rounds_images_and_then_over_rounds() -> None:
 
 
 def test_a_skipped_image_changes_counts_alone() -> None:
-    sums = Sums.zero(SPEC, 1).plus_skipped()
+    sums = Sums.zero(SPEC, 1).plus_skipped("a.png", "torn")
     assert sums.counts.tolist() == [1, 0, 1, 0, 0]
+    assert sums.skipped == {"a.png": "torn"}
     assert sums.done == 1
 
 
@@ -45,12 +46,13 @@ def test_adding_leaves_the_old_sums_alone() -> None:
 
 def test_sums_come_back_for_their_own_job_alone(tmp_path: Path) -> None:
     path = tmp_path / "c.partial"
-    sums = Sums.zero(SPEC, 2).plus(one(1.5, [True] * 3), (1,), in_acs=True)
+    sums = Sums.zero(SPEC, 2).plus_skipped("a.png", "torn").plus(one(1.5, [True] * 3), (1,), in_acs=True)
     save_sums(sums, path, "this job")
     loaded = load_sums(path, "this job")
     assert loaded is not None
-    for name, value in vars(sums).items():
-        assert value.tolist() == getattr(loaded, name).tolist()
+    assert loaded.skipped == {"a.png": "torn"}
+    for name in vars(sums).keys() - {"skipped"}:
+        assert getattr(sums, name).tolist() == getattr(loaded, name).tolist()
     assert load_sums(path, "another job") is None
 
 

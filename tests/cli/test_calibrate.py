@@ -114,6 +114,8 @@ def test_broken_images_among_good_ones_are_skipped_and_named(
     assert done.code == 0
     assert (done.json["record"]["images"], done.json["record"]["skipped"]) == (7, 1)
     assert "broken.jpg" in done.err
+    assert list(done.json["skipped"]) == ["broken.jpg"]
+    assert "images skipped: broken.jpg" in star_export("calibrate", *flags[:-1]).out
 
 
 def test_a_corrupt_member_of_a_shard_is_skipped_and_named(
@@ -127,8 +129,9 @@ def test_a_corrupt_member_of_a_shard_is_skipped_and_named(
         done = star_export("calibrate", *workplace.model, *flags)
         assert done.code == 0, done.err
         assert ("torn.tar/4.png" in done.err) == (shard == torn)
-        records.append((done.json["record"]["images"], done.json["record"]["skipped"], done.json["acs"]))
-    assert records == [(4, 1, records[1][2]), (4, 0, records[1][2])]
+        assert len(done.json["skipped"]) == done.json["record"]["skipped"]
+        records.append((done.json["record"]["images"], list(done.json["skipped"]), done.json["acs"]))
+    assert records == [(4, ["torn.tar/4.png"], records[1][2]), (4, [], records[1][2])]
 
 
 def test_a_head_that_projects_is_explained_by_the_length_of_its_embedding(

@@ -140,7 +140,11 @@ def told(compiled: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> list
 
     def compile_model(recipe: Recipe, out: Path, stages: object) -> Report:
         given.append((recipe, out))
-        return replace(report, passed=recipe.rho != 0.1)
+        if recipe.rho != 0.1:
+            return report
+        return replace(
+            report, passed=False, skipped={"a.tar/4.png": "torn"}, calibration_skipped={"b.png": "x"}
+        )
 
     monkeypatch.setattr(compile_module, "compile_model", compile_model)
     return given
@@ -181,7 +185,11 @@ def test_what_it_prints(star_export: Command, compiled: Callable[..., Path], tmp
 
 @pytest.mark.usefixtures("told")
 def test_a_model_that_is_not_its_reference_is_1(star_export: Command, tmp_path: Path) -> None:
-    assert star_export("compile", "--rho", "0.1", "--out", tmp_path / "o").code == 1
+    """And images that cannot be read are named."""
+    shown = star_export("compile", "--rho", "0.1", "--out", tmp_path / "o")
+    assert shown.code == 1
+    assert "1 calibration images skipped: b.png" in shown.out
+    assert "1 evaluation images skipped: a.tar/4.png" in shown.out
 
 
 @pytest.mark.ort

@@ -49,6 +49,9 @@ class Report:
     those of `comparison`, at `batch` images per run. `measured_on` is "images", or "noise" where none were given:
     parity, times and what a-STAR keeps are then those of noise. `calibration_overlap` says for each layer how far
     two halves of the calibration's images agree.
+
+    `skipped` says why an image to measure on could not be read, by its name; `calibration_skipped` says the same of
+    those to calibrate on, whose number is `skipped_images`. A calibration that was given has the number alone.
     """
 
     model: str
@@ -83,6 +86,8 @@ class Report:
     class_names: tuple[str, ...] = ()
     file_bytes: dict[str, int] = field(default_factory=dict)
     measured_on: str = "images"
+    skipped: dict[str, str] = field(default_factory=dict)
+    calibration_skipped: dict[str, str] = field(default_factory=dict)
 
     def class_name(self, index: int | None) -> str:
         """Return the name of a class; its index where it has none, "" for None."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from exporter.artefact import LoweredFile
 from exporter.data.batches import View, batches_of
-from exporter.data.images import ImageFolder
+from exporter.data.images import ImageFile, ImageFolder
 from exporter.evaluation.accuracy import Accuracy, predict_each
 from exporter.evaluation.answers import Batches
 from exporter.evaluation.benchmark import Comparison, Throughput
@@ -43,7 +43,8 @@ class Proof:
 
     `use` is how many patches a-STAR kept; None under STAR, whose counts are in the schedule. `batches` are the
     times at all batch sizes, `throughput` and `comparison` those at the one of the settings. `pair` compares the
-    classes of both models, and `examples` are some of the images; without logits there are neither.
+    classes of both models, and `examples` are some of the images; without logits there are neither. `skipped` says
+    why an image of accuracy or agreement could not be read, by its name.
     """
 
     parity: ParityReport
@@ -56,6 +57,7 @@ class Proof:
     batches: tuple[AtBatch, ...]
     pair: PairResult | None
     examples: tuple[Example, ...]
+    skipped: dict[str, str]
 
     @property
     def passed(self) -> bool:
@@ -91,14 +93,14 @@ def prove(
     if references.pruned.schedule.adaptive:
         with stages.stage("patches left"):
             use = _use(references.pruned, images, models.pruned.artefact.input_kind, measuring.batch)
-    seen = _Seen(None, None, ())
+    seen, skipped = _Seen(None, None, ()), dict[str, str]()
     if folder is not None and references.dense.vit.spec.num_classes:
         with stages.stage("accuracy" if folder.labelled else "agreement of classes"):
-            seen = _seen(models, folder, measuring)
+            seen = _seen(models, folder, measuring, skipped)
     agreement = None
     if folder is not None and references.dense.vit.spec.embedding:
         with stages.stage("agreement of embeddings"):
-            agreement = _agreement(models, folder, measuring)
+            agreement = _agreement(models, folder, measuring, skipped)
     at_batches: tuple[AtBatch, ...] = ()
     if measuring.rounds:
         with stages.stage("throughput"):
@@ -113,6 +115,7 @@ def prove(
         comparison=None if own is None else own.comparison,
         use=use,
         batches=at_batches,
+        skipped=skipped,
     )
 
 
@@ -137,18 +140,23 @@ class _Seen:
     examples: tuple[Example, ...]
 
 
-def _seen(models: Pair[LoweredFile], folder: ImageFolder, measuring: Measuring) -> _Seen:
+def _seen(
+    models: Pair[LoweredFile], folder: ImageFolder, measuring: Measuring, skipped: dict[str, str]
+) -> _Seen:
     names: list[str] = []
-    found = Pair(*predict_each(_runners(models, measuring), _batches(models, folder, measuring, names)))
+    loaded = _batches(models, folder, measuring, names=names, skipped=skipped)
+    found = Pair(*predict_each(_runners(models, measuring), loaded))
     pair = compare_predictions(found.dense, found.pruned, ("dense", "pruned"), {})
     accuracy = Pair(found.dense.accuracy, found.pruned.accuracy) if found.dense.labelled else None
     return _Seen(accuracy, replace(pair, classes=()), chosen_examples(names, found))
 
 
-def _agreement(models: Pair[LoweredFile], folder: ImageFolder, measuring: Measuring) -> Agreement:
+def _agreement(
+    models: Pair[LoweredFile], folder: ImageFolder, measuring: Measuring, skipped: dict[str, str]
+) -> Agreement:
     name = models.dense.artefact.spec.embedding
-    runners, loaded = _runners(models, measuring), _batches(models, folder, measuring, [])
-    return agreement_of(*embed_each(runners, loaded, (name, name)))
+    loaded = _batches(models, folder, measuring, names=[], skipped=skipped)
+    return agreement_of(*embed_each(_runners(models, measuring), loaded, (name, name)))
 
 
 def _runners(models: Pair[LoweredFile], measuring: Measuring) -> tuple[Runner, Runner]:
@@ -157,12 +165,18 @@ def _runners(models: Pair[LoweredFile], measuring: Measuring) -> tuple[Runner, R
 
 
 def _batches(
-    models: Pair[LoweredFile], folder: ImageFolder, measuring: Measuring, names: list[str]
+    models: Pair[LoweredFile],
+    folder: ImageFolder,
+    measuring: Measuring,
+    *,
+    names: list[str],
+    skipped: dict[str, str],
 ) -> Batches:
-    """Yield the images for one pass of both models, which take them alike; add their names to `names`."""
+    """Yield the images for one pass of both models, which take them alike; note names, and what is skipped."""
     artefact = models.dense.artefact
     view = View(artefact.spec.preprocessing, artefact.input_kind)
     for batch in batches_of(folder.files, [view], measuring.batch):
+        skipped.update({folder.name_of(ImageFile(each.path, None)): each.reason for each in batch.skipped})
         if batch.files:
             names += map(folder.name_of, batch.files)
             yield (batch.views[0], batch.views[0]), batch.labels

@@ -64,6 +64,7 @@ def report_of(
         hardware=environment(measuring.threads),
         class_names=_class_names(pruned.vit.spec, folder),
         calibration_overlap=calibration.overlap_by_layer if calibration else None,
+        calibration_skipped=dict(calibration.skipped) if calibration else {},
         measured_on="noise" if folder is None else "images",
     )
 

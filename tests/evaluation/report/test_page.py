@@ -52,6 +52,16 @@ def test_the_overlap_of_a_calibrations_halves_is_shown_where_there_is_one(tmp_pa
     assert ["overlap of halves" in page for page in pages] == [False, True]
 
 
+def test_images_that_could_not_be_read_are_counted_and_named(tmp_path: Path) -> None:
+    torn = {f"<{at}>.png": "torn" for at in range(6)}
+    report = replace(small_report(), skipped=torn, skipped_images=1, calibration_skipped={"c.png": "torn"})
+    page = page_of(report, tmp_path)
+    assert "6 images to measure on could not be read: &lt;0&gt;.png, &lt;1&gt;.png" in page
+    assert "&lt;4&gt;.png, …." in page and "&lt;5&gt;.png" not in page
+    assert "1 skipped (c.png)" in page
+    assert "could not be read" not in page_of(small_report(), tmp_path)
+
+
 def test_it_needs_nothing_beside_it(tmp_path: Path) -> None:
     report = full_report()
     page = page_of(report, tmp_path, charts_of(report, tmp_path / "t.png"))

@@ -23,6 +23,7 @@ QUIET = Measuring(batch=2, rounds=0, threads=1)
 def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
     spec = star().vit.spec
     images = make_images(tmp_path / "images", classes=spec.num_classes, each=1)
+    (images / "class_1" / "torn.png").write_text("no image")
     found = list_images(images, num_classes=spec.num_classes if labelled else None)
     batch = first_images(found.files, spec.preprocessing, "float32", 3)
     proof = prove(
@@ -38,7 +39,9 @@ def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
     assert (proof.accuracy is not None) == labelled
     assert proof.pair is not None and proof.pair.images == 7 and proof.pair.classes == ()
     assert (proof.pair.loss_points is not None) == labelled
-    assert {each.image for each in proof.examples} == {found.name_of(file) for file in found.files}
+    torn = "class_1/torn.png"
+    assert list(proof.skipped) == [torn]
+    assert {each.image for each in proof.examples} == {found.name_of(file) for file in found.files} - {torn}
     assert all((each.label is not None) == labelled for each in proof.examples)
     if proof.accuracy is not None:
         assert proof.accuracy.dense.images == proof.accuracy.pruned.images == 7
