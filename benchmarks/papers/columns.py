@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,12 @@ def accuracy(row: Prepared) -> Numbers:
     )
     found = answers.found[0].accuracy
     return {"top-1": 100 * found.top1, "top-5": 100 * found.top5}
+
+
+def recovery(row: Prepared) -> Numbers:
+    """Return top-1 in percent before fine-tuning and after it; twice the same where the way has none."""
+    untrained = replace(row, way=replace(row.way, training={}))
+    return {"top-1 before": accuracy(untrained)["top-1"], "top-1 after": accuracy(row)["top-1"]}
 
 
 def flops(row: Prepared) -> Numbers:
@@ -105,6 +112,7 @@ def _unseen(done: int, total: int | None) -> None:
 # The columns that one function measures.
 MEASURED: Mapping[tuple[str, ...], Callable[[Prepared], Numbers]] = {
     ("top-1", "top-5"): accuracy,
+    ("top-1 before", "top-1 after"): recovery,
     ("GFLOPs", "FLOPs saved, %"): flops,
     ("img/s", "speed-up, %"): speed,
     ("ACS, s",): acs_time,

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from collection import NOISY
+from depth_recovery import RECOVERY
 from star_rows import DEIT_B, DEIT_B_KD, DEIT_S, DENSE, OTHERS, row
 from tables import Row, Table, Way
 
@@ -108,4 +109,5 @@ TABLES: Mapping[str, Table] = {
         "Ours follow from the samples of `depth-samples`. The printed samples hold their split in more than 98 % "
         "of the trials (tests/depth/test_robustness.py), so the printed shares do not follow from them.",
     ),
+    "depth-recovery": RECOVERY,
 }

@@ -31,7 +31,7 @@ def draw(name: str, lab: Lab, path: Path, models: Collection[str] | None = None)
 
 def _figure_3(lab: Lab, models: Collection[str] | None) -> Figure:
     """Draw top-1 against throughput: printed and ours."""
-    figure = Figure(figsize=(10, 4))
+    figure = Figure(figsize=(10, 4), layout="constrained")
     printed, ours = figure.subplots(1, 2)
     rows = [
         row
@@ -50,7 +50,7 @@ def _figure_3(lab: Lab, models: Collection[str] | None) -> Figure:
 
 def _figure_4(lab: Lab, _: Collection[str] | None) -> Figure:
     """Draw the three panels, all of DeiT-Base."""
-    figure = Figure(figsize=(15, 4))
+    figure = Figure(figsize=(15, 4), layout="constrained")
     by_rate, by_rho, by_share = figure.subplots(1, 3)
     found = {f"ρ {rho:g}": lab.measured(DEIT_B, Way(rho=rho), rates) for rho in RHOS}
     _by_layer(by_rate, "(a) retention rate", found)

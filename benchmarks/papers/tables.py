@@ -12,6 +12,8 @@ __all__ = ["COLUMNS", "Row", "Table", "Way"]
 COLUMNS: Mapping[str, int] = {
     "top-1": 1,
     "top-5": 1,
+    "top-1 before": 2,
+    "top-1 after": 2,
     "GFLOPs": 2,
     "FLOPs saved, %": 1,
     "img/s": 1,

@@ -24,7 +24,8 @@ def flags(place: Any) -> list[str]:
 
 def rows_of(name: str) -> tuple[Any, ...]:
     """The rows of a table's first model, and one of ToMe: with a stand-in all models are the same. Of rows that
-    differ in rho or in alpha alone the first, and of the samples of a collection those of at most one unit."""
+    differ in rho, alpha, epochs or which layers they change alone the first, and of the samples of a collection those
+    of at most one unit."""
     rows = script("papers/reproduce.py").TABLES[name].rows
     found: dict[str, Any] = {}
     for row in rows:
@@ -39,4 +40,7 @@ def rows_of(name: str) -> tuple[Any, ...]:
 def _kind(way: Any) -> str:
     """A way as text, without the size of its numbers."""
     alpha = None if way.alpha is None else way.alpha in (0.0, 1.0)
-    return to_json(replace(way, rho=way.rho and 0.5, alpha=alpha))
+    sizes = {name: tuple(range(1, 1 + len(getattr(way.depth, name)))) for name in ("attention", "activation")}
+    training = way.training and {**way.training, "epochs": 1}
+    own = replace(way, rho=way.rho and 0.5, alpha=alpha, training=training, depth=replace(way.depth, **sizes))
+    return to_json(own)

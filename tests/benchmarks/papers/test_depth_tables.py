@@ -1,5 +1,7 @@
 """The printed samples are those that the predictor's tests fit; plans are of DeiT-B's twelve layers."""
 
+from typing import Any
+
 import pytest
 
 from exporter.training.settings import FinetuneSettings
@@ -33,6 +35,21 @@ def test_every_row_has_its_columns_and_a_way_or_a_reason(name: str) -> None:
 def test_shares_of_the_noisy_splits_add_up() -> None:
     (row,) = TABLES["depth-robustness"].rows
     assert sum(row.printed[:3]) == pytest.approx(100)
+
+
+def test_every_unit_is_trained_twice_from_the_same_accuracy() -> None:
+    """Without an activation nothing is left, without attention nearly all: the authors' argument rests on it."""
+    whole, *rows = TABLES["depth-recovery"].rows
+    assert whole.printed == (86.8, None)
+    before: dict[Any, list[float]] = {}
+    for row in rows:
+        assert row.way.depth.units == 1
+        before.setdefault((row.way.depth.attention, row.way.depth.activation), []).append(row.printed[0])
+        assert row.printed[1] > 83
+    assert len(before) == 2 * DEPTH
+    assert all(first == second for first, second in before.values())
+    assert all(values[0] > 85 if attention else values[0] < 5 for (attention, _), values in before.items())
+    assert [row.way.training["epochs"] for row in rows] == [10] * 24 + [50] * 24
 
 
 def test_the_shorter_trainings_are_those_of_the_papers() -> None:

@@ -5,13 +5,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import timm
+import torch
+from PIL import Image
 
 from tests.benchmarks.papers.quick import DEIT_B, TUNING, flags, rows_of
 from tests.benchmarks.scripts import script
 
 reproduce, measure, prepared = (script(f"papers/{name}.py") for name in ("reproduce", "measure", "prepared"))
 TABLES, COLUMNS = reproduce.TABLES, script("papers/tables.py").COLUMNS
+FIGURE_TABLES = script("papers/figures.py").TABLES
+DEIT_T = "deit_tiny_patch16_224"
+# Of matplotlib's first lines.
+COLOURS = ((31, 119, 180), (255, 127, 14))
 
 
 def shown(name: str, capsys: pytest.CaptureFixture[str], *words: object) -> str:
@@ -39,6 +47,39 @@ def test_every_number_of_the_bundled_model_stands_in_its_cell(
         for column, text in zip(table.columns, found[reproduce._name(row)], strict=True):
             mine = "–" if row.way is None else f"{numbers[column]:.{COLUMNS[column]}f}"
             assert text == mine, (row.label, column)
+
+
+@pytest.mark.parametrize(("name", "panels", "lines"), [("star-figure-3", 2, 1), ("star-figure-4", 3, 2)])
+def test_every_panel_of_a_figure_of_the_bundled_model_has_its_lines(
+    name: str,
+    panels: int,
+    lines: int,
+    bundled: Any,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for table in ("star-1", "star-4"):
+        monkeypatch.setitem(FIGURE_TABLES, table, replace(TABLES[table], rows=rows_of(table)))
+    path = Path(shown(name, capsys, *flags(bundled), "--models", DEIT_B).strip())
+    assert path == bundled.out / f"{name}.png"
+    with Image.open(path) as image:
+        pixels = np.asarray(image.convert("RGB"))
+    assert pixels.shape[0] > 400 and pixels.shape[1] > 400 * panels
+    for panel in np.array_split(pixels, panels, axis=1):
+        drawn = [int((panel == colour).all(-1).sum()) for colour in COLOURS[:lines]]
+        assert min(drawn) > 100, drawn
+
+
+def test_weights_of_a_folder_fill_in_what_needs_no_images(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    weights = tmp_path / "weights"
+    weights.mkdir()
+    torch.save({"model": timm.create_model(DEIT_T).state_dict()}, weights / f"{DEIT_T}.pth")
+    found = shown("star-4", capsys, "--weights", weights, "--models", DEIT_T, "--out", tmp_path)
+    assert "| DeiT-Tiny, ρ 1 | 1.3 | 1.25 | 72.2 |  | 91.1 |  |" in found
+    assert "| DeiT-Tiny, ρ 0.9 | 0.9 |  | 71.3 |  | 90.7 |  |" in found
 
 
 @pytest.mark.parametrize("name", ["star-6", "star-8"])
