@@ -5,8 +5,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from typing_extensions import override
-
 from exporter.files import path_of
 from exporter.settings.fields import GROUPS, SHORT
 
@@ -25,7 +23,6 @@ EXIT_CODES = {
 class _Layout(argparse.HelpFormatter):
     """Wrap paragraphs, but keep indented ones as they are."""
 
-    @override
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         parts = (
             part.rstrip("\n")
@@ -62,7 +59,6 @@ class Parser(argparse.ArgumentParser):
         lines = (f"{INDENT}{code:<5}{codes[code]}" for code in sorted(codes) if codes[code])
         self.epilog = "exit codes:\n\n" + "\n".join(lines)
 
-    @override
     def format_help(self) -> str:
         # argparse would list all flags here: two screens of them.
         self.usage = self.usage or " ".join((self.prog, *self._needed(), "[options]")).replace("%", "%%")
@@ -70,7 +66,6 @@ class Parser(argparse.ArgumentParser):
         self._action_groups.sort(key=lambda group: group.title == GROUPS[-1])
         return super().format_help()
 
-    @override
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message} | see {self.prog} --help\n")
 
