@@ -181,7 +181,7 @@ def _options(runtime: Any, threads: int) -> Any:
     options.inter_op_num_threads = 1
     options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
     options.use_deterministic_compute = True
-    options.log_severity_level = 3  # errors only; their text is in the exception
+    options.log_severity_level = 4  # fatal ones alone: the text of an error is in the exception
     # Threads that spin after a run would take CPU time from the next runner of an interleaved benchmark.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     return options

@@ -109,11 +109,13 @@ def test_a_file_that_is_not_onnx_or_not_there_is_one_line(tmp_path: Path) -> Non
         pass
 
 
-def test_an_index_outside_the_patches_is_one_line() -> None:
+def test_an_index_outside_the_patches_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    """And ONNX Runtime writes none of its own before it."""
     feed = {"images": images()} | {f"keep_{n:02d}": np.full((2, k), 99) for n, k in KEEP.items()}
     with OnnxRuntimeRunner(pruned_classifier("forced")) as runner, pytest.raises(ArtefactError) as caught:
         runner.run(feed)
     assert "\n" not in str(caught.value)
+    assert capfd.readouterr().err == ""
 
 
 def test_cuda_that_is_not_there_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
