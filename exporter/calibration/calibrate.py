@@ -24,12 +24,12 @@ from exporter.data.digests import dataset_sha256
 from exporter.data.images import ImageFolder
 from exporter.data.pixels import SkippedImage
 from exporter.errors import CalibrationError, ImageError
-from exporter.files import writable_folder
+from exporter.files import writable_file, writable_folder
 from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
 from exporter.processes import processes
 
-__all__ = ["calibrate", "calibrate_to"]
+__all__ = ["calibrate", "calibrate_to", "sums_path"]
 
 logger = logging.getLogger(__name__)
 
@@ -44,10 +44,13 @@ def calibrate_to(
     images: ImageFolder,
     settings: CalibrationSettings,
     on_progress: OnProgress | None = None,
+    *,
+    keep_sums: bool = False,
 ) -> Calibration:
     """Calibrate into a file; after an interruption, the next call continues, and writes the same bytes.
 
-    Partial sums are in a file next to it until it is written.
+    Partial sums are in a file next to it (`sums_path`) until it is written; with `keep_sums` they stay, and the
+    next call scores no image again.
 
     Raises:
         OutputError: The place cannot be written.
@@ -55,12 +58,18 @@ def calibrate_to(
         ImageError: No image can be read.
     """
     writable_folder(path.parent)
-    partial = path.with_name(f"{path.name}.partial")
+    partial = sums_path(path)
     calibration = calibrate(vit, images, settings, partial=partial, on_progress=on_progress)
     if processes().main:
         save_calibration(calibration, path)
-        partial.unlink(missing_ok=True)
+        if not keep_sums:
+            partial.unlink(missing_ok=True)
     return calibration
+
+
+def sums_path(path: Path) -> Path:
+    """Return the path of the sums of a calibration that is written to `path`."""
+    return path.with_name(f"{path.name}.partial")
 
 
 def calibrate(
@@ -85,9 +94,12 @@ def calibrate(
         on_progress: Called with the number of images done and the total, with "auto" up to the next check.
 
     Raises:
+        OutputError: The sums cannot be written.
         CalibrationError: The settings do not suit the model or the number of images.
         ImageError: No image can be read.
     """
+    if partial and processes().main:
+        writable_file(partial)
     if settings.relevance:
         _check_head(vit)
     classes = settings.classes_of(explained_outputs(vit), vit.spec.name)

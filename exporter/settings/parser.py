@@ -60,6 +60,7 @@ class Parser(argparse.ArgumentParser):
         self.epilog = "exit codes:\n\n" + "\n".join(lines)
 
     def format_help(self) -> str:
+        """Return the help: what is needed, then the groups, the advanced flags last."""
         # argparse would list all flags here: two screens of them.
         self.usage = self.usage or " ".join((self.prog, *self._needed(), "[options]")).replace("%", "%%")
         # Groups of a verb's own were made later.
@@ -67,6 +68,7 @@ class Parser(argparse.ArgumentParser):
         return super().format_help()
 
     def error(self, message: str) -> NoReturn:
+        """Print a usage error as one line, and exit with 2."""
         self.exit(2, f"error: {message} | see {self.prog} --help\n")
 
     def _needed(self) -> Iterator[str]:

@@ -97,10 +97,12 @@ def calibrate(
     images: Images,
     path: PathLike,
     on_progress: Advance | None = None,
+    *,
+    keep_sums: bool = False,
 ) -> Calibration:
     """Calibrate on a folder of images into a file, or read the calibration that the source names.
 
-    An interrupted calibration continues when called again.
+    An interrupted calibration continues when called again; with `keep_sums` a finished one is read again too.
 
     Raises:
         CalibrationError: The settings do not suit the model or the images, or the file is of another model.
@@ -110,7 +112,7 @@ def calibrate(
     if given is not None:
         return given
     folder = images_at(needed(images.images, "--images", "a folder of images"))
-    return calibrate_to(Path(path), vit, folder, source.settings, on_progress)
+    return calibrate_to(Path(path), vit, folder, source.settings, on_progress, keep_sums=keep_sums)
 
 
 def read_calibration(

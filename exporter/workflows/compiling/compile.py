@@ -8,6 +8,7 @@ import numpy as np
 from torch import nn
 
 from exporter.artefact import LoweredFile, read_pair
+from exporter.calibration.calibrate import sums_path
 from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder, sample
@@ -29,15 +30,18 @@ from exporter.workflows.compiling.schedule import (
     measured_sweep,
     schedule_of,
 )
+from exporter.workflows.folders.checksums import save_checksums
 from exporter.workflows.folders.export_folder import (
+    CALIBRATION,
     MODEL,
+    RECIPE,
     REFERENCE,
     REPORT,
     SCHEDULE,
-    save_checksums,
     save_raw_images,
     save_reference,
 )
+from exporter.workflows.folders.stale import remove_stale
 from exporter.workflows.measuring import noise
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipes.job import Job
@@ -46,8 +50,6 @@ from exporter.workflows.recipes.requests import Lowering
 from exporter.workflows.recipes.resolve import resolve
 
 __all__ = ["compile_model"]
-
-RECIPE = "recipe.json"
 
 Array = np.ndarray[Any, Any]
 
@@ -64,7 +66,8 @@ def compile_model(
 
     Args:
         recipe: The settings of the compilation.
-        out: The folder; files of an earlier compilation in it are replaced one by one.
+        out: The folder; files of an earlier compilation in it are replaced one by one, and what it leaves over is
+            removed.
         model: A ViT to use instead of the recipe's: an adapter, or a timm module.
         stages: Shows progress.
         trade_off: What a search measured, to be shown in the report; the recipe's own sweep replaces it.
@@ -107,15 +110,31 @@ def compile_model(
         save_json(recipe, out / RECIPE)
         names = _deliver(references, models, images, job.measuring.batch, out)
         save_json(report, out / REPORT)
-        save_page_of(report, models.pruned.artefact, references.pruned, folder, out)
-        save_checksums(out, [*report.files.values(), REPORT, *names])
+        page = save_page_of(report, models.pruned.artefact, references.pruned, folder, out)
+        _finish(out, [*report.files.values(), REPORT, *names, *page, *_own_calibration(job, out)])
     return report
 
 
 def _calibrated(vit: PrunableViT, job: Job, out: Path, stages: Stages) -> Calibration:
     with stages.stage("calibration") as advance:
-        path = out / "calibration.safetensors"
-        return steps.calibrate(vit, job.calibration, job.images, path, advance)
+        return steps.calibrate(vit, job.calibration, job.images, out / CALIBRATION, advance, keep_sums=True)
+
+
+def _own_calibration(job: Job, out: Path) -> list[str]:
+    """Return the name of the folder's calibration: the one that was made here, or one that was given as its."""
+    given = job.calibration.path
+    if given is None:
+        made = job.reads_calibration and not job.calibration.exists
+    else:
+        made = (out / CALIBRATION).exists() and (out / CALIBRATION).samefile(given)
+    return [CALIBRATION] if made else []
+
+
+def _finish(out: Path, names: list[str]) -> None:
+    """Make the folder whole: without it, the next call continues."""
+    remove_stale(out, names)
+    save_checksums(out, names)
+    sums_path(out / CALIBRATION).unlink(missing_ok=True)
 
 
 def _images(folder: ImageFolder | None, spec: ModelSpec, job: Job) -> Array:

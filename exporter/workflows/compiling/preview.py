@@ -17,7 +17,17 @@ from exporter.vocabulary import Method
 from exporter.workflows import steps
 from exporter.workflows.compiling.schedule import checked_amount
 from exporter.workflows.compiling.work import Work, guessed_s, speed_here
-from exporter.workflows.folders.export_folder import CHECKSUMS, MODEL, REFERENCE, REPORT, SCHEDULE
+from exporter.workflows.folders.checksums import CHECKSUMS
+from exporter.workflows.folders.export_folder import (
+    CALIBRATION,
+    CHART,
+    MODEL,
+    PAGE,
+    RECIPE,
+    REFERENCE,
+    REPORT,
+    SCHEDULE,
+)
 from exporter.workflows.recipes.amount import MacShare, Speedup
 from exporter.workflows.recipes.job import Job
 from exporter.workflows.recipes.planning import Planner, plan
@@ -156,8 +166,8 @@ def _files(job: Job, spec: ModelSpec) -> tuple[str, ...]:
     dense, pruned = (target.file_name(spec.name, each) for each in ("dense", method))
     roles = variant_roles(target, adaptive=job.scoring.planned_by is Method.A_STAR)
     found = {dense, pruned, *(variant_path(Path(pruned), role).name for role in roles)}
-    found |= {REFERENCE, SCHEDULE, MODEL, REPORT, CHECKSUMS, "recipe.json", "report.html"}
+    found |= {REFERENCE, SCHEDULE, MODEL, REPORT, CHECKSUMS, RECIPE, PAGE}
     found |= {RAW_IMAGES.format(batch=batch) for batch in (1, job.measuring.batch)}
     if job.reads_calibration and not job.calibration.exists:
-        found.add("calibration.safetensors")
-    return tuple(sorted({*found, "throughput.png"} if job.sweep else found))
+        found.add(CALIBRATION)
+    return tuple(sorted({*found, CHART} if job.sweep else found))

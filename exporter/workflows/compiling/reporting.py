@@ -16,11 +16,11 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Pair
 from exporter.tensor_names import IMAGES
 from exporter.workflows.compiling.proof import Proof, macs_of
+from exporter.workflows.folders.export_folder import CHART, PAGE
 from exporter.workflows.recipes.requests import Measuring
 
 __all__ = ["report_of", "save_page_of"]
 
-PAGE, SWEEP_CHART = "report.html", "throughput.png"
 # Images that are shown of a model without classes.
 FIRST = 4
 
@@ -71,8 +71,10 @@ def report_of(
 
 def save_page_of(
     report: Report, artefact: Artefact, pruned: PrunedViT, folder: ImageFolder | None, out: Path
-) -> None:
-    """Write the page: examples with the patches that the PyTorch reference keeps of them, and charts.
+) -> list[str]:
+    """Write the page, and return the names of its files.
+
+    It shows examples with the patches that the PyTorch reference keeps of them, and charts.
 
     Args:
         report: The record to show.
@@ -88,9 +90,10 @@ def save_page_of(
     if report.trade_off or report.sweep:
         from exporter.evaluation.report.page_charts import charts_of  # noqa: PLC0415  (matplotlib is slow to load)
 
-        charts = charts_of(report, out / SWEEP_CHART)
+        charts = charts_of(report, out / CHART)
     pictures = [] if folder is None else _pictures(report, pruned, folder)
     save_page(report, artefact, out / PAGE, pictures=pictures, charts=charts)
+    return [PAGE] if report.sweep is None else [PAGE, CHART]
 
 
 def _pictures(report: Report, pruned: PrunedViT, folder: ImageFolder) -> list[Picture]:

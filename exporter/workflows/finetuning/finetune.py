@@ -100,6 +100,8 @@ def finetune_model(
 def _output(path: Path) -> Path:
     if path.suffix != ".safetensors":
         raise OutputError("--out", str(path), "a name that ends in .safetensors")
+    for unfinished in (_partial(path), _sums(path)):
+        writable_file(unfinished)
     return writable_file(path)
 
 

@@ -1,6 +1,6 @@
 """Write, read and verify export folders, which are copied from the export to the deployment machine."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 from exporter.artefact import LoweredFile, read_pair
 from exporter.errors import ArtefactError, reason_of
 from exporter.evaluation.benchmark.batch_sweep import filled_batch
-from exporter.files import path_of, regular, sha256_of, written_beside
+from exporter.files import regular, written_beside
 from exporter.formats.canonical_json import load_json, read_json
 from exporter.formats.npz import read_arrays
 from exporter.records import ModelSpec, Pair, Schedule
@@ -18,28 +18,34 @@ from exporter.runtimes.base import Runner
 from exporter.runtimes.playback_runner import dense_name
 from exporter.schedule.checks import check_fits
 from exporter.targets import Target
-from exporter.tensor_names import IMAGES, RAW_IMAGES
+from exporter.tensor_names import ALL_VARIANTS, IMAGES, RAW_IMAGES, variant_path
+from exporter.workflows.folders.checksums import CHECKSUMS, verify_checksums
 
 __all__ = [
-    "CHECKSUMS",
+    "CALIBRATION",
+    "CHART",
     "MODEL",
+    "PAGE",
+    "RECIPE",
     "REFERENCE",
     "REPORT",
     "SCHEDULE",
     "ExportFolder",
+    "raw_images_in",
     "read_folder",
     "read_reference",
-    "save_checksums",
     "save_raw_images",
     "save_reference",
-    "verify_checksums",
 ]
 
-CHECKSUMS = "SHA256SUMS"
 REFERENCE = "reference.npz"
 REPORT = "report.json"
 SCHEDULE = "schedule.json"
 MODEL = "model.json"
+RECIPE = "recipe.json"
+CALIBRATION = "calibration.safetensors"
+# For readers alone.
+PAGE, CHART = "report.html", "throughput.png"
 
 Array = np.ndarray[Any, Any]
 
@@ -80,7 +86,9 @@ def read_folder(folder: Path) -> ExportFolder:
             raise ArtefactError(str(folder / CHECKSUMS), f"no line for {name}", expected)
     models = read_pair(files)
     _check_documents(folder, told, models.pruned)
-    return ExportFolder(folder, models, folder / REFERENCE)
+    found = ExportFolder(folder, models, folder / REFERENCE)
+    _check_unlisted(found, sums)
+    return found
 
 
 def _check_documents(folder: Path, report: dict[str, Any], pruned: LoweredFile) -> None:
@@ -96,6 +104,25 @@ def _check_documents(folder: Path, report: dict[str, Any], pruned: LoweredFile) 
         if not fits:
             got = "another target, schedule or shape"
             raise ArtefactError(str(folder / name), got, f"what {pruned.path.name} says", "compile it again")
+
+
+def _check_unlisted(found: ExportFolder, sums: Container[str]) -> None:
+    """Raise ArtefactError for a variant without a checksum, and for raw images that are not those of the reference.
+
+    `bench` adds raw images for further batch sizes, which have none.
+    """
+    for role in ALL_VARIANTS:
+        variant = variant_path(found.models.pruned.path, role)
+        if variant.exists() and variant.name not in sums:
+            raise ArtefactError(str(variant), f"no line in {CHECKSUMS}", "one for each variant", "remove it")
+    for path, batch in raw_images_in(found.place):
+        if path.relative_to(found.place).as_posix() in sums:
+            continue
+        images = read_reference(found.reference)[IMAGES]
+        # The size first: a name may say any number.
+        size = batch * images[:1].nbytes
+        if path.stat().st_size != size or regular(path).read_bytes() != filled_batch(images, batch).tobytes():
+            raise ArtefactError(str(path), "other images", f"those of {REFERENCE}", "remove it")
 
 
 def read_reference(path: Path) -> dict[str, Array]:
@@ -144,15 +171,13 @@ def save_reference(reference: Runner, dense: Runner, images: Array, path: Path) 
     return arrays
 
 
-def save_checksums(folder: Path, names: list[str]) -> None:
-    """Write `SHA256SUMS` over the named files, in the format of `sha256sum --check`.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
-    lines = [f"{sha256_of(folder / name)}  {name}\n" for name in sorted(names)]
-    with written_beside(folder / CHECKSUMS) as partial:
-        partial.write_text("".join(lines), encoding="utf-8")
+def raw_images_in(folder: Path) -> Iterator[tuple[Path, int]]:
+    """Yield the files of raw images in an export folder, each with its batch size."""
+    before, after = RAW_IMAGES.split("{batch}")
+    for path in sorted(folder.glob(f"{before}*{after}")):
+        batch = path.relative_to(folder).as_posix()[len(before) : -len(after)]
+        if batch.isdecimal():
+            yield path, int(batch)
 
 
 def save_raw_images(images: Array, batches: Sequence[int], folder: Path) -> list[str]:
@@ -166,32 +191,3 @@ def save_raw_images(images: Array, batches: Sequence[int], folder: Path) -> list
         with written_beside(folder / name) as partial:
             partial.write_bytes(filled_batch(images, batch).tobytes())
     return names
-
-
-def verify_checksums(folder: Path) -> dict[str, str]:
-    """Verify every file against `SHA256SUMS`; return the digests by name.
-
-    Raises:
-        ArtefactError: The list is missing, or a file is missing or changed.
-    """
-    path = folder / CHECKSUMS
-    try:
-        lines = regular(path).read_text(encoding="utf-8").splitlines()
-        sums = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
-        for name in sums:
-            path_of(str(folder.absolute() / name))
-    except (OSError, ValueError) as error:
-        raise ArtefactError(str(path), reason_of(error), "a list that star-export compile wrote") from None
-    if not sums:
-        raise ArtefactError(str(path), "an empty list", "a list that star-export compile wrote")
-    if any(Path(name).is_absolute() or ".." in Path(name).parts for name in sums):
-        raise ArtefactError(str(path), "a file outside the folder", "only files of the folder")
-    for name, expected in sums.items():
-        if not (folder / name).is_file():
-            raise ArtefactError(str(folder / name), "no such file", f"the one that {CHECKSUMS} lists")
-        got = sha256_of(folder / name)
-        if got != expected:
-            raise ArtefactError(
-                str(folder / name), f"sha256 {got[:12]}…", f"{expected[:12]}… of {CHECKSUMS}", "copy it again"
-            )
-    return sums

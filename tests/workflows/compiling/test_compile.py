@@ -11,11 +11,14 @@ import pytest
 from exporter.errors import OutputError, UserError
 from exporter.models.base import PrunableViT
 from exporter.runtimes.choice import RunSettings
+from exporter.targets import OPENVINO_BF16
 from exporter.vocabulary import Layout, Method
 from exporter.workflows.compiling.compile import compile_model
 from exporter.workflows.folders.check import check_folder
+from exporter.workflows.folders.checksums import read_checksums
 from exporter.workflows.progress import Advance
 from exporter.workflows.recipes.recipe import Recipe
+from tests.folders import write_folder
 
 
 class Noted:
@@ -32,6 +35,9 @@ class Noted:
 
 @pytest.mark.ort
 def test_a_model_in_memory(tiny_vit: PrunableViT, image_folder: Path, tmp_path: Path) -> None:
+    """Into the folder of an earlier compilation, of another target."""
+    write_folder(tmp_path / "out", OPENVINO_BF16)
+    (tmp_path / "out/notes.txt").write_text("mine")
     recipe = Recipe(images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1)
     stages = Noted()
     report = compile_model(recipe, tmp_path / "out", tiny_vit, stages)
@@ -57,6 +63,10 @@ def test_a_model_in_memory(tiny_vit: PrunableViT, image_folder: Path, tmp_path: 
     assert page.count("<figure") == 6 and 'class="script"' in page
     assert json.loads((tmp_path / "out/report.json").read_text())["files"] == report.files
     assert check_folder(tmp_path / "out", RunSettings(threads=1)).passed
+    files = {each for each in (tmp_path / "out").rglob("*") if each.is_file()}
+    listed = read_checksums(tmp_path / "out")
+    assert files == {tmp_path / "out" / name for name in (*listed, "SHA256SUMS", "notes.txt")}
+    assert listed.keys() >= {"calibration.safetensors", "report.html", "inputs/images.batch1.bin"}
 
 
 @pytest.mark.parametrize(

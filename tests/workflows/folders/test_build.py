@@ -24,7 +24,7 @@ from exporter.tensor_names import SLICED, VARIANTS, variant_path
 from exporter.vocabulary import Layout, Method
 from exporter.workflows.folders import build
 from exporter.workflows.folders.build import build_folder
-from tests.folders import write_folder
+from tests.folders import save_all_checksums, write_folder
 from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
 
 HERE = Built("11.4.0.106", "13.0", "580.65", "NVIDIA A100-SXM4-80GB", "8.0")
@@ -143,6 +143,7 @@ def test_a_folder_that_was_changed(folder: Path) -> None:
 def test_the_sliced_variant_and_an_engine_for_each_batch(folder: Path) -> None:
     pruned = next(folder.glob("*.star.*.onnx"))
     shutil.copyfile(pruned, variant_path(folder / "vit.star.tensorrt-fp32.onnx", SLICED))
+    save_all_checksums(folder)
     built = build_folder(folder, BuildSettings(batches=(1, 32), one_profile=True))
     names = [each.file.removeprefix("vit.").replace(".tensorrt-fp32", "") for each in built]
     assert names == [

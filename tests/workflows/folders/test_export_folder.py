@@ -7,13 +7,9 @@ import pytest
 
 from exporter.errors import ArtefactError
 from exporter.targets import OPENVINO_BF16
-from exporter.workflows.folders.export_folder import (
-    read_folder,
-    read_reference,
-    save_checksums,
-    save_raw_images,
-    verify_checksums,
-)
+from exporter.tensor_names import variant_path
+from exporter.workflows.folders.checksums import save_checksums
+from exporter.workflows.folders.export_folder import read_folder, read_reference, save_raw_images
 from tests.folders import artefacts, write_folder
 
 
@@ -61,11 +57,31 @@ def test_every_file_that_is_read_has_a_checksum(tmp_path: Path) -> None:
             read_folder(tmp_path)
 
 
-def test_a_checksum_of_a_file_elsewhere_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("role", ["tracing", "sliced"])
+def test_a_variant_without_a_checksum_is_refused(tmp_path: Path, role: str) -> None:
+    """It could be anything: `check` runs it, and `build` makes an engine of it."""
+    variant = variant_path(write_folder(tmp_path).pruned, role)
+    assert read_folder(tmp_path).place == tmp_path
+    variant.write_bytes(b"anything")
+    names = [each.name for each in tmp_path.iterdir() if each.name != "SHA256SUMS"]
+    save_checksums(tmp_path, [name for name in names if name != variant.name])
+    with pytest.raises(ArtefactError, match=rf"{role}\.onnx \| got no line in SHA256SUMS"):
+        read_folder(tmp_path)
+
+
+def test_raw_images_without_a_checksum_are_those_of_the_reference(tmp_path: Path) -> None:
+    """`bench` adds them for batch sizes that `compile` did not know."""
     write_folder(tmp_path)
-    sums = tmp_path / "SHA256SUMS"
-    sums.write_text(f"{sums.read_text()}{'0' * 64}  ../passwd\n")
-    with pytest.raises(ArtefactError, match="outside the folder"):
+    images = read_reference(tmp_path / "reference.npz")["images"]
+    (name,) = save_raw_images(images, (6,), tmp_path)
+    read_folder(tmp_path)
+    whole = (tmp_path / name).read_bytes()
+    for content in (whole[:-1], whole + b"x", bytes(len(whole)), b""):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ArtefactError, match=r"batch6\.bin \| got other images"):
+            read_folder(tmp_path)
+    (tmp_path / name).rename(tmp_path / "inputs" / f"images.batch{'9' * 30}.bin")
+    with pytest.raises(ArtefactError, match="got other images"):
         read_folder(tmp_path)
 
 
@@ -101,23 +117,3 @@ def test_raw_images_are_the_arrays_bytes(tmp_path: Path) -> None:
     one, four = (np.fromfile(tmp_path / name, np.float32).reshape(-1, 3, 4, 4) for name in names)
     np.testing.assert_array_equal(one, images[:1])
     np.testing.assert_array_equal(four, np.concatenate([images, images]))
-
-
-def test_checksums(tmp_path: Path) -> None:
-    with pytest.raises(ArtefactError, match="SHA256SUMS"):
-        verify_checksums(tmp_path)
-    (tmp_path / "a").write_text("a")
-    save_checksums(tmp_path, ["a"])
-    assert set(verify_checksums(tmp_path)) == {"a"}
-    (tmp_path / "a").write_text("b")
-    with pytest.raises(ArtefactError, match=r"a \| got sha256 .* of SHA256SUMS \| copy it again"):
-        verify_checksums(tmp_path)
-    (tmp_path / "a").unlink()
-    with pytest.raises(ArtefactError, match="no such file"):
-        verify_checksums(tmp_path)
-    (tmp_path / "SHA256SUMS").write_text("nonsense")
-    with pytest.raises(ArtefactError, match="SHA256SUMS"):
-        verify_checksums(tmp_path)
-    (tmp_path / "SHA256SUMS").write_text("")
-    with pytest.raises(ArtefactError, match="an empty list"):
-        verify_checksums(tmp_path)
