@@ -88,7 +88,10 @@ def test_compiling_a_hugging_face_model(photos: Path) -> None:
     torch.manual_seed(0)
     transformers.ViTForImageClassification(transformers.ViTConfig(**shape)).save_pretrained(photos / "my-vit")
     run(f"{command.rstrip()} --rounds 0", photos)
-    assert json.loads((photos / "build/hf/report.json").read_text())["passed"]
+    report = json.loads((photos / "build/hf/report.json").read_text())
+    assert report["passed"]
+    assert f"my-vit, tome, merge-weighted, rho {report['rho']:.4g}\n" in README
+    assert f"{report['gmacs']['dense']:.3f} │            {report['gmacs']['pruned']:.3f} │" in README
 
 
 def test_the_plan_command(tmp_path: Path) -> None:
