@@ -5,7 +5,7 @@ import importlib.util
 import re
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -15,6 +15,7 @@ from exporter.artefact import Artefact
 from exporter.bundled import DIGITS_VIT
 from exporter.cli.main import build_parser, main
 from exporter.evaluation.report.serving import serving_script
+from exporter.records import Preprocessing
 from exporter.vocabulary import CropMode
 from tests.commands import Command, Workplace
 from tests.folders import artefacts, write_folder
@@ -41,8 +42,8 @@ def commands_of(page: str, test: str) -> list[list[str]]:
     return [words for block in marked for words in star_export_commands(block)]
 
 
-@pytest.mark.parametrize("block", [each for each in BLOCKS if each.language == "sh"], ids=str)
-def test_a_block_of_commands_is_run_or_says_why_not(block: Block) -> None:
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_a_block_is_run_or_says_why_not(block: Block) -> None:
     kind, _, rest = block.marker.partition(": ")
     assert kind in ("test", "not run"), (
         f"{block}: no comment before it: <!-- test: … --> or <!-- not run: … -->"
@@ -106,12 +107,19 @@ def test_the_serving_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s
 
 
 def test_the_serving_script_is_the_reports() -> None:
-    (block,) = (each for each in blocks("docs/serving.md") if each.language == "python")
-    assert block.marker == "test: tests/test_docs.py::test_the_serving_script_is_the_reports"
+    marker = "test: tests/test_docs.py::test_the_serving_script_is_the_reports"
+    (block,) = (each for each in blocks("docs/serving.md") if each.marker == marker)
     artefact: Artefact = artefacts().pruned
     preprocessing = replace(artefact.spec.preprocessing, crop_mode=CropMode.CENTER)
     spec = replace(artefact.spec, preprocessing=preprocessing)
     assert block.text == serving_script(replace(artefact, spec=spec), "deit.onnx")
+
+
+def test_the_preprocessing_in_words_has_every_key_and_crop_mode() -> None:
+    page = (ROOT / "docs/serving.md").read_text(encoding="utf-8")
+    words = page.partition("## Preprocessing in words")[2].partition("\n## ")[0]
+    for name in (*(each.name for each in fields(Preprocessing)), *CropMode):
+        assert f"`{name}`" in words, name
 
 
 # What is done, and the verb's words; {images}, {folder} and {model} are those of the test.
