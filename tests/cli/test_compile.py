@@ -76,6 +76,8 @@ def test_it_leaves_a_folder_that_proves_itself(
     page = (tmp_path / "out/report.html").read_text()
     assert "data:image/webp;base64," in page
     assert "✓ Both models agree with their PyTorch references." in page
+    assert "Accuracy against images per second" in page
+    assert report["trade_off"]["points"][0]["images_per_s"] == report["throughput"]["pruned"]["images_per_s"]
     assert star_export("inspect", tmp_path / "out").code == 0
 
 

@@ -52,17 +52,18 @@ def throughput_chart(sweep: RhoSweep, model: str, palette: Palette = LIGHT) -> b
 def trade_off_chart(trade_off: TradeOff, model: str, palette: Palette = LIGHT) -> bytes:
     """Draw a PNG: points of top-1 (or of agreement) against the unpruned model over images per second.
 
-    Bars are the 95 % intervals of the front, the points that no other beats in both.
+    Bars are the 95 % intervals of the front, the points that no other beats in both. A single point is no front.
     """
+    alone = "pruned" if len(trade_off.points) == 1 else None
 
     def draw(axes: Axes) -> None:
         others = [each for each in trade_off.points if not each.front]
         best = sorted((each for each in trade_off.points if each.front), key=lambda each: each.images_per_s)
         axes.axhline(0.0, color=palette.faint, linewidth=0.8)
         if others:
-            _draw_points(axes, others, palette.faint, label="measured", marker="o", linestyle="")
+            _draw_points(axes, others, palette.faint, label=alone or "measured", marker="o", linestyle="")
         if best:
-            _draw_points(axes, best, palette.pruned, label="front", marker="o", linestyle="-")
+            _draw_points(axes, best, palette.pruned, label=alone or "front", marker="o", linestyle="-")
         rates = list(trade_off.unpruned.values())
         axes.plot(rates, [0.0] * len(rates), "s", color=palette.dense, label="unpruned")
         unpruned = [(name, rate, 0.0) for name, rate in trade_off.unpruned.items()]

@@ -39,8 +39,9 @@ class Report:
     """A compilation. `accuracy` and `agreement` are None where there is nothing to measure them by.
 
     Times and `sweep` are None if they were not measured. `batches` are the times at every batch size, `trade_off`
-    the speed and the loss of several models. `pair` compares the classes of both models, and `examples` are the
-    images that the page shows, with the model's `class_names`. `file_bytes` are the sizes of `files`.
+    the speed and the loss of several models, at least of both. `pair` compares the classes of both models, and
+    `examples` are the images that the page shows, with the model's `class_names`. `file_bytes` are the sizes of
+    `files`.
 
     For an a-STAR model `gmacs` are the useful MACs, averaged over images; `use` counts the patches that images
     keep, None under STAR. `reduce` says what became of the other patches: they were dropped, or merged.

@@ -70,7 +70,8 @@ def compile_model(
             removed.
         model: A ViT to use instead of the recipe's: an adapter, or a timm module.
         stages: Shows progress.
-        trade_off: What a search measured, to be shown in the report; the recipe's own sweep replaces it.
+        trade_off: What a search measured, to be shown in the report in place of the two models alone; the recipe's
+            own sweep replaces it.
 
     Returns:
         The report; `report.passed` says whether both models passed the parity check.
@@ -105,7 +106,7 @@ def compile_model(
             vit, calibration, images=images, folder=folder, job=job, stages=stages
         )
         report = replace(report, sweep=swept)
-    report = replace(report, trade_off=trade_off)
+    report = replace(report, trade_off=trade_off or report.trade_off)
     with stages.stage("report"):
         save_json(recipe, out / RECIPE)
         names = _deliver(references, models, images, job.measuring.batch, out)

@@ -7,13 +7,14 @@ from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder, class_names
 from exporter.evaluation.benchmark import environment
+from exporter.evaluation.benchmark.points import TradeOff, TradePoint
 from exporter.evaluation.parity.reference import reference_runner
 from exporter.evaluation.report.page import NO_CHARTS, save_page
 from exporter.evaluation.report.pictures import Picture, drawn
 from exporter.evaluation.report.record import Gmacs, Report
 from exporter.evaluation.report.versions import installed_versions
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import ModelSpec, Pair
+from exporter.records import ModelSpec, Pair, Schedule
 from exporter.tensor_names import IMAGES
 from exporter.workflows.compiling.proof import Proof, macs_of
 from exporter.workflows.folders.export_folder import CHART, PAGE
@@ -37,13 +38,13 @@ def report_of(
     """Return the report; `folder` has the images of the proof, None where that used noise."""
     pruned, use, comparison = references.pruned, proof.use, proof.comparison
     schedule, macs = pruned.schedule, macs_of(references, use)
-    files = {"dense": models.dense.path, "pruned": models.pruned.path}
+    files, target = {"dense": models.dense.path, "pruned": models.pruned.path}, models.pruned.artefact.target
     return Report(
         model=pruned.vit.spec.name,
         method=schedule.method,
         reduce=schedule.reduce,
         rho=schedule.rho,
-        target=models.pruned.artefact.target.name,
+        target=target.name,
         files={role: path.name for role, path in files.items()},
         file_bytes={role: path.stat().st_size for role, path in files.items()},
         schedule=schedule,
@@ -65,8 +66,20 @@ def report_of(
         class_names=_class_names(pruned.vit.spec, folder),
         calibration_overlap=calibration.overlap_by_layer if calibration else None,
         calibration_skipped=dict(calibration.skipped) if calibration else {},
+        trade_off=_trade_off(proof, schedule, target.name),
         measured_on="noise" if folder is None else "images",
     )
+
+
+def _trade_off(proof: Proof, schedule: Schedule, target: str) -> TradeOff | None:
+    """Return the speed of both models and what the pruned one loses; None unless both are measured."""
+    times, pair = proof.throughput, proof.pair
+    if times is None or pair is None or pair.loss_points is None:
+        return None
+    dense, speed, loss = times.dense.images_per_s, times.pruned.images_per_s, pair.loss_points
+    label = str(schedule.method) if schedule.rho is None else f"{schedule.method}, rho {schedule.rho:.4g}"
+    point = TradePoint(label, speed, loss, pair.loss_interval_points, front=speed > dense or loss < 0)
+    return TradeOff(times.dense.batch, "top1", pair.images, {target: dense}, (point,))
 
 
 def save_page_of(

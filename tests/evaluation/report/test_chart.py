@@ -1,5 +1,6 @@
 """The picture of a sweep: what it shows, and the same bytes each time."""
 
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -48,6 +49,13 @@ def test_speed_against_loss_in_either_palette() -> None:
         for name in (palette.dense, palette.pruned, palette.faint):
             assert (picture == tuple(bytes.fromhex(name[1:]))).all(axis=-1).sum() > 30
     assert trade_off_chart(trade_off(), "deit") == trade_off_chart(trade_off(), "deit")
+
+
+def test_a_single_point_is_drawn_whether_or_not_it_is_a_gain() -> None:
+    for front, colour in ((True, LIGHT.pruned), (False, LIGHT.faint)):
+        alone = replace(trade_off(), points=(replace(trade_off().points[0], front=front),))
+        picture = np.asarray(Image.open(BytesIO(trade_off_chart(alone, "deit"))).convert("RGB"))
+        assert (picture == tuple(bytes.fromhex(colour[1:]))).all(axis=-1).sum() > 30
 
 
 def test_a_trade_off_of_nothing_is_drawn() -> None:
