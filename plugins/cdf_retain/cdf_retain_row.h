@@ -20,6 +20,10 @@ namespace star
 //! With more patches a row, a unit of mass would be coarser than 1/4096 of the row's largest score.
 constexpr int32_t kLARGEST_PATCHES{4096};
 
+//! Bits of a key: those of a score that is not negative, then those of a number from 1 to 4096.
+constexpr int32_t kPOSITION_BITS{13};
+constexpr int32_t kKEY_BITS{31 + kPOSITION_BITS};
+
 //! Whole numbers up to here, and their sums, are exact in float32.
 constexpr int32_t kEXACT_SUM{1 << 24};
 
@@ -122,6 +126,12 @@ STAR_HOST_DEVICE inline Standing standingOf(Patch const* patches, int32_t validC
         standing.unitsBefore += before ? patch.units : 0;
     }
     return standing;
+}
+
+//! Rule 2 as a number: a patch ranks before those of a smaller key. Floats that are not negative order as their bits.
+STAR_HOST_DEVICE inline uint64_t keyOf(uint32_t scoreBits, int32_t position)
+{
+    return static_cast<uint64_t>(scoreBits) << kPOSITION_BITS | static_cast<uint64_t>(kLARGEST_PATCHES - position);
 }
 
 //! Rule 4: the mass to reach. Without a positive score, and for a mass of 1, no sum reaches it.

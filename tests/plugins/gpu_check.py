@@ -105,7 +105,7 @@ def sanitize(tool: str, kernel: Path, folder: Path) -> bool:
 
 
 def measure(kernel: Path, folder: Path) -> None:
-    """Say what a call costs, by batch and patches; a row costs patches² comparisons in one block."""
+    """Say what a call costs, by batch and patches; one block works on a row."""
     for batch, patches in TIMED:
         score = np.random.default_rng(0).pareto(1.5, (batch, patches)).astype(np.float32)
         write_cases(folder / "timed", [Case(score, np.full(batch, patches), float(np.float32(0.7)))])

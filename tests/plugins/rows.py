@@ -9,13 +9,13 @@ __all__ = ["Case", "cases"]
 
 Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 
-# One warp, one block and the limit, each with its neighbours, and the patches of common ViTs. More rows, once, than
-# a block has threads.
+# One warp, the longest row that is ranked in pairs, one block and the limit, each with its neighbours, and the
+# patches of common ViTs. More rows, once, than a block has threads.
 ROWS_A_CASE = {
     **dict.fromkeys((1, 2, 16, 31, 32, 33, 64), 12),
     3: 300,
     **dict.fromkeys((196, 197), 60),
-    **dict.fromkeys((576, 1024, 1025), 2),
+    **dict.fromkeys((256, 257, 576, 1024, 1025), 2),
     **dict.fromkeys((4095, 4096), 1),
 }
 SMALLEST = np.float32(1e-45)

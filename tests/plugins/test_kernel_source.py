@@ -8,11 +8,12 @@ import subprocess
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.plugins.builds import SOURCE
 from tests.plugins.implementations import HostLibrary, mismatches
-from tests.plugins.rows import cases
+from tests.plugins.rows import Case, cases
 
 FAKE_CUDA = Path(__file__).parent / "cuda_on_cpu"
 
@@ -38,10 +39,26 @@ def kernel_on_cpu(tmp_path_factory: pytest.TempPathFactory) -> HostLibrary:
 
 def test_every_row_equals_the_reference(kernel_on_cpu: HostLibrary) -> None:
     rows = wrong = 0
+    lengths, batches = set(), set()  # (patches, whether rows end before them); rows of a call
     for case in islice(cases(), 0, None, 17):
         result = kernel_on_cpu(case)
         assert result is not None
         rows += len(case.score)
         wrong += mismatches(case, result)
+        batches.add(len(case.score))
+        lengths |= {(case.score.shape[1], bool((case.valid_count < case.score.shape[1]).any()))}
     assert rows > 2_000
     assert wrong == 0
+    assert {1, 2, 12, 60} <= batches
+    both = {(patches, ragged) for patches in (31, 32, 33, 196, 256, 257, 1024) for ragged in (False, True)}
+    assert both | {(1, False), (4095, True), (4096, False)} <= lengths
+
+
+@pytest.mark.parametrize("value", [1e-45, 1.0, float(np.finfo(np.float32).max)])
+@pytest.mark.parametrize("patches", [257, 4096])
+def test_equal_scores_take_the_longest_search(kernel_on_cpu: HostLibrary, value: float, patches: int) -> None:
+    """The last survivor then differs from the next patch in the lowest bit of a key alone."""
+    case = Case(np.full((1, patches), value, np.float32), np.array([patches]), 0.5)
+    result = kernel_on_cpu(case)
+    assert result is not None
+    assert mismatches(case, result) == 0
