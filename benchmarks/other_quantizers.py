@@ -1,4 +1,7 @@
-"""Quantize the files of `quantizers.py files F` by other tools, from the same images: `nncf F` or `modelopt F`.
+"""Quantize the files of `quantizers.py files F` or `deit F` by other tools, from the same images.
+
+    python benchmarks/other_quantizers.py nncf F
+    python benchmarks/other_quantizers.py modelopt F   # the files of `files` alone
 
 Needs nothing of this project, only the tool.
 """
@@ -22,20 +25,30 @@ def main() -> None:
 
 
 def by_nncf(folder: Path) -> None:
-    """Write the files of NNCF's presets. The nodes that choose patches are left in fp32, as ours are."""
-    nncf, openvino = import_module("nncf"), import_module("openvino")
-    ranges = np.load(folder / "ranges.npy")
+    """Write the files of NNCF's presets. The nodes that choose patches are left in fp32, as ours are.
+
+    timm's own model, where the folder has it, is quantized as NNCF recommends for transformers.
+    """
+    nncf = import_module("nncf")
     exact = nncf.IgnoredScope(names=json.loads((folder / "exact.json").read_text()), validate=False)
     for preset in (nncf.QuantizationPreset.MIXED, nncf.QuantizationPreset.PERFORMANCE):
-        model = nncf.quantize(
-            openvino.Core().read_model(folder / "openvino-fp32.onnx"),
-            nncf.Dataset(list(ranges[:, None]), lambda image: {"images": image}),
-            subset_size=len(ranges),
-            model_type=nncf.ModelType.TRANSFORMER,
-            preset=preset,
-            ignored_scope=exact,
-        )
-        openvino.save_model(model, folder / f"nncf-{preset.value}.xml", compress_to_fp16=False)
+        name = f"nncf-{preset.value}.xml"
+        _nncf(folder, "openvino-fp32.onnx", name, preset=preset, ignored_scope=exact)
+    if (folder / "timm.onnx").is_file():
+        _nncf(folder, "timm.onnx", "nncf-timm.xml")
+
+
+def _nncf(folder: Path, source: str, name: str, **settings: Any) -> None:
+    nncf, openvino = import_module("nncf"), import_module("openvino")
+    ranges = np.load(folder / "ranges.npy")
+    model = nncf.quantize(
+        openvino.Core().read_model(folder / source),
+        nncf.Dataset(list(ranges[:, None]), lambda image: {"images": image}),
+        subset_size=len(ranges),
+        model_type=nncf.ModelType.TRANSFORMER,
+        **settings,
+    )
+    openvino.save_model(model, folder / name, compress_to_fp16=False)
 
 
 def by_modelopt(folder: Path) -> None:

@@ -2,22 +2,27 @@
 
     python benchmarks/precisions.py --model deit_small_patch16_224 --batch 8 --threads 2
 
+`--also NAME=FILE` times a further file in the same run: an .xml on OpenVINO, an .onnx on both runtimes.
+`quantizers.py deit` and `other_quantizers.py nncf` write such files of the same networks.
+
 Weights and calibration images are noise: time depends on the structure alone. For accuracy see `star-export best`.
 """
 
 import argparse
 import logging
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 from deits import MODELS, deit, dense, prune, schedule
 
-from exporter.evaluation.benchmark import Ratio, Throughput, ratio_of
-from exporter.runtimes.choice import why_not
-from exporter.targets import ONNXRUNTIME, TARGETS
+from exporter.evaluation.benchmark import Throughput, ratio_of, throughput
+from exporter.runtimes.base import Runner
+from exporter.runtimes.choice import on_this_cpu, runner_for, why_not
+from exporter.targets import ONNXRUNTIME, OPENVINO, TARGETS, Target
 from exporter.vocabulary import InputKind
-from exporter.workflows.measuring import lowered, noise, timed
-from exporter.workflows.recipes.requests import Measuring
+from exporter.workflows.measuring import lowered, noise
 
 COLUMNS = (
     "target",
@@ -28,10 +33,37 @@ COLUMNS = (
     "over own dense",
     "quartiles",
 )
+ALSO_COLUMNS = ("file", "img/s", "over dense fp32", "quartiles")
 
 
 def main() -> None:
-    """Lower, measure, print the table."""
+    """Lower, measure, print the tables."""
+    options = _options()
+    logging.disable(logging.WARNING)  # silences the quantizer
+    names = [ONNXRUNTIME.name, *(options.targets or TARGETS)]
+    targets = [TARGETS[name] for name in dict.fromkeys(names) if not _left_out(name)]
+    images = noise(deit(options.model).spec, "float32", options.batch)
+    also = dict(each for name, path in options.also for each in _further(name, path, options.threads))
+    runners = {**dict(_ours(options, targets, images)), **also}
+    times = throughput(runners, {"images": images}, batch=options.batch, rounds=options.rounds)
+    print(f"{options.model}, rho {options.rho:g}, batch {options.batch}, {options.rounds} rounds\n")
+    pairs = {each.name: (times[f"dense {each.name}"], times[f"pruned {each.name}"]) for each in targets}
+    base = pairs[ONNXRUNTIME.name][0]
+    _print_table(
+        COLUMNS,
+        [
+            [name, *_rates(unpruned, pruned), *_ratio(base, pruned), *_ratio(unpruned, pruned)]
+            for name, (unpruned, pruned) in sorted(pairs.items(), key=lambda pair: pair[1][1].median_ms)
+        ],
+    )
+    if also:
+        print()
+        _print_table(
+            ALSO_COLUMNS, [[name, *_rates(times[name]), *_ratio(base, times[name])] for name in also]
+        )
+
+
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", default="deit_small_patch16_224", choices=MODELS, help="DeiT to measure.")
     parser.add_argument("--rho", type=float, default=0.7, help="The lowest retention rate.")
@@ -39,25 +71,22 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15, help="Timed rounds.")
     parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 is one per physical core.")
     parser.add_argument("--targets", nargs="*", choices=TARGETS, help="By default all that run here.")
-    options = parser.parse_args()
-    logging.disable(logging.WARNING)  # silences the quantizer
-    names = ["onnxruntime-fp32", *(options.targets or TARGETS)]
-    targets = [TARGETS[name] for name in dict.fromkeys(names) if not _left_out(name)]
-    pruned = prune(schedule(options.model, options.rho), options.model)
-    images = noise(deit(options.model).spec, "float32", options.batch)
-    ranges = np.concatenate([images] * 2)
-    every = [lowered(each, targets, InputKind.FLOAT32, ranges) for each in (dense(options.model), pruned)]
-    measuring = Measuring(batch=options.batch, rounds=options.rounds, threads=options.threads)
-    times = timed(
-        {(each.target.name, role): each for role, models in enumerate(every) for each in models},
-        images,
-        measuring,
+    parser.add_argument(
+        "--also",
+        action="append",
+        type=_named,
+        default=[],
+        metavar="NAME=FILE",
+        help="A further file to time: .xml on OpenVINO, .onnx on both runtimes. Repeatable.",
     )
-    print(f"{options.model}, rho {options.rho:g}, batch {options.batch}, {options.rounds} rounds\n")
-    print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
-    base = times[ONNXRUNTIME.name, 0]
-    for name in sorted((each.name for each in targets), key=lambda name: times[name, 1].median_ms):
-        print(f"| {' | '.join(_row(name, base, times[name, 0], times[name, 1]))} |")
+    return parser.parse_args()
+
+
+def _named(text: str) -> tuple[str, Path]:
+    name, _, path = text.partition("=")
+    if not Path(path).is_file():
+        raise argparse.ArgumentTypeError(f"got {text} | need NAME=FILE, with a file that exists")
+    return name, Path(path)
 
 
 def _left_out(name: str) -> bool:
@@ -67,13 +96,35 @@ def _left_out(name: str) -> bool:
     return bool(reason)
 
 
-def _row(name: str, base: Throughput, unpruned: Throughput, pruned: Throughput) -> list[str]:
-    rates = (f"{each.images_per_s:.1f}" for each in (unpruned, pruned))
-    return [name, *rates, *_shown(ratio_of(base, pruned)), *_shown(ratio_of(unpruned, pruned))]
+def _ours(
+    options: argparse.Namespace, targets: list[Target], images: np.ndarray
+) -> Iterator[tuple[str, Runner]]:
+    """Yield a runner for each target, dense and pruned, with its name."""
+    ranges = np.concatenate([images] * 2)
+    pruned = prune(schedule(options.model, options.rho), options.model)
+    for role, network in (("dense", dense(options.model)), ("pruned", pruned)):
+        for each in lowered(network, targets, InputKind.FLOAT32, ranges):
+            yield f"{role} {each.target.name}", each.runner(options.threads)
 
 
-def _shown(ratio: Ratio) -> tuple[str, str]:
-    return f"{ratio.median:.2f}", f"{ratio.quartiles[0]:.2f} to {ratio.quartiles[1]:.2f}"
+def _further(name: str, path: Path, threads: int) -> Iterator[tuple[str, Runner]]:
+    """Yield a runner of the file for each runtime that reads it, with its name."""
+    for target in (OPENVINO,) if path.suffix == ".xml" else (OPENVINO, ONNXRUNTIME):
+        yield f"{name}, {target.runtime}", runner_for(path, target, on_this_cpu(target, threads))
+
+
+def _rates(*times: Throughput) -> list[str]:
+    return [f"{each.images_per_s:.1f}" for each in times]
+
+
+def _ratio(base: Throughput, other: Throughput) -> list[str]:
+    ratio = ratio_of(base, other)
+    return [f"{ratio.median:.2f}", f"{ratio.quartiles[0]:.2f} to {ratio.quartiles[1]:.2f}"]
+
+
+def _print_table(columns: tuple[str, ...], rows: list[list[str]]) -> None:
+    for cells in (columns, ["---"] * len(columns), *rows):
+        print(f"| {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,20 @@
 r"""Compare this tool's INT8 with that of other quantizers on one pruned model: top-1 on labelled images. Markdown.
 
     star-export calibrate --model cifar_vit --images TRAIN --out C.safetensors
-    star-export plan --model cifar_vit --calibration C.safetensors --method star --reduce drop --out S.json
+    star-export plan --model cifar_vit --calibration C.safetensors --method star --reduce drop --rho 0.7 \
+        --out S.json
     python benchmarks/quantizers.py files F --model cifar_vit --schedule S.json --calibration C.safetensors \
-        --images TRAIN --eval-images TEST
+        --images TRAIN --eval-images TEST --ranges minmax percentile entropy
     python benchmarks/other_quantizers.py nncf F       # in an environment with nncf and openvino
     python benchmarks/other_quantizers.py modelopt F   # in one with nvidia-modelopt[onnx]
     python benchmarks/quantizers.py table F
 
 `files` writes the pruned model in fp32 and INT8 for OpenVINO and TensorRT, the 64 images of the ranges and the
-evaluation images into the folder F. Everything is computed on the CPU: files for TensorRT by ONNX Runtime.
+evaluation images into the folder F; `--ranges` adds INT8 files with ranges by other rules. Everything is computed
+on the CPU: files for TensorRT by ONNX Runtime.
+
+For speed, `deit` writes what `other_quantizers.py nncf` quantizes of a DeiT with random weights: the pruned
+network, and timm's own as PyTorch exports it. `precisions.py --also` times the files.
 """
 
 import argparse
@@ -19,8 +24,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import openvino
+import torch
+from deits import MODELS, deit, prune, schedule
+from dense_forms import torch_export
+from range_rules import RULES, ranges_by
 
 from exporter.data.batches import batches
 from exporter.data.source import images_at
@@ -30,13 +40,19 @@ from exporter.lowering.graph import import_graph
 from exporter.lowering.metadata import artefact_of
 from exporter.lowering.scoring import behind, scoring_nodes
 from exporter.models.registry import ModelRequest
+from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.targets import TARGETS
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
+from exporter.workflows.measuring import noise
 from exporter.workflows.recipes.requests import CalibrationSource, Images, Lowering
 
 BATCH = 100
+# The opset that timm's own model is exported with.
+STOCK_OPSET = 20
+# Noise images for the ranges of a DeiT.
+NOISE_IMAGES = 16
 # The fp32 file of each runtime, and the others' names.
 FILES = {
     "OpenVINO": ("openvino-fp32.onnx", ("openvino-int8*.onnx", "nncf-*.xml")),
@@ -50,14 +66,19 @@ def main() -> None:
     """Write the files or print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     verbs = parser.add_subparsers(required=True)
-    for verb in (files, table):
-        each = verbs.add_parser(verb.__name__, help=(verb.__doc__ or "").splitlines()[0])
+    for verb in (files, deit_files, table):
+        name = verb.__name__.removesuffix("_files")
+        each = verbs.add_parser(name, help=(verb.__doc__ or "").splitlines()[0])
         each.add_argument("folder", type=Path, help="The folder of all files.")
         each.set_defaults(verb=verb)
         if verb is files:
             each.add_argument("--model", required=True, help="A name of `star-export models`.")
             for flag in ("schedule", "calibration", "images", "eval-images"):
                 each.add_argument(f"--{flag}", type=Path, required=True, help="As for star-export compile.")
+            each.add_argument("--ranges", nargs="*", choices=RULES, default=[], help="Rules for more files.")
+        if verb is deit_files:
+            each.add_argument("--model", default="deit_small_patch16_224", choices=MODELS, help="The DeiT.")
+            each.add_argument("--rho", type=float, default=0.7, help="The lowest retention rate.")
     options = parser.parse_args()
     options.verb(options)
 
@@ -70,19 +91,42 @@ def files(options: argparse.Namespace) -> None:
     int8 = TARGETS["openvino-int8"]
     ranges = steps.range_images(Images(images=options.images), vit.spec, InputKind.FLOAT32, int8)
     folder: Path = options.folder
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in ("openvino-fp32", "openvino-int8", "tensorrt-fp32", "tensorrt-int8"):
-        model = steps.export(pruned, Lowering(TARGETS[name]), ranges)
-        (folder / f"{name}.onnx").write_bytes(model.SerializeToString())
-        if name == "openvino-fp32":
-            graph = import_graph(model)
-            exact = scoring_nodes(graph, artefact_of(model)) | {node.name for node in behind(graph.outputs)}
-            (folder / "exact.json").write_text(json.dumps(sorted(exact)))
+    _write_fp32(pruned, folder)
+    np.save(folder / "ranges.npy", np.asarray(ranges))
+    for name in ("openvino-int8", "openvino-int8-bf16", "tensorrt-fp32", "tensorrt-int8"):
+        _write(steps.export(pruned, Lowering(TARGETS[name]), ranges), folder / f"{name}.onnx")
+    for rule in options.ranges:
+        for name in ("openvino-int8", "tensorrt-int8"):
+            with ranges_by(rule):
+                model = steps.export(pruned, Lowering(TARGETS[name]), ranges)
+            _write(model, folder / f"{name}-{rule}.onnx")
     listed = images_at(options.eval_images, num_classes=vit.spec.num_classes).files
     images, labels = zip(*batches(listed, vit.spec.preprocessing, "float32", BATCH), strict=True)
-    np.save(folder / "ranges.npy", np.asarray(ranges))
     np.save(folder / "images.npy", np.concatenate(images))
     np.save(folder / "labels.npy", np.concatenate(labels))
+
+
+def deit_files(options: argparse.Namespace) -> None:
+    """Export a DeiT with random weights, pruned and as timm has it, and save noise images."""
+    folder: Path = options.folder
+    _write_fp32(prune(schedule(options.model, options.rho), options.model), folder)
+    with torch.inference_mode():
+        torch_export(options.model, folder / "timm.onnx", STOCK_OPSET)
+    np.save(folder / "ranges.npy", noise(deit(options.model).spec, "float32", NOISE_IMAGES))
+
+
+def _write_fp32(pruned: PrunedViT, folder: Path) -> None:
+    """Write the file that other quantizers read, and the names of the nodes that they must leave in fp32."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model = steps.export(pruned, Lowering(TARGETS["openvino-fp32"]))
+    _write(model, folder / "openvino-fp32.onnx")
+    graph = import_graph(model)
+    exact = scoring_nodes(graph, artefact_of(model)) | {node.name for node in behind(graph.outputs)}
+    (folder / "exact.json").write_text(json.dumps(sorted(exact)))
+
+
+def _write(model: onnx.ModelProto, path: Path) -> None:
+    path.write_bytes(model.SerializeToString())
 
 
 def table(options: argparse.Namespace) -> None:

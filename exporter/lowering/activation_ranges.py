@@ -2,7 +2,7 @@
 
 import copy
 import importlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from exporter.errors import MissingDependencyError
 from exporter.lowering.number_formats import NumberFormat, Range
 from exporter.tensor_names import IMAGES
 
-__all__ = ["Tails", "activation_ranges"]
+__all__ = ["Tails", "activation_ranges", "activations"]
 
 # Images per run.
 _BATCH = 8
@@ -39,13 +39,21 @@ def activation_ranges(
     Raises:
         MissingDependencyError: ONNX Runtime is not installed.
     """
-    session = _session(model, tensors)
     tails = {name: Tails(form) for name in tensors}
+    for values, runs in activations(model, tensors, images):
+        for name, each in values.items():
+            tails[name].add(each, runs=runs)
+    return {name: each.fitted() for name, each in tails.items()}
+
+
+def activations(
+    model: onnx.ModelProto, tensors: Collection[str], images: Array
+) -> Iterator[tuple[dict[str, Array], int]]:
+    """Yield the values of each tensor over a few images, run by run, and the number of runs; see above."""
+    session = _session(model, tensors)
     batches = np.array_split(images, -(-len(images) // _BATCH))
     for batch in batches:
-        for name, values in zip(tensors, session.run(list(tensors), {IMAGES: batch}), strict=True):
-            tails[name].add(values, runs=len(batches))
-    return {name: each.fitted() for name, each in tails.items()}
+        yield dict(zip(tensors, session.run(list(tensors), {IMAGES: batch}), strict=True)), len(batches)
 
 
 @dataclass
