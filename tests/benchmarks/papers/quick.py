@@ -24,8 +24,8 @@ def flags(place: Any) -> list[str]:
 
 def rows_of(name: str) -> tuple[Any, ...]:
     """The rows of a table's first model, and one of ToMe: with a stand-in all models are the same. Of rows that
-    differ in rho, alpha, epochs or which layers they change alone the first, and of the samples of a collection those
-    of at most one unit."""
+    differ in rho, alpha, epochs or layers alone the first, and of the samples of a collection those of at most one
+    unit."""
     rows = script("papers/reproduce.py").TABLES[name].rows
     found: dict[str, Any] = {}
     for row in rows:
