@@ -51,11 +51,14 @@ def run(options: argparse.Namespace, machine: str) -> int:
 
 
 def _request(options: argparse.Namespace, out: Path) -> Request:
-    folder, cifar, folder8 = (
-        None if path is None else path.resolve() for path in (options.folder, options.cifar, options.folder8)
-    )
+    names = ("folder", "cifar", "folder8", "shrinking")
+    given = {name: getattr(options, name) for name in names}
     return Request(
-        out, tuple(options.models), tuple(options.batches), folder, cifar, options.tensorrt8, folder8
+        out,
+        tuple(options.models),
+        tuple(options.batches),
+        python8=options.tensorrt8,
+        **{name: path.resolve() for name, path in given.items() if path is not None},
     )
 
 
@@ -85,6 +88,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--tensorrt8", metavar="PYTHON", help="Python 3.10 with TensorRT 8.6.")
     parser.add_argument("--folder8", type=Path, help="Export folder of the target tensorrt8-fp32.")
+    parser.add_argument(
+        "--shrinking", type=Path, metavar="FOLDER", help="Export folder of a-STAR in the layout shrinking."
+    )
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=MODELS, help="DeiTs to measure.")
     parser.add_argument("--batches", type=int, nargs="*", default=list(BATCHES), help="Batch sizes.")
     parser.add_argument("--steps", metavar="NAMES", help="Only these steps, e.g. kernel,pytorch.")

@@ -19,13 +19,17 @@ Timing: TypeAlias = Callable[[], dict[str, Throughput]]
 
 @dataclass(frozen=True)
 class Case:
-    """What to measure. `mode` is one of the runtime's MODES; `folder` takes models and engines."""
+    """What to measure. `mode` is one of the runtime's MODES; `folder` takes models and engines.
+
+    `plugin` is the CdfRetain library, for a mode whose tokens shrink.
+    """
 
     model: str
     mode: str
     batch: int
     rounds: int
     folder: Path
+    plugin: Path | None = None
 
     @property
     def images(self) -> np.ndarray:

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 from deits import deit, dense, prune, schedule
@@ -12,12 +13,16 @@ from torch import Tensor, nn
 from exporter.lowering.pipeline import lower, save_onnx
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import Target
-from exporter.vocabulary import Method, Precision
+from exporter.vocabulary import Layout, Method, Precision
+from exporter.workflows.measuring import noise
 
 __all__ = ["STOCK", "model_files"]
 
 STOCK = "timm, as exported"
 STOCK_OPSET = 20
+# The values of ranges change no time.
+RANGE_IMAGES = 8
+BEST: Mapping[str, Layout] = MappingProxyType({})
 
 
 class Halved(nn.Module):
@@ -34,25 +39,31 @@ class Halved(nn.Module):
 
 
 def model_files(
-    model: str, methods: Mapping[str, tuple[Method, float]], target: Target, folder: Path
+    model: str,
+    methods: Mapping[str, tuple[Method, float]],
+    target: Target,
+    folder: Path,
+    layouts: Mapping[str, Layout] = BEST,
 ) -> dict[str, Path]:
     """Return files by name: "dense", STOCK, and one for each of `methods`, (method, rho) by name.
 
-    a-STAR has the target's best layout. timm's own model is as PyTorch exports it, without our passes, in fp16 or
-    fp32.
+    a-STAR has the layout of its name in `layouts`, else the target's best. timm's own model is as PyTorch exports
+    it, without our passes, in fp16 or fp32; there is none for a target that quantizes.
     """
-    layout = target.layouts[0]
     files = {"dense": _lowered(dense(model), target, folder / target.file_name(model, "dense"))}
-    files[STOCK] = _stock(model, target.precision, folder)
+    if not target.quantization:
+        files[STOCK] = _stock(model, target.precision, folder)
     for name, (method, rho) in methods.items():
-        pruned = prune(schedule(model, rho, method=method), model, layout)
-        files[name] = _lowered(pruned, target, folder / target.file_name(model, f"{method}{rho:g}"))
+        pruned = prune(schedule(model, rho, method=method), model, target.layout(layouts.get(name)))
+        kind = f"{method}{rho:g}{layouts.get(name, '')}"
+        files[name] = _lowered(pruned, target, folder / target.file_name(model, kind))
     return files
 
 
 def _lowered(network: PrunedViT, target: Target, path: Path) -> Path:
     if not path.is_file():
-        save_onnx(lower(network, target), path)
+        images = noise(network.vit.spec, "float32", RANGE_IMAGES) if target.takes_ranges else None
+        save_onnx(lower(network, target, images=images), path)
     return path
 
 

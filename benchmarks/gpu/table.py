@@ -4,7 +4,8 @@
 
 Writes a JSON record for each model, mode and batch to --out; existing ones are not measured again, so an
 interrupted call can be repeated. Weights and images are noise: time depends on the structure alone. A failed mode
-is a row with its error, and is tried again by the next call. No GPU, or no such runtime: exit code 2.
+is a row with its error, and is tried again by the next call; one that this machine cannot run is a row with the
+reason. No GPU, or no such runtime: exit code 2.
 """
 
 import argparse
@@ -31,7 +32,7 @@ from exporter.vocabulary import Method
 from exporter.workflows.measuring import noise
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-# Modules with MODES, METHODS, require() and prepared(case). Each imports its own runtime.
+# Modules with MODES, METHODS, require(), why_not(mode, plugin) and prepared(case). Each imports its own runtime.
 RUNTIMES = {
     "pytorch": "torch_runners",
     "onnxruntime": "onnxruntime_runners",
@@ -64,6 +65,7 @@ def main() -> int:
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=MODELS, help="DeiTs to measure.")
     parser.add_argument("--batches", type=int, nargs="*", default=list(BATCHES), help="Batch sizes.")
     parser.add_argument("--modes", nargs="*", help="Modes by name; all by default.")
+    parser.add_argument("--plugin", type=Path, help="The CdfRetain library, for tokens that shrink.")
     parser.add_argument("--rounds", type=int, default=20, help="Timed rounds.")
     parser.add_argument("--out", type=Path, default=Path("build/gpu/table"), help="Folder for the records.")
     options = parser.parse_args()
@@ -76,12 +78,25 @@ def _table(options: argparse.Namespace, machine: str) -> int:
     print(f"{options.runtime}, {machine}\n\n| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|", flush=True)
     for model in options.models:
         for mode in options.modes or runtime.MODES:
+            if reason := runtime.why_not(mode, options.plugin):
+                _say(_reasoned([model, mode, "", "not run"], reason))
+                continue
             for batch in options.batches:
-                row = _row(runtime, machine, Case(model, mode, batch, options.rounds, options.out))
+                case = Case(model, mode, batch, options.rounds, options.out, options.plugin)
+                row = _row(runtime, machine, case)
                 failed |= bool(row["error"])
                 for cells in _cells(row):
-                    print(f"| {' | '.join(cells)} |", flush=True)
+                    _say(cells)
     return int(failed)
+
+
+def _say(cells: list[str]) -> None:
+    print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def _reasoned(first: list[str], why: str) -> list[str]:
+    """Return the cells of a row without times."""
+    return [*first, why.replace("|", "·"), *[""] * (len(COLUMNS) - len(first) - 1)]
 
 
 def _row(runtime: ModuleType, machine: str, case: Case) -> dict[str, object]:
@@ -131,7 +146,7 @@ def _macs(model: str, method: Method, rho: float) -> int:
 def _cells(row: dict[str, object]) -> Iterator[list[str]]:
     where = [str(row["model"]), str(row["mode"]), str(row["batch"])]
     if row["error"]:
-        yield [*where, "failed", str(row["error"]).replace("|", "·"), *[""] * (len(COLUMNS) - 5)]
+        yield _reasoned([*where, "failed"], str(row["error"]))
         return
     times, comparisons = row["times"], row["comparisons"]
     assert isinstance(times, dict) and isinstance(comparisons, dict)

@@ -4,34 +4,73 @@ from pathlib import Path
 from typing import Any
 
 from case import Case, Timing
-from model_files import model_files
+from model_files import STOCK, model_files
 
+from exporter.errors import UserError
 from exporter.evaluation.benchmark.engine_files import EngineFile
 from exporter.evaluation.benchmark.engine_runs import Run, engine_times, timer_here
 from exporter.evaluation.benchmark.settings import BenchSettings
 from exporter.runtimes.tensorrt.builder import build_engine
 from exporter.runtimes.tensorrt.machine import this_machine
 from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path, manifest_path, read_manifest
+from exporter.runtimes.tensorrt.plugin_library import checked_library
 from exporter.runtimes.tensorrt.saving import save_engine
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt
-from exporter.targets import TENSORRT, TENSORRT_FP16
-from exporter.vocabulary import Method
+from exporter.targets import (
+    TENSORRT,
+    TENSORRT_ATTENTION_FP16,
+    TENSORRT_FP8,
+    TENSORRT_FP16,
+    TENSORRT_INT8,
+    Target,
+)
+from exporter.vocabulary import Layout, Method
+from exporter.workflows.folders.build import check_gpu, check_version
 from exporter.workflows.folders.export_folder import save_raw_images
 
-__all__ = ["METHODS", "MODES", "prepared", "require"]
+__all__ = ["METHODS", "MODES", "prepared", "require", "why_not"]
 
-MODES = ("fp16", "tf32", "fp32")
+TF32 = "tf32"
+# With the plugin. TensorRT may refuse to build it, which leaves the other modes as they are.
+SHRINKING = "fp16, shrinking"
+TARGETS: dict[str, Target] = {
+    "fp16": TENSORRT_FP16,
+    SHRINKING: TENSORRT_FP16,
+    "attention-fp16": TENSORRT_ATTENTION_FP16,
+    "int8": TENSORRT_INT8,
+    "fp8": TENSORRT_FP8,
+    TF32: TENSORRT,
+    "fp32": TENSORRT,
+}
+MODES = tuple(TARGETS)
 METHODS = {
     "STAR 0.7": (Method.STAR, 0.7),
     "STAR 0.5": (Method.STAR, 0.5),
     "a-STAR 0.7": (Method.A_STAR, 0.7),
+    "a-STAR 0.7, shrinking": (Method.A_STAR, 0.7),
 }
+LAYOUTS = {"a-STAR 0.7, shrinking": Layout.SHRINKING}
 
 
 def require() -> None:
     """Raise UserError where TensorRT or a timer for its engines is missing."""
     timer_here(import_tensorrt().__version__)
+
+
+def why_not(mode: str, plugin: Path | None) -> str:
+    """Return why this TensorRT, this GPU or the plugin library does not do for a mode; "" if they do."""
+    version = import_tensorrt().__version__
+    if mode == SHRINKING and plugin is None:
+        return "needs the CdfRetain library: --plugin FILE"
+    try:
+        check_version(TARGETS[mode], version)
+        check_gpu(TARGETS[mode], this_machine(version))
+        if mode == SHRINKING and plugin is not None:
+            checked_library(plugin, version)
+    except UserError as error:
+        return str(error)
+    return ""
 
 
 def prepared(case: Case) -> Timing:
@@ -40,20 +79,31 @@ def prepared(case: Case) -> Timing:
     Raises:
         UserError: An engine cannot be built.
     """
-    trt, folder = import_tensorrt(), case.folder / case.mode
-    target = TENSORRT_FP16 if case.mode == "fp16" else TENSORRT
-    files = model_files(case.model, METHODS, target, case.folder / "models")
-    engines = {name: _engine(trt, onnx, case, folder / ENGINES) for name, onnx in files.items()}
+    # trtexec takes a comma in a path for the end of it.
+    trt, folder = import_tensorrt(), case.folder / case.mode.replace(", ", "-")
+    shrinks = case.mode == SHRINKING
+    methods = {
+        name: each
+        for name, each in METHODS.items()
+        if (each[0] == Method.A_STAR if shrinks else name not in LAYOUTS)
+    }
+    files = model_files(case.model, methods, TARGETS[case.mode], case.folder / "models", LAYOUTS)
+    if shrinks:
+        del files[STOCK]
+    engines = {
+        name: _engine(trt, onnx, case, folder / ENGINES, case.plugin if name in LAYOUTS else None)
+        for name, onnx in files.items()
+    }
     save_raw_images(case.images, (case.batch,), folder)
     settings = BenchSettings(batches=(case.batch,), rounds=case.rounds)
-    run = Run(case.images, settings, timer_here(trt.__version__))
+    run = Run(case.images, settings, timer_here(trt.__version__), case.plugin if shrinks else None)
     return lambda: {name: each.compute for name, each in engine_times(engines, case.batch, run).items()}
 
 
-def _engine(trt: Any, onnx: Path, case: Case, folder: Path) -> EngineFile:
+def _engine(trt: Any, onnx: Path, case: Case, folder: Path, plugin: Path | None) -> EngineFile:
     path = engine_path(folder, onnx, case.batch)
     if not manifest_path(path).is_file():
-        settings = BuildSettings(batches=(case.batch,), tf32=case.mode == "tf32")
+        settings = BuildSettings(batches=(case.batch,), tf32=case.mode == TF32, plugin=plugin)
         engine = build_engine(trt, onnx, settings, folder / "timing.cache")
         save_engine(engine, path, onnx, settings, this_machine(trt.__version__))
     return EngineFile(onnx, path, read_manifest(path))

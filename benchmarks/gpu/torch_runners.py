@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 
 import torch
 from case import Case, Timing
@@ -17,7 +18,7 @@ from exporter.runtimes.torch_runner import TorchRunner
 from exporter.tensor_names import IMAGES, LOGITS
 from exporter.vocabulary import Method
 
-__all__ = ["METHODS", "MODES", "prepared", "require"]
+__all__ = ["METHODS", "MODES", "prepared", "require", "why_not"]
 
 DEVICE = "cuda"
 # Execution mode and precision.
@@ -61,6 +62,12 @@ def require() -> None:
     """Raise UserError where PyTorch does not see the GPU."""
     if not torch.cuda.is_available():
         raise UserError("PyTorch", f"{torch.__version__}, which sees no GPU", "a build for CUDA")
+
+
+def why_not(mode: str, plugin: Path | None) -> str:
+    """Return "": every mode runs where the runtime does."""
+    del mode, plugin
+    return ""
 
 
 def prepared(case: Case) -> Timing:

@@ -11,7 +11,7 @@ from exporter.files import folder_beside
 from exporter.runtimes.native_library import opened_library
 from exporter.runtimes.tensorrt.tensorrt_api import major_version, version_numbers
 
-__all__ = ["LIBRARY", "build_command", "checked_library", "register_library", "write_source"]
+__all__ = ["LIBRARY", "build_command", "check_version", "checked_library", "register_library", "write_source"]
 
 LIBRARY = "libcdf_retain_plugin.so"
 
@@ -48,6 +48,13 @@ def build_command(source: Path) -> str:
     return f"{headers} cmake -S {source} -B {source}/build && cmake --build {source}/build --parallel"
 
 
+def check_version(tensorrt: str) -> None:
+    """Raise UserError for a TensorRT that would parse the operator's function body instead of the plugin."""
+    if version_numbers(tensorrt) < LEAST_VERSION:
+        expected = f"{'.'.join(map(str, LEAST_VERSION))} or later"
+        raise UserError("the CdfRetain plugin", f"TensorRT {tensorrt}", expected, "use the padded layout")
+
+
 def checked_library(path: Path, tensorrt: str) -> Path:
     """Check a plugin library against a version of TensorRT, and return its path.
 
@@ -59,9 +66,7 @@ def checked_library(path: Path, tensorrt: str) -> Path:
         ArtefactError: The file is missing, is not the library, or was built for another major version.
         UserError: This TensorRT would parse the operator's function body instead of the plugin.
     """
-    if version_numbers(tensorrt) < LEAST_VERSION:
-        expected = f"{'.'.join(map(str, LEAST_VERSION))} or later"
-        raise UserError("the CdfRetain plugin", f"TensorRT {tensorrt}", expected, "use the padded layout")
+    check_version(tensorrt)
     major = major_version(tensorrt)
     library = opened_library(path, (*_ENTRIES, _MAJOR), "CdfRetain library", _HINT)
     built = getattr(library, _MAJOR)

@@ -23,7 +23,7 @@ from exporter.tensor_names import SLICED, VARIANTS, variant_path
 from exporter.workflows.folders.export_folder import SCHEDULE, read_folder
 from exporter.workflows.progress import Silent, Stages
 
-__all__ = ["BuiltEngine", "build_folder"]
+__all__ = ["BuiltEngine", "build_folder", "check_gpu", "check_version"]
 
 # Before, the parser turns a cumulative sum into a loop of as many steps as there are patches.
 LEAST_CUMULATIVE = (10, 8)
@@ -57,9 +57,9 @@ def build_folder(
     found = read_folder(folder)
     _check_runtime(folder, found.target)
     trt = import_tensorrt()
-    _check_version(found.target, trt.__version__)
+    check_version(found.target, trt.__version__)
     here = this_machine(trt.__version__)
-    _check_gpu(found.target, here)
+    check_gpu(found.target, here)
     dense, pruned = found.models.dense.path, found.models.pruned.path
     artefact = found.models.pruned.artefact
     _check_retention(pruned, artefact, settings, trt.__version__)
@@ -97,7 +97,7 @@ def _check_runtime(folder: Path, target: Target) -> None:
         raise ArtefactError(str(folder), f"models for {target.name}", expected, hint)
 
 
-def _check_version(target: Target, version: str) -> None:
+def check_version(target: Target, version: str) -> None:
     """Raise UserError for a version before the target's first.
 
     8.6 reads opset 17 at most and takes precision from flags, not from the graph.
@@ -107,7 +107,7 @@ def _check_version(target: Target, version: str) -> None:
         raise UserError(f"target {target.name}", f"TensorRT {version}", expected, _instead_of(target))
 
 
-def _check_gpu(target: Target, here: Built) -> None:
+def check_gpu(target: Target, here: Built) -> None:
     """Raise UserError for a GPU without the target's instructions."""
     if version_numbers(here.sm) < target.least_sm:
         expected = f"a GPU of SM {'.'.join(map(str, target.least_sm))} or later"

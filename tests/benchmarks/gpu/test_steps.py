@@ -1,60 +1,125 @@
 """The steps: their order, and commands that exist."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from exporter.cli.main import build_parser
+from exporter.models.registry import ModelRequest, describe
 from tests.benchmarks.scripts import script
 
 module = script("gpu/steps.py")
 NOTHING = module.Request(Path("out"), ("deit_small_patch16_224",), (1, 8))
-ALL = replace(NOTHING, folder=Path("deit"), cifar=Path("cifar"), python8="python3.10", folder8=Path("deit8"))
+ALL = replace(
+    NOTHING,
+    folder=Path("deit"),
+    cifar=Path("cifar"),
+    python8="python3.10",
+    folder8=Path("deit8"),
+    shrinking=Path("deit-a-star"),
+)
+LIBRARY = "out/plugin/build/libcdf_retain_plugin.so"
 
 
 def test_the_order() -> None:
     for request in (NOTHING, ALL):
         assert [step.name for step in module.steps(request)] == [
             *("kernel", "pytorch", "onnxruntime", "onnxruntime-check", "onnxruntime-bench"),
-            *("cifar", "tensorrt", "engines-build", "engines-check", "engines-bench"),
+            *("cifar", "cifar196", "cifar196-calibrate", "cifar196-finetune"),
+            *("plugin", "tensorrt", "engines-build", "engines-check", "engines-bench"),
+            *("shrinking-build", "shrinking-check", "shrinking-bench"),
             *("tensorrt8-build", "tensorrt8-check", "tensorrt8-bench"),
         ]
 
 
 def test_without_folders_it_says_what_to_give() -> None:
     lacking = {step.name: step.lacks for step in module.steps(NOTHING) if step.lacks}
-    assert lacking["cifar"] == "--cifar FOLDER"
+    assert lacking["cifar"] == lacking["cifar196-finetune"] == "--cifar FOLDER"
+    assert lacking["shrinking-build"] == "--shrinking FOLDER"
     assert lacking["engines-build"] == lacking["onnxruntime-check"] == "--folder FOLDER"
     assert lacking["tensorrt8-bench"] == "--tensorrt8 PYTHON --folder8 FOLDER"
-    assert len(lacking) == 9
+    assert len(lacking) == 15
 
 
 def test_the_verbs_and_their_flags_exist() -> None:
     verbs = [step.command for step in module.steps(ALL) if step.command[1:3] == ("-m", "exporter")]
-    assert len(verbs) == 8
-    for command in verbs:
-        build_parser().parse_args(command[3:])
+    assert len(verbs) == 12
+    asked = [vars(build_parser().parse_args(command[3:])) for command in verbs]
+    assert {each.get("plugin") for each in asked if each.get("folder") == Path("deit-a-star")} == {
+        Path(LIBRARY)
+    }
+    assert all("plugin" not in each for each in asked if each.get("folder") != Path("deit-a-star"))
     assert [command[0] for command in verbs[-3:]] == ["python3.10"] * 3
     assert {command[4] for command in verbs[-3:]} == {"deit8"}
 
 
-def test_the_training_is_that_of_the_record_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plugin_is_built_where_engines_look_for_it() -> None:
+    commands = {step.name: step.command for step in module.steps(ALL)}
+    assert commands["plugin"][1:] == ("benchmarks/gpu/build_plugin.py", "--out", "out/plugin")
+    assert ("--plugin", LIBRARY) in pairwise(commands["tensorrt"])
+    assert "--plugin" not in commands["onnxruntime"] + commands["pytorch"]
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[Any]]:
+    """Start a step that trains; what training was asked for."""
     from exporter.training import __main__ as training  # noqa: PLC0415
     from exporter.training import train_folder  # noqa: PLC0415
 
-    asked: list[object] = []
+    def start(name: str) -> list[Any]:
+        asked: list[Any] = []
 
-    def trained(*given: object, **_: object) -> None:
-        asked.extend(given)
-        raise KeyboardInterrupt
+        def train(*given: object, **_: object) -> None:
+            asked.extend(given)
+            raise KeyboardInterrupt
 
-    monkeypatch.setattr(train_folder, "train_folder", trained)
-    (command,) = (step.command for step in module.steps(ALL) if step.name == "cifar")
-    assert command[1:3] == ("-m", "exporter.training")
-    with pytest.raises(KeyboardInterrupt):
-        training.main(command[3:])
-    images, held_out, out, settings, *_ = asked
+        monkeypatch.setattr(train_folder, "train_folder", train)
+        (command,) = (step.command for step in module.steps(ALL) if step.name == name)
+        assert command[1:3] == ("-m", "exporter.training")
+        with pytest.raises(KeyboardInterrupt):
+            training.main(command[3:])
+        return asked
+
+    return start
+
+
+def test_the_training_is_that_of_the_record_on_the_gpu(trained: Callable[[str], list[Any]]) -> None:
+    images, held_out, out, settings, *_ = trained("cifar")
     assert (images, held_out) == (Path("cifar/train"), Path("cifar/test"))
     assert out == Path("out/cifar_vit.safetensors")
-    assert settings.device == "cuda" and settings.epochs == 30  # type: ignore[attr-defined]
+    assert settings.device == "cuda" and settings.epochs == 30
+
+
+def test_a_deit_tiny_of_196_patches_is_trained_calibrated_and_tuned(
+    trained: Callable[[str], list[Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _, _, weights, settings, *_ = trained("cifar196")
+    assert weights == Path("out/cifar196.safetensors")
+    network = describe(ModelRequest(settings.model, model_kwargs=settings.model_kwargs))
+    deit = describe(ModelRequest("deit_tiny_patch16_224")).spec
+    spec = replace(network.spec, name=deit.name, preprocessing=deit.preprocessing)
+    assert (spec.num_patches, spec.blocks, spec.depth) == (196, deit.blocks, deit.depth)
+    assert settings.device == "cuda" and settings.augment == "crop"
+
+    finetuning, asked = script("finetuning.py"), []
+    commands = {step.name: step.command for step in module.steps(ALL)}
+    words = commands["cifar196-finetune"]
+    assert words[1] == "benchmarks/finetuning.py"
+
+    def tables(amount: dict[str, float], recipe: Any, *_: object) -> dict[str, list[Any]]:
+        asked.append((amount["mac_reduction"], recipe))
+        return {}
+
+    monkeypatch.setattr(finetuning, "_table", tables)
+    monkeypatch.setattr(finetuning, "preset_values", lambda *_: {})  # there are no weights yet
+    assert finetuning.main([*words[2:], "--out", str(tmp_path)]) == 0
+    assert [share for share, _ in asked] == [0.2, 0.35, 0.48, 0.65]
+    recipe = asked[0][1]
+    calibrated = build_parser().parse_args(commands["cifar196-calibrate"][3:])
+    assert recipe.calibration == calibrated.out and recipe.checkpoint == calibrated.checkpoint == weights
+    assert recipe.model_kwargs == settings.model_kwargs
+    assert (recipe.device, recipe.preprocess["mean"]) == ("cuda", settings.mean)

@@ -17,7 +17,7 @@ module = script("gpu/table.py")
 class Runtime(ModuleType):
     """A runtime whose first call of each mode after the first mode fails."""
 
-    MODES = ("fp16", "fp32")
+    MODES = ("fp16", "fp8", "fp32")
     METHODS = {"STAR 0.7": (Method.STAR, 0.7)}  # noqa: RUF012
 
     def __init__(self, name: str) -> None:
@@ -26,6 +26,9 @@ class Runtime(ModuleType):
 
     def require(self) -> None:
         return
+
+    def why_not(self, mode: str, plugin: Path | None) -> str:
+        return f"target {mode} | got {plugin} | need more" if mode == "fp8" else ""
 
     def prepared(self, case):  # type: ignore[no-untyped-def]
         def timing() -> dict[str, Throughput]:
@@ -54,6 +57,7 @@ def test_rows_are_measured_once_and_errors_are_tried_again(
     runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["stand-in", "--models", "deit_tiny_patch16_224", "--batches", "8", "--out", str(tmp_path)]
+    words += ["--plugin", "lib.so"]
     monkeypatch.setattr(sys, "argv", ["table.py", *words])
     assert module.main() == 1
     rows = capsys.readouterr().out.splitlines()[4:]
@@ -61,7 +65,9 @@ def test_rows_are_measured_once_and_errors_are_tried_again(
     assert rows[0].startswith(f"{start} dense | 2000.0 |")
     assert rows[2].startswith(f"{start} timm, as exported | 1600.0 |")
     assert rows[1].startswith(f"{start} STAR 0.7 | 4000.0 | 2.000 | 2.000 to 2.000 | faster | ")
-    assert "| fp32 | 8 | failed | UserError: engine · got no memory · need some |" in rows[3]
+    assert "| fp8 |  | not run | target fp8 · got lib.so · need more |" in rows[3]
+    assert "| fp32 | 8 | failed | UserError: engine · got no memory · need some |" in rows[4]
+    assert rows[3].count("|") == rows[4].count("|") == rows[0].count("|")
     assert module.main() == 0
     assert runtime.calls == [("fp16", 8), ("fp32", 8), ("fp32", 8)]
-    assert len(capsys.readouterr().out.splitlines()[4:]) == 6
+    assert len(capsys.readouterr().out.splitlines()[4:]) == 7

@@ -1,11 +1,15 @@
 """TensorRT's table: an engine for each network, timm's own among them; TensorRT is stood in for."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from exporter.artefact import read_lowered
 from exporter.runtimes.tensorrt.manifest import read_manifest
+from exporter.vocabulary import Layout
 from tests.benchmarks.scripts import script
+from tests.runtimes.stand_ins import compiled
 from tests.runtimes.tensorrt.fake_cuda import BUILT
 from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
 from tests.runtimes.tensorrt.fake_trtexec import install_trtexec
@@ -13,36 +17,88 @@ from tests.runtimes.tensorrt.fake_trtexec import install_trtexec
 module = script("gpu/tensorrt_engines.py")
 files = script("gpu/model_files.py")
 Case = script("gpu/case.py").Case
+PLUGIN = (
+    "void getCreators(void) {} void setLoggerFinder(void) {} int cdfRetainTensorRtMajor(void) { return 11; }"
+)
 
 
-def files_of(model, methods, target, folder):  # type: ignore[no-untyped-def]
+def files_of(model, methods, target, folder, layouts):  # type: ignore[no-untyped-def]
     """Files of any content: the stand-in for TensorRT reads none."""
     folder.mkdir(parents=True, exist_ok=True)
-    found = {name: folder / f"{model}.{name}.{target.name}.onnx" for name in ("dense", files.STOCK, *methods)}
+    stock = () if target.quantization else (files.STOCK,)
+    found = {name: folder / f"{model}.{name}.{target.name}.onnx" for name in ("dense", *stock, *methods)}
     for path in found.values():
         path.write_bytes(b"model")
     return found
 
 
-@pytest.mark.parametrize("mode", module.MODES)
-def test_an_engine_of_each_and_the_second_call_builds_none(
-    mode: str, tiny_deit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def tensorrt(monkeypatch: pytest.MonkeyPatch) -> None:
     trt = fake_tensorrt("11.4.0.106", input_shape=(-1, 3, 32, 32))
     monkeypatch.setattr(module, "import_tensorrt", lambda: trt)
     monkeypatch.setattr(module, "this_machine", lambda version: BUILT)
     monkeypatch.setattr(module, "model_files", files_of)
-    install_trtexec(tmp_path, monkeypatch)
-    case = Case(tiny_deit, mode, 8, 5, tmp_path / "tensorrt")
+
+
+@pytest.mark.usefixtures("tensorrt")
+@pytest.mark.parametrize("mode", module.MODES)
+def test_an_engine_of_each_and_the_second_call_builds_none(
+    mode: str, tiny_deit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = install_trtexec(tmp_path, monkeypatch)
+    plugin = tmp_path / "lib.so"
+    plugin.write_bytes(b"library")
+    case = Case(tiny_deit, mode, 8, 5, tmp_path / "tensorrt", plugin)
     module.require()
     times = module.prepared(case)()
-    assert list(times) == ["dense", files.STOCK, "STAR 0.7", "STAR 0.5", "a-STAR 0.7"]
+    shrinks, stock = mode == module.SHRINKING, (files.STOCK,) * (mode not in ("int8", "fp8"))
+    assert list(times) == (
+        ["dense", "a-STAR 0.7", "a-STAR 0.7, shrinking"]
+        if shrinks
+        else ["dense", *stock, "STAR 0.7", "STAR 0.5", "a-STAR 0.7"]
+    )
     assert times["dense"].median_ms == pytest.approx(4.1)  # what the stand-in for trtexec says
-    engines = sorted((tmp_path / "tensorrt" / mode / "engines").glob("*.batch8.engine"))
-    assert len(engines) == 5
+    engines = sorted((tmp_path / "tensorrt" / mode.replace(", ", "-") / "engines").glob("*.batch8.engine"))
+    assert len(engines) == len(times)
     for engine in engines:
         manifest = read_manifest(engine)
         assert (manifest.batches, manifest.tf32) == ((8,), mode == "tf32")
-        assert ("fp16" in manifest.onnx) == (mode == "fp16")
+        assert module.TARGETS[mode].name in manifest.onnx
+        assert manifest.needs_plugin == ("shrinking" in engine.name)
+    assert "dense" in called.read_text()
     monkeypatch.setattr(module, "build_engine", None)
     assert module.prepared(case)().keys() == times.keys()
+
+
+def test_what_this_machine_does_not_take_has_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = compiled(tmp_path, PLUGIN)
+
+    def lacking(version: str, sm: str, plugin: Path | None) -> dict[str, str]:
+        monkeypatch.setattr(module, "import_tensorrt", lambda: fake_tensorrt(version))
+        monkeypatch.setattr(module, "this_machine", lambda version: replace(BUILT, sm=sm))
+        found = {mode: module.why_not(mode, plugin) for mode in module.MODES}
+        return {mode: reason for mode, reason in found.items() if reason}
+
+    assert lacking("11.4.0.106", "9.0", plugin) == {}
+    old = lacking("10.8.0.43", "8.0", plugin)
+    assert list(old) == [module.SHRINKING, "attention-fp16", "fp8"]
+    assert "those of 10, which is here" in old[module.SHRINKING]
+    assert "got TensorRT 10.8.0.43 | need 10.15 or later" in old["attention-fp16"]
+    assert "(SM 8.0) | need a GPU of SM 8.9 or later" in old["fp8"]
+    assert lacking("11.4.0.106", "9.0", None) == {
+        module.SHRINKING: "needs the CdfRetain library: --plugin FILE"
+    }
+
+
+@pytest.mark.ort
+def test_files_have_ranges_where_the_target_quantizes_and_the_layout_that_is_asked_for(
+    tiny_deit: str, tmp_path: Path
+) -> None:
+    method = {name: module.METHODS[name] for name in module.LAYOUTS}
+    found = files.model_files(tiny_deit, method, module.TARGETS["int8"], tmp_path, module.LAYOUTS)
+    assert list(found) == ["dense", "a-STAR 0.7, shrinking"]
+    dense, shrinking = (read_lowered(path).artefact for path in found.values())
+    assert dense.target == shrinking.target == module.TARGETS["int8"]
+    assert shrinking.layout == Layout.SHRINKING != module.TARGETS["int8"].layouts[0]

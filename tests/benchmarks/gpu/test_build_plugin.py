@@ -1,0 +1,92 @@
+"""The plugin is built where TensorRT, its headers and the compilers are; else one line says what is missing."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks.scripts import script
+from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
+
+module = script("gpu/build_plugin.py")
+ENTRIES = (
+    "void getCreators(void) {} void setLoggerFinder(void) {} int cdfRetainTensorRtMajor(void) { return %d; }"
+)
+# Stands in for CMake: the first call configures, the second builds a library that has the entry points.
+CMAKE = """\
+#!/bin/sh
+echo "cmake $@"
+if [ "$1" = --build ]; then
+  echo '%s' | cc -shared -fPIC -x c - -o "$2/libcdf_retain_plugin.so"
+else
+  test -f "$2/cdf_retain_kernel.cu" && mkdir -p "$4"
+fi
+"""
+
+
+def cmake_for(major: int) -> str:
+    return CMAKE % (ENTRIES % major)
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of programs on PATH: CMake and nvcc, beside TensorRT and its headers."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, text in (("cmake", cmake_for(10)), ("nvcc", "#!/bin/sh\n")):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    monkeypatch.setenv("TENSORRT_INCLUDE_DIR", "/headers")
+    monkeypatch.setattr(module, "import_tensorrt", lambda: fake_tensorrt("10.16.1.11"))
+    monkeypatch.setattr(sys, "argv", ["build_plugin.py", "--out", str(tmp_path / "plugin")])
+    return programs
+
+
+def test_the_library_is_built_and_its_path_is_all_of_stdout(
+    tools: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert module.main() == 0
+    told = capfd.readouterr()
+    assert told.out == f"{tmp_path / 'plugin/build/libcdf_retain_plugin.so'}\n"
+    assert told.err.startswith("cmake -S ")
+
+
+def test_a_library_for_another_tensorrt_is_refused(tools: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tools / "cmake").write_text(cmake_for(11))
+    assert module.main() == 2
+    assert "headers of TensorRT 11 | need those of 10" in capfd.readouterr().err
+
+
+def test_source_that_does_not_compile_is_a_failure(tools: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tools / "cmake").write_text("#!/bin/sh\nexit 3\n")
+    assert module.main() == 1
+    assert "non-zero exit status 3" in capfd.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("lack", "line"),
+    {
+        "headers": "TENSORRT_INCLUDE_DIR | got nothing",
+        "nvcc": "nvcc | got no such program",
+        "new tensorrt": "the CdfRetain plugin | got TensorRT 8.6.0 | need 10.7 or later",
+    }.items(),
+)
+def test_what_is_missing_is_one_line(
+    tools: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    lack: str,
+    line: str,
+) -> None:
+    if lack == "headers":
+        monkeypatch.delenv("TENSORRT_INCLUDE_DIR")
+    elif lack == "nvcc":
+        (tools / "nvcc").unlink()
+    else:
+        monkeypatch.setattr(module, "import_tensorrt", lambda: fake_tensorrt("8.6.0"))
+    assert module.main() == 2
+    told = capfd.readouterr()
+    assert told.err.count("\n") == 1 and line in told.err
+    assert not (tmp_path / "plugin").exists()
