@@ -1,6 +1,7 @@
 """Commands that are ended on their way: one line, nothing half-written, and the next run does it all."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,12 +9,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
 import torch
 
 from exporter.calibration.record import load_calibration
+from exporter.calibration.scored_images import scored_chunks
 from exporter.cli.stages import RichStages
 from exporter.workflows.folders.export_folder import read_folder
 from exporter.workflows.progress import Advance
@@ -76,6 +79,19 @@ def interrupted_in(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RichStages, "stage", show)
 
 
+def counted_images(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Return a list that grows by each chunk of images that a calibration scores."""
+    scored: list[object] = []
+
+    def chunks(*arguments: Any) -> Iterator[object]:
+        for chunk in scored_chunks(*arguments):
+            scored.append(chunk)
+            yield chunk
+
+    monkeypatch.setattr("exporter.calibration.calibrate.scored_chunks", chunks)
+    return scored
+
+
 DENSE = "vit_tiny_patch16_224.dense.onnxruntime-fp32.onnx"
 SHORT = ("--preset", "short", "--epochs", "2", "--augment", "none")
 
@@ -90,8 +106,10 @@ SHORT = ("--preset", "short", "--epochs", "2", "--augment", "none")
             ("compile", *PRUNED, "--rounds", "0"),
             "out",
             "lowering, dense",
-            ["calibration.safetensors", "out", DENSE],
+            ["calibration.safetensors", "calibration.safetensors.partial", "out", DENSE],
         ),
+        (("export", "--dense"), "m.onnx", "model", []),
+        (("export", "--dense"), "m.onnx", "lowering, dense", ["m.onnx"]),
         (
             ("finetune", *PRUNED, *SHORT, "--eval-images", "{images}"),
             "w.safetensors",
@@ -139,7 +157,9 @@ def test_calibrations_at_once_and_one_that_is_killed(
 
 @pytest.mark.ort
 @pytest.mark.slow
-def test_a_compilation_that_is_killed(workplace: Workplace, star_export: Command, tmp_path: Path) -> None:
+def test_a_compilation_that_is_killed(
+    workplace: Workplace, star_export: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What has its final name is whole, is no export folder yet, and is used by the next run."""
     out = tmp_path / "out"
     flags = (*flags_of(workplace, workplace.images, out), *PRUNED, "--rounds", "0")
@@ -149,7 +169,43 @@ def test_a_compilation_that_is_killed(workplace: Workplace, star_export: Command
     assert load_calibration(out / "calibration.safetensors").record.images == 12
     refused = star_export("check", out)
     assert (refused.code, "report.json" in refused.error) == (2, True)
+    scored = counted_images(monkeypatch)
     done = star_export("compile", *flags)
     assert done.code == 0, done.err
     assert (out / "calibration.safetensors").read_bytes() == calibration
     assert read_folder(out).models.pruned.artefact.method == "star"
+    assert scored == []
+    assert not list(out.glob("*.partial"))
+
+
+@pytest.mark.ort
+@pytest.mark.slow
+def test_a_second_compilation_that_is_killed(
+    workplace: Workplace,
+    calibration: Path,
+    compiled: Callable[..., Path],
+    star_export: Command,
+    tmp_path: Path,
+) -> None:
+    """Killed as it replaces the models of a whole folder, it leaves what the sums refuse, and compile mends it."""
+    out = shutil.copytree(compiled(), tmp_path / "out")
+    (out / "calibration.safetensors").write_bytes(calibration.read_bytes())
+    flags = (
+        *flags_of(workplace, workplace.images, out),
+        "--rho",
+        "0.8",
+        "--scorer",
+        "intra",
+        "--rounds",
+        "0",
+    )
+    flags += ("--calibration", str(out / "calibration.safetensors"))
+    pruned = read_folder(out).models.pruned.path
+    before = pruned.read_bytes()
+    kill_when(started("compile", *flags), lambda: pruned.read_bytes() != before)
+    refused = star_export("check", out)
+    assert (refused.code, f"{pruned} | got sha256" in refused.error) == (2, True)
+    done = star_export("compile", *flags)
+    assert done.code == 0, done.err
+    assert read_folder(out).models.pruned.artefact.schedule.rho == 0.8
+    assert (out / "calibration.safetensors").read_bytes() == calibration.read_bytes()
