@@ -112,8 +112,11 @@ def list_images(
 
 
 def class_names(folder: Path) -> tuple[str, ...]:
-    """Return the direct subfolders of a folder, sorted, without hidden ones."""
-    folders = (path.name for path in folder.iterdir() if path.is_dir())
+    """Return the direct subfolders of a folder, sorted, without hidden ones; ImageError if it cannot be read."""
+    try:
+        folders = [path.name for path in folder.iterdir() if path.is_dir()]
+    except OSError as error:
+        raise _unreadable(error) from None
     return tuple(sorted(name for name in folders if not name.startswith(".")))
 
 
@@ -140,7 +143,7 @@ def ranked(total: int, seed: str) -> list[int]:
 def _walk(folder: Path) -> Iterator[Path]:
     """Yield image files below a folder; links to folders are followed, but no folder is entered twice."""
     entered = set()
-    for place, folders, names in os.walk(folder, onerror=_unreadable, followlinks=True):
+    for place, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
         real = os.path.realpath(place)
         if real in entered:
             folders.clear()
@@ -152,8 +155,12 @@ def _walk(folder: Path) -> Iterator[Path]:
                 yield Path(place, name)
 
 
-def _unreadable(error: OSError) -> None:
-    raise ImageError(str(error.filename), reason_of(error), "a folder that can be read") from None
+def _refuse(error: OSError) -> None:
+    raise _unreadable(error) from None
+
+
+def _unreadable(error: OSError) -> ImageError:
+    return ImageError(str(error.filename), reason_of(error), "a folder that can be read")
 
 
 def _label(relative: Path, index: dict[str, int], class_map: Path | None) -> int | None:

@@ -22,6 +22,8 @@ __all__ = [
 ]
 
 ANCHORS = ("minmax", "endpoints")
+# A cosine is at most 1. Only proportions count, so that others may be given too; their differences must be numbers.
+LARGEST_ACS = 1e6
 
 
 def counts(
@@ -79,7 +81,7 @@ def ends_of_acs(acs: Sequence[float]) -> tuple[float, float]:
     STAR's text expects (0, 1), which makes rho the rate of the last layer; where all are equal, that is returned.
 
     Raises:
-        ScheduleError: An ACS is not a finite number.
+        ScheduleError: An ACS is NaN, or too large for a mean cosine.
     """
     values = _checked_acs(acs)
     low, high = values.min(), values.max()
@@ -158,6 +160,6 @@ def _checked_acs(acs: Sequence[float]) -> np.ndarray:
     if values.ndim != 1 or values.size == 0:
         raise ScheduleError("ACS", f"an array of shape {list(values.shape)}", "one value per layer")
     for layer, value in enumerate(values, start=1):
-        if not math.isfinite(value):
-            raise ScheduleError(f"ACS, layer {layer}", str(value), "a finite number")
+        if not abs(value) <= LARGEST_ACS:
+            raise ScheduleError(f"ACS, layer {layer}", str(value), "a number from -1e6 to 1e6")
     return values

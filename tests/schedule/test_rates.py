@@ -106,6 +106,7 @@ def test_endpoints_need_a_rise() -> None:
         ([0.1, 0.2], float("nan"), "minmax", "rho"),
         ([0.1, float("nan")], 0.5, "minmax", "layer 2"),
         ([float("inf"), 0.2], 0.5, "minmax", "layer 1"),
+        ([1e308, -1e308], 0.5, "minmax", "layer 1"),
         ([], 0.5, "minmax", "one value per layer"),
         ([0.1, 0.2], 0.5, "median", "minmax or endpoints"),
     ],

@@ -28,12 +28,18 @@ def load_onnx(path: Path) -> onnx.ModelProto:
     """Read an ONNX file that contains its weights.
 
     Raises:
-        ArtefactError: The file is no ONNX model.
+        ArtefactError: The file is no ONNX model, or one that computes nothing.
     """
     try:
-        return onnx.load_model_from_string(regular(path).read_bytes())
+        model = onnx.load_model_from_string(regular(path).read_bytes())
     except (OSError, DecodeError) as error:
         raise ArtefactError(str(path), reason_of(error), EXPECTED) from None
+    graph = model.graph
+    parts = {"nodes": graph.node, "inputs": graph.input, "outputs": graph.output}
+    missing = [name for name, part in parts.items() if not part]
+    if missing:
+        raise ArtefactError(str(path), f"a graph without {' and '.join(missing)}", EXPECTED)
+    return model
 
 
 def check(pruned: PrunedViT, model: onnx.ModelProto, images: Array, *, threads: int = 0) -> ParityReport:

@@ -72,8 +72,12 @@ def read_folder(folder: Path) -> ExportFolder:
     """
     expected = "an export folder, which star-export compile writes"
     report = folder / REPORT
-    if not report.is_file():
-        raise ArtefactError(str(folder), f"no {REPORT} in it" if folder.is_dir() else "no folder", expected)
+    try:
+        got = "" if report.is_file() else f"no {REPORT} in it" if folder.is_dir() else "no folder"
+    except OSError as error:  # a folder that may not be entered
+        got = reason_of(error)
+    if got:
+        raise ArtefactError(str(folder), got, expected)
     sums = verify_checksums(folder)
     try:
         told = read_json(report)
