@@ -10,18 +10,13 @@ from typing import Any
 import numpy as np
 import onnx
 
-from exporter.workflows.folders.export_folder import (
-    CHECKSUMS,
-    MODEL,
-    REFERENCE,
-    REPORT,
-    SCHEDULE,
-    save_checksums,
-)
+from exporter.tensor_names import RAW_IMAGES
+from exporter.workflows.folders.checksums import CHECKSUMS, save_checksums
+from exporter.workflows.folders.export_folder import MODEL, REFERENCE, REPORT, SCHEDULE
 from tests.hostile import flags
 from tests.hostile.inputs import Hostile, Place
 
-__all__ = ["FOLDERS"]
+__all__ = ["FOLDERS", "VERBS", "copied", "pruned_in"]
 
 VERBS = (
     "check {work}/x",
@@ -34,24 +29,24 @@ VERBS = (
 Change = Callable[[Path], object]
 
 
-def _copy(place: Place) -> Path:
+def copied(place: Place) -> Path:
     return shutil.copytree(place.folder, place.work / "x")
 
 
 def _changed(change: Change, place: Place) -> None:
     """A copy that was changed, with the checksums of before."""
-    change(_copy(place))
+    change(copied(place))
 
 
 def _forged(change: Change, place: Place) -> None:
     """A copy that was changed, with checksums that fit."""
-    folder = _copy(place)
+    folder = copied(place)
     names = [line.split("  ", 1)[1] for line in (folder / CHECKSUMS).read_text().splitlines()]
     change(folder)
     save_checksums(folder, [name for name in names if (folder / name).exists()])
 
 
-def _pruned(folder: Path) -> Path:
+def pruned_in(folder: Path) -> Path:
     return next(path for path in folder.glob("*.star.*.onnx") if path.name.count(".") == 3)
 
 
@@ -60,23 +55,33 @@ def _dense(folder: Path) -> Path:
 
 
 def _tear(name: str, folder: Path) -> None:
-    path = _pruned(folder) if name == "pruned" else folder / name
+    path = pruned_in(folder) if name == "pruned" else folder / name
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
 def _flip(name: str, folder: Path) -> None:
-    path = _pruned(folder) if name == "pruned" else folder / name
+    path = pruned_in(folder) if name == "pruned" else folder / name
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(bytes(content))
 
 
 def _drop(name: str, folder: Path) -> None:
-    (_pruned(folder) if name == "pruned" else folder / name).unlink()
+    (pruned_in(folder) if name == "pruned" else folder / name).unlink()
 
 
 def _sums(content: str, folder: Path) -> None:
     (folder / CHECKSUMS).write_text(content)
+
+
+def _forget_a_variant(folder: Path) -> None:
+    lines = (folder / CHECKSUMS).read_text().splitlines()
+    _sums("".join(f"{line}\n" for line in lines if not line.endswith(".tracing.onnx")), folder)
+
+
+def _other_pixels(folder: Path) -> None:
+    """Raw images that no list names, as `bench` writes them."""
+    (folder / RAW_IMAGES.format(batch=3)).write_bytes(bytes(3 * 3 * 32 * 32 * 4))
 
 
 def _one_line(folder: Path) -> None:
@@ -91,7 +96,7 @@ def _set(name: str, key: str, value: Any, folder: Path) -> None:
 
 
 def _swap(folder: Path) -> None:
-    dense, pruned = _dense(folder), _pruned(folder)
+    dense, pruned = _dense(folder), pruned_in(folder)
     aside = folder / "aside"
     dense.rename(aside)
     pruned.rename(dense)
@@ -99,7 +104,7 @@ def _swap(folder: Path) -> None:
 
 
 def _twice(folder: Path) -> None:
-    shutil.copyfile(_pruned(folder), _dense(folder))
+    shutil.copyfile(pruned_in(folder), _dense(folder))
 
 
 def _other_file(role: str, name: str, folder: Path) -> None:
@@ -112,7 +117,7 @@ def _variant_as_pruned(folder: Path) -> None:
 
 
 def _metadata(key: str, value: str | None, folder: Path) -> None:
-    _metadata_of(_pruned(folder), key, value)
+    _metadata_of(pruned_in(folder), key, value)
 
 
 def _metadata_of(path: Path, key: str, value: str | None) -> None:
@@ -156,7 +161,7 @@ def _variant(role: str, place: Place) -> None:
 
 def _noise(folder: Path) -> None:
     """Weights that are not the model's, under its name."""
-    path = _pruned(folder)
+    path = pruned_in(folder)
     model = onnx.load(path)
     for tensor in model.graph.initializer:
         values = onnx.numpy_helper.to_array(tensor)
@@ -200,6 +205,8 @@ CHANGED: dict[str, tuple[Change, str]] = {
     "no sums": (partial(_drop, CHECKSUMS), CHECKSUMS),
     "empty sums": (partial(_sums, ""), CHECKSUMS),
     "sums of one file": (_one_line, CHECKSUMS),
+    "a variant without a sum": (_forget_a_variant, CHECKSUMS),
+    "raw images of something else": (_other_pixels, "other images"),
     "sums that are none": (partial(_sums, "x\ny\n"), CHECKSUMS),
     "a sum of a long path": (partial(_sums, f"{'0' * 64}  {'x/' * 2040}x\n"), CHECKSUMS),
     "a sum of a long name": (partial(_sums, f"{'0' * 64}  {'x' * 300}\n"), CHECKSUMS),

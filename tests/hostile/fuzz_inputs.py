@@ -3,16 +3,21 @@
 import argparse
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, fields
 from functools import cache, partial
 from pathlib import Path
 from random import Random
 
+import numpy as np
+
 from exporter.cli.main import build_parser
 from exporter.settings import Parser
-from exporter.workflows.folders.export_folder import CHECKSUMS, save_checksums
+from exporter.workflows.folders.checksums import CHECKSUMS, save_checksums
+from exporter.workflows.folders.export_folder import REFERENCE
+from exporter.workflows.recipes.recipe import Recipe
 from tests.hostile import mutations
-from tests.hostile.flags import BEST, CALIBRATE, COMPILE, EXPORT, FINETUNE, PLAN, SEARCH, SERVE, TUNE
+from tests.hostile.flags import BEST, CALIBRATE, COMPILE, EXPORT, FINETUNE, MODEL, PLAN, SEARCH, SERVE, TUNE
 from tests.hostile.inputs import Place
 
 __all__ = ["Input", "input_of"]
@@ -35,19 +40,23 @@ COMMANDS = (
     "bench {work}/none",
     "build {folder}",
     f"{SERVE}",
+    f"depth apply {MODEL} --attention 2 --out {{work}}/d.safetensors",
+    "plugin --out {work}/plugin",
+    "ops build --out {work}/ops",
     "models --why digits_vit",
     "inspect {folder}",
 )
-# Sleeping threads and processes up to the limit of these flags would burden the machine for nothing.
-SPARED = ("threads", "workers", "help", "version")
-
+SPARED = ("help", "version")
+# Flags that name what is written: their values stay in the folder that an input is run in.
 WRITES = ("out", "timing_cache")
+RELATIVE = tuple(word for word in mutations.WORDS if not word.startswith("/") and word != "..")
 
+QUICK = "--rounds 5 --warmup 0 --batches 1 --profile-runs 0 --no-selection-cost --threads 1"
 READERS = (
     "check {work}/x --threads 1",
     "serve-config {work}/x --out {work}/triton",
     "eval {work}/x --images {images} --max-images 2 --threads 1 --workers 1",
-    "bench {work}/x --rounds 5 --warmup 0 --batches 1 --profile-runs 0 --no-selection-cost --threads 1",
+    f"bench {{work}}/x {QUICK}",
     "build {work}/x",
 )
 RECIPE = {
@@ -67,6 +76,7 @@ RECIPE = {
     "threads": 1,
     "seed": 3,
 }
+KEYS = ("extends", *(field.name for field in fields(Recipe)))
 SAMPLES = '[{"attention": 0.0, "activation": 0.25, "accuracy": 90.0}, {"attention": 0.5, "activation": 0.0, '
 SAMPLES += '"accuracy": 80.0}, {"attention": 0.25, "activation": 0.5, "accuracy": 70.5}]'
 
@@ -90,7 +100,8 @@ def _flags(random: Random, place: Place) -> Input:
     words = place.words(random.choice(COMMANDS))
     if random.random() < 0.2:
         index = random.randrange(1, len(words))
-        words[index] = random.choice(mutations.WORDS)
+        written = words[index - 1].lstrip("-").replace("-", "_") in WRITES
+        words[index] = random.choice(RELATIVE if written else mutations.WORDS)
         return Input(tuple(words))
     named = _actions(words[0], words[1])
     for _ in range(random.choice((1, 1, 2, 3))):
@@ -103,19 +114,32 @@ def _flags(random: Random, place: Place) -> Input:
 
 def _words_of(action: argparse.Action, place: Place) -> tuple[str, ...]:
     given = tuple(str(action.metavar).strip("{}").split(",")) if "{" in str(action.metavar) else ()
-    # What one input writes is not what the next one reads.
-    paths = (str(place.work),) if action.dest in WRITES else tuple(str(each) for each in vars(place).values())
-    return (*mutations.WORDS, *given, *given, *paths)
+    if action.dest in WRITES:
+        return (*RELATIVE, str(place.work))
+    paths = (
+        place.work,
+        place.weights,
+        place.images,
+        place.calibration,
+        place.folder,
+        place.dense,
+        place.pruned,
+    )
+    return (*mutations.WORDS, *given, *given, *map(str, paths))
 
 
 def _folder(random: Random, place: Place) -> Input:
     """An export folder with one file changed: each verb that reads the folder sees that."""
-    folder = shutil.copytree(place.folder, place.work / "x")
+    folder = _copied(random, place)
     path = random.choice(
         sorted(path for path in folder.rglob("*") if path.is_file() and _is_listed(path, folder))
     )
     path.write_bytes(mutations.bytes_of(random, path.read_bytes()))
     return Input(tuple(place.words(random.choice(READERS))), code=2)
+
+
+def _copied(random: Random, place: Place) -> Path:
+    return shutil.copytree(random.choice((place.folder, *place.others)), place.work / "x")
 
 
 def _is_listed(path: Path, folder: Path) -> bool:
@@ -124,7 +148,7 @@ def _is_listed(path: Path, folder: Path) -> bool:
 
 def _forged(random: Random, place: Place) -> Input:
     """An export folder with one file changed, and checksums that fit."""
-    folder = shutil.copytree(place.folder, place.work / "x")
+    folder = _copied(random, place)
     sums = folder / CHECKSUMS
     names = [line.split("  ", 1)[1] for line in sums.read_text().splitlines()]
     path = random.choice([folder / name for name in names if not name.startswith("inputs")] + [sums])
@@ -142,6 +166,8 @@ def _changed(random: Random, path: Path) -> None:
         mutations.changed_zip(random, path)
     elif path.suffix == ".json":
         path.write_text(mutations.changed_json(random, path.read_text()))
+    elif path.suffix == ".safetensors":
+        path.write_bytes(mutations.bytes_of(random, path.read_bytes()))
     else:
         path.write_text(mutations.changed_text(random, path.read_text()))
 
@@ -149,13 +175,20 @@ def _changed(random: Random, path: Path) -> None:
 def _recipe(random: Random, place: Place) -> Input:
     path, verb = place.work / "recipe.toml", random.choice(("compile --dry-run", "best --max-drop 1"))
     table = {**RECIPE, "images": str(place.images if verb.startswith("compile") else place.work / "none")}
-    path.write_text(mutations.changed_toml(random, table), encoding="utf-8", errors="replace")
+    if random.random() < 0.5:
+        table[random.choice(KEYS)] = deepcopy(random.choice((*mutations.VALUES, *mutations.WORDS)))
+        text = mutations.toml_of(table)
+    else:
+        text = mutations.changed_toml(random, table)
+    path.write_text(text, encoding="utf-8", errors="replace")
     words = [*verb.split(), "--recipe", str(path)]
     return Input((*words, "--out", str(place.work / "out")) if verb.startswith("compile") else tuple(words))
 
 
 def _file(random: Random, place: Place) -> Input:
-    """A schedule, samples, a calibration or weights, changed, for a verb that reads it alone."""
+    """A schedule, samples, a calibration or arrays, changed, for a verb that reads it alone."""
+    if random.random() < 0.3:
+        return _arrays(random, place)
     bad = place.work / "bad"
     kinds: dict[str, Callable[[], str | bytes]] = {
         "plan --model vit_tiny_patch16_224 --model-kwargs img_size=32 patch_size=8 depth=4 --schedule {work}/bad": (
@@ -183,11 +216,24 @@ def _file(random: Random, place: Place) -> Input:
     return Input(tuple(place.words(line)))
 
 
+def _arrays(random: Random, place: Place) -> Input:
+    """Text embeddings, or images and outputs of PyTorch, with one member changed."""
+    bad = place.work / "bad.npz"
+    if random.random() < 0.5:
+        np.savez(bad, embeddings=np.eye(3, 128, dtype=np.float32), names=np.array(["a", "b", "c"]))
+        line = "plan --model digits_vit --method tome --rho 0.5 --text-embeddings {work}/bad.npz"
+    else:
+        shutil.copyfile(place.folder / REFERENCE, bad)
+        line = f"bench --dense {{dense}} --pruned {{pruned}} --reference {{work}}/bad.npz {QUICK}"
+    mutations.changed_zip(random, bad)
+    return Input(tuple(place.words(line)))
+
+
 @cache
 def _actions(verb: str, action: str) -> tuple[argparse.Action, ...]:
     """The flags of a verb, or of an action of it, whose values are changed."""
     found = _parser_of(build_parser(), verb)
-    if verb == "depth":
+    if verb in ("depth", "ops"):
         found = _parser_of(found, action)
     flags = (each for each in found._actions if each.option_strings and each.dest not in SPARED)
     return tuple(flags)

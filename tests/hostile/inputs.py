@@ -3,13 +3,17 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISDIR
 
-__all__ = ["Hostile", "Place", "each"]
+__all__ = ["Hostile", "Place", "each", "state_of"]
 
 
 @dataclass(frozen=True)
 class Place:
-    """What words refer to: `{work}` is a fresh folder, the others are whole and only read."""
+    """What words refer to: `{work}` is a fresh folder, the others are whole and only read.
+
+    `others` are export folders of other methods and targets.
+    """
 
     work: Path
     weights: Path
@@ -18,6 +22,7 @@ class Place:
     folder: Path
     dense: Path
     pruned: Path
+    others: tuple[Path, ...] = ()
 
     def words(self, line: str) -> list[str]:
         """The words of a line; an empty one is written as two quotes."""
@@ -47,3 +52,13 @@ class Hostile:
 def each(command: str, *rows: tuple[str, str]) -> Iterator[Hostile]:
     """The inputs of a command: further words, and a part of the answer."""
     yield from (Hostile(f"{command} {words}", says) for words, says in rows)
+
+
+def state_of(*folders: Path) -> dict[Path, tuple[int, ...]]:
+    """What lies in folders: the mode of each entry, and of a file also its size and when it was written."""
+    found: dict[Path, tuple[int, ...]] = {}
+    for path in (path for folder in folders for path in folder.rglob("*")):
+        told = path.lstat()
+        written = () if S_ISDIR(told.st_mode) else (told.st_size, told.st_mtime_ns)
+        found[path] = (told.st_mode, *written)
+    return found

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import struct
+import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -98,6 +99,13 @@ def _every(value: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[dict[str,
     return change
 
 
+def _quantized(tensor: torch.Tensor) -> torch.Tensor:
+    """As PyTorch made them; it warns of it now."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.quantize_per_tensor(tensor, 0.1, 0, torch.qint8)
+
+
 HEAD, PLACES = "head.weight", "pos_embed"
 WEIGHTS: dict[str, Callable[[dict[str, Any]], object]] = {
     "nan": _every(lambda tensor: tensor * float("nan")),
@@ -114,6 +122,7 @@ WEIGHTS: dict[str, Callable[[dict[str, Any]], object]] = {
     "0-d head": _set(HEAD, torch.tensor(1.0)),
     "1-d places": _set(PLACES, lambda tensor: tensor.flatten()),
     "meta": _set(HEAD, lambda tensor: tensor.to("meta")),
+    "quantized": _set(HEAD, _quantized),
     "sparse": _set(HEAD, lambda tensor: tensor.to_sparse()),
     "a number": _set(HEAD, 3.0),
     "a list": _set(HEAD, [1.0, 2.0]),

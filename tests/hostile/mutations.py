@@ -10,7 +10,17 @@ from typing import Any
 import numpy as np
 import onnx
 
-__all__ = ["WORDS", "bytes_of", "changed_json", "changed_onnx", "changed_text", "changed_toml", "changed_zip"]
+__all__ = [
+    "VALUES",
+    "WORDS",
+    "bytes_of",
+    "changed_json",
+    "changed_onnx",
+    "changed_text",
+    "changed_toml",
+    "changed_zip",
+    "toml_of",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -93,8 +103,13 @@ def changed_toml(random: Random, table: Mapping[str, Any]) -> str:
     whole = [deepcopy(dict(table))]
     parent, key = random.choice(list(_places(whole))[1:])
     _change(random, parent, key)
-    text = "\n".join(f"{json.dumps(name)} = {_literal(value)}" for name, value in whole[0].items())
+    text = toml_of(whole[0])
     return changed_text(random, text) if random.random() < 0.1 else text
+
+
+def toml_of(table: Mapping[str, Any]) -> str:
+    """A table as TOML, a key a line."""
+    return "\n".join(f"{json.dumps(name)} = {_literal(value)}" for name, value in table.items())
 
 
 def changed_zip(random: Random, path: Path) -> None:

@@ -1,6 +1,7 @@
 """A short run of the fuzzer: no random input is answered wrongly, and the same seed makes the same inputs."""
 
 import itertools
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +15,7 @@ from tests.commands import Workplace
 from tests.hostile.fuzz import Failure, answer, fuzz
 from tests.hostile.fuzz_inputs import Input, input_of
 from tests.hostile.inputs import Place
+from tests.hostile.limits import limited
 
 SECONDS = 12.0
 
@@ -23,7 +25,8 @@ def place(workplace: Workplace, calibration: Path, compiled: Callable[..., Path]
     folder, work = compiled(), tmp_path / "work"
     work.mkdir()
     dense, pruned = (next(folder.glob(f"*.{name}.onnxruntime-fp32.onnx")) for name in ("dense", "star"))
-    return Place(work, workplace.checkpoint, workplace.images, calibration, folder, dense, pruned)
+    others = (compiled("--method", "a-star"), compiled("--target", "openvino-int8"))
+    return Place(work, workplace.checkpoint, workplace.images, calibration, folder, dense, pruned, others)
 
 
 @pytest.mark.ort
@@ -62,6 +65,12 @@ def _sleep(*_: object) -> int:
     return 0
 
 
+def _leave(*_: object) -> int:
+    Path("left").touch()
+    sys.stderr.write("error: it cannot be done\n")
+    return 2
+
+
 def _raise(*_: object) -> int:
     raise ZeroDivisionError
 
@@ -69,20 +78,26 @@ def _raise(*_: object) -> int:
 @pytest.mark.parametrize(
     ("run", "code", "why"),
     [
+        (_leave, None, "changed: ['left']"),
         (lambda _: 0, None, ""),
         (lambda _: 0, 2, "exit code 0, expected 2"),
         (lambda _: 3, None, "exit code 3"),
         (lambda _: 2, None, "exit code 2 with 0 lines of errors"),
         (_raise, None, "ZeroDivisionError"),
-        (_sleep, None, "no answer in 1 s"),
+        (_sleep, None, "no answer in 0.5 s"),
     ],
 )
 def test_a_wrong_answer_is_told(
-    run: Callable[[object], int], code: int | None, why: str, monkeypatch: pytest.MonkeyPatch
+    run: Callable[[object], int],
+    code: int | None,
+    why: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(models, "run", run)
-    monkeypatch.setattr("tests.hostile.fuzz.MOST_S", 1)
-    told = answer(Input(("models",), code))
+    monkeypatch.setattr("tests.hostile.fuzz.limited", lambda: limited(most_s=0.5))
+    told = answer(Input(("models",), code), Place(Path(), *[tmp_path / "none"] * 6))
     assert why in told
     assert bool(told) == bool(why)
 

@@ -1,0 +1,134 @@
+"""Inputs of single causes: chains, bare arrays, empty graphs, huge scores, folders for files, no permission."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+import onnx
+
+from tests.hostile.files import ANY, ARRAYS, ONNX
+from tests.hostile.flags import CALIBRATE, COMPILE, EXPORT, FINETUNE, MODEL, PLAN, TUNE
+from tests.hostile.folders import VERBS, copied, pruned_in
+from tests.hostile.inputs import Hostile, Place, each
+
+__all__ = ["CAUSES"]
+
+CHAIN = 1500
+
+
+def _chain(place: Place) -> None:
+    for index in range(CHAIN):
+        (place.work / f"{index}.toml").write_text(f'extends = "{index + 1}.toml"\n', encoding="utf-8")
+    (place.work / f"{CHAIN}.toml").write_text("rho = 0.5\n", encoding="utf-8")
+
+
+def _bare_array(place: Place) -> None:
+    np.save(place.work / "bad.npy", np.zeros((2, 3, 32, 32), np.float32))
+
+
+def _without_graph(model: onnx.ModelProto) -> None:
+    model.ClearField("graph")
+
+
+def _without_inputs(model: onnx.ModelProto) -> None:
+    del model.graph.input[:]
+
+
+def _without_outputs(model: onnx.ModelProto) -> None:
+    del model.graph.output[:]
+
+
+def _model(change: Callable[[onnx.ModelProto], None], place: Place) -> None:
+    model = onnx.load(place.pruned)
+    change(model)
+    (place.work / "bad").write_bytes(model.SerializeToString())
+    (place.work / "bad.onnx").write_bytes(model.SerializeToString())
+
+
+def _scores(values: list[float], place: Place) -> None:
+    (place.work / "bad").write_text(str(values), encoding="utf-8")
+
+
+def _folder_at(name: str, place: Place) -> None:
+    (place.work / name).mkdir(parents=True)
+
+
+def _singles() -> Iterator[Hostile]:
+    yield Hostile("compile --out {work}/out --recipe {work}/0.toml", "extends", prepare=_chain, name="chain")
+    for line in ("inspect {work}/bad.npy", f"{ARRAYS[0]}.npy"):
+        yield Hostile(line, "bad.npy", prepare=_bare_array, name="a bare array")
+    changes = {"graph": _without_graph, "inputs": _without_inputs, "outputs": _without_outputs}
+    for name, change in changes.items():
+        # What has no outputs can still be described.
+        for line in ONNX if name == "outputs" else (*ONNX, "inspect {work}/bad.onnx"):
+            yield Hostile(line, "bad", prepare=partial(_model, change), name=f"no {name}")
+    for values in ([1e308, -1e308] * 6, [-1e308, *[1e308] * 11], [1e308] * 12):
+        line = "plan --model vit_tiny_patch16_224 --method star --rho 0.5 --acs {work}/bad"
+        yield Hostile(
+            line, "ACS", prepare=partial(_scores, values), name=f"ACS from {values[0]} to {values[1]}"
+        )
+    for line, name in (
+        (CALIBRATE, "c.safetensors.partial"),
+        (f"{COMPILE} --method star", "out/calibration.safetensors.partial"),
+        (FINETUNE, "f.ckpt"),
+        (f"{FINETUNE} --method star", "f.calibration.partial"),
+    ):
+        yield Hostile(line, name, prepare=partial(_folder_at, name), name="a folder for a partial file")
+    yield from each(
+        "plan --method tome --rho 0.5 --model", ("timm/", "model"), ("timm/nosuch", "timm/nosuch")
+    )
+    yield from each("plan --method tome --rho 0.5 --model", ("timm/resnet50", "resnet50"))
+    yield Hostile("plan --method tome --rho 0.5 --model timm/vit_tiny_patch16_224", "patches kept", 0)
+
+
+def _locked_file(place: Place) -> None:
+    (place.work / "bad").write_bytes(b"secret")
+    (place.work / "bad").chmod(0)
+
+
+def _locked_images(name: str, place: Place) -> None:
+    (place.work / "images" / "class_0").mkdir(parents=True)
+    (place.work / "images" / "class_0" / "0.png").write_bytes(b"secret")
+    (place.work / "images" / name).chmod(0)
+
+
+def _locked_model(place: Place) -> None:
+    pruned_in(copied(place)).chmod(0)
+
+
+def _locked_folder(place: Place) -> None:
+    copied(place).chmod(0)
+
+
+def _locked_place(place: Place) -> None:
+    (place.work / "locked").mkdir(mode=0o555)
+
+
+LOCKED = "{work}/locked/x"
+WRITERS = (
+    f"{PLAN} --rho 0.5 --out {LOCKED}",
+    f"{CALIBRATE} --out {LOCKED}",
+    f"{FINETUNE} --out {LOCKED}.safetensors",
+    f"{EXPORT} --out {LOCKED}",
+    f"{COMPILE} --out {LOCKED}",
+    f"{TUNE} --out {LOCKED}",
+    f"plugin --out {LOCKED}",
+    f"serve-config {{folder}} --out {LOCKED}",
+    f"depth apply {MODEL} --attention 2 --out {LOCKED}.safetensors",
+)
+
+
+def _denied() -> Iterator[Hostile]:
+    """What permissions forbid: to read a file or a folder, or to write into one."""
+    yield from (Hostile(line, "bad", prepare=_locked_file, name="locked") for line in ANY)
+    for name in (".", "class_0", "class_0/0.png"):
+        prepare = partial(_locked_images, name)
+        for line in (CALIBRATE, COMPILE, "eval {folder}"):
+            yield Hostile(f"{line} --images {{work}}/images", "image", prepare=prepare, name=f"locked {name}")
+    for line in VERBS:
+        yield Hostile(line, "x", prepare=_locked_model, name="a locked model")
+        yield Hostile(line, "x", prepare=_locked_folder, name="a locked folder")
+    yield from (Hostile(line, "locked", prepare=_locked_place, name="a locked place") for line in WRITERS)
+
+
+CAUSES = (*_singles(), *_denied())
