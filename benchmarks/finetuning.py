@@ -89,9 +89,8 @@ def _table(
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    own = ("model", "checkpoint", "model_kwargs", "preprocess", "device", "images", "eval_images")
-    own += ("max_eval_images", "calibration")
-    add_flags(parser, Recipe, own)
+    network = ("model", "checkpoint", "model_kwargs", "preprocess", "device")
+    add_flags(parser, Recipe, (*network, "images", "eval_images", "max_eval_images", "calibration"))
     add_flags(parser, FinetuneSettings, ("epochs", "batch_size", "lr", "amp", "workers"))
     parser.set_defaults(max_eval_images=100_000)
     parser.add_argument(

@@ -99,13 +99,15 @@ def runner_for(model: Path | bytes, target: Target, settings: RunSettings, *, na
         return TensorRtRunner(engine_path(model.parent / ENGINES, model), model, plugin=settings.plugin)
     if runtime == OPENVINO:
         return OpenVinoRunner(model, name=name, threads=settings.threads)
-    shaped = isinstance(model, Path) and runtime == ONNXRUNTIME_TENSORRT
+    shapes = {}
+    if isinstance(model, Path) and runtime == ONNXRUNTIME_TENSORRT:
+        shapes = shape_options(model)
     return OnnxRuntimeRunner(
         model,
         name=name,
         providers=PROVIDERS[runtime],
         threads=settings.threads,
-        tensorrt=shape_options(model) if shaped else {},
+        tensorrt=shapes,
     )
 
 
