@@ -97,7 +97,8 @@ def test_a_wrong_answer_is_told(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(models, "run", run)
     monkeypatch.setattr("tests.hostile.fuzz.limited", lambda: limited(most_s=0.5))
-    told = answer(Input(("models",), code), Place(Path(), *[tmp_path / "none"] * 6))
+    none = tmp_path / "none"
+    told = answer(Input(("models",), code), Place(Path(), none, none, none, none, none, none))
     assert why in told
     assert bool(told) == bool(why)
 
