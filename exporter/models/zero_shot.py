@@ -55,7 +55,7 @@ def read_text_embeddings(path: Path) -> TextEmbeddings:
         values = values.astype(np.float64)
     except UNREADABLE as error:
         raise CheckpointError(str(path), reason_of(error), EXPECTED) from None
-    lengths = np.linalg.norm(values, axis=-1, keepdims=True)
+    lengths = np.linalg.norm(values, axis=-1, keepdims=True) if fits else values
     if not fits or not np.isfinite(lengths).all() or not (lengths > 0).all():
         got = f"embeddings {list(values.shape)}, {len(set(names))} different names"
         raise CheckpointError(str(path), got, f"{EXPECTED}, two at least, finite and not 0")

@@ -120,8 +120,9 @@ def changed_zip(random: Random, path: Path) -> None:
     with np.load(path) as file:
         arrays = {name: file[name] for name in file.files}
     name = random.choice(sorted(arrays))
-    array = arrays.pop(name)
-    made = random.choice(ARRAYS)(array)
+    array = np.atleast_1d(arrays.pop(name))
+    is_text = array.dtype.kind in "US"
+    made = random.choice(SHAPES if is_text else (*SHAPES, *NUMBERS))(array)
     if made is not None:
         arrays[random.choice((name, name, name, f"{name}x", "x"))] = made
     np.savez(path, **arrays)
@@ -144,7 +145,7 @@ def changed_onnx(random: Random, path: Path) -> None:
     path.write_bytes(model.SerializeToString())
 
 
-ARRAYS: tuple[Callable[[Array], Array | None], ...] = (
+SHAPES: tuple[Callable[[Array], Array | None], ...] = (
     lambda array: None,
     lambda array: array[:0],
     lambda array: array[:1],
@@ -153,16 +154,18 @@ ARRAYS: tuple[Callable[[Array], Array | None], ...] = (
     lambda array: array.reshape(-1),
     lambda array: array.T,
     lambda array: np.asarray(array.flat[0]),
+    lambda array: np.repeat(array, 2, axis=0) if array.ndim else array,
+    lambda array: array.astype(str),
+    lambda array: np.full(array.shape, np.nan, np.float32),
+)
+NUMBERS: tuple[Callable[[Array], Array | None], ...] = (
     lambda array: array.astype(np.float64),
     lambda array: array.astype(np.int8),
     lambda array: array.astype(np.complex64),
-    lambda array: array.astype(str),
     lambda array: array == 0,
     lambda array: np.full_like(array, -1),
-    lambda array: np.full(array.shape, np.nan, np.float32),
     lambda array: np.full(array.shape, np.inf, np.float32),
     lambda array: np.full(array.shape, np.iinfo(np.int64).max),
-    lambda array: np.repeat(array, 2, axis=0) if array.ndim else array,
 )
 
 
