@@ -20,7 +20,7 @@ from tests.hostile import mutations
 from tests.hostile.flags import BEST, CALIBRATE, COMPILE, EXPORT, FINETUNE, MODEL, PLAN, SEARCH, SERVE, TUNE
 from tests.hostile.inputs import Place
 
-__all__ = ["Input", "input_of"]
+__all__ = ["COMMANDS", "Input", "input_of", "subparsers"]
 
 NO_IMAGES = "--images {work}/none"
 # Commands whose flags are changed. Those that would work for long lack their images: values are read before.
@@ -31,6 +31,7 @@ COMMANDS = (
     f"{PLAN} --rates 2=0.5",
     *(f"{each} {NO_IMAGES}" for each in (CALIBRATE, FINETUNE, TUNE, SEARCH, BEST)),
     f"{EXPORT} --schedule {{work}}/none",
+    "depth fit --samples {work}/none",
     "depth search --samples {work}/none --layers 4 --units 2",
     f"depth collect --model digits_vit {NO_IMAGES} --out {{work}}/collect",
     f"depth choose --model digits_vit {NO_IMAGES} --out {{work}}/d.safetensors",
@@ -240,12 +241,13 @@ def _actions(verb: str, action: str) -> tuple[argparse.Action, ...]:
 
 
 def _parser_of(parser: Parser, name: str) -> Parser:
-    choices = next(_subparsers(parser))
+    choices = next(subparsers(parser))
     assert isinstance(choices[name], Parser)
     return choices[name]
 
 
-def _subparsers(parser: Parser) -> Iterator[dict[str, Parser]]:
+def subparsers(parser: Parser) -> Iterator[dict[str, Parser]]:
+    """The verbs of the command line, or the actions of a verb, by name; nothing of a verb without actions."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             yield action.choices

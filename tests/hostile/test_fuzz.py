@@ -11,9 +11,10 @@ from random import Random
 import pytest
 
 from exporter.cli import models
+from exporter.cli.main import build_parser
 from tests.commands import Workplace
 from tests.hostile.fuzz import Failure, answer, fuzz
-from tests.hostile.fuzz_inputs import Input, input_of
+from tests.hostile.fuzz_inputs import COMMANDS, Input, input_of, subparsers
 from tests.hostile.inputs import Place
 from tests.hostile.limits import limited
 
@@ -41,6 +42,17 @@ def test_no_random_input_is_answered_wrongly(
     assert not list(elsewhere.iterdir())  # a random path may be relative
     assert len(found) > 3
     assert not any(found), "\n".join(str(each) for each in found if each)
+
+
+def test_the_flags_of_every_verb_and_action_are_changed() -> None:
+    (verbs,) = subparsers(build_parser())
+    every = {
+        f"{verb} {action}".strip()
+        for verb, parser in verbs.items()
+        for action in next(subparsers(parser), {"": parser})
+    }
+    changed = {tuple(command.split()[:2]) for command in COMMANDS}
+    assert {f"{verb} {word}" if f"{verb} {word}" in every else verb for verb, word in changed} == every
 
 
 def test_a_seed_makes_the_same_inputs(place: Place) -> None:
