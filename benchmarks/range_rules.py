@@ -3,7 +3,7 @@
 import contextlib
 import importlib
 import io
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -30,10 +30,9 @@ def ranges_by(rule: str) -> Iterator[None]:
     """Let star-export take the ranges of activations by one of RULES while the block runs."""
 
     def ranges(
-        model: onnx.ModelProto, tensors: Collection[str], images: Array, form: NumberFormat
+        model: onnx.ModelProto, formats: Mapping[str, NumberFormat], images: Array
     ) -> dict[str, Range]:
-        del form
-        return RULES[rule](model, tensors, images)
+        return RULES[rule](model, formats, images)
 
     with patch.object(quantize, "activation_ranges", ranges):
         yield

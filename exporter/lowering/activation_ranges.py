@@ -2,7 +2,7 @@
 
 import copy
 import importlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,8 +15,8 @@ from exporter.tensor_names import IMAGES
 
 __all__ = ["Tails", "activation_ranges", "activations"]
 
-# Images per run.
-_BATCH = 8
+# Images per run, and the most values of all tensors of a run together: 0.5 GB.
+_BATCH, _MOST_VALUES = 8, 2**27
 # At most one value in this many is clipped at each end.
 _ONE_OF = 10_000
 # Numbers of clipped values that are compared.
@@ -26,21 +26,20 @@ Array = np.ndarray[Any, Any]
 
 
 def activation_ranges(
-    model: onnx.ModelProto, tensors: Collection[str], images: Array, form: NumberFormat
+    model: onnx.ModelProto, formats: Mapping[str, NumberFormat], images: Array
 ) -> dict[str, Range]:
-    """Return the range of each float32 tensor in which it loses least in the format.
+    """Return the range of each float32 tensor in which it loses least in its format.
 
     Args:
         model: In fp32, for ONNX Runtime.
-        tensors: Names of tensors of the model.
+        formats: By names of tensors of the model, what each will be rounded to.
         images: [n, 3, H, W] as the model takes them.
-        form: The format that the tensors will be rounded to.
 
     Raises:
         MissingDependencyError: ONNX Runtime is not installed.
     """
-    tails = {name: Tails(form) for name in tensors}
-    for values, runs in activations(model, tensors, images):
+    tails = {name: Tails(form) for name, form in formats.items()}
+    for values, runs in activations(model, formats, images):
         for name, each in values.items():
             tails[name].add(each, runs=runs)
     return {name: each.fitted() for name, each in tails.items()}
@@ -49,11 +48,16 @@ def activation_ranges(
 def activations(
     model: onnx.ModelProto, tensors: Collection[str], images: Array
 ) -> Iterator[tuple[dict[str, Array], int]]:
-    """Yield the values of each tensor over a few images, run by run, and the number of runs; see above."""
+    """Yield the values of each tensor, run by run of a few images as memory allows, and the number of runs."""
     session = _session(model, tensors)
-    batches = np.array_split(images, -(-len(images) // _BATCH))
-    for batch in batches:
-        yield dict(zip(tensors, session.run(list(tensors), {IMAGES: batch}), strict=True)), len(batches)
+
+    def run(batch: Array) -> dict[str, Array]:
+        return dict(zip(tensors, session.run(list(tensors), {IMAGES: batch}), strict=True))
+
+    of_one = sum(each.size for each in run(images[:1]).values())
+    size = min(max(_MOST_VALUES // max(of_one, 1), 1), _BATCH)
+    batches = np.array_split(images, -(-len(images) // size))
+    yield from ((run(batch), len(batches)) for batch in batches)
 
 
 @dataclass

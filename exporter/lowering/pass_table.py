@@ -40,6 +40,7 @@ from exporter.lowering.passes.select_early import select_early
 from exporter.lowering.passes.shorten_scores import shorten_scores
 from exporter.lowering.passes.sort_once import sort_once
 from exporter.lowering.passes.split_gemm import split_gemm
+from exporter.lowering.passes.split_heads import split_heads
 from exporter.lowering.passes.spread_masks import spread_masks
 from exporter.lowering.passes.standard_attention import standard_attention
 from exporter.lowering.passes.uint8_input import uint8_input
@@ -116,6 +117,7 @@ _ROWS = (
     Pass(rank_prefix, requires=(NAMED, KEEP_TOP_K, TAKE_TOKENS), ends=(PATCHES_RANKED,)),
     Pass(select_early, requires=(MERGE_INTO, TAKE_TOKENS, LINEAR, QUERIES_OPEN)),
     Pass(spread_masks, requires=(FUSED,), ends=(QUERIES_OPEN,)),
+    Pass(split_heads, requires=(FUSED, ATTENTION), ends=(FUSED,)),
     Pass(
         expand_attention,
         requires=(NAMED, ATTENTION, CLASS_ROW),

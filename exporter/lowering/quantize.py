@@ -1,6 +1,6 @@
-"""Quantize linear layers to INT8, or linear layers and attention to FP8, with a scale for each column of weights.
+"""Quantize linear layers, and for some runtimes attention, to INT8 or FP8, with a scale for each column of weights.
 
-Norms, scores, the selection and the classifier stay in fp32; under INT8, attention too.
+Norms, softmax, scores, the selection and the classifier stay in fp32.
 """
 
 import importlib
@@ -17,24 +17,15 @@ from exporter.artefact import Artefact
 from exporter.errors import MissingDependencyError, ModelError
 from exporter.lowering.activation_ranges import activation_ranges
 from exporter.lowering.graph import import_graph
-from exporter.lowering.number_formats import E4M3, INT8, UINT8, NumberFormat
-from exporter.lowering.quantize_pairs import attention_products, has_range, to_pairs
+from exporter.lowering.quantize_pairs import FORMS, attention_products, slots_of, to_pairs
 from exporter.lowering.scoring import behind, scoring_nodes
 from exporter.tensor_names import context_name
 
 __all__ = ["QUANTIZATIONS", "quantized"]
 
-# The formats of activations and of weights, in pairs with ranges from images.
-# "qdq": the form of INT8 that OpenVINO reads. "symmetric": a zero point of 0, the only one that TensorRT supports.
-# "fp8": also around the products of attention.
-PAIRS: dict[str, tuple[NumberFormat, NumberFormat]] = {
-    "qdq": (UINT8, INT8),
-    "symmetric": (INT8, INT8),
-    "fp8": (E4M3, E4M3),
-}
 # "dynamic": INT8 with ranges from the running batch. ONNX Runtime computes scale, product and bias in one kernel,
 # faster than pairs. An image's answer depends, within the rounding, on the other images in its batch.
-QUANTIZATIONS = ("dynamic", *PAIRS)
+QUANTIZATIONS = ("dynamic", *FORMS)
 
 # Declares that shapes are inferred; without it the quantizer warns that they may not be.
 _PREPARED = ("onnx.quant.pre_process", "onnxruntime.quant")
@@ -43,7 +34,7 @@ Array = np.ndarray[Any, Any]
 
 
 def quantized(model: onnx.ModelProto, artefact: Artefact, form: str, images: Array | None) -> onnx.ModelProto:
-    """Return the model with INT8 linear layers, or with FP8 linear layers and attention.
+    """Return the model with linear layers, and where the form has it attention, in INT8 or FP8.
 
     Args:
         model: A lowered model in fp32, its linear layers as MatMul with a constant.
@@ -59,22 +50,15 @@ def quantized(model: onnx.ModelProto, artefact: Artefact, form: str, images: Arr
     nodes = sorted(_linear(graph, scoring_nodes(graph, artefact)))
     if form == "dynamic":
         return _dynamic(model, nodes)
-    activations, weights = PAIRS[form]
     if images is None or not len(images):
         got, need = "no images", "some to take the ranges of activations from"
-        raise ModelError(weights.name.upper(), got, need, "give --images")
-    if form == "fp8":
-        nodes += attention_products(graph, [context_name(layer) for layer in artefact.spec.attention_layers])
-    ranges = activation_ranges(model, _activations(graph, nodes), images, activations)
-    to_pairs(graph, nodes, ranges, activations, weights)
+        raise ModelError(FORMS[form].weights.name.upper(), got, need, "give --images")
+    contexts = [context_name(layer) for layer in artefact.spec.attention_layers]
+    attention = attention_products(graph, contexts)
+    slots = slots_of(graph, nodes, attention, FORMS[form])
+    formats = {slot.operand.name: slot.form for slot in slots if not slot.has_range}
+    to_pairs(graph, slots, activation_ranges(model, formats, images))
     return gs.export_onnx(graph)
-
-
-def _activations(graph: gs.Graph, products: list[str]) -> list[str]:
-    """Return the names of the products' operands whose range is not known, each once."""
-    wanted = frozenset(products)
-    operands = (each for node in graph.nodes if node.name in wanted for each in node.inputs)
-    return list(dict.fromkeys(each.name for each in operands if not has_range(each)))
 
 
 def _linear(graph: gs.Graph, scoring: frozenset[str]) -> Iterator[str]:

@@ -1,11 +1,12 @@
 """Put pairs of QuantizeLinear and DequantizeLinear before the operands of products, in INT8 or FP8.
 
 A pair before each operand of a product is the form of which TensorRT and OpenVINO make a product of low precision;
-before all operands of attention, TensorRT makes a fused kernel in FP8. Activations have one scale, weights one for
-each column.
+before all operands of attention, TensorRT makes a fused kernel in FP8, OpenVINO one in INT8. Activations have one
+scale, weights one for each column.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,65 @@ import onnx_graphsurgeon as gs
 
 from exporter.lowering.builder import Builder
 from exporter.lowering.graph import producer
-from exporter.lowering.number_formats import LEAST_SCALE, NumberFormat, Range
+from exporter.lowering.number_formats import E4M3, INT8, LEAST_SCALE, UINT8, NumberFormat, Range
 
-__all__ = ["attention_products", "has_range", "to_pairs"]
+__all__ = ["FORMS", "Formats", "Slot", "attention_products", "slots_of", "to_pairs"]
 
 Array = np.ndarray[Any, Any]
 
 _SOFTMAX: Range = (0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Formats:
+    """The formats of the operands of products.
+
+    Attributes:
+        activations: Of what linear layers read.
+        weights: Of their matrices, without a zero point.
+        attention: Of query, key and value, and of the softmax; None to leave attention as it is.
+        moves: Operators that only move values, and lie between a pair and its product.
+    """
+
+    activations: NumberFormat
+    weights: NumberFormat
+    attention: tuple[NumberFormat, NumberFormat] | None = None
+    moves: frozenset[str] = frozenset()
+
+
+# The forms of pairs. "qdq": INT8 for OpenVINO, whose products of two activations have no zero points; a softmax is
+# never negative and needs none. It moves bytes in place of floats, and its product takes in the key's Transpose.
+# "symmetric": INT8 for TensorRT, which supports no zero point anywhere. "fp8": E4M3. TensorRT's fusions need the
+# pairs directly before the products.
+FORMS = {
+    "qdq": Formats(UINT8, INT8, attention=(INT8, UINT8), moves=frozenset({"Transpose", "Reshape"})),
+    "symmetric": Formats(INT8, INT8),
+    "fp8": Formats(E4M3, E4M3, attention=(E4M3, E4M3)),
+}
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where a pair goes: before input `place` of a node."""
+
+    node: gs.Node
+    place: int
+    form: NumberFormat
+
+    @property
+    def operand(self) -> gs.Tensor:
+        """The tensor that is there."""
+        return self.node.inputs[self.place]
+
+    @property
+    def has_range(self) -> bool:
+        """Whether it needs no images: it is a constant, or a softmax in a format of floats.
+
+        The values of a softmax are at most 1. Floats lose nothing by a range that is too large; the steps of
+        integers would be as large as most values of a softmax over many tokens.
+        """
+        softmax = producer(self.operand, "Softmax") is not None
+        return isinstance(self.operand, gs.Constant) or (softmax and not self.form.has_steps)
 
 
 def attention_products(graph: gs.Graph, contexts: Collection[str]) -> list[str]:
@@ -28,44 +81,53 @@ def attention_products(graph: gs.Graph, contexts: Collection[str]) -> list[str]:
     return [node.name for node in graph.nodes if node.name in wanted]
 
 
-def has_range(operand: gs.Tensor) -> bool:
-    """Whether its range needs no images: it is a constant, or a softmax, whose values are at most 1."""
-    return isinstance(operand, gs.Constant) or producer(operand, "Softmax") is not None
+def slots_of(
+    graph: gs.Graph, linear: Collection[str], attention: Collection[str], formats: Formats
+) -> list[Slot]:
+    """Return the slots of linear layers and of products of attention, whose names are given."""
+    found = []
+    for node in graph.nodes:
+        if node.name in linear:
+            found += [_slot(node, 0, formats.activations, formats), Slot(node, 1, formats.weights)]
+        elif node.name in attention and formats.attention:
+            part, softmax = formats.attention
+            forms = (softmax if producer(each, "Softmax") else part for each in node.inputs)
+            found += [_slot(node, place, form, formats) for place, form in enumerate(forms)]
+    return found
 
 
-def to_pairs(
-    graph: gs.Graph,
-    products: Collection[str],
-    ranges: Mapping[str, Range],
-    activations: NumberFormat,
-    weights: NumberFormat,
-) -> int:
-    """Put a pair before each operand of the products; return the number of products.
+def _slot(node: gs.Node, place: int, form: NumberFormat, formats: Formats) -> Slot:
+    """Return the slot before the moves whose result has no other reader."""
+    source = producer(node.inputs[place])
+    while source is not None and source.op in formats.moves and len(source.outputs[0].outputs) == 1:
+        node, place = source, 0
+        source = producer(node.inputs[place])
+    return Slot(node, place, form)
 
-    1. Products that read the same tensor share its pair.
+
+def to_pairs(graph: gs.Graph, slots: Sequence[Slot], ranges: Mapping[str, Range]) -> int:
+    """Put a pair into each slot; return the number of pairs.
+
+    1. Slots that hold the same tensor share its pair.
     2. A constant matrix is stored in the format of weights, with a scale for each column.
 
     Args:
         graph: A lowered graph in fp32, changed in place.
-        products: Names of MatMul nodes.
-        ranges: Of each operand that has none by itself (`has_range`), by name.
-        activations: The format of operands that are no constants.
-        weights: The format of constants, without a zero point.
+        slots: Of the graph's products.
+        ranges: Of each tensor in a slot that has none by itself, by name.
     """
     pairs: dict[str, gs.Variable] = {}
-    found = [node for node in graph.nodes if node.name in products]
-    for node in found:
-        for place, operand in enumerate(node.inputs):
-            if operand.name not in pairs:
-                form = weights if isinstance(operand, gs.Constant) else activations
-                op = Builder(graph, node, prefix=f"{operand.name}/{form.name}")
-                if isinstance(operand, gs.Constant):
-                    pairs[operand.name] = _dequantized(op, operand.values, form)
-                else:
-                    values = _SOFTMAX if has_range(operand) else ranges[operand.name]
-                    pairs[operand.name] = _pair(op, operand, values, form)
-            node.inputs[place] = pairs[operand.name]
-    return len(found)
+    for slot in slots:
+        operand, form = slot.operand, slot.form
+        if operand.name not in pairs:
+            op = Builder(graph, slot.node, prefix=f"{operand.name}/{form.name}")
+            if isinstance(operand, gs.Constant):
+                pairs[operand.name] = _dequantized(op, operand.values, form)
+            else:
+                values = _SOFTMAX if slot.has_range else ranges[operand.name]
+                pairs[operand.name] = _pair(op, operand, values, form)
+        slot.node.inputs[slot.place] = pairs[operand.name]
+    return len(pairs)
 
 
 def _dequantized(op: Builder, matrix: Array, form: NumberFormat) -> gs.Variable:

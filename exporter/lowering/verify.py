@@ -53,7 +53,7 @@ def _expected(artefact: Artefact) -> dict[str, list[Shape]]:
         if layer in schedule.pruning_layers:
             before = None if artefact.follows_image else after
             left: Shape = ["batch", None if before is None else spec.num_prefix_tokens + before, spec.dim]
-            shapes[context_name(layer)].append(left)
+            shapes[context_name(layer)] += [left, [*by_head[:2], left[1], by_head[3]]]
             if artefact.layout != "packed" or not schedule.adaptive:
                 shapes[tokens_name(layer)] = [left]
                 shapes |= _decision(artefact, layer, tokens, left)

@@ -179,7 +179,11 @@ OPENVINO_INT8 = replace(
     OPENVINO,
     name="openvino-int8",
     precision=Precision.INT8,
-    passes=(*OPENVINO.passes, "patches_as_linear", "split_gemm"),
+    # Attention is in parts, for pairs between them; their masks need no row for every query.
+    passes=(
+        *("split_heads" if name == "spread_masks" else name for name in OPENVINO.passes),
+        *("patches_as_linear", "split_gemm"),
+    ),
     quantization="qdq",
 )
 

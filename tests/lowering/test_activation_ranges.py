@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from exporter.lowering.activation_ranges import Tails, activation_ranges
+from exporter.lowering import activation_ranges as activation_ranges_module
+from exporter.lowering.activation_ranges import Tails, activation_ranges, activations
 from exporter.lowering.number_formats import E4M3, INT8, UINT8, NumberFormat, Range
 from tests.lowering.graphs import graph_of
 
@@ -65,13 +66,18 @@ def test_floats_clip_nothing() -> None:
 
 
 @pytest.mark.ort
-def test_the_same_as_of_all_images_at_once() -> None:
+@pytest.mark.parametrize(("most_values", "runs"), [(2**27, 3), (120_000, 11), (1, 21)])
+def test_the_same_as_of_all_images_at_once(
+    most_values: int, runs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(activation_ranges_module, "_MOST_VALUES", most_values)
     graph = graph_of(
         "(float[b, 3, 100, 100] images) => (float[b, 3, 100, 100] y) { y = Tanh (images) }", {}, opset=20
     )
     model = gs.export_onnx(graph)
     model.ir_version = 10
     images = normal(21 * 30_000).reshape(21, 3, 100, 100)
-    found = activation_ranges(model, ["images", "y"], images, INT8)
+    assert [count for _, count in activations(model, ["images", "y"], images)] == [runs] * runs
+    found = activation_ranges(model, dict.fromkeys(("images", "y"), INT8), images)
     assert found["images"] == fitted(images, INT8) and fitted(images, INT8)[1] < images.max()
     assert found["y"] == pytest.approx(fitted(np.tanh(images), INT8), rel=1e-5)

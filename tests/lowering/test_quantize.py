@@ -11,9 +11,10 @@ import torch
 from exporter.errors import ModelError
 from exporter.lowering.number_formats import LEAST_SCALE
 from exporter.runtimes.choice import on_this_cpu, runner_for, why_not
+from exporter.runtimes.openvino_runner import OpenVinoRunner
 from exporter.targets import ONNXRUNTIME_INT8, OPENVINO_INT8, TENSORRT_INT8, Target
 from tests.lowering.graphs import FLOATS, FP16, FP32, kinds_of
-from tests.lowering.models import lowered, star
+from tests.lowering.models import a_star, lowered, star
 from tests.vits import random_images
 
 pytestmark = pytest.mark.ort
@@ -28,8 +29,9 @@ def test_every_linear_layer_of_a_block_is_int8_and_the_numbers_close(target: Tar
     model = lowered(pruned, target, images=images.numpy())
     operators = Counter(node.op_type for node in model.graph.node)
     product = "MatMulInteger" if target.quantization == "dynamic" else "QuantizeLinear"
-    # ONNX Runtime's form has query, key and value apart; TensorRT's keeps the convolution of the patches.
-    layers, embeddings = {"onnxruntime": (6, 1), "openvino": (4, 1), "tensorrt": (4, 0)}[target.runtime]
+    # ONNX Runtime's form has query, key and value apart; OpenVINO's has attention's four operands; TensorRT's keeps
+    # the convolution of the patches.
+    layers, embeddings = {"onnxruntime": (6, 1), "openvino": (4 + 4, 1), "tensorrt": (4, 0)}[target.runtime]
     assert operators[product] == layers * pruned.vit.spec.depth + embeddings
     assert operators["Conv"] == 1 - embeddings
     with torch.inference_mode():
@@ -48,6 +50,40 @@ def test_weights_have_a_scale_for_each_column() -> None:
             weight, zero_point = values[node.input[1]], values[node.input[3]]
             assert weight.data_type == onnx.TensorProto.INT8
             assert list(zero_point.dims) == [weight.dims[1]]
+
+
+@pytest.mark.parametrize("layout", ["", "padded"])
+def test_openvino_computes_attention_in_int8(layout: str) -> None:
+    """Its fused kernel takes no zero point; a softmax has steps for its own values, not for all up to 1."""
+    if reason := why_not(OPENVINO_INT8):
+        pytest.skip(reason)
+    pruned = a_star(layout=layout) if layout else star()
+    model = lowered(pruned, OPENVINO_INT8, images=random_images(pruned.vit, 16).numpy())
+    values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    made = {name: node for node in model.graph.node for name in node.output}
+
+    def pair(tensor: str) -> tuple[np.ndarray, np.ndarray]:
+        """The scale and the zero point of an operand's pair, which lies before the operators that move values."""
+        node = made[tensor]
+        if node.op_type in ("Reshape", "Transpose"):
+            return pair(node.input[0])
+        assert node.op_type == "DequantizeLinear"
+        return values[node.input[1]], values[node.input[2]]
+
+    products = {node.name: [pair(name) for name in node.input] for node in model.graph.node if _weighs(node)}
+    assert len(products) == 2 * pruned.vit.spec.depth
+    zeros = {name: [(str(zero.dtype), int(zero)) for _, zero in pairs] for name, pairs in products.items()}
+    for layer in range(1, pruned.vit.spec.depth + 1):
+        assert zeros[f"context_{layer:02d}/query_key"] == [("int8", 0)] * 2
+        assert zeros[f"context_{layer:02d}/weigh_value"] == [("uint8", 0), ("int8", 0)]
+        assert products[f"context_{layer:02d}/weigh_value"][0][0] < 1 / 255
+    with OpenVinoRunner(model.SerializeToString(), threads=1) as runner:
+        ran = runner.executed()
+    assert ran["Subgraph", "i8"] == pruned.vit.spec.depth, ran
+
+
+def _weighs(node: onnx.NodeProto) -> bool:
+    return node.name.startswith("context_") and node.name.endswith(("query_key", "weigh_value"))
 
 
 @pytest.mark.parametrize("target", [OPENVINO_INT8, TENSORRT_INT8], ids=lambda target: target.name)

@@ -17,7 +17,7 @@ from onnx.reference import ReferenceEvaluator
 from exporter.errors import ModelError
 from exporter.evaluation.parity.check_model import check
 from exporter.lowering.number_formats import E4M3, INT8, UINT8, NumberFormat
-from exporter.lowering.quantize_pairs import attention_products, to_pairs
+from exporter.lowering.quantize_pairs import FORMS, Slot, attention_products, slots_of, to_pairs
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import TENSORRT_FP8
 from tests.lowering.graphs import FP16, FP32, applied, graph_of, kinds_of, noise, operators
@@ -42,10 +42,12 @@ def small(matrix: np.ndarray) -> onnx.ModelProto:
     for place, name in {0: "linear", 2: "context_01/query_key", 4: "context_01/weigh_value"}.items():
         graph.nodes[place].name = name
     graph.outputs.append(graph.tensors()["mean"].to_variable(np.float32, ["b", matrix.shape[1]]))
-    products = ["linear", *attention_products(graph, ["context_01"])]
-    assert len(products) == 3
+    attention = attention_products(graph, ["context_01"])
+    assert len(attention) == 2
+    slots = slots_of(graph, ["linear"], attention, FORMS["fp8"])
+    assert len(slots) == 6 and {slot.form for slot in slots} == {E4M3}
     ranges = {"x": (-4.0, 3.0), "y": (-2.0, 8.0), "turned": (-2.0, 8.0)}
-    assert applied(lambda graph, _: to_pairs(graph, products, ranges, E4M3, E4M3), graph) == 3
+    assert applied(lambda graph, _: to_pairs(graph, slots, ranges), graph) == 5
     model = gs.export_onnx(graph)
     model.ir_version = 10
     onnx.checker.check_model(model, full_check=True)
@@ -94,7 +96,7 @@ def test_int8_is_within_half_a_step_inside_the_range(values: np.ndarray, form: N
     graph = graph_of("(float[50] x, float[50, 1] w) => (float[1] y) { y = MatMul (x, w) }", {}, opset=20)
     ranges = dict.fromkeys("xw", (float(values.min()), float(values.max())))
     graph.nodes[0].name = "product"
-    to_pairs(graph, ["product"], ranges, form, INT8)
+    to_pairs(graph, [Slot(graph.nodes[0], place, form) for place in (0, 1)], ranges)
     graph.outputs = [graph.tensors()["x/" + form.name + "/dequantize"]]
     model = gs.export_onnx(graph.cleanup().toposort())
     (got,) = ReferenceEvaluator(model).run(None, {"x": values, "w": values[:, None]})
