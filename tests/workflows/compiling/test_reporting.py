@@ -31,7 +31,7 @@ def reported(folder: Path, pruned: PrunedViT, pruned_ms: float) -> Report:
     images = first_images(found.files, spec.preprocessing, "float32", 3)
     proof = prove(references, models, folder=found, images=images, measuring=measuring, stages=Silent())
     timed = Pair(times(10.0, 2), times(pruned_ms, 2))
-    proof = replace(proof, throughput=timed, comparison=compare_speed(*vars(timed).values(), (4.0, 3.0)))
+    proof = replace(proof, throughput=timed, comparison=compare_speed(timed.dense, timed.pruned, (4.0, 3.0)))
     report = report_of(references, models, proof=proof, calibration=None, folder=found, measuring=measuring)
     save_page_of(report, models.pruned.artefact, pruned, found, folder)
     return report
