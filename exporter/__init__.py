@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from exporter.workflows.evaluating.models import models_at as models_at
     from exporter.workflows.evaluating.pytorch import torch_models as torch_models
     from exporter.workflows.evaluating.settings import EvalSettings as EvalSettings
-    from exporter.workflows.finetuning.finetune import finetune_model as finetune  # noqa: F401
+    from exporter.workflows.finetuning.finetune import finetune_model
     from exporter.workflows.inspect import inspect_artefact
     from exporter.workflows.progress import CallbackStages as CallbackStages
     from exporter.workflows.progress import Stages as Stages
@@ -54,7 +54,8 @@ if TYPE_CHECKING:
     from exporter.workflows.tune import tune as tune
     from exporter.workflows.tuning.settings import TuneSettings as TuneSettings
 
-    compile, evaluate, inspect = compile_model, evaluate_models, inspect_artefact  # noqa: A001
+    compile, evaluate = compile_model, evaluate_models  # noqa: A001
+    finetune, inspect = finetune_model, inspect_artefact
 
 __version__ = "0.2.0"
 

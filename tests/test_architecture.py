@@ -75,6 +75,7 @@ INNER_ORDER = {
     "workflows": (
         ("progress", "any_images", "recipes"),
         ("steps", "measuring"),
+        ("previewing",),
         ("folders",),
         ("evaluating", "inspect", "chain"),
         ("tuning",),
@@ -216,10 +217,13 @@ def test_no_stage_sees_a_recipe() -> None:
         "recipes/resolve",
         "compiling/compile",
         "compiling/preview",
+        "finetuning/preview",
         "search",
         "best",
         "finetuning/finetune",
         "tune",
+        "tuning/jobs",
+        "tuning/preview",
         "tuning/result",
     )
     entries = {f"workflows/{name}.py" for name in names}

@@ -19,8 +19,8 @@ def test_every_public_name_is_listed_and_is_there() -> None:
 
 def test_names_are_imported_for_type_checkers_too() -> None:
     text = Path(exporter.__file__).read_text(encoding="utf-8").partition("__version__ =")[0]
-    for name in set(exporter.__all__) - {"__version__", "compile", "evaluate", "inspect"}:
-        assert f" as {name}\n" in text or f" as {name}  #" in text
+    for name in set(exporter.__all__) - {"__version__", "compile", "evaluate", "finetune", "inspect"}:
+        assert f" as {name}\n" in text
 
 
 def test_a_path_is_given_as_text_and_kept_as_a_path() -> None:
@@ -33,7 +33,7 @@ def test_mypy_sees_the_types(tmp_path: Path) -> None:
     """In a folder of its own, as an installed package is seen: our settings of mypy do not count."""
     (tmp_path / "user.py").write_text(
         "from pathlib import Path\n"
-        "import exporter\n"
+        "import exporter, torch\n"
         'exporter.Recipe(imagess="photos")\n'
         "exporter.Recipe(images=7)\n"
         'recipe = exporter.Recipe(images="photos", checkpoint=Path("w.safetensors"))\n'
@@ -42,6 +42,12 @@ def test_mypy_sees_the_types(tmp_path: Path) -> None:
         'exporter.Images(images="photos")\n'
         'exporter.RunSettings(plugin="libcdf_retain_plugin.so")\n'
         'exporter.EvalSettings(class_map="map.json")\n'
+        "module = torch.nn.Linear(1, 1)\n"
+        "exporter.search(recipe, model=module)\n"
+        'exporter.tune(recipe, exporter.TuneSettings(max_drop=1.0), "out", model=module)\n'
+        'exporter.finetune(recipe, exporter.FinetuneSettings(), "w.safetensors", model=module, teacher=module)\n'
+        'exporter.evaluate([module, exporter.dense(exporter.load_model(module))], "photos")\n'
+        'exporter.evaluate(["build/demo"], "photos")\n'
         "reveal_type(recipe.checkpoint)\n"
         "reveal_type(exporter.compile)\n"
         "reveal_type(exporter.Method.STAR)\n"
@@ -57,7 +63,8 @@ def test_mypy_sees_the_types(tmp_path: Path) -> None:
     )
     assert 'user.py:3: error: Unexpected keyword argument "imagess" for "Recipe"' in done.stdout, done
     assert 'user.py:4: error: Argument "images" to "Recipe" has incompatible type "int"' in done.stdout
+    assert 'user.py:16: error: List item 0 has incompatible type "str"' in done.stdout
     assert 'Revealed type is "pathlib.Path | None"' in done.stdout
     assert "-> exporter.evaluation.report.record.Report" in done.stdout
     assert "Literal[exporter.vocabulary.Method.STAR]" in done.stdout
-    assert "Found 2 errors" in done.stdout
+    assert "Found 3 errors" in done.stdout

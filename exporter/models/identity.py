@@ -35,9 +35,9 @@ class Identity:
     preprocessing: dict[str, Any] = field(default_factory=dict)
 
 
-def to_metadata(identity: Identity, **more: object) -> dict[str, str]:
-    """Return the metadata of a file of weights, with more records by name."""
-    return {KEY: to_json({NETWORK: identity, **more})}
+def to_metadata(identity: Identity | None, **more: object) -> dict[str, str]:
+    """Return the metadata of a file of weights, with more records by name; None says nothing of the network."""
+    return {KEY: to_json({**({} if identity is None else {NETWORK: identity}), **more})}
 
 
 def read_metadata(path: Path) -> Mapping[str, str]:

@@ -36,7 +36,7 @@ class Pruning:
 
 def save_checkpoint(
     pruned: PrunedViT,
-    identity: Identity,
+    identity: Identity | None,
     calibration: Calibration | None,
     path: Path,
     depth: Depth | None = None,
@@ -45,7 +45,7 @@ def save_checkpoint(
 
     Args:
         pruned: Gives weights and schedule.
-        identity: How to build the network.
+        identity: How to build the network; None where that is not known.
         calibration: Kept if the schedule uses inter-layer scores.
         path: Ends in .safetensors.
         depth: Units that the network lacks, None if it is whole.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
@@ -54,7 +55,13 @@ class Search:
         return f"<Search for {self.speedup:g} × at batch {self.batch}: {found}, {len(self.tried)} tried>"
 
 
-def search(recipe: Recipe, measurements: int = 6, stages: Stages | None = None) -> Search:
+def search(
+    recipe: Recipe,
+    measurements: int = 6,
+    stages: Stages | None = None,
+    *,
+    model: PrunableViT | nn.Module | None = None,
+) -> Search:
     """Search for the recipe's speed-up with its model, calibration and target: see `find_rho`.
 
     Args:
@@ -62,6 +69,7 @@ def search(recipe: Recipe, measurements: int = 6, stages: Stages | None = None) 
             needs images.
         measurements: Largest number of measurements.
         stages: Shows progress.
+        model: A ViT to use instead of the recipe's, an adapter or a module; it is not changed.
 
     Raises:
         UserError: The recipe cannot be carried out.
@@ -75,7 +83,7 @@ def search(recipe: Recipe, measurements: int = 6, stages: Stages | None = None) 
         raise RecipeError("target", f"{job.lowering.target.name}: {reason}", "one that runs here")
     job.check_calibrated()
     with stages.stage("model"):
-        vit = steps.load_model(job.model, job.device)
+        vit = steps.load_model(job.model, job.device, model)
         steps.check_weights(vit)
         calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
         vit, calibration = steps.with_outputs(vit, job.outputs, calibration)

@@ -4,22 +4,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-from exporter.errors import RecipeError
+from torch import nn
+
 from exporter.evaluation.benchmark.points import TradeOff
 from exporter.files import PathLike, writable_folder
 from exporter.formats.canonical_json import save_json
 from exporter.lowering.pipeline import save_onnx
+from exporter.models.base import PrunableViT
 from exporter.processes import processes
 from exporter.targets import ONNXRUNTIME, TARGETS
 from exporter.workflows import steps
 from exporter.workflows.compiling.compile import compile_model
 from exporter.workflows.progress import Silent, Stages
-from exporter.workflows.recipes.job import Job
 from exporter.workflows.recipes.recipe import Recipe, read_recipe
 from exporter.workflows.recipes.requests import Lowering
-from exporter.workflows.recipes.resolve import resolve
 from exporter.workflows.tuning.axes import OWN, UNPRUNED, Candidate
 from exporter.workflows.tuning.bench import Bench
 from exporter.workflows.tuning.choice import chosen, front
@@ -31,15 +30,24 @@ from exporter.workflows.tuning.inputs import (
     targets_here,
     timing_images,
 )
+from exporter.workflows.tuning.jobs import jobs_of
 from exporter.workflows.tuning.networks import calibrated, load_vits
-from exporter.workflows.tuning.result import Baseline, Tuned, explained, recipe_of, save_recipe
+from exporter.workflows.tuning.result import (
+    CHART,
+    COMPILED,
+    FRONT,
+    RECIPE,
+    Baseline,
+    Tuned,
+    explained,
+    recipe_of,
+    save_recipe,
+)
 from exporter.workflows.tuning.settings import TuneSettings
 from exporter.workflows.tuning.study import Speeds, Study
 from exporter.workflows.tuning.trade_off import save_trade_off_chart, trade_off_of_search
 
 __all__ = ["tune"]
-
-RECIPE, FRONT, CHART, COMPILED = "tune.toml", "front.json", "front.png", "compiled"
 
 
 def tune(
@@ -47,6 +55,7 @@ def tune(
     settings: TuneSettings,
     out: PathLike,
     *,
+    model: PrunableViT | nn.Module | None = None,
     weights: Sequence[PathLike] = (),
     compiled: PathLike | None = None,
     stages: Stages | None = None,
@@ -61,6 +70,8 @@ def tune(
             method, scorer, reduce, alpha, rho and mac_reduction pin an axis.
         settings: What to find.
         out: A folder. It keeps all measurements: after an interruption the same call repeats none.
+        model: A ViT to use instead of the recipe's, an adapter or a module; it is not changed. The recipe that is
+            found does not name it: `compile` takes it beside the recipe.
         weights: Checkpoints of the model, depth-pruned or fine-tuned, to be tried beside its own weights.
         compiled: The export folder; by default in `out`.
         stages: Shows progress.
@@ -70,10 +81,10 @@ def tune(
         UserError: The recipe cannot be carried out, or a limit cannot be met by any choice.
     """
     stages, place = stages or Silent(), writable_folder(Path(out))
-    jobs = _jobs(recipe, [Path(each) for each in weights])
+    jobs = jobs_of(recipe, [Path(each) for each in weights])
     job, targets = jobs[OWN], targets_here(settings)
     amount_of(job)
-    vits = load_vits(jobs, stages)
+    vits = load_vits(jobs, stages, model)
     search, final = halves_of(job.images, vits[OWN], settings)
     ledger = ledger_of(place, job, search, final)
     networks = calibrated(jobs, vits, place, ledger, stages)
@@ -93,36 +104,9 @@ def tune(
         save_recipe(values, place / RECIPE, command)
         folder = Path(compiled or place / COMPILED)
         candidate = found.choice.candidate
-        parity = _export(bench, candidate, place / RECIPE, folder, stages=stages, trade_off=trade_off)
+        own = model if candidate.weights == OWN else None
+        parity = _export(bench, candidate, place / RECIPE, folder, own, stages=stages, trade_off=trade_off)
     return replace(found, recipe=str(place / RECIPE), parity=parity)
-
-
-def _jobs(recipe: Recipe, weights: Sequence[Path]) -> dict[str, Job]:
-    """Return the jobs of the model and of other checkpoints, which say themselves which networks they are.
-
-    Raises:
-        RecipeError: Two checkpoints have one name.
-    """
-    pins: dict[str, Any] = {
-        "method": None,
-        "scorer": None,
-        "reduce": None,
-        "alpha": None,
-        "rho": None,
-        "mac_reduction": None,
-    }
-    own: dict[str, Any] = {
-        "model": None,
-        "num_classes": None,
-        "model_kwargs": {},
-        "preprocess": {},
-        "recalibrate": False,
-    }
-    plain = replace(recipe, calibration=None, **pins, **own)
-    others = {path.stem: resolve(replace(plain, checkpoint=path)) for path in weights}
-    if len(others) < len(weights):
-        raise RecipeError("weights", ", ".join(path.stem for path in weights), "files of different names")
-    return {OWN: resolve(recipe), **others}
 
 
 def _searched(study: Study, every: Sequence[Candidate]) -> Tuned:
@@ -156,6 +140,7 @@ def _export(
     candidate: Candidate,
     recipe: Path,
     folder: Path,
+    own: PrunableViT | nn.Module | None,
     *,
     stages: Stages,
     trade_off: TradeOff,
@@ -166,7 +151,7 @@ def _export(
     """
     if candidate.prunes:
         told = Recipe(**read_recipe(recipe))
-        return compile_model(told, folder, stages=stages, trade_off=trade_off).passed
+        return compile_model(told, folder, model=own, stages=stages, trade_off=trade_off).passed
     dense, target = steps.dense(bench.networks[candidate.weights].vit), TARGETS[candidate.target]
     path = folder / target.file_name(bench.vit.spec.name, dense.method)
     save_onnx(steps.export(dense, Lowering(target), bench.ranges), path)

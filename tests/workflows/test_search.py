@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from exporter.errors import RecipeError
 from exporter.evaluation.benchmark import Throughput
@@ -16,6 +17,7 @@ from exporter.schedule.macs import dense_macs, mean_macs, pruned_macs
 from exporter.schedule.plan import ScheduleSettings, star_schedule
 from exporter.targets import Target
 from exporter.vocabulary import Method
+from exporter.workflows import search as search_module
 from exporter.workflows.measuring import noise
 from exporter.workflows.progress import Silent
 from exporter.workflows.recipes.amount import Speedup
@@ -28,6 +30,7 @@ from exporter.workflows.tuning.networks import Network
 from tests.calibration.acs import acs_alone
 from tests.pruning.adaptive import varied_images
 from tests.schedule.published import DEIT_S
+from tests.vits import make_model
 
 SPEC = describe(ModelRequest("deit_small_patch16_224")).spec
 DENSE = dense_macs(SPEC)
@@ -129,3 +132,20 @@ def test_what_a_star_keeps_of_the_images_is_its_multiply_adds(tiny_vit: Prunable
         pruned = bench.pruned(candidate)
     assert point.gmacs == mean_macs(tiny_vit.spec, pruned.patches_left(images).numpy()).gmacs
     assert point.gmacs < pruned.macs.gmacs
+
+
+def test_a_model_of_the_callers_is_searched_in_place_of_a_named_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[Any] = []
+
+    def searching(wanted: Speedup, vit: PrunableViT, *_: Any, **__: Any) -> Search:
+        searched.append((wanted, vit))
+        return Search(wanted.speedup, 8, None, None, ())
+
+    monkeypatch.setattr(search_module, "search_model", searching)
+    module = make_model().train()
+    search_module.search(Recipe(speedup=1.5), 3, model=module)
+    ((wanted, vit),) = searched
+    assert (wanted.measurements, vit.spec.name) == (3, "vit")
+    assert vit.model is not module and module.training
+    for name, value in module.state_dict().items():
+        assert torch.equal(value, vit.model.state_dict()[name])

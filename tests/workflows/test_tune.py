@@ -12,6 +12,7 @@ import pytest
 
 from exporter.artefact import read_lowered
 from exporter.formats.canonical_json import load_json, save_json, to_json
+from exporter.models.registry import load
 from exporter.workflows import tune
 from exporter.workflows.recipes.recipe import read_recipe
 from exporter.workflows.tuning import study
@@ -107,6 +108,31 @@ def test_a_choice_is_compiled_from_its_recipe(
         candidate.scorer,
     )
     assert 0 < recipe.rho < 1
+
+
+def test_a_model_of_the_callers_is_searched_and_compiled_in_place_of_a_named_one(
+    again: Callable[..., Tuned], workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same weights by name were measured before, so nothing is measured again."""
+    compiled: list[Any] = []
+
+    def compile_model(recipe: Any, out: Path, model: Any, **_: Any) -> SimpleNamespace:
+        compiled.append((recipe, model))
+        return SimpleNamespace(passed=True)
+
+    monkeypatch.setattr(tune, "compile_model", compile_model)
+    monkeypatch.setattr(
+        tune, "chosen", lambda points, *_: next(each for each in points if each.candidate.prunes)
+    )
+    module = load(workplace.request).model
+    recipe = replace(recipe_for(workplace), checkpoint=None, model_kwargs={})
+    known = set((tmp_path / "measurements").iterdir())
+    found = tune.tune(recipe, LIMITS, tmp_path, model=module)
+    assert found.choice is not None
+    ((told, model),) = compiled
+    assert told.checkpoint is None
+    assert model is module
+    assert set((tmp_path / "measurements").iterdir()) == known
 
 
 def test_a_choice_that_prunes_nothing_is_one_file(

@@ -3,8 +3,11 @@
 Two models without classes are compared by their embeddings.
 """
 
+import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -22,19 +25,27 @@ from exporter.workflows.evaluating.predicting import embed_models, predict_model
 from exporter.workflows.evaluating.settings import EvalSettings
 from exporter.workflows.progress import Silent, Stages
 
+if TYPE_CHECKING:
+    from torch import nn
+
+    from exporter.models.base import PrunableViT
+    from exporter.pruning.pruned_vit import PrunedViT
+
+    AnyModel: TypeAlias = EvalModel | PrunedViT | PrunableViT | nn.Module
+
 __all__ = ["evaluate_models"]
 
 
 def evaluate_models(
-    models: Sequence[EvalModel],
-    images: Sequence[PathLike],
+    models: "Sequence[AnyModel]",
+    images: PathLike | Sequence[PathLike],
     settings: EvalSettings | None = None,
     stages: Stages | None = None,
 ) -> tuple[Evaluation, tuple[Disagreement, ...]]:
     """Run one or two models over the images once; return the result, and the images on which two models disagree.
 
     Args:
-        models: The dense one first, where there is one.
+        models: The dense one first, where there is one: those of files (`models_at`), or models in PyTorch.
         images: A folder, or tar files: see `exporter.data.source`.
         settings: Which images count, and how they are run.
         stages: Shows progress.
@@ -45,10 +56,10 @@ def evaluate_models(
         UserError: A model gives values that are not finite, or its runtime is missing.
     """
     settings, stages = settings or EvalSettings(), stages or Silent()
-    places = [Path(each) for each in images]
-    if not any(model.num_classes for model in models) and all(model.embedding for model in models):
-        return _agreement(models, places, settings, stages), ()
-    classes, names = _common_classes(models), tuple(model.name for model in models)
+    ready, places = _ready(models), _places(images)
+    if not any(model.num_classes for model in ready) and all(model.embedding for model in ready):
+        return _agreement(ready, places, settings, stages), ()
+    classes, names = _common_classes(ready), tuple(model.name for model in ready)
     source = open_source(
         places,
         classes,
@@ -59,17 +70,34 @@ def evaluate_models(
     )
     subset = np.array(sorted(source.class_names)) if settings.subset else None
     with stages.stage("images") as advance:
-        alone = len(models) == 1
-        answers = predict_models(models, source, settings, advance, classes=subset, needs_labels=alone)
+        alone = len(ready) == 1
+        answers = predict_models(ready, source, settings, advance, classes=subset, needs_labels=alone)
     found = answers.found
     pair, differing = None, tuple[Disagreement, ...]()
     if len(found) == 2:
         pair = compare_predictions(*found, names=names, class_names=source.class_names)
         differing = disagreements(*found, images=answers.names)
-    results = {each.name: _result(each, made) for each, made in zip(models, found, strict=True)}
+    results = {each.name: _result(each, made) for each, made in zip(ready, found, strict=True)}
     scored = classes if subset is None else len(subset)
     versions = environment().versions
     return Evaluation(results, pair, len(answers.names), answers.skipped, scored, versions), differing
+
+
+def _ready(models: "Sequence[AnyModel]") -> list[EvalModel]:
+    """Return models that can run; if models in PyTorch have the same name, all names are numbered."""
+    if all(isinstance(each, EvalModel) for each in models):
+        return [each for each in models if isinstance(each, EvalModel)]
+    from exporter.workflows.evaluating.pytorch import torch_model  # noqa: PLC0415  (needs PyTorch)
+
+    found = [each if isinstance(each, EvalModel) else torch_model(each) for each in models]
+    if len({each.name for each in found}) == len(found):
+        return found
+    return [replace(each, name=f"{each.name} {index}") for index, each in enumerate(found, start=1)]
+
+
+def _places(images: PathLike | Sequence[PathLike]) -> list[Path]:
+    """Return the paths of one place or of several."""
+    return [Path(each) for each in ([images] if isinstance(images, str | os.PathLike) else images)]
 
 
 def _agreement(

@@ -1,16 +1,19 @@
 """PyTorch models to evaluate, beside those of files."""
 
+from torch import nn
+
 from exporter.calibration.record import Calibration
 from exporter.data.batches import View
 from exporter.evaluation.parity.reference import reference_runner
 from exporter.models.base import PrunableViT
+from exporter.models.registry import ModelRequest
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
 from exporter.workflows.evaluating.models import EvalModel
 
-__all__ = ["torch_models"]
+__all__ = ["torch_model", "torch_models"]
 
 
 def torch_models(
@@ -31,14 +34,28 @@ def torch_models(
     Raises:
         ScheduleError: The schedule is of another model, or was made with other inter-layer scores.
     """
-    dense = _model("dense", steps.dense(vit), threads)
+    dense = torch_model(steps.dense(vit), "dense", threads=threads)
     if schedule is None:
         return (dense,)
-    return dense, _model("pruned", steps.prune(vit, schedule, calibration), threads)
+    return dense, torch_model(steps.prune(vit, schedule, calibration), "pruned", threads=threads)
 
 
-def _model(name: str, pruned: PrunedViT, threads: int) -> EvalModel:
-    spec = pruned.vit.spec
+def torch_model(model: PrunedViT | PrunableViT | nn.Module, name: str = "", *, threads: int = 0) -> EvalModel:
+    """Return a model in PyTorch, by default named after its method: "dense" for one that is not pruned.
+
+    Args:
+        model: A pruned model, or an unpruned one: an adapter, or a module of a supported family, which is copied.
+        name: What the result calls it.
+        threads: CPU threads within an operator; 0 keeps PyTorch's setting.
+
+    Raises:
+        ModelError: There is no adapter for a module.
+    """
+    if not isinstance(model, PrunedViT):
+        return torch_model(
+            steps.dense(steps.load_model(ModelRequest(""), model=model)), name, threads=threads
+        )
+    spec = model.vit.spec
     view = View(spec.preprocessing, InputKind.FLOAT32)
-    runner = reference_runner(pruned, threads=threads or None)
+    name, runner = name or str(model.method), reference_runner(model, threads=threads or None)
     return EvalModel(name, spec.name, "pytorch", runner, view, spec.num_classes, spec.embedding)

@@ -1,6 +1,5 @@
 """Fine-tune a pruned model: prune, train with the unpruned model as teacher, and measure what that wins back."""
 
-import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +13,6 @@ from exporter.errors import OutputError, RecipeError
 from exporter.files import PathLike, writable_file
 from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
-from exporter.models.identity import Identity
-from exporter.models.networks import ModelRequest, identity_of
 from exporter.models.registry import trainable
 from exporter.processes import processes
 from exporter.pruning.checkpoint import save_checkpoint
@@ -29,16 +26,16 @@ from exporter.workflows import steps
 from exporter.workflows.compiling.schedule import schedule_of
 from exporter.workflows.evaluating.pytorch import torch_models
 from exporter.workflows.finetuning.images import Exam, shown, train_images
+from exporter.workflows.finetuning.models import OwnModel, models_of
 from exporter.workflows.finetuning.result import FinetuneResult, Trained, result_of
 from exporter.workflows.measuring import mean_useful_macs
 from exporter.workflows.progress import Silent, Stages
+from exporter.workflows.recipes.amount import Amount
 from exporter.workflows.recipes.job import Job
 from exporter.workflows.recipes.recipe import Recipe
 from exporter.workflows.recipes.resolve import resolve
 
-__all__ = ["finetune_model"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["checked_amount", "finetune_model", "output_file"]
 
 
 def finetune_model(
@@ -46,7 +43,8 @@ def finetune_model(
     settings: FinetuneSettings,
     out: PathLike,
     *,
-    teacher: PathLike | None = None,
+    model: OwnModel | None = None,
+    teacher: PathLike | OwnModel | None = None,
     stages: Stages | None = None,
 ) -> FinetuneResult:
     """Prune the recipe's model, train it, and write its weights with all that prunes them to `out`.
@@ -58,28 +56,28 @@ def finetune_model(
         recipe: The model, the images to train and to measure on, and how much to prune.
         settings: How to train.
         out: A .safetensors file. Until the run ends, a checkpoint and the sums of its calibration lie beside it.
-        teacher: Weights of the teacher; by default those of the unpruned model.
+        model: A ViT to use instead of the recipe's, an adapter or a module; it is copied, not changed. The file
+            then does not say how to build the network.
+        teacher: Weights of the teacher, or the teacher itself; by default the unpruned model.
         stages: Shows progress.
 
     Raises:
         UserError: The recipe cannot be carried out, or a file cannot be written.
     """
-    stages, path, job = stages or Silent(), _output(Path(out)), resolve(recipe)
-    _check(job, settings)
+    stages, path, job = stages or Silent(), output_file(Path(out)), resolve(recipe)
+    checked_amount(job, settings)
     with stages.stage("model"):
-        vit = steps.load_model(job.model, job.device)
-        identity = identity_of(job.model, vit.spec.num_classes)
-        taught_by = steps.load_model(_teacher(job, identity, teacher), job.device)
-        steps.check_weights(vit, taught_by)
+        models = models_of(job, model, teacher)
+        vit, identity = models.student, models.identity
         exam = Exam(job.images, vit.spec.num_classes, stages)
         images = train_images(job.images, vit.spec.num_classes)
     pruned, calibration, macs = _pruned(vit, images, job, path, stages)
     dense, before = exam.predictions("accuracy before", *torch_models(vit, pruned.schedule, calibration))
-    skipped = _train(pruned, taught_by, images, settings, out=path, stages=stages)
+    skipped = _train(pruned, models.teacher, images, settings, out=path, stages=stages)
     if processes().main:
         save_checkpoint(pruned, identity, calibration, path, read_depth(job.model.checkpoint))
     processes().wait()  # all of them read the file
-    trained = steps.load_model(replace(job.model, checkpoint=path), job.device)
+    trained = steps.load_model(replace(job.model, checkpoint=path), job.device) if identity else vit
     (after,) = exam.predictions("accuracy after", torch_models(trained, pruned.schedule, calibration)[1])
     if processes().main:
         for unfinished in (_partial(path), _sums(path)):
@@ -97,7 +95,12 @@ def finetune_model(
     )
 
 
-def _output(path: Path) -> Path:
+def output_file(path: Path) -> Path:
+    """Return where the weights go.
+
+    Raises:
+        OutputError: It is no .safetensors file, or cannot be written.
+    """
     if path.suffix != ".safetensors":
         raise OutputError("--out", str(path), "a name that ends in .safetensors")
     for unfinished in (_partial(path), _sums(path)):
@@ -115,26 +118,16 @@ def _sums(path: Path) -> Path:
     return path.with_suffix(".calibration.partial")
 
 
-def _check(job: Job, settings: FinetuneSettings) -> None:
-    """Raise RecipeError, before any work, where the amount is missing or processes cannot share a batch."""
-    job.needed_amount("finetune")
+def checked_amount(job: Job, settings: FinetuneSettings) -> Amount:
+    """Return how much to prune.
+
+    Raises:
+        RecipeError: The amount is missing, or processes cannot share a batch.
+    """
     count = processes().count
     if settings.batch_size % count:
         raise RecipeError("batch_size", str(settings.batch_size), f"a multiple of the {count} processes")
-
-
-def _teacher(job: Job, identity: Identity, weights: PathLike | None) -> ModelRequest:
-    """Return the request of the teacher: the same network, with other weights if there are any."""
-    if weights is None:
-        if read_depth(job.model.checkpoint) is not None:
-            logger.warning(
-                "the teacher is the shallower network too; --teacher FILE gives the whole one's weights"
-            )
-        return job.model
-    kwargs, preprocessing = identity.model_kwargs, identity.preprocessing
-    return ModelRequest(
-        identity.architecture, Path(weights), model_kwargs=kwargs, preprocessing=preprocessing
-    )
+    return job.needed_amount("finetune")
 
 
 def _pruned(

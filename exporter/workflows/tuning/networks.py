@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from torch import nn
+
 from exporter.calibration.record import Calibration, load_calibration
 from exporter.data.digests import listing_sha256
 from exporter.data.source import images_at
@@ -20,7 +22,7 @@ from exporter.workflows.recipes.job import Job
 from exporter.workflows.tuning.axes import OWN, SCORING, Candidate
 from exporter.workflows.tuning.ledger import Ledger
 
-__all__ = ["Network", "calibrated", "load_vits", "measurement"]
+__all__ = ["Network", "calibrated", "calibration_path", "load_vits", "measurement"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +57,15 @@ def measurement(what: str, candidate: Candidate, networks: Mapping[str, Network]
     return f"{what}, {to_json(candidate)}, {networks[candidate.weights].digest}"
 
 
-def load_vits(jobs: Mapping[str, Job], stages: Stages) -> Mapping[str, PrunableViT]:
+def load_vits(
+    jobs: Mapping[str, Job], stages: Stages, model: PrunableViT | nn.Module | None = None
+) -> Mapping[str, PrunableViT]:
     """Load the networks of jobs: of the model, under `OWN`, and of its other checkpoints, by name.
+
+    Args:
+        jobs: By name, that of the model first.
+        stages: Shows progress.
+        model: The model itself, where its job does not name it.
 
     Raises:
         ModelError: A checkpoint has other classes than the model, or gives every image the same answer.
@@ -64,7 +73,7 @@ def load_vits(jobs: Mapping[str, Job], stages: Stages) -> Mapping[str, PrunableV
     found: dict[str, PrunableViT] = {}
     for name, job in jobs.items():
         with stages.stage(f"model {job.model.name}"):
-            found[name] = steps.load_model(job.model, job.device)
+            found[name] = steps.load_model(job.model, job.device, model if name == OWN else None)
             steps.check_weights(found[name])
         classes, expected = (found[each].spec.num_classes for each in (name, OWN))
         if classes != expected:
@@ -84,8 +93,15 @@ def calibrated(
         ledger: Of the search.
         stages: Shows progress.
     """
-    paths = {name: place / f"{name or 'model'}.calibration.safetensors" for name in jobs}
-    return {name: _network(job, vits[name], paths[name], ledger, stages) for name, job in jobs.items()}
+    return {
+        name: _network(job, vits[name], calibration_path(place, name), ledger, stages)
+        for name, job in jobs.items()
+    }
+
+
+def calibration_path(place: Path, name: str) -> Path:
+    """Return the file of a network's calibration in the folder of a search."""
+    return place / f"{name or 'model'}.calibration.safetensors"
 
 
 def _network(job: Job, vit: PrunableViT, path: Path, ledger: Ledger, stages: Stages) -> Network:

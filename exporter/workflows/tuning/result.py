@@ -15,7 +15,20 @@ from exporter.workflows.tuning.axes import OWN, Candidate
 from exporter.workflows.tuning.bench import Bench
 from exporter.workflows.tuning.choice import Judged, Point
 
-__all__ = ["Baseline", "Tuned", "explained", "recipe_of", "save_recipe"]
+__all__ = [
+    "CHART",
+    "COMPILED",
+    "FRONT",
+    "RECIPE",
+    "Baseline",
+    "Tuned",
+    "explained",
+    "recipe_of",
+    "save_recipe",
+]
+
+# What a search writes to its folder.
+RECIPE, FRONT, CHART, COMPILED = "tune.toml", "front.json", "front.png", "compiled"
 
 
 @dataclass(frozen=True)

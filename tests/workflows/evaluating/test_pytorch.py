@@ -5,10 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from exporter.data.batches import View, batches_of
 from exporter.data.images import list_images, sample
-from exporter.errors import ScheduleError
+from exporter.errors import ModelError, ScheduleError
 from exporter.evaluation.accuracy import predict_each
 from exporter.lowering.pipeline import lower_each, save_onnx
 from exporter.models.networks import ModelRequest
@@ -22,7 +23,7 @@ from exporter.workflows.evaluating.pytorch import torch_models
 from exporter.workflows.evaluating.settings import EvalSettings
 from tests.digits import digits
 from tests.disk_cache import shared_folder
-from tests.vits import make_images, make_vit
+from tests.vits import make_images, make_model, make_vit
 
 TARGETS = (ONNXRUNTIME, OPENVINO)
 
@@ -39,6 +40,23 @@ def test_a_vit_and_its_pruned_model(tmp_path: Path) -> None:
     assert result.pair is not None and result.pair.images == 6
     with pytest.raises(ScheduleError):
         torch_models(vit, replace(schedule, num_patches=9, keep=(9, 5, 5, 5)))
+
+
+def test_models_in_python_are_evaluated_as_they_are(tmp_path: Path) -> None:
+    """A module and its pruned adapter; two of one name are numbered, and one place needs no list."""
+    vit, module = make_vit(num_classes=2), make_model(num_classes=2).train()
+    images = make_images(tmp_path / "images", classes=2, each=3)
+    schedule = manual_schedule(vit.spec, {2: 0.5}, ScheduleSettings("intra", reduce="drop"))
+    expected, _ = evaluate_models(torch_models(vit, schedule), [images])
+    found, _ = evaluate_models([module, steps.prune(vit, schedule)], str(images))
+    assert list(found.models) == ["dense", "star"]
+    assert [each.top1 for each in found.models.values()] == [each.top1 for each in expected.models.values()]
+    assert module.training
+    twice, _ = evaluate_models([module, vit], images)
+    assert list(twice.models) == ["dense 1", "dense 2"]
+    assert twice.pair is not None and twice.pair.agreement == 1.0
+    with pytest.raises(ModelError, match="a Linear, which has no adapter"):
+        evaluate_models([torch.nn.Linear(1, 1)], images)
 
 
 @pytest.mark.ort

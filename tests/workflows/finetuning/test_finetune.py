@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from exporter.calibration import calibrate
 from exporter.errors import CheckpointError, ModelError, OutputError, RecipeError, UserError
 from exporter.formats.canonical_json import to_json
+from exporter.models.identity import read_identity
 from exporter.models.registry import ModelRequest, load
 from exporter.processes import Processes
 from exporter.pruning.checkpoint import read_pruning
@@ -22,7 +23,9 @@ from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method
 from exporter.workflows.finetuning import finetune
 from exporter.workflows.finetuning.finetune import finetune_model
+from exporter.workflows.recipes.amount import Given
 from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipes.resolve import resolve
 from tests.commands import Workplace
 from tests.shards import encoded, write_shard
 
@@ -160,6 +163,32 @@ def test_a_fine_tuned_checkpoint_is_trained_further_as_it_is_pruned(recipe: Reci
     assert one is not None and two is not None
     assert one.schedule == two.schedule
     assert result.method == "star"
+
+
+def test_a_model_of_the_callers_is_trained_like_a_named_one_and_stays_as_it_is(
+    recipe: Recipe, workplace: Workplace, tmp_path: Path
+) -> None:
+    """A module in training mode, and an adapter: the weights are those of the same run by name."""
+    expected = finetune_model(recipe, QUICK, tmp_path / "named.safetensors")
+    adapter, module = load(workplace.request), load(workplace.request).model.train().requires_grad_(True)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    nameless = replace(recipe, model=None, checkpoint=None, model_kwargs={})
+    own: tuple[tuple[str, Any], ...] = (("module", module), ("adapter", adapter))
+    for kind, model in own:
+        out = tmp_path / f"{kind}.safetensors"
+        result = finetune_model(nameless, QUICK, out, model=model)
+        named, made = load_file(tmp_path / "named.safetensors"), load_file(out)
+        assert all(torch.equal(value, made[name]) for name, value in named.items())
+        assert replace(result, model=expected.model, trained=expected.trained) == expected
+        assert read_identity(out) is None and read_pruning(out) is not None
+    assert module.training and all(each.requires_grad for each in module.parameters())
+    for state in (module.state_dict(), adapter.model.state_dict()):
+        assert all(torch.equal(before[name], value) for name, value in state.items())
+    # The names are the module's own. The file has its schedule, and serves a name that is given beside it.
+    module.load_state_dict(load_file(tmp_path / "module.safetensors"))
+    job = resolve(Recipe(checkpoint=tmp_path / "module.safetensors"))
+    assert isinstance(job.amount, Given) and job.amount.schedule.rho == recipe.rho
+    assert load(replace(workplace.request, checkpoint=job.model.checkpoint)).spec == adapter.spec
 
 
 def test_the_teacher_may_be_another_checkpoint(recipe: Recipe, tmp_path: Path) -> None:
