@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.cli.flags import AMOUNT, CALIBRATION, IMAGES, MEASURED, MODEL, OUTPUTS, SCHEDULE, recipe_of
-from exporter.cli.preview_lines import print_preview
-from exporter.errors import RecipeError
+from exporter.cli.preview_lines import add_dry_run, print_preview
 from exporter.settings import add_flags
 from exporter.workflows.recipes.recipe import Recipe
 
@@ -42,11 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-drop", type=float, metavar="POINTS",
         help="Largest loss of top-1 in percentage points; `tune` then finds the fastest model within it.",
     )  # fmt: skip
-
-    parser.add_argument(
-        "--dry-run", action="store_true",
-        help="Only check the settings; print the steps, multiply-adds, files and an estimate of the time.",
-    )  # fmt: skip
+    add_dry_run(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -55,10 +50,10 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.cli.stages import RichStages
     from exporter.workflows.compiling.compile import compile_model
 
-    if arguments.dry_run:
-        return _previewed(arguments)
     if arguments.max_drop is not None:
         return _tuned(arguments)
+    if arguments.dry_run:
+        return _previewed(arguments)
     report = compile_model(recipe_of(arguments), arguments.out, stages=RichStages(quiet=arguments.quiet))
     if arguments.json:
         print_json(report)
@@ -69,18 +64,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _previewed(arguments: argparse.Namespace) -> int:
     """Print what would be done; the exit code is 0."""
-    from exporter.cli.output import print_json
     from exporter.workflows.compiling.preview import preview
 
-    if arguments.max_drop is not None:
-        expected = "one of them: the steps of a search depend on its measurements"
-        raise RecipeError("--dry-run", "--max-drop beside it", expected)
-    found = preview(recipe_of(arguments), arguments.out)
-    if arguments.json:
-        print_json(found)
-    else:
-        print_preview(found)
-    return 0
+    return print_preview(preview(recipe_of(arguments), arguments.out), as_json=arguments.json)
 
 
 def _tuned(arguments: argparse.Namespace) -> int:
@@ -90,11 +76,15 @@ def _tuned(arguments: argparse.Namespace) -> int:
     from exporter.cli.tune import DEFAULTS, exit_code, print_tuned
     from exporter.workflows.recipes.recipe import read_recipe
     from exporter.workflows.tune import tune
+    from exporter.workflows.tuning.preview import preview_search
     from exporter.workflows.tuning.settings import TuneSettings
 
     told = {**(read_recipe(arguments.recipe) if arguments.recipe else {}), **vars(arguments)}
     settings = TuneSettings(max_drop=arguments.max_drop, target=told.get("target"))
     recipe, out = recipe_of(arguments, DEFAULTS), arguments.out
+    if arguments.dry_run:
+        before = preview_search(recipe, settings, out / "tune", compiled=out)
+        return print_preview(before, as_json=arguments.json)
     found = tune(recipe, settings, out / "tune", compiled=out, stages=RichStages(quiet=arguments.quiet))
     if arguments.json:
         print_json(found)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.cli.flags import AMOUNT, CALIBRATION, IMAGES, MODEL, SCHEDULE
+from exporter.cli.preview_lines import add_dry_run, print_preview
 from exporter.cli.training_flags import add_training, training_of
 from exporter.settings import Parser, add_flags, from_flags
 from exporter.workflows.recipes.recipe import Recipe
@@ -39,6 +40,7 @@ def add_arguments(parser: Parser) -> None:
         "--teacher", type=Path, metavar="FILE",
         help="Weights of the teacher; by default those of the unpruned model.",
     )  # fmt: skip
+    add_dry_run(parser)
     add_training(parser, DEFAULT_PRESET)
 
 
@@ -47,8 +49,12 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import print_json
     from exporter.cli.stages import RichStages
     from exporter.workflows.finetuning.finetune import finetune_model
+    from exporter.workflows.finetuning.preview import preview_finetuning
 
     recipe, settings = from_flags(Recipe, arguments), training_of(arguments)
+    if arguments.dry_run:
+        found = preview_finetuning(recipe, settings, arguments.out, teacher=arguments.teacher)
+        return print_preview(found, as_json=arguments.json)
     result = finetune_model(
         recipe, settings, arguments.out, teacher=arguments.teacher, stages=RichStages(quiet=arguments.quiet)
     )

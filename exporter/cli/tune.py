@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.cli.flags import IMAGES, MODEL
+from exporter.cli.preview_lines import add_dry_run, print_preview
 from exporter.settings import add_flags, from_flags
 from exporter.vocabulary import Status
 from exporter.workflows.recipes.recipe import Recipe
@@ -48,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_flags(parser.add_argument_group("fix an axis of the search"), Recipe, PINS)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="Folder for all results.")
+    add_dry_run(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -55,15 +57,19 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import print_json
     from exporter.cli.stages import RichStages
     from exporter.workflows.tune import tune
+    from exporter.workflows.tuning.preview import preview_search
     from exporter.workflows.tuning.settings import TuneSettings
 
     settings = from_flags(TuneSettings, arguments)
-    recipe = from_flags(Recipe, arguments, DEFAULTS)
+    recipe, out = from_flags(Recipe, arguments, DEFAULTS), arguments.out
+    if arguments.dry_run:
+        before = preview_search(recipe, settings, out, weights=arguments.weights)
+        return print_preview(before, as_json=arguments.json)
     command = ("star-export", *sys.argv[1:])
     found = tune(
         recipe,
         settings,
-        arguments.out,
+        out,
         weights=arguments.weights,
         stages=RichStages(quiet=arguments.quiet),
         command=command,

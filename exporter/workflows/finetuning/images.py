@@ -25,6 +25,8 @@ BATCH = 32
 class Exam:
     """The labelled images to measure on; `skipped` has the reasons of those that could not be read, by name.
 
+    `total` is their number; of tar files, the most that are read.
+
     Args:
         images: Names them, their class map and their number.
         num_classes: The model's.
@@ -39,7 +41,8 @@ class Exam:
         expected = "labelled images that training does not see"
         self.place = needed(images.eval_images, "--eval-images", expected)
         self.images, self.num_classes, self.stages = images, num_classes, stages
-        self.class_names = self._source().class_names
+        source = self._source()
+        self.class_names, self.total = source.class_names, source.total or images.max_eval_images
         self.skipped: dict[str, str] = {}
 
     def predictions(self, stage: str, *models: EvalModel) -> tuple[Predictions, ...]:
