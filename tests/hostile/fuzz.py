@@ -42,8 +42,8 @@ COMPILED = (
     "--method tome --scorer pairs",
     "--method star --target openvino-int8",
 )
-# A call that no signal reaches ends the process after so long, with its stack.
-DEAD_S = 120
+# A call that no signal reaches ends the process after so long, with its stack; a pause of the process is not one.
+DEAD_S = 1800
 
 
 @dataclass(frozen=True)

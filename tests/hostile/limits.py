@@ -9,6 +9,7 @@ __all__ = ["MOST_CPU_S", "MOST_S", "Hang", "limited"]
 MOST_CPU_S = 10
 # One that waits, for a pipe or the network, takes no time of the processor.
 MOST_S = 60
+TICKS = 20
 
 
 class Hang(BaseException):
@@ -17,19 +18,31 @@ class Hang(BaseException):
 
 @contextmanager
 def limited(most_cpu_s: float = MOST_CPU_S, most_s: float = MOST_S) -> Iterator[None]:
-    """Raise Hang in the body after so many seconds of the processor, or in all."""
+    """Raise Hang in the body after so many seconds of the processor, or in all; pauses of the process do not count.
 
-    def fail(number: int, _: object) -> None:
-        most = f"{most_s:g} s" if number == signal.SIGALRM else f"{most_cpu_s:g} s of the processor"
-        raise Hang(f"no answer in {most}")
+    Of the ticks that come in a pause, the process gets one.
+    """
+    left = TICKS
 
-    timers = {signal.SIGALRM: (signal.ITIMER_REAL, most_s), signal.SIGPROF: (signal.ITIMER_PROF, most_cpu_s)}
-    before = {number: signal.signal(number, fail) for number in timers}
-    for timer, seconds in timers.values():
-        signal.setitimer(timer, seconds)
+    def fail(*_: object) -> None:
+        raise Hang(f"no answer in {most_cpu_s:g} s of the processor")
+
+    def tick(*_: object) -> None:
+        nonlocal left
+        left -= 1
+        if left <= 0:
+            raise Hang(f"no answer in {most_s:g} s")
+
+    timers = {signal.SIGALRM: signal.ITIMER_REAL, signal.SIGPROF: signal.ITIMER_PROF}
+    before = {
+        signal.SIGALRM: signal.signal(signal.SIGALRM, tick),
+        signal.SIGPROF: signal.signal(signal.SIGPROF, fail),
+    }
+    signal.setitimer(signal.ITIMER_REAL, most_s / TICKS, most_s / TICKS)
+    signal.setitimer(signal.ITIMER_PROF, most_cpu_s)
     try:
         yield
     finally:
-        for number, (timer, _) in timers.items():
+        for number, timer in timers.items():
             signal.setitimer(timer, 0)
             signal.signal(number, before[number])

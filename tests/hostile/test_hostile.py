@@ -1,7 +1,11 @@
 """Every hostile input is answered with one line and its exit code, soon, and leaves nothing behind."""
 
+import os
 import signal
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +21,7 @@ from tests.hostile.limits import Hang, limited
 from tests.hostile.models import MODELS
 from tests.hostile.ordinary import as_ordinary_user
 
+ROOT = Path(__file__).parents[2]
 TABLE = (*FLAGS, *FILES, *MODELS, *FOLDERS, *CAUSES)
 
 
@@ -60,7 +65,22 @@ def _work() -> None:
         pass
 
 
-@pytest.mark.parametrize(("run", "why"), [(_work, "0.2 s of the processor"), (signal.pause, "0.5 s")])
+def _wait() -> None:
+    time.sleep(5)
+
+
+def test_a_pause_of_the_process_is_not_counted() -> None:
+    """As on a machine that is left to a measurement for minutes."""
+    code = "import os, signal; from tests.hostile.limits import limited\nwith limited(9, 1.0): "
+    code += "os.kill(os.getpid(), signal.SIGSTOP); print('done')"
+    child = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    os.waitpid(child.pid, os.WUNTRACED)
+    time.sleep(1.5)
+    child.send_signal(signal.SIGCONT)
+    assert child.communicate()[0] == "done\n"
+
+
+@pytest.mark.parametrize(("run", "why"), [(_work, "0.2 s of the processor"), (_wait, "0.5 s")])
 def test_a_slow_answer_is_none(run: Callable[[], None], why: str) -> None:
     with pytest.raises(Hang, match=f"^no answer in {why}$"), limited(0.2, 0.5):
         run()
