@@ -1,7 +1,7 @@
 """Markers: single nodes of domain `star` for the steps of a pruned ViT that each target lowers differently.
 
 torch.onnx would otherwise export each as a dozen nodes that a pass would have to find again. A target's passes
-expand them; only CdfRetain may remain, as a node with a function body.
+expand them; only CdfRetain may remain, as a node with a function body, and SelectTopK in KeepTopK's place.
 """
 
 from collections.abc import Callable
@@ -22,6 +22,7 @@ import exporter.ops.received
 import exporter.ops.selection  # noqa: F401
 from exporter.lowering.standard_operators import STANDARD
 from exporter.ops.cdf_retain.onnx_function import CDF_RETAIN, CDF_RETAIN_PADDED, DOMAIN, PLUGIN_ATTRIBUTES
+from exporter.ops.select_top_k import SELECT_TOP_K
 
 __all__ = [
     "ATTENTION",
@@ -39,6 +40,7 @@ __all__ = [
     "PACK_TOKENS",
     "PAIR_TOKENS",
     "RECEIVED",
+    "SELECT_TOP_K",
     "TAKE_TOKENS",
     "TRANSLATIONS",
 ]

@@ -37,6 +37,7 @@ from exporter.lowering.passes.opset_17 import opset_17
 from exporter.lowering.passes.patches_as_linear import patches_as_linear
 from exporter.lowering.passes.rank_prefix import rank_prefix
 from exporter.lowering.passes.select_early import select_early
+from exporter.lowering.passes.select_in_one import select_in_one
 from exporter.lowering.passes.shorten_scores import shorten_scores
 from exporter.lowering.passes.sort_once import sort_once
 from exporter.lowering.passes.split_gemm import split_gemm
@@ -110,6 +111,7 @@ class Pass:
 _ROWS = (
     Pass(name_decisions, requires=MARKERS, ensures=(NAMED,)),
     Pass(choose_in_one, requires=(NAMED, CLASS_ROW, KEEP_TOP_K, PATCHES_RANKED)),
+    Pass(select_in_one, requires=(NAMED, KEEP_TOP_K, TAKE_TOKENS, PATCHES_RANKED)),
     Pass(fuse_attention, requires=(NAMED, ATTENTION, CLASS_ROW, LINEAR), ensures=(FUSED,)),
     Pass(standard_attention, requires=(NAMED, ATTENTION), ensures=(FUSED,)),
     Pass(fold_attention_biases, requires=(FUSED, LINEAR)),

@@ -1,4 +1,4 @@
-"""Add the function bodies of the a-STAR retentions to a model that calls them."""
+"""Add the function bodies of retentions to a model that calls them."""
 
 from collections.abc import Sequence
 
@@ -13,6 +13,7 @@ from exporter.ops.cdf_retain.onnx_function import (
     cdf_retain_function,
     cdf_retain_padded_function,
 )
+from exporter.ops.select_top_k import SELECT_TOP_K, select_top_k_function
 
 __all__ = ["with_retention"]
 
@@ -20,10 +21,12 @@ __all__ = ["with_retention"]
 def with_retention(
     model: onnx.ModelProto, opset: int, widest: Sequence[int], *, library: bool = False
 ) -> onnx.ModelProto:
-    """Add CdfRetain's local function; replace CdfRetainPadded, which no runtime supports, by standard operators.
+    """Add the local function of CdfRetain or SelectTopK; replace CdfRetainPadded by standard operators.
+
+    No runtime supports the last.
 
     Args:
-        model: A model that calls one of them, or neither.
+        model: A model that calls one of them, or none.
         opset: Of the bodies.
         widest: The most patches that each pruning layer keeps. CdfRetain carries it for TensorRT, which must know
             a size that depends on nothing computed; its function does not read it.
@@ -35,6 +38,8 @@ def with_retention(
         model.functions.append(cdf_retain_function(opset))
         for node, count in zip(calls, widest, strict=True):
             node.attribute.append(onnx.helper.make_attribute(WIDEST, count))
+    if SELECT_TOP_K in kinds:
+        model.functions.append(select_top_k_function(opset))
     if CDF_RETAIN_PADDED in kinds:
         model.functions.append(cdf_retain_padded_function(opset))
         model = inliner.inline_selected_functions(model, [(DOMAIN, CDF_RETAIN_PADDED)])

@@ -18,6 +18,7 @@ from exporter.targets.rows import (
     TENSORRT_FP8,
     TENSORRT_FP16,
     TENSORRT_INT8,
+    TENSORRT_PLUGIN_FP16,
     target_named,
     variant_roles,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "TENSORRT_FP8",
     "TENSORRT_FP16",
     "TENSORRT_INT8",
+    "TENSORRT_PLUGIN_FP16",
     "Target",
     "target_named",
     "variant_roles",

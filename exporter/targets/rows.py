@@ -24,6 +24,7 @@ __all__ = [
     "TENSORRT_FP8",
     "TENSORRT_FP16",
     "TENSORRT_INT8",
+    "TENSORRT_PLUGIN_FP16",
     "target_named",
     "variant_roles",
 ]
@@ -120,6 +121,18 @@ TENSORRT_ATTENTION_FP16 = replace(
     instead=TENSORRT_FP16.name,
 )
 
+# Selects in one node a layer, by the plugin library that the user compiles; its kernel takes 4096 patches at most.
+TENSORRT_PLUGIN_FP16 = replace(
+    TENSORRT_FP16,
+    name="tensorrt-plugin-fp16",
+    passes=("name_decisions", "select_in_one", *TENSORRT_FP16.passes[1:]),
+    methods=(Method.STAR,),
+    largest_top_k=4096,
+    least_version=(10, 7),  # the first that prefers a plugin to the function of its name
+    instead=TENSORRT_FP16.name,
+    needs_plugin=True,
+)
+
 # The rest of the graph is fp16: attention is fused in half precision only, and GELU and sums are memory-bound.
 TENSORRT_INT8 = replace(
     TENSORRT,
@@ -207,6 +220,7 @@ TARGETS = {
         TENSORRT_INT8,
         TENSORRT_ATTENTION_FP16,
         TENSORRT_FP8,
+        TENSORRT_PLUGIN_FP16,
     )
 }
 

@@ -13,6 +13,7 @@ namespace star
 
 constexpr int32_t kWARP{32};
 constexpr uint32_t kALL_LANES{0xffffffffU};
+constexpr int32_t kMOST_THREADS{1024};
 
 //! Longer rows are searched for the last survivor: to rank each patch would cost the square of their length.
 constexpr int32_t kMOST_RANKED{256};
@@ -20,7 +21,7 @@ constexpr int32_t kMOST_RANKED{256};
 //! What the threads of a block sum up together.
 struct RowSums
 {
-    uint32_t topBits; //!< The largest score: floats that are not negative order as their bits do.
+    uint32_t top; //!< The largest order.
     uint32_t units;
     int32_t kept;
     uint32_t keptBits[kLARGEST_PATCHES / kWARP]; //!< A bit for each position.
@@ -30,6 +31,13 @@ struct RowSums
 __host__ __device__ constexpr int32_t roundUpToWarp(int32_t count)
 {
     return (count + kWARP - 1) / kWARP * kWARP;
+}
+
+//! A thread a patch, as far as a block has so many.
+inline int32_t threadsFor(int32_t patches)
+{
+    int32_t const threads = roundUpToWarp(patches);
+    return threads < kMOST_THREADS ? threads : kMOST_THREADS;
 }
 
 __device__ inline bool isFirstLane()
@@ -42,7 +50,7 @@ __device__ inline void clearSums(RowSums& sums)
 {
     if (threadIdx.x == 0)
     {
-        sums.topBits = 0;
+        sums.top = 0;
         sums.units = 0;
         sums.kept = 0;
     }
@@ -52,31 +60,31 @@ __device__ inline void clearSums(RowSums& sums)
     }
 }
 
-//! Read the row's scores into shared memory and find the largest.
-__device__ inline void stageScores(float const* score, int32_t validCount, Patch* patches, RowSums& sums)
+//! Read the orders of the row's scores into shared memory and find the largest.
+template <typename Order>
+__device__ void stageScores(float const* score, int32_t validCount, Order order, Patch* patches, RowSums& sums)
 {
     uint32_t top{0};
     for (int32_t i = threadIdx.x; i < validCount; i += blockDim.x)
     {
-        float const usable = usableScore(score[i]);
-        patches[i].score = usable;
-        top = max(top, __float_as_uint(usable));
+        patches[i] = {order(score[i]), 0};
+        top = max(top, patches[i].order);
     }
     top = __reduce_max_sync(kALL_LANES, top);
     if (isFirstLane())
     {
-        atomicMax(&sums.topBits, top);
+        atomicMax(&sums.top, top);
     }
 }
 
 //! Turn the scores into units and sum them. Whole numbers: no order of the atomics changes the sum.
 __device__ inline void countUnits(int32_t validCount, Patch* patches, RowSums& sums)
 {
-    float const top = __uint_as_float(sums.topBits);
+    float const top = floatOf(sums.top);
     uint32_t units{0};
     for (int32_t i = threadIdx.x; i < validCount; i += blockDim.x)
     {
-        patches[i].units = unitsOf(patches[i].score, top, validCount);
+        patches[i].units = unitsOf(floatOf(patches[i].order), top, validCount);
         units += patches[i].units;
     }
     units = __reduce_add_sync(kALL_LANES, units);
@@ -93,7 +101,7 @@ __device__ inline Standing standingBefore(uint64_t key, int32_t validCount, Patc
     uint32_t units{0};
     for (int32_t i = threadIdx.x; i < validCount; i += blockDim.x)
     {
-        bool const before = keyOf(__float_as_uint(patches[i].score), i) > key;
+        bool const before = keyOf(patches[i].order, i) > key;
         rank += before ? 1 : 0;
         units += before ? patches[i].units : 0;
     }
@@ -116,7 +124,7 @@ __device__ inline uint64_t findCut(
     float threshold, int32_t largest, int32_t validCount, Patch const* patches, RowSums& sums)
 {
     uint64_t below{0};
-    uint64_t atLeast{keyOf(sums.topBits, 0)};
+    uint64_t atLeast{keyOf(sums.top, 0)};
     int32_t rankOfBelow{validCount};
     int32_t rankOfAtLeast{0};
     for (int32_t step = 0; rankOfBelow - rankOfAtLeast > 1; ++step)
@@ -138,10 +146,9 @@ __device__ inline uint64_t findCut(
 }
 
 //! Leave one bit for each patch. Warps stay whole up to the end of the loop.
-__device__ inline void markKept(float mass, int32_t validCount, Patch const* patches, RowSums& sums)
+__device__ inline void markKept(
+    float threshold, int32_t largest, int32_t validCount, Patch const* patches, RowSums& sums)
 {
-    float const threshold = thresholdOf(mass, static_cast<int32_t>(sums.units));
-    int32_t const largest = largestCount(mass, validCount);
     bool const ranked = validCount <= kMOST_RANKED;
     uint64_t const cut = ranked ? 0 : findCut(threshold, largest, validCount, patches, sums);
     for (int32_t i = threadIdx.x; i < roundUpToWarp(validCount); i += blockDim.x)
@@ -150,7 +157,7 @@ __device__ inline void markKept(float mass, int32_t validCount, Patch const* pat
         if (i < validCount)
         {
             kept = ranked ? isKept(standingOf(patches, validCount, i), threshold, largest)
-                          : keyOf(__float_as_uint(patches[i].score), i) > cut;
+                          : keyOf(patches[i].order, i) > cut;
         }
         uint32_t const bits = __ballot_sync(kALL_LANES, kept);
         if (isFirstLane())
@@ -172,8 +179,9 @@ __device__ inline uint32_t keptBefore(int32_t word, RowSums const& sums)
     return __reduce_add_sync(kALL_LANES, kept);
 }
 
-//! Write the positions of the survivors, ascending.
-__device__ inline void placeSurvivors(int32_t validCount, RowSums const& sums, int32_t* survivors)
+//! Call `write` with the place of each survivor among them, and its position: both ascend.
+template <typename Write>
+__device__ void placeSurvivors(int32_t validCount, RowSums const& sums, Write write)
 {
     for (int32_t i = threadIdx.x; i < roundUpToWarp(validCount); i += blockDim.x)
     {
@@ -182,7 +190,7 @@ __device__ inline void placeSurvivors(int32_t validCount, RowSums const& sums, i
         uint32_t const place = keptBefore(i / kWARP, sums) + __popc(bits & (lane - 1U));
         if (bits & lane)
         {
-            survivors[place] = i;
+            write(place, i);
         }
     }
 }

@@ -6,7 +6,6 @@ namespace star
 namespace
 {
 
-constexpr int32_t kMOST_THREADS{1024};
 constexpr int32_t kWRITE_THREADS{256};
 
 //! One block a row: its count, and its survivors in ascending position with a stride of `patches`.
@@ -18,13 +17,16 @@ __global__ void selectSurvivors(CdfRetainCall const call)
     int32_t const validCount = clampCount(call.validCount[row], call.patches);
     clearSums(sums);
     __syncthreads();
-    stageScores(call.score + row * call.patches, validCount, patches, sums);
+    auto const order = [](float score) { return bitsOf(usableScore(score)); };
+    stageScores(call.score + row * call.patches, validCount, order, patches, sums);
     __syncthreads();
     countUnits(validCount, patches, sums);
     __syncthreads();
-    markKept(call.mass, validCount, patches, sums);
+    float const threshold = thresholdOf(call.mass, static_cast<int32_t>(sums.units));
+    markKept(threshold, largestCount(call.mass, validCount), validCount, patches, sums);
     __syncthreads();
-    placeSurvivors(validCount, sums, call.workspace + row * call.patches);
+    int32_t* const survivors = call.workspace + row * call.patches;
+    placeSurvivors(validCount, sums, [&](uint32_t place, int32_t position) { survivors[place] = position; });
     if (threadIdx.x == 0)
     {
         call.keepCount[row] = sums.kept;
@@ -78,7 +80,7 @@ cudaError_t launchCdfRetain(CdfRetainCall const& call, cudaStream_t stream) noex
     }
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(call.batch);
-    config.blockDim = dim3(min(roundUpToWarp(call.patches), kMOST_THREADS));
+    config.blockDim = dim3(threadsFor(call.patches));
     config.dynamicSmemBytes = call.patches * sizeof(Patch);
     config.stream = stream;
     cudaError_t const selected = cudaLaunchKernelEx(&config, selectSurvivors, call);

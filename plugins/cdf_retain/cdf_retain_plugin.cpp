@@ -1,7 +1,6 @@
 #include "cdf_retain_plugin.h"
 #include "cdf_retain_kernel.h"
 #include "cdf_retain_row.h"
-#include "log.h"
 
 #include <new>
 
@@ -15,29 +14,9 @@ namespace
 // Tensor positions.
 constexpr int32_t kSCORE{0};
 constexpr int32_t kVALID_COUNT{1};
-constexpr int32_t kNB_INPUTS{2};
 constexpr int32_t kKEEP_INDEX{0};
 constexpr int32_t kKEEP_COUNT{1};
 constexpr int32_t kWIDTH{2};
-constexpr int32_t kNB_OUTPUTS{3};
-
-//! Inputs, then outputs: each tensor has one type, and all are linear.
-constexpr DataType kTYPES[kNB_INPUTS + kNB_OUTPUTS]{
-    DataType::kFLOAT, DataType::kINT64, DataType::kINT64, DataType::kINT64, DataType::kINT64};
-
-constexpr int32_t kOK{0};
-constexpr int32_t kERROR{-1};
-
-bool hasTensors(int32_t nbInputs, int32_t nbOutputs)
-{
-    bool const matches = nbInputs == kNB_INPUTS && nbOutputs == kNB_OUTPUTS;
-    if (!matches)
-    {
-        logError("tensors | got %d inputs, %d outputs | need score and valid_count; keep_index, keep_count and width",
-            nbInputs, nbOutputs);
-    }
-    return matches;
-}
 
 bool hasRanks(int32_t score, int32_t validCount)
 {
@@ -79,25 +58,11 @@ bool hasRoom(float mass, int64_t patches, int32_t widest)
 } // namespace
 
 CdfRetainPlugin::CdfRetainPlugin(float mass, int32_t widest) noexcept
-    : mMass(mass)
+    : PluginBase(PluginField(kMASS_FIELD, &mMass, PluginFieldType::kFLOAT32, 1),
+          PluginField(kWIDEST_FIELD, &mWidest, PluginFieldType::kINT32, 1))
+    , mMass(mass)
     , mWidest(widest)
-    , mFields{PluginField(kMASS_FIELD, &mMass, PluginFieldType::kFLOAT32, 1),
-          PluginField(kWIDEST_FIELD, &mWidest, PluginFieldType::kINT32, 1)}
-    , mFieldsToSerialize{2, mFields}
 {
-}
-
-// ---- IPluginV3 ----
-
-IPluginCapability* CdfRetainPlugin::getCapabilityInterface(PluginCapabilityType type) noexcept
-{
-    switch (type)
-    {
-    case PluginCapabilityType::kCORE: return static_cast<IPluginV3OneCore*>(this);
-    case PluginCapabilityType::kBUILD: return static_cast<IPluginV3OneBuild*>(this);
-    case PluginCapabilityType::kRUNTIME: return static_cast<IPluginV3OneRuntime*>(this);
-    }
-    return nullptr;
 }
 
 IPluginV3* CdfRetainPlugin::clone() noexcept
@@ -105,29 +70,7 @@ IPluginV3* CdfRetainPlugin::clone() noexcept
     return new (std::nothrow) CdfRetainPlugin(mMass, mWidest);
 }
 
-// ---- IPluginV3OneCore ----
-
-AsciiChar const* CdfRetainPlugin::getPluginName() const noexcept
-{
-    return kPLUGIN_NAME;
-}
-
-AsciiChar const* CdfRetainPlugin::getPluginVersion() const noexcept
-{
-    return kPLUGIN_VERSION;
-}
-
-AsciiChar const* CdfRetainPlugin::getPluginNamespace() const noexcept
-{
-    return kPLUGIN_NAMESPACE;
-}
-
 // ---- IPluginV3OneBuild ----
-
-int32_t CdfRetainPlugin::getNbOutputs() const noexcept
-{
-    return kNB_OUTPUTS;
-}
 
 int32_t CdfRetainPlugin::configurePlugin(
     DynamicPluginTensorDesc const* in, int32_t nbInputs, DynamicPluginTensorDesc const*, int32_t nbOutputs) noexcept
@@ -135,30 +78,6 @@ int32_t CdfRetainPlugin::configurePlugin(
     bool const valid = hasTensors(nbInputs, nbOutputs)
         && hasRanks(in[kSCORE].desc.dims.nbDims, in[kVALID_COUNT].desc.dims.nbDims) && hasPatches(in[kSCORE].max.d[1]);
     return valid ? kOK : kERROR;
-}
-
-bool CdfRetainPlugin::supportsFormatCombination(
-    int32_t pos, DynamicPluginTensorDesc const* inOut, int32_t nbInputs, int32_t nbOutputs) noexcept
-{
-    if (nbInputs != kNB_INPUTS || nbOutputs != kNB_OUTPUTS || pos < 0 || pos >= kNB_INPUTS + kNB_OUTPUTS)
-    {
-        return false;
-    }
-    return inOut[pos].desc.format == TensorFormat::kLINEAR && inOut[pos].desc.type == kTYPES[pos];
-}
-
-int32_t CdfRetainPlugin::getOutputDataTypes(
-    DataType* outputTypes, int32_t nbOutputs, DataType const*, int32_t nbInputs) const noexcept
-{
-    if (!hasTensors(nbInputs, nbOutputs))
-    {
-        return kERROR;
-    }
-    for (int32_t i = 0; i < kNB_OUTPUTS; ++i)
-    {
-        outputTypes[i] = kTYPES[kNB_INPUTS + i];
-    }
-    return kOK;
 }
 
 int32_t CdfRetainPlugin::getOutputShapes(DimsExprs const* inputs, int32_t nbInputs, DimsExprs const*, int32_t,
@@ -230,16 +149,6 @@ int32_t CdfRetainPlugin::enqueue(PluginTensorDesc const* inputDesc, PluginTensor
         return kERROR;
     }
     return kOK;
-}
-
-IPluginV3* CdfRetainPlugin::attachToContext(IPluginResourceContext*) noexcept
-{
-    return clone();
-}
-
-PluginFieldCollection const* CdfRetainPlugin::getFieldsToSerialize() noexcept
-{
-    return &mFieldsToSerialize;
 }
 
 } // namespace star

@@ -1,12 +1,13 @@
 #ifndef STAR_CDF_RETAIN_ROW_H
 #define STAR_CDF_RETAIN_ROW_H
 
-//! CdfRetain within one row. Host and device share this code, so that tests on a CPU run what a GPU runs.
+//! CdfRetain and SelectTopK within one row. Host and device share this code, so that tests on a CPU run what a GPU runs.
 //! The numbered rules are those of the operator's definition, exporter/ops/cdf_retain/reference.py.
 
 #include <cfloat>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 
 #if defined(__CUDACC__)
 #define STAR_HOST_DEVICE __host__ __device__
@@ -20,9 +21,9 @@ namespace star
 //! With more patches a row, a unit of mass would be coarser than 1/4096 of the row's largest score.
 constexpr int32_t kLARGEST_PATCHES{4096};
 
-//! Bits of a key: those of a score that is not negative, then those of a number from 1 to 4096.
+//! Bits of a key: those of an order, then those of a number from 1 to 4096.
 constexpr int32_t kPOSITION_BITS{13};
-constexpr int32_t kKEY_BITS{31 + kPOSITION_BITS};
+constexpr int32_t kKEY_BITS{32 + kPOSITION_BITS};
 
 //! Whole numbers up to here, and their sums, are exact in float32.
 constexpr int32_t kEXACT_SUM{1 << 24};
@@ -30,10 +31,10 @@ constexpr int32_t kEXACT_SUM{1 << 24};
 //! A product p·n that is a whole number but for rounding must not be rounded up past it.
 constexpr float kROUNDING_GUARD{1e-4F};
 
-//! A patch of a row: its usable score, and that score as a whole number of units.
+//! A patch of a row: a whole number that ranks as its score does, and its mass as a whole number of units.
 struct Patch
 {
-    float score;
+    uint32_t order;
     int32_t units;
 };
 
@@ -71,6 +72,20 @@ STAR_HOST_DEVICE inline float subtract(float a, float b)
 #else
     return a - b;
 #endif
+}
+
+STAR_HOST_DEVICE inline uint32_t bitsOf(float value)
+{
+    uint32_t bits{};
+    std::memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
+STAR_HOST_DEVICE inline float floatOf(uint32_t bits)
+{
+    float value{};
+    std::memcpy(&value, &bits, sizeof(value));
+    return value;
 }
 
 //! Whether a mass is a share in (0, 1]. A NaN is none.
@@ -113,7 +128,7 @@ STAR_HOST_DEVICE inline int32_t unitsOf(float score, float top, int32_t validCou
 //! Rule 2, by counting: no sort, and no order in which the whole numbers are summed, can change the outcome.
 STAR_HOST_DEVICE inline Standing standingOf(Patch const* patches, int32_t validCount, int32_t position)
 {
-    float const score = patches[position].score;
+    uint32_t const order = patches[position].order;
     Standing standing{0, 0};
 #if defined(__CUDA_ARCH__)
 #pragma unroll 8
@@ -121,17 +136,27 @@ STAR_HOST_DEVICE inline Standing standingOf(Patch const* patches, int32_t validC
     for (int32_t other = 0; other < validCount; ++other)
     {
         Patch const patch = patches[other];
-        bool const before = patch.score > score || (patch.score == score && other < position);
+        bool const before = patch.order > order || (patch.order == order && other < position);
         standing.rank += before ? 1 : 0;
         standing.unitsBefore += before ? patch.units : 0;
     }
     return standing;
 }
 
-//! Rule 2 as a number: a patch ranks before those of a smaller key. Floats that are not negative order as their bits.
-STAR_HOST_DEVICE inline uint64_t keyOf(uint32_t scoreBits, int32_t position)
+//! Rule 2 as a number: a patch ranks before those of a smaller key.
+STAR_HOST_DEVICE inline uint64_t keyOf(uint32_t order, int32_t position)
 {
-    return static_cast<uint64_t>(scoreBits) << kPOSITION_BITS | static_cast<uint64_t>(kLARGEST_PATCHES - position);
+    return static_cast<uint64_t>(order) << kPOSITION_BITS | static_cast<uint64_t>(kLARGEST_PATCHES - position);
+}
+
+//! The order of any float: NaN is the smallest, and 0 is one number whatever its sign. CdfRetain needs none of this:
+//! floats that are not negative order as their bits do.
+STAR_HOST_DEVICE inline uint32_t orderOf(float score)
+{
+    constexpr uint32_t sign{1U << 31};
+    uint32_t const bits = score == 0.0F ? 0 : bitsOf(score);
+    uint32_t const order = (bits & sign) != 0 ? ~bits : bits | sign;
+    return score == score ? order : 0;
 }
 
 //! Rule 4: the mass to reach. Without a positive score, and for a mass of 1, no sum reaches it.

@@ -1,5 +1,4 @@
 #include "log.h"
-#include "cdf_retain_plugin.h"
 
 #include <atomic>
 #include <cstdarg>
@@ -53,7 +52,7 @@ void logError(char const* format, ...) noexcept
         return;
     }
     char line[kLONGEST_LINE];
-    int const start = std::snprintf(line, sizeof(line), "%s: ", kPLUGIN_NAME);
+    int const start = std::snprintf(line, sizeof(line), "star: ");
     va_list arguments;
     va_start(arguments, format);
     std::vsnprintf(line + start, sizeof(line) - start, format, arguments);

@@ -1,6 +1,8 @@
 """The TensorRT target, as far as ONNX Runtime and the graph can check it."""
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -9,6 +11,8 @@ import torch
 
 from exporter.errors import ModelError
 from exporter.evaluation.parity.check_model import check
+from exporter.lowering import pipeline
+from exporter.lowering.variants import selection_nodes, sliced_variant
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import (
     TENSORRT,
@@ -16,10 +20,11 @@ from exporter.targets import (
     TENSORRT_ATTENTION_FP16,
     TENSORRT_FP16,
     TENSORRT_INT8,
+    TENSORRT_PLUGIN_FP16,
     Target,
 )
 from exporter.tensor_names import POOLING, context_name
-from tests.lowering.models import FAMILIES, a_star, lowered, merging, run, star
+from tests.lowering.models import FAMILIES, RATES, a_star, lowered, merging, run, star
 from tests.pruning.adaptive import varied_images
 from tests.vits import random_images
 
@@ -52,6 +57,22 @@ def test_the_form_for_tensorrt_8(family: str) -> None:
 def test_a_star_is_not_for_tensorrt_8() -> None:
     with pytest.raises(ModelError, match=r"target tensorrt8-fp32 \| got method a-star \| need star"):
         lowered(a_star(layout="padded"), TENSORRT_8)
+
+
+@pytest.mark.parametrize(
+    ("make", "most"), [(star, 13), (lambda: a_star(layout="padded"), 16)], ids=["star", "a-star"]
+)
+def test_more_than_its_top_k_returns_is_refused_before_the_export(
+    make: Callable[[], PrunedViT], most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """STAR returns the survivors of a layer, a-STAR sorts all patches; the limit of 3840 made small."""
+    monkeypatch.setattr(pipeline, "to_onnx", None)
+    with pytest.raises(
+        ModelError, match=rf"got a top-k of {most} patches \| need at most {most - 1}, the runtime"
+    ):
+        pipeline.lower(make(), replace(TENSORRT, largest_top_k=most - 1))
+    with pytest.raises(TypeError, match="NoneType"):  # the next step is the export
+        pipeline.lower(make(), replace(TENSORRT, largest_top_k=most))
 
 
 @pytest.mark.ort
@@ -104,6 +125,34 @@ def test_the_form_with_the_attention_node(make: Callable[[], PrunedViT]) -> None
         assert [each.name for each in node.attribute] == ["scale"] and len(node.output) == 1
     report = check(pruned, model, varied_images(pruned.vit, 16).numpy())
     assert report.passed, report.checks
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize(
+    ("make", "fewer"),
+    [(star, 3), (lambda: star("distilled"), 3), (lambda: star("dinov3"), 3), (merging, 1)],
+    ids=["vit", "two prefix tokens", "rotary", "merging"],
+)
+def test_the_form_with_the_selection_in_one_node(make: Callable[[], PrunedViT], fewer: int) -> None:
+    """Positions may be read by the survivors, and merging reads no rows."""
+    pruned = make()
+    model, plain = lowered(pruned, TENSORRT_PLUGIN_FP16), lowered(pruned, TENSORRT_FP16)
+    assert [(each.domain, each.name) for each in model.functions] == [("star", "SelectTopK")]
+    assert [node.op_type for node in model.graph.node if node.domain] == ["SelectTopK"] * len(RATES)
+    assert len(plain.graph.node) - len(model.graph.node) >= fewer * len(RATES)
+    report = check(pruned, model, random_images(pruned.vit, 16).numpy())
+    assert report.passed, report.checks
+
+
+@pytest.mark.parametrize("make", [star, merging], ids=["star", "merging"])
+def test_a_selection_in_one_node_can_be_sliced_away(make: Callable[[], PrunedViT]) -> None:
+    model, plain = (lowered(make(), target) for target in (TENSORRT_PLUGIN_FP16, TENSORRT_FP16))
+    sliced = sliced_variant(model)
+    assert {node.name for node in model.graph.node if node.domain} <= selection_nodes(model, sliced)
+    operators = (
+        Counter(node.op_type for node in each.graph.node) for each in (sliced, sliced_variant(plain))
+    )
+    assert next(operators) == next(operators)
 
 
 @pytest.mark.ort

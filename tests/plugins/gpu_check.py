@@ -1,7 +1,7 @@
-"""All that only a GPU can tell about CdfRetain, in one command: `python -m tests.plugins.gpu_check`.
+"""All that only a GPU can tell about CdfRetain and SelectTopK, in one command: `python -m tests.plugins.gpu_check`.
 
-The kernel, and the plugin's enqueue() where TENSORRT_INCLUDE_DIR is set, against the reference on the rows of the
-CPU test; compute-sanitizer's memcheck, racecheck and initcheck; the time of a call in a CUDA graph.
+The kernels, and CdfRetain's enqueue() where TENSORRT_INCLUDE_DIR is set, against the references on the rows of the
+CPU tests; compute-sanitizer's memcheck, racecheck and initcheck; the time of a call in a CUDA graph.
 Needs numpy, CMake and nvcc; without CMake it takes the programs that it finds in the build folder.
 Exits with 0 if all is well, 1 if not, 2 if there is no GPU or nothing to run.
 """
@@ -19,12 +19,14 @@ from pathlib import Path
 import numpy as np
 
 from exporter.ops.cdf_retain.reference import Retained
-from tests.plugins.implementations import mismatches
+from tests.plugins.implementations import mismatches, selected, top_k_of
 from tests.plugins.rows import Case, cases
 
 ROOT = Path(__file__).parents[2]
 SANITIZERS = ("memcheck", "racecheck", "initcheck")
 GOAL_US = 8.0
+# The mode of check_kernel that runs SelectTopK.
+TOP_K = "top-k"
 # Batch and patches of the timed calls: the goal's, then larger images, and one image alone.
 TIMED = ((128, 196), (128, 576), (128, 1024), (128, 4096), (1, 196), (1, 576), (1, 1024), (1, 4096))
 
@@ -42,13 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kernel, plugin = options.build / "check_kernel", options.build / "check_plugin"
     if not kernel.is_file():
         return _refuse(f"{kernel} | got no such program | need it built, or CMake, nvcc and g++ to build it")
-    commands = {"kernel": [kernel]}
+    commands: dict[str, list[Path | str]] = {"kernel": [kernel], TOP_K: [kernel, TOP_K]}
     if plugin.is_file():
         commands["enqueue"] = [plugin, options.build / "libcdf_retain_plugin.so"]
     with tempfile.TemporaryDirectory() as folder:
         results = [compare(name, command, Path(folder)) for name, command in commands.items()]
         if not options.no_sanitizer:
-            results += [sanitize(tool, kernel, Path(folder)) for tool in SANITIZERS]
+            runs = ((tool, commands[name]) for name in ("kernel", TOP_K) for tool in SANITIZERS)
+            results += [sanitize(tool, command, Path(folder)) for tool, command in runs]
         measure(kernel, Path(folder))
     return 0 if all(results) else 1
 
@@ -69,20 +72,26 @@ def build(folder: Path) -> None:
     subprocess.run(["cmake", "--build", str(folder), "--parallel"], check=True)
 
 
-def compare(name: str, command: Sequence[Path], folder: Path) -> bool:
-    """Whether an implementation retains what the reference does, on every row."""
+def compare(name: str, command: Sequence[Path | str], folder: Path) -> bool:
+    """Whether an implementation gives what its reference does, on every row."""
     asked, results = folder / "cases", folder / "results"
     write_cases(asked, cases())
     subprocess.run([*command, asked, results], check=True)
-    rows = wrong = 0
+    rows, wrong, wrong_in = 0, 0, wrong_top_k if name == TOP_K else mismatches
     for case, result in zip(cases(), read_results(results, cases()), strict=True):
         rows += len(case.score)
-        wrong += mismatches(case, result)
+        wrong += wrong_in(case, result)
     _say(f"{name}: {rows} rows, {wrong} of them not the reference's")
     return rows > 0 and wrong == 0
 
 
-def sanitize(tool: str, kernel: Path, folder: Path) -> bool:
+def wrong_top_k(case: Case, result: Retained) -> int:
+    """Rows in which SelectTopK's survivors and rows are not the reference's."""
+    expected = selected(case.score, top_k_of(case), 1)
+    return int((result.keep_index != expected).any(axis=1).sum())
+
+
+def sanitize(tool: str, kernel: Sequence[Path | str], folder: Path) -> bool:
     """Whether a tool of compute-sanitizer finds nothing, on one case in ten."""
     if shutil.which("compute-sanitizer") is None:
         _say(f"{tool}: compute-sanitizer is not here")
@@ -95,12 +104,13 @@ def sanitize(tool: str, kernel: Path, folder: Path) -> bool:
         tool,
         "--error-exitcode",
         "1",
-        str(kernel),
+        *map(str, kernel),
         str(asked),
         os.devnull,
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    _say(f"{tool}: {done.stdout.strip().splitlines()[-1] if done.stdout.strip() else done.stderr.strip()}")
+    told = done.stdout.strip().splitlines() or [done.stderr.strip()]
+    _say(f"{tool}, {' '.join(map(str, kernel[1:])) or 'retention'}: {told[-1]}")
     return done.returncode == 0
 
 

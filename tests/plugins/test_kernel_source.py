@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.plugins.builds import SOURCE
-from tests.plugins.implementations import HostLibrary, mismatches
+from tests.plugins.implementations import HostLibrary, mismatches, selected, top_k_of
 from tests.plugins.rows import Case, cases
 
 FAKE_CUDA = Path(__file__).parent / "cuda_on_cpu"
@@ -27,9 +27,10 @@ def kernel_on_cpu(tmp_path_factory: pytest.TempPathFactory) -> HostLibrary:
     if shutil.which("g++") is None:
         pytest.skip("needs g++")
     folder = tmp_path_factory.mktemp("kernel")
-    source = (SOURCE / "cdf_retain_kernel.cu").read_text(encoding="utf-8")
-    assert source.count(SHARED) == 1
-    (folder / "kernel.cpp").write_text(source.replace(SHARED, INSTEAD), encoding="utf-8")
+    for kernel in ("cdf_retain_kernel", "select_top_k_kernel"):
+        source = (SOURCE / f"{kernel}.cu").read_text(encoding="utf-8")
+        assert source.count(SHARED) == 1
+        (folder / f"{kernel}.cpp").write_text(source.replace(SHARED, INSTEAD), encoding="utf-8")
     flags = ["-std=c++17", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
     includes = [f"-I{path}" for path in (folder, FAKE_CUDA, SOURCE)]
     library = folder / "libkernel.so"
@@ -62,3 +63,19 @@ def test_equal_scores_take_the_longest_search(kernel_on_cpu: HostLibrary, value:
     result = kernel_on_cpu(case)
     assert result is not None
     assert mismatches(case, result) == 0
+
+
+def test_every_row_selects_its_top_k(kernel_on_cpu: HostLibrary) -> None:
+    """Scores below zero and broken ones too; prefix tokens of none and of more than a warp."""
+    lengths = set()
+    for turn, case in enumerate(islice(cases(), 5, None, 29)):
+        score = case.score * np.float32(-1) if turn % 2 else case.score
+        k, prefix = top_k_of(case), (0, 1, 40)[turn % 3]
+        np.testing.assert_array_equal(kernel_on_cpu.select(score, k, prefix), selected(score, k, prefix))
+        lengths.add(score.shape[1])
+    assert {1, 31, 32, 33, 196, 256, 257, 1024, 4096} <= lengths
+
+
+def test_counts_out_of_range_are_refused(kernel_on_cpu: HostLibrary) -> None:
+    for patches, k, prefix in ((3, 4, 0), (3, 0, 0), (4097, 1, 0), (3, 1, -1)):
+        assert kernel_on_cpu.select(np.zeros((1, patches), np.float32), k, prefix) is None

@@ -25,23 +25,45 @@ def answers(plugin_library: Path) -> Answers:
     return found
 
 
-def test_the_creator_is_looked_up_by_name_version_and_namespace(answers: Answers) -> None:
+def test_each_creator_is_looked_up_by_name_version_and_namespace(answers: Answers) -> None:
     told = {key: answers[key] for key in ("creators", "kind", "name", "version", "namespace", "field")}
     assert told == {
-        "creators": ["1"],
-        "kind": ["PLUGIN CREATOR_V3ONE"],
-        "name": ["CdfRetain"],
-        "version": ["1"],
-        "namespace": ["star"],
-        "field": ["mass float32", "widest int32"],
+        "creators": ["2"],
+        "kind": ["PLUGIN CREATOR_V3ONE"] * 2,
+        "name": ["CdfRetain", "SelectTopK"],
+        "version": ["1"] * 2,
+        "namespace": ["star"] * 2,
+        "field": ["mass float32", "widest int32", "k int32", "num_prefix_tokens int32"],
     }
+
+
+def test_a_top_k_has_static_shapes_and_limits(answers: Answers) -> None:
+    """138 of the patches, behind one prefix token."""
+    for k in (-1, 0, 4097):
+        (line,) = answers[f"k {k}"]
+        assert line.startswith(f"refused, star: SelectTopK | got k {k}, num_prefix_tokens 1 | need k from 1")
+    for k in (1, 138, 4096):
+        assert answers[f"k {k}"] == ["accepted, no line"]
+    assert answers["prefix -1"][0].startswith("refused, star: SelectTopK | got k 138, num_prefix_tokens -1")
+    assert answers["no prefix"] == ["refused, star: num_prefix_tokens | got none | need one int32"]
+    assert answers["selected"] == ["told"]
+    assert answers["selected shape"] == ["B | 138", "B | 139 | 1"]
+    assert answers["selected types"] == ["int64"]
+    refusals = [
+        f"refused, star: score | got {n} patches | need 138 to keep, at most 4096" for n in (137, 4097)
+    ]
+    assert answers["selected of"] == [refusals[0], "accepted, no line", refusals[1]]
+    assert answers["selected launch"] == [
+        "refused, star: launch | got cudaErrorInvalidValue for score [1, 4097]"
+    ]
+    assert answers["selected stored"] == ["138/1"]
 
 
 @pytest.mark.parametrize(
     ("mass", "got"), {"0.000000": "0", "-0.500000": "-0.5", "1.500000": "1.5", "nan": "nan"}.items()
 )
 def test_mass_out_of_range_is_refused_in_one_line(answers: Answers, mass: str, got: str) -> None:
-    assert answers[f"mass {mass}"] == [f"refused, CdfRetain: mass | got {got} | need a share in (0, 1]"]
+    assert answers[f"mass {mass}"] == [f"refused, star: mass | got {got} | need a share in (0, 1]"]
 
 
 def test_a_mass_in_range_is_taken(answers: Answers) -> None:
@@ -49,7 +71,7 @@ def test_a_mass_in_range_is_taken(answers: Answers) -> None:
 
 
 def test_a_missing_mass_is_refused_in_one_line(answers: Answers) -> None:
-    line = "refused, CdfRetain: mass | got none | need one float32"
+    line = "refused, star: mass | got none | need one float32"
     assert answers["no mass"] == answers["mass of another type"] == [line]
 
 
@@ -67,28 +89,26 @@ def test_a_count_in_range_is_taken(answers: Answers, widest: int) -> None:
 
 @pytest.mark.parametrize("widest", [-1, 4097])
 def test_a_count_out_of_range_is_refused_in_one_line(answers: Answers, widest: int) -> None:
-    line = f"refused, CdfRetain: widest | got {widest} | need a count from 1 to 4096, or 0 for none"
+    line = f"refused, star: widest | got {widest} | need a count from 1 to 4096, or 0 for none"
     assert answers[f"widest {widest}"] == [line]
 
 
 def test_a_known_count_is_tuned_for_and_bounds_the_memory(answers: Answers) -> None:
     """No expression of N, which is a size tensor itself in all layers but the first."""
     assert answers["bounded"] == ["size(2, opt 138, upper 138)"]
-    assert answers["too wide"] == ["refused, CdfRetain: widest | got 138 for 198 patches | need at least 139"]
+    assert answers["too wide"] == ["refused, star: widest | got 138 for 198 patches | need at least 139"]
 
 
 def test_shapes_out_of_range_are_refused_in_one_line(answers: Answers) -> None:
-    too_many = "refused, CdfRetain: score | got 4097 patches | need at most 4096"
+    too_many = "refused, star: score | got 4097 patches | need at most 4096"
     assert answers["4096 patches"] == ["accepted, no line"]
     assert answers["4097 patches"] == [too_many]
     assert answers["rank 3"] == [
-        "refused, CdfRetain: shapes | got score of rank 3, valid_count of rank 1 | "
+        "refused, star: shapes | got score of rank 3, valid_count of rank 1 | "
         "need score [B, N], valid_count [B]"
     ]
     assert answers["configure"] == answers["shape change"] == ["accepted, no line", too_many]
-    assert answers["enqueue"] == [
-        "refused, CdfRetain: launch | got cudaErrorInvalidValue for score [1, 4097]"
-    ]
+    assert answers["enqueue"] == ["refused, star: launch | got cudaErrorInvalidValue for score [1, 4097]"]
 
 
 def test_types_and_formats(answers: Answers) -> None:

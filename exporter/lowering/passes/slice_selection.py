@@ -26,7 +26,7 @@ def slice_selection(graph: gs.Graph, artefact: Artefact) -> int:
     layers = keep_layers(tensors)
     for layer in layers:
         name = rows_of(keep_name(layer))
-        readers = list(tensors[name].outputs) if name in tensors else _means(tensors, layer)
+        readers = (list(tensors[name].outputs) if name in tensors else []) or _means(tensors, layer)
         if not readers or any(node.op not in ("GatherND", "MatMul") for node in readers):
             got = ", ".join(node.op for node in readers) or "nothing"
             raise ArtefactError(name, f"read by {got}", "read by GatherND, as star-export's passes leave it")

@@ -1,4 +1,4 @@
-"""The CdfRetain plugin: write its source and build command, check the built library, and register it."""
+"""The library of plugins: write its source and build command, check the built library, and register it."""
 
 import ctypes
 import shutil
@@ -19,8 +19,8 @@ LIBRARY = "libcdf_retain_plugin.so"
 _ENTRIES = ("getCreators", "setLoggerFinder")
 _MAJOR = "cdfRetainTensorRtMajor"
 
-# By these TensorRT's parser finds the plugin: the node's type, plugin_version and plugin_namespace.
-_CREATOR = ("CdfRetain", "1", "star")
+# By these TensorRT's parser finds a plugin: the node's type, plugin_version and plugin_namespace.
+_CREATORS = tuple((name, "1", "star") for name in ("CdfRetain", "SelectTopK"))
 
 # The first version whose parser prefers a plugin to a local function of the same name. The function's body sizes a
 # tensor by the values of another, which no TensorRT builds.
@@ -52,7 +52,8 @@ def check_version(tensorrt: str) -> None:
     """Raise UserError for a TensorRT that would parse the operator's function body instead of the plugin."""
     if version_numbers(tensorrt) < LEAST_VERSION:
         expected = f"{'.'.join(map(str, LEAST_VERSION))} or later"
-        raise UserError("the CdfRetain plugin", f"TensorRT {tensorrt}", expected, "use the padded layout")
+        hint = "use the padded layout, or a target without plugins"
+        raise UserError("the CdfRetain plugin", f"TensorRT {tensorrt}", expected, hint)
 
 
 def checked_library(path: Path, tensorrt: str) -> Path:
@@ -78,16 +79,21 @@ def checked_library(path: Path, tensorrt: str) -> Path:
 
 
 def register_library(registry: Any, library: Path) -> None:
-    """Load a checked library into TensorRT's plugin registry, unless its plugin is registered already.
+    """Load a checked library into TensorRT's plugin registry, unless its plugins are registered already.
 
-    A registry loads a library once: a second call returns nothing, so the plugin is looked for, not the answer.
+    A registry loads a library once: a second call returns nothing, so the plugins are looked for, not the answer.
 
     Raises:
-        ArtefactError: The registry does not find the plugin in the library.
+        ArtefactError: The registry does not find them in the library; one of an earlier star-export has fewer.
     """
-    if registry.get_creator(*_CREATOR) is not None:
+    if not _missing(registry):
         return
     registry.load_library(str(library))
-    if registry.get_creator(*_CREATOR) is None:
-        got = "no plugin star::CdfRetain, version 1, in the registry after loading it"
-        raise ArtefactError(str(library), got, "the CdfRetain library", _HINT)
+    if missing := _missing(registry):
+        got = f"no plugin star::{', star::'.join(missing)}, version 1, in the registry after loading it"
+        raise ArtefactError(str(library), got, "the CdfRetain library of this star-export", _HINT)
+
+
+def _missing(registry: Any) -> list[str]:
+    """Return the names of the plugins that are not registered."""
+    return [creator[0] for creator in _CREATORS if registry.get_creator(*creator) is None]

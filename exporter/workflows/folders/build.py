@@ -78,7 +78,7 @@ def _jobs(
     models: Pair[Path], settings: BuildSettings, artefact: Artefact, variants: bool
 ) -> Iterator[tuple[Path, int, BuildSettings]]:
     """Yield each engine's model, its batch size if it has one alone, else 0, and its settings."""
-    with_plugin = settings if artefact.follows_image else settings.without_plugin
+    with_plugin = settings if artefact.needs_plugin else settings.without_plugin
     both = ((models.dense, settings.without_plugin), (models.pruned, with_plugin))
     yield from ((onnx, 0, own) for onnx, own in both)
     if variants:
@@ -86,7 +86,7 @@ def _jobs(
             yield variant_path(models.pruned, role), 0, with_plugin.for_variants
         sliced = variant_path(models.pruned, SLICED)
         if sliced.is_file():
-            yield sliced, 0, settings.without_plugin
+            yield sliced, 0, with_plugin  # survivors that positions are read by stay chosen
     if settings.one_profile:
         yield from ((onnx, batch, own.for_batch(batch)) for onnx, own in both for batch in settings.batches)
 
@@ -119,15 +119,16 @@ def _instead_of(target: Target) -> str:
 
 
 def _check_retention(pruned: Path, artefact: Artefact, settings: BuildSettings, version: str) -> None:
-    """Check that TensorRT can build a model's a-STAR, which takes minutes to find out otherwise.
+    """Check that TensorRT can build a model's selection, which takes minutes to find out otherwise.
 
     Raises:
         ArtefactError: The plugin library does not fit.
         UserError: The model needs the plugin and none was given, or this TensorRT cannot build it.
     """
-    if artefact.follows_image and settings.plugin is None:
-        hint = "build --plugin FILE, or star-export compile --layout padded"
-        raise UserError(pruned.name, "no plugin", "the CdfRetain library, for tokens that shrink", hint)
+    if artefact.needs_plugin and settings.plugin is None:
+        instead = "--layout padded" if artefact.follows_image else f"--target {artefact.target.instead}"
+        hint = f"build --plugin FILE, or star-export compile {instead}"
+        raise UserError(pruned.name, "no plugin", "the library of star-export plugin, which selects", hint)
     if settings.plugin is not None:
         checked_library(settings.plugin, version)
     padded = artefact.schedule.adaptive and not artefact.follows_image

@@ -120,9 +120,10 @@ def _check_engine(engine: Path, manifest: EngineManifest) -> None:
     if not manifest.any_batch:
         got = "an engine for certain batch sizes only"
         raise ArtefactError(str(engine), got, "one for any batch", "star-export build --any-batch")
-    # Triton's backend loads plugins differently; CdfRetain has not been tested with it.
+    # Triton's backend loads plugins differently; ours have not been tested with it.
     if manifest.plugin_sha256:
-        raise ArtefactError(str(engine), "an engine with a plugin", "one without", "use the padded layout")
+        hint = "use the padded layout, or a target without plugins"
+        raise ArtefactError(str(engine), "an engine with a plugin", "one without", hint)
 
 
 def config_text(

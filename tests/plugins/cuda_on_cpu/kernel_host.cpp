@@ -1,6 +1,7 @@
-//! The kernels behind the host library's C function. kernel.cpp is the kernels' source; see test_kernel_source.py.
+//! The kernels behind the host library's C functions. The files .cpp are the kernels' sources; see test_kernel_source.py.
 
-#include "kernel.cpp"
+#include "cdf_retain_kernel.cpp"
+#include "select_top_k_kernel.cpp"
 
 extern "C" int32_t cdfRetainHost(float const* score, int64_t const* validCount, int64_t batch, int64_t patches,
     float mass, int64_t* keepIndex, int64_t* keepCount, int64_t* width)
@@ -9,4 +10,12 @@ extern "C" int32_t cdfRetainHost(float const* score, int64_t const* validCount, 
     star::CdfRetainCall const call{static_cast<int32_t>(batch), static_cast<int32_t>(patches), mass, score, validCount,
         keepIndex, keepCount, width, workspace.data()};
     return star::launchCdfRetain(call, nullptr);
+}
+
+extern "C" int32_t selectTopKHost(
+    float const* score, int64_t batch, int64_t patches, int64_t k, int64_t prefix, int64_t* keep, int64_t* rows)
+{
+    star::SelectTopKCall const call{static_cast<int32_t>(batch), static_cast<int32_t>(patches), static_cast<int32_t>(k),
+        static_cast<int32_t>(prefix), score, keep, rows};
+    return star::launchSelectTopK(call, nullptr);
 }

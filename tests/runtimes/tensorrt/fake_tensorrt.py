@@ -27,10 +27,12 @@ LEVELS = {"8.6.0": ("NONE", "AMPERE_PLUS"), "10.16.1.11": ("NONE", "AMPERE_PLUS"
 
 
 class FakeRegistry:
-    """A plugin registry: a library registers CdfRetain once, and is not loaded a second time."""
+    """A plugin registry: a library registers its plugins once, and is not loaded a second time."""
 
-    def __init__(self, libraries: list[str], registers: bool) -> None:
-        self._libraries, self._registers = libraries, registers
+    def __init__(
+        self, libraries: list[str], registers: bool, plugins: tuple[str, ...] = ("CdfRetain", "SelectTopK")
+    ) -> None:
+        self._libraries, self._plugins = libraries, plugins if registers else ()
 
     def load_library(self, path: str) -> object | None:
         if self._libraries:
@@ -39,8 +41,8 @@ class FakeRegistry:
         return object()
 
     def get_creator(self, kind: str, version: str, plugin_namespace: str) -> object | None:
-        named = (kind, version, plugin_namespace) == ("CdfRetain", "1", "star")
-        return object() if named and self._libraries and self._registers else None
+        named = kind in self._plugins and (version, plugin_namespace) == ("1", "star")
+        return object() if named and self._libraries else None
 
 
 def fake_tensorrt(  # noqa: C901  (one class for each of TensorRT's)

@@ -48,5 +48,14 @@ def test_a_registry_loads_it_once() -> None:
 
 
 def test_a_library_that_registers_nothing() -> None:
-    with pytest.raises(ArtefactError, match=r"lib\.so \| got no plugin star::CdfRetain"):
+    with pytest.raises(
+        ArtefactError, match=r"lib\.so \| got no plugin star::CdfRetain, star::SelectTopK, version 1"
+    ):
         register_library(FakeRegistry([], registers=False), Path("lib.so"))
+
+
+def test_a_library_of_an_earlier_version() -> None:
+    with pytest.raises(
+        ArtefactError, match=r"got no plugin star::SelectTopK, .* need the .* of this star-export"
+    ):
+        register_library(FakeRegistry([], registers=True, plugins=("CdfRetain",)), Path("lib.so"))

@@ -18,6 +18,7 @@ from exporter.targets import (
     TENSORRT_FP8,
     TENSORRT_FP16,
     TENSORRT_INT8,
+    TENSORRT_PLUGIN_FP16,
     Target,
 )
 from exporter.tensor_names import SLICED, VARIANTS, variant_path
@@ -154,10 +155,22 @@ def test_the_sliced_variant_and_an_engine_for_each_batch(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("machine")
-def test_tokens_that_shrink_need_the_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("target", "method", "instead"),
+    [
+        (TENSORRT, Method.A_STAR, "--layout padded"),
+        (TENSORRT_PLUGIN_FP16, Method.STAR, "--target tensorrt-fp16"),
+    ],
+    ids=["tokens that shrink", "selection in one node"],
+)
+def test_a_pruned_model_may_need_the_plugin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Target, method: Method, instead: str
+) -> None:
     place, library = tmp_path / "folder", tmp_path / "lib.so"
-    write_folder(place, TENSORRT, method=Method.A_STAR, layout=Layout.SHRINKING)
-    with pytest.raises(UserError, match=r"got no plugin .*build --plugin FILE.*--layout padded"):
+    write_folder(place, target, method=method, layout=Layout.SHRINKING)
+    with pytest.raises(
+        UserError, match=rf"got no plugin .*build --plugin FILE, or star-export compile {instead}"
+    ):
         build_folder(place, BuildSettings())
     assert not (place / "engines").exists()
     library.write_bytes(b"library")
