@@ -23,6 +23,7 @@ from exporter.targets import (
     TENSORRT_FP8,
     TENSORRT_FP16,
     TENSORRT_INT8,
+    TENSORRT_PLUGIN_FP16,
     Target,
 )
 from exporter.vocabulary import Layout, Method
@@ -34,9 +35,11 @@ __all__ = ["METHODS", "MODES", "prepared", "require", "why_not"]
 TF32 = "tf32"
 # With the plugin. TensorRT may refuse to build it, which leaves the other modes as they are.
 SHRINKING = "fp16, shrinking"
+SELECTING = "fp16, selecting"
 TARGETS: dict[str, Target] = {
     "fp16": TENSORRT_FP16,
     SHRINKING: TENSORRT_FP16,
+    SELECTING: TENSORRT_PLUGIN_FP16,
     "attention-fp16": TENSORRT_ATTENTION_FP16,
     "int8": TENSORRT_INT8,
     "fp8": TENSORRT_FP8,
@@ -51,6 +54,11 @@ METHODS = {
     "a-STAR 0.7, shrinking": (Method.A_STAR, 0.7),
 }
 LAYOUTS = {"a-STAR 0.7, shrinking": Layout.SHRINKING}
+# What a mode with the plugin has, and which engines of it hold the plugin.
+ROWS = {
+    SHRINKING: (("a-STAR 0.7", "a-STAR 0.7, shrinking"), ("a-STAR 0.7, shrinking",)),
+    SELECTING: (("STAR 0.7", "STAR 0.5"), ("STAR 0.7", "STAR 0.5")),
+}
 
 
 def require() -> None:
@@ -61,12 +69,12 @@ def require() -> None:
 def why_not(mode: str, plugin: Path | None) -> str:
     """Return why this TensorRT, this GPU or the plugin library does not do for a mode; "" if they do."""
     version = import_tensorrt().__version__
-    if mode == SHRINKING and plugin is None:
+    if mode in ROWS and plugin is None:
         return "needs the CdfRetain library: --plugin FILE"
     try:
         check_version(TARGETS[mode], version)
         check_gpu(TARGETS[mode], this_machine(version))
-        if mode == SHRINKING and plugin is not None:
+        if mode in ROWS and plugin is not None:
             checked_library(plugin, version)
     except UserError as error:
         return str(error)
@@ -81,22 +89,19 @@ def prepared(case: Case) -> Timing:
     """
     # trtexec takes a comma in a path for the end of it.
     trt, folder = import_tensorrt(), case.folder / case.mode.replace(", ", "-")
-    shrinks = case.mode == SHRINKING
-    methods = {
-        name: each
-        for name, each in METHODS.items()
-        if (each[0] == Method.A_STAR if shrinks else name not in LAYOUTS)
-    }
+    plain = tuple(name for name in METHODS if name not in LAYOUTS)
+    names, holders = ROWS.get(case.mode, (plain, ()))
+    methods = {name: METHODS[name] for name in names}
     files = model_files(case.model, methods, TARGETS[case.mode], case.folder / "models", LAYOUTS)
-    if shrinks:
+    if holders:
         del files[STOCK]
     engines = {
-        name: _engine(trt, onnx, case, folder / ENGINES, case.plugin if name in LAYOUTS else None)
+        name: _engine(trt, onnx, case, folder / ENGINES, case.plugin if name in holders else None)
         for name, onnx in files.items()
     }
     save_raw_images(case.images, (case.batch,), folder)
     settings = BenchSettings(batches=(case.batch,), rounds=case.rounds)
-    run = Run(case.images, settings, timer_here(trt.__version__), case.plugin if shrinks else None)
+    run = Run(case.images, settings, timer_here(trt.__version__), case.plugin if holders else None)
     return lambda: {name: each.compute for name, each in engine_times(engines, case.batch, run).items()}
 
 

@@ -11,8 +11,7 @@ import pytest
 from onnx import TensorProto
 
 from exporter.errors import ArtefactError, MissingDependencyError, UserError
-from exporter.lowering.number_formats import E4M3
-from exporter.lowering.quantize_pairs import to_pairs
+from exporter.lowering.quantize_pairs import FORMS, slots_of, to_pairs
 from exporter.runtimes.base import TensorInfo
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner, _told
 from tests.lowering.graphs import graph_of, noise
@@ -48,7 +47,7 @@ def test_pairs_of_fp8_are_not_fused() -> None:
     fp8, weight = np.dtype(ml_dtypes.float8_e4m3fn), noise(6, 4)
     graph = graph_of("(float[b, 6] x) => (float[b, 4] y) { y = MatMul (x, w) }", {"w": weight}, opset=20)
     graph.nodes[0].name = "linear"
-    to_pairs(graph, ["linear"], {"x": (-4.0, 3.0)}, E4M3, E4M3)
+    to_pairs(graph, slots_of(graph, ["linear"], [], FORMS["fp8"]), {"x": (-4.0, 3.0)})
     model = gs.export_onnx(graph.toposort())
     model.ir_version = 10
     x = noise(3, 6)
