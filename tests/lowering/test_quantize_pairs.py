@@ -86,6 +86,23 @@ def test_the_numbers_of_onnx_s_own_definition() -> None:
     np.testing.assert_allclose(mean, rounded(weights, 1.0) @ rounded(y, 8.0), rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("form", "other", "before"),
+    [("qdq", "", "r"), ("qdq", "z = Neg (moved)", "moved"), ("fp8", "", "moved"), ("symmetric", "", "moved")],
+)
+def test_a_pair_for_openvino_lies_before_what_only_moves_values(form: str, other: str, before: str) -> None:
+    """Where nothing else reads the moved values, which stay floats for that."""
+    graph = graph_of(
+        "(float[4, b] x) => (float[b, 3] y) { r = Relu (x) turned = Transpose (r) moved = Reshape (turned, s) "
+        f"y = MatMul (moved, w) {other} }}",
+        {"w": noise(4, 3), "s": np.array([-1, 4])},
+        opset=20,
+    )
+    (product,) = (node for node in graph.nodes if node.op == "MatMul")
+    product.name = "linear"
+    assert [slot.operand.name for slot in slots_of(graph, ["linear"], [], FORMS[form])] == [before, "w"]
+
+
 @given(
     hnp.arrays(np.float32, (50,), elements=st.floats(-100, 100, width=32)),
     st.sampled_from([INT8, UINT8]),
