@@ -40,7 +40,8 @@ def kernel_on_cpu(tmp_path_factory: pytest.TempPathFactory) -> HostLibrary:
 
 def test_every_row_equals_the_reference(kernel_on_cpu: HostLibrary) -> None:
     rows = wrong = 0
-    lengths, batches = set(), set()  # (patches, whether rows end before them); rows of a call
+    batches = set[int]()
+    lengths = set[tuple[int, bool]]()  # patches, and whether rows end before them
     for case in islice(cases(), 0, None, 17):
         result = kernel_on_cpu(case)
         assert result is not None
@@ -67,11 +68,13 @@ def test_equal_scores_take_the_longest_search(kernel_on_cpu: HostLibrary, value:
 
 def test_every_row_selects_its_top_k(kernel_on_cpu: HostLibrary) -> None:
     """Scores below zero and broken ones too; prefix tokens of none and of more than a warp."""
-    lengths = set()
+    lengths = set[int]()
     for turn, case in enumerate(islice(cases(), 5, None, 29)):
         score = case.score * np.float32(-1) if turn % 2 else case.score
         k, prefix = top_k_of(case), (0, 1, 40)[turn % 3]
-        np.testing.assert_array_equal(kernel_on_cpu.select(score, k, prefix), selected(score, k, prefix))
+        found = kernel_on_cpu.select(score, k, prefix)
+        assert found is not None
+        np.testing.assert_array_equal(found, selected(score, k, prefix))
         lengths.add(score.shape[1])
     assert {1, 31, 32, 33, 196, 256, 257, 1024, 4096} <= lengths
 
