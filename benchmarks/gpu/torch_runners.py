@@ -1,9 +1,11 @@
 """DeiT in PyTorch on a GPU, eager or compiled. Images are on the GPU; a run ends with the copy of the logits."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from case import Case, Timing
@@ -28,6 +30,20 @@ MODES = tuple(
 METHODS = {f"STAR {rho:g}": (Method.STAR, rho) for rho in (0.9, 0.7, 0.5)}
 
 
+@contextmanager
+def _products_in(precision: str) -> Iterator[None]:
+    """Compute fp32 products and convolutions in a precision; both settings are those of the whole process."""
+    settings: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
+    before = [each.fp32_precision for each in settings]
+    for each in settings:
+        each.fp32_precision = precision
+    try:
+        yield
+    finally:
+        for each, own in zip(settings, before, strict=True):
+            each.fp32_precision = own
+
+
 class Resident(nn.Module):
     """A network with its images on the device; it ignores the feed."""
 
@@ -39,13 +55,10 @@ class Resident(nn.Module):
     def forward(self, feed: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the logits of the stored images in float32."""
         del feed
-        # These settings are global, so set them for every run. PyTorch's default: fp32 products, TF32 convolutions.
-        precision = "tf32" if self.precision == "tf32" else "ieee"
-        torch.backends.cuda.matmul.fp32_precision = precision
-        torch.backends.cudnn.conv.fp32_precision = precision  # type: ignore[attr-defined]
         # A compiled network's CUDA graph may overwrite the outputs of the run before.
         torch.compiler.cudagraph_mark_step_begin()
-        return {LOGITS: self.network(self.images).float()}
+        with _products_in("tf32" if self.precision == "tf32" else "ieee"):
+            return {LOGITS: self.network(self.images).float()}
 
 
 def halved(network: PrunedViT) -> PrunedViT:

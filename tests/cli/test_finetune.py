@@ -67,6 +67,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, workplace: Workplace) -> tup
     """The weights of a run with all that a run may keep, which was not killed, and its flags but `--out`."""
     from exporter.cli.main import main  # noqa: PLC0415
 
+    torch.set_num_threads(1)  # whatever an earlier test left
     folder = tmp_path_factory.mktemp("whole")
     # Sums of a calibration are kept every 16 images.
     given = ("--images", make_images(folder / "images", each=9), "--eval-images", workplace.images)
@@ -121,6 +122,7 @@ def test_a_run_that_was_killed_ends_with_the_same_bytes(
         kept = torch.load(tmp_path / "w.ckpt", weights_only=True)
         assert kept["epochs_done"] == (2 if "w.safetensors" in left else 1)
         assert kept["ema"] is not None
+    torch.set_num_threads(1)
     resumed = star_export(*command)
     assert resumed.code == 0, resumed.err
     assert (tmp_path / "w.safetensors").read_bytes() == uninterrupted.read_bytes()

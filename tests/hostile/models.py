@@ -82,7 +82,9 @@ KWARGS = (
 def _weights(change: Callable[[dict[str, Any]], object], place: Place) -> None:
     state = dict(make_model(num_classes=2).state_dict())
     content = change(state)
-    torch.save(state if content is None else content, place.work / "w.pth")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of what PyTorch imports to save quantized tensors
+        torch.save(state if content is None else content, place.work / "w.pth")
 
 
 def _set(name: str, value: object) -> Callable[[dict[str, Any]], None]:
