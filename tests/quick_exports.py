@@ -6,6 +6,7 @@ a library without such a function is left as it is.
 
 from collections.abc import Callable
 from functools import cache, cached_property
+from inspect import signature
 from typing import Any
 
 import jaxtyping
@@ -52,7 +53,8 @@ def _list_decompositions_once() -> None:
 def _run_no_node_again() -> None:
     """torch.onnx runs every node again to promote types, on fake tensors; one without a change has its result."""
     interpreter: Any = getattr(type_promotion, INTERPRETER, None)
-    if not hasattr(interpreter, "_set_current_node"):
+    rules = signature(type_promotion.get_type_promotion_rule).parameters
+    if interpreter is None or list(rules) != ["node", "type_promotion_table"]:  # torch 2.6
         return
 
     def run_node(self: Any, node: torch.fx.Node) -> Any:
