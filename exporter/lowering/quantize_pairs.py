@@ -42,10 +42,11 @@ class Formats:
 
 # The forms of pairs. "qdq": INT8 for OpenVINO, whose products of two activations have no zero points; a softmax is
 # never negative and needs none. It moves bytes in place of floats, and its product takes in the key's Transpose.
-# "symmetric": INT8 for TensorRT, which supports no zero point anywhere. "fp8": E4M3. TensorRT's fusions need the
-# pairs directly before the products.
+# "qdq-linear": linear layers alone, each pair directly before its product. "symmetric": INT8 for TensorRT, which
+# supports no zero point anywhere. "fp8": E4M3. TensorRT's fusions need the pairs directly before the products.
 FORMS = {
     "qdq": Formats(UINT8, INT8, attention=(INT8, UINT8), moves=frozenset({"Transpose", "Reshape"})),
+    "qdq-linear": Formats(UINT8, INT8),
     "symmetric": Formats(INT8, INT8),
     "fp8": Formats(E4M3, E4M3, attention=(E4M3, E4M3)),
 }
