@@ -2,6 +2,7 @@
 
 import importlib
 from collections import Counter, OrderedDict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,6 @@ class OpenVinoRunner(Runner):
         self._source = str(model) if isinstance(model, Path) else name or "an ONNX model in memory"
         super().__init__(name or (model.name if isinstance(model, Path) else "openvino"))
         self._model, self._threads = model, threads
-        self._core: Any = None
         self._network: Any = None
         self._requests: OrderedDict[int, Any] = OrderedDict()  # by batch size, the latest last
 
@@ -56,9 +56,8 @@ class OpenVinoRunner(Runner):
         return dict(Counter((operator, precision) for operator, precision in ran if precision != "undefined"))
 
     def _activate(self) -> None:
-        self._core = _import_openvino().Core()
         try:
-            self._network = self._core.read_model(self._model)
+            self._network = _core().read_model(self._model)
         except RuntimeError as error:
             raise ArtefactError(self._source, _reason(error), "an ONNX model that OpenVINO loads") from None
         self._check_precision(self._network)
@@ -67,7 +66,7 @@ class OpenVinoRunner(Runner):
 
     def _deactivate(self) -> None:
         self._requests.clear()
-        self._core = self._network = None
+        self._network = None
 
     def _run(self, feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
         request = self._request_of(len(feed[self._inputs[0].name]))
@@ -93,7 +92,7 @@ class OpenVinoRunner(Runner):
             shape[0] = batch if batch > 1 else -1
         try:
             fixed.reshape(shapes)
-            return self._core.compile_model(fixed, _DEVICE, self._options())
+            return _core().compile_model(fixed, _DEVICE, self._options())
         except RuntimeError as error:
             raise ArtefactError(self._source, _reason(error), "an ONNX model that OpenVINO loads") from None
 
@@ -122,8 +121,22 @@ def openvino_precisions() -> tuple[str, ...]:
     Raises:
         MissingDependencyError: OpenVINO is not installed.
     """
-    has = _import_openvino().Core().get_property(_DEVICE, "OPTIMIZATION_CAPABILITIES")
+    has = _core().get_property(_DEVICE, "OPTIMIZATION_CAPABILITIES")
     return tuple(name for name in PRECISIONS if name.upper() in has)
+
+
+def _core() -> Any:
+    return _core_of(_import_openvino())
+
+
+@cache
+def _core_of(openvino: Any) -> Any:
+    """Return the core of this process, which lives as long as it does.
+
+    A core makes the thread hear signals on a stack of its own. Of two cores that end in the order of their making,
+    OpenVINO 2026.4 leaves the thread the freed stack of one: the next signal, such as Ctrl-C, ends the process.
+    """
+    return openvino.Core()
 
 
 def _import_openvino() -> Any:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -51,11 +52,16 @@ def kill_when(child: subprocess.Popen[str], there: Callable[[], bool]) -> None:
     child.communicate()
 
 
-def interrupted_in(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Interrupt a stage as Ctrl-C does: where it first says how far it is, else at its end.
+@pytest.fixture
+def hears_ctrl_c() -> Iterator[None]:
+    """Shells start what runs in the background with Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
-    No signal is sent: one would end a whole process of the tests, should anything have changed who hears it.
-    """
+
+def interrupted_in(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Press Ctrl-C in a stage: where it first says how far it is, else at its end."""
     shown = RichStages.stage
 
     @contextmanager
@@ -64,11 +70,11 @@ def interrupted_in(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
             def press(done: int, total: int | None) -> None:
                 advance(done, total)
-                raise KeyboardInterrupt
+                signal.raise_signal(signal.SIGINT)
 
             yield press if name == stage else advance
             if name == stage:
-                raise KeyboardInterrupt
+                signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(RichStages, "stage", show)
 
@@ -91,6 +97,7 @@ SHORT = ("--preset", "short", "--epochs", "2", "--augment", "none")
 
 
 @pytest.mark.ort
+@pytest.mark.usefixtures("hears_ctrl_c")
 @pytest.mark.parametrize(
     ("command", "out", "stage", "left"),
     [

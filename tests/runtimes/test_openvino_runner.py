@@ -1,4 +1,6 @@
+import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,8 @@ from exporter.targets import OPENVINO, OPENVINO_BF16, OPENVINO_INT8, OPENVINO_IN
 from tests.lowering.models import lowered, star
 from tests.tiny_onnx import WEIGHT, linear_classifier
 from tests.vits import random_images
+
+ROOT = Path(__file__).parents[2]
 
 
 def needs_openvino() -> None:
@@ -48,6 +52,23 @@ def test_a_size_that_was_forgotten_is_compiled_again() -> None:
     assert [len(logits) for logits in first] == list(sizes)
     for before, after in zip(first, again, strict=True):
         np.testing.assert_array_equal(before, after)
+
+
+def test_signals_are_heard_after_runners_that_ended_in_the_order_of_their_making() -> None:
+    """As Ctrl-C is after a comparison of two models; alone, since the process ends otherwise."""
+    needs_openvino()
+    code = (
+        "import signal; from exporter.runtimes.openvino_runner import OpenVinoRunner as Runner;"
+        "from tests.tiny_onnx import linear_classifier as model;"
+        "runners = [Runner(model(), threads=1) for _ in range(2)];"
+        "[runner.__enter__().executed() for runner in runners];"
+        "[runners.pop(0).__exit__(None, None, None) for _ in range(2)];"
+        "signal.signal(signal.SIGUSR1, lambda *_: print('heard'));"
+        "signal.raise_signal(signal.SIGUSR1)"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "heard\n"), done.stderr
 
 
 def in_(target: Target) -> bytes:
