@@ -2,11 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
 # Threads that spin while they wait take their time from whatever else runs on the machine.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test lint docs clean
+.PHONY: demo test test-exhaustive lint docs clean
 
 # One environment serves both; it is made again only when what it installs has changed.
 $(VENV)/.installed: pyproject.toml
@@ -19,7 +20,11 @@ demo: $(VENV)/.installed
 	$(BIN)/star-export compile --recipe engines/demo.toml --out build/demo
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
+	$(PYTEST)
+
+# What `make test` leaves out: the same checks on further models, and whole documents. CI runs both.
+test-exhaustive: $(VENV)/.installed
+	$(PYTEST) -m exhaustive
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check

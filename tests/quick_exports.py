@@ -11,8 +11,10 @@ from typing import Any
 
 import jaxtyping
 import torch
+import torch.fx.proxy
 from onnxscript.rewriter import _rewrite_rule
 from onnxscript.values import TracedOnnxFunction
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.onnx._internal.exporter import _decomp, _schemas
 from torch.onnx._internal.fx.passes import type_promotion
 
@@ -30,6 +32,8 @@ def make_exports_quick() -> None:
     _list_decompositions_once()
     _run_no_node_again()
     _try_rules_of_the_operator()
+    _infer_plain_shapes_directly()
+    _record_no_stacks()
     torch.export.export = _captured_plainly(torch.export.export)
 
 
@@ -78,6 +82,43 @@ def _try_rules_of_the_operator() -> None:
         return attempt(self, model, graph, node, **more) if last.op.matches(node.op_type) else None
 
     rule.try_rewrite = try_rewrite
+
+
+def _infer_plain_shapes_directly() -> None:
+    """torch.export runs linear layers and norms on fake tensors operator by operator, for a shape that is known."""
+    aten, call = torch.ops.aten, torch._ops.OpOverload.__call__
+
+    def linear(tokens: Any, weight: Any, _: Any = None) -> Any:
+        return tokens.new_empty((*tokens.shape[:-1], weight.shape[0]))
+
+    def same(tokens: Any, *_: Any, **__: Any) -> Any:
+        return tokens.new_empty(tokens.shape)
+
+    known = {aten.linear.default: linear, aten.layer_norm.default: same, aten.gelu.default: same}
+
+    def quick(self: Any, /, *arguments: Any, **more: Any) -> Any:
+        infer = known.get(self)
+        if infer is not None and isinstance(arguments[0], FakeTensor):
+            return infer(*arguments, **more)
+        return call(self, *arguments, **more)
+
+    torch._ops.OpOverload.__call__ = quick  # type: ignore[method-assign]
+
+
+def _record_no_stacks() -> None:
+    """torch.fx keeps the Python stack of each node, which no test reads."""
+    traced = getattr(torch.fx.proxy, "CapturedTraceback", None)
+    if traced is not None:
+        torch.fx.proxy.CapturedTraceback = _NoStack  # type: ignore[assignment, attr-defined]
+
+
+class _NoStack:
+    @staticmethod
+    def extract(*_: Any, **__: Any) -> "_NoStack":
+        return _NoStack()
+
+    def summary(self) -> None:
+        return None
 
 
 def _captured_plainly(export: Callable[..., Any]) -> Callable[..., Any]:

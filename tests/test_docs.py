@@ -74,8 +74,8 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
+@pytest.mark.exhaustive
 @pytest.mark.ort
-@pytest.mark.slow
 def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, star_export: Command) -> None:
     monkeypatch.chdir(tmp_path)
     draw = [sys.executable, str(ROOT / "calib_data/digits.py"), "--out", "build/digits"]
@@ -196,7 +196,7 @@ def test_links_to_files_outside_lead_to_their_pages() -> None:
     assert inside("[a](https://x.y/z.md) [b](#c)", "docs/x.md") == "[a](https://x.y/z.md) [b](#c)"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(tmp_path / "site")]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)

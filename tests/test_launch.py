@@ -21,6 +21,9 @@ from tests.launched import obey
 from tests.shards import encoded, write_shard
 
 ROOT = Path(__file__).parents[1]
+# Whole runs of every verb; tests/test_processes.py shares out the same work in one of each kind.
+pytestmark = pytest.mark.exhaustive
+
 PYTHON = [sys.executable, "-m"]
 # What docs/finetuning.md gives for processes of one CPU.
 ACCELERATE = [*PYTHON, "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]

@@ -28,7 +28,7 @@ def test_a_path_is_given_as_text_and_kept_as_a_path() -> None:
     assert exporter.CalibrationSource("c.safetensors").path == Path("c.safetensors")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_mypy_sees_the_types(tmp_path: Path) -> None:
     """In a folder of its own, as an installed package is seen: our settings of mypy do not count."""
     (tmp_path / "user.py").write_text(

@@ -20,7 +20,6 @@ def run(page: str, test: str, **names: Any) -> dict[str, Any]:
 
 
 @pytest.mark.ort
-@pytest.mark.slow
 def test_the_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     given: dict[str, Any] = {"model": make_model(num_classes=3), "images": random_images(make_vit(), 8)}

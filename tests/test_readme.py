@@ -45,8 +45,8 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.exhaustive
 @pytest.mark.ort
-@pytest.mark.slow
 def test_demo_compiles_the_bundled_model(tmp_path: Path) -> None:
     assert "make demo\n" in blocks("sh")
     listed = run(f"make --dry-run --always-make demo VENV={sys.prefix}", ROOT).stdout.splitlines()
@@ -65,8 +65,8 @@ def test_the_test_command_is_the_one_that_ci_runs() -> None:
     assert "make test\n" in (ROOT / ".ci/run").read_text()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.ort
-@pytest.mark.slow
 def test_compiling_your_own_model(photos: Path) -> None:
     (command,) = (each for each in blocks("sh") if "my_vit.safetensors" in each)
     shutil.copy(CIFAR_VIT.weights, photos / "my_vit.safetensors")
@@ -79,8 +79,8 @@ def test_compiling_your_own_model(photos: Path) -> None:
     assert f"{report['gmacs']['dense']:.3f} │" in README and f"{report['gmacs']['pruned']:.3f} │" in README
 
 
+@pytest.mark.exhaustive
 @pytest.mark.ort
-@pytest.mark.slow
 def test_compiling_a_hugging_face_model(photos: Path) -> None:
     (command,) = (each for each in blocks("sh") if "./my-vit" in each)
     shape: dict[str, Any] = {"image_size": 64, "patch_size": 8, "num_hidden_layers": 6, "hidden_size": 96}

@@ -17,8 +17,8 @@ def cells(kind: str) -> list[dict[str, Any]]:
     return [cell for cell in notebook["cells"] if cell["cell_type"] == kind]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.ort
-@pytest.mark.slow
 def test_its_cells_run_one_after_another(tmp_path: Path) -> None:
     """Without a kernel: no cell uses more than Python."""
     script = tmp_path / "tutorial.py"

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from tests.commands import Command, Workplace
+from tests.exhaustive import also
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize("method", ["star", "a-star"])
+@pytest.mark.parametrize("method", ["star", also("a-star")])
 def test_it_draws_a_sweep(
     star_export: Command, workplace: Workplace, calibration: Path, tmp_path: Path, method: str
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import Command, Workplace
+from tests.exhaustive import also
 from tests.shards import encoded, write_shard
 
 QUICK = ("--batches", "1,2", "--rounds", "5", "--warmup", "0", "--profile-runs", "1")
@@ -77,7 +78,7 @@ def test_the_folder_is_evaluated(folder: Path, workplace: Workplace, tmp_path: P
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize("target", ["openvino-int8", "onnxruntime-fp16"])
+@pytest.mark.parametrize("target", ["openvino-int8", also("onnxruntime-fp16")])
 def test_a_folder_runs_on_what_it_was_made_for(
     star_export: Command, compiled: Callable[..., Path], target: str
 ) -> None:

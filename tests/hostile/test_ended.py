@@ -138,7 +138,7 @@ def test_ctrl_c(
     assert sorted(path.name for path in tmp_path.rglob("*")) == left
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_calibrations_at_once_and_one_that_is_killed(
     workplace: Workplace, star_export: Command, tmp_path: Path
 ) -> None:
@@ -156,7 +156,6 @@ def test_calibrations_at_once_and_one_that_is_killed(
 
 
 @pytest.mark.ort
-@pytest.mark.slow
 def test_a_compilation_that_is_killed(
     workplace: Workplace, star_export: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,8 +177,8 @@ def test_a_compilation_that_is_killed(
     assert not list(out.glob("*.partial"))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.ort
-@pytest.mark.slow
 def test_a_second_compilation_that_is_killed(
     workplace: Workplace,
     calibration: Path,

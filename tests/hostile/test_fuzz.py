@@ -31,7 +31,6 @@ def place(workplace: Workplace, calibration: Path, compiled: Callable[..., Path]
 
 
 @pytest.mark.ort
-@pytest.mark.slow
 def test_no_random_input_is_answered_wrongly(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

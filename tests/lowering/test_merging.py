@@ -18,6 +18,7 @@ from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.runtimes.playback_runner import PlaybackRunner
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TARGETS, TENSORRT, TENSORRT_8, Target
 from exporter.workflows.folders.export_folder import read_reference, save_reference
+from tests.exhaustive import also
 from tests.lowering.models import dense, lowered, merging, run, star
 from tests.vits import random_images
 
@@ -47,7 +48,7 @@ def test_onnx_runtime_merges_as_pytorch_does(family: str, reduce: str) -> None:
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize("reduce", REDUCTIONS)
+@pytest.mark.parametrize("reduce", ["merge", also("merge-weighted")])
 @pytest.mark.parametrize("target", EACH, ids=lambda target: target.name)
 def test_parity_of_every_target(target: Target, reduce: str) -> None:
     """Those for TensorRT run on ONNX Runtime."""
@@ -64,7 +65,7 @@ def test_parity_of_every_target(target: Target, reduce: str) -> None:
     assert [layer.merge_agreement is not None for layer in report.layers] == [True] * 3
 
 
-@pytest.mark.parametrize("reduce", REDUCTIONS)
+@pytest.mark.parametrize("reduce", ["merge", also("merge-weighted")])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_parity_on_openvino(family: str, reduce: str) -> None:
     if reason := why_not(OPENVINO):

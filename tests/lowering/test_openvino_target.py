@@ -10,6 +10,7 @@ from exporter.evaluation.parity.check_model import check
 from exporter.runtimes.choice import why_not
 from exporter.runtimes.openvino_runner import OpenVinoRunner
 from exporter.targets import OPENVINO, OPENVINO_BF16, OPENVINO_INT8, OPENVINO_INT8_BF16, Target
+from tests.exhaustive import also
 from tests.lowering.models import a_star, dense, lowered, star
 from tests.vits import random_images
 
@@ -22,7 +23,7 @@ def openvino() -> None:
         pytest.skip(reason)
 
 
-@pytest.mark.parametrize("target", [OPENVINO, OPENVINO_BF16], ids=lambda target: target.name)
+@pytest.mark.parametrize("target", [OPENVINO, also(OPENVINO_BF16)], ids=lambda target: target.name)
 @pytest.mark.parametrize("method", ["star", "a-star"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_openvino_computes_what_pytorch_does(family: str, method: str, target: Target) -> None:

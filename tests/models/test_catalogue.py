@@ -22,10 +22,14 @@ from exporter.schedule.plan import ScheduleSettings, manual_schedule
 from exporter.targets import ONNXRUNTIME
 from tests.benchmarks.scripts import script
 from tests.disk_cache import shared_bytes
+from tests.exhaustive import also
 from tests.multiply_adds import counted
 from tests.versions import skip_untranslated
 
 small_networks = script("small_networks.py")
+
+MEMBERS = sorted({family.member for family in FAMILIES} & model_list().accepted.keys())
+OTHERS = sorted(model_list().accepted.keys() - set(MEMBERS))
 
 
 def needs(name: str) -> None:
@@ -55,7 +59,7 @@ def test_the_closed_form_counts_what_the_smallest_member_runs(family: Family) ->
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize("name", sorted(model_list().accepted))
+@pytest.mark.parametrize("name", [*MEMBERS, *map(also, OTHERS)])
 @pytest.mark.filterwarnings("ignore:Mapping deprecated model name")
 def test_every_name_is_exact_at_1_and_agrees_at_0_7(name: str) -> None:
     """Every name, built with 4 narrow blocks and 16 patches; equal ones share one parity check."""
@@ -76,7 +80,7 @@ def parity(vit: PrunableViT) -> bytes:
     return ", ".join(each.name for each in report.checks if not each.passed).encode()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_no_accepted_name_is_lost() -> None:
     answers = {answer.name: answer for answer in survey()}
     accepted = model_list().accepted

@@ -35,7 +35,7 @@ def test_the_list_says_what_building_says(name: str) -> None:
     assert listed(name) == support_of(ModelRequest(name)).answer, AGAIN
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_list_says_what_the_survey_says() -> None:
     """The survey builds one block, so it cannot tell their number."""
     current()

@@ -12,7 +12,6 @@ from tests.plugins.rows import Case
 
 
 @pytest.mark.gpu
-@pytest.mark.slow
 def test_on_a_gpu(tmp_path: Path) -> None:
     if not gpu_check.has_gpu() or shutil.which("nvcc") is None:
         pytest.skip("needs a CUDA GPU and nvcc")

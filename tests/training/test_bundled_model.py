@@ -91,6 +91,7 @@ def test_name_loads_these_weights(bundled: BundledModel) -> None:
         assert torch.equal(loaded[name], value)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("bundled", "folders"), [(each, each.name) for each in MODELS.values()], indirect=["folders"]
 )

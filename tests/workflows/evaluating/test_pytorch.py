@@ -60,7 +60,6 @@ def test_models_in_python_are_evaluated_as_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.ort
-@pytest.mark.slow
 def test_every_runtime_gives_every_image_the_class_that_pytorch_gives_it() -> None:
     """The pruned bundled model on held-out digits, in fp32."""
     vit = load(ModelRequest("digits_vit"))
