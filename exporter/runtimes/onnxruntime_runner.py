@@ -110,6 +110,8 @@ class OnnxRuntimeRunner(Runner):
         _check_available(self._providers, session.get_providers())
         self._inputs = tuple(self._info(tensor) for tensor in session.get_inputs())
         self._outputs = tuple(self._info(tensor) for tensor in session.get_outputs())
+        if not self._outputs:  # ONNX Runtime loads it, and refuses to run it
+            raise ArtefactError(self._source, "a graph without outputs", "one that returns an answer")
         self._session = session
 
     def _started(self, runtime: Any) -> Any:

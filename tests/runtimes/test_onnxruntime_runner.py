@@ -108,6 +108,16 @@ def test_a_file_that_is_not_onnx_or_not_there_is_one_line(tmp_path: Path) -> Non
         pass
 
 
+def test_a_model_without_outputs_is_refused_when_it_is_loaded() -> None:
+    model = onnx.load_from_string(linear_classifier())
+    del model.graph.output[:]
+    with (
+        pytest.raises(ArtefactError, match=r"^m \| got a graph without outputs "),
+        OnnxRuntimeRunner(model.SerializeToString(), name="m"),
+    ):
+        pass
+
+
 def test_an_index_outside_the_patches_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
     """And ONNX Runtime writes none of its own before it."""
     feed = {"images": images()} | {f"keep_{n:02d}": np.full((2, k), 99) for n, k in KEEP.items()}
