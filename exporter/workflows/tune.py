@@ -16,6 +16,7 @@ from exporter.processes import processes
 from exporter.targets import ONNXRUNTIME, TARGETS
 from exporter.workflows import steps
 from exporter.workflows.compiling.compile import compile_model
+from exporter.workflows.folders.stale import finish_folder
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipes.recipe import Recipe, read_recipe
 from exporter.workflows.recipes.requests import Lowering
@@ -155,6 +156,7 @@ def _export(
     dense, target = steps.dense(bench.networks[candidate.weights].vit), TARGETS[candidate.target]
     path = folder / target.file_name(bench.vit.spec.name, dense.method)
     save_onnx(steps.export(dense, Lowering(target), bench.ranges), path)
+    finish_folder(folder, [path.name], bench.job.calibration.path)
     return None
 
 

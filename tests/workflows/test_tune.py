@@ -14,12 +14,14 @@ from exporter.artefact import read_lowered
 from exporter.formats.canonical_json import load_json, save_json, to_json
 from exporter.models.registry import load
 from exporter.workflows import tune
+from exporter.workflows.folders.checksums import verify_checksums
 from exporter.workflows.recipes.recipe import read_recipe
 from exporter.workflows.tuning import study
 from exporter.workflows.tuning.ledger import Ledger
 from exporter.workflows.tuning.result import Tuned
 from tests.commands import Workplace
 from tests.disk_cache import shared_folder
+from tests.folders import write_folder
 from tests.workflows.tuning.small import few_candidates, recipe_for, settings, with_few
 
 pytestmark = pytest.mark.ort
@@ -135,15 +137,20 @@ def test_a_model_of_the_callers_is_searched_and_compiled_in_place_of_a_named_one
     assert set((tmp_path / "measurements").iterdir()) == known
 
 
-def test_a_choice_that_prunes_nothing_is_one_file(
+def test_a_choice_that_prunes_nothing_is_one_file_also_in_the_folder_of_an_earlier_compilation(
     again: Callable[..., Tuned], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    folder = tmp_path / "compiled"
+    write_folder(folder)
+    (folder / "notes.txt").write_text("mine")
     monkeypatch.setattr(study, "qualifies", lambda *_: False)  # so that all are measured
     monkeypatch.setattr(tune, "chosen", lambda points, *_: next(p for p in points if not p.candidate.prunes))
     found = again()
     assert found.choice is not None
     assert found.choice.candidate.label == "unpruned, onnxruntime-int8"
-    (path,) = (tmp_path / "compiled").iterdir()
+    (path,) = folder.glob("*.onnx")
+    assert {each.name for each in folder.iterdir()} == {path.name, "SHA256SUMS", "notes.txt"}
+    assert verify_checksums(folder).keys() == {path.name}
     assert read_lowered(path).artefact.target.name == "onnxruntime-int8"
     assert not {"rho", "method"} & read_recipe(tmp_path / "tune.toml").keys()
 

@@ -30,7 +30,6 @@ from exporter.workflows.compiling.schedule import (
     measured_sweep,
     schedule_of,
 )
-from exporter.workflows.folders.checksums import save_checksums
 from exporter.workflows.folders.export_folder import (
     CALIBRATION,
     MODEL,
@@ -41,7 +40,7 @@ from exporter.workflows.folders.export_folder import (
     save_raw_images,
     save_reference,
 )
-from exporter.workflows.folders.stale import remove_stale
+from exporter.workflows.folders.stale import finish_folder
 from exporter.workflows.measuring import noise
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipes.job import Job
@@ -112,7 +111,7 @@ def compile_model(
         names = _deliver(references, models, images, job.measuring.batch, out)
         save_json(report, out / REPORT)
         page = save_page_of(report, models.pruned.artefact, references.pruned, folder, out)
-        _finish(out, [*report.files.values(), REPORT, *names, *page, *_own_calibration(job, out)])
+        _finish(job, out, [*report.files.values(), REPORT, *names, *page])
     return report
 
 
@@ -121,20 +120,10 @@ def _calibrated(vit: PrunableViT, job: Job, out: Path, stages: Stages) -> Calibr
         return steps.calibrate(vit, job.calibration, job.images, out / CALIBRATION, advance, keep_sums=True)
 
 
-def _own_calibration(job: Job, out: Path) -> list[str]:
-    """Return the name of the folder's calibration: the one that was made here, or one that was given as its."""
-    given = job.calibration.path
-    if given is None:
-        made = job.reads_calibration and not job.calibration.exists
-    else:
-        made = (out / CALIBRATION).exists() and (out / CALIBRATION).samefile(given)
-    return [CALIBRATION] if made else []
-
-
-def _finish(out: Path, names: list[str]) -> None:
+def _finish(job: Job, out: Path, names: list[str]) -> None:
     """Make the folder whole: without it, the next call continues."""
-    remove_stale(out, names)
-    save_checksums(out, names)
+    made = [CALIBRATION] if job.reads_calibration and not job.calibration.exists else []
+    finish_folder(out, [*names, *made], job.calibration.path)
     sums_path(out / CALIBRATION).unlink(missing_ok=True)
 
 

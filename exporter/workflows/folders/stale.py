@@ -1,4 +1,4 @@
-"""Remove what an earlier compilation left in its export folder, and nothing else."""
+"""Make the folder of a compilation whole: what an earlier one left there is removed, and nothing else."""
 
 from collections.abc import Collection
 from contextlib import suppress
@@ -8,10 +8,28 @@ from exporter.errors import ArtefactError, OutputError, reason_of
 from exporter.files import sha256_of
 from exporter.runtimes.tensorrt.layer_info import layers_path
 from exporter.runtimes.tensorrt.manifest import ENGINES, manifest_path, read_manifest
-from exporter.workflows.folders.checksums import read_checksums
-from exporter.workflows.folders.export_folder import raw_images_in
+from exporter.workflows.folders.checksums import read_checksums, save_checksums
+from exporter.workflows.folders.export_folder import CALIBRATION, raw_images_in
 
-__all__ = ["remove_stale"]
+__all__ = ["finish_folder", "remove_stale"]
+
+
+def finish_folder(folder: Path, names: Collection[str], given: Path | None) -> None:
+    """Remove what an earlier compilation left, and write the list of the new one's files.
+
+    Args:
+        folder: The export folder, with the earlier list.
+        names: The files of the new compilation, already written.
+        given: The calibration that it was given; as a file of the folder, it stays.
+
+    Raises:
+        OutputError: A file cannot be removed, or the list cannot be written.
+    """
+    own = folder / CALIBRATION
+    kept = {CALIBRATION} if given is not None and own.exists() and own.samefile(given) else set()
+    listed = {*names, *kept}
+    remove_stale(folder, listed)
+    save_checksums(folder, listed)
 
 
 def remove_stale(folder: Path, names: Collection[str]) -> None:

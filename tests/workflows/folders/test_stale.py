@@ -9,9 +9,9 @@ from exporter.errors import OutputError
 from exporter.files import sha256_of
 from exporter.records import Pair
 from exporter.runtimes.tensorrt.manifest import engine_path
-from exporter.workflows.folders.checksums import save_checksums
+from exporter.workflows.folders.checksums import save_checksums, verify_checksums
 from exporter.workflows.folders.export_folder import save_raw_images
-from exporter.workflows.folders.stale import remove_stale
+from exporter.workflows.folders.stale import finish_folder, remove_stale
 from tests.folders import write_engines, write_folder
 from tests.runtimes.tensorrt.fake_cuda import manifest
 
@@ -37,6 +37,16 @@ def test_what_the_new_compilation_did_not_write_is_removed(earlier: Path) -> Non
     remove_stale(earlier, kept)
     assert names_in(earlier) == {*kept, "SHA256SUMS", "notes.txt"}
     assert not (earlier / "inputs").exists()
+
+
+def test_a_calibration_that_was_given_stays_and_is_listed(earlier: Path) -> None:
+    own, model = earlier / "calibration.safetensors", "model.json"
+    finish_folder(earlier, [model], own)
+    assert names_in(earlier) == {model, own.name, "SHA256SUMS", "notes.txt"}
+    assert verify_checksums(earlier).keys() == {model, own.name}
+    finish_folder(earlier, [model], earlier / "notes.txt")
+    assert verify_checksums(earlier).keys() == {model}
+    assert not own.exists()
 
 
 def test_without_a_list_nothing_is_removed(earlier: Path) -> None:
