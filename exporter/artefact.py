@@ -67,11 +67,6 @@ class Artefact:
         """Whether tensor shapes depend on the image."""
         return self.schedule.adaptive and self.layout != Layout.PADDED
 
-    @property
-    def needs_plugin(self) -> bool:
-        """Whether an engine of the model needs the plugin library; for `pairs` it is registered and not used."""
-        return self.follows_image or (self.target.needs_plugin and self.prunes)
-
 
 @dataclass(frozen=True)
 class LoweredFile:

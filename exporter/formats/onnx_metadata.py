@@ -1,4 +1,4 @@
-"""Read the metadata, the inputs and the types of the weights of an ONNX file, without onnx or any runtime."""
+"""Read what an ONNX file says of itself: metadata, inputs, and more, without onnx or any runtime."""
 
 import os
 from collections.abc import Iterator
@@ -10,13 +10,15 @@ from exporter.errors import ArtefactError, reason_of
 from exporter.files import regular
 from exporter.formats.protobuf import SIZED, VARINT, fields, text_of
 
-__all__ = ["EXPECTED", "read_inputs", "read_metadata", "read_weight_types"]
+__all__ = ["EXPECTED", "read_domains", "read_inputs", "read_metadata", "read_weight_types"]
 
 EXPECTED = "an ONNX model that star-export made"
 # Field numbers: graph and metadata in ONNX's ModelProto, weights in its graph, their type in a tensor, and key and
 # value in an entry of the metadata.
 GRAPH, METADATA = 7, 14
 INITIALIZER, DATA_TYPE = 5, 2
+# Nodes in a graph, and the domain of a node's operator.
+NODE, DOMAIN = 1, 7
 KEY, VALUE = 1, 2
 # Of an input: in its graph, its name and type, the path from its type to a dimension, and that one's size or name.
 INPUT, NAME, TYPE = 11, 1, 2
@@ -47,6 +49,22 @@ def read_weight_types(path: Path) -> frozenset[int]:
             for tensor in _messages(file, INITIALIZER, graph)
             for number, kind, value in fields(file, file.tell() + tensor)
             if (number, kind) == (DATA_TYPE, VARINT)
+        )
+
+
+def read_domains(path: Path) -> frozenset[str]:
+    """Read the domains of the operators of a graph's own nodes; ONNX's operators have none.
+
+    Raises:
+        ArtefactError: The file cannot be read, or is no ONNX model.
+    """
+    with _opened(path) as (file, size):
+        return frozenset(
+            text_of(file, value)
+            for graph in _messages(file, GRAPH, size)
+            for node in _messages(file, NODE, graph)
+            for number, kind, value in fields(file, file.tell() + node)
+            if (number, kind) == (DOMAIN, SIZED)
         )
 
 

@@ -19,8 +19,7 @@ class Target:
     returns, None for any number. `least_version` is the first version of the runtime that takes the file, and
     `least_sm` the lowest compute capability of a GPU that does; () for any. `instead` is the target to take on an
     older one. Files of a target with `needs_operators` run where the library of `star-export ops build` is
-    registered, and nowhere else. An engine of a pruned model of a target with `needs_plugin` needs the library of
-    `star-export plugin`; other runtimes run its file as it is.
+    registered, and nowhere else.
     """
 
     name: str
@@ -37,7 +36,6 @@ class Target:
     least_sm: tuple[int, ...] = ()
     instead: str = ""
     needs_operators: bool = False
-    needs_plugin: bool = False
 
     @property
     def takes_ranges(self) -> bool:

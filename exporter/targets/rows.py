@@ -130,7 +130,6 @@ TENSORRT_PLUGIN_FP16 = replace(
     largest_top_k=4096,
     least_version=(10, 7),  # the first that prefers a plugin to the function of its name
     instead=TENSORRT_FP16.name,
-    needs_plugin=True,
 )
 
 # The rest of the graph is fp16: attention is fused in half precision only, and GELU and sums are memory-bound.

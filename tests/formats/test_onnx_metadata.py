@@ -7,7 +7,7 @@ import pytest
 
 from exporter.artefact import read_lowered, to_metadata
 from exporter.errors import ArtefactError
-from exporter.formats.onnx_metadata import read_inputs, read_metadata, read_weight_types
+from exporter.formats.onnx_metadata import read_domains, read_inputs, read_metadata, read_weight_types
 from exporter.targets import TARGETS, Target
 from tests.folders import artefacts
 from tests.tiny_onnx import linear_classifier, pruned_classifier
@@ -57,6 +57,19 @@ def test_inputs_are_read_with_their_sizes(tmp_path: Path) -> None:
     written(path, path.read_bytes()[:-3])
     with pytest.raises(ArtefactError, match="torn"):
         read_inputs(path)
+
+
+def test_domains_are_those_of_the_graphs_own_nodes(tmp_path: Path) -> None:
+    model = onnx.load_from_string(pruned_classifier())
+    path = written(tmp_path / "m.onnx", model.SerializeToString())
+    assert read_domains(path) == frozenset()
+    model.graph.node.add(op_type="SelectTopK", domain="star")
+    model.functions.add(name="Body", domain="other").node.add(op_type="Inner", domain="inner")
+    written(path, model.SerializeToString())
+    assert read_domains(path) == {"star"}
+    written(path, path.read_bytes()[:-3])
+    with pytest.raises(ArtefactError, match="torn"):
+        read_domains(path)
 
 
 @pytest.mark.parametrize("size", [2**31, 2**40, 2**62, 2**63, 2**64 - 1, 2**69])

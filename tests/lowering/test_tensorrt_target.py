@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -12,8 +13,10 @@ import torch
 from exporter.errors import ModelError
 from exporter.evaluation.parity.check_model import check
 from exporter.lowering import pipeline
+from exporter.lowering.variant_files import save_variants
 from exporter.lowering.variants import selection_nodes, sliced_variant
 from exporter.pruning.pruned_vit import PrunedViT
+from exporter.runtimes.tensorrt.plugin_library import calls_plugin
 from exporter.targets import (
     TENSORRT,
     TENSORRT_8,
@@ -23,8 +26,8 @@ from exporter.targets import (
     TENSORRT_PLUGIN_FP16,
     Target,
 )
-from exporter.tensor_names import POOLING, context_name
-from tests.lowering.models import FAMILIES, RATES, a_star, lowered, merging, run, star
+from exporter.tensor_names import POOLING, TRACING, context_name
+from tests.lowering.models import FAMILIES, RATES, a_star, dense, lowered, merging, pruned_of, run, star
 from tests.pruning.adaptive import varied_images
 from tests.vits import random_images
 
@@ -153,6 +156,21 @@ def test_a_selection_in_one_node_can_be_sliced_away(make: Callable[[], PrunedViT
         Counter(node.op_type for node in each.graph.node) for each in (sliced, sliced_variant(plain))
     )
     assert next(operators) == next(operators)
+
+
+@pytest.mark.parametrize(
+    ("make", "calling"),
+    [(star, {"", TRACING}), (lambda: pruned_of(star().vit, "pairs", "merge"), set()), (dense, set())],
+    ids=["star", "pairs", "dense"],
+)
+def test_the_plugin_is_needed_where_a_node_calls_it(
+    tmp_path: Path, make: Callable[[], PrunedViT], calling: set[str]
+) -> None:
+    """Pairs have no top-k, and the other variants do not choose."""
+    path = tmp_path / "m.onnx"
+    pipeline.save_onnx(lowered(make(), TENSORRT_PLUGIN_FP16), path)
+    files = {"": path.name, **save_variants(path)}
+    assert {role for role, name in files.items() if calls_plugin(tmp_path / name)} == calling
 
 
 @pytest.mark.ort

@@ -1,4 +1,4 @@
-"""The library of plugins: write its source and build command, check the built library, and register it."""
+"""The library of plugins: which models call it, its source and build command, and the check of a built one."""
 
 import ctypes
 import shutil
@@ -8,10 +8,19 @@ from typing import Any
 from exporter.bundled import PLUGIN_SOURCE
 from exporter.errors import ArtefactError, UserError
 from exporter.files import folder_beside
+from exporter.formats.onnx_metadata import read_domains
 from exporter.runtimes.native_library import opened_library
 from exporter.runtimes.tensorrt.tensorrt_api import major_version, version_numbers
 
-__all__ = ["LIBRARY", "build_command", "check_version", "checked_library", "register_library", "write_source"]
+__all__ = [
+    "LIBRARY",
+    "build_command",
+    "calls_plugin",
+    "check_version",
+    "checked_library",
+    "register_library",
+    "write_source",
+]
 
 LIBRARY = "libcdf_retain_plugin.so"
 
@@ -20,13 +29,24 @@ _ENTRIES = ("getCreators", "setLoggerFinder")
 _MAJOR = "cdfRetainTensorRtMajor"
 
 # By these TensorRT's parser finds a plugin: the node's type, plugin_version and plugin_namespace.
-_CREATORS = tuple((name, "1", "star") for name in ("CdfRetain", "SelectTopK"))
+# Nodes of this domain have all three.
+_DOMAIN = "star"
+_CREATORS = tuple((name, "1", _DOMAIN) for name in ("CdfRetain", "SelectTopK"))
 
 # The first version whose parser prefers a plugin to a local function of the same name. The function's body sizes a
 # tensor by the values of another, which no TensorRT builds.
 LEAST_VERSION = (10, 7)
 
 _HINT = "star-export plugin --out DIR writes its source and prints the build command"
+
+
+def calls_plugin(onnx: Path) -> bool:
+    """Whether an engine of a model needs the library: its graph has a node of ours.
+
+    Raises:
+        ArtefactError: The file cannot be read, or is no ONNX model.
+    """
+    return _DOMAIN in read_domains(onnx)
 
 
 def write_source(place: Path) -> None:

@@ -13,7 +13,7 @@ from exporter.runtimes.tensorrt.builder import Engine, build_engine
 from exporter.runtimes.tensorrt.layer_info import read_layers
 from exporter.runtimes.tensorrt.machine import this_machine
 from exporter.runtimes.tensorrt.manifest import ENGINES, Built, EngineManifest, engine_path
-from exporter.runtimes.tensorrt.plugin_library import checked_library
+from exporter.runtimes.tensorrt.plugin_library import calls_plugin, checked_library
 from exporter.runtimes.tensorrt.saving import save_engine
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt, version_numbers
@@ -66,7 +66,7 @@ def build_folder(
     cache = settings.timing_cache or folder / ENGINES / f"timing.{here.tensorrt}.sm{here.sm}.cache"
     variants = settings.variants and artefact.prunes
     built = []
-    for onnx, batch, own in _jobs(Pair(dense, pruned), settings, artefact, variants):
+    for onnx, batch, own in _jobs(Pair(dense, pruned), settings, variants):
         path = engine_path(folder / ENGINES, onnx, batch)
         with stages.stage(f"engine, {path.stem}"):
             engine = build_engine(trt, onnx, own, cache, artefact.schedule.widths)
@@ -75,18 +75,21 @@ def build_folder(
 
 
 def _jobs(
-    models: Pair[Path], settings: BuildSettings, artefact: Artefact, variants: bool
+    models: Pair[Path], settings: BuildSettings, variants: bool
 ) -> Iterator[tuple[Path, int, BuildSettings]]:
     """Yield each engine's model, its batch size if it has one alone, else 0, and its settings."""
-    with_plugin = settings if artefact.needs_plugin else settings.without_plugin
-    both = ((models.dense, settings.without_plugin), (models.pruned, with_plugin))
+
+    def own_settings(onnx: Path) -> BuildSettings:
+        return settings if calls_plugin(onnx) else settings.without_plugin
+
+    both = [(onnx, own_settings(onnx)) for onnx in (models.dense, models.pruned)]
     yield from ((onnx, 0, own) for onnx, own in both)
     if variants:
-        for role in VARIANTS:
-            yield variant_path(models.pruned, role), 0, with_plugin.for_variants
+        for onnx in (variant_path(models.pruned, role) for role in VARIANTS):
+            yield onnx, 0, own_settings(onnx).for_variants
         sliced = variant_path(models.pruned, SLICED)
         if sliced.is_file():
-            yield sliced, 0, with_plugin  # survivors that positions are read by stay chosen
+            yield sliced, 0, own_settings(sliced)
     if settings.one_profile:
         yield from ((onnx, batch, own.for_batch(batch)) for onnx, own in both for batch in settings.batches)
 
@@ -125,7 +128,7 @@ def _check_retention(pruned: Path, artefact: Artefact, settings: BuildSettings, 
         ArtefactError: The plugin library does not fit.
         UserError: The model needs the plugin and none was given, or this TensorRT cannot build it.
     """
-    if artefact.needs_plugin and settings.plugin is None:
+    if settings.plugin is None and calls_plugin(pruned):
         instead = "--layout padded" if artefact.follows_image else f"--target {artefact.target.instead}"
         hint = f"build --plugin FILE, or star-export compile {instead}"
         raise UserError(pruned.name, "no plugin", "the library of star-export plugin, which selects", hint)

@@ -5,6 +5,7 @@ import json
 import shutil
 from pathlib import Path
 
+import onnx
 import pytest
 
 from exporter.errors import ArtefactError, UserError
@@ -35,6 +36,14 @@ HERE = Built("11.4.0.106", "13.0", "580.65", "NVIDIA A100-SXM4-80GB", "8.0")
 def folder(tmp_path: Path) -> Path:
     write_folder(tmp_path / "folder", TENSORRT)
     return tmp_path / "folder"
+
+
+def _call_plugin(*files: Path) -> None:
+    for path in files:
+        model = onnx.load(path)
+        model.graph.node.add(op_type="SelectTopK", domain="star")
+        onnx.save(model, path)
+    save_all_checksums(files[0].parent)
 
 
 @pytest.fixture
@@ -167,7 +176,9 @@ def test_a_pruned_model_may_need_the_plugin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Target, method: Method, instead: str
 ) -> None:
     place, library = tmp_path / "folder", tmp_path / "lib.so"
-    write_folder(place, target, method=method, layout=Layout.SHRINKING)
+    files = write_folder(place, target, method=method, layout=Layout.SHRINKING)
+    tracing, forced = (variant_path(files.pruned, role) for role in VARIANTS)
+    _call_plugin(files.pruned, tracing)
     with pytest.raises(
         UserError, match=rf"got no plugin .*build --plugin FILE, or star-export compile {instead}"
     ):
@@ -175,9 +186,20 @@ def test_a_pruned_model_may_need_the_plugin(
     assert not (place / "engines").exists()
     library.write_bytes(b"library")
     monkeypatch.setattr(build, "checked_library", lambda path, version: path)
-    dense, pruned, *variants = build_folder(place, BuildSettings(plugin=library))
-    assert dense.manifest.plugin_sha256 == ""  # it has no such layer
-    assert {each.manifest.plugin_sha256 for each in (pruned, *variants)} == {sha256_of(library)}
+    built = {each.manifest.onnx: each.manifest for each in build_folder(place, BuildSettings(plugin=library))}
+    for each in (files.pruned, tracing):
+        assert built[each.name].plugin_sha256 == sha256_of(library)
+    for each in (files.dense, forced):
+        assert built[each.name].plugin_sha256 == ""
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_model_without_a_node_of_the_plugin_needs_none(tmp_path: Path) -> None:
+    """As pairs of patches, whatever the target."""
+    write_folder(tmp_path / "folder", TENSORRT_PLUGIN_FP16)
+    assert {each.manifest.plugin_sha256 for each in build_folder(tmp_path / "folder", BuildSettings())} == {
+        ""
+    }
 
 
 @pytest.mark.parametrize(("version", "builds"), {"10.7.0.23": False, "10.8.0.43": True}.items())
