@@ -45,12 +45,18 @@ Turn: TypeAlias = Callable[[], RunTimes]
 
 @dataclass(frozen=True)
 class Run:
-    """What all engines of a benchmark are run with: images [n, 3, H, W], settings, the result of `timer_here`."""
+    """What all engines of a benchmark are run with.
+
+    `images` [n, 3, H, W] are in the models' input format, repeated or cut to each batch size. `timer` is the result
+    of `timer_here`. trtexec always has five rounds, and reads raw images in the folder `raw`; None is the export
+    folder. `plugin` is the CdfRetain library, for an engine that does not contain it.
+    """
 
     images: Array
     settings: BenchSettings
     timer: str
     plugin: Path | None = None
+    raw: Path | None = None
 
 
 def timer_here(tensorrt: str) -> str:
@@ -65,30 +71,13 @@ def timer_here(tensorrt: str) -> str:
     return EVENTS
 
 
-def measure_engines(
-    engines: Engines,
-    images: Array,
-    macs: Pair[MacCount],
-    settings: BenchSettings,
-    *,
-    timer: str,
-    plugin: Path | None = None,
-) -> Iterator[EnginesAtBatch]:
-    """Measure all engines at each batch size.
-
-    Args:
-        engines: The engines; trtexec reads the raw images of their folder.
-        images: [n, 3, H, W], in the models' input format; repeated or cut to each batch size.
-        macs: Multiply-adds per image.
-        settings: Batch sizes, rounds, warm-up, copies, load; trtexec always has five rounds.
-        timer: The result of `timer_here`.
-        plugin: The CdfRetain library, for an engine that does not contain it.
+def measure_engines(engines: Engines, macs: Pair[MacCount], run: Run) -> Iterator[EnginesAtBatch]:
+    """Measure all engines at each batch size; `macs` are multiply-adds per image.
 
     Raises:
         UserError: An engine does not load or run.
     """
-    run = Run(images, settings, timer, plugin)
-    for batch in settings.batches:
+    for batch in run.settings.batches:
         named = engines.at(batch)
         with sampled_clocks(gpu_uuid()) as clocks:
             times = engine_times(named, batch, run)
@@ -178,10 +167,13 @@ def _event_turns(named: Mapping[str, EngineFile], batch: int, run: Run) -> Itera
 
 def _words(engine: EngineFile, batch: int, run: Run) -> list[str]:
     image, transfers = run.images.shape[1:], run.settings.transfers
-    return load_command(engine.path, engine.manifest, image, batch, run.plugin, transfers=transfers)
+    return load_command(
+        engine.path, engine.manifest, image, batch, run.plugin, transfers=transfers, raw=run.raw
+    )
 
 
 def _line(engine: EngineFile, batch: int, run: Run) -> tuple[str, ...]:
+    """Return a command for users to repeat; it reads the raw images of the export folder."""
     settings = build_settings(engine.manifest, run.plugin)
     version = engine.manifest.built.tensorrt
     return tuple(build_command(engine.onnx, run.images.shape[1:], batch, settings, tensorrt=version))

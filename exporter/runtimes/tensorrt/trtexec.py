@@ -67,8 +67,9 @@ def load_command(
     plugin: Path | None = None,
     *,
     transfers: bool = True,
+    raw: Path | None = None,
 ) -> list[str]:
-    """Return a command that times an engine at one batch size, on the real images of the export folder.
+    """Return a command that times an engine at one batch size, on real images.
 
     Args:
         engine: An engine that `build` wrote, in a subfolder of the export folder.
@@ -77,6 +78,7 @@ def load_command(
         batch: Images per run.
         plugin: The CdfRetain library, for an engine that needs it and does not contain it.
         transfers: Whether runs copy their inputs and outputs; without, they only compute.
+        raw: The folder of the raw images; None is the export folder.
 
     Raises:
         UserError: The engine was not built for the batch size.
@@ -85,7 +87,7 @@ def load_command(
         PROGRAM,
         f"--loadEngine={engine}",
         f"--useProfile={profile_for(manifest, batch, engine.name)}",
-        *_run(engine.parent.parent, _shape(batch, image), batch, manifest.built.tensorrt, transfers),
+        *_run(raw or engine.parent.parent, _shape(batch, image), batch, manifest.built.tensorrt, transfers),
     ]
     # trtexec loads an engine that contains code (a runtime, perhaps a plugin) only with this flag.
     words += ["--versionCompatible"] if manifest.version_compatible else []

@@ -1,20 +1,23 @@
 """Measure the GPU time of the engines of an export folder: the second part of `bench --runtime tensorrt`."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from exporter.evaluation.benchmark.batch_sweep import break_even
 from exporter.evaluation.benchmark.engine_files import Engines, engine_files
-from exporter.evaluation.benchmark.engine_runs import measure_engines, timer_here
-from exporter.evaluation.benchmark.gpu_time import EngineBench
+from exporter.evaluation.benchmark.engine_runs import Run, measure_engines, timer_here
+from exporter.evaluation.benchmark.gpu_time import EngineBench, EnginesAtBatch
 from exporter.evaluation.benchmark.settings import BenchSettings
 from exporter.records import Pair
 from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path
 from exporter.schedule.macs import MacCount
-from exporter.tensor_names import RAW_IMAGES, SLICED, variant_path
-from exporter.workflows.folders.export_folder import save_raw_images
+from exporter.tensor_names import IMAGES, RAW_IMAGES, SLICED, variant_path
+from exporter.workflows.folders.export_folder import REFERENCE, read_reference, save_raw_images
 from exporter.workflows.progress import Advance
 
 __all__ = ["bench_engines", "engines_of"]
@@ -52,17 +55,37 @@ def bench_engines(
     plugin: Path | None,
     advance: Advance,
 ) -> EngineBench:
-    """Measure all engines at each batch; write raw images for trtexec into their folder.
+    """Measure all engines at each batch; the folder gets the raw images of its own that it lacks.
 
     Raises:
         UserError: An engine does not load or run.
+        OutputError: Raw images cannot be written.
     """
-    folder, built = engines.folder, engines.built
-    # `compile` wrote raw images for two batch sizes; trtexec needs a file for each batch size.
-    missing = [each for each in settings.batches if not (folder / RAW_IMAGES.format(batch=each)).is_file()]
-    save_raw_images(images, missing, folder)
-    timer, measured = timer_here(built.tensorrt), []
-    for each in measure_engines(engines, images, macs, settings, timer=timer, plugin=plugin):
-        measured.append(each)
-        advance(len(measured), len(settings.batches))
-    return EngineBench(timer, built, tuple(measured), break_even(measured))
+    timer, measured = timer_here(engines.built.tensorrt), list[EnginesAtBatch]()
+    with _raw_images(images, settings.batches, engines.folder) as raw:
+        for each in measure_engines(engines, macs, Run(images, settings, timer, plugin, raw)):
+            measured.append(each)
+            advance(len(measured), len(settings.batches))
+    return EngineBench(timer, engines.built, tuple(measured), break_even(measured))
+
+
+@contextmanager
+def _raw_images(images: Array, batches: Sequence[int], folder: Path) -> Iterator[Path]:
+    """Yield a folder with raw images for trtexec, a file for each batch size.
+
+    It is the export folder where the images are those of its reference. Others would make it refuse itself, so
+    they lie in a temporary one.
+    """
+    reference, is_own = folder / REFERENCE, False
+    if reference.is_file():
+        own = read_reference(reference)[IMAGES]
+        is_own = np.array_equal(images, own)
+        # `compile` wrote them for two batch sizes; the commands that are shown read them too.
+        missing = [each for each in batches if not (folder / RAW_IMAGES.format(batch=each)).is_file()]
+        save_raw_images(own, missing, folder)
+    if is_own:
+        yield folder
+        return
+    with TemporaryDirectory(prefix="star-export-") as place:
+        save_raw_images(images, batches, Path(place))
+        yield Path(place)

@@ -17,6 +17,7 @@ from exporter.evaluation.benchmark.engine_runs import (
     EVENTS,
     RUNS_A_TURN,
     TRTEXEC,
+    Run,
     measure_engines,
     timer_here,
 )
@@ -52,7 +53,7 @@ def measured(files: Pair[Path], timer: str, **different: object) -> list[Engines
     found = Engines(
         *(engine_files(path, settings.batches, one_profile=settings.one_profile) for path in paths)
     )
-    return list(measure_engines(found, IMAGES, MACS, settings, timer=timer))
+    return list(measure_engines(found, MACS, Run(IMAGES, settings, timer)))
 
 
 def different_files(files: Pair[Path]) -> list[Path]:

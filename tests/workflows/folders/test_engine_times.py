@@ -3,11 +3,18 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from exporter.evaluation.benchmark import engine_runs
+from exporter.evaluation.benchmark.batch_sweep import filled_batch
 from exporter.runtimes.base import TensorInfo
+from exporter.runtimes.tensorrt.gpu_timer import RunTimes
+from exporter.runtimes.tensorrt.trtexec_runs import run_trtexec
 from exporter.targets import TENSORRT
+from exporter.tensor_names import IMAGES
 from exporter.workflows.folders import bench
+from exporter.workflows.folders.export_folder import REFERENCE, raw_images_in, read_folder, read_reference
 from tests.commands import Command
 from tests.fakes import NumpyRunner
 from tests.folders import write_engines, write_folder
@@ -54,6 +61,38 @@ def test_table(folder: Path, star_export: Command) -> None:
 
 def test_without_the_gpu_s_own_time(folder: Path, star_export: Command) -> None:
     assert star_export("bench", folder, *QUICK, "--no-gpu-time", "--json").json["gpu"] is None
+
+
+def test_images_of_another_reference_are_measured_and_leave_the_folder_whole(
+    folder: Path, star_export: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: dict[Path, bytes] = {}
+
+    def noting(words: list[str], *more: str) -> RunTimes:
+        (flag,) = (word for word in words if word.startswith("--loadInputs="))
+        place = Path(flag.partition(":")[2])
+        read[place] = place.read_bytes()
+        return run_trtexec(words, *more)
+
+    monkeypatch.setattr(engine_runs, "run_trtexec", noting)
+    own = read_reference(folder / REFERENCE)[IMAGES]
+    np.savez(tmp_path / "other.npz", images=own + 1)
+    for flags, images in (((), own), (("--reference", tmp_path / "other.npz"), own + 1), ((), own)):
+        read.clear()
+        done = star_export("bench", folder, *QUICK, *flags)
+        assert done.code == 0, done.err
+        assert list(read.values()) == [filled_batch(images, batch).tobytes() for batch in (1, 8)]
+        assert all(place.exists() != bool(flags) for place in read)
+        assert [batch for _, batch in raw_images_in(read_folder(folder).place)] == [1, 8]
+
+
+def test_a_first_run_on_images_of_another_reference(
+    folder: Path, star_export: Command, tmp_path: Path
+) -> None:
+    """The lines of trtexec read the folder's own."""
+    np.savez(tmp_path / "other.npz", images=read_reference(folder / REFERENCE)[IMAGES] + 1)
+    assert star_export("bench", folder, *QUICK, "--reference", tmp_path / "other.npz").code == 0
+    assert [batch for _, batch in raw_images_in(read_folder(folder).place)] == [1, 8]
 
 
 def test_an_engine_without_the_batch(folder: Path, star_export: Command) -> None:
