@@ -182,9 +182,19 @@ def test_training_that_was_interrupted_ends_with_the_same_bytes(runs: Runs) -> N
 def test_a_search_makes_the_same_choice(runs: Runs) -> None:
     one, two = told(runs, "tune")
     assert one["choice"] is not None
-    for name in ("choice", "tried", "front", "loss_points", "status", "skipped", "images_search"):
+    for name in (
+        "choice",
+        "tried",
+        "front",
+        "loss_points",
+        "status",
+        "skipped",
+        "calibration_skipped",
+        "images_search",
+    ):
         assert one[name] == two[name], name
     assert list(two["skipped"]) == ["measured.tar/04.png"]
+    assert list(two["calibration_skipped"]) == ["train.tar/05.png"]
 
 
 def test_accelerate_launch_as_the_docs_give_it(runs: Runs, workplace: Workplace, tmp_path: Path) -> None:

@@ -127,6 +127,7 @@ def _print(report: "Report", out: Path) -> None:
 
 def _lines(report: "Report") -> Iterator[str]:
     """Yield what follows the tables: parity, loss, speed, and the points of a sweep."""
+    from exporter.cli.output import skipped_lines
     from exporter.evaluation.parity import explain
 
     yield from (explain(report.dense_parity)[0], explain(report.parity)[0])
@@ -135,9 +136,7 @@ def _lines(report: "Report") -> Iterator[str]:
     if report.pair and report.pair.loss_interval_points:
         low, high = report.pair.loss_interval_points
         yield f"loss: {report.pair.loss_points:.2f} points of top-1 (95 % {low:.2f} to {high:.2f})"
-    for role, skipped in (("calibration", report.calibration_skipped), ("evaluation", report.skipped)):
-        if skipped:
-            yield f"{len(skipped)} {role} images skipped: {', '.join(list(skipped)[:5])}"
+    yield from skipped_lines({"calibration": report.calibration_skipped, "evaluation": report.skipped})
     if report.comparison:
         low, high = report.comparison.quartiles
         yield (

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from exporter.depth.plan import DepthPlan
     from exporter.workflows.depth.steps import Applied, Fitted, Found
-    from exporter.workflows.depth.training import Chosen
+    from exporter.workflows.depth.training import Chosen, Collected
 
-__all__ = ["applied_lines", "chosen_lines", "fitted_lines", "found_lines", "layers"]
+__all__ = ["applied_lines", "chosen_lines", "collected_lines", "fitted_lines", "found_lines", "layers"]
 
 # The powers of a and t in the predictor, in the order of its coefficients.
 TERMS = tuple((total - power, power) for total in range(5) for power in range(total + 1))
@@ -25,11 +25,26 @@ def applied_lines(done: "Applied") -> list[str]:
 
 
 def chosen_lines(done: "Chosen") -> Iterator[str]:
-    """Return the chosen units, and the scores of all."""
+    """Return the chosen units, the scores of all, and what was skipped."""
+    from exporter.cli.output import skipped_lines
+
     for unit, scores in vars(done.importance).items():
         told = ", ".join(f"{layer}: {score:.2e}" for layer, score in enumerate(scores, start=1))
         yield f"importance of {unit} by layer: {told}"
     yield from applied_lines(done.applied)
+    yield from skipped_lines({"training": done.training_skipped})
+
+
+def collected_lines(found: "Collected") -> Iterator[str]:
+    """Return what was skipped."""
+    from exporter.cli.output import skipped_lines
+
+    skipped = {
+        "training": found.training_skipped,
+        "calibration": found.calibration_skipped,
+        "evaluation": found.skipped,
+    }
+    return skipped_lines(skipped)
 
 
 def layers(plan: "DepthPlan") -> tuple[str, str]:

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from exporter.cli.depth_lines import chosen_lines, layers
+from exporter.cli.depth_lines import chosen_lines, collected_lines, layers
 from exporter.cli.flags import MODEL, add_action
 from exporter.cli.training_flags import add_training, training_of
 from exporter.settings import add_flags, from_flags
@@ -66,14 +66,17 @@ def _collect(arguments: argparse.Namespace) -> int:
 
     job, settings = _job(arguments), training_of(arguments)
     collection = from_flags(CollectSettings, arguments)
-    samples = collect_to(job, collection, settings, arguments.out, RichStages(quiet=arguments.quiet))
+    found = collect_to(job, collection, settings, arguments.out, RichStages(quiet=arguments.quiet))
     if arguments.json:
-        print_json(samples)
+        print_json(found)
         return 0
+    samples = found.samples
     rows = [(*layers(each.plan), f"{each.rho:g}", f"{each.accuracy:.2f}") for each in samples]
     columns = ("without attention", "without activation", "rho", "top-1, %")
     print_table(f"{len(samples)} samples, {samples[0].images} images", columns, rows)
-    print_lines([f"{arguments.out / 'samples.json'}: for --samples of fit and search"])
+    print_lines(
+        [*collected_lines(found), f"{arguments.out / 'samples.json'}: for --samples of fit and search"]
+    )
     return 0
 
 

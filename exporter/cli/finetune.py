@@ -88,6 +88,8 @@ def _print(result: "FinetuneResult") -> None:
 
 
 def _lines(result: "FinetuneResult") -> Iterator[str]:
+    from exporter.cli.output import skipped_lines
+
     recovery = result.recovery
     if recovery.share is None:
         yield "pruning lost nothing"
@@ -97,7 +99,5 @@ def _lines(result: "FinetuneResult") -> Iterator[str]:
             f"{recovery.share:.0%} of the loss is recovered; at least {recovery.goal:.0%}: {recovery.status} "
             f"({recovery.surplus_points:+.2f} points, one-sided 95 % limits {low:+.2f} and {high:+.2f})"
         )
-    for role, skipped in (("training", result.trained.skipped), ("evaluation", result.skipped)):
-        if skipped:
-            yield f"{len(skipped)} {role} images skipped: {', '.join(list(skipped)[:5])}"
+    yield from skipped_lines({"training": result.trained.skipped, "evaluation": result.skipped})
     yield f"{result.trained.file}: compile it with --checkpoint alone"

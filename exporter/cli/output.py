@@ -1,7 +1,7 @@
 """Print results as JSON or tables on stdout."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -10,11 +10,13 @@ from rich.table import Table
 from exporter.evaluation.proportions import Interval
 from exporter.formats.canonical_json import to_json
 
-__all__ = ["percent_interval", "print_json", "print_lines", "print_table"]
+__all__ = ["percent_interval", "print_json", "print_lines", "print_table", "skipped_lines"]
 
 
 # Tables are printed whole: rich would cut cells to the width of a terminal, and to 80 columns in a pipe.
 WIDEST = 100_000
+# Images that a line names.
+NAMED = 5
 
 
 def percent_interval(interval: Interval) -> str:
@@ -43,3 +45,10 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
     for row in rows:
         table.add_row(*map(str, row))
     Console(highlight=False, width=WIDEST).print(table)
+
+
+def skipped_lines(roles: Mapping[str, Collection[str]]) -> Iterator[str]:
+    """Yield a line for each use of images of which some could not be read; `roles` has their names."""
+    for role, skipped in roles.items():
+        if skipped:
+            yield f"{len(skipped)} {role} images skipped: {', '.join(list(skipped)[:NAMED])}"

@@ -116,10 +116,11 @@ def print_tuned(found: "Tuned") -> None:
 
 
 def _lines(found: "Tuned") -> Iterator[str]:
+    from exporter.cli.output import skipped_lines
+
     yield found.explanation
     if found.recipe:
         yield f"recipe: {found.recipe}"
-    if found.skipped:
-        yield f"{len(found.skipped)} evaluation images skipped: {', '.join(list(found.skipped)[:5])}"
+    yield from skipped_lines({"calibration": found.calibration_skipped, "evaluation": found.skipped})
     if found.parity is False:
         yield "the compiled model does not agree with PyTorch: see its report"

@@ -1,11 +1,12 @@
 """Where a search for units has arrived, as a checkpoint: a search that was killed continues there."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from exporter.depth.checkpoint import Depth, read_depth, save_checkpoint
 from exporter.depth.gates import Importance
 from exporter.depth.ranked import RankedViT
+from exporter.depth.skipped import Skipped
 from exporter.depth.surgery import apply_plan
 from exporter.errors import ArtefactError
 from exporter.formats.canonical_json import from_json
@@ -20,11 +21,15 @@ SEARCH = "search"
 
 @dataclass(frozen=True)
 class _Mark:
-    """The settings and inputs of a search, the stages that are done, and the importance that they learned."""
+    """The settings and inputs of a search, the stages that are done, and the importance that they learned.
+
+    `skipped` has the images that they could not read; files of earlier versions have none.
+    """
 
     run: str
     stages: int
     importance: Importance
+    skipped: Skipped = field(default_factory=Skipped)
 
 
 @dataclass(frozen=True)
@@ -32,12 +37,14 @@ class Bookmark:
     """The state of a search after its last whole stage.
 
     `path` ends in .safetensors; `identity` says how to build the whole network; `run` has the settings and inputs
-    of the search as text.
+    of the search as text. `skipped` is filled by whoever reads images: it is written with the state, and what
+    earlier stages skipped is added when that is read.
     """
 
     path: Path
     identity: Identity
     run: str
+    skipped: Skipped = field(default_factory=Skipped)
 
     def write(self, stages: int, ranked: RankedViT) -> None:
         """Replace the state by that after so many stages.
@@ -45,7 +52,7 @@ class Bookmark:
         Raises:
             OutputError: The file cannot be written.
         """
-        mark = _Mark(self.run, stages, ranked.importance)
+        mark = _Mark(self.run, stages, ranked.importance, self.skipped)
         depth = Depth(ranked.plan, merged=False)
         save_checkpoint(ranked.vit, self.identity, depth, self.path, **{SEARCH: mark})
 
@@ -66,6 +73,7 @@ class Bookmark:
             expected = "the file of this one" if mark else "that of an unfinished search"
             got = "a search with other settings, images or versions" if mark else "another file"
             raise ArtefactError(str(self.path), got, expected, "delete it to start again")
+        self.skipped.update(mark.skipped)
         pruned = apply_plan(vit, depth.plan, unmerged=True)
         load_into(pruned.model, read_state_dict(self.path), str(self.path))
         # Nothing more is removed; the digest is that of the loaded weights.

@@ -32,7 +32,7 @@ from exporter.workflows.tuning.inputs import (
     timing_images,
 )
 from exporter.workflows.tuning.jobs import jobs_of
-from exporter.workflows.tuning.networks import calibrated, load_vits
+from exporter.workflows.tuning.networks import calibrated, calibration_skipped, load_vits
 from exporter.workflows.tuning.result import (
     CHART,
     COMPILED,
@@ -132,6 +132,7 @@ def _searched(study: Study, every: Sequence[Candidate]) -> Tuned:
         dense=_unpruned(study.first_measurements.baselines),
         explanation=explained(choice, verdict, points, limit),
         skipped=dict(sorted(study.bench.skipped.items())),
+        calibration_skipped=calibration_skipped(study.bench.networks),
     )
     return found if choice is None or verdict is None else found.with_choice(choice, verdict)
 

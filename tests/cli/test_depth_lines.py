@@ -1,13 +1,24 @@
 """What the actions of `depth` print."""
 
-from exporter.cli.depth_lines import fitted_lines, layers
+from exporter.cli.depth_lines import collected_lines, fitted_lines, layers
 from exporter.depth.plan import DepthPlan
 from exporter.depth.predictor import Predictor
 from exporter.workflows.depth.steps import Fitted
+from exporter.workflows.depth.training import Collected
 
 
 def test_layers_of_a_table() -> None:
     assert layers(DepthPlan((3, 1), ())) == ("1 3", "-")
+
+
+def test_images_that_could_not_be_read() -> None:
+    assert list(collected_lines(Collected((), {}, {}, {}))) == []
+    found = Collected((), {f"{at}.png": "torn" for at in range(7)}, {"a.png": "torn"}, {"b.png": "torn"})
+    assert list(collected_lines(found)) == [
+        "1 training images skipped: a.png",
+        "1 calibration images skipped: b.png",
+        "7 evaluation images skipped: 0.png, 1.png, 2.png, 3.png, 4.png",
+    ]
 
 
 def test_each_coefficient_has_the_term_that_it_multiplies() -> None:

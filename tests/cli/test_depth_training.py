@@ -20,7 +20,8 @@ def test_samples_are_collected_fitted_and_searched(
     assert "6 samples, 4 images" in done.out
     assert "step 5 of 6: attention" in done.err
     again = star_export(*words, "--json")
-    assert again.json == json.loads((tmp_path / "samples.json").read_text())
+    assert again.json["samples"] == json.loads((tmp_path / "samples.json").read_text())
+    assert again.json["skipped"] == again.json["training_skipped"] == again.json["calibration_skipped"] == {}
     assert "step" not in again.err
     samples = ("--samples", tmp_path / "samples.json")
     assert star_export("depth", "fit", *samples, "--json").json["predictor"]["degree"] == 1
@@ -52,6 +53,7 @@ def test_units_are_chosen(star_export: Command, workplace: Workplace, tmp_path: 
     again = star_export(*words, "--json", "--out", out)
     assert again.json["applied"]["depth"] == told["depth"]
     assert len(again.json["importance"]["activation"]) == 4
+    assert again.json["training_skipped"] == {}
 
 
 @pytest.mark.parametrize(

@@ -93,11 +93,16 @@ def test_the_table_has_every_point_and_the_unpruned_model(
 def test_images_that_cannot_be_read_are_counted_and_named(
     star_export: Command, workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = replace(FOUND, skipped={"a.tar/6.png": "cannot identify image file"})
+    torn = "cannot identify image file"
+    found = replace(FOUND, skipped={"a.tar/6.png": torn}, calibration_skipped={"b.png": torn})
     done, _ = run(star_export, workplace, monkeypatch, found, "--max-drop", "1")
     assert "1 evaluation images skipped: a.tar/6.png" in done.out
+    assert "1 calibration images skipped: b.png" in done.out
     done, _ = run(star_export, workplace, monkeypatch, found, "--max-drop", "1", "--json")
-    assert done.json["skipped"] == {"a.tar/6.png": "cannot identify image file"}
+    assert (done.json["skipped"], done.json["calibration_skipped"]) == (
+        {"a.tar/6.png": torn},
+        {"b.png": torn},
+    )
 
 
 def test_flags_pin_axes(star_export: Command, workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from exporter.depth.checkpoint import read_depth
 from exporter.depth.gates import Importance
 from exporter.depth.plan import DepthPlan
 from exporter.depth.ranked import RankedViT
+from exporter.depth.skipped import Skipped
 from exporter.depth.surgery import apply_plan
 from exporter.errors import ArtefactError
 from exporter.models.identity import Identity
@@ -22,7 +23,8 @@ IMPORTANCE = Importance((0.1, -0.2, 1 / 3, 0.0), (0.0, 1e-9, -1.0, 2.0))
 @pytest.fixture
 def bookmark(tmp_path: Path) -> Bookmark:
     vit = apply_plan(seeded_vit(), PLAN, unmerged=True)
-    made = Bookmark(tmp_path / "last.safetensors", IDENTITY, "settings")
+    skipped = Skipped(training={"a.png": "torn"}, calibration={"b.png": "torn"})
+    made = Bookmark(tmp_path / "last.safetensors", IDENTITY, "settings", skipped)
     made.write(3, RankedViT(vit, PLAN, IMPORTANCE))
     return made
 
@@ -35,6 +37,13 @@ def test_it_is_read_back(bookmark: Bookmark) -> None:
     assert ranked.vit.weights_sha256 == apply_plan(seeded_vit(), PLAN, unmerged=True).weights_sha256
     depth = read_depth(bookmark.path)
     assert depth is not None and (depth.plan, depth.merged) == (PLAN, False)
+
+
+def test_what_earlier_stages_skipped_is_added(bookmark: Bookmark) -> None:
+    own = Skipped(training={"c.png": "gone"}, evaluation={"d.png": "gone"})
+    Bookmark(bookmark.path, IDENTITY, "settings", own).read(seeded_vit())
+    assert (sorted(own.training), list(own.evaluation)) == (["a.png", "c.png"], ["d.png"])
+    assert own.calibration == {"b.png": "torn"}
 
 
 def test_without_a_file_there_is_none(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from exporter.calibration.calibrate import calibrate
 from exporter.calibration.record import Calibration, save_calibration
 from exporter.data.images import ImageFolder
 from exporter.depth.samples import Tally
+from exporter.depth.skipped import Skipped
 from exporter.errors import RecipeError
 from exporter.formats.canonical_json import save_json
 from exporter.models.base import PrunableViT
@@ -34,6 +35,7 @@ class DepthExam:
         rhos: Below 1; none measures models with all their patches alone.
         whole: The digest of the whole model's weights.
         folder: That of the collection.
+        skipped: Takes the images to measure and to calibrate on that cannot be read.
 
     Raises:
         RecipeError: The method's counts vary with the image.
@@ -45,6 +47,7 @@ class DepthExam:
     rhos: tuple[float, ...]
     whole: str
     folder: Path
+    skipped: Skipped
 
     def __post_init__(self) -> None:
         """Check the method: multiply-adds must follow from rho."""
@@ -62,6 +65,7 @@ class DepthExam:
         planner = Planner.of(vit.spec, self.job.scoring, calibration)
         pruned = [torch_models(vit, planner.of_rho(rho), calibration)[1] for rho in self.rhos]
         found = [each.accuracy for each in self.exam.predictions("accuracy", *torch_models(vit), *pruned)]
+        self.skipped.evaluation.update(self.exam.skipped)
         rhos = (1.0, *self.rhos)
         return [Tally(each.top1_hits, each.images, rho) for each, rho in zip(found, rhos, strict=True)]
 
@@ -70,4 +74,6 @@ class DepthExam:
         if not self.rhos or not (self.job.follows_acs or settings.relevance):
             return None
         with self.exam.stages.stage("calibration") as advance:
-            return calibrate(vit, self.images, settings, on_progress=advance)
+            calibration = calibrate(vit, self.images, settings, on_progress=advance)
+        self.skipped.calibration.update(calibration.skipped)
+        return calibration

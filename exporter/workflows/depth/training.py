@@ -16,6 +16,7 @@ from exporter.depth.gates import Importance
 from exporter.depth.ranked import Stage
 from exporter.depth.samples import Measured, SampleBook
 from exporter.depth.settings import ChoiceSettings, CollectSettings, UnitSettings
+from exporter.depth.skipped import Skipped
 from exporter.depth.surgery import apply_plan
 from exporter.errors import DepthError
 from exporter.files import writable_folder
@@ -34,15 +35,33 @@ from exporter.workflows.finetuning.images import Exam, shown, train_images
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipes.job import Job
 
-__all__ = ["Chosen", "choose_to", "collect_to"]
+__all__ = ["Chosen", "Collected", "choose_to", "collect_to"]
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The network without the chosen units, and the scores that chose them."""
+    """The network without the chosen units, and the scores that chose them.
+
+    `training_skipped` has the reasons of the images to train on that could not be read, by name.
+    """
 
     applied: Applied
     importance: Importance
+    training_skipped: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The samples of a collection, and the reasons of the images that could not be read, by name.
+
+    `skipped` has those to measure on, `training_skipped` those to train on, and `calibration_skipped` those that
+    the models were calibrated on.
+    """
+
+    samples: tuple[Measured, ...]
+    skipped: dict[str, str]
+    training_skipped: dict[str, str]
+    calibration_skipped: dict[str, str]
 
 
 def choose_to(
@@ -74,17 +93,19 @@ def choose_to(
     bookmark = Bookmark(
         path.with_suffix(".search.safetensors"), identity_of(job.model, vit.spec.num_classes), run
     )
-    train = _Trainer(vit, images, settings, path.with_suffix(".ckpt"), run, stages, choice.growth)
+    train = _Trainer(
+        vit, images, settings, path.with_suffix(".ckpt"), run, stages, bookmark.skipped, choice.growth
+    )
     ranked = choose_units(vit, choice, train, bookmark)
     chosen = ranked.vit if last else apply_plan(vit, ranked.plan, unmerged=True)
     applied = written(job.model, vit, chosen, Depth(ranked.plan, merged=False), path, keep_pruning=not last)
     bookmark.path.unlink(missing_ok=True)
-    return Chosen(applied, ranked.importance)
+    return Chosen(applied, ranked.importance, bookmark.skipped.training)
 
 
 def collect_to(
     job: Job, collection: CollectSettings, settings: FinetuneSettings, out: Path, stages: Stages | None = None
-) -> tuple[Measured, ...]:
+) -> Collected:
     """Measure smaller and smaller models, and write each sample to `out`/samples.json at once.
 
     A collection that was killed continues after its last whole epoch and ends with the same samples.
@@ -102,20 +123,24 @@ def collect_to(
     folder, stages = writable_folder(out), stages or Silent()
     vit, images = _loaded(job, stages)
     exam = Exam(job.images, vit.spec.num_classes, stages)
-    evaluate = DepthExam(exam, job, images, collection.rhos, vit.weights_sha256, folder)
+    skipped = Skipped()
+    evaluate = DepthExam(exam, job, images, collection.rhos, vit.weights_sha256, folder, skipped)
     measured = images_at(exam.place, vit.spec.num_classes, job.images.class_map)
     inputs = (listing_sha256(measured), job.images.max_eval_images, job.scoring if collection.rhos else None)
     run = _run(vit, images, collection, settings, *inputs)
-    bookmark = Bookmark(folder / "last.safetensors", identity_of(job.model, vit.spec.num_classes), run)
-    train = _Trainer(vit, images, settings, folder / "step.ckpt", run, stages)
-    return collect(vit, collection, train, evaluate, book=SampleBook(folder), bookmark=bookmark)
+    identity = identity_of(job.model, vit.spec.num_classes)
+    bookmark = Bookmark(folder / "last.safetensors", identity, run, skipped)
+    train = _Trainer(vit, images, settings, folder / "step.ckpt", run, stages, skipped)
+    samples = collect(vit, collection, train, evaluate, book=SampleBook(folder), bookmark=bookmark)
+    return Collected(samples, skipped.evaluation, skipped.training, skipped.calibration)
 
 
 @dataclass(frozen=True, eq=False)
 class _Trainer:
     """Trains the stages of a search; each has a seed of its own, and `growth` epochs more than the one before.
 
-    The teacher is the network with all units. `checkpoint` has the epochs of an unfinished stage.
+    The teacher is the network with all units. `checkpoint` has the epochs of an unfinished stage. `skipped` takes
+    the images that cannot be read.
     """
 
     teacher: PrunableViT
@@ -124,6 +149,7 @@ class _Trainer:
     checkpoint: Path
     run: str
     stages: Stages
+    skipped: Skipped
     growth: int = 0
 
     def __call__(self, student: nn.Module, stage: Stage) -> None:
@@ -132,7 +158,9 @@ class _Trainer:
         own = replace(
             settings, epochs=settings.epochs + self.growth * stage.index, seed=settings.seed + stage.index
         )
-        batches = TrainBatches(self.images, own, spec.preprocessing, spec.num_classes)
+        batches = TrainBatches(
+            self.images, own, spec.preprocessing, spec.num_classes, skipped=self.skipped.training
+        )
         identity = to_json({"run": self.run, "stage": stage, "weights": weights_sha256(student)})
         with self.stages.stage(stage.name) as advance:
             finetune(
@@ -142,6 +170,7 @@ class _Trainer:
                 own,
                 checkpoint=self.checkpoint,
                 identity=identity,
+                skipped=batches.skipped,
             )
         self.checkpoint.unlink(missing_ok=True)
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -22,7 +23,14 @@ from exporter.workflows.recipes.job import Job
 from exporter.workflows.tuning.axes import OWN, SCORING, Candidate
 from exporter.workflows.tuning.ledger import Ledger
 
-__all__ = ["Network", "calibrated", "calibration_path", "load_vits", "measurement"]
+__all__ = [
+    "Network",
+    "calibrated",
+    "calibration_path",
+    "calibration_skipped",
+    "load_vits",
+    "measurement",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +107,13 @@ def calibrated(
     }
 
 
+def calibration_skipped(networks: Mapping[str, Network]) -> dict[str, str]:
+    """Return the reasons of the images that could not be read in the calibrations of a search, by name."""
+    made = (network.calibration for network in networks.values() if network.calibration is not None)
+    every = {name: reason for calibration in made for name, reason in calibration.skipped.items()}
+    return dict(sorted(every.items()))
+
+
 def calibration_path(place: Path, name: str) -> Path:
     """Return the file of a network's calibration in the folder of a search."""
     return place / f"{name or 'model'}.calibration.safetensors"
@@ -117,12 +132,14 @@ def _network(job: Job, vit: PrunableViT, path: Path, ledger: Ledger, stages: Sta
     whole = replace(source, settings=replace(source.settings, relevance=True))
     with stages.stage("calibration") as advance:
 
-        def calibrate() -> str:
-            return steps.calibrate(vit, whole, job.images, path, advance).inter_sha256
+        def calibrate() -> dict[str, Any]:
+            done = steps.calibrate(vit, whole, job.images, path, advance)
+            return {"inter_sha256": done.inter_sha256, "skipped": dict(done.skipped)}
 
         images = listing_sha256(images_at(job.images.images))
-        name = f"calibration, {images}, {to_json(whole.settings)}, {vit.weights_sha256}"
+        name = f"calibration and what it skipped, {images}, {to_json(whole.settings)}, {vit.weights_sha256}"
         made = ledger.record(name, calibrate, together=True)
-        if not path.exists() or load_calibration(path).inter_sha256 != made:
+        if not path.exists() or load_calibration(path).inter_sha256 != made["inter_sha256"]:
             calibrate()
-    return Network(vit, file, load_calibration(path), path)
+    # The file has their number alone.
+    return Network(vit, file, replace(load_calibration(path), skipped=made["skipped"]), path)

@@ -48,7 +48,8 @@ class Tuned:
     `loss_points` and `bound_points` are measured on the final half, which no choice has read; the losses of `tried`
     and `front` on the search half. `parity`: whether the compiled pair agrees with PyTorch; None where there is no
     pair. `gain` is over the unpruned model in fp32 on ONNX Runtime. `skipped` has the reasons of the images to
-    measure on that could not be read, by name.
+    measure on that could not be read, by name; `calibration_skipped` has those of the images to calibrate on. It is
+    empty where a calibration was given.
     """
 
     model: str
@@ -72,6 +73,7 @@ class Tuned:
     parity: bool | None = None
     explanation: str = ""
     skipped: dict[str, str] = field(default_factory=dict)
+    calibration_skipped: dict[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         found = f"{self.gain:.2f} ×, {self.status}" if self.choice else "nothing found"

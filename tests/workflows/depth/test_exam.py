@@ -8,6 +8,7 @@ from exporter.calibration.record import load_calibration
 from exporter.data.images import list_images
 from exporter.depth.plan import DepthPlan
 from exporter.depth.samples import Tally
+from exporter.depth.skipped import Skipped
 from exporter.depth.surgery import apply_plan
 from exporter.errors import RecipeError
 from exporter.formats.canonical_json import load_json
@@ -27,7 +28,7 @@ def exam(workplace: Workplace, folder: Path, rhos: tuple[float, ...], **how: obj
     job = resolve(workplace.recipe(**how))
     own = Exam(job.images, 2, Silent())
     whole = load(workplace.request).weights_sha256
-    return DepthExam(own, job, list_images(workplace.images), rhos, whole, folder)
+    return DepthExam(own, job, list_images(workplace.images), rhos, whole, folder, Skipped())
 
 
 def test_without_rho_only_the_model_itself_is_measured(workplace: Workplace, tmp_path: Path) -> None:

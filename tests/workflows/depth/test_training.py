@@ -13,14 +13,17 @@ from exporter.depth.plan import DepthPlan
 from exporter.depth.settings import ChoiceSettings, CollectSettings
 from exporter.errors import DepthError, OutputError, RecipeError
 from exporter.models.networks import ModelRequest
+from exporter.schedule.plan import ScheduleSettings
 from exporter.training.checkpoint import RunState
 from exporter.training.settings import FinetuneSettings
+from exporter.vocabulary import Method
 from exporter.workflows.depth.steps import apply_to, fitted, read_samples
 from exporter.workflows.depth.training import choose_to, collect_to
 from exporter.workflows.recipes.job import Job
 from exporter.workflows.recipes.recipe import Recipe
 from exporter.workflows.recipes.resolve import resolve
 from tests.commands import Workplace
+from tests.shards import encoded
 from tests.vits import TINY
 
 QUICK = FinetuneSettings(epochs=1, batch_size=4, lr=1e-3, augment="none", ema_decay=0.0)
@@ -57,6 +60,15 @@ def cut_after(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     monkeypatch.setattr(RunState, "save", counted)
     return lambda epochs: left.__setitem__(0, epochs)
+
+
+def _torn(folder: Path) -> Path:
+    """Images of two classes, the first of which cannot be read."""
+    for at in range(8):
+        path = folder / f"class_{at % 2}" / f"{at}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encoded(at) if at else b"torn")
+    return folder
 
 
 def test_a_choice_is_a_checkpoint_to_fine_tune_and_merge(job: Job, tmp_path: Path) -> None:
@@ -102,8 +114,8 @@ def test_a_choice_that_was_cut_ends_with_the_same_bytes(
 def test_samples_are_what_the_predictor_takes(job: Job, tmp_path: Path) -> None:
     found = collect_to(job, STEPS, QUICK, tmp_path / "s")
     read = read_samples(tmp_path / "s" / "samples.json")
-    assert list(read) == [each.sample for each in found]
-    assert [(each.plan.units, each.images) for each in found] == [
+    assert list(read) == [each.sample for each in found.samples]
+    assert [(each.plan.units, each.images) for each in found.samples] == [
         (0, 12),
         (1, 12),
         (2, 12),
@@ -111,7 +123,10 @@ def test_samples_are_what_the_predictor_takes(job: Job, tmp_path: Path) -> None:
         (2, 12),
         (2, 12),
     ]
-    assert all(each.accuracy * 12 / 100 == pytest.approx(round(each.accuracy * 12 / 100)) for each in found)
+    assert all(
+        each.accuracy * 12 / 100 == pytest.approx(round(each.accuracy * 12 / 100)) for each in found.samples
+    )
+    assert found.skipped == found.training_skipped == found.calibration_skipped == {}
     names = {path.name for path in (tmp_path / "s").iterdir()}
     assert names == {"samples.json", "ranking.json", "last.safetensors"}
     assert set(fitted(read).rmse) == {1}
@@ -127,6 +142,29 @@ def test_a_collection_that_was_cut_ends_with_the_same_bytes(job: Job, tmp_path: 
     assert collect_to(job, STEPS, two_epochs, tmp_path / "cut") == whole
     for path in (tmp_path / "whole").iterdir():
         assert (tmp_path / "cut" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_images_that_cannot_be_read_are_named_also_after_an_interruption(
+    job: Job, tmp_path: Path, cut_after: Any
+) -> None:
+    train, measured = (_torn(tmp_path / name) for name in ("train", "measured"))
+    images = replace(job.images, images=train, eval_images=measured)
+    own = replace(job, images=images, scoring=ScheduleSettings("intra", method=Method.STAR))
+    steps = replace(STEPS, rhos=(0.5,))
+    cut_after(3)
+    with pytest.raises(PowerCutError):
+        collect_to(own, steps, QUICK, tmp_path / "s")
+    cut_after(0)
+    for _ in range(2):  # the second time nothing is read
+        found = collect_to(own, steps, QUICK, tmp_path / "s")
+        for each in (found.skipped, found.training_skipped, found.calibration_skipped):
+            assert list(each) == ["class_0/0.png"]
+    cut_after(1)
+    with pytest.raises(PowerCutError):
+        choose_to(own, COUNTS, QUICK, tmp_path / "c.safetensors")
+    assert list(choose_to(own, COUNTS, QUICK, tmp_path / "c.safetensors").training_skipped) == [
+        "class_0/0.png"
+    ]
 
 
 def test_what_does_not_fit_is_refused(job: Job, workplace: Workplace, tmp_path: Path) -> None:

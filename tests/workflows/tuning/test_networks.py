@@ -1,5 +1,6 @@
 """The networks of a search say what they are: the model, one without some layers, one trained to be pruned."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from exporter.workflows.recipes.recipe import Recipe
 from exporter.workflows.recipes.resolve import resolve
 from exporter.workflows.tuning.axes import OWN
 from exporter.workflows.tuning.ledger import Ledger
-from exporter.workflows.tuning.networks import Network, calibrated, load_vits
+from exporter.workflows.tuning.networks import Network, calibrated, calibration_skipped, load_vits
 from tests.commands import Workplace
 from tests.vits import make_vit
 from tests.workflows.tuning.small import recipe_for
@@ -72,6 +73,10 @@ def test_other_classes_are_refused(job: Job, tmp_path: Path) -> None:
 def test_a_calibration_is_made_once_and_its_time_counts(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And what it skipped is kept with its measurement."""
+    images = shutil.copytree(job.images.images or "", tmp_path / "images")
+    (images / "class_0/0.png").write_bytes(b"torn")
+    job = replace(job, images=replace(job.images, images=images, max_images=100))
     made: list[Path] = []
 
     def counted(vit: PrunableViT, source: Any, images: Any, path: Path, advance: Any) -> Calibration:
@@ -84,7 +89,9 @@ def test_a_calibration_is_made_once_and_its_time_counts(
 
     def run() -> tuple[Network, float]:
         ledger = Ledger(tmp_path / "measurements", "")
-        return calibrated({OWN: job}, vits, tmp_path, ledger, Silent())[OWN], ledger.spent_s
+        networks = calibrated({OWN: job}, vits, tmp_path, ledger, Silent())
+        assert list(calibration_skipped(networks)) == ["class_0/0.png"]
+        return networks[OWN], ledger.spent_s
 
     (first, first_s), (again, again_s) = run(), run()
     assert len(made) == 1
@@ -95,9 +102,8 @@ def test_a_calibration_is_made_once_and_its_time_counts(
         if broken == "gone":
             made[0].unlink()
         else:
-            smaller = replace(job, images=replace(job.images, max_images=2))
             settings = replace(job.calibration.settings, relevance=True, max_images=2)
-            calibrate(vits[OWN], replace(job.calibration, settings=settings), smaller.images, made[0])
+            calibrate(vits[OWN], replace(job.calibration, settings=settings), job.images, made[0])
         found, seconds = run()
         assert found.digest == first.digest
         assert seconds == first_s
