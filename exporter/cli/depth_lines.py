@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from exporter.depth.plan import DepthPlan
+    from exporter.workflows.depth.result import Chosen, Collected
     from exporter.workflows.depth.steps import Applied, Fitted, Found
-    from exporter.workflows.depth.training import Chosen, Collected
 
 __all__ = ["applied_lines", "chosen_lines", "collected_lines", "fitted_lines", "found_lines", "layers"]
 

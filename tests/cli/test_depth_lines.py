@@ -3,8 +3,8 @@
 from exporter.cli.depth_lines import collected_lines, fitted_lines, layers
 from exporter.depth.plan import DepthPlan
 from exporter.depth.predictor import Predictor
+from exporter.workflows.depth.result import Collected
 from exporter.workflows.depth.steps import Fitted
-from exporter.workflows.depth.training import Collected
 
 
 def test_layers_of_a_table() -> None:

@@ -12,9 +12,8 @@ from exporter.depth.bookmark import Bookmark
 from exporter.depth.checkpoint import Depth, read_depth
 from exporter.depth.choose import choose_units
 from exporter.depth.collect import collect
-from exporter.depth.gates import Importance
 from exporter.depth.ranked import Stage
-from exporter.depth.samples import Measured, SampleBook
+from exporter.depth.samples import SampleBook
 from exporter.depth.settings import ChoiceSettings, CollectSettings, UnitSettings
 from exporter.depth.skipped import Skipped
 from exporter.depth.surgery import apply_plan
@@ -30,38 +29,13 @@ from exporter.training.result import versions
 from exporter.training.settings import FinetuneSettings
 from exporter.workflows import steps
 from exporter.workflows.depth.exam import DepthExam
-from exporter.workflows.depth.steps import Applied, weights_file, written
+from exporter.workflows.depth.result import Chosen, Collected
+from exporter.workflows.depth.steps import weights_file, written
 from exporter.workflows.finetuning.images import Exam, shown, train_images
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipes.job import Job
 
-__all__ = ["Chosen", "Collected", "choose_to", "collect_to"]
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The network without the chosen units, and the scores that chose them.
-
-    `training_skipped` has the reasons of the images to train on that could not be read, by name.
-    """
-
-    applied: Applied
-    importance: Importance
-    training_skipped: dict[str, str]
-
-
-@dataclass(frozen=True)
-class Collected:
-    """The samples of a collection, and the reasons of the images that could not be read, by name.
-
-    `skipped` has those to measure on, `training_skipped` those to train on, and `calibration_skipped` those that
-    the models were calibrated on.
-    """
-
-    samples: tuple[Measured, ...]
-    skipped: dict[str, str]
-    training_skipped: dict[str, str]
-    calibration_skipped: dict[str, str]
+__all__ = ["choose_to", "collect_to"]
 
 
 def choose_to(
