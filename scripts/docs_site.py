@@ -21,8 +21,8 @@ VERBS, NAMES = "<!-- the verbs -->", "<!-- the public names -->"
 OUTSIDE = {
     "engines/README.md": "recipes.md",
     "plugins/README.md": "plugin.md",
-    "plugins/cdf_retain/README.md": "plugin-build.md",
-    "plugins/star_ops/README.md": "operators.md",
+    "plugins/tensorrt/README.md": "plugin-build.md",
+    "plugins/onnxruntime/README.md": "operators.md",
     "calib_data/README.md": "calibration-data.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",

@@ -191,8 +191,8 @@ def test_links_to_files_outside_lead_to_their_pages() -> None:
         == "[a](recipes.md#b) [c](parity.md)"
     )
     assert inside("[a](../docs/parity.md)", "engines/README.md") == "[a](parity.md)"
-    assert inside("[a](cdf_retain/README.md)", "plugins/README.md") == "[a](plugin-build.md)"
-    assert inside("[a](star_ops/README.md)", "plugins/README.md") == "[a](operators.md)"
+    assert inside("[a](tensorrt/README.md)", "plugins/README.md") == "[a](plugin-build.md)"
+    assert inside("[a](onnxruntime/README.md)", "plugins/README.md") == "[a](operators.md)"
     assert inside("[a](https://x.y/z.md) [b](#c)", "docs/x.md") == "[a](https://x.y/z.md) [b](#c)"
 
 

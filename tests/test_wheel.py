@@ -49,7 +49,7 @@ def test_the_plugin_can_be_built_from_it(installed: Path, tmp_path: Path) -> Non
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(installed)}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "cmake -S source -B source/build" in done.stdout
-    origin = ROOT / "plugins/cdf_retain"
+    origin = ROOT / "plugins/tensorrt"
     sources = {path.relative_to(origin) for path in origin.rglob("[!.]*") if path.is_file()}
     assert {path.relative_to(tmp_path / "source") for path in (tmp_path / "source").rglob("*.*")} == sources
     for name in sources:
@@ -57,10 +57,10 @@ def test_the_plugin_can_be_built_from_it(installed: Path, tmp_path: Path) -> Non
 
 
 def test_the_operators_can_be_built_from_it(installed: Path) -> None:
-    bundled = installed / "exporter/bundled/star_ops"
-    origin = ROOT / "plugins/star_ops"
+    bundled = installed / "exporter/bundled/onnxruntime"
+    origin = ROOT / "plugins/onnxruntime"
     assert {path.name for path in bundled.iterdir()} == {path.name for path in origin.iterdir()}
-    assert (bundled.parent / "cdf_retain/cdf_retain_row.h").is_file()
+    assert (bundled.parent / "tensorrt/cdf_retain_row.h").is_file()
 
 
 def test_it_runs_from_where_it_is_installed(installed: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ __all__ = [
 
 HERE = Path(__file__).parent
 # Symbolic links to plugins/ in a checkout; the files themselves in the wheel.
-PLUGIN_SOURCE, OPERATORS_SOURCE = HERE / "cdf_retain", HERE / "star_ops"
+PLUGIN_SOURCE, OPERATORS_SOURCE = HERE / "tensorrt", HERE / "onnxruntime"
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ __all__ = [
 KEEP_TOP_K, TAKE_TOKENS, ATTENTION, CLASS_ROW = "KeepTopK", "TakeTokens", "Attention", "ClassRow"
 MERGE_INTO, MERGE_TOKENS, PAIR_TOKENS = "MergeInto", "MergeTokens", "PairTokens"
 RECEIVED, DISSIMILARITY, PACK_TOKENS = "Received", "Dissimilarity", "PackTokens"
-# No markers: operators of the library in plugins/star_ops, which `choose_in_one` writes.
+# No markers: operators of the library in plugins/onnxruntime, which `choose_in_one` writes.
 CHOOSE_TOP_K, CHOOSE_BY_MASS, PACK_SURVIVORS = "ChooseTopK", "ChooseByMass", "PackSurvivors"
 
 _FLOAT, _INT64, _BOOL = "tensor(float)", "tensor(int64)", "tensor(bool)"

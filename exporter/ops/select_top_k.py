@@ -1,6 +1,6 @@
 """SelectTopK as an ONNX local function: STAR's top-k and the rows of tokens that follow from it, in one node.
 
-A TensorRT plugin of that name replaces the body, see plugins/cdf_retain. Any other runtime runs it.
+A TensorRT plugin of that name replaces the body, see plugins/tensorrt. Any other runtime runs it.
 """
 
 import onnx

@@ -5,7 +5,7 @@ from pathlib import Path
 
 __all__ = ["SOURCE", "configure"]
 
-SOURCE = Path(__file__).parents[2] / "plugins/cdf_retain"
+SOURCE = Path(__file__).parents[2] / "plugins/tensorrt"
 
 
 def configure(folder: Path, headers: Path | None) -> str:

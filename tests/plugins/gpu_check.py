@@ -34,7 +34,7 @@ TIMED = ((128, 196), (128, 576), (128, 1024), (128, 4096), (1, 196), (1, 576), (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run every check; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--build", type=Path, default=ROOT / "build/cdf_retain", help="the build folder")
+    parser.add_argument("--build", type=Path, default=ROOT / "build/plugin", help="the build folder")
     parser.add_argument("--no-sanitizer", action="store_true", help="leave compute-sanitizer out")
     options = parser.parse_args(arguments)
     if not has_gpu():
@@ -68,7 +68,7 @@ def has_gpu() -> bool:
 
 def build(folder: Path) -> None:
     """Build all that can be built here; CMake says what is skipped."""
-    subprocess.run(["cmake", "-S", str(ROOT / "plugins/cdf_retain"), "-B", str(folder)], check=True)
+    subprocess.run(["cmake", "-S", str(ROOT / "plugins/tensorrt"), "-B", str(folder)], check=True)
     subprocess.run(["cmake", "--build", str(folder), "--parallel"], check=True)
 
 

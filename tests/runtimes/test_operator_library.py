@@ -85,8 +85,8 @@ def test_the_compiler_is_told_the_sources_and_both_folders(
     build_library(tmp_path / "out" / LIBRARY)
     words = (tmp_path / "out" / LIBRARY).read_text().split()
     assert {"-std=c++17", "-ffp-contract=off", f"-I{tmp_path}"} <= set(words)
-    assert any(word.endswith("bundled/star_ops/library.cpp") for word in words)
-    assert any(word.startswith("-I") and word.endswith("bundled/cdf_retain") for word in words)
+    assert any(word.endswith("bundled/onnxruntime/library.cpp") for word in words)
+    assert any(word.startswith("-I") and word.endswith("bundled/tensorrt") for word in words)
 
 
 def test_a_place_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
