@@ -1,11 +1,13 @@
 """What `make test` leaves to `make test-exhaustive`: the checks that it makes, on further models and targets."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
 
-__all__ = ["FIRST_FAMILIES", "also", "mark_further_families"]
+from exporter.targets import Target
+
+__all__ = ["FIRST_FAMILIES", "also", "first_of", "mark_further_families"]
 
 # Of each way to lower a network: a class token, two, joined projections with rotations, and an adapter of its own.
 FIRST_FAMILIES = ("vit", "distilled", "eva02, joined, rotary", "lvvit")
@@ -14,6 +16,14 @@ FIRST_FAMILIES = ("vit", "distilled", "eva02, joined, rotary", "lvvit")
 def also(*values: Any) -> Any:
     """A set of parameters that `make test` leaves out."""
     return pytest.param(*values, marks=pytest.mark.exhaustive)
+
+
+def first_of(targets: Sequence[Target]) -> list[Any]:
+    """All targets; `make test` takes the first of each runtime and quantization."""
+    found: dict[tuple[str, bool], Target] = {}
+    for target in targets:
+        found.setdefault((target.runtime, bool(target.quantization)), target)
+    return [target if target in found.values() else also(target) for target in targets]
 
 
 def mark_further_families(items: Iterable[pytest.Item]) -> None:

@@ -99,6 +99,7 @@ def test_the_plan_command(tmp_path: Path) -> None:
     assert "17.56 → 10.03" in run(command, tmp_path).stdout
 
 
+@pytest.mark.exhaustive
 @pytest.mark.ort
 def test_the_python_example(photos: Path) -> None:
     (code,) = (each.text for each in pages.blocks("docs/api.md") if each.language == "python")

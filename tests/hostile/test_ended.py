@@ -155,6 +155,7 @@ def test_calibrations_at_once_and_one_that_is_killed(
     assert [path.name for path in shared.parent.iterdir() if not path.name.startswith(".")] == [shared.name]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.ort
 def test_a_compilation_that_is_killed(
     workplace: Workplace, star_export: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

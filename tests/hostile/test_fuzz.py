@@ -18,7 +18,7 @@ from tests.hostile.fuzz_inputs import COMMANDS, Input, input_of, subparsers
 from tests.hostile.inputs import Place
 from tests.hostile.limits import limited
 
-SECONDS = 12.0
+SECONDS = 6.0
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from exporter.targets import (
     Target,
 )
 from exporter.vocabulary import Method
+from tests.exhaustive import also
 from tests.vits import CUT_RATES, cut_vit, make_vit, random_images, varied_images
 
 
@@ -83,7 +84,7 @@ def test_an_image_is_classified_as_it_is_alone(layout: str) -> None:
 
 @pytest.mark.ort
 @pytest.mark.parametrize(
-    "target", [ONNXRUNTIME, ONNXRUNTIME_FP16, TENSORRT, TENSORRT_8], ids=lambda t: t.name
+    "target", [ONNXRUNTIME, also(ONNXRUNTIME_FP16), TENSORRT, also(TENSORRT_8)], ids=lambda t: t.name
 )
 @pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR], ids=str)
 def test_it_is_lowered_and_agrees(target: Target, method: Method) -> None:

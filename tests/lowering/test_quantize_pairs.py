@@ -20,6 +20,7 @@ from exporter.lowering.number_formats import E4M3, INT8, UINT8, NumberFormat
 from exporter.lowering.quantize_pairs import FORMS, Slot, attention_products, slots_of, to_pairs
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import TENSORRT_FP8
+from tests.exhaustive import also
 from tests.lowering.graphs import FP16, FP32, applied, graph_of, kinds_of, noise, operators
 from tests.lowering.models import a_star, lowered, merging, run, star
 from tests.pruning.adaptive import varied_images
@@ -163,7 +164,8 @@ def test_the_softmax_has_e4m3_s_whole_range() -> None:
 
 @pytest.mark.ort
 @pytest.mark.parametrize(
-    "make", [star, merging, lambda: a_star(layout="padded"), lambda: a_star(layout="shrinking")]
+    "make",
+    [star, also(merging), also(lambda: a_star(layout="padded")), lambda: a_star(layout="shrinking")],
 )
 def test_parity(make) -> None:  # type: ignore[no-untyped-def]
     pruned = make()

@@ -13,10 +13,13 @@ from PIL import Image
 
 from tests.benchmarks.papers.quick import DEIT_B, TUNING, flags, rows_of
 from tests.benchmarks.scripts import script
+from tests.exhaustive import also
 
 reproduce, measure, prepared = (script(f"papers/{name}.py") for name in ("reproduce", "measure", "prepared"))
 TABLES, COLUMNS = reproduce.TABLES, script("papers/tables.py").COLUMNS
 FIGURE_TABLES = script("papers/figures.py").TABLES
+# They train, collect samples of depth, or measure a network of twelve layers.
+LONG = ("star-1", "star-8", "depth-samples", "depth-models", "depth-recovery")
 DEIT_T = "deit_tiny_patch16_224"
 # Of matplotlib's first lines.
 COLOURS = ((31, 119, 180), (255, 127, 14))
@@ -34,7 +37,7 @@ def cells_of(shown: str) -> dict[str, list[str]]:
     return {cells[0]: cells[2::2] for cells in rows}
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", [also(name) if name in LONG else name for name in TABLES])
 def test_every_number_of_the_bundled_model_stands_in_its_cell(
     name: str, bundled: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
