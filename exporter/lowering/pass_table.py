@@ -34,6 +34,7 @@ from exporter.lowering.passes.linear_as_gemm import linear_as_gemm
 from exporter.lowering.passes.name_decisions import name_decisions
 from exporter.lowering.passes.open_softmax import open_softmax
 from exporter.lowering.passes.opset_17 import opset_17
+from exporter.lowering.passes.packed_attention import packed_attention
 from exporter.lowering.passes.patches_as_linear import patches_as_linear
 from exporter.lowering.passes.rank_prefix import rank_prefix
 from exporter.lowering.passes.select_early import select_early
@@ -114,6 +115,7 @@ _ROWS = (
     Pass(select_in_one, requires=(NAMED, KEEP_TOP_K, TAKE_TOKENS, PATCHES_RANKED)),
     Pass(fuse_attention, requires=(NAMED, ATTENTION, CLASS_ROW, LINEAR), ensures=(FUSED,)),
     Pass(standard_attention, requires=(NAMED, ATTENTION), ensures=(FUSED,)),
+    Pass(packed_attention, requires=(NAMED, ATTENTION, CLASS_ROW, PACK_TOKENS)),
     Pass(fold_attention_biases, requires=(FUSED, LINEAR)),
     Pass(shorten_scores, requires=(KEEP_TOP_K, PATCHES_RANKED)),
     Pass(rank_prefix, requires=(NAMED, KEEP_TOP_K, TAKE_TOKENS), ends=(PATCHES_RANKED,)),

@@ -12,10 +12,10 @@ import onnx_graphsurgeon as gs
 from exporter.artefact import Artefact
 from exporter.errors import ModelError
 from exporter.files import written_beside
+from exporter.lowering.functions import with_functions
 from exporter.lowering.graph import import_graph
 from exporter.lowering.metadata import stamp
 from exporter.lowering.quantize import quantized
-from exporter.lowering.retention import with_retention
 from exporter.lowering.run_passes import check_passes, run_passes
 from exporter.lowering.to_onnx import to_onnx
 from exporter.lowering.verify import verify
@@ -87,7 +87,7 @@ def _for_target(
     graph.name = artefact.spec.name
     schedule = artefact.schedule
     widest = [schedule.keep[layer - 1] for layer in schedule.pruning_layers]
-    model = with_retention(gs.export_onnx(graph), graph.opset, widest, library=target.needs_operators)
+    model = with_functions(gs.export_onnx(graph), graph.opset, widest, library=target.needs_operators)
     if target.quantization:
         model = quantized(model, artefact, target.quantization, images)
     if target.passes_after:
@@ -124,7 +124,8 @@ def _artefact(pruned: PrunedViT, target: Target, input_kind: str) -> Artefact:
         got = str(pruned.schedule.method)
         raise ModelError("method", got, "star or a-star", "its counts depend on who shares a batch")
     check_passes(target)
-    target.check_method(pruned.schedule.method)
+    if artefact.prunes:
+        target.check_method(pruned.schedule.method)
     target.check_top_k(_largest_top_k(artefact))
     if pruned.schedule.adaptive:
         target.layout(pruned.layout)

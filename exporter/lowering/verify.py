@@ -8,7 +8,7 @@ from onnx import shape_inference
 from exporter.artefact import Artefact, tensors_of
 from exporter.schedule.reductions import reduction_named
 from exporter.tensor_names import IMAGES, context_name, into_name, keep_name, rows_of, tokens_name
-from exporter.vocabulary import OutputKind
+from exporter.vocabulary import Layout, OutputKind
 
 __all__ = ["verify"]
 
@@ -39,7 +39,10 @@ def verify(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
 
 
 def _expected(artefact: Artefact) -> dict[str, list[Shape]]:
-    """Return the shapes that each tensor may have; a fused attention joins the heads and may hold survivors."""
+    """Return the shapes that each tensor may have; a fused attention joins the heads and may hold survivors.
+
+    Attention of packed tokens has no batch.
+    """
     spec, schedule = artefact.spec, artefact.schedule
     shapes: dict[str, list[Shape]] = {
         IMAGES: [["batch", *spec.preprocessing.input_size]],
@@ -50,11 +53,13 @@ def _expected(artefact: Artefact) -> dict[str, list[Shape]]:
         by_head: Shape = ["batch", spec.num_heads, tokens, spec.dim // spec.num_heads]
         if layer in spec.attention_layers:
             shapes[context_name(layer)] = [by_head, ["batch", tokens, spec.dim]]
+            if before is None and artefact.layout == Layout.PACKED:
+                shapes[context_name(layer)].append([None, by_head[1], by_head[3]])
         if layer in schedule.pruning_layers:
             before = None if artefact.follows_image else after
             left: Shape = ["batch", None if before is None else spec.num_prefix_tokens + before, spec.dim]
             shapes[context_name(layer)] += [left, [*by_head[:2], left[1], by_head[3]]]
-            if artefact.layout != "packed" or not schedule.adaptive:
+            if artefact.layout != Layout.PACKED or not schedule.adaptive:
                 shapes[tokens_name(layer)] = [left]
                 shapes |= _decision(artefact, layer, tokens, left)
     return shapes | _given(artefact)

@@ -24,6 +24,7 @@ __all__ = [
     "TENSORRT_FP8",
     "TENSORRT_FP16",
     "TENSORRT_INT8",
+    "TENSORRT_PACKED_FP16",
     "TENSORRT_PLUGIN_FP16",
     "target_named",
     "variant_roles",
@@ -132,6 +133,18 @@ TENSORRT_PLUGIN_FP16 = replace(
     instead=TENSORRT_FP16.name,
 )
 
+# a-STAR's tokens end to end, with the number of each image's tokens in place of padding and a mask. The parser of
+# 11.0 reads an operator of this name with other inputs.
+TENSORRT_PACKED_FP16 = replace(
+    TENSORRT_FP16,
+    name="tensorrt-packed-fp16",
+    layouts=(Layout.PACKED,),
+    passes=("name_decisions", "packed_attention", *TENSORRT_FP16.passes[1:]),
+    methods=(Method.A_STAR,),
+    least_version=(11, 1),
+    instead=TENSORRT_FP16.name,
+)
+
 # The rest of the graph is fp16: attention is fused in half precision only, and GELU and sums are memory-bound.
 TENSORRT_INT8 = replace(
     TENSORRT,
@@ -227,6 +240,7 @@ TARGETS = {
         TENSORRT_ATTENTION_FP16,
         TENSORRT_FP8,
         TENSORRT_PLUGIN_FP16,
+        TENSORRT_PACKED_FP16,
     )
 }
 

@@ -13,15 +13,16 @@ from tests.runtimes.tensorrt.fake_inspector import IO_MODES, InspectedEngine
 __all__ = ["fake_tensorrt"]
 
 TENS = ("10.7.0.23", "10.8.0.43", "10.16.1.11")
+ELEVENS = ("11.0.0.5", "11.1.0.106", "11.4.0.106")
 FLAGS = {
     "8.6.0": ("FP16", "INT8", "TF32", "VERSION_COMPATIBLE"),
     **dict.fromkeys(TENS, ("FP16", "BF16", "INT8", "TF32", "VERSION_COMPATIBLE")),
-    "11.4.0.106": ("DEBUG", "TF32", "VERSION_COMPATIBLE"),
+    **dict.fromkeys(ELEVENS, ("DEBUG", "TF32", "VERSION_COMPATIBLE")),
 }
 NETWORK_FLAGS = {
     "8.6.0": ("EXPLICIT_BATCH",),
     **dict.fromkeys(TENS, ("EXPLICIT_BATCH", "STRONGLY_TYPED", "PREFER_AOT_PYTHON_PLUGINS")),
-    "11.4.0.106": ("STRONGLY_TYPED", "PREFER_AOT_PYTHON_PLUGINS"),
+    **dict.fromkeys(ELEVENS, ("STRONGLY_TYPED", "PREFER_AOT_PYTHON_PLUGINS")),
 }
 LEVELS = {"8.6.0": ("NONE", "AMPERE_PLUS"), "10.16.1.11": ("NONE", "AMPERE_PLUS", "SAME_COMPUTE_CAPABILITY")}
 

@@ -19,6 +19,7 @@ from exporter.targets import (
     TENSORRT_FP8,
     TENSORRT_FP16,
     TENSORRT_INT8,
+    TENSORRT_PACKED_FP16,
     TENSORRT_PLUGIN_FP16,
     Target,
 )
@@ -120,6 +121,8 @@ def test_an_old_tensorrt_takes_its_own_target_alone(
         (TENSORRT_FP8, "10.7.0.23", "8.0", "GPU (SM 8.0) | need a GPU of SM 8.9 or later, tensorrt-int8"),
         (TENSORRT_FP8, "10.7.0.23", "8.9", ""),
         (TENSORRT_FP8, "11.4.0.106", "12.0", ""),
+        (TENSORRT_PACKED_FP16, "11.0.0.5", "9.0", "TensorRT 11.0.0.5 | need 11.1 or later, tensorrt-fp16"),
+        (TENSORRT_PACKED_FP16, "11.1.0.106", "9.0", ""),
     ],
     ids=lambda each: each.name if isinstance(each, Target) else "",
 )
@@ -165,18 +168,24 @@ def test_the_sliced_variant_and_an_engine_for_each_batch(folder: Path) -> None:
 
 @pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize(
-    ("target", "method", "instead"),
+    ("target", "method", "layout", "instead"),
     [
-        (TENSORRT, Method.A_STAR, "--layout padded"),
-        (TENSORRT_PLUGIN_FP16, Method.STAR, "--target tensorrt-fp16"),
+        (TENSORRT, Method.A_STAR, Layout.SHRINKING, "--layout padded"),
+        (TENSORRT_PLUGIN_FP16, Method.STAR, Layout.SHRINKING, "--target tensorrt-fp16"),
+        (TENSORRT_PACKED_FP16, Method.A_STAR, Layout.PACKED, "--target tensorrt-fp16"),
     ],
-    ids=["tokens that shrink", "selection in one node"],
+    ids=["tokens that shrink", "selection in one node", "packed tokens"],
 )
 def test_a_pruned_model_may_need_the_plugin(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Target, method: Method, instead: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    target: Target,
+    method: Method,
+    layout: Layout,
+    instead: str,
 ) -> None:
     place, library = tmp_path / "folder", tmp_path / "lib.so"
-    files = write_folder(place, target, method=method, layout=Layout.SHRINKING)
+    files = write_folder(place, target, method=method, layout=layout)
     tracing, forced = (variant_path(files.pruned, role) for role in VARIANTS)
     _call_plugin(files.pruned, tracing)
     with pytest.raises(

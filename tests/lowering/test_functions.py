@@ -1,4 +1,4 @@
-"""The bodies of retentions: there where a node calls them, inlined where no runtime knows the node."""
+"""Bodies of nodes: there where a node calls them, inlined where no runtime knows the node."""
 
 import numpy as np
 import onnx
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import parser
 
-from exporter.lowering.retention import with_retention
+from exporter.lowering.functions import with_functions
 from exporter.ops.cdf_retain.onnx_function import CDF_RETAIN, DOMAIN
 from exporter.ops.cdf_retain.reference import cdf_retain
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
@@ -49,7 +49,7 @@ def test_both_keep_what_the_reference_keeps(rows: list[tuple[list[int], int]]) -
     score = np.array([row for row, _ in rows], np.float32)
     valid = np.array([count for _, count in rows])
     expected = cdf_retain(score, valid, MASS)
-    found = run(with_retention(model_of(OWN, PADDED), 20, (5, 5)), score, valid)
+    found = run(with_functions(model_of(OWN, PADDED), 20, (5, 5)), score, valid)
     np.testing.assert_array_equal(found["index"], expected.keep_index)
     np.testing.assert_array_equal(found["count"], expected.keep_count)
     assert found["width"] == expected.keep_index.shape[1]
@@ -61,7 +61,7 @@ def test_both_keep_what_the_reference_keeps(rows: list[tuple[list[int], int]]) -
 
 @pytest.mark.parametrize("opset", [20, 23])
 def test_a_node_of_its_own_keeps_its_name_and_gets_one_body(opset: int) -> None:
-    model = with_retention(model_of(OWN, opset=opset), opset, (5,))
+    model = with_functions(model_of(OWN, opset=opset), opset, (5,))
     assert [(each.domain, each.name) for each in model.functions] == [(DOMAIN, CDF_RETAIN)]
     assert {each.domain: each.version for each in model.functions[0].opset_import} == {"": opset}
     assert [node.op_type for node in model.graph.node] == [CDF_RETAIN]
@@ -71,17 +71,30 @@ def test_a_node_of_its_own_keeps_its_name_and_gets_one_body(opset: int) -> None:
 
 
 def test_a_padded_node_becomes_standard_operators() -> None:
-    model = with_retention(model_of(PADDED), 20, (5,))
+    model = with_functions(model_of(PADDED), 20, (5,))
     assert not model.functions
     assert {node.domain for node in model.graph.node} == {""} and len(model.graph.node) > 1
     assert [each.domain for each in model.opset_import] == [""]
-    both = with_retention(model_of(OWN, PADDED), 20, (5, 5))
+    both = with_functions(model_of(OWN, PADDED), 20, (5, 5))
     assert [node.op_type for node in both.graph.node if node.domain] == [CDF_RETAIN]
     assert [each.name for each in both.functions] == [CDF_RETAIN]
 
 
+def test_attention_of_packed_tokens_gets_one_body() -> None:
+    heads = "float[n, 2, 3]"
+    model = parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 20, "trt": 1]>'
+        f" packed ({heads} q, {heads} k, {heads} v, int32[c] a, int32[c] b) => ({heads} y)"
+        " { x = trt.TRT_Attention (q, k, v, , a, b) y = trt.TRT_Attention (x, k, v, , a, b) }"
+    )
+    changed = with_functions(model, 20, ())
+    assert [(each.domain, each.name) for each in changed.functions] == [("trt", "TRT_Attention")]
+    assert {each.domain: each.version for each in changed.opset_import} == {"": 20, "trt": 1}
+    onnx.checker.check_model(changed, full_check=True)
+
+
 def test_a_model_that_retains_nothing_loses_the_domain_alone() -> None:
     model, before = model_of(), model_of()
-    changed = with_retention(model, 20, ())
+    changed = with_functions(model, 20, ())
     assert [(each.domain, each.version) for each in changed.opset_import] == [("", 20)]
     assert changed.graph == before.graph and not changed.functions

@@ -1,4 +1,4 @@
-"""Add the function bodies of retentions to a model that calls them."""
+"""Add the bodies of nodes that ONNX does not define to a model that has such nodes."""
 
 from collections.abc import Sequence
 
@@ -13,20 +13,21 @@ from exporter.ops.cdf_retain.onnx_function import (
     cdf_retain_function,
     cdf_retain_padded_function,
 )
+from exporter.ops.packed_attention import TRT_ATTENTION, packed_attention_function
 from exporter.ops.select_top_k import SELECT_TOP_K, select_top_k_function
 
-__all__ = ["with_retention"]
+__all__ = ["with_functions"]
 
 
-def with_retention(
+def with_functions(
     model: onnx.ModelProto, opset: int, widest: Sequence[int], *, library: bool = False
 ) -> onnx.ModelProto:
-    """Add the local function of CdfRetain or SelectTopK; replace CdfRetainPadded by standard operators.
+    """Add the local functions of CdfRetain, SelectTopK and TRT_Attention.
 
-    No runtime supports the last.
+    CdfRetainPadded, which no runtime supports, is replaced by standard operators.
 
     Args:
-        model: A model that calls one of them, or none.
+        model: A model that calls some of them, or none.
         opset: Of the bodies.
         widest: The most patches that each pruning layer keeps. CdfRetain carries it for TensorRT, which must know
             a size that depends on nothing computed; its function does not read it.
@@ -40,6 +41,8 @@ def with_retention(
             node.attribute.append(onnx.helper.make_attribute(WIDEST, count))
     if SELECT_TOP_K in kinds:
         model.functions.append(select_top_k_function(opset))
+    if any(node.op_type == TRT_ATTENTION for node in model.graph.node):
+        model.functions.append(packed_attention_function(opset))
     if CDF_RETAIN_PADDED in kinds:
         model.functions.append(cdf_retain_padded_function(opset))
         model = inliner.inline_selected_functions(model, [(DOMAIN, CDF_RETAIN_PADDED)])
