@@ -38,7 +38,7 @@ def packed(query: np.ndarray, key: np.ndarray, value: np.ndarray, ends: list[np.
 
 @pytest.mark.ort
 @pytest.mark.parametrize(
-    ("kind", "dtype", "close"), [("float", np.float32, 1e-5), ("float16", np.float16, 5e-3)]
+    ("kind", "dtype", "close"), [("float", np.dtype("float32"), 1e-5), ("float16", np.dtype("float16"), 5e-3)]
 )
 @pytest.mark.parametrize("opset", [20, 23])
 @pytest.mark.parametrize(
@@ -47,12 +47,11 @@ def packed(query: np.ndarray, key: np.ndarray, value: np.ndarray, ends: list[np.
     ids=["several lengths", "one image", "one length", "other keys"],
 )
 def test_each_image_attends_to_its_own_tokens(
-    kind: str, dtype: type, close: float, opset: int, queries: list[int], keys: list[int]
+    kind: str, dtype: np.dtype, close: float, opset: int, queries: list[int], keys: list[int]
 ) -> None:
     rng = np.random.default_rng(0)
-    query, key, value = (
-        rng.standard_normal((sum(each), HEADS, SIZE)).astype(dtype) for each in (queries, keys, keys)
-    )
+    tokens = (rng.standard_normal((sum(each), HEADS, SIZE)) for each in (queries, keys, keys))
+    query, key, value = (each.astype(dtype) for each in tokens)
     ends = [np.cumsum([0, *each], dtype=np.int32) for each in (queries, keys)]
     feed = {"q": query, "k": key, "v": value, "a": ends[0], "b": ends[1]}
     with OnnxRuntimeRunner(model_of(kind, opset).SerializeToString(), name="packed") as runner:
