@@ -32,6 +32,8 @@ def test_fp16_is_the_network_s_and_not_the_scores() -> None:
 def test_compiled_is_with_cuda_graphs_and_static_shapes(
     mode: str, tiny_deit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if not hasattr(torch.backends.cudnn, "conv"):
+        pytest.skip("the benchmark sets TF32 as later versions of torch do")
     asked: list[dict[str, Any]] = []
 
     def compiled(network: torch.nn.Module, **settings: Any) -> torch.nn.Module:
