@@ -1,17 +1,21 @@
 """The deployment targets: the record, and a row for each runtime and precision."""
 
-from exporter.targets.record import Target
-from exporter.targets.rows import (
+from exporter.targets.onnxruntime import (
     ONNXRUNTIME,
     ONNXRUNTIME_FP16,
     ONNXRUNTIME_INT8,
     ONNXRUNTIME_OPS,
     ONNXRUNTIME_OPSET17,
+)
+from exporter.targets.openvino import (
     OPENVINO,
     OPENVINO_BF16,
     OPENVINO_INT8,
     OPENVINO_INT8_BF16,
-    TARGETS,
+)
+from exporter.targets.record import Target
+from exporter.targets.registry import TARGETS, target_named, variant_roles
+from exporter.targets.tensorrt import (
     TENSORRT,
     TENSORRT_8,
     TENSORRT_ATTENTION_FP16,
@@ -20,8 +24,6 @@ from exporter.targets.rows import (
     TENSORRT_INT8,
     TENSORRT_PACKED_FP16,
     TENSORRT_PLUGIN_FP16,
-    target_named,
-    variant_roles,
 )
 
 __all__ = [
