@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.evaluation.benchmark.settings import BenchSettings
     from exporter.runtimes.choice import RunSettings
     from exporter.workflows.folders.bench import bench
-    from exporter.workflows.folders.export_folder import read_reference
+    from exporter.workflows.folders.reference import read_reference
 
     settings = from_flags(BenchSettings, arguments)
     runtime = from_flags(RunSettings, arguments)
@@ -72,7 +72,8 @@ def _models(arguments: argparse.Namespace) -> "tuple[Pair[LoweredFile], Path]":
     """Return the two models and the path of their reference."""
     from exporter.artefact import read_pair
     from exporter.records import Pair
-    from exporter.workflows.folders.export_folder import REFERENCE, read_folder
+    from exporter.workflows.folders.export_folder import read_folder
+    from exporter.workflows.folders.reference import REFERENCE
 
     given = (arguments.dense, arguments.pruned)
     if arguments.folder is not None and given == (None, None):

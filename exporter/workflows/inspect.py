@@ -111,7 +111,7 @@ def _calibration(path: Path) -> Described:
 
 
 def _reference(path: Path) -> Described:
-    from exporter.workflows.folders.export_folder import read_reference  # noqa: PLC0415
+    from exporter.workflows.folders.reference import read_reference  # noqa: PLC0415
 
     shapes = {name: f"{each.dtype}{list(each.shape)}" for name, each in read_reference(path).items()}
     return {"kind": "reference", "arrays": shapes}

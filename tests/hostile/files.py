@@ -162,6 +162,7 @@ def _arrays(kind: str, place: Place) -> None:
             "text": {"images": np.array(["a"])},
             "none": {"images": images[:0]},
             "nan": {"images": images + np.nan},
+            "kept patches": {"images": images, "keep_01": np.zeros((2, 3))},
         }[kind]
         with path.open("wb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
@@ -170,7 +171,18 @@ def _arrays(kind: str, place: Place) -> None:
 # What stands in the answer: the file, or the input that the arrays do not fit.
 ARRAY_KINDS = {
     **dict.fromkeys(
-        ("35 GiB", "no array", "objects", "no images", "text", "none", "nan", "encrypted", "compressed"),
+        (
+            "35 GiB",
+            "no array",
+            "objects",
+            "no images",
+            "text",
+            "none",
+            "nan",
+            "kept patches",
+            "encrypted",
+            "compressed",
+        ),
         "bad",
     ),
     **dict.fromkeys(("shape", "type"), "images"),

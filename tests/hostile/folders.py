@@ -12,7 +12,8 @@ import onnx
 
 from exporter.tensor_names import RAW_IMAGES
 from exporter.workflows.folders.checksums import CHECKSUMS, save_checksums
-from exporter.workflows.folders.export_folder import MODEL, REFERENCE, REPORT, SCHEDULE
+from exporter.workflows.folders.export_folder import MODEL, REPORT, SCHEDULE
+from exporter.workflows.folders.reference import REFERENCE
 from tests.hostile import flags
 from tests.hostile.inputs import Hostile, Place
 

@@ -34,12 +34,11 @@ from exporter.workflows.folders.export_folder import (
     CALIBRATION,
     MODEL,
     RECIPE,
-    REFERENCE,
     REPORT,
     SCHEDULE,
     save_raw_images,
-    save_reference,
 )
+from exporter.workflows.folders.reference import REFERENCE, save_reference
 from exporter.workflows.folders.stale import finish_folder
 from exporter.workflows.measuring import noise
 from exporter.workflows.progress import Silent, Stages

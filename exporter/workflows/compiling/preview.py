@@ -14,16 +14,8 @@ from exporter.vocabulary import Method
 from exporter.workflows import steps
 from exporter.workflows.compiling.schedule import checked_amount
 from exporter.workflows.folders.checksums import CHECKSUMS
-from exporter.workflows.folders.export_folder import (
-    CALIBRATION,
-    CHART,
-    MODEL,
-    PAGE,
-    RECIPE,
-    REFERENCE,
-    REPORT,
-    SCHEDULE,
-)
+from exporter.workflows.folders.export_folder import CALIBRATION, CHART, MODEL, PAGE, RECIPE, REPORT, SCHEDULE
+from exporter.workflows.folders.reference import REFERENCE
 from exporter.workflows.previewing.expected import Expected, expected_of
 from exporter.workflows.previewing.record import Preview, preview_of
 from exporter.workflows.previewing.work import Work, calibration_work, search_work

@@ -25,7 +25,8 @@ from exporter.schedule.scorers import scorer_named
 from exporter.targets import Target
 from exporter.tensor_names import IMAGES, VARIANTS, variant_path
 from exporter.vocabulary import Precision
-from exporter.workflows.folders.export_folder import ExportFolder, read_folder, read_reference
+from exporter.workflows.folders.export_folder import ExportFolder, read_folder
+from exporter.workflows.folders.reference import read_reference
 
 __all__ = ["EngineCheck", "FolderCheck", "check_folder"]
 

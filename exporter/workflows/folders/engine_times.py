@@ -17,7 +17,8 @@ from exporter.records import Pair
 from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path
 from exporter.schedule.macs import MacCount
 from exporter.tensor_names import IMAGES, RAW_IMAGES, SLICED, variant_path
-from exporter.workflows.folders.export_folder import REFERENCE, read_reference, save_raw_images
+from exporter.workflows.folders.export_folder import save_raw_images
+from exporter.workflows.folders.reference import REFERENCE, read_reference
 from exporter.workflows.progress import Advance
 
 __all__ = ["bench_engines", "engines_of"]

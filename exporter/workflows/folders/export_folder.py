@@ -12,14 +12,12 @@ from exporter.errors import ArtefactError, reason_of
 from exporter.evaluation.benchmark.batch_sweep import filled_batch
 from exporter.files import regular, written_beside
 from exporter.formats.canonical_json import load_json, read_json
-from exporter.formats.npz import read_arrays
 from exporter.records import ModelSpec, Pair, Schedule
-from exporter.runtimes.base import Runner
-from exporter.runtimes.playback_runner import dense_name
 from exporter.schedule.checks import check_fits
 from exporter.targets import Target
 from exporter.tensor_names import ALL_VARIANTS, IMAGES, RAW_IMAGES, variant_path
 from exporter.workflows.folders.checksums import CHECKSUMS, verify_checksums
+from exporter.workflows.folders.reference import REFERENCE, read_reference
 
 __all__ = [
     "CALIBRATION",
@@ -27,18 +25,14 @@ __all__ = [
     "MODEL",
     "PAGE",
     "RECIPE",
-    "REFERENCE",
     "REPORT",
     "SCHEDULE",
     "ExportFolder",
     "raw_images_in",
     "read_folder",
-    "read_reference",
     "save_raw_images",
-    "save_reference",
 ]
 
-REFERENCE = "reference.npz"
 REPORT = "report.json"
 SCHEDULE = "schedule.json"
 MODEL = "model.json"
@@ -127,52 +121,6 @@ def _check_unlisted(found: ExportFolder, sums: Container[str]) -> None:
         size = batch * images[:1].nbytes
         if path.stat().st_size != size or regular(path).read_bytes() != filled_batch(images, batch).tobytes():
             raise ArtefactError(str(path), "other images", f"those of {REFERENCE}", "remove it")
-
-
-def read_reference(path: Path) -> dict[str, Array]:
-    """Read `reference.npz`: real `images` [n, 3, H, W] as the models take them, and PyTorch's outputs for them.
-
-    Raises:
-        ArtefactError: The file is missing, or contains no images.
-    """
-    expected = f"a {REFERENCE}, which star-export compile writes"
-    try:
-        reference = read_arrays(path)
-    except ValueError as error:
-        raise ArtefactError(str(path), reason_of(error), expected) from None
-    if IMAGES not in reference:
-        raise ArtefactError(str(path), f"no {IMAGES}", expected)
-    images = reference[IMAGES]
-    if not all(isinstance(array, np.ndarray) and array.dtype.kind in "fiu" for array in reference.values()):
-        raise ArtefactError(str(path), "a member that is no array of real numbers", expected)
-    if images.ndim != 4 or not len(images):
-        raise ArtefactError(str(path), f"images of shape {list(images.shape)}", expected)
-    if images.dtype.kind not in "fu" or not np.isfinite(images).all():
-        raise ArtefactError(str(path), f"images of {images.dtype} that are no finite pixels", expected)
-    return reference
-
-
-def save_reference(reference: Runner, dense: Runner, images: Array, path: Path) -> dict[str, Array]:
-    """Write real images and PyTorch's outputs for them as `reference.npz`, and return the arrays.
-
-    The arrays are `images` as the models take them; the outputs of the pruned model with `keep_NN`, `score_NN`, for
-    a-STAR `count_NN`, with merging `into_NN` and `gap_NN`; and the outputs of the dense model as `dense_…`. Scores
-    and gaps give the margin of a flip without PyTorch.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
-    with reference, dense:
-        results = reference.run({IMAGES: images})
-        arrays = {
-            IMAGES: images,
-            **results,
-            **{dense_name(name): array for name, array in dense.run({IMAGES: images}).items()},
-        }
-    with written_beside(path) as partial, partial.open("wb") as file:
-        # NumPy 1 would store a keyword as an array; the stub takes an array's name for one.
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-    return arrays
 
 
 def raw_images_in(folder: Path) -> Iterator[tuple[Path, int]]:

@@ -12,7 +12,8 @@ from exporter.records import Pair
 from exporter.runtimes.choice import RunSettings
 from exporter.vocabulary import Method
 from exporter.workflows.folders.bench import bench
-from exporter.workflows.folders.export_folder import read_folder, read_reference
+from exporter.workflows.folders.export_folder import read_folder
+from exporter.workflows.folders.reference import read_reference
 from tests.folders import write_folder
 
 SETTINGS = BenchSettings(batches=(1, 2), rounds=5, warmup=0, threads=1, selection_cost=False, profile_runs=1)

@@ -14,7 +14,8 @@ from exporter.runtimes.tensorrt.trtexec_runs import run_trtexec
 from exporter.targets import TENSORRT
 from exporter.tensor_names import IMAGES
 from exporter.workflows.folders import bench
-from exporter.workflows.folders.export_folder import REFERENCE, raw_images_in, read_folder, read_reference
+from exporter.workflows.folders.export_folder import raw_images_in, read_folder
+from exporter.workflows.folders.reference import REFERENCE, read_reference
 from tests.commands import Command
 from tests.fakes import NumpyRunner
 from tests.folders import write_engines, write_folder

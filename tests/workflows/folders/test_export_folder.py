@@ -9,7 +9,8 @@ from exporter.errors import ArtefactError
 from exporter.targets import OPENVINO_BF16
 from exporter.tensor_names import variant_path
 from exporter.workflows.folders.checksums import save_checksums
-from exporter.workflows.folders.export_folder import read_folder, read_reference, save_raw_images
+from exporter.workflows.folders.export_folder import read_folder, save_raw_images
+from exporter.workflows.folders.reference import read_reference
 from tests.folders import artefacts, write_folder
 
 
@@ -21,15 +22,6 @@ def test_the_models_and_the_images_of_a_folder(tmp_path: Path) -> None:
     made = artefacts(OPENVINO_BF16)
     assert (found.models.dense.artefact, found.models.pruned.artefact) == (made.dense, made.pruned)
     assert found.target == OPENVINO_BF16
-
-
-def test_a_reference_is_read_as_it_was_saved(tmp_path: Path) -> None:
-    arrays = {"images": np.ones((2, 3, 4, 4), np.float32), "logits": np.zeros((2, 7), np.float32)}
-    np.savez(tmp_path / "reference.npz", **arrays)  # type: ignore[arg-type]
-    read = read_reference(tmp_path / "reference.npz")
-    assert read.keys() == arrays.keys()
-    for name, array in arrays.items():
-        np.testing.assert_array_equal(read[name], array)
 
 
 def test_a_report_of_another_target_is_refused(tmp_path: Path) -> None:
@@ -94,20 +86,6 @@ def test_a_folder_that_is_none_of_ours(tmp_path: Path, report: str | None) -> No
         read_folder(tmp_path)
     with pytest.raises(ArtefactError, match="no folder"):
         read_folder(tmp_path / "none")
-
-
-def test_images_that_are_none(tmp_path: Path) -> None:
-    path = tmp_path / "reference.npz"
-    with pytest.raises(ArtefactError, match=r"reference\.npz"):
-        read_reference(path)
-    for arrays in ({"logits": np.zeros(3)}, {"images": np.zeros((0, 3, 4, 4))}, {"images": np.zeros(3)}):
-        np.savez(path, **arrays)
-        with pytest.raises(ArtefactError):
-            read_reference(path)
-    for content in (b"", b"text", b"PK\x03\x04 cut"):
-        path.write_bytes(content)
-        with pytest.raises(ArtefactError):
-            read_reference(path)
 
 
 def test_raw_images_are_the_arrays_bytes(tmp_path: Path) -> None:
