@@ -16,6 +16,11 @@ def _take_rows(packed: Any, slots: Any) -> Any:
     return opset18.Gather(packed, slots, axis=0)
 
 
+def _index_select(self: Any, dim: int, index: Any) -> Any:
+    """Translate to one Gather. The exporter would flatten the index, which is flat."""
+    return opset18.Gather(self, index, axis=dim)
+
+
 def _gelu(self: Any, approximate: str = "none") -> Any:  # torch finds the function by these names
     """Translate to one node, in any opset: torch writes that of opset 20 only where it exports to 20 or later."""
     return opset20.Gelu(self, approximate=approximate)
@@ -66,6 +71,7 @@ def _to_dtype(
 
 STANDARD: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.star.take_rows.default: _take_rows,
+    torch.ops.aten.index_select.default: _index_select,
     torch.ops.aten.gelu.default: _gelu,
     torch.ops.aten._native_batch_norm_legit_no_training.default: _batch_norm,
     torch.ops.aten.batch_norm.default: _batch_norm_as_captured,

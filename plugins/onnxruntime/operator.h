@@ -19,7 +19,7 @@ namespace star
 constexpr uint32_t kAPI_VERSION{17};
 static_assert(kAPI_VERSION <= ORT_API_VERSION, "ONNX Runtime's headers must be those of 1.17 or later");
 
-//! An operator's input or output. Inputs behind the required ones may be missing.
+//! An operator's input or output. Those behind the required ones may be missing.
 struct Slot
 {
     ONNXTensorElementDataType type;
@@ -31,6 +31,7 @@ constexpr Slot kINTEGERS{ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64};
 constexpr Slot kTRUTHS{ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL};
 constexpr Slot kOPTIONAL_FLOATS{ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true};
 constexpr Slot kOPTIONAL_INTEGERS{ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64, true};
+constexpr Slot kOPTIONAL_TRUTHS{ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL, true};
 
 //! What ONNX Runtime refused.
 struct Refusal
@@ -144,13 +145,17 @@ public:
         return tensor;
     }
 
+    //! nullptr where no node reads the output.
     template <typename T = int64_t>
     T* output(size_t index, std::initializer_list<int64_t> shape) const
     {
         OrtValue* value{nullptr};
         check(mApi.KernelContext_GetOutput(mContext, index, shape.begin(), shape.size(), &value));
         void* data{nullptr};
-        check(mApi.GetTensorMutableData(value, &data));
+        if (value != nullptr)
+        {
+            check(mApi.GetTensorMutableData(value, &data));
+        }
         return static_cast<T*>(data);
     }
 
