@@ -8,6 +8,9 @@ import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
+# Imports and an export make a million objects that live on: the search for garbage is a tenth of their time.
+gc.set_threshold(100_000, 50, 50)
+
 SHAPED = (
     "ops.selection",
     "ops.packing",
@@ -37,14 +40,16 @@ from tests.vits import make_images, make_model, make_vit  # noqa: E402
 # Tiny models gain nothing from a second thread, and lose to it on a busy machine.
 torch.set_num_threads(1)
 
-# An export makes a million objects that live until its end: the search for garbage is a tenth of its time.
-gc.set_threshold(100_000, 50, 50)
-
 make_exports_quick()
 
 # Tests share the machine with each other: how long one takes says nothing of what it tests.
 settings.register_profile("shared machine", deadline=None)
 settings.load_profile("shared machine")
+
+
+def pytest_collection_finish() -> None:
+    """What is there by now lives to the end: later searches for garbage leave it out."""
+    gc.freeze()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from exporter.targets import Target
 
-__all__ = ["FIRST_FAMILIES", "also", "first_of", "mark_further_families"]
+__all__ = ["FIRST_FAMILIES", "also", "first_of", "mark_further", "mark_further_families"]
 
 # Of each way to lower a network: a class token, two, joined projections with rotations, and an adapter of its own.
 FIRST_FAMILIES = ("vit", "distilled", "eva02, joined, rotary", "lvvit")
@@ -16,6 +16,11 @@ FIRST_FAMILIES = ("vit", "distilled", "eva02, joined, rotary", "lvvit")
 def also(*values: Any) -> Any:
     """A set of parameters that `make test` leaves out."""
     return pytest.param(*values, marks=pytest.mark.exhaustive)
+
+
+def mark_further(values: Iterable[str], first: Sequence[str]) -> list[Any]:
+    """All values; `make test` takes those of `first`."""
+    return [value if value in first else also(value) for value in values]
 
 
 def first_of(targets: Sequence[Target]) -> list[Any]:

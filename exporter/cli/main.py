@@ -101,10 +101,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    parser = build_parser()
+    words = sys.argv[1:] if argv is None else argv
     if "_ARGCOMPLETE" in os.environ:
-        complete(parser)
-    arguments, unknown = parser.parse_known_args(argv)
+        complete(build_parser())
+    parser = build_parser(next((word for word in words if not word.startswith("-")), ""))
+    arguments, unknown = parser.parse_known_args(words)
     if unknown:
         arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     level = logging.ERROR if arguments.quiet else logging.DEBUG if arguments.verbose else logging.WARNING
@@ -136,8 +137,8 @@ class _OneLine(logging.Formatter):
         return super().formatMessage(record).replace("\n", "\\n")
 
 
-def build_parser() -> Parser:
-    """Return the parser of all verbs."""
+def build_parser(only: str | None = None) -> Parser:
+    """Return the parser of all verbs; those but `only` without their flags, which take longer to declare."""
     parser = Parser(prog="star-export", description=exporter.__doc__)
     parser.explain(EXAMPLES, FAILS)
     parser.add_argument("--version", action="version", version=f"star-export {exporter.__version__}")
@@ -145,6 +146,8 @@ def build_parser() -> Parser:
     for name, module in _named(VERBS):
         summary = (module.__doc__ or "").partition("\n")[0]
         verb = verbs.add_parser(name, help=summary, description=(module.__doc__ or "").strip())
+        if only not in (None, name):
+            continue
         verb.explain(module.EXAMPLES, getattr(module, "FAILS", ""))
         add_common(verb)
         module.add_arguments(verb)

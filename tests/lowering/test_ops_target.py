@@ -10,6 +10,7 @@ from exporter.evaluation.parity.check_model import check
 from exporter.lowering.variants import selection_nodes, sliced_variant
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_OPS
+from tests.exhaustive import FIRST_FAMILIES, mark_further
 from tests.lowering.models import FAMILIES, RATES, a_star, lowered, merging, star, tome
 from tests.pruning.adaptive import varied_images
 
@@ -39,7 +40,7 @@ def ours(model: onnx.ModelProto) -> Counter[str]:
     return Counter(node.op_type for node in model.graph.node if node.domain)
 
 
-@pytest.mark.parametrize("kind", [*FAMILIES, *OTHERS])
+@pytest.mark.parametrize("kind", [*mark_further(FAMILIES, FIRST_FAMILIES), *OTHERS])
 def test_each_layer_chooses_in_one_node(kind: str) -> None:
     """Where attention scores patches; other scores, and the padded layout, stay in standard operators."""
     model = lowered(pruned_by(kind), ONNXRUNTIME_OPS)
@@ -69,7 +70,7 @@ def test_its_selection_can_be_sliced_away() -> None:
 
 @pytest.mark.ort
 @pytest.mark.usefixtures("operators")
-@pytest.mark.parametrize("kind", [*FAMILIES, *OTHERS])
+@pytest.mark.parametrize("kind", [*mark_further(FAMILIES, FIRST_FAMILIES), *OTHERS])
 def test_a_file_decides_and_computes_as_pytorch_does(kind: str) -> None:
     pruned = pruned_by(kind)
     report = check(pruned, lowered(pruned, ONNXRUNTIME_OPS), varied_images(pruned.vit, 16).numpy())
