@@ -32,7 +32,7 @@ def shared_bytes(name: str, parts: tuple[object, ...], make: Callable[[], bytes]
         if path.is_file():
             return path.read_bytes()
         content = make()
-        if _key() == _folder().name:  # nobody edited a source since this process read it
+        if _sources_are_unchanged():
             with written_beside(path) as partial:
                 partial.write_bytes(content)
     return content
@@ -50,12 +50,13 @@ def shared_folder(name: str, make: Callable[[Path], object]) -> Path:
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir()
             make(place)
-            done.write_text(_content_of(place) if _key() == _folder().name else "")
+            done.write_text(_content_of(place) if _sources_are_unchanged() else "")
     return place
 
 
 @cache
 def _folder() -> Path:
+    _times()  # before the sources are read
     folder = PLACE / _key()
     PLACE.mkdir(parents=True, exist_ok=True)
     with FileLock(PLACE / ".lock"):
@@ -67,10 +68,29 @@ def _folder() -> Path:
     return folder
 
 
-def _key() -> str:
+@cache
+def _sources() -> tuple[Path, ...]:
     helpers = [path for path in (ROOT / "tests").rglob("*.py") if not path.name.startswith("test_")]
     sources = [path for path in (ROOT / "exporter").rglob("*") if path.is_file() and path.suffix != ".pyc"]
-    content = (part for path in sorted(helpers + sources) for part in (str(path).encode(), path.read_bytes()))
+    return tuple(sorted(helpers + sources))
+
+
+@cache
+def _times() -> list[int]:
+    return _read_times()
+
+
+def _read_times() -> list[int]:
+    return [path.stat().st_mtime_ns if path.exists() else 0 for path in _sources()]
+
+
+def _sources_are_unchanged() -> bool:
+    """Whether nobody edited one since this process read them."""
+    return _read_times() == _times()
+
+
+def _key() -> str:
+    content = (part for path in _sources() for part in (str(path).encode(), path.read_bytes()))
     return _digest(sys.version.encode(), *_libraries(), *content)
 
 

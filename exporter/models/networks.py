@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import timm
-import torch
 import torchvision
 from torch import Tensor, nn
 
@@ -21,6 +20,7 @@ from exporter.models.huggingface.repository import Repository, repository_of
 from exporter.models.identity import Identity, read_identity
 from exporter.models.lvvit import LvVit
 from exporter.models.lvvit_adapter import LVVITS
+from exporter.models.on_device import on_device
 from exporter.models.timm_arguments import WRONG_ARGUMENTS, arguments
 from exporter.models.weights import read_state_dict
 from exporter.records import Preprocessing
@@ -145,7 +145,7 @@ def create(source: Source, *, pretrained: bool = False, device: str = "cpu") -> 
     Raises:
         ModelError: The name is unknown, it does not take these arguments, or pretrained weights are unavailable.
     """
-    with torch.device(device) if device != "cpu" else nullcontext():
+    with on_device(device):
         if source.architecture in LVVITS:
             return _create_lvvit(source, pretrained=pretrained)
         if source.architecture.startswith(TORCHVISION):

@@ -93,7 +93,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, workplace: Workplace) -> tup
 @pytest.mark.parametrize(
     ("function", "times", "left"),
     [
-        ("exporter.calibration.calibrate.save_sums", 1, {"w.calibration.partial"}),
+        also("exporter.calibration.calibrate.save_sums", 1, {"w.calibration.partial"}),
         also("exporter.training.finetune._Trainer._step", 3, {"w.calibration.partial", "w.ckpt"}),
         also("torch.save", 2, {"w.calibration.partial", "w.ckpt", ".w.ckpt"}),
         (

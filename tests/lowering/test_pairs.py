@@ -15,7 +15,7 @@ from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TARGETS, TENSORRT, TENSORRT_8, Target
 from exporter.vocabulary import Method
-from tests.exhaustive import first_of
+from tests.exhaustive import also, first_of, mark_further
 from tests.lowering.models import lowered, merging, run, tome
 from tests.vits import random_images
 
@@ -59,7 +59,7 @@ def test_parity_of_every_target(target: Target) -> None:
     assert [layer.merge_agreement is not None for layer in report.layers] == [True] * 4
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", mark_further(FAMILIES, ["eva02, joined, rotary"]))
 def test_parity_on_openvino(family: str) -> None:
     if reason := why_not(OPENVINO):
         pytest.skip(reason)
@@ -151,7 +151,7 @@ def test_a_wrong_choice_fails_parity_and_is_named(name: str, operator: str, fail
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize("target", [ONNXRUNTIME, TENSORRT_8], ids=lambda target: target.name)
+@pytest.mark.parametrize("target", [ONNXRUNTIME, also(TENSORRT_8)], ids=lambda target: target.name)
 @pytest.mark.parametrize("rates", [{2: 0.6, 4: 0.7}, {2: 0.3, 4: 0.2}], ids=["most stay", "few stay"])
 def test_star_may_pair_too(rates: dict[int, float], target: Target) -> None:
     """The scorer alone: rates of a schedule by hand, plain attention; and fewer than every second patch stays."""

@@ -29,6 +29,7 @@ from exporter.targets import (
 )
 from exporter.tensor_names import POOLING, TRACING, context_name
 from exporter.vocabulary import Precision
+from tests.exhaustive import also
 from tests.lowering.graphs import FP16, kinds_of
 from tests.lowering.models import FAMILIES, RATES, a_star, dense, lowered, merging, pruned_of, run, star
 from tests.pruning.adaptive import varied_images
@@ -91,7 +92,7 @@ def test_parity_of_a_star(layout: str) -> None:
 
 @pytest.mark.ort
 @pytest.mark.parametrize("layout", TENSORRT.layouts)
-@pytest.mark.parametrize("target", [TENSORRT_FP16, TENSORRT_INT8], ids=lambda target: target.name)
+@pytest.mark.parametrize("target", [also(TENSORRT_FP16), TENSORRT_INT8], ids=lambda target: target.name)
 def test_parity_of_a_star_in_lower_precision(target: Target, layout: str) -> None:
     pruned = a_star(layout=layout)
     images = varied_images(pruned.vit, 256).numpy()

@@ -10,6 +10,7 @@ import pytest
 from exporter.errors import UserError
 from exporter.runtimes.tensorrt.machine import this_machine
 from tests.benchmarks.scripts import FOLDER, script
+from tests.exhaustive import also
 
 module = script("gpu/all.py")
 Step = script("gpu/steps.py").Step
@@ -72,7 +73,7 @@ def test_a_folder_holds_the_results_of_one_gpu(out: Path) -> None:
         run(out, machine="NVIDIA A100, SM 8.0, driver 580.159.03, CUDA 13.0")
 
 
-@pytest.mark.parametrize("words", [["all.py"], ["table.py", "pytorch"]], ids=lambda words: words[0])
+@pytest.mark.parametrize("words", [["all.py"], also(["table.py", "pytorch"])], ids=lambda words: words[0])
 def test_one_line_without_a_gpu(words: list[str], tmp_path: Path) -> None:
     try:
         this_machine("")

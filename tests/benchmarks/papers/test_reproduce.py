@@ -19,7 +19,7 @@ reproduce, measure, prepared = (script(f"papers/{name}.py") for name in ("reprod
 TABLES, COLUMNS = reproduce.TABLES, script("papers/tables.py").COLUMNS
 FIGURE_TABLES = script("papers/figures.py").TABLES
 # They train, collect samples of depth, or measure a network of twelve layers.
-LONG = ("star-1", "star-8", "depth-samples", "depth-models", "depth-recovery")
+LONG = ("star-1", "star-8", "depth-robustness", "depth-samples", "depth-models", "depth-recovery")
 DEIT_T = "deit_tiny_patch16_224"
 # Of matplotlib's first lines.
 COLOURS = ((31, 119, 180), (255, 127, 14))
@@ -52,7 +52,7 @@ def test_every_number_of_the_bundled_model_stands_in_its_cell(
             assert text == mine, (row.label, column)
 
 
-@pytest.mark.parametrize(("name", "panels", "lines"), [("star-figure-3", 2, 1), ("star-figure-4", 3, 2)])
+@pytest.mark.parametrize(("name", "panels", "lines"), [also("star-figure-3", 2, 1), ("star-figure-4", 3, 2)])
 def test_every_panel_of_a_figure_of_the_bundled_model_has_its_lines(
     name: str,
     panels: int,
