@@ -18,7 +18,7 @@ def also(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.exhaustive)
 
 
-def mark_further(values: Iterable[str], first: Sequence[str]) -> list[Any]:
+def mark_further(values: Iterable[Any], first: Sequence[Any]) -> list[Any]:
     """All values; `make test` takes those of `first`."""
     return [value if value in first else also(value) for value in values]
 

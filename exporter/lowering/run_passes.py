@@ -37,14 +37,14 @@ def run_passes(graph: gs.Graph, artefact: Artefact, names: Iterable[str], *, cle
         graph: Changed in place.
         artefact: Describes the model being lowered.
         names: Names of the passes, in order.
-        clean: Whether to remove nodes without a reader after each pass.
+        clean: Whether to remove nodes without a reader after each pass that changed something.
 
     Raises:
         RuntimeError: A pass failed, or left a marker that it should have replaced.
     """
     for name in names:
         changed = _run(graph, artefact, PASSES[name])
-        if clean:
+        if changed and clean:
             graph.cleanup()
         if changed:
             graph.toposort()

@@ -13,14 +13,24 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.choice import why_not
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
-from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TARGETS, TENSORRT, TENSORRT_8, Target
+from exporter.targets import (
+    ONNXRUNTIME,
+    ONNXRUNTIME_FP16,
+    OPENVINO,
+    OPENVINO_INT8,
+    TARGETS,
+    TENSORRT,
+    TENSORRT_8,
+    Target,
+)
 from exporter.vocabulary import Method
-from tests.exhaustive import also, first_of, mark_further
+from tests.exhaustive import also, mark_further
 from tests.lowering.models import lowered, merging, run, tome
 from tests.vits import random_images
 
 FAMILIES = ("vit", "registers", "distilled", "qk norm", "lvvit", "eva02, joined, rotary")
 EACH = [target for target in TARGETS.values() if Method.TOME in target.methods]
+FIRST = (ONNXRUNTIME, OPENVINO_INT8, TENSORRT)
 
 
 def images_of(pruned: PrunedViT, count: int = 16) -> np.ndarray:
@@ -44,7 +54,7 @@ def test_onnx_runtime_pairs_as_pytorch_does(family: str) -> None:
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize("target", first_of(EACH), ids=lambda target: target.name)
+@pytest.mark.parametrize("target", mark_further(EACH, FIRST), ids=lambda target: target.name)
 def test_parity_of_every_target(target: Target) -> None:
     """Those for TensorRT run on ONNX Runtime."""
     if target.runtime == "openvino" and (reason := why_not(target)):

@@ -37,11 +37,9 @@ FIRST = (
     "deit_tiny_distilled_patch16_224",
     "eva02_tiny_patch14_336",
     "vit_base_patch32_siglip_256",
-    "vit_intern300m_patch14_448",
     "vit_pe_core_tiny_patch16_384",
     "vit_small_patch14_reg4_dinov2",
     "vit_small_patch16_dinov3",
-    "vit_small_patch16_rope_mixed_224",
     "vit_tiny_r_s16_p8_224",
     "vit_xsmall_patch16_clip_224",
 )

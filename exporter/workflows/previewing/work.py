@@ -7,6 +7,7 @@ depending on their widths, the runtime and what else runs on the machine.
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 
@@ -76,8 +77,9 @@ def search_work(job: Job, speedup: Speedup, macs: float) -> Work:
     return Work("search for rho", runs, float(runs * macs), lowered=speedup.measurements + 1)
 
 
+@cache
 def speed_here() -> float:
-    """Return the multiply-adds a second of a matrix product in fp32 on this machine's CPU."""
+    """Return the multiply-adds a second of a matrix product in fp32 on this CPU, measured once a process."""
     left, right = torch.ones(ROWS, INNER), torch.ones(INNER, COLUMNS)
     left @ right
     start_s, runs = time.perf_counter(), 0

@@ -9,6 +9,7 @@ from exporter.artefact import read_lowered
 from exporter.runtimes.tensorrt.manifest import read_manifest
 from exporter.vocabulary import Layout
 from tests.benchmarks.scripts import script
+from tests.exhaustive import mark_further
 from tests.runtimes.stand_ins import compiled
 from tests.runtimes.tensorrt.fake_cuda import BUILT
 from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
@@ -41,7 +42,7 @@ def tensorrt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("tensorrt")
-@pytest.mark.parametrize("mode", module.MODES)
+@pytest.mark.parametrize("mode", mark_further(module.MODES, ["fp32", "int8", module.PACKED]))
 def test_an_engine_of_each_and_the_second_call_builds_none(
     mode: str, tiny_deit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

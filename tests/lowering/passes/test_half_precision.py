@@ -12,6 +12,7 @@ from exporter.evaluation.parity.check_model import check
 from exporter.lowering.passes.half_precision import to_bf16, to_fp16
 from exporter.lowering.pipeline import lower
 from exporter.targets import ONNXRUNTIME_FP16, OPENVINO, TENSORRT_FP16, Target
+from tests.exhaustive import also
 from tests.lowering import graphs
 from tests.lowering.graphs import (
     BF16,
@@ -69,7 +70,8 @@ def test_bf16_is_the_same_graph() -> None:
 @pytest.mark.ort
 @pytest.mark.parametrize(
     ("family", "scorer"),
-    [(family, "intra") for family in ("vit", "registers", "qk norm", "lvvit", "dinov3")]
+    [(family, "intra") for family in ("vit", "registers", "qk norm", "dinov3")]
+    + [also("lvvit", "intra")]
     + [(family, "fused") for family in ("vit", "registers")],
 )
 def test_it_is_the_reference_to_fp16_tolerance(family: str, scorer: str, target: Target) -> None:
