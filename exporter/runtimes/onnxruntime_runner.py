@@ -1,32 +1,26 @@
 """`Runner` for ONNX Runtime, on the requested execution providers."""
 
-import importlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from exporter.errors import ArtefactError, MissingDependencyError, UserError
+from exporter.errors import ArtefactError
 from exporter.runtimes.base import Feed, Runner, TensorInfo
 from exporter.runtimes.onnxruntime_errors import message_of, refusal
+from exporter.runtimes.onnxruntime_providers import (
+    CPU,
+    NO_OPTIONS,
+    TENSORRT,
+    check_available,
+    import_onnxruntime,
+    with_options,
+)
 from exporter.runtimes.operator_library import checked_library, lacks_operators, library_place
 
-__all__ = ["OnnxRuntimeRunner", "check_providers"]
-
-_CPU = "CPUExecutionProvider"
-_TENSORRT = "TensorrtExecutionProvider"
-
-_NONE: Mapping[str, str] = MappingProxyType({})
-
-# How to install a missing provider.
-_PACKAGES = {
-    "CUDAExecutionProvider": "pip install 'star-export[onnxruntime-gpu]', CUDA and cuDNN",
-    "TensorrtExecutionProvider": "pip install 'star-export[onnxruntime-gpu]', CUDA and TensorRT",
-    "OpenVINOExecutionProvider": "pip install onnxruntime-openvino",
-}
+__all__ = ["OnnxRuntimeRunner"]
 
 _DTYPES = {
     "tensor(float)": "float32",
@@ -63,10 +57,10 @@ class OnnxRuntimeRunner(Runner):
         model: Path | bytes,
         *,
         name: str = "",
-        providers: Sequence[str] = (_CPU,),
+        providers: Sequence[str] = (CPU,),
         threads: int = 0,
         tf32: bool = False,
-        tensorrt: Mapping[str, str] = _NONE,
+        tensorrt: Mapping[str, str] = NO_OPTIONS,
         profile_prefix: Path | None = None,
     ) -> None:
         """Store the settings; the model is read when the runner is entered.
@@ -98,16 +92,16 @@ class OnnxRuntimeRunner(Runner):
         return Path(self._session.end_profiling())
 
     def _activate(self) -> None:
-        runtime = _import_onnxruntime()
+        runtime = import_onnxruntime()
         state = runtime.capi.onnxruntime_pybind11_state
         self._errors = tuple(getattr(state, error) for error in _ERRORS)
-        if _TENSORRT in self._providers and not self._tf32:
+        if TENSORRT in self._providers and not self._tf32:
             # Its provider has no option for it; NVIDIA's libraries read this before any setting of a program.
             os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
-        _check_available(self._providers, runtime.get_available_providers())
+        check_available(self._providers, runtime.get_available_providers())
         session = self._started(runtime)
         # ONNX Runtime drops a provider whose libraries do not load, and only logs it.
-        _check_available(self._providers, session.get_providers())
+        check_available(self._providers, session.get_providers())
         self._inputs = tuple(self._info(tensor) for tensor in session.get_inputs())
         self._outputs = tuple(self._info(tensor) for tensor in session.get_outputs())
         if not self._outputs:  # ONNX Runtime loads it, and refuses to run it
@@ -141,7 +135,7 @@ class OnnxRuntimeRunner(Runner):
         if library is not None:
             options.register_custom_ops_library(str(library))
         model = str(self._model) if isinstance(self._model, Path) else self._model
-        providers = _told(self._providers, self._tf32, self._tensorrt)
+        providers = with_options(self._providers, self._tf32, self._tensorrt)
         # No fallback: a provider that fails must not be replaced by another one between two runs.
         return runtime.InferenceSession(model, options, providers=providers, enable_fallback=0)
 
@@ -165,18 +159,6 @@ class OnnxRuntimeRunner(Runner):
         return TensorInfo(tensor.name, shape, _DTYPES[tensor.type])
 
 
-def check_providers(providers: Sequence[str]) -> None:
-    """Raise UserError if ONNX Runtime is missing, or this build of it lacks one of the providers."""
-    _check_available(providers, _import_onnxruntime().get_available_providers())
-
-
-def _import_onnxruntime() -> Any:
-    try:
-        return importlib.import_module("onnxruntime")
-    except ImportError:
-        raise MissingDependencyError("onnxruntime", "onnxruntime") from None
-
-
 def _options(runtime: Any, threads: int) -> Any:
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -187,18 +169,3 @@ def _options(runtime: Any, threads: int) -> Any:
     # Threads that spin after a run would take CPU time from the next runner of an interleaved benchmark.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     return options
-
-
-def _told(
-    providers: Sequence[str], tf32: bool, tensorrt: Mapping[str, str] = _NONE
-) -> list[str | tuple[str, dict[str, str]]]:
-    """Return the providers with their options. The CUDA provider enables TF32 by default; `tf32` decides here."""
-    options = {"CUDAExecutionProvider": {"use_tf32": str(int(tf32))}, _TENSORRT: dict(tensorrt)}
-    return [(each, options[each]) if options.get(each) else each for each in providers]
-
-
-def _check_available(asked: Sequence[str], available: Sequence[str]) -> None:
-    for provider in asked:
-        if provider not in available:
-            got = f"ONNX Runtime with {', '.join(available)}"
-            raise UserError(provider, got, "a build and drivers that support it", _PACKAGES.get(provider, ""))

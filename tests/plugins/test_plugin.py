@@ -140,10 +140,10 @@ def test_no_symbol_is_wanted_from_tensorrt(plugin_library: Path) -> None:
 def test_without_headers_the_build_says_what_it_skips(tmp_path: Path) -> None:
     if shutil.which("cmake") is None:
         pytest.skip("needs cmake")
-    (line,) = (line for line in configure(tmp_path, None).splitlines() if "cdf_retain: " in line)
+    (line,) = (line for line in configure(tmp_path, None).splitlines() if "star_plugins: " in line)
     assert line in (
-        '-- cdf_retain: no NvInferRuntime.h in TENSORRT_INCLUDE_DIR (""): skipping the plugin',
-        "-- cdf_retain: no CUDA compiler: building the host library alone",
+        '-- star_plugins: no NvInferRuntime.h in TENSORRT_INCLUDE_DIR (""): skipping the plugin',
+        "-- star_plugins: no CUDA compiler: building the host library alone",
     )
 
 

@@ -13,7 +13,7 @@ from onnx import TensorProto
 from exporter.errors import ArtefactError, MissingDependencyError, UserError
 from exporter.lowering.quantize_pairs import FORMS, slots_of, to_pairs
 from exporter.runtimes.base import TensorInfo
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner, _told
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from tests.lowering.graphs import graph_of, noise
 from tests.tiny_onnx import KEEP, WEIGHT, linear_classifier, pruned_classifier
 
@@ -174,23 +174,6 @@ def test_a_deployment_machine_needs_neither_torch_nor_onnx() -> None:
     modules = ", ".join(f"exporter.{room}" for room in rooms)
     check = f"import sys, {modules}; sys.exit(bool({{'torch', 'onnx', 'onnxruntime'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
-
-
-def test_fp32_is_fp32_on_cuda_unless_tf32_is_asked_for() -> None:
-    providers = ("CUDAExecutionProvider", "CPUExecutionProvider")
-    assert _told(providers, tf32=False) == [
-        ("CUDAExecutionProvider", {"use_tf32": "0"}),
-        "CPUExecutionProvider",
-    ]
-    assert _told(providers, tf32=True)[0] == ("CUDAExecutionProvider", {"use_tf32": "1"})
-
-
-def test_tensorrt_s_provider_gets_its_options() -> None:
-    shapes = {"trt_profile_min_shapes": "images:1x3x4x4"}
-    tensorrt, cuda = _told(("TensorrtExecutionProvider", "CUDAExecutionProvider"), False, shapes)
-    assert tensorrt == ("TensorrtExecutionProvider", shapes)
-    assert cuda == ("CUDAExecutionProvider", {"use_tf32": "0"})
-    assert _told(("TensorrtExecutionProvider",), False) == ["TensorrtExecutionProvider"]
 
 
 @pytest.mark.ort
