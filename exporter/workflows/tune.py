@@ -100,6 +100,7 @@ def tune(
         trade_off = trade_off_of_search(found, job.measuring.batch)
         save_trade_off_chart(trade_off, found.model, place / CHART)
         if found.choice is None:
+            (place / RECIPE).unlink(missing_ok=True)  # an earlier search's
             return found
         values = recipe_of(recipe, found.choice.candidate, bench)
         save_recipe(values, place / RECIPE, command)

@@ -158,7 +158,9 @@ def test_a_choice_that_prunes_nothing_is_one_file_also_in_the_folder_of_an_earli
 def test_what_no_candidate_reaches_is_said_with_what_is_near(
     again: Callable[..., Tuned], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A recipe of an earlier search would pass for this one's."""
     monkeypatch.setattr(tune, "chosen", lambda *_: None)
+    (tmp_path / "tune.toml").write_text('model = "digits_vit"\n')
     found = again()
     assert found.choice is None and found.recipe is None and found.status is None
     assert found.explanation.startswith("No model is within 99 points. Nearest: ")
