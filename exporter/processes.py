@@ -7,7 +7,8 @@ a model or a loader in a line, while Lightning Fabric would own the loop. It is 
 import atexit
 import os
 import sys
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -27,6 +28,7 @@ WORLD_SIZE = "WORLD_SIZE"
 # Seconds to wait for another process, also while it does a part of the work that takes longer.
 PATIENCE_S = "STAR_EXPORT_PATIENCE_S"
 DEFAULT_PATIENCE_S = 1800
+LETTING_GO_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -113,11 +115,20 @@ def processes() -> Processes:
         raise _lost(error) from None
     if state.num_processes == 1:
         raise LaunchError(WORLD_SIZE, count, "a launcher that starts so many", "use accelerate launch")
-    # A thread of the group that still lets go of a tensor while Python ends would end the process with SIGABRT.
-    atexit.register(state.destroy_process_group)
+    atexit.register(_leave, state.destroy_process_group)
     found = Processes(state.process_index, state.num_processes, str(state.device))
     found.same(WORLD_SIZE, count)
     return found
+
+
+def _leave(destroy: Callable[[], None]) -> None:
+    """Leave the group, once its threads have let go of what they sent.
+
+    One that lets go of a tensor while Python ends would end the process with SIGABRT. Until PyTorch 2.8 the group
+    that is destroyed waits for its threads without releasing Python's lock, which such a thread needs: for ever.
+    """
+    time.sleep(LETTING_GO_S)
+    destroy()
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
 from exporter.lowering.builder import Builder
-from exporter.lowering.graph import markers, rewire
+from exporter.lowering.graph import markers, rewire, sort_nodes
 from exporter.lowering.markers import CHOOSE_BY_MASS, CHOOSE_TOP_K, SELECT_TOP_K
 from exporter.lowering.passes.expand_selection import behind_prefix, prefix_rows
 
@@ -31,4 +31,4 @@ def derive_choices(graph: gs.Graph, artefact: Artefact) -> None:
             if prefixes is None:
                 prefixes = prefix_rows(Builder(graph, prefix="prefix"), keep, prefix)
             rewire(beside, op.Unsqueeze(behind_prefix(op, keep, prefixes, prefix), [-1]))
-    graph.toposort()
+    sort_nodes(graph)

@@ -21,6 +21,7 @@ __all__ = [
     "producer",
     "replace",
     "rewire",
+    "sort_nodes",
 ]
 
 
@@ -108,3 +109,11 @@ def rewire(old: gs.Tensor, new: gs.Tensor) -> None:
     """Let all nodes that read `old` read `new`."""
     for reader in list(old.outputs):
         reader.inputs = [new if each is old else each for each in reader.inputs]
+
+
+def sort_nodes(graph: gs.Graph) -> gs.Graph:
+    """Sort the graph's nodes so that each comes after those it reads, and return the graph.
+
+    Functions are left in their order: GraphSurgeon 0.6.1 sorts them, in a graph that has a subgraph, without end.
+    """
+    return graph.toposort(recurse_functions=False, mode="nodes")

@@ -12,7 +12,7 @@ import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
 from exporter.lowering.builder import Builder
-from exporter.lowering.graph import rewire
+from exporter.lowering.graph import rewire, sort_nodes
 from exporter.lowering.passes.expand_selection import behind_prefix, prefix_rows
 from exporter.tensor_names import keep_name, ranked_name, rows_of
 
@@ -37,7 +37,7 @@ def patches_from_tokens(graph: gs.Graph, artefact: Artefact) -> None:
         patches = op.Slice(rank, [prefix], [prefix + count], [1])
         op.Sub(patches, prefix, out=keep_name(layer), shape=["batch", count])
         before = where
-    graph.toposort()
+    sort_nodes(graph)
 
 
 def patches_for_tokens(graph: gs.Graph, artefact: Artefact) -> None:
@@ -51,7 +51,7 @@ def patches_for_tokens(graph: gs.Graph, artefact: Artefact) -> None:
             prefixes = prefix_rows(Builder(graph, readers[0], prefix="prefix"), keep, prefix)
         op = Builder(graph, readers[0], prefix=rows_of(keep.name))
         rewire(ranked, behind_prefix(op, keep, prefixes, prefix))
-    graph.toposort()
+    sort_nodes(graph)
 
 
 def _ranked(graph: gs.Graph, artefact: Artefact) -> Iterator[tuple[int, gs.Variable]]:

@@ -8,7 +8,7 @@ import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
 from exporter.errors import UserError
-from exporter.lowering.graph import markers
+from exporter.lowering.graph import markers, sort_nodes
 from exporter.lowering.pass_table import FINAL, INITIAL, MARKERS, PASSES, QUANTIZABLE, Pass
 from exporter.targets import Target
 
@@ -47,7 +47,7 @@ def run_passes(graph: gs.Graph, artefact: Artefact, names: Iterable[str], *, cle
         if changed and clean:
             graph.cleanup()
         if changed:
-            graph.toposort()
+            sort_nodes(graph)
         logger.debug("%s: %d places", name, changed)
 
 

@@ -11,7 +11,7 @@ import onnx_graphsurgeon as gs
 
 from exporter.errors import ArtefactError
 from exporter.lowering.forced_choices import derive_choices
-from exporter.lowering.graph import import_graph
+from exporter.lowering.graph import import_graph, sort_nodes
 from exporter.lowering.metadata import artefact_of
 from exporter.lowering.passes.slice_selection import slice_selection
 from exporter.lowering.ranked_tokens import patches_for_tokens, patches_from_tokens
@@ -48,7 +48,7 @@ def forced_variant(model: onnx.ModelProto) -> onnx.ModelProto:
     for decision in _decisions(graph):
         decision.inputs.clear()
         graph.inputs.append(decision)
-    graph.cleanup().toposort()
+    sort_nodes(graph.cleanup())
     return gs.export_onnx(graph)
 
 
@@ -62,7 +62,7 @@ def sliced_variant(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     graph = _opened(model)
     slice_selection(graph, artefact_of(model))
-    graph.cleanup().toposort()
+    sort_nodes(graph.cleanup())
     return gs.export_onnx(graph)
 
 

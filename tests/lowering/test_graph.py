@@ -5,7 +5,7 @@ import onnx_graphsurgeon as gs
 import pytest
 
 from exporter.lowering.builder import Builder
-from exporter.lowering.graph import as_linear, linear, markers, nodes_of, producer, replace
+from exporter.lowering.graph import as_linear, linear, markers, nodes_of, producer, replace, sort_nodes
 from tests.lowering.graphs import graph_of, noise, run
 
 LAYER = "(float[n, 3, 4] x) => (float[n, 3, 2] y) { p = MatMul(x, w) y = Add(p, b) }"
@@ -89,3 +89,15 @@ def test_the_producer_of_a_tensor() -> None:
     assert isinstance(producer(graph.outputs[0], "Abs"), gs.Node)
     assert producer(graph.outputs[0], "Neg") is None
     assert producer(graph.inputs[0]) is None
+
+
+def test_nodes_are_sorted_beside_a_subgraph_and_a_function() -> None:
+    """PyTorch 2.6 leaves branches in what it exports, and a retention is a function."""
+    graph = graph_of(
+        "(float[n] x, bool c) => (float[n] z) { y = star.Twice(x)"
+        " z = If(c) <then_branch = yes () => (float[n] a) { a = Neg(y) },"
+        " else_branch = no () => (float[n] b) { b = Abs(y) }> }"
+    )
+    graph.functions = [gs.Function("Twice", domain="star", nodes=[], inputs=[], outputs=[])]
+    graph.nodes.reverse()
+    assert [node.op for node in sort_nodes(graph).nodes] == ["Twice", "If"]

@@ -10,6 +10,7 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
+from exporter.lowering.graph import sort_nodes
 from exporter.lowering.markers import DOMAIN
 from exporter.lowering.scoring import scoring_nodes
 
@@ -50,7 +51,7 @@ class _Halver:
         _infer_dtypes(self._graph)
         floats = {name for name, tensor in self._graph.tensors().items() if tensor.dtype == FP32}
         halved = 0
-        for node in list(self._graph.toposort().nodes):
+        for node in list(sort_nodes(self._graph).nodes):
             precision = self._precision(node)
             node.inputs = [self._as(each, precision) if each.name in floats else each for each in node.inputs]
             results = [each for each in node.outputs if each.name in floats]
