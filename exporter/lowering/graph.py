@@ -112,8 +112,8 @@ def rewire(old: gs.Tensor, new: gs.Tensor) -> None:
 
 
 def sort_nodes(graph: gs.Graph) -> gs.Graph:
-    """Sort the graph's nodes so that each comes after those it reads, and return the graph.
+    """Sort nodes, those of functions too, so that each comes after those it reads; return the graph.
 
-    Functions are left in their order: GraphSurgeon 0.6.1 sorts them, in a graph that has a subgraph, without end.
+    Functions stay in their order: in a graph that has a subgraph, GraphSurgeon 0.6.1 would sort them without end.
     """
-    return graph.toposort(recurse_functions=False, mode="nodes")
+    return graph.toposort(mode="nodes")
