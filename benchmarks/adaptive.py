@@ -20,7 +20,7 @@ from exporter.lowering.pipeline import lower
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from exporter.schedule.macs import executed_macs, mean_macs
 from exporter.schedule.solve import rho_for
 from exporter.targets import ONNXRUNTIME

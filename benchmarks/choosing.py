@@ -24,7 +24,7 @@ from exporter.lowering.variants import sliced_variant
 from exporter.models.networks import ModelRequest
 from exporter.models.registry import load
 from exporter.records import Schedule
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from exporter.schedule.plan import ScheduleSettings, star_schedule
 from exporter.schedule.solve import rho_for
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_OPS

@@ -23,7 +23,7 @@ from torch import nn
 
 from exporter.evaluation.benchmark import Throughput, ratio_of, throughput
 from exporter.lowering.pipeline import lower, save_onnx
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from exporter.targets import ONNXRUNTIME
 from exporter.workflows.measuring import noise
 

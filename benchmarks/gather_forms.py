@@ -16,7 +16,7 @@ import onnx_graphsurgeon as gs
 
 from exporter.evaluation.benchmark import Throughput, throughput
 from exporter.runtimes.base import Runner
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from exporter.runtimes.openvino_runner import OpenVinoRunner
 
 COLUMNS = ("runtime", "form", "µs", "quartiles")

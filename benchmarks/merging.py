@@ -17,7 +17,7 @@ from exporter.evaluation.benchmark.timing import ratio_of
 from exporter.lowering.pipeline import lower
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from exporter.schedule.macs import schedule_macs
 from exporter.schedule.plan import ScheduleSettings, tome_schedule
 from exporter.schedule.solve import rho_for

@@ -21,7 +21,7 @@ from exporter.models.base import PrunableViT
 from exporter.models.outputs import with_outputs
 from exporter.models.registry import adapt
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
 from exporter.tensor_names import GRID, IMAGES, TOKENS, token_positions_name
 

@@ -31,7 +31,7 @@ from safetensors.torch import save_file  # noqa: E402
 from exporter.cli.main import main  # noqa: E402
 from exporter.errors import UserError  # noqa: E402
 from exporter.models.base import PrunableViT  # noqa: E402
-from exporter.runtimes.operator_library import LIBRARY, build_library  # noqa: E402
+from exporter.runtimes.onnxruntime.operator_library import LIBRARY, build_library  # noqa: E402
 from tests.commands import Command, Outcome, Workplace  # noqa: E402
 from tests.disk_cache import shared_folder  # noqa: E402
 from tests.quick_exports import make_exports_quick  # noqa: E402

@@ -18,8 +18,9 @@ def also(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.exhaustive)
 
 
-def mark_further(values: Iterable[Any], first: Sequence[Any]) -> list[Any]:
+def mark_further(values: Sequence[Any], first: Sequence[Any]) -> list[Any]:
     """All values; `make test` takes those of `first`."""
+    assert all(value in values for value in first), "a first one that is none of them"
     return [value if value in first else also(value) for value in values]
 
 
@@ -28,7 +29,7 @@ def first_of(targets: Sequence[Target]) -> list[Any]:
     found: dict[tuple[str, bool], Target] = {}
     for target in targets:
         found.setdefault((target.runtime, bool(target.quantization)), target)
-    return [target if target in found.values() else also(target) for target in targets]
+    return mark_further(targets, list(found.values()))
 
 
 def mark_further_families(items: Iterable[pytest.Item]) -> None:

@@ -23,6 +23,8 @@ from tests.several import work
 ROOT = Path(__file__).parents[1]
 # A launcher that waits for a process that never comes.
 ALONE = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+# Processes that still wait for each other by then do so for ever.
+HUNG_S = 300
 
 
 def test_alone_it_does_all() -> None:
@@ -78,7 +80,9 @@ def test_two_processes_give_the_result_of_one(tmp_path: Path) -> None:
     images, one, two = seven_classes(tmp_path / "images"), tmp_path / "one", tmp_path / "two"
     work(images, one)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "-m", "tests.several"]
-    done = subprocess.run([*launcher, images, two], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*launcher, images, two], cwd=ROOT, capture_output=True, text=True, check=False, timeout=HUNG_S
+    )
     assert done.returncode == 0, done.stderr
     assert "still runs: " in done.stderr
     assert "gloo" not in done.stderr

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compile, and print the path of the library; the exit code is 0."""
     from exporter.formats.canonical_json import to_json
-    from exporter.runtimes.operator_library import LIBRARY, build_library, library_place
+    from exporter.runtimes.onnxruntime.operator_library import LIBRARY, build_library, library_place
 
     place = library_place() if arguments.out is None else arguments.out / LIBRARY
     build_library(place)

@@ -44,9 +44,9 @@ def run_passes(graph: gs.Graph, artefact: Artefact, names: Iterable[str], *, cle
     """
     for name in names:
         changed = _run(graph, artefact, PASSES[name])
-        if changed and clean:
-            graph.cleanup()
         if changed:
+            if clean:
+                graph.cleanup()
             sort_nodes(graph)
         logger.debug("%s: %d places", name, changed)
 

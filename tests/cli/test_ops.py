@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.runtimes import operator_library
-from exporter.runtimes.operator_library import LIBRARY
+from exporter.runtimes.onnxruntime import operator_library
+from exporter.runtimes.onnxruntime.operator_library import LIBRARY
 from tests.commands import Command
 
 

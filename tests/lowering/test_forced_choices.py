@@ -7,7 +7,7 @@ import torch
 from exporter.lowering.markers import PACK_SURVIVORS
 from exporter.lowering.variants import forced_variant
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_OPS, Target
 from exporter.tensor_names import count_name, keep_name
 from tests.lowering.models import a_star, lowered, star

@@ -10,7 +10,7 @@ from onnx import parser
 from exporter.lowering.functions import with_functions
 from exporter.ops.cdf_retain.onnx_function import CDF_RETAIN, DOMAIN
 from exporter.ops.cdf_retain.reference import cdf_retain
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 
 PATCHES, MASS = 6, 0.7
 OWN = f"index, count, width = star.CdfRetain <mass: float = {MASS}> (score, valid)"

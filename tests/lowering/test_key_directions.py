@@ -8,7 +8,7 @@ import torch
 from exporter.lowering.builder import Builder
 from exporter.lowering.key_directions import write_directions
 from exporter.ops.likeness import directions
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 
 HEADS, TOKENS, WIDTH = 3, 5, 4
 

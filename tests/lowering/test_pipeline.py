@@ -17,7 +17,7 @@ from exporter.lowering.pipeline import lower, lower_each, save_onnx
 from exporter.lowering.variants import tracing_variant
 from exporter.models.registry import ModelRequest, describe
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from exporter.schedule.plan import keep_everything
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT
 from exporter.vocabulary import InputKind

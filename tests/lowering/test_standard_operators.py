@@ -8,7 +8,7 @@ from torch.export import ExportedProgram
 
 from exporter.lowering.standard_operators import STANDARD
 from exporter.lowering.translate import translate
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 
 
 class Halves(nn.Module):

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from exporter.errors import ModelError
 from exporter.lowering.translate import translate
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 
 
 class Block(nn.Module):

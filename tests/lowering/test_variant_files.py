@@ -10,7 +10,7 @@ import pytest
 from exporter.lowering.pipeline import save_onnx
 from exporter.lowering.variant_files import LEAST_BYTES, save_variants
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from exporter.targets import TENSORRT
 from tests.lowering.models import a_star, dense, lowered, star
 from tests.pruning.adaptive import varied_images

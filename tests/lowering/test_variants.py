@@ -6,7 +6,7 @@ import torch
 
 from exporter.errors import ArtefactError
 from exporter.lowering.variants import forced_variant, tracing_variant
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from tests.lowering.models import dense, lowered, run, star
 from tests.vits import random_images
 

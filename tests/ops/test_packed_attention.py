@@ -8,7 +8,7 @@ import pytest
 from onnx import parser
 
 from exporter.ops.packed_attention import FORMS, packed_attention_function
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 
 HEADS, SIZE = 2, 3
 ATTRIBUTES = ", ".join(f'{name} = "{value}"' for name, value in FORMS.items())

@@ -8,7 +8,7 @@ from onnx import parser
 
 from exporter.ops.select_top_k import select_top_k_function
 from exporter.ops.selection import keep_top_k
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 
 
 @pytest.mark.ort

@@ -12,7 +12,7 @@ from exporter.lowering.passes.choose_in_one import choose_in_one
 from exporter.lowering.passes.expand_attention import expand_attention
 from exporter.lowering.passes.expand_selection import expand_selection
 from exporter.ops.cdf_retain.reference import cdf_retain
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from tests.lowering.choosing import CHANNELS, HEADS, KEPT, OF, PATCHES, PREFIX, by_mass, top_k
 from tests.lowering.graphs import applied
 from tests.ops.cdf_retain.rows import KINDS, score_rows, valid_counts

@@ -15,9 +15,9 @@ from exporter.runtimes.choice import (
     runtime_for,
     why_not,
 )
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime.provider_shapes import shape_options
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from exporter.runtimes.openvino_runner import OpenVinoRunner
-from exporter.runtimes.provider_shapes import shape_options
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
 from exporter.targets import (
     ONNXRUNTIME,

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 
-from exporter.runtimes.onnxruntime_profile import Kernel
+from exporter.runtimes.onnxruntime.profile import Kernel
 from exporter.tensor_names import CONTEXT
 
 __all__ = ["CLASSES", "breakdown"]

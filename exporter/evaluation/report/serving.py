@@ -2,7 +2,7 @@
 
 from exporter.artefact import Artefact
 from exporter.records import Preprocessing
-from exporter.runtimes.operator_library import LIBRARY
+from exporter.runtimes.onnxruntime.operator_library import LIBRARY
 from exporter.tensor_names import IMAGES, LOGITS
 from exporter.vocabulary import CropMode, InputKind
 

@@ -34,8 +34,8 @@ from exporter.runtimes.choice import (
     runner_for,
     runtime_for,
 )
-from exporter.runtimes.onnxruntime_profile import Kernel, profile
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime.profile import Kernel, profile
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from exporter.schedule.macs import MacCount
 from exporter.tensor_names import IMAGES
 from exporter.workflows.folders.engine_times import bench_engines, engines_of

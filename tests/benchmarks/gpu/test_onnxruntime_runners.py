@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 
 from exporter.errors import UserError
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from exporter.targets import ONNXRUNTIME
 from tests.benchmarks.scripts import script
 

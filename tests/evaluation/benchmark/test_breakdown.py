@@ -3,7 +3,7 @@
 import pytest
 
 from exporter.evaluation.benchmark.breakdown import CLASSES, breakdown
-from exporter.runtimes.onnxruntime_profile import Kernel
+from exporter.runtimes.onnxruntime.profile import Kernel
 
 
 @pytest.mark.parametrize(

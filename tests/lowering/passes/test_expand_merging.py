@@ -8,7 +8,7 @@ import pytest
 from exporter.lowering.markers import DOMAIN, MERGE_INTO, MERGE_TOKENS
 from exporter.lowering.passes.expand_merging import expand_merging
 from exporter.lowering.passes.expand_selection import expand_selection
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from tests.lowering.graphs import applied, artefact
 from tests.ops.merging_reference import reference_into, reference_mean
 

@@ -9,7 +9,7 @@ from exporter.lowering.markers import DOMAIN, PAIR_TOKENS
 from exporter.lowering.passes.expand_pairing import expand_pairing
 from exporter.lowering.passes.expand_selection import expand_selection
 from exporter.ops.pair_sets import joined_patches
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from tests.lowering.graphs import applied, artefact, operators
 from tests.ops.pairing_reference import reference_pairs
 

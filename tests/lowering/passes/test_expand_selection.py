@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from exporter.lowering.markers import DOMAIN, KEEP_TOP_K, TAKE_TOKENS
 from exporter.lowering.passes.expand_selection import expand_selection
 from exporter.ops.selection import keep_top_k, take_tokens
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from tests.lowering.graphs import applied
 
 

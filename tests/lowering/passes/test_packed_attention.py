@@ -8,7 +8,7 @@ from exporter.lowering.functions import with_functions
 from exporter.lowering.passes.expand_attention import expand_attention
 from exporter.lowering.passes.expand_packing import expand_packing
 from exporter.lowering.passes.packed_attention import packed_attention
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from tests.lowering.graphs import applied, graph_of, operators
 
 PREFIX, PATCHES = 2, 6

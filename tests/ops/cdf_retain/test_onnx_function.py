@@ -7,7 +7,7 @@ from onnx import TensorProto, helper
 
 from exporter.ops.cdf_retain.onnx_function import CDF_RETAIN, DOMAIN, PLUGIN_ATTRIBUTES, cdf_retain_function
 from exporter.ops.cdf_retain.reference import cdf_retain as reference
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from tests.ops.cdf_retain.rows import KINDS, score_rows, valid_counts
 
 OPSET = 23

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from exporter.runtimes.onnxruntime_profile import Kernel, kernels_of, profile
+from exporter.runtimes.onnxruntime.profile import Kernel, kernels_of, profile
 from tests.tiny_onnx import linear_classifier
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from exporter.errors import UserError
 from exporter.runtimes.base import Feed
-from exporter.runtimes.onnxruntime_profile import Kernel, profile
+from exporter.runtimes.onnxruntime.profile import Kernel, profile
 
 __all__ = ["require_provider", "strays"]
 

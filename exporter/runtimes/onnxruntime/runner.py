@@ -9,8 +9,9 @@ import numpy as np
 
 from exporter.errors import ArtefactError
 from exporter.runtimes.base import Feed, Runner, TensorInfo
-from exporter.runtimes.onnxruntime_errors import message_of, refusal
-from exporter.runtimes.onnxruntime_providers import (
+from exporter.runtimes.onnxruntime.errors import message_of, refusal
+from exporter.runtimes.onnxruntime.operator_library import checked_library, lacks_operators, library_place
+from exporter.runtimes.onnxruntime.providers import (
     CPU,
     NO_OPTIONS,
     TENSORRT,
@@ -18,7 +19,6 @@ from exporter.runtimes.onnxruntime_providers import (
     import_onnxruntime,
     with_options,
 )
-from exporter.runtimes.operator_library import checked_library, lacks_operators, library_place
 
 __all__ = ["OnnxRuntimeRunner"]
 

@@ -13,7 +13,7 @@ from onnx import TensorProto
 from exporter.errors import ArtefactError, MissingDependencyError, UserError
 from exporter.lowering.quantize_pairs import FORMS, slots_of, to_pairs
 from exporter.runtimes.base import TensorInfo
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from tests.lowering.graphs import graph_of, noise
 from tests.tiny_onnx import KEEP, WEIGHT, linear_classifier, pruned_classifier
 
@@ -166,7 +166,7 @@ def test_what_the_model_declares_is_unknown_outside_with() -> None:
 
 def test_a_deployment_machine_needs_neither_torch_nor_onnx() -> None:
     rooms = (
-        "runtimes.onnxruntime_runner",
+        "runtimes.onnxruntime.runner",
         "evaluation.parity",
         "evaluation.accuracy",
         "workflows.folders.bench",

@@ -3,7 +3,7 @@
 import pytest
 
 from exporter.errors import MissingDependencyError, UserError
-from exporter.runtimes.onnxruntime_providers import check_available, check_providers, with_options
+from exporter.runtimes.onnxruntime.providers import check_available, check_providers, with_options
 
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 

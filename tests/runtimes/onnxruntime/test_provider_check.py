@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from exporter.errors import UserError
-from exporter.runtimes import provider_check
-from exporter.runtimes.onnxruntime_profile import Kernel, profile
-from exporter.runtimes.provider_check import require_provider, strays
+from exporter.runtimes.onnxruntime import provider_check
+from exporter.runtimes.onnxruntime.profile import Kernel, profile
+from exporter.runtimes.onnxruntime.provider_check import require_provider, strays
 from tests.tiny_onnx import SIDE, linear_classifier
 
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"

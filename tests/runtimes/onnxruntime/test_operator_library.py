@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from exporter.errors import ArtefactError, OutputError, UserError
-from exporter.runtimes.operator_library import (
+from exporter.runtimes.onnxruntime.operator_library import (
     LIBRARY,
     build_library,
     checked_library,

@@ -6,7 +6,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from exporter.runtimes.provider_shapes import shape_options
+from exporter.runtimes.onnxruntime.provider_shapes import shape_options
 from exporter.tensor_names import variant_path
 from exporter.vocabulary import Method
 from tests.folders import write_folder

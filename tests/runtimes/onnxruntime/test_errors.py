@@ -1,6 +1,6 @@
 """ONNX Runtime's messages: one line, and what to do where that is known."""
 
-from exporter.runtimes.onnxruntime_errors import message_of, refusal
+from exporter.runtimes.onnxruntime.errors import message_of, refusal
 
 
 def test_a_runtime_that_is_too_old_is_one_line() -> None:

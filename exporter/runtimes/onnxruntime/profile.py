@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from exporter.runtimes.base import Feed
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 
 __all__ = ["Kernel", "kernels_of", "profile"]
 
