@@ -1,12 +1,14 @@
 """What an old release of a library cannot do, so that a test of it is left out there, with the reason."""
 
+from importlib.metadata import version
+
 import pytest
 import timm
 import torch
 
 from exporter.models.listed import model_list
 
-__all__ = ["LISTED", "runs_in_double", "skip_untranslated", "timm_is_before"]
+__all__ = ["LISTED", "counts_keys", "runs_in_double", "skip_untranslated", "timm_is_before"]
 
 # `star-export models` warns under another release than that of its list, and builds what it is asked for.
 LISTED = pytest.mark.skipif(
@@ -15,11 +17,16 @@ LISTED = pytest.mark.skipif(
 )
 
 
-def timm_is_before(version: str) -> bool:
+def timm_is_before(release: str) -> bool:
     """Whether timm is older than a release, e.g. "1.0.31"."""
-    return [int(part) for part in timm.__version__.split(".")[:3] if part.isdigit()] < [
-        int(part) for part in version.split(".")
-    ]
+    return _numbers(timm.__version__) < _numbers(release)
+
+
+def counts_keys() -> None:
+    """Skip the test where ONNX Runtime attends to padding although it is told the number of keys."""
+    runtime = version("onnxruntime")
+    if _numbers(runtime) < _numbers("1.25.0"):
+        pytest.skip(f"ONNX Runtime {runtime} does not look at the number of keys")
 
 
 def runs_in_double(family: str) -> None:
@@ -32,3 +39,7 @@ def skip_untranslated(what: str, *, used: bool) -> None:
     """Skip the test if it uses what the exporter of PyTorch 2.6 refuses, and this is that version."""
     if used and torch.__version__.startswith("2.6."):
         pytest.skip(f"PyTorch {torch.__version__} does not translate {what}")
+
+
+def _numbers(release: str) -> list[int]:
+    return [int(part) for part in release.split(".")[:3] if part.isdigit()]

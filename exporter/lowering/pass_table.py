@@ -20,6 +20,7 @@ from exporter.lowering.markers import (
     TAKE_TOKENS,
 )
 from exporter.lowering.passes.choose_in_one import choose_in_one
+from exporter.lowering.passes.count_keys import count_keys
 from exporter.lowering.passes.expand_attention import expand_attention
 from exporter.lowering.passes.expand_factors import expand_factors
 from exporter.lowering.passes.expand_merging import expand_merging
@@ -116,6 +117,7 @@ _ROWS = (
     Pass(fuse_attention, requires=(NAMED, ATTENTION, CLASS_ROW, LINEAR), ensures=(FUSED,)),
     Pass(standard_attention, requires=(NAMED, ATTENTION), ensures=(FUSED,)),
     Pass(packed_attention, requires=(NAMED, ATTENTION, CLASS_ROW, PACK_TOKENS)),
+    Pass(count_keys, requires=(FUSED, QUERIES_OPEN)),
     Pass(fold_attention_biases, requires=(FUSED, LINEAR)),
     Pass(shorten_scores, requires=(KEEP_TOP_K, PATCHES_RANKED)),
     Pass(rank_prefix, requires=(NAMED, KEEP_TOP_K, TAKE_TOKENS), ends=(PATCHES_RANKED,)),

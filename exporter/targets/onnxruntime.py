@@ -27,7 +27,7 @@ ONNXRUNTIME = Target(
 ONNXRUNTIME_OPS = replace(
     ONNXRUNTIME,
     name="onnxruntime-ops-fp32",
-    passes=("name_decisions", "choose_in_one", *ONNXRUNTIME.passes[1:]),
+    passes=("name_decisions", "choose_in_one", "fuse_attention", "count_keys", *ONNXRUNTIME.passes[2:]),
     needs_operators=True,
 )
 

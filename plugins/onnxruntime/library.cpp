@@ -1,4 +1,4 @@
-//! The entry points: ONNX Runtime's, and the version of its API that the library asks for.
+//! The entry points: ONNX Runtime's, and the least version of it.
 
 #include "choose_top_k.h"
 #include "pack_survivors.h"
@@ -6,9 +6,9 @@
 
 #define STAR_VISIBLE extern "C" __attribute__((visibility("default")))
 
-STAR_VISIBLE int32_t starOpsApiVersion()
+STAR_VISIBLE int32_t starOpsLeastRuntime()
 {
-    return static_cast<int32_t>(star::kAPI_VERSION);
+    return static_cast<int32_t>(star::kLEAST_RUNTIME);
 }
 
 STAR_VISIBLE OrtStatus* RegisterCustomOps(OrtSessionOptions* options, OrtApiBase const* base)
@@ -20,9 +20,10 @@ STAR_VISIBLE OrtStatus* RegisterCustomOps(OrtSessionOptions* options, OrtApiBase
     OrtApi const* const api = base->GetApi(star::kAPI_VERSION);
     if (api == nullptr)
     {
-        return nullptr; // A runtime that is too old: it then finds no operator.
+        return nullptr; // A runtime that is too old to be told: it then finds no operator.
     }
     return star::statusOf(*api, [&] {
+        star::require(base->GetApi(star::kLEAST_RUNTIME) != nullptr, "ONNX Runtime 1.25 or later");
         OrtCustomOpDomain* domain{nullptr};
         star::check(api->CreateCustomOpDomain("star", &domain));
         std::initializer_list<OrtCustomOp const*> const all{&chooseTopK, &chooseByMass, &cdfRetain, &packSurvivors};

@@ -15,8 +15,10 @@
 namespace star
 {
 
-//! The first version with KernelContext_ParallelFor. A runtime serves every version up to its own.
+//! The version of the C API in use, the first with KernelContext_ParallelFor. A runtime serves every version up to its own.
 constexpr uint32_t kAPI_VERSION{17};
+//! The first ONNX Runtime whose Attention looks at the number of an image's keys. 1.24 takes that input, and ignores it.
+constexpr uint32_t kLEAST_RUNTIME{25};
 static_assert(kAPI_VERSION <= ORT_API_VERSION, "ONNX Runtime's headers must be those of 1.17 or later");
 
 //! An operator's input or output. Those behind the required ones may be missing.
@@ -31,7 +33,6 @@ constexpr Slot kINTEGERS{ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64};
 constexpr Slot kTRUTHS{ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL};
 constexpr Slot kOPTIONAL_FLOATS{ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true};
 constexpr Slot kOPTIONAL_INTEGERS{ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64, true};
-constexpr Slot kOPTIONAL_TRUTHS{ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL, true};
 
 //! What ONNX Runtime refused.
 struct Refusal

@@ -34,7 +34,6 @@ void PackSurvivors::compute(Call const& call) const
     bool* live = call.output<bool>(1, {batch, width});
     int64_t* slot = call.output(2, {batch, width});
     int64_t* place = call.output(3, {total});
-    bool* mask = call.output<bool>(4, {batch, 1, width, width});
     int64_t start{0};
     for (int64_t image = 0; image < batch; ++image)
     {
@@ -50,12 +49,6 @@ void PackSurvivors::compute(Call const& call) const
         {
             *row++ = from[i < mPrefix ? i : mPrefix + patches[i - mPrefix]];
             *place++ = image * width + i;
-        }
-        for (int64_t query = 0; mask != nullptr && query < width; ++query)
-        {
-            std::fill_n(mask, own, true);
-            std::fill_n(mask + own, width - own, false);
-            mask += width;
         }
         start += own;
     }

@@ -12,13 +12,12 @@ class PackSurvivors
 public:
     static constexpr char const* kNAME{"PackSurvivors"};
     static constexpr Slot kINPUTS[]{kINTEGERS, kINTEGERS, kINTEGERS};
-    static constexpr Slot kOUTPUTS[]{kINTEGERS, kTRUTHS, kINTEGERS, kINTEGERS, kOPTIONAL_TRUTHS};
+    static constexpr Slot kOUTPUTS[]{kINTEGERS, kTRUTHS, kINTEGERS, kINTEGERS};
 
     explicit PackSurvivors(Attributes const& attributes);
 
-    //! Inputs 0 to 2: slots [batch, tokens]; survivors [batch, k]; their number [batch]. Outputs 0 to 4: rows to take [total]; which
-    //! places are no padding [batch, prefix + k]; the new slots, as large; the place of each row [total]; for each place as a query,
-    //! which places are no padding [batch, 1, prefix + k, prefix + k].
+    //! Inputs 0 to 2: slots [batch, tokens]; survivors [batch, k]; their number [batch]. Outputs 0 to 3: rows to take [total]; which
+    //! places are no padding [batch, prefix + k]; the new slots, as large; the place of each row [total].
     void compute(Call const& call) const;
 
 private:

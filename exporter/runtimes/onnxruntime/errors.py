@@ -7,8 +7,9 @@ from exporter.targets import ONNXRUNTIME_OPSET17
 
 __all__ = ["message_of", "refusal"]
 
-# The first version that reads an opset, for opsets of the targets; and its words for one that it does not read.
-_FIRST_READERS = {"17": "1.12", "18": "1.14", "20": "1.17", "23": "1.23"}
+# The first version that runs a file of an opset: 1.24 reads opset 24, but attends to padding.
+_FIRST_READERS = {"17": "1.12", "18": "1.14", "20": "1.17", "23": "1.23", "24": "1.25"}
+# Its words for an opset that it does not read.
 _UNREAD = re.compile(r"Opset (\d+) is under development")
 
 

@@ -10,14 +10,15 @@ from exporter.bundled import OPERATORS_SOURCE, PLUGIN_SOURCE
 from exporter.errors import ArtefactError, UserError
 from exporter.files import written_beside
 from exporter.runtimes.native_library import opened_library
+from exporter.targets import ONNXRUNTIME
 
 __all__ = ["LIBRARY", "build_library", "checked_library", "lacks_operators", "library_place"]
 
 LIBRARY = "libstar_ops.so"
 
-# ONNX Runtime's entry point, and star-export's, which returns the version of the C API that the library asks for.
-_ENTRIES = ("RegisterCustomOps", "starOpsApiVersion")
-_API_VERSION = "starOpsApiVersion"
+# ONNX Runtime's entry point, and star-export's, which returns the minor version of the first release that will do.
+_LEAST_RUNTIME = "starOpsLeastRuntime"
+_ENTRIES = ("RegisterCustomOps", _LEAST_RUNTIME)
 
 _HEADER = "onnxruntime_c_api.h"
 _COMPILERS = ("c++", "g++", "clang++")
@@ -61,13 +62,15 @@ def checked_library(path: Path, onnxruntime: str) -> Path:
     """Check the library against a version of ONNX Runtime, and return its path.
 
     Raises:
-        ArtefactError: The file is missing, is not the library, or asks for a later version's C API.
+        ArtefactError: The file is missing, is not the library, or needs a later version.
     """
     library = opened_library(path, _ENTRIES, _WHAT, _HINT)
-    minor, asked = int(onnxruntime.split(".")[1]), getattr(library, _API_VERSION)()
-    if asked > minor:
-        got = f"one for ONNX Runtime 1.{asked} or later"
-        raise ArtefactError(str(path), got, f"one for {onnxruntime}, which is here", _HINT)
+    minor, least = int(onnxruntime.split(".")[1]), getattr(library, _LEAST_RUNTIME)()
+    if minor < least:
+        hint = f"or an export with --target {ONNXRUNTIME.name}"
+        raise ArtefactError(
+            str(path), f"ONNX Runtime {onnxruntime}", f"ONNX Runtime >= 1.{least} for it", hint
+        )
     return path
 
 

@@ -65,38 +65,17 @@ def test_a_bias_has_a_row_for_every_query_too() -> None:
     np.testing.assert_allclose(run(graph, q=query, k=key, v=value, m=bias)["y"], expected, atol=1e-5)
 
 
-def packed(query: str) -> gs.Graph:
-    """Attention over packed tokens in a grid of `s` places; `query` [b, ?, 2] is one of the graph's tensors."""
-    return graph_of(
-        "(float[b, s, 6] qkv, float[b, 1, 2] class, int64[b, t] before, int64[b, k] index, int64[b] count)"
-        " => (float[b, q, 2] y) { axes = Constant <value_ints = [1, 2]> ()"
-        " rows, live, slots, places = star.PackSurvivors <num_prefix_tokens = 1> (before, index, count)"
-        " mask = Unsqueeze (live, axes)"
-        " query, key, value = Split <axis = 2, num_outputs = 3> (qkv)"
-        f" y = Attention <q_num_heads = 1, kv_num_heads = 1> ({query}, key, value, mask) }}"
-    )
-
-
-def test_the_operator_that_packs_gives_the_mask_where_every_place_is_a_query() -> None:
-    graph = packed("query")
-    graph.nodes[1].outputs[1].shape = ["b", "s"]
-    assert applied(spread_masks, graph) == 1
-    assert "Expand" not in operators(graph)
-    (packing,) = (node for node in graph.nodes if node.op == "PackSurvivors")
-    (attention,) = (node for node in graph.nodes if node.op == "Attention")
-    assert attention.inputs[3] is packing.outputs[4]
-    assert packing.outputs[4].shape == ["b", 1, "s", "s"]
-
-
-def test_it_does_not_where_only_some_are() -> None:
-    graph = packed("class")
-    assert applied(spread_masks, graph) == 1
-    (packing,) = (node for node in graph.nodes if node.op == "PackSurvivors")
-    assert len(packing.outputs) == 4
-    assert operators(graph)["Expand"] == 1
-
-
 def test_without_a_mask_nothing_is_added() -> None:
     graph = attention("")
+    assert applied(spread_masks, graph) == 0
+    assert operators(graph) == {"Attention": 1}
+
+
+def test_where_attention_is_told_the_number_of_keys_nothing_is_added() -> None:
+    graph = graph_of(
+        f"({TOKENS} q, {TOKENS} k, {TOKENS} v, int64[b] n) => ({TOKENS} y) "
+        "{ y = Attention <q_num_heads = 2, kv_num_heads = 2> (q, k, v, , , , n) }",
+        opset=24,
+    )
     assert applied(spread_masks, graph) == 0
     assert operators(graph) == {"Attention": 1}

@@ -14,7 +14,7 @@ from exporter.runtimes.onnxruntime.operator_library import (
 )
 from tests.runtimes.stand_ins import compiled
 
-ENTRIES = "void RegisterCustomOps(void) {} int starOpsApiVersion(void) { return 17; }"
+ENTRIES = "void RegisterCustomOps(void) {} int starOpsLeastRuntime(void) { return 25; }"
 
 
 def test_it_is_in_the_cache_unless_it_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -30,8 +30,18 @@ def test_it_is_in_the_cache_unless_it_is_named(monkeypatch: pytest.MonkeyPatch, 
 def test_one_that_this_runtime_serves(tmp_path: Path) -> None:
     library = compiled(tmp_path, ENTRIES)
     assert checked_library(library, "1.31.1") == library
-    with pytest.raises(ArtefactError, match=r"ONNX Runtime 1\.17 or later \| need one for 1\.16\.3"):
-        checked_library(library, "1.16.3")
+    assert checked_library(library, "1.25.0") == library
+    told = (
+        r"got ONNX Runtime 1\.24\.4 \| need ONNX Runtime >= 1\.25 for it \| or an export with --target onnxr"
+    )
+    with pytest.raises(ArtefactError, match=told):
+        checked_library(library, "1.24.4")
+
+
+def test_one_of_before_is_built_again(tmp_path: Path) -> None:
+    before = compiled(tmp_path, ENTRIES.replace("LeastRuntime", "ApiVersion"))
+    with pytest.raises(ArtefactError, match=r"star-export ops build"):
+        checked_library(before, "1.32.0")
 
 
 def test_what_onnx_runtime_says_without_it() -> None:
@@ -97,4 +107,6 @@ def test_a_place_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_what_is_built_is_what_is_checked(operator_library: Path) -> None:
-    assert checked_library(operator_library, "1.23.0") == operator_library
+    assert checked_library(operator_library, "1.25.0") == operator_library
+    with pytest.raises(ArtefactError, match=r"1\.24\.4"):
+        checked_library(operator_library, "1.24.4")
