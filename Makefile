@@ -7,9 +7,6 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist wo
 # Threads that spin while they wait take their time from whatever else runs on the machine.
 export OMP_WAIT_POLICY ?= passive
 
-# Tests start many processes: without bytecode, which some containers forbid, each compiles the package again.
-unexport PYTHONDONTWRITEBYTECODE
-
 .PHONY: demo test test-exhaustive lint docs clean
 
 # One environment serves both; it is made again only when what it installs has changed.
