@@ -15,6 +15,7 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.choice import why_not
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT_8, Target
+from exporter.vocabulary import Method
 from tests.exhaustive import also
 from tests.lowering.graphs import FLOATS, FP32, kinds_of
 from tests.lowering.models import RATES, a_star, lowered, merging, star
@@ -25,6 +26,8 @@ pytestmark = pytest.mark.ort
 CASES = {
     "received": (star("pooled", "received"), (ONNXRUNTIME, OPENVINO, TENSORRT_8)),
     "received, fused with a table, a-STAR": (a_star("eva02, pooled", "packed"), (ONNXRUNTIME,)),
+    "received, packed": (a_star("pooled", "packed"), (ONNXRUNTIME,)),
+    "received, shrinking": (a_star("pooled", "shrinking"), (ONNXRUNTIME,)),
     "received, padding": (a_star("pooled", "padded"), (ONNXRUNTIME, OPENVINO)),
     "probe": (star("pe, pooled by attention", "probe"), (ONNXRUNTIME, ONNXRUNTIME_FP16)),
     "similarity": (star("pooled, registers", "similarity"), (ONNXRUNTIME,)),
@@ -48,6 +51,18 @@ def test_it_is_what_pytorch_computes(case: str, target: Target) -> None:
     report = check(pruned, lowered(pruned, target), varied_images(pruned.vit, 8).numpy(), threads=1)
     assert report.passed, report.checks
     assert report.layers
+
+
+@pytest.mark.parametrize("layout", ["packed", "shrinking"])
+def test_one_patch_may_be_all_that_is_left(layout: str) -> None:
+    """Without a prefix token the images are then one token wide."""
+    vit = make_vit("pooled")
+    settings = ScheduleSettings("received", method=Method.A_STAR, reduce="drop")
+    pruned = PrunedViT(vit, manual_schedule(vit.spec, {2: 0.001}, settings), layout=layout).eval()
+    images = varied_images(vit, 4)
+    assert (pruned.patches_left(images)[:, 1:] == 1).all()
+    report = check(pruned, lower(pruned, ONNXRUNTIME), images.numpy(), threads=1)
+    assert report.passed, report.checks
 
 
 def test_fused_attention_stays_whole_beside_the_attention_received() -> None:

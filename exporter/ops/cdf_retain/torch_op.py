@@ -39,7 +39,8 @@ def _cdf_retain(score: Tensor, valid_count: Tensor, mass: float) -> tuple[Tensor
 
 @_cdf_retain.register_fake
 def _(score: Tensor, valid_count: Tensor, mass: float) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ARG001
-    width = torch.library.get_ctx().new_dynamic_size(min=1)
+    # It may be 1, and the graph is right for it. But told so, torch.export would ask whether the width broadcasts.
+    width = torch.library.get_ctx().new_dynamic_size(min=2)
     keep_index = score.new_empty((score.shape[0], width), dtype=torch.int64)
     return keep_index, torch.empty_like(valid_count), score.new_empty((), dtype=torch.int64)
 
