@@ -19,6 +19,7 @@ sys.meta_path.insert(0, Pressed())
 sys.argv = ["star-export", "models"]
 """
 SCRIPT = "from exporter.__main__ import main; sys.exit(main())"
+LAST = "import sys; sys.argv = ['star-export', '--version']; from exporter.__main__ import main; sys.exit(main())"
 MODULE = "runpy.run_module('exporter', run_name='__main__')"
 
 
@@ -37,3 +38,19 @@ def test_the_command_is_the_module() -> None:
         [sys.executable, "-m", "exporter", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("star-export ")
+
+
+def test_a_process_that_ends_looks_for_no_garbage() -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count()))\n{LAST}",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    version, frozen = done.stdout.splitlines()
+    assert version.startswith("star-export ")
+    assert int(frozen) > 1_000
