@@ -10,6 +10,7 @@ import types
 import typing
 from collections.abc import Iterable, Mapping
 from enum import EnumMeta
+from functools import cache
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -111,6 +112,11 @@ class Field:
 
 def fields_of(settings: type) -> Mapping[str, Field]:
     """Return the fields of settings by name."""
+    return _fields_of(settings)
+
+
+@cache
+def _fields_of(settings: Any) -> Mapping[str, Field]:
     kinds = typing.get_type_hints(settings, include_extras=True)
     return {each.name: Field(each, kinds[each.name]) for each in dataclasses.fields(settings)}
 
