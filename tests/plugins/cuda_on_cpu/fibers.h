@@ -5,6 +5,7 @@
 //! order, so that a barrier that is missing shows.
 
 #include <algorithm>
+#include <csetjmp>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -33,7 +34,9 @@ enum class State
 
 struct Fiber
 {
-    ucontext_t context{};
+    ucontext_t start{};
+    jmp_buf place{}; //!< Where it gave way.
+    bool started{false};
     std::unique_ptr<char[]> stack{std::make_unique<char[]>(kSTACK_BYTES)};
     State state{State::kREADY};
     uint32_t value{};
@@ -41,16 +44,35 @@ struct Fiber
 
 inline std::vector<Fiber> gFibers;
 inline Fiber* gCurrent{nullptr};
-inline ucontext_t gScheduler;
+inline jmp_buf gScheduler;
 inline Reduce gReduce{nullptr};
 inline std::function<void()> gKernel;
 inline std::vector<char> gDynamicShared;
 
-inline void giveWay(State state)
+//! Jumps, since swapcontext asks the kernel for the signals at each switch.
+[[gnu::noinline]] inline void giveWay(State state)
 {
-    Fiber& self = *gCurrent;
-    self.state = state;
-    swapcontext(&self.context, &gScheduler);
+    gCurrent->state = state;
+    if (_setjmp(gCurrent->place) == 0)
+    {
+        _longjmp(gScheduler, 1);
+    }
+}
+
+//! Let a fiber run until it gives way.
+[[gnu::noinline]] inline void resume(Fiber& fiber)
+{
+    gCurrent = &fiber;
+    if (_setjmp(gScheduler) != 0)
+    {
+        return;
+    }
+    if (gCurrent->started)
+    {
+        _longjmp(gCurrent->place, 1);
+    }
+    gCurrent->started = true;
+    setcontext(&gCurrent->start);
 }
 
 inline void waitForBlock()
@@ -99,11 +121,12 @@ inline void startFibers(uint32_t threads)
     gFibers.erase(gFibers.begin() + threads, gFibers.end());
     for (Fiber& fiber : gFibers)
     {
-        getcontext(&fiber.context);
-        fiber.context.uc_stack.ss_sp = fiber.stack.get();
-        fiber.context.uc_stack.ss_size = kSTACK_BYTES;
+        getcontext(&fiber.start);
+        fiber.start.uc_stack.ss_sp = fiber.stack.get();
+        fiber.start.uc_stack.ss_size = kSTACK_BYTES;
+        fiber.started = false;
         fiber.state = State::kREADY;
-        makecontext(&fiber.context, runThread, 0);
+        makecontext(&fiber.start, runThread, 0);
     }
 }
 
@@ -120,9 +143,8 @@ inline bool runWarp(size_t begin, uint32_t& threadIndex)
         {
             if (gFibers[thread].state == State::kREADY)
             {
-                gCurrent = &gFibers[thread];
                 threadIndex = static_cast<uint32_t>(thread);
-                swapcontext(&gScheduler, &gCurrent->context);
+                resume(gFibers[thread]);
                 moved = true;
             }
         }
