@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -132,6 +133,7 @@ OWNERS = {
 MODULES = sorted(ROOT.rglob("*.py"))
 
 
+@cache
 def imports_of(path: Path) -> set[str]:
     """Dotted names that a file imports, anywhere in it."""
     names = set()

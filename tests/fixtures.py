@@ -1,0 +1,132 @@
+"""Shared fixtures. Axis names in signatures are checked while testing: wrong shapes fail where they arise."""
+
+import gc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import timm  # noqa: F401
+from hypothesis import settings
+from jaxtyping import install_import_hook
+
+# Imports and an export make a million objects that live on: the search for garbage is a tenth of their time.
+gc.set_threshold(100_000, 50, 50)
+
+# Each process would compile again what a module with axis names is the first to import: timm comes before them.
+ROOT = Path(__file__).parent.parent
+SHAPED = [
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in sorted((ROOT / "exporter").rglob("*.py"))
+    if "from jaxtyping import" in path.read_text()
+]
+install_import_hook(SHAPED, "beartype.beartype")
+
+import torch  # noqa: E402
+from safetensors.torch import save_file  # noqa: E402
+
+from exporter.cli.main import main  # noqa: E402
+from exporter.errors import UserError  # noqa: E402
+from exporter.models.base import PrunableViT  # noqa: E402
+from exporter.runtimes.onnxruntime.operator_library import LIBRARY, build_library  # noqa: E402
+from tests.commands import Command, Outcome, Workplace  # noqa: E402
+from tests.disk_cache import shared_folder  # noqa: E402
+from tests.quick_exports import make_exports_quick  # noqa: E402
+from tests.vits import make_images, make_model, make_vit  # noqa: E402
+
+# Tiny models gain nothing from a second thread, and lose to it on a busy machine.
+torch.set_num_threads(1)
+
+make_exports_quick()
+
+# Tests share the machine with each other: how long one takes says nothing of what it tests.
+settings.register_profile("shared machine", deadline=None)
+settings.load_profile("shared machine")
+
+
+def pytest_collection_finish() -> None:
+    """What is there by now lives to the end: later searches for garbage leave it out."""
+    gc.freeze()
+
+
+@pytest.fixture
+def tiny_vit() -> PrunableViT:
+    """A ViT of 4 blocks and 16 patches with random weights."""
+    return make_vit()
+
+
+@pytest.fixture
+def image_folder(tmp_path: Path) -> Path:
+    """Six small photographs of noise in two class folders."""
+    return make_images(tmp_path / "images")
+
+
+@pytest.fixture
+def star_export(capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run a verb; flags that argparse refuses leave with code 2 as well."""
+
+    def run(*arguments: object) -> Outcome:
+        capsys.readouterr()
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as exit_:
+            code = int(exit_.code or 0)
+        captured = capsys.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def operator_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library of `star-export ops build`, built once; a test that needs it is skipped where it cannot be."""
+    library = tmp_path_factory.mktemp("operators") / LIBRARY
+    try:
+        build_library(library)
+    except UserError as error:
+        pytest.skip(f"needs a C++ compiler and ONNX Runtime's headers: {error}")
+    return library
+
+
+@pytest.fixture
+def operators(operator_library: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same, where runners look for it."""
+    monkeypatch.setenv("STAR_OPS_LIBRARY", str(operator_library))
+    return operator_library
+
+
+@pytest.fixture(scope="session")
+def workplace() -> Workplace:
+    """What commands are given, at the same place in every process."""
+
+    def make(folder: Path) -> None:
+        save_file(make_model(num_classes=2).state_dict(), folder / "w.safetensors")
+        make_images(folder / "images", classes=2, each=6)
+
+    folder = shared_folder("work", make)
+    return Workplace(folder, folder / "w.safetensors", folder / "images")
+
+
+@pytest.fixture(scope="session")
+def calibration(workplace: Workplace) -> Path:
+    """The calibration of that model on those images, with the scores of both kinds."""
+
+    def make(folder: Path) -> None:
+        flags = (*workplace.model, "--images", workplace.images, "--out", folder / "c.safetensors")
+        assert main([str(each) for each in ("calibrate", *flags)]) == 0
+
+    return shared_folder("calibration", make) / "c.safetensors"
+
+
+@pytest.fixture(scope="session")
+def compiled(workplace: Workplace, calibration: Path) -> Callable[..., Path]:
+    """Export folders of that model at rho 0.5, for tests to read, one for each set of further flags."""
+    flags = (*workplace.model, "--images", workplace.images, "--calibration", calibration)
+    flags += ("--rho", "0.5", "--scorer", "intra", "--rounds", "0", "--json")
+
+    def folder(*more: str) -> Path:
+        def make(place: Path) -> None:
+            assert main([str(each) for each in ("compile", *flags, *more, "--out", place / "out")]) == 0
+
+        return shared_folder("".join(("compiled", *more)), make) / "out"
+
+    return folder
