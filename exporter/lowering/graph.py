@@ -1,5 +1,6 @@
 """Search a graph and replace its nodes; the helpers that passes share."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,6 +115,20 @@ def rewire(old: gs.Tensor, new: gs.Tensor) -> None:
 def sort_nodes(graph: gs.Graph) -> gs.Graph:
     """Sort nodes, those of functions too, so that each comes after those it reads; return the graph.
 
-    Functions stay in their order: in a graph that has a subgraph, GraphSurgeon 0.6.1 would sort them without end.
+    Nodes that are sorted keep their order. Functions stay in theirs: in a graph that has a subgraph, GraphSurgeon
+    0.6.1 would sort them without end.
     """
-    return graph.toposort(mode="nodes")
+    if not all(_is_sorted(each.nodes) for each in (graph, *graph.functions)):
+        graph.toposort(mode="nodes")
+    return graph
+
+
+def _is_sorted(nodes: Sequence[gs.Node]) -> bool:
+    """Return whether they are; False where a subgraph may read more than its node shows."""
+    place = {id(node): at for at, node in enumerate(nodes)}
+    for at, node in enumerate(nodes):
+        if any(isinstance(value, gs.Graph) for value in node.attrs.values()):
+            return False
+        if any(place.get(id(before), -1) > at for tensor in node.inputs for before in tensor.inputs):
+            return False
+    return True
