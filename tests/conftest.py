@@ -4,5 +4,5 @@ import pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.option.dist == "no":
+    if config.getoption("dist", "no") == "no":
         config.pluginmanager.import_plugin("tests.fixtures")

@@ -102,6 +102,8 @@ def test_why_a_target_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STAR_OPS_LIBRARY", "none.so")
     assert "star-export ops build" in why_not(ONNXRUNTIME_OPS)
     monkeypatch.setenv("STAR_OPS_LIBRARY", __file__)
+    assert why_not(ONNXRUNTIME_OPS).startswith("its library of operators: got ")
+    monkeypatch.setattr(choice, "checked_library", lambda path, _: path)
     assert why_not(ONNXRUNTIME_OPS) == ""
     monkeypatch.setattr(choice, "openvino_precisions", lambda: ("fp32", "int8"))
     assert why_not(OPENVINO_INT8) == ""
