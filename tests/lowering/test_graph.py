@@ -101,3 +101,17 @@ def test_nodes_are_sorted_beside_a_subgraph_and_a_function() -> None:
     graph.functions = [gs.Function("Twice", domain="star", nodes=[], inputs=[], outputs=[])]
     graph.nodes.reverse()
     assert [node.op for node in sort_nodes(graph).nodes] == ["Twice", "If"]
+
+
+def test_nodes_that_are_sorted_keep_their_order() -> None:
+    graph = graph_of(
+        "(float[2] x) => (float[2] y, float[2] z) { a = Neg(x) b = Abs(a) y = Exp(b) c = Sign(x) z = Add(c, a) }"
+    )
+    order = ["Neg", "Abs", "Exp", "Sign", "Add"]
+    graph.nodes = sorted(graph.nodes, key=lambda node: order.index(node.op))
+    assert [node.op for node in sort_nodes(graph).nodes] == order
+    graph.nodes.reverse()
+    ops = [node.op for node in sort_nodes(graph).nodes]
+    assert ops != order[::-1]
+    assert ops.index("Neg") < ops.index("Abs") < ops.index("Exp")
+    assert max(ops.index("Sign"), ops.index("Neg")) < ops.index("Add")
