@@ -66,18 +66,3 @@ def test_in_the_librarys_operator(seed: int, prefix: int) -> None:
     assert applied(choose_in_one, graph) == 1
     assert operators(graph) == Counter({"PackSurvivors": 1})
     compare(graph, seed, prefix)
-
-
-@pytest.mark.usefixtures("operators")
-@COMMON
-@given(st.integers(0, 2**32 - 1), st.integers(0, 2))
-def test_the_librarys_operator_with_the_live_places_of_each_query(seed: int, prefix: int) -> None:
-    graph = packing(prefix)
-    mask = gs.Variable("mask", np.bool_, ["b", 1, "s", "s"])
-    graph.nodes[0].outputs.append(mask)
-    graph.outputs.append(mask)
-    assert applied(choose_in_one, graph) == 1
-    found = compare(graph, seed, prefix)
-    batch, width = found["live"].shape
-    expected = np.broadcast_to(found["live"][:, None, None], (batch, 1, width, width))
-    np.testing.assert_array_equal(found["mask"], expected)
