@@ -42,7 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.workflows.recipes.amount import Given
     from exporter.workflows.recipes.resolve import resolve
 
-    job, out = resolve(from_flags(Recipe, arguments)), writable_file(arguments.out)
+    job = resolve(from_flags(Recipe, arguments), dense=arguments.dense)
+    out = writable_file(arguments.out)
     amount = None if arguments.dense else job.amount
     if arguments.dense:
         refuse(arguments, PRUNES, "--dense", "the dense model drops no patches")

@@ -29,6 +29,24 @@ def test_a_file_is_the_one_that_compile_leaves(
     assert out.read_bytes() == (folder / report["files"][role]).read_bytes()
 
 
+@pytest.mark.parametrize("target", ["tensorrt-plugin-fp16", "tensorrt-packed-fp16"])
+def test_the_dense_model_is_of_no_method(
+    star_export: Command, workplace: Workplace, tmp_path: Path, target: str
+) -> None:
+    """Also for the targets of one method."""
+    out = tmp_path / "m.onnx"
+    done = star_export("export", *workplace.model, "--target", target, "--dense", "--out", out)
+    assert done.code == 0, done.err
+    assert "TopK" not in {node.op_type for node in onnx.load(out).graph.node}
+
+
+def test_a_dense_model_has_no_layout(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
+    flags = ("--dense", "--layout", "packed", "--out", tmp_path / "m.onnx")
+    done = star_export("export", *workplace.model, *flags)
+    assert done.code == 2
+    assert done.error.startswith("error: layout | got packed for a dense model | need none")
+
+
 def test_a_schedule_or_dense_and_not_both(
     star_export: Command, workplace: Workplace, compiled: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -30,12 +30,13 @@ PartT = TypeVar("PartT", bound=Settings)
 logger = logging.getLogger(__name__)
 
 
-def resolve(recipe: Recipe, *, restore: bool = True) -> Job:
+def resolve(recipe: Recipe, *, restore: bool = True, dense: bool = False) -> Job:
     """Return the records of a recipe.
 
     Args:
         recipe: The settings.
         restore: Whether a checkpoint is pruned as it was trained, if it says how.
+        dense: Whether only the dense model is lowered, for a target of any method.
 
     Raises:
         ModelError: The target does not support the layout or the method, or this machine has no such device.
@@ -52,7 +53,7 @@ def resolve(recipe: Recipe, *, restore: bool = True) -> Job:
     scoring = _part(ScheduleSettings, shape.schedule if isinstance(shape, Given) else recipe)
     if scoring.method is None and recipe.calibration is not None:
         scoring = replace(scoring, method=Method.STAR)
-    lowering = _lowering(recipe, scoring.planned_by)
+    lowering = _lowering(recipe, None if dense else scoring.planned_by)
     if isinstance(number, Speedup) and not recipe.rounds:
         raise RecipeError("rounds", "0", "at least 5: a speed-up is measured")
     return Job(
@@ -121,13 +122,18 @@ def _own_name(recipe: Recipe) -> str:
     return identity.name if identity else ""
 
 
-def _lowering(recipe: Recipe, method: Method) -> Lowering:
-    """Return how models are lowered; ModelError or RecipeError where target, method and layout do not fit."""
+def _lowering(recipe: Recipe, method: Method | None) -> Lowering:
+    """Return how models are lowered; ModelError or RecipeError where target, method and layout do not fit.
+
+    Without a method, that is how the dense model is lowered.
+    """
     target = target_named(recipe.target)
-    target.check_method(method)
+    if method is not None:
+        target.check_method(method)
     layout = target.layout(recipe.layout)
-    if recipe.layout is not None and not method.counts_vary:
-        got, expected = f"{recipe.layout} for {method}", "none: its token counts are those of the graph"
+    if recipe.layout is not None and not (method is not None and method.counts_vary):
+        got = f"{recipe.layout} for {method or 'a dense model'}"
+        expected = "none: its token counts are those of the graph"
         raise RecipeError("layout", got, expected, "a-star has layouts")
     return Lowering(target, layout, recipe.input_kind)
 
