@@ -115,7 +115,7 @@ def fields_of(settings: type) -> Mapping[str, Field]:
     return _fields_of(settings)
 
 
-@cache
+@cache  # apart, since mypy takes classes of settings for unhashable
 def _fields_of(settings: Any) -> Mapping[str, Field]:
     kinds = typing.get_type_hints(settings, include_extras=True)
     return {each.name: Field(each, kinds[each.name]) for each in dataclasses.fields(settings)}

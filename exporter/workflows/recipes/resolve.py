@@ -57,14 +57,7 @@ def resolve(recipe: Recipe, *, restore: bool = True, dense: bool = False) -> Job
     if isinstance(number, Speedup) and not recipe.rounds:
         raise RecipeError("rounds", "0", "at least 5: a speed-up is measured")
     return Job(
-        model=ModelRequest(
-            name=recipe.model or _own_name(recipe),
-            checkpoint=recipe.checkpoint,
-            num_classes=recipe.num_classes,
-            model_kwargs=recipe.model_kwargs,
-            preprocessing=recipe.preprocess,
-            text_embeddings=recipe.text_embeddings,
-        ),
+        model=_request(recipe),
         outputs=recipe.outputs,
         device=processes().device or recipe.device,
         images=images,
@@ -110,6 +103,17 @@ def _restored(recipe: Recipe, *, restore: bool) -> Pruning | None:
     return restored
 
 
+def _request(recipe: Recipe) -> ModelRequest:
+    return ModelRequest(
+        name=recipe.model or _own_name(recipe),
+        checkpoint=recipe.checkpoint,
+        num_classes=recipe.num_classes,
+        model_kwargs=recipe.model_kwargs,
+        preprocessing=recipe.preprocess,
+        text_embeddings=recipe.text_embeddings,
+    )
+
+
 def _own_name(recipe: Recipe) -> str:
     """Return the model's name according to its checkpoint, "" where it has none.
 
@@ -131,7 +135,7 @@ def _lowering(recipe: Recipe, method: Method | None) -> Lowering:
     if method is not None:
         target.check_method(method)
     layout = target.layout(recipe.layout)
-    if recipe.layout is not None and not (method is not None and method.counts_vary):
+    if recipe.layout is not None and (method is None or not method.counts_vary):
         got = f"{recipe.layout} for {method or 'a dense model'}"
         expected = "none: its token counts are those of the graph"
         raise RecipeError("layout", got, expected, "a-star has layouts")
