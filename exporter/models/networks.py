@@ -1,7 +1,7 @@
 """Create the network for a model's name: timm's, LV-ViT, a bundled one, torchvision's, or Hugging Face's."""
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Any
 
 import timm
 import torchvision
-from torch import Tensor, nn
+from torch import nn
 
 from exporter import bundled
 from exporter.errors import CheckpointError, ModelError, reason_of
@@ -22,7 +22,6 @@ from exporter.models.lvvit import LvVit
 from exporter.models.lvvit_adapter import LVVITS
 from exporter.models.on_device import on_device
 from exporter.models.timm_arguments import WRONG_ARGUMENTS, arguments
-from exporter.models.weights import read_state_dict
 from exporter.records import Preprocessing
 
 __all__ = [
@@ -68,7 +67,8 @@ class ModelRequest:
 class Source:
     """A resolved request: the architecture that builds the network, and the source of its weights.
 
-    `name` is the model's name in artefacts. `checkpoint` is None where the weights are timm's pretrained ones.
+    `name` is the model's name in artefacts. `checkpoint` is None where the weights are timm's pretrained ones, or
+    those of a `repository` of Hugging Face's.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Source:
     model_kwargs: Mapping[str, Any]
     preprocessing: Mapping[str, Any]
     checkpoint: Path | None
-    read: Callable[[Path], dict[str, Tensor]] = read_state_dict
+    repository: Repository | None = None
 
 
 def source_of(request: ModelRequest) -> Source:
@@ -99,10 +99,7 @@ def source_of(request: ModelRequest) -> Source:
         kwargs = {**own, **kwargs}
         if request.checkpoint is not None:
             return Source(repository.name, architecture, kwargs, preprocessing, request.checkpoint)
-        place = Path(repository.root)
-        return Source(
-            repository.name, architecture, kwargs, preprocessing, place, lambda _: repository.weights()
-        )
+        return Source(repository.name, architecture, kwargs, preprocessing, None, repository)
     if request.name in bundled.MODELS:
         model = bundled.MODELS[request.name]
         kwargs = {**model.model_kwargs, "num_classes": model.num_classes, **kwargs}
