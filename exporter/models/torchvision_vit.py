@@ -88,7 +88,8 @@ def _head(heads: nn.Module, name: str) -> tuple[nn.Module, nn.Linear | None]:
         ModelError: It has other layers, through which relevance does not go.
     """
     layers = list(heads) if isinstance(heads, nn.Sequential) else [heads]
-    last = layers.pop() if layers and isinstance(layers[-1], nn.Linear) else None
+    last = layers[-1] if layers and isinstance(layers[-1], nn.Linear) else None
+    layers = layers[:-1] if last is not None else layers
     for layer in layers:
         if not isinstance(layer, nn.LayerNorm | nn.Dropout | nn.Identity):
             got = f"heads with a {type(layer).__name__} before or behind the linear layer"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from timm.models.vision_transformer import VisionTransformer
+from timm.models import vision_transformer
 from torch import Tensor, nn
 from torchvision.models import VisionTransformer as TorchvisionNetwork
 from typing_extensions import override
@@ -19,8 +19,10 @@ import exporter
 from exporter.errors import ModelError
 from exporter.models.base import PrunableViT
 from exporter.models.border import check_border
-from exporter.models.huggingface import instances, keys, repository
+from exporter.models.huggingface import repository
+from exporter.models.parts import WeightedModule
 from exporter.models.registry import ModelRequest, adapt, load
+from exporter.models.timm_vit import TimmViT
 from tests.models.huggingface.saved import KINDS, make, save
 from tests.vits import FAMILIES, POOLED, TINY_SHAPE, cut_vit, make_model, make_vit
 
@@ -73,7 +75,7 @@ def permuted(vit: PrunableViT) -> None:
     assert block.attention is not None
     inner, width = block.attention.qkv, block.attention.head_dim
 
-    class Permuted(nn.Module):
+    class Permuted(WeightedModule):
         weight = inner.weight
 
         @override
@@ -135,11 +137,18 @@ def test_a_wrong_head_or_pooling_is_refused() -> None:
         check_border(pooled)
 
 
-class Prompted(VisionTransformer):
-    """Adds learned tokens after the class token."""
+class Small(vision_transformer.VisionTransformer):  # type: ignore[misc]
+    """timm's, of a size for tests."""
 
     def __init__(self) -> None:
         super().__init__(**OWN)
+
+
+class Prompted(Small):
+    """Adds learned tokens after the class token."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self.prompt = nn.Parameter(torch.randn(1, 4, self.embed_dim))
 
     @override
@@ -149,7 +158,7 @@ class Prompted(VisionTransformer):
         return self.norm(self.blocks(x))
 
 
-class Scaled(VisionTransformer):
+class Scaled(Small):
     """Takes pixels from 0 to 1."""
 
     @override
@@ -157,7 +166,7 @@ class Scaled(VisionTransformer):
         return super().forward(x * 2 - 1)
 
 
-class Warm(VisionTransformer):
+class Warm(Small):
     """Divides its logits by a temperature."""
 
     @override
@@ -165,7 +174,7 @@ class Warm(VisionTransformer):
         return super().forward_head(x, pre_logits) / 3
 
 
-class Same(VisionTransformer):
+class Same(Small):
     """Computes what its parent does."""
 
     @override
@@ -173,15 +182,15 @@ class Same(VisionTransformer):
         return self.forward_head(self.forward_features(x))
 
 
-class Two(VisionTransformer):
+class Two(Small):
     """Takes more than images."""
 
     @override
-    def forward(self, x: Tensor, words: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, x: Tensor, words: Tensor) -> Tensor:
         return super().forward(x) + words
 
 
-class Listed(VisionTransformer):
+class Listed(Small):
     """Returns more than logits."""
 
     @override
@@ -193,9 +202,9 @@ class Listed(VisionTransformer):
     ("model", "message"),
     [
         (Prompted, r"got forward_features of its own: the embedding of patches of shape \[2, 17, 48\]"),
-        (lambda: Scaled(**OWN), r"got forward of its own: the embedding of patches differs"),
-        (lambda: Two(**OWN), r"got a Two that does not run on images alone: .*words"),
-        (lambda: Listed(**OWN), r"got a Listed that does not run on images alone: it returns a list"),
+        (Scaled, r"got forward of its own: the embedding of patches differs"),
+        (Two, r"got a Two that does not run on images alone: .*words"),
+        (Listed, r"got a Listed that does not run on images alone: it returns a list"),
     ],
 )
 def test_a_subclass_is_refused_by_what_it_overrides(model: Callable[[], nn.Module], message: str) -> None:
@@ -204,22 +213,22 @@ def test_a_subclass_is_refused_by_what_it_overrides(model: Callable[[], nn.Modul
 
 
 @pytest.mark.parametrize("kind", [Same, Warm])
-def test_a_subclass_whose_methods_the_adapter_calls_is_taken(kind: type[VisionTransformer]) -> None:
-    model, images = random(kind(**OWN)), torch.randn(2, 3, 32, 32)
+def test_a_subclass_whose_methods_the_adapter_calls_is_taken(kind: Any) -> None:
+    model, images = random(kind()), torch.randn(2, 3, 32, 32)
     with torch.inference_mode():
         torch.testing.assert_close(exporter.dense(exporter.load_model(model))(images), model(images))
 
 
 def test_a_method_of_the_instance_is_found_too() -> None:
-    model = random(VisionTransformer(**OWN))
+    model = random(Small())
     whole = model.forward
-    model.forward = lambda images: whole(images * 2)  # type: ignore[method-assign]
+    model.forward = lambda images: whole(images * 2)
     with pytest.raises(ModelError, match="got forward of its own: logits differs"):
         exporter.load_model(model)
 
 
 def test_hooks_that_change_values_are_refused_and_those_that_watch_are_not() -> None:
-    model: Any = random(VisionTransformer(**OWN))
+    model: Any = random(Small())
     seen: list[int] = []
     model.blocks[0].attn.register_forward_hook(lambda *_: seen.append(1))
     exporter.load_model(model)
@@ -240,6 +249,10 @@ class Module(nn.Module):
         return self.net(images) * self.factor
 
 
+def compiled(model: nn.Module) -> Any:
+    return torch.compile(model)
+
+
 @pytest.mark.parametrize(
     "wrapped",
     [
@@ -247,19 +260,19 @@ class Module(nn.Module):
         nn.Sequential,
         nn.DataParallel,
         torch.optim.swa_utils.AveragedModel,
-        torch.compile,
-        lambda model: Module(torch.compile(model)),
+        compiled,
+        lambda model: Module(compiled(model)),
     ],
 )
 def test_wrappers_that_pass_on_are_seen_through(wrapped: Callable[[nn.Module], nn.Module]) -> None:
-    model, images = random(VisionTransformer(**OWN)), torch.randn(2, 3, 32, 32)
+    model, images = random(Small()), torch.randn(2, 3, 32, 32)
     vit = exporter.load_model(wrapped(model))
     with torch.inference_mode():
         torch.testing.assert_close(exporter.dense(vit)(images), model(images))
 
 
 def test_a_wrapper_that_changes_something_is_refused() -> None:
-    model = random(VisionTransformer(**OWN))
+    model = random(Small())
     with pytest.raises(ModelError, match=r"got forward of its own: logits differs .* from this Module"):
         exporter.load_model(Module(model, 2.0))
     with pytest.raises(ModelError, match="a Sequential, which has no adapter"):
@@ -295,11 +308,8 @@ def test_models_by_name_are_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     torch.save(make_model().state_dict(), path)
     request = ModelRequest("vit_tiny_patch16_224", path, model_kwargs=TINY_SHAPE)
     assert load(request).faithful
-    monkeypatch.setattr(VisionTransformer, "forward_head", lambda self, x, pre_logits=False: x[:, 1, :7])
-    monkeypatch.setattr(
-        VisionTransformer, "forward", lambda self, x: self.head(self.forward_features(x)[:, 0])
-    )
-    with pytest.raises(ModelError, match=r"got (embedding|logits) differs"):
+    monkeypatch.setattr(TimmViT, "classify", lambda self, normed: self.model.head(normed[:, 1]))
+    with pytest.raises(ModelError, match="got logits differs"):
         load(request)
 
 
@@ -322,12 +332,12 @@ def test_positions_that_are_resampled_otherwise_are_refused(
     def smooth(*args: Any, **kwargs: Any) -> Tensor:
         return sharp(*args, **{**kwargs, "antialias": True})
 
-    monkeypatch.setattr(keys.F, "interpolate", smooth)
+    monkeypatch.setattr(nn.functional, "interpolate", smooth)
     # The library calls the same function: it gets the original again before it runs.
     load_weights = repository.Repository.library_model
 
     def librarys(self: repository.Repository) -> nn.Module | None:
-        monkeypatch.setattr(keys.F, "interpolate", sharp)
+        monkeypatch.setattr(nn.functional, "interpolate", sharp)
         return load_weights(self)
 
     monkeypatch.setattr(repository.Repository, "library_model", librarys)
@@ -346,7 +356,7 @@ def test_a_block_that_adds_nothing_is_no_difference() -> None:
 def test_a_subclass_of_hugging_faces_is_refused_by_what_it_overrides() -> None:
     class Halved(transformers.ViTForImageClassification):
         @override
-        def forward(self, pixel_values: Tensor, **kwargs: Any) -> Any:  # type: ignore[override]
+        def forward(self, pixel_values: Tensor, **kwargs: Any) -> Any:
             return super().forward(pixel_values / 2, **kwargs)
 
     plain = make("vit")
@@ -362,17 +372,17 @@ def test_without_the_library_a_line_says_what_was_not_compared(
 ) -> None:
     save(make("vit"), tmp_path / "mine")
 
-    def missing(name: str) -> Any:
-        raise ImportError(name)
+    def missing(*_: object) -> Any:
+        raise ImportError
 
-    monkeypatch.setattr(instances.importlib, "import_module", missing)
+    monkeypatch.setattr(repository, "library_model", missing)
     load(ModelRequest(str(tmp_path / "mine")))
     assert "mine is not compared with Hugging Face's own: no transformers here" in caplog.text
 
-    def broken(name: str) -> Any:
+    def broken(*_: object) -> Any:
         raise AttributeError("too old")
 
-    monkeypatch.setattr(instances.importlib, "import_module", broken)
+    monkeypatch.setattr(repository, "library_model", broken)
     load(ModelRequest(str(tmp_path / "mine")))
     assert "mine is not compared with Hugging Face's own: too old" in caplog.text
 
