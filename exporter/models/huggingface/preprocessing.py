@@ -115,7 +115,8 @@ def _geometry(config: Config, name: str, source: str) -> tuple[CropMode, Size | 
         scaled = told["height"], told["width"]
         return CropMode.SQUASH, scaled, crop or scaled
     if set(told) != {"shortest_edge"}:
-        raise _refused(source, "size", config["size"], "height and width, or shortest_edge alone")
+        expected = "shortest_edge" if name == "ConvNext" else "height and width, or shortest_edge alone"
+        raise _refused(source, "size", config["size"], expected)
     edge = told["shortest_edge"]
     if name == "ConvNext":
         if crop not in (None, (edge, edge)):
