@@ -25,8 +25,8 @@ T = TypeVar("T")
 class Preprocessing:
     """How an image file becomes the model's input; names and meaning are timm's, but for `crop_rounding`.
 
-    `input_size` is (channels, height, width); `mean` and `std` are per channel on a [0, 1] scale. An image is resized
-    to the input size divided by `crop_pct`, rounded down, and its centre is cropped.
+    `input_size` is (channels, height, width); `mean` and `std` are per channel on a [0, 1] scale. An image is
+    resized to the input size divided by `crop_pct`, rounded down, and its centre is cropped.
     """
 
     input_size: tuple[int, int, int]

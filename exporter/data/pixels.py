@@ -124,9 +124,10 @@ def read_rgb(file: ImageFile) -> Image.Image:
 def to_rgb(image: Image.Image) -> Image.Image:
     """Convert any mode to 8-bit RGB as training loaders do: alpha is dropped, not blended, and EXIF is not read.
 
-    Pillow itself brings colours to 8 bits. Grey of other depths is scaled here, where Pillow would clip it: of 9 to
-    16 bits by the depth that the file says; floats by 255 if they are from 0 to 1. What has 32 bits, and floats above
-    1, are taken as they are if they are integers up to 255; integers up to 65535 as 16 bits.
+    Pillow itself brings colours to 8 bits. Grey of other depths is scaled here, where Pillow would clip it. If the
+    file says that it has 9 to 16 bits, the largest value of that depth is white. Integers of 32 bits are taken as
+    they are up to 255, and as 16 bits up to 65535. Floats from 0 to 1 are multiplied by 255; whole ones up to 255
+    are taken as they are.
 
     Raises:
         ValueError: Grey values are none of these.
@@ -180,7 +181,7 @@ def _depth(image: Image.Image) -> int:
     told = getattr(image, "tag_v2", {}).get(BITS_PER_SAMPLE, (0,))[0]
     if 8 < told <= 16:
         return int(told)
-    return 16 if image.mode.startswith("I;") or image.format in ALWAYS_16_BITS and image.mode == "I" else 0
+    return 16 if image.mode.startswith("I;") or (image.mode == "I" and image.format in ALWAYS_16_BITS) else 0
 
 
 def _absurd(width: int, height: int) -> str:

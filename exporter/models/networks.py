@@ -149,14 +149,16 @@ def _at_the_size_of(
     height, width = size[1:]
     made = height if height == width else (height, width)
     if own["img_size"] not in (made, [height, width]):
-        _say_whose_size(name, own["img_size"], made)
+        _say_whose_size(name, str(own["img_size"]), str(made))
     return {**own, "img_size": made}
 
 
 @cache  # a command resolves its model more than once
-def _say_whose_size(name: str, own: object, made: object) -> None:
-    text = "%s: the model says %s pixels, its processor %s: %s is used; --model-kwargs img_size=%s keeps the model's"
-    logger.warning(text, name, own, made, made, own)
+def _say_whose_size(name: str, own: str, made: str) -> None:
+    kept = f"--model-kwargs img_size={own} keeps the model's"
+    logger.warning(
+        "%s: the model says %s pixels, its processor %s: %s is used; %s", name, own, made, made, kept
+    )
 
 
 def _identified(request: ModelRequest, identity: Identity, kwargs: Mapping[str, Any]) -> Source:

@@ -134,8 +134,8 @@ def crop_share(size: tuple[int, int], scaled: tuple[int, int]) -> float:
     Raises:
         ValueError: The crop is larger, or no share gives both sides.
     """
-    share = min(side / whole for side, whole in zip(size, scaled, strict=True))
-    for share in (share, math.nextafter(share, 0)):  # 224 / (224 / 242) is less than 242
+    least = min(side / whole for side, whole in zip(size, scaled, strict=True))
+    for share in (least, math.nextafter(least, 0)):  # 224 / (224 / 242) is less than 242
         if share <= 1 and tuple(math.floor(side / share) for side in size) == scaled:
             return share
     raise ValueError("{} × {} pixels cropped to {} × {}".format(*scaled, *size))

@@ -21,8 +21,11 @@ ACTIVATIONS = {
     "silu": "silu",
 }
 CLIP = {
-    **{"mean": OPENAI_CLIP_MEAN, "std": OPENAI_CLIP_STD, "interpolation": "bicubic"},
-    **{"crop_mode": "center", "crop_rounding": "down"},
+    "mean": OPENAI_CLIP_MEAN,
+    "std": OPENAI_CLIP_STD,
+    "interpolation": "bicubic",
+    "crop_mode": "center",
+    "crop_rounding": "down",
 }
 DINO = {"mean": IMAGENET_DEFAULT_MEAN, "std": IMAGENET_DEFAULT_STD, "interpolation": "bicubic"}
 

@@ -8,7 +8,7 @@ from typing import Any
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD, OPENAI_CLIP_MEAN, OPENAI_CLIP_STD
 
 from exporter.errors import ModelError
-from exporter.models.spec import crop_share
+from exporter.models.spec import crop_share, preprocessing_from
 from exporter.vocabulary import CropMode, CropRounding
 
 __all__ = ["PROCESSORS", "preprocessing_from_processor"]
@@ -22,9 +22,17 @@ RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # 
 HALF = (0.5, 0.5, 0.5)
 SQUARE = {"height": 224, "width": 224}
 ALL = {
-    **{"do_resize": True, "do_rescale": True, "do_normalize": True, "do_center_crop": False},
-    **{"size": SQUARE, "crop_size": None, "default_to_square": True, "resample": 3},
-    **{"rescale_factor": 1 / 255, "image_mean": HALF, "image_std": HALF},
+    "do_resize": True,
+    "size": SQUARE,
+    "default_to_square": True,
+    "resample": 3,
+    "do_center_crop": False,
+    "crop_size": None,
+    "do_rescale": True,
+    "rescale_factor": 1 / 255,
+    "do_normalize": True,
+    "image_mean": HALF,
+    "image_std": HALF,
 }
 IMAGENET = {"image_mean": IMAGENET_DEFAULT_MEAN, "image_std": IMAGENET_DEFAULT_STD}
 OPENAI = {"image_mean": OPENAI_CLIP_MEAN, "image_std": OPENAI_CLIP_STD}
@@ -49,7 +57,13 @@ NAME = re.compile(r"(\w+?)(?:ImageProcessor|FeatureExtractor)(?:Fast|Pil)?")
 FLAGS = ("do_resize", "do_rescale", "do_normalize", "do_center_crop", "default_to_square")
 # Keys that change no pixel of a model's input, which is RGB in any case.
 WITHOUT_EFFECT = (
-    *("image_processor_type", "feature_extractor_type", "processor_class", "auto_map", "transformers_version"),
+    *(
+        "image_processor_type",
+        "feature_extractor_type",
+        "processor_class",
+        "auto_map",
+        "transformers_version",
+    ),
     *("_valid_processor_keys", "model_input_names", "image_seq_length", "image_seq_len", "num_image_tokens"),
     *("do_convert_rgb", "do_reduce_labels", "reduce_labels", "pad_size", "use_fast"),
     *("data_format", "input_data_format", "return_tensors", "device", "disable_grouping"),
@@ -90,14 +104,20 @@ def preprocessing_from_processor(
         if key in FLAGS and type(value) is not bool:
             raise _refused(source, key, value, "true or false")
     mode, scaled, size = _geometry(config, name[1], source)
-    return {
+    whole = mode == CropMode.SQUASH and scaled == size
+    found = {
         **_scale(config, source),
         "interpolation": _interpolation(config["resample"], source),
         "crop_mode": str(mode),
         "crop_pct": _share(config, size, scaled, source),
-        "crop_rounding": str(CropRounding.EVEN if scaled == size else CropRounding.DOWN),
+        "crop_rounding": str(CropRounding.EVEN if whole else CropRounding.DOWN),
         "input_size": (3, *size),
     }
+    try:
+        preprocessing_from(found, size)
+    except ModelError as error:
+        raise ModelError(source, error.got, error.expected, ALL_GIVEN) from None
+    return found
 
 
 def _geometry(config: Config, name: str, source: str) -> tuple[CropMode, Size | None, Size]:
@@ -168,7 +188,8 @@ def _box(config: Config, key: str, source: str) -> Size:
 def _scale(config: Config, source: str) -> dict[str, tuple[float, ...]]:
     """Return mean and deviation of pixels on a scale from 0 to 1, whatever the processor's scale is."""
     factor = _number(config["rescale_factor"], "rescale_factor", source) if config["do_rescale"] else 1.0
-    mean, std = (0.0,) * 3, (1.0,) * 3
+    mean: tuple[float, ...] = (0.0,) * 3
+    std: tuple[float, ...] = (1.0,) * 3
     if config["do_normalize"]:
         mean, std = (_channels(config[key], key, source) for key in ("image_mean", "image_std"))
     most = 255 * factor
