@@ -92,18 +92,8 @@ def preprocessing_from_processor(
     if not told:
         own = {"mean": HALF, "std": HALF, "interpolation": "bilinear", "crop_mode": "squash", "crop_pct": 1.0}
         return {**own, **usual}
-    named = told.get("image_processor_type") or told.get("feature_extractor_type") or f"{kind}ImageProcessor"
-    name = NAME.fullmatch(str(named))
-    if name is None or name[1] not in PROCESSORS:
-        raise ModelError(source, f"the processor {named!r}", f"one of {', '.join(PROCESSORS)}", ALL_GIVEN)
-    defaults = PROCESSORS[name[1]]
-    config = {**defaults, **{key: value for key, value in told.items() if value is not None}}
-    for key, value in config.items():
-        if value and key not in (*defaults, *WITHOUT_EFFECT):
-            raise _refused(source, key, value, "a processor without it")
-        if key in FLAGS and type(value) is not bool:
-            raise _refused(source, key, value, "true or false")
-    mode, scaled, size = _geometry(config, name[1], source)
+    name, config = _checked(told, kind, source)
+    mode, scaled, size = _geometry(config, name, source)
     whole = mode == CropMode.SQUASH and scaled == size
     found = {
         **_scale(config, source),
@@ -118,6 +108,22 @@ def preprocessing_from_processor(
     except ModelError as error:
         raise ModelError(source, error.got, error.expected, ALL_GIVEN) from None
     return found
+
+
+def _checked(told: Config, kind: str, source: str) -> tuple[str, Config]:
+    """Return the class of a config, and all that it says and that its class adds."""
+    named = told.get("image_processor_type") or told.get("feature_extractor_type") or f"{kind}ImageProcessor"
+    match = NAME.fullmatch(str(named))
+    if match is None or match[1] not in PROCESSORS:
+        raise ModelError(source, f"the processor {named!r}", f"one of {', '.join(PROCESSORS)}", ALL_GIVEN)
+    defaults = PROCESSORS[match[1]]
+    config = {**defaults, **{key: value for key, value in told.items() if value is not None}}
+    for key, value in config.items():
+        if value and key not in (*defaults, *WITHOUT_EFFECT):
+            raise _refused(source, key, value, "a processor without it")
+        if key in FLAGS and type(value) is not bool:
+            raise _refused(source, key, value, "true or false")
+    return match[1], config
 
 
 def _geometry(config: Config, name: str, source: str) -> tuple[CropMode, Size | None, Size]:
