@@ -66,7 +66,7 @@ class _Halver:
         return halved
 
     def _precision(self, node: gs.Node) -> np.dtype:
-        exact = node.op in IN_FP32 or node.domain == DOMAIN or node.name in self._scoring
+        exact = node.op in IN_FP32 or node.domain == DOMAIN or id(node) in self._scoring
         return FP32 if exact else self._half
 
     def _as(self, tensor: gs.Tensor, precision: np.dtype) -> gs.Tensor:
