@@ -29,7 +29,10 @@ def scoring_nodes(graph: gs.Graph, artefact: Artefact) -> frozenset[int]:
     keeps = [_tensor(tensors, keep_name(layer), ranked_name(layer)) for layer in layers]
     joins = [_tensor(tensors, name(layer)) for layer in merging for name in (into_name, shares_name)]
     means = [_tensor(tensors, f"{into_name(layer)}/{MEAN_KEY}") for layer in merging]
-    further = (count_name(layer) for layer in layers), (f"{factor_name(layer)}/{MEAN_KEY}" for layer in layers)
+    further = (
+        (count_name(layer) for layer in layers),
+        (f"{factor_name(layer)}/{MEAN_KEY}" for layer in layers),
+    )
     counts, factors = ([tensors[name] for name in names if name in tensors] for names in further)
     scored = behind([*keeps, *counts], [*means, *factors])
     # The product of merging is one of keys, behind their mean.
