@@ -47,6 +47,7 @@ from exporter.lowering.passes.split_heads import split_heads
 from exporter.lowering.passes.spread_masks import spread_masks
 from exporter.lowering.passes.standard_attention import standard_attention
 from exporter.lowering.passes.uint8_input import uint8_input
+from exporter.schedule.scorers import scorer_named
 
 __all__ = ["FINAL", "INITIAL", "MARKERS", "PASSES", "QUANTIZABLE", "Pass"]
 
@@ -116,8 +117,9 @@ def _one(_: Artefact) -> int:
     return 1
 
 
-def _pruning_layers(artefact: Artefact) -> int:
-    return len(artefact.schedule.pruning_layers)
+def _ranking_layers(artefact: Artefact) -> int:
+    """Return how many layers rank patches by a score; pairs are no such."""
+    return 0 if scorer_named(artefact.schedule.scorer).pairs else len(artefact.schedule.pruning_layers)
 
 
 def _attention_layers(artefact: Artefact) -> int:
@@ -133,7 +135,7 @@ def _packed_layers(artefact: Artefact) -> int:
 _ROWS = (
     Pass(name_decisions, requires=MARKERS, ensures=(NAMED,)),
     Pass(choose_in_one, requires=(NAMED, CLASS_ROW, KEEP_TOP_K, PATCHES_RANKED)),
-    Pass(select_in_one, requires=(NAMED, KEEP_TOP_K, TAKE_TOKENS, PATCHES_RANKED), least=_pruning_layers),
+    Pass(select_in_one, requires=(NAMED, KEEP_TOP_K, TAKE_TOKENS, PATCHES_RANKED), least=_ranking_layers),
     Pass(fuse_attention, requires=(NAMED, ATTENTION, CLASS_ROW, LINEAR), ensures=(FUSED,)),
     Pass(standard_attention, requires=(NAMED, ATTENTION), ensures=(FUSED,), least=_attention_layers),
     Pass(packed_attention, requires=(NAMED, ATTENTION, CLASS_ROW, PACK_TOKENS), least=_packed_layers),

@@ -29,14 +29,12 @@ def scoring_nodes(graph: gs.Graph, artefact: Artefact) -> frozenset[int]:
     keeps = [_tensor(tensors, keep_name(layer), ranked_name(layer)) for layer in layers]
     joins = [_tensor(tensors, name(layer)) for layer in merging for name in (into_name, shares_name)]
     means = [_tensor(tensors, f"{into_name(layer)}/{MEAN_KEY}") for layer in merging]
-    further = (
-        (count_name(layer) for layer in layers),
-        (f"{factor_name(layer)}/{MEAN_KEY}" for layer in layers),
-    )
-    counts, factors = ([tensors[name] for name in names if name in tensors] for names in further)
-    scored = behind([*keeps, *counts], [*means, *factors])
+    counts = [_tensor(tensors, count_name(layer)) for layer in layers if artefact.schedule.adaptive]
+    factors = (tensors.get(f"{factor_name(layer)}/{MEAN_KEY}") for layer in layers)
+    means += [tensor for tensor in factors if tensor is not None]
+    scored = behind([*keeps, *counts], means)
     # The product of merging is one of keys, behind their mean.
-    joined = behind(joins, [*means, *factors, *keeps], SIZES)
+    joined = behind(joins, [*means, *keeps], SIZES)
     return frozenset(id(node) for nodes in (scored, joined) for node in nodes)
 
 

@@ -8,6 +8,7 @@ import pytest
 from exporter.artefact import Artefact
 from exporter.lowering.scoring import behind, scoring_nodes
 from exporter.tensor_names import count_name, into_name, keep_name, ranked_name, shares_name
+from exporter.vocabulary import Method
 from tests.lowering.graphs import artefact, graph_of
 
 SIGNATURE = "(float[b, 17, 4] x, float[b, 4, 17] y) => (float[b, 17, 17] out, int64[b, 8] chosen)"
@@ -53,7 +54,10 @@ def test_back_to_the_product_and_no_further(name: str) -> None:
 
 def test_a_count_is_a_decision_too() -> None:
     graph = named(size=keep_name(1), picked=count_name(1))
-    assert found(graph, artefact(1)) == CHOOSING - {"size", "picked"} | {keep_name(1), count_name(1)}
+    adaptive = replace(artefact(1), schedule=replace(artefact(1).schedule, method=Method.A_STAR))
+    assert found(graph, adaptive) == CHOOSING - {"size", "picked"} | {keep_name(1), count_name(1)}
+    with pytest.raises(RuntimeError, match=f"no {count_name(1)} in the graph"):
+        scoring_nodes(named(picked=keep_name(1)), adaptive)
 
 
 @pytest.mark.parametrize("name", ["", "same"])
