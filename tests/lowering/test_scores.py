@@ -44,7 +44,7 @@ WAYS: dict[str, tuple[Callable[[], PrunedViT], tuple[str, ...]]] = {
     "shrinking": (lambda: a_star(layout="shrinking"), (*BY_MASS, "CdfRetain")),
     "packed": (lambda: a_star(layout="packed"), (*BY_MASS, "CdfRetain")),
 }
-METHODS = {"tome": Method.TOME, **dict.fromkeys(Layout, Method.A_STAR)}
+METHODS: dict[str, Method] = {"tome": Method.TOME, **dict.fromkeys(Layout, Method.A_STAR)}
 
 
 def cases() -> Iterator[Any]:
