@@ -121,8 +121,9 @@ def _write_fp32(pruned: PrunedViT, folder: Path) -> None:
     model = steps.export(pruned, Lowering(TARGETS["openvino-fp32"]))
     _write(model, folder / "openvino-fp32.onnx")
     graph = import_graph(model)
-    exact = scoring_nodes(graph, artefact_of(model)) | {node.name for node in behind(graph.outputs)}
-    (folder / "exact.json").write_text(json.dumps(sorted(exact)))
+    exact = scoring_nodes(graph, artefact_of(model)) | {id(node) for node in behind(graph.outputs)}
+    names = sorted(node.name for node in graph.nodes if id(node) in exact)
+    (folder / "exact.json").write_text(json.dumps(names))
 
 
 def _write(model: onnx.ModelProto, path: Path) -> None:

@@ -36,6 +36,7 @@ __all__ = [
     "ranked_name",
     "rows_of",
     "score_name",
+    "shares_name",
     "sizes_name",
     "token_count_name",
     "token_positions_name",
@@ -81,6 +82,11 @@ def gap_name(layer: int) -> str:
 def sizes_name(layer: int) -> str:
     """Return the name of the token sizes after a layer merged."""
     return f"sizes_{layer:02d}"
+
+
+def shares_name(layer: int) -> str:
+    """Return the name of the weights by which a layer averages the tokens that merge."""
+    return f"{sizes_name(layer)}/shares"
 
 
 def ranked_name(layer: int) -> str:

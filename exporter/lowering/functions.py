@@ -1,6 +1,7 @@
 """Add the bodies of nodes that ONNX does not define to a model that has such nodes."""
 
 from collections.abc import Sequence
+from itertools import product
 
 import onnx
 from onnx import inliner
@@ -27,7 +28,7 @@ def with_functions(
     CdfRetainPadded, which no runtime supports, is replaced by standard operators.
 
     Args:
-        model: A model that calls some of them, or none.
+        model: A model that calls some of them, or none; all its nodes have names.
         opset: Of the bodies.
         widest: The most patches that each pruning layer keeps. CdfRetain carries it for TensorRT, which must know
             a size that depends on nothing computed; its function does not read it.
@@ -44,10 +45,24 @@ def with_functions(
     if any(node.op_type == TRT_ATTENTION for node in model.graph.node):
         model.functions.append(packed_attention_function(opset))
     if CDF_RETAIN_PADDED in kinds:
-        model.functions.append(cdf_retain_padded_function(opset))
-        model = inliner.inline_selected_functions(model, [(DOMAIN, CDF_RETAIN_PADDED)])
+        model = _with_padded_inlined(model, opset)
     if kinds <= {CDF_RETAIN_PADDED}:
         own = [each for each in model.opset_import if each.domain != DOMAIN]
         del model.opset_import[:]
         model.opset_import.extend(own)
+    return model
+
+
+def _with_padded_inlined(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    """Replace CdfRetainPadded by its body, whose nodes are named after the call and what they give in the body.
+
+    A name tells later steps and logs which node it is; the inliner leaves nodes without names without.
+    """
+    function = cdf_retain_padded_function(opset)
+    calls = [node.name for node in model.graph.node if node.op_type == CDF_RETAIN_PADDED]
+    model.functions.append(function)
+    model = inliner.inline_selected_functions(model, [(DOMAIN, CDF_RETAIN_PADDED)])
+    inlined = [node for node in model.graph.node if not node.name]
+    for node, (call, step) in zip(inlined, product(calls, function.node), strict=True):
+        node.name = f"{call}/{step.output[0]}"
     return model

@@ -47,6 +47,7 @@ from exporter.lowering.passes.split_heads import split_heads
 from exporter.lowering.passes.spread_masks import spread_masks
 from exporter.lowering.passes.standard_attention import standard_attention
 from exporter.lowering.passes.uint8_input import uint8_input
+from exporter.schedule.scorers import scorer_named
 
 __all__ = ["FINAL", "INITIAL", "MARKERS", "PASSES", "QUANTIZABLE", "Pass"]
 
@@ -96,13 +97,15 @@ QUANTIZABLE = (*FINAL, LINEAR, FP32)
 class Pass:
     """One rewrite of a graph; `run` returns the number of places changed.
 
-    `requires` must hold before the pass. After it, `ensures` holds and `ends` no longer does.
+    `requires` must hold before the pass. After it, `ensures` holds and `ends` no longer does. `least` gives the
+    fewest places that a model of the artefact has. It is 0 where a pass may find another form and leave it.
     """
 
     run: Run
     requires: tuple[str, ...] = ()
     ensures: tuple[str, ...] = ()
     ends: tuple[str, ...] = ()
+    least: Callable[[Artefact], int] = lambda _: 0
 
     @property
     def name(self) -> str:
@@ -110,13 +113,32 @@ class Pass:
         return str(self.run.__name__)
 
 
+def _one(_: Artefact) -> int:
+    return 1
+
+
+def _ranking_layers(artefact: Artefact) -> int:
+    """Return how many layers rank patches by a score; pairs are no such."""
+    return 0 if scorer_named(artefact.schedule.scorer).pairs else len(artefact.schedule.pruning_layers)
+
+
+def _attention_layers(artefact: Artefact) -> int:
+    return len(artefact.spec.attention_layers)
+
+
+def _packed_layers(artefact: Artefact) -> int:
+    """Return how many layers with attention come after the first that prunes, and have packed tokens."""
+    first = min(artefact.schedule.pruning_layers, default=artefact.spec.depth)
+    return sum(layer > first for layer in artefact.spec.attention_layers)
+
+
 _ROWS = (
     Pass(name_decisions, requires=MARKERS, ensures=(NAMED,)),
     Pass(choose_in_one, requires=(NAMED, CLASS_ROW, KEEP_TOP_K, PATCHES_RANKED)),
-    Pass(select_in_one, requires=(NAMED, KEEP_TOP_K, TAKE_TOKENS, PATCHES_RANKED)),
+    Pass(select_in_one, requires=(NAMED, KEEP_TOP_K, TAKE_TOKENS, PATCHES_RANKED), least=_ranking_layers),
     Pass(fuse_attention, requires=(NAMED, ATTENTION, CLASS_ROW, LINEAR), ensures=(FUSED,)),
-    Pass(standard_attention, requires=(NAMED, ATTENTION), ensures=(FUSED,)),
-    Pass(packed_attention, requires=(NAMED, ATTENTION, CLASS_ROW, PACK_TOKENS)),
+    Pass(standard_attention, requires=(NAMED, ATTENTION), ensures=(FUSED,), least=_attention_layers),
+    Pass(packed_attention, requires=(NAMED, ATTENTION, CLASS_ROW, PACK_TOKENS), least=_packed_layers),
     Pass(count_keys, requires=(FUSED, QUERIES_OPEN)),
     Pass(fold_attention_biases, requires=(FUSED, LINEAR)),
     Pass(shorten_scores, requires=(KEEP_TOP_K, PATCHES_RANKED)),
@@ -160,10 +182,10 @@ _ROWS = (
     Pass(linear_as_gemm, requires=(LINEAR, FP32), ends=(LINEAR,)),
     Pass(patches_as_linear, requires=(FP32,)),
     Pass(split_gemm, requires=(FP32,)),
-    Pass(to_fp16, requires=(*FINAL, FP32), ends=(FP32,)),
-    Pass(to_bf16, requires=(*FINAL, FP32), ends=(FP32,)),
-    Pass(open_softmax, requires=(FUSED,)),
-    Pass(uint8_input),
+    Pass(to_fp16, requires=(*FINAL, FP32), ends=(FP32,), least=_one),
+    Pass(to_bf16, requires=(*FINAL, FP32), ends=(FP32,), least=_one),
+    Pass(open_softmax, requires=(FUSED,), least=_attention_layers),
+    Pass(uint8_input, least=_one),
     Pass(opset_17, requires=(ATTENTION_EXPANDED, SELECTION_EXPANDED)),
 )
 

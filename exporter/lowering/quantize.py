@@ -47,27 +47,29 @@ def quantized(model: onnx.ModelProto, artefact: Artefact, form: str, images: Arr
         MissingDependencyError: ONNX Runtime is not installed.
     """
     graph = import_graph(model)
-    nodes = sorted(_linear(graph, scoring_nodes(graph, artefact)))
+    products = list(_linear(graph, scoring_nodes(graph, artefact)))
+    if not products:
+        raise RuntimeError(f"{form}: no linear layer to quantize")
     if form == "dynamic":
-        return _dynamic(model, nodes)
+        return _dynamic(model, sorted(node.name for node in products))
     if images is None or not len(images):
         got, need = "no images", "some to take the ranges of activations from"
         raise ModelError(FORMS[form].weights.name.upper(), got, need, "give --images")
     contexts = [context_name(layer) for layer in artefact.spec.attention_layers]
-    attention = attention_products(graph, contexts)
-    slots = slots_of(graph, nodes, attention, FORMS[form])
+    attention = attention_products(graph, contexts) if FORMS[form].attention else []
+    slots = slots_of(graph, products, attention, FORMS[form])
     formats = {slot.operand.name: slot.form for slot in slots if not slot.has_range}
     to_pairs(graph, slots, activation_ranges(model, formats, images))
     return gs.export_onnx(graph)
 
 
-def _linear(graph: gs.Graph, scoring: frozenset[str]) -> Iterator[str]:
-    """Yield the names of products with a constant matrix, except those that score patches or give the outputs."""
-    last = {node.name for node in behind(graph.outputs)}
+def _linear(graph: gs.Graph, scoring: frozenset[int]) -> Iterator[gs.Node]:
+    """Yield the products with a constant matrix, except those that score patches or give the outputs."""
+    exact = scoring | {id(node) for node in behind(graph.outputs)}
     for node in graph.nodes:
         constant = node.op == "MatMul" and isinstance(node.inputs[1], gs.Constant)
-        if constant and node.name not in scoring | last:
-            yield node.name
+        if constant and id(node) not in exact:
+            yield node
 
 
 def _dynamic(model: onnx.ModelProto, nodes: list[str]) -> onnx.ModelProto:

@@ -5,7 +5,7 @@ before all operands of attention, TensorRT makes a fused kernel in FP8, OpenVINO
 scale, weights one for each column.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,21 +76,31 @@ class Slot:
         return isinstance(self.operand, gs.Constant) or (softmax and not self.form.has_steps)
 
 
-def attention_products(graph: gs.Graph, contexts: Collection[str]) -> list[str]:
-    """Return the names of both products of each attention in `contexts`, as `expand_attention` names them."""
-    wanted = {f"{context}/{part}" for context in contexts for part in ("query_key", "weigh_value")}
-    return [node.name for node in graph.nodes if node.name in wanted]
+def attention_products(graph: gs.Graph, contexts: Iterable[str]) -> list[gs.Node]:
+    """Return both products of each attention whose result is one of `contexts`, as `expand_attention` writes them.
+
+    Raises:
+        RuntimeError: One is missing.
+    """
+    tensors, products = graph.tensors(), []
+    for name in (each for context in contexts for each in (f"{context}/query_key", context)):
+        product = producer(tensors[name], "MatMul") if name in tensors else None
+        if product is None:
+            raise RuntimeError(f"no product gives {name}")
+        products.append(product)
+    return products
 
 
 def slots_of(
-    graph: gs.Graph, linear: Collection[str], attention: Collection[str], formats: Formats
+    graph: gs.Graph, linear: Iterable[gs.Node], attention: Iterable[gs.Node], formats: Formats
 ) -> list[Slot]:
-    """Return the slots of linear layers and of products of attention, whose names are given."""
+    """Return the slots of linear layers and of products of attention, in the graph's order."""
+    layers, products = ({id(node) for node in nodes} for nodes in (linear, attention))
     found = []
     for node in graph.nodes:
-        if node.name in linear:
+        if id(node) in layers:
             found += [_slot(node, 0, formats.activations, formats), Slot(node, 1, formats.weights)]
-        elif node.name in attention and formats.attention:
+        elif id(node) in products and formats.attention:
             part, softmax = formats.attention
             forms = (softmax if producer(each, "Softmax") else part for each in node.inputs)
             found += [_slot(node, place, form, formats) for place, form in enumerate(forms)]

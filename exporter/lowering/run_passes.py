@@ -40,7 +40,8 @@ def run_passes(graph: gs.Graph, artefact: Artefact, names: Iterable[str], *, cle
         clean: Whether to remove nodes without a reader after each pass that changed something.
 
     Raises:
-        RuntimeError: A pass failed, or left a marker that it should have replaced.
+        RuntimeError: A pass failed, left a marker that it should have replaced, or found fewer places than the
+            model has.
     """
     for name in names:
         changed = _run(graph, artefact, PASSES[name])
@@ -83,6 +84,8 @@ def _run(graph: gs.Graph, artefact: Artefact, step: Pass) -> int:
     left = [node.name for kind in step.ends if kind in MARKERS for node in markers(graph, kind)]
     if left:
         raise RuntimeError(f"{where} left {', '.join(left)}")
+    if changed < (least := step.least(artefact)):
+        raise RuntimeError(f"{where} found {changed} places, not the {least} or more that the model has")
     return changed
 
 

@@ -1,42 +1,67 @@
 """Find the nodes that choose patches and those that compute the outputs: a lower precision must not change them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
 from exporter.lowering.key_directions import MEAN_KEY
-from exporter.tensor_names import count_name, factor_name, into_name, keep_name, ranked_name, sizes_name
+from exporter.schedule.reductions import reduction_named
+from exporter.tensor_names import count_name, factor_name, into_name, keep_name, ranked_name, shares_name
 
 __all__ = ["behind", "scoring_nodes"]
 
 # A walk back ends at a product, whose inputs are activations, and at a size, which holds no tensor values.
-ENDS = {"MatMul", "Gemm", "Attention", "Shape", "Size"}
+PRODUCTS, SIZES = frozenset({"MatMul", "Gemm", "Attention"}), frozenset({"Shape", "Size"})
 
 
-def scoring_nodes(graph: gs.Graph, artefact: Artefact) -> frozenset[str]:
-    """Return the names of the nodes from the product by which patches are scored, included, to the survivors.
+def scoring_nodes(graph: gs.Graph, artefact: Artefact) -> frozenset[int]:
+    """Return the nodes from the product by which patches are scored, included, to the survivors, each by its `id`.
 
-    Where no product scores them, from the mean of their keys. Where tokens merge, also those from the tokens to
-    each patch's survivor, and to the weights of the mean.
+    Where no product scores them, from the mean of their keys. Where tokens merge, also those from the mean of their
+    keys to each patch's survivor, and to the weights of the mean.
+
+    Raises:
+        RuntimeError: A pruning layer lacks the tensor of one of its decisions.
     """
     tensors, layers = graph.tensors(), artefact.schedule.pruning_layers
-    names = [name(layer) for layer in layers for name in (keep_name, ranked_name, count_name)]
-    decisions = [tensors.get(name) for name in names]
-    ends = frozenset(f"{factor_name(layer)}/{MEAN_KEY}" for layer in layers)
-    found = frozenset(node.name for node in behind((each for each in decisions if each is not None), ends))
-    merging = tuple(f"{name(layer)}/" for layer in layers for name in (into_name, sizes_name))
-    return found | {node.name for node in graph.nodes if node.name.startswith(merging)}
+    merging = layers if reduction_named(artefact.schedule.reduce).merges else ()
+    keeps = [_tensor(tensors, keep_name(layer), ranked_name(layer)) for layer in layers]
+    joins = [_tensor(tensors, name(layer)) for layer in merging for name in (into_name, shares_name)]
+    means = [_tensor(tensors, f"{into_name(layer)}/{MEAN_KEY}") for layer in merging]
+    counts = [_tensor(tensors, count_name(layer)) for layer in layers if artefact.schedule.adaptive]
+    factors = (tensors.get(f"{factor_name(layer)}/{MEAN_KEY}") for layer in layers)
+    means += [tensor for tensor in factors if tensor is not None]
+    scored = behind([*keeps, *counts], means)
+    # The product of merging is one of keys, behind their mean.
+    joined = behind(joins, [*means, *keeps], SIZES)
+    return frozenset(id(node) for nodes in (scored, joined) for node in nodes)
 
 
-def behind(tensors: Iterable[gs.Tensor], ends: frozenset[str] = frozenset()) -> Iterator[gs.Node]:
-    """Yield the nodes that produce the tensors, back to the nearest products and nodes `ends`, these included."""
+def behind(
+    tensors: Iterable[gs.Tensor],
+    ends: Iterable[gs.Tensor] = (),
+    operators: Collection[str] = PRODUCTS | SIZES,
+) -> Iterator[gs.Node]:
+    """Yield the nodes that produce the tensors, back to the nearest `operators` and to `ends`, these included.
+
+    Nodes are told apart by identity: a name may be missing, and GraphSurgeon compares nodes by content.
+    """
     open_, seen = list(tensors), set()
+    last = {id(node) for tensor in ends for node in tensor.inputs}
     while open_:
         for node in open_.pop().inputs:
-            if node.name in seen:
+            if id(node) in seen:
                 continue
-            seen.add(node.name)
+            seen.add(id(node))
             yield node
-            if node.op not in ENDS and node.name not in ends:
+            if node.op not in operators and id(node) not in last:
                 open_ += node.inputs
+
+
+def _tensor(tensors: Mapping[str, gs.Tensor], *names: str) -> gs.Tensor:
+    """Return the first of these tensors that there is."""
+    found = [tensors[name] for name in names if name in tensors]
+    if not found:
+        raise RuntimeError(f"no {' or '.join(names)} in the graph of a model that needs it")
+    return found[0]

@@ -1,11 +1,15 @@
-"""Verify a lowered file, the last step of every lowering: it is valid, and each block has the schedule's tokens."""
+"""Verify a lowered file, the last step of every lowering: names, token counts, and that scores are fp32."""
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import onnx
 from onnx import shape_inference
 
 from exporter.artefact import Artefact, tensors_of
+from exporter.lowering.graph import import_graph
+from exporter.lowering.scoring import scoring_nodes
 from exporter.schedule.reductions import reduction_named
 from exporter.tensor_names import IMAGES, context_name, into_name, keep_name, rows_of, tokens_name
 from exporter.vocabulary import Layout, OutputKind
@@ -15,27 +19,52 @@ __all__ = ["verify"]
 # None is a size that depends on the data; 0 is one that shape inference could not determine.
 Shape: TypeAlias = list[int | str | None]
 
+HALF = frozenset({onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16})
+
 
 def verify(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
-    """Check names, the dynamic batch and the token count of every block; return the model.
+    """Check names, the dynamic batch, the token count of every block and the dtype of scores; return the model.
 
-    Counts are static; where they depend on the image, the file must not hold a static count.
+    1. Counts are static; where they depend on the image, the file must not hold a static count.
+    2. Logs, profiles and quantizers tell nodes apart by their names.
+    3. Between the product that scores patches and the survivors, no tensor is in half precision.
 
     A mistake found here is a bug in star-export, not the user's: it raises RuntimeError and keeps its trace.
     """
     onnx.checker.check_model(model)
     inferred = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
-    shapes = {
-        value.name: _shape(value) for value in (*inferred.value_info, *inferred.input, *inferred.output)
-    }
+    values = {value.name: value for value in (*inferred.value_info, *inferred.input, *inferred.output)}
+    shapes = {name: _shape(value) for name, value in values.items()}
     wrong = [
         f"{name} is {shapes.get(name)}, not {' or '.join(map(str, allowed))}"
         for name, allowed in _expected(artefact).items()
         if not any(_fits(shapes.get(name), each) for each in allowed)
     ]
+    wrong += _name_faults(model.graph.node)
+    if not wrong:
+        halved = {name for name, value in values.items() if value.type.tensor_type.elem_type in HALF}
+        wrong += [
+            f"{name}, of the scores, is in half precision" for name in _scores(model, artefact) & halved
+        ]
     if wrong:
         raise RuntimeError(f"lowering of {artefact.spec.name}: {'; '.join(wrong)}")
     return model
+
+
+def _name_faults(nodes: Iterable[onnx.NodeProto]) -> list[str]:
+    """Return what is wrong with the names of nodes."""
+    named = Counter(node.name for node in nodes if node.name)
+    unnamed = (
+        f"the {node.op_type} that gives {node.output[0]} has no name" for node in nodes if not node.name
+    )
+    return [*unnamed, *(f"{count} nodes are named {name}" for name, count in named.items() if count > 1)]
+
+
+def _scores(model: onnx.ModelProto, artefact: Artefact) -> set[str]:
+    """Return the names of the tensors from the scores to the survivors."""
+    graph = import_graph(model)
+    scoring = scoring_nodes(graph, artefact)
+    return {tensor.name for node in graph.nodes if id(node) in scoring for tensor in node.outputs}
 
 
 def _expected(artefact: Artefact) -> dict[str, list[Shape]]:

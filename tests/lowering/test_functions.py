@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from onnx import parser
 
 from exporter.lowering.functions import with_functions
-from exporter.ops.cdf_retain.onnx_function import CDF_RETAIN, DOMAIN
+from exporter.ops.cdf_retain.onnx_function import CDF_RETAIN, DOMAIN, cdf_retain_padded_function
 from exporter.ops.cdf_retain.reference import cdf_retain
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 
@@ -24,10 +24,13 @@ OUTPUTS = {
 def model_of(*nodes: str, opset: int = 20) -> onnx.ModelProto:
     outputs = ", ".join(OUTPUTS[node] for node in nodes) or "float[b, 6] same"
     body = " ".join(nodes) or "same = Identity(score)"
-    return parser.parse_model(
+    model = parser.parse_model(
         f'<ir_version: 10, opset_import: ["": {opset}, "star": 1]>'
         f" retention (float[b, {PATCHES}] score, int64[b] valid) => ({outputs}) {{ {body} }}"
     )
+    for node in model.graph.node:
+        node.name = f"{node.op_type}/{node.output[0]}"
+    return model
 
 
 def run(model: onnx.ModelProto, score: np.ndarray, valid: np.ndarray) -> dict[str, np.ndarray]:
@@ -78,6 +81,19 @@ def test_a_padded_node_becomes_standard_operators() -> None:
     both = with_functions(model_of(OWN, PADDED), 20, (5, 5))
     assert [node.op_type for node in both.graph.node if node.domain] == [CDF_RETAIN]
     assert [each.name for each in both.functions] == [CDF_RETAIN]
+
+
+def test_inlined_nodes_are_named_after_their_call_and_what_they_give() -> None:
+    model, body = model_of(PADDED, OWN), cdf_retain_padded_function(20).node
+    again = model.graph.node.add()
+    again.CopyFrom(model.graph.node[0])
+    again.name, again.output[:] = "again", ["further", "count_further"]
+    nodes = {node.name: node for node in with_functions(model, 20, (5, 5, 5)).graph.node}
+    assert len(nodes) == 1 + 2 * len(body)
+    assert nodes["CdfRetain/index"].op_type == CDF_RETAIN
+    for call, keep in (("CdfRetainPadded/wide", "wide"), ("again", "further")):
+        assert [nodes[f"{call}/{each.output[0]}"].op_type for each in body] == [each.op_type for each in body]
+        assert nodes[f"{call}/keep_index"].output == [keep]
 
 
 def test_attention_of_packed_tokens_gets_one_body() -> None:

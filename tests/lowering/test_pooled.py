@@ -82,10 +82,11 @@ def test_a_head_that_pools_by_attention_is_named() -> None:
 
 def test_scores_are_fp32_where_the_rest_is_not() -> None:
     model = lowered(star("pe, pooled by attention", "probe"), ONNXRUNTIME_FP16)
-    kinds, scoring = kinds_of(model), scoring_nodes(gs.import_onnx(model), artefact_of(model))
-    chosen = [node for node in model.graph.node if node.name in scoring]
-    assert {"Softmax", "Gemm"} <= {node.op_type for node in chosen}
-    assert {kinds[name] for node in chosen for name in node.output} & FLOATS == {FP32}
+    kinds, graph = kinds_of(model), gs.import_onnx(model)
+    scoring = scoring_nodes(graph, artefact_of(model))
+    chosen = [node for node in graph.nodes if id(node) in scoring]
+    assert {"Softmax", "Gemm"} <= {node.op for node in chosen}
+    assert {kinds[tensor.name] for node in chosen for tensor in node.outputs} & FLOATS == {FP32}
 
 
 def test_the_file_says_how_it_is_scored() -> None:

@@ -40,12 +40,14 @@ def small(matrix: np.ndarray) -> onnx.ModelProto:
         {"w": matrix},
         opset=20,
     )
-    for place, name in {0: "linear", 2: "context_01/query_key", 4: "context_01/weigh_value"}.items():
-        graph.nodes[place].name = name
-    graph.outputs.append(graph.tensors()["mean"].to_variable(np.float32, ["b", matrix.shape[1]]))
+    for name, node in zip(
+        ("context_01/query_key", "context_01"), (graph.nodes[2], graph.nodes[4]), strict=True
+    ):
+        node.outputs[0].name = name
+    graph.outputs.append(graph.tensors()["context_01"].to_variable(np.float32, ["b", matrix.shape[1]]))
     attention = attention_products(graph, ["context_01"])
-    assert len(attention) == 2
-    slots = slots_of(graph, ["linear"], attention, FORMS["fp8"])
+    assert [id(node) for node in attention] == [id(graph.nodes[place]) for place in (2, 4)]
+    slots = slots_of(graph, [graph.nodes[0]], attention, FORMS["fp8"])
     assert len(slots) == 6 and {slot.form for slot in slots} == {E4M3}
     ranges = {"x": (-4.0, 3.0), "y": (-2.0, 8.0), "turned": (-2.0, 8.0)}
     assert applied(lambda graph, _: to_pairs(graph, slots, ranges), graph) == 5
@@ -100,8 +102,17 @@ def test_a_pair_for_openvino_lies_before_what_only_moves_values(form: str, other
         opset=20,
     )
     (product,) = (node for node in graph.nodes if node.op == "MatMul")
-    product.name = "linear"
-    assert [slot.operand.name for slot in slots_of(graph, ["linear"], [], FORMS[form])] == [before, "w"]
+    assert [slot.operand.name for slot in slots_of(graph, [product], [], FORMS[form])] == [before, "w"]
+
+
+@pytest.mark.parametrize("lost", ["context_01", "context_01/query_key"])
+def test_an_attention_without_its_products_is_not_passed_over(lost: str) -> None:
+    text = "(float[2, 2] x) => (float[2, 2] y) { a = MatMul (x, x) b = MatMul (a, x) y = Relu (b) }"
+    graph = graph_of(text, opset=20)
+    for tensor, name in {"a": "context_01/query_key", "b": "context_01"}.items():
+        graph.tensors()[tensor].name = name if name != lost else tensor
+    with pytest.raises(RuntimeError, match=f"no product gives {lost}$"):
+        attention_products(graph, ["context_01"])
 
 
 @given(

@@ -79,6 +79,10 @@ def leave(graph: gs.Graph, artefact: Artefact) -> int:
     return 1
 
 
+def seldom(graph: gs.Graph, artefact: Artefact) -> int:
+    return 1
+
+
 def repeat(graph: gs.Graph, artefact: Artefact) -> int:
     x = graph.inputs[0]
     graph.nodes += [gs.Node("Abs", f"abs_{n}", inputs=[x], outputs=[gs.Variable("same")]) for n in range(2)]
@@ -87,7 +91,10 @@ def repeat(graph: gs.Graph, artefact: Artefact) -> int:
 
 @pytest.fixture(autouse=True)
 def more_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = (Pass(trip), Pass(refuse), Pass(forget, ends=(ATTENTION,)), Pass(leave), Pass(repeat))
+    rows = (
+        *(Pass(trip), Pass(refuse), Pass(forget, ends=(ATTENTION,)), Pass(leave), Pass(repeat)),
+        Pass(seldom, least=lambda artefact: len(artefact.schedule.pruning_layers)),
+    )
     monkeypatch.setattr(under_test, "PASSES", {**PASSES, **{each.name: each for each in rows}})
 
 
@@ -113,6 +120,21 @@ def test_what_the_user_can_mend_is_said_as_it_is() -> None:
 def test_markers_that_a_pass_should_have_replaced_are_found() -> None:
     with pytest.raises(RuntimeError, match="pass forget left attention"):
         run_passes(small(), artefact(), ["forget"])
+
+
+def test_fewer_places_than_the_schedule_has_are_an_error() -> None:
+    run_passes(small(), artefact(1), ["seldom"])
+    with pytest.raises(
+        RuntimeError, match="pass seldom found 1 places, not the 2 or more that the model has"
+    ):
+        run_passes(small(), artefact(1, 2), ["seldom"])
+
+
+@pytest.mark.parametrize("name", ["to_fp16", "to_bf16", "standard_attention", "open_softmax"])
+def test_a_pass_that_its_target_is_named_after_may_not_find_nothing(name: str) -> None:
+    graph = graph_of("(float[n] x) => (int64[1] z) { z = Shape(x) }")
+    with pytest.raises(RuntimeError, match=f"pass {name} found 0 places"):
+        run_passes(graph, artefact(), [name])
 
 
 def test_two_tensors_of_one_name_are_found() -> None:

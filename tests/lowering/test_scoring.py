@@ -1,10 +1,14 @@
 """Nodes that choose patches: back from each decision to the product that made the scores, and no further."""
 
+from dataclasses import replace
+
 import onnx_graphsurgeon as gs
 import pytest
 
+from exporter.artefact import Artefact
 from exporter.lowering.scoring import behind, scoring_nodes
-from exporter.tensor_names import count_name, keep_name, ranked_name
+from exporter.tensor_names import count_name, into_name, keep_name, ranked_name, shares_name
+from exporter.vocabulary import Method
 from tests.lowering.graphs import artefact, graph_of
 
 SIGNATURE = "(float[b, 17, 4] x, float[b, 4, 17] y) => (float[b, 17, 17] out, int64[b, 8] chosen)"
@@ -36,16 +40,38 @@ def named(body: str = BODY, **names: str) -> gs.Graph:
 CHOOSING = {"product", "weights", "size", "wide", "mean", "score", "order", "picked"}
 
 
-@pytest.mark.parametrize("name", [keep_name(1), ranked_name(1), count_name(1)])
+def found(graph: gs.Graph, of: Artefact) -> set[str]:
+    """What the scoring nodes give."""
+    scoring = scoring_nodes(graph, of)
+    return {node.outputs[0].name for node in graph.nodes if id(node) in scoring}
+
+
+@pytest.mark.parametrize("name", [keep_name(1), ranked_name(1)])
 def test_back_to_the_product_and_no_further(name: str) -> None:
     """The product itself is among them; what it reads is not, nor what reads the decision or the product."""
-    assert scoring_nodes(named(picked=name), artefact(1)) == CHOOSING
+    assert found(named(picked=name), artefact(1)) == CHOOSING - {"picked"} | {name}
+
+
+def test_a_count_is_a_decision_too() -> None:
+    graph = named(size=keep_name(1), picked=count_name(1))
+    adaptive = replace(artefact(1), schedule=replace(artefact(1).schedule, method=Method.A_STAR))
+    assert found(graph, adaptive) == CHOOSING - {"size", "picked"} | {keep_name(1), count_name(1)}
+    with pytest.raises(RuntimeError, match=f"no {count_name(1)} in the graph"):
+        scoring_nodes(named(picked=keep_name(1)), adaptive)
+
+
+@pytest.mark.parametrize("name", ["", "same"])
+def test_names_of_nodes_do_not_matter(name: str) -> None:
+    """Nodes without names, or with one name, once ended the walk at the first of them."""
+    graph = named(picked=keep_name(1))
+    for node in graph.nodes:
+        node.name = name
+    assert found(graph, artefact(1)) == CHOOSING - {"picked"} | {keep_name(1)}
 
 
 def test_a_walk_ends_with_a_size() -> None:
     graph = named("long = Relu(x) size = Shape(long) mean = Expand(y, size) chosen = Cast(mean) out = Exp(x)")
-    found = {node.name for node in behind([graph.tensors()["chosen"]])}
-    assert found == {"size", "mean", "chosen"}
+    assert {node.name for node in behind([graph.tensors()["chosen"]])} == {"size", "mean", "chosen"}
 
 
 @pytest.mark.parametrize("product", ["MatMul", "Gemm", "star.Attention"])
@@ -56,31 +82,61 @@ def test_every_product_ends_a_walk(product: str) -> None:
 
 def test_a_walk_ends_with_a_mean_key_where_no_product_scores() -> None:
     graph = named("keys = Relu(x) mean = Relu(keys) score = Neg(mean) chosen = Abs(score) out = Exp(keys)")
-    for node in graph.nodes:
-        node.name = node.name.replace("mean", "factor_01/mean_key")
+    graph.tensors()["mean"].name = "factor_01/mean_key"
     graph.tensors()["chosen"].name = keep_name(1)
-    assert scoring_nodes(graph, artefact(1)) == {"factor_01/mean_key", "score", "chosen"}
+    assert found(graph, artefact(1)) == {"factor_01/mean_key", "score", keep_name(1)}
 
 
 def test_a_node_comes_once_however_many_ways_lead_to_it() -> None:
     tensors = named().tensors()
-    found = [node.name for node in behind([tensors["picked"], tensors["score"], tensors["picked"]])]
-    assert len(found) == len(set(found)) and set(found) == CHOOSING
+    names = [node.name for node in behind([tensors["picked"], tensors["score"], tensors["picked"]])]
+    assert len(names) == len(set(names)) and set(names) == CHOOSING
     assert list(behind([])) == [] and list(behind([tensors["x"]])) == []
 
 
 def test_layers_that_prune_alone_have_decisions() -> None:
-    assert scoring_nodes(named(picked=keep_name(1)), artefact(2)) == frozenset()
-    assert scoring_nodes(named(picked=keep_name(1)), artefact()) == frozenset()
+    assert found(named(picked=keep_name(1)), artefact()) == set()
     both = named(picked=keep_name(2), mean=keep_name(1))
-    assert scoring_nodes(both, artefact(1, 2)) == CHOOSING
-    assert scoring_nodes(both, artefact(1)) == {"product", "weights", "mean"}
+    assert found(both, artefact(1, 2)) == CHOOSING - {"picked", "mean"} | {keep_name(1), keep_name(2)}
+    assert found(both, artefact(1)) == {"product", "weights", keep_name(1)}
+
+
+def test_a_layer_without_a_decision_is_not_passed_over() -> None:
+    with pytest.raises(RuntimeError, match=f"no {keep_name(2)} or {ranked_name(2)} in the graph"):
+        scoring_nodes(named(picked=keep_name(1)), artefact(2))
+
+
+JOINING = """
+ keys = Relu(x)
+ mean = Abs(keys)
+ turned = Transpose(mean)
+ cosine = MatMul(mean, turned)
+ best = ReduceMax(cosine)
+ order = star.KeepTopK <k = 8> (best)
+ chosen = Identity(order)
+ into = ArgMax(cosine)
+ weights = Equal(into, chosen)
+ shares = Cast <to = 1> (weights)
+ out = MatMul(shares, x)
+"""
+NAMES = {
+    "mean": "into_01/mean_key",
+    "chosen": keep_name(1),
+    "into": into_name(1),
+    "shares": shares_name(1),
+}
+MERGING = artefact(1)
+MERGING = replace(MERGING, schedule=replace(MERGING.schedule, scorer="pairs", reduce="merge"))
 
 
 def test_who_joins_whom_and_the_weights_of_the_mean_are_theirs_too() -> None:
-    graph = named()
-    renamed = {"out": "into_01/cosine", "before": "sizes_01/total", "chosen": "into_02/cosine"}
-    for node in graph.nodes:
-        node.name = renamed.get(node.name, node.name)
-    assert scoring_nodes(graph, artefact(1)) == {"into_01/cosine", "sizes_01/total"}
-    assert scoring_nodes(graph, artefact(1, 2)) == set(renamed.values())
+    """From the mean key on, on both sides of the product, and not the product of the tokens."""
+    expected = {"turned", "cosine", "best", "order", "weights", *NAMES.values()}
+    assert found(named(JOINING, **NAMES), MERGING) == expected
+
+
+@pytest.mark.parametrize("lost", ["mean", "into", "shares"])
+def test_merging_without_one_of_its_tensors_is_not_passed_over(lost: str) -> None:
+    names = {name: to for name, to in NAMES.items() if name != lost}
+    with pytest.raises(RuntimeError, match=f"no {NAMES[lost]} in the graph"):
+        scoring_nodes(named(JOINING, **names), MERGING)

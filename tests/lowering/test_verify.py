@@ -10,6 +10,7 @@ from exporter.lowering.metadata import artefact_of
 from exporter.lowering.verify import verify
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
+from exporter.targets import TENSORRT
 from tests.lowering.models import a_star, dense, lowered, star
 
 
@@ -33,6 +34,31 @@ def test_another_count_names_the_tensor(more: int) -> None:
     wrong = replace(artefact, schedule=counting(artefact.schedule, 2, more))
     with pytest.raises(RuntimeError, match=f"lowering of {artefact.spec.name}: .*tokens_02"):
         verify(model, wrong)
+
+
+def test_two_nodes_of_one_name_and_one_without() -> None:
+    model = lowered(star())
+    first, second, third = model.graph.node[:3]
+    second.name = first.name
+    third.ClearField("name")
+    with pytest.raises(RuntimeError) as raised:
+        verify(model, artefact_of(model))
+    assert f"2 nodes are named {first.name}" in str(raised.value)
+    assert f"the {third.op_type} that gives {third.output[0]} has no name" in str(raised.value)
+
+
+def test_a_score_in_half_precision() -> None:
+    model = lowered(star(), TENSORRT)
+    (score,) = (node for node in model.graph.node if node.name == "keep_02/by_score")
+    halved, whole = (f"halved_{half}" for half in range(2))
+    casts = [(score.input[0], halved, onnx.TensorProto.FLOAT16), (halved, whole, onnx.TensorProto.FLOAT)]
+    place = [*model.graph.node].index(score)
+    for given, made, to in reversed(casts):
+        cast = onnx.helper.make_node("Cast", [given], [made], name=made, to=to)
+        model.graph.node.insert(place, cast)
+    score.input[0] = whole
+    with pytest.raises(RuntimeError, match=f"{halved}, of the scores, is in half precision"):
+        verify(model, artefact_of(model))
 
 
 def test_another_number_of_classes() -> None:

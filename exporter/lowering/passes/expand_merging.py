@@ -24,7 +24,7 @@ def expand_merging(graph: gs.Graph, artefact: Artefact) -> int:
        rows are not read in the first product, and take one token each in the second.
     2. The weights hold a 1 for each token, in the row of the survivor it joins. A sum by ScatterElements takes
        twice the time on a CPU.
-    3. `exporter.lowering.scoring` finds all nodes but the last product by their names and keeps them fp32.
+    3. `exporter.lowering.scoring` finds all nodes but the last product through their tensors and keeps them fp32.
     """
     choosing, merging = markers(graph, MERGE_INTO), markers(graph, MERGE_TOKENS)
     for node in choosing:

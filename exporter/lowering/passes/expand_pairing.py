@@ -19,7 +19,7 @@ def expand_pairing(graph: gs.Graph, artefact: Artefact) -> int:
 
     1. Sets that alternate are slices; where the second has fewer tokens, the first is gathered.
     2. Who stays is chosen by KeepTopK from the negative largest cosine, with its tie rule.
-    3. All nodes but the top-k's are named after `into_NN`: `exporter.lowering.scoring` keeps them fp32.
+    3. The mean keys are named after `into_NN`: `exporter.lowering.scoring` keeps all from them on fp32.
     """
     paired = markers(graph, PAIR_TOKENS)
     for layer, node in zip(artefact.schedule.pruning_layers if paired else (), paired, strict=True):

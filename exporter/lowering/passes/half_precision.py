@@ -66,7 +66,7 @@ class _Halver:
         return halved
 
     def _precision(self, node: gs.Node) -> np.dtype:
-        exact = node.op in IN_FP32 or node.domain == DOMAIN or node.name in self._scoring
+        exact = node.op in IN_FP32 or node.domain == DOMAIN or id(node) in self._scoring
         return FP32 if exact else self._half
 
     def _as(self, tensor: gs.Tensor, precision: np.dtype) -> gs.Tensor:
@@ -98,12 +98,17 @@ class _Halver:
 
 
 def _infer_dtypes(graph: gs.Graph) -> None:
-    """Fill in the dtypes that earlier passes left open."""
+    """Fill in the dtypes that earlier passes left open; one that stays open would keep its tensor as it is."""
     model = onnx.shape_inference.infer_shapes(gs.export_onnx(graph, do_type_check=False))
     kinds = {value.name: value.type.tensor_type.elem_type for value in model.graph.value_info}
     for name, tensor in graph.tensors().items():
         if isinstance(tensor, gs.Variable) and tensor.dtype is None and kinds.get(name):
             tensor.dtype = onnx.helper.tensor_dtype_to_np_dtype(kinds[name])
+    unknown = [
+        name for name, tensor in graph.tensors().items() if tensor.dtype is None and not tensor.is_empty()
+    ]
+    if unknown:
+        raise RuntimeError(f"no dtype is known of {', '.join(unknown)}")
 
 
 def _rounded(values: np.ndarray, precision: np.dtype) -> np.ndarray:

@@ -43,7 +43,6 @@ BODY = f"""
    guard = Constant <value_float: float = {float(ROUNDING_GUARD)!r}> ()
    first = Constant <value_ints: ints = [0]> ()
    second = Constant <value_ints: ints = [1]> ()
-   no_axes = Constant <value_ints: ints = [-1]> ()
    start = Constant <value_int: int = 0> ()
    step = Constant <value_int: int = 1> ()
    axis = Constant <value_int: int = 1> ()
@@ -91,6 +90,7 @@ BODY = f"""
 """
 
 ENDING = """
+   no_axes = Constant <value_ints: ints = [-1]> ()
    width = ReduceMax <keepdims: int = 0> (keep_count)
    size = Reshape (width, no_axes)
    ascending, rank = TopK <axis: int = 1, largest: int = 0> (survivors, size)

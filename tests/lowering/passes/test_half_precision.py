@@ -114,6 +114,12 @@ def test_a_cast_on_every_edge_between_two_precisions_and_one_for_all_that_read_i
         np.testing.assert_allclose(result, expected[name], rtol=1e-2, atol=1e-2)
 
 
+def test_a_tensor_without_a_dtype_is_not_passed_over() -> None:
+    graph = graph_of("(float[n] x) => (float[n] z) { y = star.Unknown(x) z = Abs(y) }")
+    with pytest.raises(RuntimeError, match="no dtype is known of y"):
+        to_fp16(graph, artefact())
+
+
 def test_what_leads_to_the_survivors_stays_fp32() -> None:
     text = (
         "(float[n, 8, 4] x) => (int64[n, 2] i, float[n, 8, 2] y) {"

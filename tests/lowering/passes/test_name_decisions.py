@@ -24,7 +24,26 @@ def test_pruning_layers_name_their_decisions_and_every_layer_its_attention() -> 
     }
 
 
-def test_a_layer_that_is_missing_is_no_matter_of_guessing() -> None:
-    graph = graph_of("(float[n] q) => (float[n] c) { c = star.Attention(q, q, q) }")
-    with pytest.raises(ValueError, match="zip"):
+CHOOSING = "r = star.ClassRow(q, q) k = star.KeepTopK <k = 8> (r) t = star.TakeTokens(c, k) u = Abs(t)"
+
+
+@pytest.mark.parametrize(
+    ("lost", "message"),
+    [
+        ("", "1 nodes Attention, not 4"),
+        ("r = star.ClassRow(q, q)", "0 nodes ClassRow, not 1"),
+        ("k = star.KeepTopK <k = 8> (r)", "0 nodes KeepTopK, not 1"),
+        ("t = star.TakeTokens(c, k)", "0 nodes TakeTokens, not 1"),
+    ],
+)
+def test_a_layer_that_is_missing_is_no_matter_of_guessing(lost: str, message: str) -> None:
+    body = CHOOSING.replace(lost, f"{lost[0]} = Identity(q)") if lost else CHOOSING
+    graph = graph_of(f"(float[n] q) => (float[n] c, float[n] u) {{ c = star.Attention(q, q, q) {body} }}")
+    with pytest.raises(RuntimeError, match=message):
+        name_decisions(graph, artefact(2))
+
+
+def test_a_decision_that_the_schedule_does_not_know_is_refused() -> None:
+    graph = graph_of(f"(float[n] q) => (float[n] c, float[n] u) {{ c = star.Attention(q, q, q) {CHOOSING} }}")
+    with pytest.raises(RuntimeError, match="1 nodes KeepTopK, not 0"):
         name_decisions(graph, artefact())

@@ -46,8 +46,7 @@ def test_pairs_of_fp8_are_not_fused() -> None:
     """ONNX Runtime 1.31 fuses them into an operator for INT8, and then refuses the graph."""
     fp8, weight = np.dtype(ml_dtypes.float8_e4m3fn), noise(6, 4)
     graph = graph_of("(float[b, 6] x) => (float[b, 4] y) { y = MatMul (x, w) }", {"w": weight}, opset=20)
-    graph.nodes[0].name = "linear"
-    to_pairs(graph, slots_of(graph, ["linear"], [], FORMS["fp8"]), {"x": (-4.0, 3.0)})
+    to_pairs(graph, slots_of(graph, graph.nodes, [], FORMS["fp8"]), {"x": (-4.0, 3.0)})
     model = gs.export_onnx(graph.toposort())
     model.ir_version = 10
     x = noise(3, 6)
