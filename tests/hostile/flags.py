@@ -80,7 +80,7 @@ COMBINED = (
         ("--rho 0.5 --mac-reduction 0.4", "one of"),
         ("--mac-reduction 0", "mac-reduction"),
         ("--mac-reduction 1", "mac-reduction"),
-        ("--mac-reduction 0.999", "lowest cost"),
+        ("--mac-reduction 0.999", "--mac-reduction | got 0.999 | need at most 0.4"),
         ("--rates 13=0.5", "13"),
         ("--rates 0=0.5", "0"),
         ("--rates 4=1.5", "rate"),

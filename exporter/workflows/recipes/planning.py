@@ -1,6 +1,7 @@
 """Turn an amount into a schedule: solve for rho if a share of MACs is given, search if a speed-up is."""
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +29,7 @@ from exporter.schedule.plan import (
 )
 from exporter.schedule.rates import ends_of_acs, manual_rates
 from exporter.schedule.reductions import reduction_named
-from exporter.schedule.solve import rho_for
+from exporter.schedule.solve import BISECTIONS, OutOfReach, rho_for
 from exporter.vocabulary import InputKind
 from exporter.workflows.recipes.amount import Amount, Given, MacShare, Rates, Rho, Speedup
 from exporter.workflows.recipes.recipe import needed
@@ -167,12 +168,18 @@ def warn_of_anchors(schedule: Schedule) -> None:
 
 
 def _saving(amount: MacShare, planner: Planner, image_macs: Callable[[Schedule], float] | None) -> Schedule:
-    target = (1.0 - amount.mac_reduction) * dense_macs(planner.spec).total
-    if not planner.scoring.planned_by.counts_vary:
-        return rho_for(planner.of_rho, partial(_macs, planner.spec), target)
-    if image_macs is None:
+    dense, counts_vary = dense_macs(planner.spec).total, planner.scoring.planned_by.counts_vary
+    if counts_vary and image_macs is None:
         raise ScheduleError("mac_reduction", "a-star without images", "images to count on", "use compile")
-    return rho_for(planner.of_rho, image_macs, target, IMAGE_BISECTIONS)
+    cost = image_macs if counts_vary and image_macs else partial(_macs, planner.spec)
+    bisections = IMAGE_BISECTIONS if counts_vary else BISECTIONS
+    try:
+        return rho_for(planner.of_rho, cost, (1.0 - amount.mac_reduction) * dense, bisections)
+    except OutOfReach as error:
+        most = math.floor((1.0 - error.least / dense) * 1000) / 1000
+        reaches = f"which {planner.scoring.planned_by} reaches on {planner.spec.name}"
+        expected = f"at most {most:g}, {reaches}"
+        raise ScheduleError("--mac-reduction", f"{amount.mac_reduction:g}", expected) from None
 
 
 def _macs(spec: ModelSpec, schedule: Schedule) -> float:

@@ -1,5 +1,7 @@
 """Every amount becomes a schedule in one place."""
 
+import re
+
 import pytest
 
 from exporter.errors import ScheduleError
@@ -147,3 +149,17 @@ def test_patches_dropped_from_what_a_head_pools_are_told_of(caplog: pytest.LogCa
         plan(Rates({2: 0.5}), Planner(make_vit(family).spec, settings))
         assert len(caplog.messages) == told
         assert all("--reduce merge-weighted" in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize("settings", [INTRA, ScheduleSettings(method=Method.TOME)], ids=["star", "tome"])
+def test_a_share_out_of_reach_names_the_flag_and_one_that_is_not(
+    tiny_vit: PrunableViT, settings: ScheduleSettings
+) -> None:
+    planner = Planner(tiny_vit.spec, settings, RISING)
+    with pytest.raises(ScheduleError) as caught:
+        plan(MacShare(0.99), planner)
+    told = re.fullmatch(r"--mac-reduction \| got 0.99 \| need at most (0\.\d+), which .*", str(caught.value))
+    assert told is not None
+    plan(MacShare(float(told[1])), planner)
+    with pytest.raises(ScheduleError):
+        plan(MacShare(float(told[1]) + 0.001), planner)
