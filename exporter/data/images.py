@@ -122,7 +122,7 @@ def check_folder(folder: Path) -> None:
     for name in ("", *class_names(folder)):
         try:
             # Names alone can be listed where nothing may be opened.
-            os.stat(folder / name / ".")
+            (folder / name / ".." / name).stat()
             os.scandir(folder / name).close()
         except OSError as error:
             raise _unreadable(error) from None

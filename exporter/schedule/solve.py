@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from exporter.errors import ScheduleError
 
-__all__ = ["BISECTIONS", "LEAST_RHO", "OutOfReach", "rho_for"]
+__all__ = ["BISECTIONS", "LEAST_RHO", "OutOfReachError", "rho_for"]
 
 PlanT = TypeVar("PlanT")
 
@@ -17,7 +17,7 @@ STEPS = 8
 BISECTIONS = 30
 
 
-class OutOfReach(ScheduleError):
+class OutOfReachError(ScheduleError):
     """A target cost below that of every rho; `least` is the lowest of them."""
 
     def __init__(self, target: float, least: float) -> None:
@@ -51,7 +51,7 @@ def rho_for(
             mean over images is.
 
     Raises:
-        OutOfReach: No step meets the target.
+        OutOfReachError: No step meets the target.
     """
     least, high = float("inf"), 1.0
     for step in range(STEPS + 1):
@@ -62,7 +62,7 @@ def rho_for(
             break
         high = low
     else:
-        raise OutOfReach(target, least)
+        raise OutOfReachError(target, least)
     for _ in range(bisections - int(math.log2(STEPS)) if high > low else 0):
         middle = (low + high) / 2
         schedule = plan(middle)

@@ -29,7 +29,7 @@ from exporter.schedule.plan import (
 )
 from exporter.schedule.rates import ends_of_acs, manual_rates
 from exporter.schedule.reductions import reduction_named
-from exporter.schedule.solve import BISECTIONS, OutOfReach, rho_for
+from exporter.schedule.solve import BISECTIONS, OutOfReachError, rho_for
 from exporter.vocabulary import InputKind
 from exporter.workflows.recipes.amount import Amount, Given, MacShare, Rates, Rho, Speedup
 from exporter.workflows.recipes.recipe import needed
@@ -175,7 +175,7 @@ def _saving(amount: MacShare, planner: Planner, image_macs: Callable[[Schedule],
     bisections = IMAGE_BISECTIONS if counts_vary else BISECTIONS
     try:
         return rho_for(planner.of_rho, cost, (1.0 - amount.mac_reduction) * dense, bisections)
-    except OutOfReach as error:
+    except OutOfReachError as error:
         most = math.floor((1.0 - error.least / dense) * 1000) / 1000
         reaches = f"which {planner.scoring.planned_by} reaches on {planner.spec.name}"
         expected = f"at most {most:g}, {reaches}"

@@ -51,7 +51,7 @@ def resolve(recipe: Recipe, *, restore: bool = True, dense: bool = False) -> Job
     if images.class_map is not None:
         read_class_map(images.class_map, None)
     for place in (images.images, images.eval_images):
-        if place is not None and os.path.isdir(place):
+        if place is not None and os.path.isdir(place):  # noqa: PTH112  (that of Path may raise)
             check_folder(place)
     restored = _restored(recipe, restore=restore)
     number, shape = _number(recipe), Given(restored.schedule) if restored else _shape(recipe)
