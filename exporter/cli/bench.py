@@ -57,9 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = from_flags(BenchSettings, arguments)
     runtime = from_flags(RunSettings, arguments)
     models, reference = _models(arguments)
-    result = bench(
-        models, reference, settings, RichStages(quiet=arguments.quiet), runtime=runtime
-    )
+    result = bench(models, reference, settings, RichStages(quiet=arguments.quiet), runtime=runtime)
     if arguments.json:
         print_json(result)
     else:

@@ -1,16 +1,25 @@
 """Verify a lowered file, the last step of every lowering: it is valid, and each block has the schedule's tokens."""
 
+from collections.abc import Iterator
 from typing import TypeAlias
 
 import onnx
 from onnx import shape_inference
 
 from exporter.artefact import Artefact, tensors_of
+from exporter.errors import ArtefactError, reason_of
 from exporter.schedule.reductions import reduction_named
 from exporter.tensor_names import IMAGES, context_name, into_name, keep_name, rows_of, tokens_name
 from exporter.vocabulary import Layout, OutputKind
 
-__all__ = ["verify"]
+__all__ = ["check_graph", "verify"]
+
+# The operators that a pass adds to every pruned graph but a padded one, and no other pass.
+OPERATORS = {
+    "choose_in_one": {"ChooseTopK", "ChooseByMass"},
+    "select_in_one": {"SelectTopK"},
+    "packed_attention": {"TRT_Attention"},
+}
 
 # None is a size that depends on the data; 0 is one that shape inference could not determine.
 Shape: TypeAlias = list[int | str | None]
@@ -23,19 +32,68 @@ def verify(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
 
     A mistake found here is a bug in star-export, not the user's: it raises RuntimeError and keeps its trace.
     """
+    wrong = _wrong_shapes(model, artefact)
+    if wrong:
+        raise RuntimeError(f"lowering of {artefact.spec.name}: {'; '.join(wrong)}")
+    return model
+
+
+def check_graph(model: onnx.ModelProto, artefact: Artefact, source: str) -> None:
+    """Compare the graph of a user's file with what its metadata says: the layout, the target, its operators.
+
+    Raises:
+        ArtefactError: They contradict each other, or the graph is no valid one.
+    """
+    expected = f"a graph for {artefact.target.name}, {artefact.layout}, as its metadata says"
+    try:
+        wrong = [*_wrong_shapes(model, artefact), *_wrong_target(model, artefact)]
+    except (onnx.checker.ValidationError, shape_inference.InferenceError, ValueError) as error:
+        raise ArtefactError(source, reason_of(error), expected) from None
+    if wrong:
+        raise ArtefactError(source, wrong[0], expected, "compile it again")
+
+
+def _wrong_target(model: onnx.ModelProto, artefact: Artefact) -> Iterator[str]:
+    """Yield what the passes of the metadata's target would not have left, or would have added."""
+    passes, adaptive = artefact.target.passes, artefact.schedule.adaptive
+    if adaptive and artefact.layout not in artefact.target.layouts:
+        yield f"layout {artefact.layout}"
+    versions = {17} if "opset_17" in passes else {artefact.target.opset}
+    versions |= {24} if "count_keys" in passes else set()
+    version = next((each.version for each in model.opset_import if not each.domain), 0)
+    if version not in versions:
+        yield f"opset {version}"
+    kinds = {node.op_type for node in model.graph.node}
+    for name, added in OPERATORS.items():
+        found = sorted(kinds & added)
+        if found and name not in passes:
+            yield f"operator {found[0]}"
+        if not found and name in passes and artefact.prunes and not (adaptive and not artefact.follows_image):
+            yield f"no operator {' or '.join(sorted(added))}"
+    if "sort_once" not in passes and any(_is_unsorted(node) for node in model.graph.node):
+        yield "an unsorted TopK"
+
+
+def _is_unsorted(node: onnx.NodeProto) -> bool:
+    return node.op_type == "TopK" and any(each.name == "sorted" and not each.i for each in node.attribute)
+
+
+def _wrong_shapes(model: onnx.ModelProto, artefact: Artefact) -> list[str]:
     onnx.checker.check_model(model)
     inferred = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
     shapes = {
         value.name: _shape(value) for value in (*inferred.value_info, *inferred.input, *inferred.output)
     }
-    wrong = [
-        f"{name} is {shapes.get(name)}, not {' or '.join(map(str, allowed))}"
-        for name, allowed in _expected(artefact).items()
-        if not any(_fits(shapes.get(name), each) for each in allowed)
+    packed = artefact.layout == Layout.PACKED and artefact.schedule.adaptive
+    extra = [tokens_name(layer) for layer in artefact.schedule.pruning_layers] if packed else []
+    return [
+        *(f"{name} is {shapes[name]}, not packed" for name in extra if name in shapes),
+        *(
+            f"{name} is {shapes.get(name)}, not {' or '.join(map(str, allowed))}"
+            for name, allowed in _expected(artefact).items()
+            if not any(_fits(shapes.get(name), each) for each in allowed)
+        ),
     ]
-    if wrong:
-        raise RuntimeError(f"lowering of {artefact.spec.name}: {'; '.join(wrong)}")
-    return model
 
 
 def _expected(artefact: Artefact) -> dict[str, list[Shape]]:

@@ -70,7 +70,9 @@ def read_whole(path: Path, artefact: Artefact, images: int) -> dict[str, Array]:
             got = str(TensorInfo(name, array.shape, str(array.dtype)))
             raise ArtefactError(str(path), got, str(info), "compile it again")
         # Indices and counts are of patches.
-        is_real = np.isfinite(array) if array.dtype.kind == "f" else (array >= 0) & (array <= spec.num_patches)
+        is_real = (
+            np.isfinite(array) if array.dtype.kind == "f" else (array >= 0) & (array <= spec.num_patches)
+        )
         if name != IMAGES and not is_real.all():
             raise ArtefactError(str(path), f"{name} with {array[~is_real][0]}", "what a model gives")
     return reference

@@ -43,6 +43,7 @@ __all__ = [
     "solved",
     "warn_of_anchors",
     "warn_of_pooling",
+    "warn_of_scaling",
 ]
 
 # Each bisection runs the model over the images; 12 give rho to 1/4096.
@@ -130,6 +131,7 @@ def plan(
     else:
         schedule = search(amount)
     warn_of_anchors(schedule)
+    warn_of_scaling(planner.rates, schedule)
     return schedule
 
 
@@ -165,6 +167,24 @@ def warn_of_anchors(schedule: Schedule) -> None:
         "the lowest rate, and %d of %d patches are left; check the accuracy, or set --rates",
         *(first, last, lowest, depth, schedule.keep[-1], schedule.num_patches),
     )
+
+
+def warn_of_scaling(given: Sequence[float], schedule: Schedule) -> None:
+    """Log what became of given rates that a number scaled."""
+    scaled = (
+        {
+            layer: both
+            for layer, both in enumerate(zip(given, schedule.rates, strict=True), 1)
+            if both[0] != both[1]
+        }
+        if given
+        else {}
+    )
+    if scaled:
+        told = ", ".join(
+            f"layer {layer} {before:.4g} to {after:.4g}" for layer, (before, after) in scaled.items()
+        )
+        logger.warning("the given rates are scaled to reach the number beside them: %s", told)
 
 
 def _saving(amount: MacShare, planner: Planner, image_macs: Callable[[Schedule], float] | None) -> Schedule:

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 
-from exporter.errors import ArtefactError, ParityError
+from exporter.errors import ArtefactError
 from exporter.records import Pair
 from exporter.runtimes.base import Feed
 from exporter.runtimes.choice import RunSettings
