@@ -163,3 +163,22 @@ def test_a_share_out_of_reach_names_the_flag_and_one_that_is_not(
     plan(MacShare(float(told[1])), planner)
     with pytest.raises(ScheduleError):
         plan(MacShare(float(told[1]) + 0.001), planner)
+
+
+@pytest.mark.parametrize("amount", [Rho(0.5), MacShare(0.2)], ids=["rho", "mac_reduction"])
+def test_rates_that_a_number_scales_are_told(
+    tiny_vit: PrunableViT, caplog: pytest.LogCaptureFixture, amount: Rho | MacShare
+) -> None:
+    planner = Planner.of(tiny_vit.spec, INTRA, None, Rates({2: 0.9, 4: 0.8}))
+    schedule = plan(amount, planner)
+    (line,) = caplog.messages
+    told = f"layer 2 0.9 to {schedule.rates[1]:.4g}, layer 4 0.8 to {schedule.rates[3]:.4g}"
+    assert line == f"the given rates are scaled to reach the number beside them: {told}"
+
+
+def test_rates_that_fit_the_number_are_not_scaled(
+    tiny_vit: PrunableViT, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan(Rho(0.5), Planner.of(tiny_vit.spec, INTRA, None, Rates({2: 0.75, 4: 0.5})))
+    plan(Rates({2: 0.9}), Planner.of(tiny_vit.spec, INTRA, None, Rates({2: 0.9})))
+    assert not caplog.messages
