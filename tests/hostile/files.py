@@ -147,9 +147,9 @@ def _arrays(kind: str, place: Place) -> None:
             header = {"descr": "<f4", "fortran_order": False, "shape": (35 << 30,)}
             np.lib.format.write_array_header_1_0(member, header)
     elif kind == "2^64 images":
-        header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (%d, 3, 32, 32), }" % 2**64
+        shape = b"{'descr': '<f4', 'fortran_order': False, 'shape': (%d, 3, 32, 32), }" % 2**64
         with zipfile.ZipFile(path, "w") as archive:
-            head = b"\x93NUMPY\x01\x00" + (len(header) + 1).to_bytes(2, "little") + header + b"\n"
+            head = b"\x93NUMPY\x01\x00" + (len(shape) + 1).to_bytes(2, "little") + shape + b"\n"
             archive.writestr("images.npy", head)
     elif kind == "no array":
         with zipfile.ZipFile(path, "w") as archive:

@@ -209,7 +209,7 @@ def _members(name: str, kind: type, folder: Path) -> None:
 
 def _changed_arrays(change: Callable[[str, np.ndarray], np.ndarray], folder: Path) -> None:
     with np.load(folder / REFERENCE) as arrays:
-        content = {key: change(key, arrays[key]) for key in arrays.files}
+        content: dict[str, Any] = {key: change(key, arrays[key]) for key in arrays.files}
     with (folder / REFERENCE).open("wb") as file:
         np.savez(file, **content)
 

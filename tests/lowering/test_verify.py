@@ -74,9 +74,7 @@ def test_another_layout_than_that_of_the_graph_is_refused(layout: Layout) -> Non
         check_graph(model, replace(artefact, layout=layout), "m.onnx")
 
 
-@pytest.mark.parametrize(
-    "name", ["onnxruntime-opset17-fp32", "tensorrt-fp32", "tensorrt8-fp32"]
-)
+@pytest.mark.parametrize("name", ["onnxruntime-opset17-fp32", "tensorrt-fp32", "tensorrt8-fp32"])
 def test_another_target_than_that_of_the_graph_is_refused(name: str) -> None:
     model = lowered(star())
     with pytest.raises(ArtefactError, match=rf"need a graph for {name}"):
