@@ -99,8 +99,9 @@ def folder_beside(folder: Path) -> Iterator[Path]:
         OutputError: The folder cannot be created or written, the disk is full, or what lies where a file belongs
             cannot be replaced. What was created is removed.
     """
-    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    made: list[Path] = []
     try:
+        made += [each for each in (folder, *folder.parents) if not each.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".", dir=folder) as name:
             aside = Path(name)
@@ -169,8 +170,8 @@ def sha256_of(path: Path) -> str:
 
 def _replaceable(path: Path) -> Path:
     """Return the place to write, behind links; OutputError if what lies there is no file, or a read-only one."""
-    place = Path(os.path.realpath(path)) if path.is_symlink() else path
     try:
+        place = Path(os.path.realpath(path)) if path.is_symlink() else path
         got = "" if place.name and not place.is_dir() else "a folder"
         if place.is_symlink() or (not got and place.exists() and not place.is_file()):
             got = "no regular file"

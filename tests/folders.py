@@ -26,6 +26,7 @@ from tests.vits import make_vit
 
 __all__ = ["artefacts", "save_all_checksums", "write_engines", "write_folder"]
 
+IMAGES = 4
 TYPES = {InputKind.FLOAT32: TensorProto.FLOAT, InputKind.UINT8: TensorProto.UINT8}
 
 
@@ -69,7 +70,8 @@ def write_folder(
     for role in VARIANTS:
         variant_path(files.pruned, role).write_bytes(pruned_classifier(role, TYPES[input_kind], metadata))
     named = {role: path.name for role, path in vars(files).items()}
-    save_json({"files": named, **(told or {})}, place / "report.json")
+    parity = {"images": IMAGES}
+    save_json({"files": named, "parity": parity, **(told or {})}, place / "report.json")
     save_json(made.pruned.spec, place / "model.json")
     save_json(made.pruned.schedule, place / "schedule.json")
     np.savez(place / "reference.npz", **_reference(method, input_kind))  # type: ignore[arg-type]
@@ -100,7 +102,7 @@ def _spec() -> ModelSpec:
 
 
 def _reference(method: Method, input_kind: InputKind) -> dict[str, np.ndarray]:
-    images = scored_images(4)
+    images = scored_images(IMAGES)
     if input_kind == InputKind.UINT8:
         images = np.clip(images * 40 + 60, 0, 255).astype(np.uint8)
     answers = pruned_family().reference.function({"images": images.astype(np.float32)})

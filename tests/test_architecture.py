@@ -74,7 +74,7 @@ INNER_ORDER = {
         ("report",),
     ),
     "workflows": (
-        ("progress", "any_images", "recipes"),
+        ("progress", "memory", "any_images", "recipes"),
         ("steps", "measuring"),
         ("previewing",),
         ("folders",),

@@ -1,6 +1,7 @@
 """The running sums of a calibration, and the file from which an interrupted one continues."""
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from exporter.calibration.importance import ImageScores
+from exporter.errors import ArtefactError, reason_of
 from exporter.files import written_beside
 from exporter.formats.canonical_json import to_json
 from exporter.records import ModelSpec
@@ -103,13 +105,20 @@ def save_sums(sums: Sums, path: Path, key: str) -> None:
 
 
 def load_sums(path: Path, key: str) -> Sums | None:
-    """Read the sums of the job `key`; None where the file is missing, damaged, or another job's."""
+    """Read the sums of the job `key`; None where there is no file, or that of another job, to be replaced.
+
+    Raises:
+        ArtefactError: The file holds no sums: it is another program's.
+    """
+    if not os.path.lexists(path):
+        return None
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
-            if metadata.get("key") != to_json(key):
+            if metadata["key"] != to_json(key):
                 return None
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
             return Sums(**arrays, skipped=json.loads(metadata["skipped"]))
-    except (OSError, SafetensorError, TypeError, ValueError, KeyError):
-        return None
+    except (OSError, SafetensorError, TypeError, ValueError, KeyError) as error:
+        expected = "the sums of an unfinished calibration, which would be replaced"
+        raise ArtefactError(str(path), reason_of(error), expected, "move it away") from None

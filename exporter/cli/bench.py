@@ -5,9 +5,9 @@ is reported as faster only if both quartiles of the per-round speed-ups are abov
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from exporter.cli.gpu_table import against_dense, break_even_words, print_gpu_time
 from exporter.errors import RecipeError
@@ -53,14 +53,11 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.evaluation.benchmark.settings import BenchSettings
     from exporter.runtimes.choice import RunSettings
     from exporter.workflows.folders.bench import bench
-    from exporter.workflows.folders.reference import read_reference
 
     settings = from_flags(BenchSettings, arguments)
     runtime = from_flags(RunSettings, arguments)
     models, reference = _models(arguments)
-    result = bench(
-        models, read_reference(reference), settings, RichStages(quiet=arguments.quiet), runtime=runtime
-    )
+    result = bench(models, reference, settings, RichStages(quiet=arguments.quiet), runtime=runtime)
     if arguments.json:
         print_json(result)
     else:
@@ -68,20 +65,22 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _models(arguments: argparse.Namespace) -> "tuple[Pair[LoweredFile], Path]":
-    """Return the two models and the path of their reference."""
+def _models(arguments: argparse.Namespace) -> "tuple[Pair[LoweredFile], Mapping[str, Any]]":
+    """Return the two models and the arrays of their reference."""
     from exporter.artefact import read_pair
     from exporter.records import Pair
     from exporter.workflows.folders.export_folder import read_folder
-    from exporter.workflows.folders.reference import REFERENCE
+    from exporter.workflows.folders.reference import REFERENCE, read_reference
 
     given = (arguments.dense, arguments.pruned)
     if arguments.folder is not None and given == (None, None):
         found = read_folder(arguments.folder)
-        return found.models, arguments.reference or found.reference
+        own = arguments.reference is None
+        return found.models, found.read_reference() if own else read_reference(arguments.reference)
     if arguments.folder is None and None not in given:
         beside = arguments.pruned.parent / REFERENCE
-        return read_pair(Pair(arguments.dense, arguments.pruned)), arguments.reference or beside
+        models = read_pair(Pair(arguments.dense, arguments.pruned))
+        return models, read_reference(arguments.reference or beside)
     got = "a folder and files" if arguments.folder else "neither, or only one file"
     raise RecipeError("bench", got, "an export folder, or --dense FILE --pruned FILE")
 

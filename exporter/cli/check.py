@@ -8,7 +8,7 @@ import argparse
 from pathlib import Path
 
 from exporter.cli.flags import IMAGES, MODEL, refuse
-from exporter.errors import RecipeError
+from exporter.errors import ArtefactError, RecipeError
 from exporter.settings import add_flags, from_flags
 from exporter.workflows.recipes.recipe import Recipe, needed
 
@@ -76,6 +76,7 @@ def _check_file(arguments: argparse.Namespace) -> int:
     from exporter.evaluation.parity import explain
     from exporter.evaluation.parity.check_model import check, load_onnx
     from exporter.lowering.metadata import artefact_of
+    from exporter.lowering.verify import check_graph
     from exporter.models.outputs import asked_as
     from exporter.runtimes.choice import RunSettings
     from exporter.workflows import steps
@@ -87,8 +88,13 @@ def _check_file(arguments: argparse.Namespace) -> int:
     stages, chosen = RichStages(quiet=arguments.quiet), job.images
     model = load_onnx(arguments.onnx)
     artefact = artefact_of(model, str(arguments.onnx))
+    check_graph(model, artefact, str(arguments.onnx))
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)
+        if artefact.spec.preprocessing != vit.spec.preprocessing:
+            got = "another preprocessing than that of the model"
+            expected = "the model, and --preprocess, that it was exported with"
+            raise ArtefactError(str(arguments.onnx), got, expected)
         calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
         names = [asked_as(output) for output in artefact.spec.outputs]
         vit, calibration = steps.with_outputs(vit, names, calibration)

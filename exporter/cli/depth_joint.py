@@ -27,7 +27,7 @@ def add_joint(actions: Any) -> None:
         "star-export depth joint --collected build/depth --model digits_vit --mac-reduction 0.5 --out build/joint",
     )
     action.add_argument(
-        "--collected", type=Path, required=True, metavar="DIR", help="The folder of collect with --rhos."
+        "--collected", type=Path, required=True, metavar="DIR", help="The folder of `depth collect --rhos`."
     )
     add_flags(action, JointSettings)
     add_flags(action, Recipe, MODEL)

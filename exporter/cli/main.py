@@ -33,7 +33,7 @@ from exporter.cli import (
 from exporter.cli.completion import complete
 from exporter.cli.flags import add_common
 from exporter.cli.streams import checked_streams
-from exporter.errors import LaunchError, MissingDependencyError, UserError
+from exporter.errors import ArtefactError, LaunchError, MissingDependencyError, UserError, reason_of
 from exporter.processes import processes
 from exporter.settings import Parser
 
@@ -95,6 +95,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if library not in EXPORT_LIBRARIES:
             raise
         return _refuse(MissingDependencyError(library, "export"))
+    except PermissionError as error:
+        if error.filename is None:
+            raise
+        # Python raises it even where a path is only looked at, below a folder that may not be entered.
+        return _refuse(
+            ArtefactError(os.fsdecode(error.filename), reason_of(error), "a place that you may use")
+        )
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

@@ -22,6 +22,7 @@ def checked_streams() -> Iterator[None]:
         SystemExit: The reader of the pipe is gone, as `head` is after its lines; the code is CLOSED.
         ArtefactError: stdout takes no more for another reason, e.g. a full disk.
     """
+    _open_closed()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -37,6 +38,18 @@ def checked_streams() -> Iterator[None]:
         if isinstance(fault, BrokenPipeError):
             raise SystemExit(CLOSED) from None
         raise ArtefactError("stdout", str(fault.strerror), "a place to write the result") from None
+
+
+def _open_closed() -> None:
+    """Open what the shell closed, e.g. by `>&-`, to nowhere: else the next file that is opened takes its number."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123
 
 
 def _fault_of_stdout() -> OSError | None:

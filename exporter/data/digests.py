@@ -1,6 +1,7 @@
 """Digests of images: of their bytes, with or without their paths below a folder; or of names, classes and sizes."""
 
 import hashlib
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -31,7 +32,7 @@ def folder_sha256(images: ImageFolder) -> str:
             content = file.read()
         except OSError as error:
             raise ImageError(str(file.path), reason_of(error), "a file that can be read") from None
-        digest.update(f"{images.name_of(file)} {len(content)}\n".encode())
+        digest.update(os.fsencode(f"{images.name_of(file)} {len(content)}\n"))
         digest.update(content)
     return digest.hexdigest()
 
@@ -48,5 +49,5 @@ def listing_sha256(images: ImageFolder) -> str:
             size = file.span.size if file.span else file.path.stat().st_size
         except OSError as error:
             raise ImageError(str(file.path), reason_of(error), "a file") from None
-        digest.update(f"{images.name_of(file)} {file.label} {size}\n".encode())
+        digest.update(os.fsencode(f"{images.name_of(file)} {file.label} {size}\n"))
     return digest.hexdigest()

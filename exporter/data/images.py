@@ -16,6 +16,7 @@ __all__ = [
     "ImageFile",
     "ImageFolder",
     "Span",
+    "check_folder",
     "class_names",
     "draw",
     "list_images",
@@ -97,8 +98,7 @@ def list_images(
     Raises:
         ImageError: No such folder, no image in it, one that cannot be read, or a class map that does not fit.
     """
-    if not folder.is_dir():
-        raise ImageError(str(folder), "no such folder", "a folder of images, or of one folder per class")
+    check_folder(folder)
     paths = sorted(_walk(folder), key=lambda path: path.relative_to(folder).parts)
     if not paths:
         raise ImageError(str(folder), "no image", f"files ending in {', '.join(sorted(SUFFIXES))}")
@@ -111,10 +111,27 @@ def list_images(
     return ImageFolder(folder, files)
 
 
+def check_folder(folder: Path) -> None:
+    """Open a folder and its subfolders, before the work that needs the images in them.
+
+    Raises:
+        ImageError: There is no such folder, or one of them cannot be read.
+    """
+    if not folder.is_dir():
+        raise ImageError(str(folder), "no such folder", "a folder of images, or of one folder per class")
+    for name in ("", *class_names(folder)):
+        try:
+            # Names alone can be listed where nothing may be opened.
+            os.stat(os.path.join(folder, name, "."))  # noqa: PTH116, PTH118  (Path drops the dot)
+            os.scandir(folder / name).close()
+        except OSError as error:
+            raise _unreadable(error) from None
+
+
 def class_names(folder: Path) -> tuple[str, ...]:
     """Return the direct subfolders of a folder, sorted, without hidden ones; ImageError if it cannot be read."""
     try:
-        folders = [path.name for path in folder.iterdir() if path.is_dir()]
+        folders = [entry.name for entry in os.scandir(folder) if entry.is_dir()]
     except OSError as error:
         raise _unreadable(error) from None
     return tuple(sorted(name for name in folders if not name.startswith(".")))

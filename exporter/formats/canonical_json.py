@@ -7,6 +7,8 @@ paths. The same inputs therefore give the same bytes.
 import dataclasses
 import json
 import os
+import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +21,9 @@ from exporter.vocabulary import renamed
 __all__ = ["from_json", "load_json", "read_json", "save_json", "to_json"]
 
 RecordT = TypeVar("RecordT")
+
+# What Python reads for a byte of a file's name that is no UTF-8; JSON has an escape for it, and UTF-8 has none.
+BYTES = re.compile("[\udc80-\udcff]")
 
 
 def to_json(record: object) -> str:
@@ -44,7 +49,7 @@ def from_json(kind: type[RecordT], text: str | bytes, *, source: str) -> RecordT
     """
     try:
         fields = {each.name for each in dataclasses.fields(kind)}  # type: ignore[arg-type]
-        table = renamed(msgspec.json.decode(text, type=dict[str, Any]), fields)
+        table = renamed(_decoded(text), fields)
         record = msgspec.convert(table, kind)
         _refuse_unknown(table, _plain(record))
     except (ValueError, RecursionError, UserError) as error:
@@ -77,8 +82,22 @@ def read_json(path: Path) -> Any:
         raise ValueError("nested too deeply") from None
 
 
+def _decoded(text: str | bytes) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError:
+        # msgspec takes the escape of a byte for half a character; whatever else is wrong is wrong here too.
+        with suppress(ValueError, RecursionError):
+            table = json.loads(text)
+            to_json(table).encode()
+            if isinstance(table, dict):
+                return table
+        raise
+
+
 def _text(record: object, **layout: Any) -> str:
-    return json.dumps(_plain(record), sort_keys=True, ensure_ascii=False, allow_nan=False, **layout)
+    text = json.dumps(_plain(record), sort_keys=True, ensure_ascii=False, allow_nan=False, **layout)
+    return BYTES.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _plain(record: object) -> Any:

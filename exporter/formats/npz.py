@@ -24,6 +24,7 @@ UNREADABLE = (
     TypeError,
     ValueError,
     MemoryError,
+    OverflowError,
     RuntimeError,
     struct.error,
     zipfile.BadZipFile,

@@ -1,20 +1,28 @@
 """Verify a lowered file, the last step of every lowering: names, token counts, and that scores are fp32."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 import onnx
 from onnx import shape_inference
 
 from exporter.artefact import Artefact, tensors_of
+from exporter.errors import ArtefactError, reason_of
 from exporter.lowering.graph import import_graph
 from exporter.lowering.scoring import scoring_nodes
 from exporter.schedule.reductions import reduction_named
 from exporter.tensor_names import IMAGES, context_name, into_name, keep_name, rows_of, tokens_name
 from exporter.vocabulary import Layout, OutputKind
 
-__all__ = ["verify"]
+__all__ = ["check_graph", "verify"]
+
+# The operators that one pass alone adds, where it finds what they replace.
+OPERATORS = {
+    "choose_in_one": {"ChooseTopK", "ChooseByMass"},
+    "select_in_one": {"SelectTopK"},
+    "packed_attention": {"TRT_Attention"},
+}
 
 # None is a size that depends on the data; 0 is one that shape inference could not determine.
 Shape: TypeAlias = list[int | str | None]
@@ -31,24 +39,70 @@ def verify(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
 
     A mistake found here is a bug in star-export, not the user's: it raises RuntimeError and keeps its trace.
     """
-    onnx.checker.check_model(model)
-    inferred = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
-    values = {value.name: value for value in (*inferred.value_info, *inferred.input, *inferred.output)}
-    shapes = {name: _shape(value) for name, value in values.items()}
-    wrong = [
-        f"{name} is {shapes.get(name)}, not {' or '.join(map(str, allowed))}"
-        for name, allowed in _expected(artefact).items()
-        if not any(_fits(shapes.get(name), each) for each in allowed)
-    ]
-    wrong += _name_faults(model.graph.node)
-    if not wrong:
-        halved = {name for name, value in values.items() if value.type.tensor_type.elem_type in HALF}
-        wrong += [
-            f"{name}, of the scores, is in half precision" for name in _scores(model, artefact) & halved
-        ]
+    wrong = [*_wrong_shapes(model, artefact), *_name_faults(model.graph.node)]
+    wrong = wrong or _halved_scores(model, artefact)
     if wrong:
         raise RuntimeError(f"lowering of {artefact.spec.name}: {'; '.join(wrong)}")
     return model
+
+
+def check_graph(model: onnx.ModelProto, artefact: Artefact, source: str) -> None:
+    """Compare the graph of a user's file with what its metadata says: the layout, the target, its operators.
+
+    Raises:
+        ArtefactError: They contradict each other, or the graph is no valid one.
+    """
+    expected = f"a graph for {artefact.target.name}, {artefact.layout}, as its metadata says"
+    try:
+        wrong = [*_wrong_shapes(model, artefact), *_wrong_target(model, artefact)]
+    except (onnx.checker.ValidationError, shape_inference.InferenceError, ValueError) as error:
+        raise ArtefactError(source, reason_of(error), expected) from None
+    if wrong:
+        raise ArtefactError(source, wrong[0], expected, "compile it again")
+
+
+def _wrong_target(model: onnx.ModelProto, artefact: Artefact) -> Iterator[str]:
+    """Yield what the passes of the metadata's target would not have left."""
+    passes = artefact.target.passes
+    if artefact.schedule.adaptive and artefact.layout not in artefact.target.layouts:
+        yield f"layout {artefact.layout}"
+    versions = {17} if "opset_17" in passes else {artefact.target.opset}
+    versions |= {24} if "count_keys" in passes else set()
+    version = next((each.version for each in model.opset_import if not each.domain), 0)
+    if version not in versions:
+        yield f"opset {version}"
+    kinds = {node.op_type for node in model.graph.node}
+    for name, added in OPERATORS.items():
+        found = sorted(kinds & added)
+        if found and name not in passes:
+            yield f"operator {found[0]}"
+    if "sort_once" not in passes and any(_is_unsorted(node) for node in model.graph.node):
+        yield "an unsorted TopK"
+
+
+def _is_unsorted(node: onnx.NodeProto) -> bool:
+    return node.op_type == "TopK" and any(each.name == "sorted" and not each.i for each in node.attribute)
+
+
+def _values(model: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:
+    """Infer the shapes and types of all tensors, by name."""
+    inferred = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
+    return {value.name: value for value in (*inferred.value_info, *inferred.input, *inferred.output)}
+
+
+def _wrong_shapes(model: onnx.ModelProto, artefact: Artefact) -> list[str]:
+    onnx.checker.check_model(model)
+    shapes = {name: _shape(value) for name, value in _values(model).items()}
+    packed = artefact.layout == Layout.PACKED and artefact.schedule.adaptive
+    extra = [tokens_name(layer) for layer in artefact.schedule.pruning_layers] if packed else []
+    return [
+        *(f"{name} is {shapes[name]}, not packed" for name in extra if name in shapes),
+        *(
+            f"{name} is {shapes.get(name)}, not {' or '.join(map(str, allowed))}"
+            for name, allowed in _expected(artefact).items()
+            if not any(_fits(shapes.get(name), each) for each in allowed)
+        ),
+    ]
 
 
 def _name_faults(nodes: Iterable[onnx.NodeProto]) -> list[str]:
@@ -60,11 +114,13 @@ def _name_faults(nodes: Iterable[onnx.NodeProto]) -> list[str]:
     return [*unnamed, *(f"{count} nodes are named {name}" for name, count in named.items() if count > 1)]
 
 
-def _scores(model: onnx.ModelProto, artefact: Artefact) -> set[str]:
-    """Return the names of the tensors from the scores to the survivors."""
-    graph = import_graph(model)
+def _halved_scores(model: onnx.ModelProto, artefact: Artefact) -> list[str]:
+    """Return which tensors from the scores to the survivors are in half precision."""
+    graph, values = import_graph(model), _values(model)
     scoring = scoring_nodes(graph, artefact)
-    return {tensor.name for node in graph.nodes if id(node) in scoring for tensor in node.outputs}
+    names = {tensor.name for node in graph.nodes if id(node) in scoring for tensor in node.outputs}
+    halved = (name for name in names & values.keys() if values[name].type.tensor_type.elem_type in HALF)
+    return [f"{name}, of the scores, is in half precision" for name in sorted(halved)]
 
 
 def _expected(artefact: Artefact) -> dict[str, list[Shape]]:

@@ -23,7 +23,7 @@ from exporter.models.identity import Identity, read_identity
 from exporter.models.lvvit import LvVit
 from exporter.models.lvvit_adapter import LVVITS
 from exporter.models.on_device import on_device
-from exporter.models.timm_arguments import WRONG_ARGUMENTS, arguments
+from exporter.models.timm_arguments import WRONG_ARGUMENTS, arguments, check_texts
 from exporter.records import Preprocessing
 
 __all__ = [
@@ -216,6 +216,7 @@ def _create_lvvit(source: Source, *, pretrained: bool) -> nn.Module:
     if pretrained:
         expected = "the official checkpoint, from the releases of github.com/zihangJiang/TokenLabeling"
         raise ModelError(source.name, "no weights", expected, "give --checkpoint FILE")
+    check_texts(LvVit, source.model_kwargs, source.name)
     try:
         return LVVITS[source.architecture](**source.model_kwargs)
     except TypeError as error:
@@ -227,13 +228,15 @@ def _create_timm(source: Source, *, pretrained: bool) -> nn.Module:
     try:
         name = source.architecture.removeprefix("timm/")
         with hub_or_cache() if pretrained or name.startswith(TIMM_HUB) else nullcontext():
-            return timm.create_model(name, pretrained=pretrained, **kwargs)
+            model = timm.create_model(name, pretrained=pretrained, **kwargs)
     except WRONG_ARGUMENTS as error:
         raise ModelError(source.name, reason_of(error), "keyword arguments that timm's model takes") from None
     except (OSError, RuntimeError) as error:
         if not pretrained:
             raise ModelError(source.name, reason_of(error), "a model that timm can build") from None
         raise _no_weights(source, error) from None
+    check_texts(type(model), source.model_kwargs, source.name)
+    return model
 
 
 def _create_torchvision(source: Source, *, pretrained: bool) -> nn.Module:

@@ -1,5 +1,6 @@
 """Keyword arguments of timm's models: plain values, which the record of a checkpoint can hold, and their limits."""
 
+import inspect
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -9,7 +10,7 @@ from torch import nn
 
 from exporter.errors import ModelError
 
-__all__ = ["SWIGLU", "WRONG_ARGUMENTS", "arguments"]
+__all__ = ["SWIGLU", "WRONG_ARGUMENTS", "arguments", "check_texts"]
 
 # Stands for timm's class as `mlp_layer`; `norm_eps` stands for a LayerNorm of this epsilon as `norm_layer`.
 SWIGLU = "swiglu_packed"
@@ -45,4 +46,23 @@ def arguments(plain: Mapping[str, Any], name: str) -> dict[str, Any]:
         made["norm_layer"] = partial(nn.LayerNorm, eps=made.pop("norm_eps"))
     if made.get("mlp_layer") == SWIGLU:
         made["mlp_layer"] = SwiGLUPacked
+    if made.get("pos_embed", "") is None:
+        made["pos_embed"] = "none"  # timm's own word for it
     return made
+
+
+def check_texts(network: type, plain: Mapping[str, Any], name: str) -> None:
+    """Refuse text where a network's class has a number or a switch: Python takes any text for true.
+
+    Raises:
+        ModelError: An argument is text, and its default is none.
+    """
+    defaults: dict[str, Any] = {}
+    for kind in reversed(network.__mro__):
+        parameters = inspect.signature(kind).parameters if "__init__" in vars(kind) else {}
+        defaults |= {each: told.default for each, told in parameters.items()}
+    for each, value in plain.items():
+        default = defaults.get(each)
+        if isinstance(value, str) and isinstance(default, bool | int | float | tuple):
+            expected = "true or false" if isinstance(default, bool) else f"a value such as {default}"
+            raise ModelError(name, f"{each}={value!r}, a text", expected)

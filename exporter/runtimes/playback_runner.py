@@ -1,15 +1,16 @@
 """`Runner` for PyTorch's recorded answers (`reference.npz`), for machines without PyTorch."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from exporter.artefact import tensors_of
 from exporter.errors import ParityError
-from exporter.records import Output
+from exporter.records import ModelSpec, Output, Schedule
 from exporter.runtimes.base import Feed, Runner, TensorInfo
+from exporter.schedule.reductions import reduction_named
 from exporter.tensor_names import (
     IMAGES,
     LOGITS,
@@ -20,10 +21,11 @@ from exporter.tensor_names import (
     keep_name,
     score_name,
     token_count_name,
+    token_positions_name,
 )
 from exporter.vocabulary import OutputKind
 
-__all__ = ["PlaybackRunner", "dense_name"]
+__all__ = ["PlaybackRunner", "dense_name", "recorded"]
 
 LOGITS_ALONE = (Output(LOGITS, OutputKind.LOGITS),)
 
@@ -85,6 +87,33 @@ class PlaybackRunner(Runner):
         if min(rows) < 0:
             raise ParityError(f"{self.name}: {IMAGES}", "one that was not recorded", "those of the reference")
         return {name: array[rows] for name, array in self._answers.items()}
+
+
+def recorded(spec: ModelSpec, schedule: Schedule) -> Iterator[TensorInfo]:
+    """Yield what PyTorch's model gives for images: its outputs, and of each pruning layer the decisions."""
+    before = (schedule.num_patches, *schedule.keep[:-1])
+    for output in spec.outputs:
+        if output.kind != OutputKind.TOKENS:
+            rows = (schedule.num_patches,) if output.kind == OutputKind.GRID else ()
+            yield TensorInfo(output.name, ("batch", *rows, output.channels), "float32")
+            continue
+        patches = schedule.left_after(output.layer)
+        left = "" if patches is None else patches
+        yield TensorInfo(output.name, ("batch", left, output.channels), "float32")
+        yield TensorInfo(token_positions_name(output.name), ("batch", left), "int64")
+        if schedule.adaptive and patches is None:
+            yield TensorInfo(token_count_name(output.name), ("batch",), "int64")
+    for layer in schedule.pruning_layers:
+        # Sizes that depend on the images have no name: they equal no other size.
+        varies = schedule.method.counts_vary
+        kept, scored = ("", "") if varies else (schedule.keep[layer - 1], before[layer - 1])
+        yield TensorInfo(keep_name(layer), ("batch", kept), "int64")
+        yield TensorInfo(score_name(layer), ("batch", scored), "float32")
+        if schedule.adaptive:
+            yield TensorInfo(count_name(layer), ("batch",), "int64")
+        if reduction_named(schedule.reduce).merges:
+            yield TensorInfo(into_name(layer), ("batch", scored), "int64")
+            yield TensorInfo(gap_name(layer), ("batch", scored), "float32")
 
 
 def dense_name(tensor: str) -> str:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from exporter.errors import ScheduleError
 
-__all__ = ["BISECTIONS", "LEAST_RHO", "rho_for"]
+__all__ = ["BISECTIONS", "LEAST_RHO", "OutOfReachError", "rho_for"]
 
 PlanT = TypeVar("PlanT")
 
@@ -15,6 +15,19 @@ LEAST_RHO = 1e-3
 STEPS = 8
 # Counts are integers, so the cost is a step function; 2^-30 is far below the width of its steps.
 BISECTIONS = 30
+
+
+class OutOfReachError(ScheduleError):
+    """A target cost below that of every rho; `least` is the lowest of them."""
+
+    def __init__(self, target: float, least: float) -> None:
+        self.least = least
+        super().__init__(
+            "target",
+            f"{target:.6g}",
+            f"at least {least:.6g}, the lowest cost of all rho that were tried",
+            "save less, or take another method: tome saves the least",
+        )
 
 
 def rho_for(
@@ -38,7 +51,7 @@ def rho_for(
             mean over images is.
 
     Raises:
-        ScheduleError: No step meets the target; the message has the least cost.
+        OutOfReachError: No step meets the target.
     """
     least, high = float("inf"), 1.0
     for step in range(STEPS + 1):
@@ -49,12 +62,7 @@ def rho_for(
             break
         high = low
     else:
-        raise ScheduleError(
-            "target",
-            f"{target:.6g}",
-            f"at least {least:.6g}, the lowest cost of all rho that were tried",
-            "save less, or take another method: tome saves the least",
-        )
+        raise OutOfReachError(target, least)
     for _ in range(bisections - int(math.log2(STEPS)) if high > low else 0):
         middle = (low + high) / 2
         schedule = plan(middle)

@@ -93,17 +93,15 @@ class Field:
         if isinstance(self.plain, EnumMeta):
             self.words = tuple(self.plain)
 
-    def converted(self, subject: str, value: Any, *, strict: bool = True) -> Any:
-        """Return the value converted to the field's type; unless `strict`, text is converted to a number.
+    def converted(self, subject: str, value: Any) -> Any:
+        """Return the value converted to the field's type.
 
         Raises:
             RecipeError: The value has the wrong type or is out of range; the message names `subject`.
         """
         try:
             # msgspec knows all types of settings but paths.
-            return msgspec.convert(
-                value, self.kind, strict=strict, dec_hook=lambda _, text: path_of(text), str_keys=True
-            )
+            return msgspec.convert(value, self.kind, dec_hook=lambda _, text: path_of(text), str_keys=True)
         except (ValueError, OverflowError, RecursionError) as error:
             expected = f"one of {', '.join(self.words)}" if self.words else _described(self.kind)
             bare = str(error).removeprefix("Expected ").replace("`", "").split(", got")[0]

@@ -3,15 +3,17 @@
 import argparse
 import ast
 import dataclasses
+import math
+import re
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from exporter.errors import RecipeError
-from exporter.settings.fields import Field, Settings, fields_of
+from exporter.settings.fields import SHORT, Field, Settings, fields_of
 from exporter.settings.parser import Parser
 from exporter.vocabulary import FORMER_NAMES
 
@@ -29,6 +31,17 @@ ARGUMENTS: Mapping[Any, Mapping[str, Any]] = {
     dict: {"metavar": "NAME=VALUE", "nargs": "+"},
     tuple: {"metavar": "A,B,…"},
 }
+
+# What people write for the values that have a name; TOML and JSON have the first of them.
+NAMED: Mapping[str, bool | None] = {
+    **dict.fromkeys(("true", "yes", "on"), True),
+    **dict.fromkeys(("false", "no", "off"), False),
+    **dict.fromkeys(("none", "null"), None),
+}
+# Any other text starts with a letter: what starts otherwise is a number, a list or a quotation that is misspelt.
+TEXT = re.compile(r"(?!\d)\w.*|", re.DOTALL)
+NO_NUMBERS = ("nan", "inf", "infinity")
+A_VALUE = "a number, true or false, none, a list such as (1, 2), or a text that starts with a letter"
 
 
 def add_flags(
@@ -95,7 +108,7 @@ def _arguments(field: Field) -> Mapping[str, Any]:
     origin, items = typing.get_origin(field.plain) or field.plain, typing.get_args(field.plain)
     if origin is tuple and Ellipsis not in items:
         return {"metavar": "X", "nargs": len(items)}
-    if origin is dict and items[0] is not str:
+    if origin is dict and _has_numbers(items[0]):
         return {**ARGUMENTS[dict], "metavar": "LAYER=RATE"}
     return ARGUMENTS[origin]
 
@@ -106,20 +119,51 @@ def _value(flag: str, field: Field, words: Any) -> Any:
     if origin is tuple and isinstance(words, str):
         words = [word for word in words.split(",") if word]
     if origin is dict:
-        count, words = len(words), _pairs(flag, words)
         # A keyword argument may override an earlier one; two rates for one layer are a mistake.
-        if len(words) < count and Any not in typing.get_args(field.plain):
+        of_any = Any in typing.get_args(field.plain)
+        count, words = len(words), _pairs(flag, words, _any if of_any else _plain)
+        if len(words) < count and not of_any:
             raise RecipeError(flag, "a name twice", "each name once")
-    return field.converted(flag, words, strict=False)
+    elif _has_numbers(field.kind) and isinstance(words, str | list):
+        words = _plain(words) if isinstance(words, str) else list(map(_plain, words))
+    return field.converted(flag, words)
 
 
-def _pairs(flag: str, texts: Sequence[str]) -> dict[str, Any]:
+def _has_numbers(kind: Any) -> bool:
+    return kind in (int, float) or any(map(_has_numbers, typing.get_args(kind)))
+
+
+def _pairs(flag: str, texts: Sequence[str], read: Callable[[str], Any]) -> dict[str, Any]:
     pairs: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals):
             raise RecipeError(flag, repr(text), "NAME=VALUE, e.g. img_size=32")
-        pairs[name] = value
-        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            pairs[name] = ast.literal_eval(value)
+        try:
+            pairs[name] = read(value)
+        except ValueError:
+            raise RecipeError(f"{flag} {name}", SHORT.repr(value), A_VALUE) from None
     return pairs
+
+
+def _plain(word: str) -> int | float | str:
+    """Return the number that a word is to Python, which also reads .7 and 1_000; other words as they are."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            number = kind(word)
+            return number if abs(number) < math.inf else word
+    return word
+
+
+def _any(word: str) -> Any:
+    """Return the value of a word where any kind is taken; ValueError for what is no value, and no text either."""
+    value = NAMED.get(word.lower(), _plain(word))
+    if value is not word:
+        return value
+    with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        literal = ast.literal_eval(word)
+        if isinstance(literal, str | int | tuple | list):  # 1e400 is infinity
+            return literal
+    if TEXT.fullmatch(word) and word.lower() not in NO_NUMBERS:
+        return word
+    raise ValueError(word)

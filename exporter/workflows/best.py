@@ -15,6 +15,7 @@ from exporter.records import Pair
 from exporter.runtimes.choice import why_not
 from exporter.targets import ONNXRUNTIME, TARGETS
 from exporter.workflows import steps
+from exporter.workflows.memory import check_batches
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipes.amount import Speedup
 from exporter.workflows.recipes.job import Job
@@ -89,6 +90,7 @@ def choose(recipe: Recipe, max_drop: float | None = None, stages: Stages | None 
     input_kind, batch = job.lowering.input_kind, job.measuring.batch
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)
+        check_batches("--batch", (batch,), vit.spec)
         calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
         if max_drop is not None:
             require_classes(vit.spec)

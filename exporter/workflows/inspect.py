@@ -41,6 +41,10 @@ def inspect_artefact(path: PathLike) -> Described:
         raise ArtefactError(
             str(place), f"a {place.suffix or 'nameless'} file", f"one of {', '.join(readers)}"
         )
+    try:
+        place.open("rb").close()
+    except OSError as error:
+        raise ArtefactError(str(place), reason_of(error), "a file that can be read") from None
     return {"path": str(place), **readers[place.suffix](place)}
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
-from exporter.errors import RecipeError
+from exporter.errors import RecipeError, ScheduleError
 from exporter.evaluation.benchmark import compare_speed
 from exporter.evaluation.benchmark.points import Point, RhoSweep
 from exporter.models.base import PrunableViT
@@ -22,6 +22,7 @@ from exporter.schedule.plan import ScheduleSettings
 from exporter.schedule.solve import BISECTIONS, LEAST_RHO, rho_for
 from exporter.workflows import steps
 from exporter.workflows.measuring import noise
+from exporter.workflows.memory import check_batches
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipes.amount import Speedup
 from exporter.workflows.recipes.job import Job
@@ -36,6 +37,8 @@ __all__ = ["Search", "find_rho", "search", "search_model", "sweep", "way_of"]
 
 # A candidate at most this far above the target, as a share of the speed-up, ends the search.
 CLOSE_ENOUGH = 0.02
+# A speed-up of more than so many times the ratio of the MACs is refused without a measurement of minutes.
+MOST_EFFICIENCY = 3
 
 Array = np.ndarray[Any, Any]
 
@@ -86,6 +89,7 @@ def search(
         vit = steps.load_model(job.model, job.device, model)
         calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
         vit, calibration = steps.with_outputs(vit, job.outputs, calibration)
+        check_batches("--batch", (job.measuring.batch,), vit.spec)
         images = _images(job, vit.spec)
     found = search_model(wanted, vit, job, calibration, images=images, stages=stages)
     if found.schedule is not None:
@@ -139,6 +143,9 @@ def find_rho(way: Candidate, bench: Bench, wanted: Speedup, stages: Stages) -> S
         bench: Measures each rho together with the dense model.
         wanted: The speed-up and the largest number of measurements. The smallest rho is measured first.
         stages: Shows progress.
+
+    Raises:
+        ScheduleError: The speed-up is far above what the MACs of the smallest rho allow.
     """
     speedup = wanted.speedup
     bisections = IMAGE_BISECTIONS if way.method.counts_vary else BISECTIONS
@@ -151,6 +158,10 @@ def find_rho(way: Candidate, bench: Bench, wanted: Speedup, stages: Stages) -> S
             return sweep(bench, [candidate]).points[0]
 
     fast, slow = at(LEAST_RHO), at(1.0)
+    most = MOST_EFFICIENCY * bench.macs(UNPRUNED) / bench.macs(fast)
+    if speedup > most:
+        expected = f"at most {most:.3g}: {MOST_EFFICIENCY} times what the MACs of the smallest rho allow"
+        raise ScheduleError("--speedup", f"{speedup:g}", expected)
     tried = [measured(fast)]
     batch = tried[0].throughput.batch
     if _share(tried[0]) > 1.0 / speedup:

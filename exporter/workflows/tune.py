@@ -17,6 +17,7 @@ from exporter.targets import ONNXRUNTIME, TARGETS
 from exporter.workflows import steps
 from exporter.workflows.compiling.compile import compile_model
 from exporter.workflows.folders.stale import finish_folder
+from exporter.workflows.memory import check_batches
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipes.recipe import Recipe, read_recipe
 from exporter.workflows.recipes.requests import Lowering
@@ -86,6 +87,7 @@ def tune(
     job, targets = jobs[OWN], targets_here(settings)
     amount_of(job)
     vits = load_vits(jobs, stages, model)
+    check_batches("--batch", (job.measuring.batch,), vits[OWN].spec)
     search, final = halves_of(job.images, vits[OWN], settings)
     ledger = ledger_of(place, job, search, final)
     networks = calibrated(jobs, vits, place, ledger, stages)

@@ -13,11 +13,12 @@ from exporter.calibration.calibrate import calibrate, calibrate_to
 from exporter.calibration.draw import plan
 from exporter.calibration.importance import ImageScores, scores_of_image
 from exporter.calibration.record import CalibrationSettings, load_calibration
+from exporter.calibration.sums import Sums, save_sums
 from exporter.calibration.trace import in_dtype
 from exporter.data.digests import dataset_sha256
 from exporter.data.images import ImageFolder, list_images
 from exporter.data.pixels import LoadedImage, normalise, stream
-from exporter.errors import CalibrationError, ImageError, OutputError
+from exporter.errors import ArtefactError, CalibrationError, ImageError, OutputError
 from exporter.models.base import PrunableViT
 from exporter.models.outputs import with_outputs
 from tests.calibration.samples import pictures, tiny_vit
@@ -257,8 +258,18 @@ def test_sums_of_other_settings_are_not_gone_on_with(
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
 
-def test_a_broken_partial_file_is_replaced(vit: PrunableViT, images: ImageFolder, tmp_path: Path) -> None:
+def test_a_file_of_another_program_is_left_alone(
+    vit: PrunableViT, images: ImageFolder, tmp_path: Path
+) -> None:
     (tmp_path / "c.partial").write_bytes(b"no sums")
+    with pytest.raises(ArtefactError, match=r"c\.partial"):
+        calibrate_to(tmp_path / "c", vit, images, ACS)
+    assert [path.name for path in tmp_path.iterdir()] == ["c.partial"]
+    assert (tmp_path / "c.partial").read_bytes() == b"no sums"
+
+
+def test_the_sums_of_another_job_are_replaced(vit: PrunableViT, images: ImageFolder, tmp_path: Path) -> None:
+    save_sums(Sums.zero(vit.spec, 1), tmp_path / "c.partial", "another job")
     calibrate_to(tmp_path / "c", vit, images, ACS)
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
     assert load_calibration(tmp_path / "c").record.images == 20

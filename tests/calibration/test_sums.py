@@ -1,10 +1,12 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 from safetensors.numpy import save_file
 
 from exporter.calibration.importance import ImageScores
 from exporter.calibration.sums import Sums, load_sums, save_sums
+from exporter.errors import ArtefactError
 from tests.calibration.specs import SPEC
 
 
@@ -56,9 +58,12 @@ def test_sums_come_back_for_their_own_job_alone(tmp_path: Path) -> None:
     assert load_sums(path, "another job") is None
 
 
-def test_a_missing_or_foreign_file_holds_no_sums(tmp_path: Path) -> None:
+def test_a_missing_file_holds_no_sums_and_a_foreign_one_is_refused(tmp_path: Path) -> None:
     assert load_sums(tmp_path / "none", "job") is None
-    save_file({"x": np.zeros(1)}, tmp_path / "foreign", metadata={"key": '"job"'})
-    assert load_sums(tmp_path / "foreign", "job") is None
+    save_file({"x": np.zeros(1)}, tmp_path / "keyed", metadata={"key": '"job"'})
+    save_file({"x": np.zeros(1)}, tmp_path / "weights")
     (tmp_path / "text").write_text("no sums")
-    assert load_sums(tmp_path / "text", "job") is None
+    (tmp_path / "empty").touch()
+    for name in ("keyed", "weights", "text", "empty"):
+        with pytest.raises(ArtefactError, match=rf"{name} \| got .* \| need the sums of an unfinished"):
+            load_sums(tmp_path / name, "job")

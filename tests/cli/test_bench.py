@@ -92,12 +92,12 @@ def test_without_onnx_the_selection_cost_is_left_out(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--batches", "0"], "--batches | got ['0'] | need an integer from 1"),
-        (["--batches", "1,-4"], "--batches | got ['1', '-4']"),
+        (["--batches", "0"], "--batches | got [0] | need an integer from 1"),
+        (["--batches", "1,-4"], "--batches | got [1, -4]"),
         (["--batches", ""], "--batches | got []"),
-        (["--batches", "1,two"], "--batches | got ['1', 'two']"),
-        (["--rounds", "4"], "--rounds | got '4' | need an integer, at least 5"),
-        (["--warmup", "-1"], "--warmup | got '-1'"),
+        (["--batches", "1,two"], "--batches | got [1, 'two']"),
+        (["--rounds", "4"], "--rounds | got 4 | need an integer, at least 5"),
+        (["--warmup", "-1"], "--warmup | got -1"),
         (["--dense", "d.onnx"], "a folder and files"),
         (["--reference", "none.npz"], "none.npz"),
     ],
@@ -177,4 +177,7 @@ def test_images_of_another_size(star_export: Command, copied: Path) -> None:
     save_all_checksums(copied)
     done = star_export("bench", copied, *QUICK)
     assert done.code == 2
+    assert "reference.npz | got no dense_logits" in done.error
+    np.savez(copied / "other.npz", images=np.zeros((1, 3, 16, 16), np.float32))
+    done = star_export("bench", copied, *QUICK, "--reference", copied / "other.npz")
     assert "input images" in done.error

@@ -1,5 +1,7 @@
 """`star-export calibrate`: images in, one file out."""
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -162,3 +164,17 @@ def test_a_head_that_takes_the_largest_has_no_relevance(
     assert done.code == 2
     assert "mean of the patches" in done.error
     assert "--scorer received" in done.error
+
+
+def test_names_that_are_no_utf8_are_read_and_come_back(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
+    images, out = shutil.copytree(workplace.images, tmp_path / "images"), tmp_path / "c.safetensors"
+    name = os.fsdecode(b"\xff")
+    (images / "class_0" / "0.png").rename(images / "class_0" / f"0{name}.png")
+    (images / "class_1" / f"torn{name}.png").write_bytes(b"torn")
+    flags = ("--scorer", "intra", "--out", out, "--json")
+    done = star_export("calibrate", *workplace.model, "--images", images, *flags)
+    assert done.code == 0, done.err
+    assert (done.json["record"]["images"], list(done.json["skipped"])) == (12, [f"class_1/torn{name}.png"])
+    assert load_calibration(out).record.skipped == 1

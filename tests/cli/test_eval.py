@@ -196,7 +196,7 @@ def test_models_that_are_none(
         ((tmp_path / "other.onnx",), "without star-export's metadata"),
         ((files["dense"], "--disagreements", tmp_path / "out"), "--disagreements | got one model"),
         ((files["dense"], "--subset"), "subset | got no class map"),
-        ((files["dense"], "--within", "0"), "--within | got '0' | need a number of percentage points"),
+        ((files["dense"], "--within", "0"), "--within | got 0 | need a number of percentage points"),
     ):
         done = star_export("eval", *models, "--images", workplace.images)
         assert done.code == 2

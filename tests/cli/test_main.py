@@ -1,10 +1,12 @@
 """`star-export VERB`: from a verb and flags to an exit code, and to one line where a user can mend it."""
 
+import argparse
 import logging
+import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -40,6 +42,35 @@ def test_advanced_flags_come_last_beside_groups_of_a_verbs_own(star_export: Comm
     shown = star_export(verb, "--help").out
     heads = [line[:-1] for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
     assert heads[-2:] == ["advanced", "exit codes"]
+
+
+def parsers_of(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The parser, and those of its verbs and their actions."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for each in action.choices.values():
+                yield from parsers_of(each)
+
+
+PARSERS = tuple(parsers_of(build_parser()))
+
+
+@pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.prog)
+def test_a_help_names_flags_that_the_command_has(parser: argparse.ArgumentParser) -> None:
+    known = {name for action in parser._actions for name in action.option_strings}
+    for action in parser._actions:
+        # A flag of another command stands in quotes beside it; trtexec's have capital letters.
+        text = re.sub(r"`[^`]* [^`]*`", "", str(action.help))
+        assert set(re.findall(r"--[a-z-]+\b(?![A-Z])", text)) <= known, action.option_strings
+
+
+@pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.prog)
+def test_rates_are_of_layers_and_other_pairs_of_names(parser: argparse.ArgumentParser) -> None:
+    shown = {"--rates": "LAYER=RATE", "--preprocess": "NAME=VALUE", "--model-kwargs": "NAME=VALUE"}
+    for action in parser._actions:
+        for flag in shown.keys() & {*action.option_strings}:
+            assert action.metavar == shown[flag]
 
 
 def test_exit_codes_are_documented(star_export: Command) -> None:

@@ -148,11 +148,11 @@ def test_an_unknown_model(star_export: Command, acs: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--rho", "0"], "--rho | got '0'"),
-        (["--rho", "1.5"], "--rho | got '1.5'"),
+        (["--rho", "0"], "--rho | got 0"),
+        (["--rho", "1.5"], "--rho | got 1.5"),
         (["--rho", "nan"], "--rho | got 'nan'"),
-        (["--rho", "0.7", "--alpha", "2"], "--alpha | got '2'"),
-        (["--mac-reduction", "0.99"], "target"),
+        (["--rho", "0.7", "--alpha", "2"], "--alpha | got 2"),
+        (["--mac-reduction", "0.99"], "--mac-reduction | got 0.99 | need at most 0.457, which star reaches"),
         ([], "mac_reduction"),
     ],
 )

@@ -1,8 +1,9 @@
 """Records go to canonical JSON and come back the same; what is none says so in one line."""
 
 import json
+import os
 import re
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -160,3 +161,21 @@ def test_a_value_of_another_type_is_refused(tiny_vit: PrunableViT) -> None:
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="No such file"):
         load_json(Schedule, tmp_path / "none.json")
+
+
+@dataclass(frozen=True)
+class Named:
+    skipped: dict[str, str]
+
+
+@given(st.dictionaries(st.binary(max_size=6), st.binary(max_size=6)))
+def test_names_of_any_bytes_come_back_from_a_file_that_is_utf8(names: dict[bytes, bytes]) -> None:
+    record = Named({os.fsdecode(name): os.fsdecode(reason) for name, reason in names.items()})
+    text = to_json(record)
+    assert from_json(Named, text.encode(), source="test") == record
+    assert json.loads(text) == {"skipped": record.skipped}
+
+
+def test_half_a_character_is_no_byte() -> None:
+    with pytest.raises(ArtefactError, match="surrogate"):
+        from_json(Named, '{"skipped": {"\\ud800": "x"}}', source="test")

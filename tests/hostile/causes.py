@@ -1,5 +1,6 @@
 """Inputs of single causes: chains, bare arrays, empty graphs, huge scores, folders for files, no permission."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -130,4 +131,53 @@ def _denied() -> Iterator[Hostile]:
     yield from (Hostile(line, "locked", prepare=_locked_place, name="a locked place") for line in WRITERS)
 
 
-CAUSES = (*_singles(), *_denied())
+def _closed(place: Place) -> None:
+    (place.work / "locked" / "x").mkdir(parents=True)
+    (place.work / "locked").chmod(0)
+
+
+def _listed(place: Place) -> None:
+    """A subfolder whose names can be listed, and nothing else."""
+    _foreign_names(place)
+    (place.work / "images" / "class_1").chmod(0o444)
+
+
+def _foreign_names(place: Place) -> None:
+    """Images, and folders of them, whose names are no UTF-8; one image is none."""
+    shutil.copytree(place.images, place.work / "images")
+    folder = place.work / "images"
+    (folder / "class_0" / "0.png").rename(folder / "class_0" / "\udcff.png")
+    (folder / "class_0" / "torn\udcfe.png").write_bytes(b"torn")
+
+
+def _foreign_file(name: str, place: Place) -> None:
+    (place.work / name).parent.mkdir(exist_ok=True)
+    (place.work / name).write_bytes(b"of another program")
+
+
+def _places() -> Iterator[Hostile]:
+    """What lies where nobody may look, and what is not ours."""
+    for line in (
+        *ANY,
+        *WRITERS,
+        f"inspect {LOCKED}",
+        f"eval {LOCKED} --images {{images}}",
+        f"check {LOCKED}",
+    ):
+        yield Hostile(line.replace("{work}/bad", LOCKED), "locked", prepare=_closed, name="a closed folder")
+    for flag in ("images", "eval-images", "class-map", "checkpoint", "calibration"):
+        yield Hostile(f"{COMPILE} --{flag} {LOCKED}", "locked", prepare=_closed, name="a closed folder")
+    for line in (CALIBRATE, COMPILE):
+        yield Hostile(f"{line} --images {{work}}/images", "class_1", prepare=_listed, name="a listed folder")
+    line = "eval {folder} --images {work}/images"
+    yield Hostile(line, "1 images skipped: class_0/torn", 0, _foreign_names, "names that are no UTF-8")
+    for line, name in (
+        (CALIBRATE, "c.safetensors.partial"),
+        (f"{COMPILE} --method star", "out/calibration.safetensors.partial"),
+        (FINETUNE, "f.ckpt"),
+        (f"{FINETUNE} --method star", "f.calibration.partial"),
+    ):
+        yield Hostile(line, name, prepare=partial(_foreign_file, name), name="a file of another program")
+
+
+CAUSES = (*_places(), *_singles(), *_denied())

@@ -146,6 +146,11 @@ def _arrays(kind: str, place: Place) -> None:
         with zipfile.ZipFile(path, "w") as archive, archive.open("images.npy", "w") as member:
             header = {"descr": "<f4", "fortran_order": False, "shape": (35 << 30,)}
             np.lib.format.write_array_header_1_0(member, header)
+    elif kind == "2^64 images":
+        shape = b"{'descr': '<f4', 'fortran_order': False, 'shape': (%d, 3, 32, 32), }" % 2**64
+        with zipfile.ZipFile(path, "w") as archive:
+            head = b"\x93NUMPY\x01\x00" + (len(shape) + 1).to_bytes(2, "little") + shape + b"\n"
+            archive.writestr("images.npy", head)
     elif kind == "no array":
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("images.npy", b"not an array")
@@ -173,6 +178,7 @@ ARRAY_KINDS = {
     **dict.fromkeys(
         (
             "35 GiB",
+            "2^64 images",
             "no array",
             "objects",
             "no images",

@@ -68,6 +68,17 @@ TOO_MANY = (
     f"{CALIBRATE} --seed 99999999999999999999",
     f"{PLAN} --num-classes 99999999999",
 )
+# Those that are within the limits, but for which no machine has memory.
+NO_MEMORY = (
+    f"{COMPILE} --batch 2000000000",
+    f"{COMPILE} --more-batches 1,2000000000",
+    f"{TUNE} --batch 2000000000",
+    f"{SEARCH} --batch 2000000000",
+    f"{BEST} --batch 2000000000",
+    f"{FINETUNE} --batch-size 2000000000",
+    f"{FINETUNE} --batch 2000000000",
+    f"{BENCH} --batches 1,2000000000",
+)
 
 COMBINED = (
     # Amounts
@@ -80,7 +91,7 @@ COMBINED = (
         ("--rho 0.5 --mac-reduction 0.4", "one of"),
         ("--mac-reduction 0", "mac-reduction"),
         ("--mac-reduction 1", "mac-reduction"),
-        ("--mac-reduction 0.999", "lowest cost"),
+        ("--mac-reduction 0.999", "--mac-reduction | got 0.999 | need at most 0.4"),
         ("--rates 13=0.5", "13"),
         ("--rates 0=0.5", "0"),
         ("--rates 4=1.5", "rate"),
@@ -89,6 +100,12 @@ COMBINED = (
         ("--rates 4", "4"),
         ("--rates four=0.5", "four"),
         ("--rates 4=0.5 4=0.6", "twice"),
+        ("--rho 70%", "rho"),
+        ("--rho 0,7", "rho"),
+        ("--rho 0.5 --model-kwargs class_token=flase", "class_token='flase', a text"),
+        ("--rho 0.5 --model-kwargs img_size=224x224", "--model-kwargs img_size"),
+        ("--rho 0.5 --model-kwargs drop_rate=1e-", "--model-kwargs drop_rate"),
+        ("--rho 0.5 --preprocess crop_pct=90%", "--preprocess crop_pct"),
         ("--rho 0.5 --schedule {work}/none.json", "none.json"),
         ("--schedule {work}/none.json", "none.json"),
         ("--rho 0.5 --acs {work}/none.json", "no ACS"),
@@ -208,6 +225,7 @@ COMBINED = (
     *each(
         SEARCH,
         ("--speedup 0.5", "speedup"),
+        ("--speedup 1e6", "--speedup | got 1e+06 | need at most"),
         ("--steps 0", "measurements"),
         ("--out .", "folder"),
         ("--target tensorrt-fp32", "tensorrt"),
@@ -329,5 +347,6 @@ COMBINED = (
 FLAGS = (
     *_numbers(),
     *(Hostile(line, line.split("--")[-1].split(" ")[0].split("-")[-1]) for line in TOO_MANY),
+    *(Hostile(line, "GB are free") for line in NO_MEMORY),
     *COMBINED,
 )

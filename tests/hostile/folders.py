@@ -156,6 +156,24 @@ def _as_int8(place: Place) -> None:
     _metadata_of(path, "target", "onnxruntime-int8")
 
 
+def _claims(key: str, value: str, place: Place) -> None:
+    """A file whose metadata has another value."""
+    path = place.work / "m.onnx"
+    shutil.copyfile(place.pruned, path)
+    _metadata_of(path, key, value)
+
+
+def _claims_crop(place: Place) -> None:
+    """A file whose metadata has another preprocessing, in both places."""
+    _claims("wings", "2", place)
+    path = place.work / "m.onnx"
+    told = {each.key: each.value for each in onnx.load(path).metadata_props}
+    model = json.loads(told["star_export.model"])
+    model["preprocessing"]["mean"] = [0.1, 0.2, 0.3]
+    _metadata_of(path, "model", json.dumps(model))
+    _metadata_of(path, "preprocessing", json.dumps(model["preprocessing"]))
+
+
 def _variant(role: str, place: Place) -> None:
     shutil.copyfile(place.pruned, place.work / f"m.{role}.onnx")
 
@@ -186,6 +204,35 @@ def _members(name: str, kind: type, folder: Path) -> None:
     with np.load(path) as arrays:
         content = {key: arrays[key].astype(kind) if name in key else arrays[key] for key in arrays.files}
     with path.open("wb") as file:
+        np.savez(file, **content)
+
+
+def _changed_arrays(change: Callable[[str, np.ndarray], np.ndarray], folder: Path) -> None:
+    with np.load(folder / REFERENCE) as arrays:
+        content: dict[str, Any] = {key: change(key, arrays[key]) for key in arrays.files}
+    with (folder / REFERENCE).open("wb") as file:
+        np.savez(file, **content)
+
+
+def _rows(count: int, folder: Path) -> None:
+    _changed_arrays(lambda _, array: array[:count], folder)
+
+
+def _values(name: str, value: float, folder: Path) -> None:
+    """One value of each array whose name begins so."""
+
+    def change(key: str, array: np.ndarray) -> np.ndarray:
+        if key.startswith(name):
+            array.flat[0] = value
+        return array
+
+    _changed_arrays(change, folder)
+
+
+def _more(name: str, folder: Path) -> None:
+    with np.load(folder / REFERENCE) as arrays:
+        content = {**arrays, name: np.zeros((len(arrays["images"]), 3), np.int64)}
+    with (folder / REFERENCE).open("wb") as file:
         np.savez(file, **content)
 
 
@@ -244,6 +291,27 @@ REFERENCES: dict[str, tuple[Change, str]] = {
     "scores of text": (partial(_members, "score", str), REFERENCE),
     "complex logits": (partial(_members, "logits", np.complex64), REFERENCE),
     "images of objects": (partial(_images, lambda images: images.astype(object)), REFERENCE),
+    "one image": (partial(_rows, 1), "images float32[1, "),
+    "infinite scores": (partial(_values, "score", np.inf), "score_"),
+    "NaN among the scores": (partial(_values, "score", np.nan), "score_"),
+    "infinite logits": (partial(_values, "dense_logits", -np.inf), "dense_logits with -inf"),
+    "scores in double": (partial(_members, "score", np.float64), "float64"),
+    "indices in 32 bits": (partial(_members, "keep", np.int32), "int32"),
+    "indices of no patch": (partial(_values, "keep", 10**6), "with 1000000"),
+    "indices below 0": (partial(_values, "keep", -1), "with -1"),
+    "letters for indices": (partial(_members, "keep", str), REFERENCE),
+    "a member more": (partial(_more, "extra"), "an unknown member extra"),
+    "a layer more": (partial(_more, "keep_01"), "keep_01"),
+    "no scores": (partial(_without, "score"), "no score_"),
+}
+
+
+# Targets of the same precision, and what tells that the file is for none of them.
+CLAIMED = {
+    "onnxruntime-opset17-fp32": "opset 23",
+    "openvino-fp32": "an unsorted TopK",
+    "tensorrt-fp32": "opset 23",
+    "tensorrt8-fp32": "opset 23",
 }
 
 
@@ -260,6 +328,11 @@ def _folders() -> Iterator[Hostile]:
     claims = "weights in fp32"
     for line in (f"check --onnx {{work}}/m.onnx {flags.MODEL} --images {{images}}", "inspect {work}/m.onnx"):
         yield Hostile(line, claims, prepare=_as_int8, name="a target of INT8")
+    check = f"check --onnx {{work}}/m.onnx {flags.MODEL} --images {{images}}"
+    for target, says in CLAIMED.items():
+        yield Hostile(check, says, prepare=partial(_claims, "target", target), name=f"a target {target}")
+    yield Hostile(check, "uint8", prepare=partial(_claims, "input_kind", "uint8"), name="an input of uint8")
+    yield Hostile(check, "another preprocessing", prepare=_claims_crop, name="another mean")
     for role in ("tracing", "forced", "sliced"):
         line = f"bench --dense {{dense}} --pruned {{work}}/m.{role}.onnx"
         yield Hostile(line, "a variant", prepare=partial(_variant, role), name=f"the {role} variant")

@@ -6,11 +6,13 @@ from dataclasses import replace
 import onnx
 import pytest
 
+from exporter.errors import ArtefactError
 from exporter.lowering.metadata import artefact_of
-from exporter.lowering.verify import verify
+from exporter.lowering.verify import check_graph, verify
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
-from exporter.targets import TENSORRT
+from exporter.targets import TARGETS, TENSORRT
+from exporter.vocabulary import Layout
 from tests.lowering.models import a_star, dense, lowered, star
 
 
@@ -77,3 +79,36 @@ def test_a_batch_that_was_baked_in() -> None:
     first.dim_value = 1
     with pytest.raises((RuntimeError, onnx.shape_inference.InferenceError)):
         verify(model, artefact_of(model))
+
+
+@pytest.mark.parametrize("make", [star, dense, a_star], ids=["star", "dense", "a-star"])
+def test_a_file_is_what_its_own_metadata_says(make: Callable[[], PrunedViT]) -> None:
+    model = lowered(make())
+    check_graph(model, artefact_of(model), "m.onnx")
+
+
+@pytest.mark.parametrize("layout", Layout)
+def test_another_layout_than_that_of_the_graph_is_refused(layout: Layout) -> None:
+    model = lowered(a_star())
+    artefact = artefact_of(model)
+    if layout == artefact.layout:
+        return
+    with pytest.raises(
+        ArtefactError, match=rf"m\.onnx \| got .* need a graph for .*, {layout}, as its metadata"
+    ):
+        check_graph(model, replace(artefact, layout=layout), "m.onnx")
+
+
+@pytest.mark.parametrize("name", ["onnxruntime-opset17-fp32", "tensorrt-fp32", "tensorrt8-fp32"])
+def test_another_target_than_that_of_the_graph_is_refused(name: str) -> None:
+    model = lowered(star())
+    with pytest.raises(ArtefactError, match=rf"need a graph for {name}"):
+        check_graph(model, replace(artefact_of(model), target=TARGETS[name]), "m.onnx")
+
+
+def test_an_operator_of_a_library_belongs_to_its_target() -> None:
+    model = lowered(star())
+    model.graph.node.append(onnx.helper.make_node("ChooseTopK", ["images"], ["chosen"], domain="star"))
+    model.opset_import.append(onnx.helper.make_opsetid("star", 1))
+    with pytest.raises(ArtefactError, match="operator ChooseTopK"):
+        check_graph(model, artefact_of(model), "m.onnx")

@@ -7,6 +7,7 @@ from timm.layers import SwiGLUPacked
 from torch import nn
 
 from exporter.errors import ModelError
+from exporter.models.registry import ModelRequest, describe
 from exporter.models.timm_arguments import SWIGLU, arguments
 
 
@@ -38,3 +39,26 @@ def test_others_stay_as_they_are() -> None:
 def test_what_would_fail_later_is_refused(plain: dict[str, Any], says: str) -> None:
     with pytest.raises(ModelError, match=says):
         arguments(plain, "vit")
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        ("vit_tiny_patch16_224", {"class_token": "flase"}),
+        ("vit_tiny_patch16_224", {"qkv_bias": "false"}),
+        ("vit_tiny_patch16_224", {"dynamic_img_size": "never"}),
+        ("deit_tiny_distilled_patch16_224", {"pre_norm": "false"}),
+        ("eva02_tiny_patch14_336", {"use_abs_pos_emb": "disabled"}),
+        ("lvvit_s", {"use_aux": "false"}),
+    ],
+)
+def test_a_text_is_no_switch(model: str, told: dict[str, Any]) -> None:
+    ((name, text),) = told.items()
+    with pytest.raises(ModelError, match=f"{name}={text!r}, a text .* need true or false"):
+        describe(ModelRequest(model, model_kwargs=told))
+
+
+@pytest.mark.parametrize("absent", ["none", None])
+def test_words_of_timm_are_its_words(absent: str | None) -> None:
+    told = {"global_pool": "avg", "pos_embed": absent, "class_token": False, "depth": 1}
+    assert describe(ModelRequest("vit_tiny_patch16_224", model_kwargs=told)).spec.num_prefix_tokens == 0

@@ -34,6 +34,7 @@ class Example(Settings):
     layout: Layout | None = option(None, "An enum.")
     batches: Batches = option((1, 2), "A list.")
     pair: tuple[Number, Number] = option((0.5, 1.0), "Two numbers.")
+    sweep: tuple[Number, ...] = option((), "Numbers.")
     place: Path | None = option(None, "A path.")
     named: dict[str, Any] = option({}, "Names.")
     shares: dict[int, Share] = option({}, "Shares.")

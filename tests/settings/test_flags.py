@@ -40,9 +40,13 @@ def test_flags_are_read_as_the_types_of_their_fields() -> None:
     [
         (("--count", "x"), "--count | got 'x' | need an integer from 1"),
         (("--count", "9" * 5000), "--count | got '9999"),
-        (("--batches", "1,x"), "--batches | got ['1', 'x']"),
-        (("--pair", "nan", "1"), "--pair | got ['nan', '1'] | need a finite number"),
+        (("--batches", "1,x"), "--batches | got [1, 'x']"),
+        (("--pair", "nan", "1"), "--pair | got ['nan', 1] | need a finite number"),
+        (("--rho", "70%"), "--rho | got '70%' | need a number in (0, 1]"),
+        (("--rho", "0,7"), "--rho | got '0,7' | need a number in (0, 1]"),
+        (("--count", "1e3"), "--count | got 1000.0 | need an integer from 1"),
         (("--named", "32"), "--named | got '32' | need NAME=VALUE"),
+        (("--shares", "1=true"), "--shares | got {'1': 'true'} | need a number in (0, 1]"),
         (("--shares", "1=0.5", "1=0.7"), "--shares | got a name twice | need each name once"),
     ],
 )
@@ -58,6 +62,78 @@ def test_flags_tables_and_python_agree(rho: float, count: int, layout: Layout) -
     assert parse("--rho", repr(rho), "--count", str(count), "--layout", layout) == given_
     table = {"rho": rho, "count": count, "layout": str(layout)}
     assert Example(**from_table(Example, table, "r.toml")) == given_
+
+
+def _forms(number: float) -> st.SearchStrategy[str]:
+    """How Python and people write a number: .7, 7e-1, +0.7, 1_000."""
+    written = {repr(number), f"{number:.17e}", f"{number:.17E}", f"{number:+.17g}"}
+    whole, _, rest = f"{number:.1080f}".partition(".")  # all digits of the smallest number
+    if int(whole) == 0 and int(rest):
+        written.add(f"{whole[:-1]}.{rest.rstrip('0')}")
+    if int(rest) == 0:
+        written |= {f"{whole}.", f"{int(whole):_}.0"}
+    return st.sampled_from(sorted(written))
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False).flatmap(lambda x: st.tuples(st.just(x), _forms(x))))
+def test_a_number_is_read_as_python_reads_it_however_it_is_written(told: tuple[float, str]) -> None:
+    number, text = told
+    assert float(text) == number
+    example = parse(f"--anything={text}", f"--sweep={text},{text}", "--named", f"a={text}", f"b=[{text}]")
+    assert (example.anything, example.sweep) == (number, (number, number))
+    assert example.named == {"a": number, "b": [number]}
+
+
+@given(
+    st.integers(1, 2**31 - 1).flatmap(
+        lambda n: st.sampled_from([(n, form.format(n)) for form in ("{:d}", "{:_d}", "+{:d}", " {:d}")])
+    )
+)
+def test_so_is_an_integer(told: tuple[int, str]) -> None:
+    number, text = told
+    assert parse("--count", text, "--batches", text, "--named", f"a={text}") == Example(
+        count=number, batches=(number,), named={"a": number}
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        (("true", "True", "TRUE", "yes", "on"), True),
+        (("false", "False", "no", "Off"), False),
+        (("none", "None", "null"), None),
+        (("(1,2)", "1,2", "(1, 2)"), (1, 2)),
+        (("[.5, 1e-4]",), [0.5, 1e-4]),
+        (("token",), "token"),
+        (("",), ""),
+        (("'none'", '"none"'), "none"),
+        (("layer:-2",), "layer:-2"),
+    ],
+)
+def test_values_of_any_kind(words: tuple[str, ...], value: object) -> None:
+    for word in words:
+        (read,) = parse("--named", f"a={word}").named.values()
+        assert (read, type(read)) == (value, type(value))
+
+
+@given(st.from_regex(r"\A[-+.0-9(\[{'\"%]\S{0,6}\Z"))
+def test_what_starts_like_no_text_is_a_value_or_refused(word: str) -> None:
+    try:
+        read = parse("--named", f"a={word}").named["a"]
+    except RecipeError as error:
+        assert str(error).startswith("--named a | got ")
+    else:
+        assert not isinstance(read, str) or word[0] in "'\""
+
+
+@pytest.mark.parametrize(
+    "word", ["1e-", "(1,", "[1", "70%", "224x224", "nan", "1e400", "{1: 2}", "1j", "'a", "-inf", "NaN"]
+)
+def test_what_is_nearly_a_value_is_no_text(word: str) -> None:
+    with pytest.raises(
+        RecipeError, match=r"--named a \| got .* \| need a number, true or false, none, a list"
+    ):
+        parse("--named", f"a={word}")
 
 
 def test_the_flag_of_0_1_is_read_but_not_shown(capsys: pytest.CaptureFixture[str]) -> None:

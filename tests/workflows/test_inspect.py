@@ -56,7 +56,7 @@ def test_a_recipe_has_rates_too_and_is_no_schedule(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_its_report(tmp_path: Path) -> None:
-    write_folder(tmp_path, told={"parity": "passed"})
+    write_folder(tmp_path)
     told = inspect_artefact(tmp_path)
     assert (told["kind"], told["path"]) == ("report", str(tmp_path / "report.json"))
     (tmp_path / "reference.npz").write_bytes(b"")

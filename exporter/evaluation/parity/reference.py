@@ -1,6 +1,6 @@
 """Run the PyTorch reference through the `Runner` interface, with the tensor names of the lowered model."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from exporter.data.pixels import normalise
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.base import TensorInfo
+from exporter.runtimes.playback_runner import recorded
 from exporter.runtimes.torch_runner import TorchRunner
 from exporter.tensor_names import (
     IMAGES,
@@ -18,10 +19,7 @@ from exporter.tensor_names import (
     into_name,
     keep_name,
     score_name,
-    token_count_name,
-    token_positions_name,
 )
-from exporter.vocabulary import OutputKind
 
 __all__ = ["patches_left_of", "reference_runner"]
 
@@ -44,7 +42,7 @@ def reference_runner(
     return TorchRunner(
         _ByName(pruned.eval(), input_kind).eval(),
         inputs=[TensorInfo(IMAGES, shape, input_kind)],
-        outputs=list(_outputs(pruned)),
+        outputs=list(recorded(pruned.vit.spec, pruned.schedule)),
         name="PyTorch",
         device=str(pruned.vit.device),
         threads=threads,
@@ -93,30 +91,3 @@ def _prepared(pruned: PrunedViT, images: Tensor, input_kind: str) -> Tensor:
     if input_kind != "uint8":
         return images
     return torch.from_numpy(normalise(images.cpu().numpy(), pruned.vit.spec.preprocessing)).to(images.device)
-
-
-def _outputs(pruned: PrunedViT) -> Iterator[TensorInfo]:
-    schedule = pruned.schedule
-    before = (schedule.num_patches, *schedule.keep[:-1])
-    for output in pruned.vit.spec.outputs:
-        if output.kind != OutputKind.TOKENS:
-            rows = (schedule.num_patches,) if output.kind == OutputKind.GRID else ()
-            yield TensorInfo(output.name, ("batch", *rows, output.channels), "float32")
-            continue
-        patches = schedule.left_after(output.layer)
-        left = "" if patches is None else patches
-        yield TensorInfo(output.name, ("batch", left, output.channels), "float32")
-        yield TensorInfo(token_positions_name(output.name), ("batch", left), "int64")
-        if schedule.adaptive and patches is None:
-            yield TensorInfo(token_count_name(output.name), ("batch",), "int64")
-    for layer in schedule.pruning_layers:
-        # Sizes that depend on the images have no name: they equal no other size.
-        varies = schedule.method.counts_vary
-        kept, scored = ("", "") if varies else (schedule.keep[layer - 1], before[layer - 1])
-        yield TensorInfo(keep_name(layer), ("batch", kept), "int64")
-        yield TensorInfo(score_name(layer), ("batch", scored), "float32")
-        if schedule.adaptive:
-            yield TensorInfo(count_name(layer), ("batch",), "int64")
-        if pruned.reduction.merges:
-            yield TensorInfo(into_name(layer), ("batch", scored), "int64")
-            yield TensorInfo(gap_name(layer), ("batch", scored), "float32")

@@ -78,7 +78,7 @@ def save_page(
         wilson=wilson,
     )
     with written_beside(path) as partial:
-        partial.write_text(text, encoding="utf-8")
+        partial.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def _number(value: float, digits: int = 1) -> str:

@@ -41,6 +41,7 @@ from exporter.workflows.folders.export_folder import (
 from exporter.workflows.folders.reference import REFERENCE, save_reference
 from exporter.workflows.folders.stale import finish_folder
 from exporter.workflows.measuring import noise
+from exporter.workflows.memory import check_batches
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipes.job import Job
 from exporter.workflows.recipes.recipe import Recipe
@@ -83,7 +84,10 @@ def compile_model(
     with stages.stage("model"):
         whole = steps.load_model(job.model, job.device, model)
         vit, _ = steps.with_outputs(whole, job.outputs)
+        check_batches("--batch", (job.measuring.batch, *job.measuring.more_batches), vit.spec)
         folder = None if job.on_noise else steps.eval_images(job.images, vit.spec)
+        if folder is None:
+            check_batches("--check-images", (job.images.check_images,), vit.spec)
     calibration = _calibrated(whole, job, out, stages) if job.reads_calibration else None
     if calibration is not None:
         calibration = calibration.of_first(vit.spec.depth)

@@ -54,7 +54,11 @@ def save_disagreements(found: Sequence[Disagreement], names: Sequence[str], path
     """
     as_json, as_csv = disagreement_paths(path)
     save_json({"first": names[0], "second": names[1], "images": found}, as_json)
-    with written_beside(as_csv) as partial, partial.open("w", encoding="utf-8", newline="") as file:
+    with (
+        written_beside(as_csv) as partial,
+        # The name of an image may be no UTF-8: it is written as the file system has it.
+        partial.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file,
+    ):
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(("image", "label", *names))
         for each in found:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from exporter.data.source import open_source
+from exporter.data.source import ImageSource, open_source
 from exporter.errors import RecipeError
 from exporter.evaluation.accuracy import Predictions
 from exporter.evaluation.benchmark import environment
@@ -23,6 +23,7 @@ from exporter.workflows.evaluating.disagreements import Disagreement, disagreeme
 from exporter.workflows.evaluating.models import EvalModel
 from exporter.workflows.evaluating.predicting import embed_models, predict_models
 from exporter.workflows.evaluating.settings import EvalSettings
+from exporter.workflows.memory import check_batches
 from exporter.workflows.progress import Silent, Stages
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def evaluate_models(
         max_images=settings.max_images,
         seed=settings.seed,
     )
+    _check_batch(ready, source, settings)
     subset = np.array(sorted(source.class_names)) if settings.subset else None
     with stages.stage("images") as advance:
         alone = len(ready) == 1
@@ -110,6 +112,7 @@ def _agreement(
     if settings.class_map is not None:
         raise RecipeError("--class-map", "classes for models without logits", "none")
     source = open_source(images, 0, labels=False, max_images=settings.max_images, seed=settings.seed)
+    _check_batch(models, source, settings)
     with stages.stage("images") as advance:
         answers = embed_models(models, source, settings, advance)
     channels = [each.values.shape[1] for each in answers.found]
@@ -120,6 +123,12 @@ def _agreement(
     results = {each.name: ModelResult(each.source, each.runtime, count) for each in models}
     agreement, versions = agreement_of(*answers.found), environment().versions
     return Evaluation(results, None, count, answers.skipped, 0, versions, agreement)
+
+
+def _check_batch(models: Sequence[EvalModel], source: ImageSource, settings: EvalSettings) -> None:
+    batch = settings.batch if source.total is None else min(settings.batch, source.total)
+    for model in models:
+        check_batches("--batch", (batch,), model.view.preprocessing)
 
 
 def _common_classes(models: Sequence[EvalModel]) -> int:

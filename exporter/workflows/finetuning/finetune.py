@@ -29,6 +29,7 @@ from exporter.workflows.finetuning.images import Exam, shown, train_images
 from exporter.workflows.finetuning.models import OwnModel, models_of
 from exporter.workflows.finetuning.result import FinetuneResult, Trained, result_of
 from exporter.workflows.measuring import mean_useful_macs
+from exporter.workflows.memory import check_batches
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipes.amount import Amount
 from exporter.workflows.recipes.job import Job
@@ -69,6 +70,8 @@ def finetune_model(
     with stages.stage("model"):
         models = models_of(job, model, teacher)
         vit, identity = models.student, models.identity
+        check_batches("--batch-size", (settings.batch_size // processes().count,), vit.spec)
+        check_batches("--batch", (job.measuring.batch,), vit.spec)
         exam = Exam(job.images, vit.spec.num_classes, stages)
         images = train_images(job.images, vit.spec.num_classes)
     pruned, calibration, macs = _pruned(vit, images, job, path, stages)

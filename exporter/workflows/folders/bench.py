@@ -39,6 +39,7 @@ from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from exporter.schedule.macs import MacCount
 from exporter.tensor_names import IMAGES
 from exporter.workflows.folders.engine_times import bench_engines, engines_of
+from exporter.workflows.memory import check_batches
 from exporter.workflows.progress import Silent, Stages
 
 __all__ = ["Bench", "bench"]
@@ -109,6 +110,7 @@ def bench(
         UserError: The runtime is missing, or runs part of a model elsewhere.
     """
     stages, runtime = stages or Silent(), runtime or RunSettings(threads=settings.threads)
+    check_batches("--batches", settings.batches, models.pruned.artefact.spec)
     with stages.stage("models"):
         setup = _setup(models, reference, settings, runtime)
     measured = _throughputs(setup, settings, stages, clock)

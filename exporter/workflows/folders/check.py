@@ -26,7 +26,6 @@ from exporter.targets import Target
 from exporter.tensor_names import IMAGES, VARIANTS, variant_path
 from exporter.vocabulary import Precision
 from exporter.workflows.folders.export_folder import ExportFolder, read_folder
-from exporter.workflows.folders.reference import read_reference
 
 __all__ = ["EngineCheck", "FolderCheck", "check_folder"]
 
@@ -77,7 +76,7 @@ def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
         MissingDependencyError: The runtime is not installed.
     """
     found = read_folder(folder)
-    reference, target = read_reference(found.reference), found.target
+    reference, target = found.read_reference(), found.target
     images, runtime = reference[IMAGES], runtime_for(target, settings)
     outputs = found.models.pruned.artefact.spec.outputs
     for model in (found.models.dense, found.models.pruned):

@@ -17,7 +17,7 @@ from exporter.schedule.checks import check_fits
 from exporter.targets import Target
 from exporter.tensor_names import ALL_VARIANTS, IMAGES, RAW_IMAGES, variant_path
 from exporter.workflows.folders.checksums import CHECKSUMS, verify_checksums
-from exporter.workflows.folders.reference import REFERENCE, read_reference
+from exporter.workflows.folders.reference import REFERENCE, read_reference, read_whole
 
 __all__ = [
     "CALIBRATION",
@@ -46,16 +46,25 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class ExportFolder:
-    """The path of an export folder, its models and its reference file."""
+    """The path of an export folder, its models, its reference file, and how many images that has."""
 
     place: Path
     models: Pair[LoweredFile]
     reference: Path
+    images: int
 
     @property
     def target(self) -> Target:
         """The target of both models."""
         return self.models.pruned.artefact.target
+
+    def read_reference(self) -> dict[str, Array]:
+        """Return the arrays of the reference file, which is checked whole.
+
+        Raises:
+            ArtefactError: It is not what PyTorch's models gave for so many images.
+        """
+        return read_whole(self.reference, self.models.pruned.artefact, self.images)
 
 
 def read_folder(folder: Path) -> ExportFolder:
@@ -77,6 +86,7 @@ def read_folder(folder: Path) -> ExportFolder:
         told = read_json(report)
         # Only the file name is used, so a report cannot point outside the folder.
         files = Pair(*(folder / Path(told["files"][role]).name for role in ("dense", "pruned")))
+        images = int(told["parity"]["images"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtefactError(str(report), reason_of(error), "the report of a compilation") from None
     for name in (REPORT, REFERENCE, SCHEDULE, MODEL, files.dense.name, files.pruned.name):
@@ -84,7 +94,7 @@ def read_folder(folder: Path) -> ExportFolder:
             raise ArtefactError(str(folder / CHECKSUMS), f"no line for {name}", expected)
     models = read_pair(files)
     _check_documents(folder, told, models.pruned)
-    found = ExportFolder(folder, models, folder / REFERENCE)
+    found = ExportFolder(folder, models, folder / REFERENCE, images)
     _check_unlisted(found, sums)
     return found
 

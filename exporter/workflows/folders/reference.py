@@ -1,18 +1,21 @@
 """Write and read `reference.npz`: real images, and what PyTorch's models give for them."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from exporter.artefact import Artefact
 from exporter.errors import ArtefactError, reason_of
 from exporter.files import written_beside
 from exporter.formats.npz import read_arrays
-from exporter.runtimes.base import Runner
-from exporter.runtimes.playback_runner import dense_name
+from exporter.runtimes.base import Runner, TensorInfo
+from exporter.runtimes.playback_runner import dense_name, recorded
+from exporter.schedule.plan import keep_everything
 from exporter.tensor_names import IMAGES, count_name, keep_layers, keep_name
 
-__all__ = ["REFERENCE", "read_reference", "save_reference"]
+__all__ = ["REFERENCE", "read_reference", "read_whole", "save_reference"]
 
 REFERENCE = "reference.npz"
 
@@ -40,6 +43,38 @@ def read_reference(path: Path) -> dict[str, Array]:
     if images.dtype.kind not in "fu" or not np.isfinite(images).all():
         raise ArtefactError(str(path), f"images of {images.dtype} that are no finite pixels", expected)
     _check_decisions(path, reference)
+    return reference
+
+
+def read_whole(path: Path, artefact: Artefact, images: int) -> dict[str, Array]:
+    """Read `reference.npz` and check all of it against the pruned model and the number of images recorded.
+
+    Raises:
+        ArtefactError: A member is missing, unknown, of another type or shape, or has a value that no model gives.
+    """
+    reference, spec = read_reference(path), artefact.spec
+    dense = recorded(spec, keep_everything(spec))
+    wanted = {
+        IMAGES: TensorInfo(IMAGES, ("batch", *spec.preprocessing.input_size), str(artefact.input_kind)),
+        **{each.name: each for each in recorded(spec, artefact.schedule)},
+        **{dense_name(each.name): replace(each, name=dense_name(each.name)) for each in dense},
+    }
+    for name in sorted(reference.keys() ^ wanted.keys()):
+        got = f"no {name}" if name in wanted else f"an unknown member {name}"
+        raise ArtefactError(str(path), got, f"the members {', '.join(sorted(wanted))}", "compile it again")
+    for name, array in reference.items():
+        info = TensorInfo(name, (images, *wanted[name].shape[1:]), wanted[name].dtype)
+        sizes = zip(array.shape, info.shape, strict=False)
+        fits = len(array.shape) == len(info.shape) and all(size in ("", got) for got, size in sizes)
+        if str(array.dtype) != info.dtype or not fits:
+            got = str(TensorInfo(name, array.shape, str(array.dtype)))
+            raise ArtefactError(str(path), got, str(info), "compile it again")
+        # Indices and counts are of patches.
+        is_real = (
+            np.isfinite(array) if array.dtype.kind == "f" else (array >= 0) & (array <= spec.num_patches)
+        )
+        if name != IMAGES and not is_real.all():
+            raise ArtefactError(str(path), f"{name} with {array[~is_real][0]}", "what a model gives")
     return reference
 
 

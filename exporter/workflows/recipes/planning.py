@@ -1,6 +1,7 @@
 """Turn an amount into a schedule: solve for rho if a share of MACs is given, search if a speed-up is."""
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +29,7 @@ from exporter.schedule.plan import (
 )
 from exporter.schedule.rates import ends_of_acs, manual_rates
 from exporter.schedule.reductions import reduction_named
-from exporter.schedule.solve import rho_for
+from exporter.schedule.solve import BISECTIONS, OutOfReachError, rho_for
 from exporter.vocabulary import InputKind
 from exporter.workflows.recipes.amount import Amount, Given, MacShare, Rates, Rho, Speedup
 from exporter.workflows.recipes.recipe import needed
@@ -42,6 +43,7 @@ __all__ = [
     "solved",
     "warn_of_anchors",
     "warn_of_pooling",
+    "warn_of_scaling",
 ]
 
 # Each bisection runs the model over the images; 12 give rho to 1/4096.
@@ -129,6 +131,7 @@ def plan(
     else:
         schedule = search(amount)
     warn_of_anchors(schedule)
+    warn_of_scaling(planner.rates, schedule)
     return schedule
 
 
@@ -166,13 +169,37 @@ def warn_of_anchors(schedule: Schedule) -> None:
     )
 
 
+def warn_of_scaling(given: Sequence[float], schedule: Schedule) -> None:
+    """Log what became of given rates that a number scaled."""
+    scaled = (
+        {
+            layer: both
+            for layer, both in enumerate(zip(given, schedule.rates, strict=True), 1)
+            if both[0] != both[1]
+        }
+        if given
+        else {}
+    )
+    if scaled:
+        told = ", ".join(
+            f"layer {layer} {before:.4g} to {after:.4g}" for layer, (before, after) in scaled.items()
+        )
+        logger.warning("the given rates are scaled to reach the number beside them: %s", told)
+
+
 def _saving(amount: MacShare, planner: Planner, image_macs: Callable[[Schedule], float] | None) -> Schedule:
-    target = (1.0 - amount.mac_reduction) * dense_macs(planner.spec).total
-    if not planner.scoring.planned_by.counts_vary:
-        return rho_for(planner.of_rho, partial(_macs, planner.spec), target)
-    if image_macs is None:
+    dense, counts_vary = dense_macs(planner.spec).total, planner.scoring.planned_by.counts_vary
+    if counts_vary and image_macs is None:
         raise ScheduleError("mac_reduction", "a-star without images", "images to count on", "use compile")
-    return rho_for(planner.of_rho, image_macs, target, IMAGE_BISECTIONS)
+    cost = image_macs if counts_vary and image_macs else partial(_macs, planner.spec)
+    bisections = IMAGE_BISECTIONS if counts_vary else BISECTIONS
+    try:
+        return rho_for(planner.of_rho, cost, (1.0 - amount.mac_reduction) * dense, bisections)
+    except OutOfReachError as error:
+        most = math.floor((1.0 - error.least / dense) * 1000) / 1000
+        reaches = f"which {planner.scoring.planned_by} reaches on {planner.spec.name}"
+        expected = f"at most {most:g}, {reaches}"
+        raise ScheduleError("--mac-reduction", f"{amount.mac_reduction:g}", expected) from None
 
 
 def _macs(spec: ModelSpec, schedule: Schedule) -> float:

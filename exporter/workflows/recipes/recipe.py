@@ -124,14 +124,14 @@ class Recipe(Measuring, ScheduleSettings, Images):
     )
     rates: LayerRates = option(
         {},
-        "Retention rates of layers, counted from 1, e.g. 4=0.7 7=0.49; other layers keep all patches. With "
-        "--rho, --mac-reduction or --speedup, the rates are scaled to reach it.",
+        "Retention rates of layers, counted from 1, e.g. 4=0.7 7=0.49; other layers keep all patches. A number for "
+        "how much to prune, beside them, scales them to reach it.",
         group="how much to prune",
     )
     schedule: GivenPath = option(
         None,
-        "A schedule file from `plan` or `search`, with method, scorer and alpha. With --rho, "
-        "--mac-reduction or --speedup, its rates are scaled to reach it.",
+        "A schedule file from `plan` or `search`, with method, scorer and alpha. A number for how much to prune, "
+        "where the command takes one beside it, scales its rates to reach it.",
         group="how much to prune",
     )
 

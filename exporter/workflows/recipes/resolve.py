@@ -1,11 +1,13 @@
 """Split a recipe into the records that steps take, before any work."""
 
 import logging
+import os
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from exporter.calibration.settings import CalibrationSettings
 from exporter.data.class_map import read_class_map
+from exporter.data.images import check_folder
 from exporter.errors import CheckpointError, RecipeError
 from exporter.formats.canonical_json import load_json
 from exporter.models.identity import read_identity
@@ -41,13 +43,16 @@ def resolve(recipe: Recipe, *, restore: bool = True, dense: bool = False) -> Job
     Raises:
         ModelError: The target does not support the layout or the method, or this machine has no such device.
         RecipeError: Settings contradict each other.
-        ImageError: The class map is none, even where the step reads no labels.
+        ImageError: The class map is none, even where the step reads no labels, or a folder cannot be read.
         ArtefactError: A schedule, or what a checkpoint says of itself, cannot be read.
     """
     check_device(recipe.device)
     images = _part(Images, recipe)
     if images.class_map is not None:
         read_class_map(images.class_map, None)
+    for place in (images.images, images.eval_images):
+        if place is not None and os.path.isdir(place):  # noqa: PTH112  (that of Path may raise)
+            check_folder(place)
     restored = _restored(recipe, restore=restore)
     number, shape = _number(recipe), Given(restored.schedule) if restored else _shape(recipe)
     scoring = _part(ScheduleSettings, shape.schedule if isinstance(shape, Given) else recipe)

@@ -1,6 +1,7 @@
 """Split evaluation images once into a half that choices read and a half that none reads."""
 
 import hashlib
+import os
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -35,4 +36,4 @@ def _every_second(files: Sequence[ImageFile], first: int) -> Sequence[ImageFile]
 
 
 def _rank(name: str, seed: int) -> bytes:
-    return hashlib.sha256(f"{seed}/{name}".encode()).digest()
+    return hashlib.sha256(os.fsencode(f"{seed}/{name}")).digest()

@@ -1,5 +1,7 @@
 """Every amount becomes a schedule in one place."""
 
+import re
+
 import pytest
 
 from exporter.errors import ScheduleError
@@ -147,3 +149,36 @@ def test_patches_dropped_from_what_a_head_pools_are_told_of(caplog: pytest.LogCa
         plan(Rates({2: 0.5}), Planner(make_vit(family).spec, settings))
         assert len(caplog.messages) == told
         assert all("--reduce merge-weighted" in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize("settings", [INTRA, ScheduleSettings(method=Method.TOME)], ids=["star", "tome"])
+def test_a_share_out_of_reach_names_the_flag_and_one_that_is_not(
+    tiny_vit: PrunableViT, settings: ScheduleSettings
+) -> None:
+    planner = Planner(tiny_vit.spec, settings, RISING)
+    with pytest.raises(ScheduleError) as caught:
+        plan(MacShare(0.99), planner)
+    told = re.fullmatch(r"--mac-reduction \| got 0.99 \| need at most (0\.\d+), which .*", str(caught.value))
+    assert told is not None
+    plan(MacShare(float(told[1])), planner)
+    with pytest.raises(ScheduleError):
+        plan(MacShare(float(told[1]) + 0.001), planner)
+
+
+@pytest.mark.parametrize("amount", [Rho(0.5), MacShare(0.2)], ids=["rho", "mac_reduction"])
+def test_rates_that_a_number_scales_are_told(
+    tiny_vit: PrunableViT, caplog: pytest.LogCaptureFixture, amount: Rho | MacShare
+) -> None:
+    planner = Planner.of(tiny_vit.spec, INTRA, None, Rates({2: 0.9, 4: 0.8}))
+    schedule = plan(amount, planner)
+    (line,) = caplog.messages
+    told = f"layer 2 0.9 to {schedule.rates[1]:.4g}, layer 4 0.8 to {schedule.rates[3]:.4g}"
+    assert line == f"the given rates are scaled to reach the number beside them: {told}"
+
+
+def test_rates_that_fit_the_number_are_not_scaled(
+    tiny_vit: PrunableViT, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan(Rho(0.5), Planner.of(tiny_vit.spec, INTRA, None, Rates({2: 0.75, 4: 0.5})))
+    plan(Rates({2: 0.9}), Planner.of(tiny_vit.spec, INTRA, None, Rates({2: 0.9})))
+    assert not caplog.messages
