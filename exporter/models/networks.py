@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from exporter import bundled
 from exporter.errors import CheckpointError, ModelError, reason_of
 from exporter.files import NO_PATH, GivenPath
 from exporter.models import lvvit_adapter, timm_parts
+from exporter.models.class_names import torchvision_names
 from exporter.models.huggingface.hub import hub_or_cache
 from exporter.models.huggingface.repository import Repository, repository_of
 from exporter.models.identity import Identity, read_identity
@@ -69,6 +70,7 @@ class Source:
     """A resolved request: the architecture that builds the network, and the source of its weights.
 
     `name` is the model's name in artefacts. `checkpoint` is None where the weights are timm's pretrained ones.
+    `class_names` are those that come with the name, none where none do.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Source:
     preprocessing: Mapping[str, Any]
     checkpoint: Path | None
     read: Callable[[Path], dict[str, Tensor]] = read_state_dict
+    class_names: tuple[str, ...] = ()
 
 
 def source_of(request: ModelRequest) -> Source:
@@ -97,23 +100,31 @@ def source_of(request: ModelRequest) -> Source:
         architecture, own = repository.network
         preprocessing = {**repository.preprocessing, **request.preprocessing}
         kwargs = {**own, **kwargs}
-        if request.checkpoint is not None:
-            return Source(repository.name, architecture, kwargs, preprocessing, request.checkpoint)
-        place = Path(repository.root)
-        return Source(
-            repository.name, architecture, kwargs, preprocessing, place, lambda _: repository.weights()
+        source = Source(
+            repository.name,
+            architecture,
+            kwargs,
+            preprocessing,
+            request.checkpoint,
+            class_names=repository.class_names,
         )
+        if request.checkpoint is not None:
+            return source
+        return replace(source, checkpoint=Path(repository.root), read=lambda _: repository.weights())
     if request.name in bundled.MODELS:
         model = bundled.MODELS[request.name]
         kwargs = {**model.model_kwargs, "num_classes": model.num_classes, **kwargs}
         preprocessing = {**model.preprocessing, **request.preprocessing}
         place = request.checkpoint or model.weights
-        return Source(request.name, model.architecture, kwargs, preprocessing, place)
+        names = model.class_names if request.checkpoint is None else ()
+        return Source(request.name, model.architecture, kwargs, preprocessing, place, class_names=names)
     name = request.name.rpartition("/")[2]
-    return Source(name, request.name, kwargs, request.preprocessing, request.checkpoint)
+    taken = request.name.startswith(TORCHVISION) and request.checkpoint is None
+    names = torchvision_names(request.name.removeprefix(TORCHVISION)) if taken else ()
+    return Source(name, request.name, kwargs, request.preprocessing, request.checkpoint, class_names=names)
 
 
-def identity_of(request: ModelRequest, num_classes: int) -> Identity:
+def identity_of(request: ModelRequest, num_classes: int, class_names: tuple[str, ...] = ()) -> Identity:
     """Return what a checkpoint of the requested model says of its network.
 
     Raises:
@@ -121,7 +132,8 @@ def identity_of(request: ModelRequest, num_classes: int) -> Identity:
     """
     source = source_of(request)
     kwargs = {**source.model_kwargs, "num_classes": num_classes}
-    return Identity(source.name, source.architecture, kwargs, dict(source.preprocessing))
+    preprocessing = dict(source.preprocessing)
+    return Identity(source.name, source.architecture, kwargs, preprocessing, class_names)
 
 
 def _identified(request: ModelRequest, identity: Identity, kwargs: Mapping[str, Any]) -> Source:

@@ -1,7 +1,8 @@
 """The steps of a compilation as functions, for the command line and for programs."""
 
 from collections.abc import Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ __all__ = [
     "range_images",
     "read_calibration",
     "warn_where_unsettled",
+    "with_class_names",
     "with_outputs",
 ]
 
@@ -148,6 +150,16 @@ def with_outputs(
     return chosen, None if calibration is None else calibration.of_first(chosen.spec.depth)
 
 
+def with_class_names(vit: PrunableViT, images: ImageFolder | None) -> PrunableViT:
+    """Return the model with the names of the images' classes, if it knows none and each of its classes has one."""
+    names, count = {} if images is None else images.class_names, vit.spec.num_classes
+    if vit.spec.class_names or not count or set(names) != set(range(count)):
+        return vit
+    named = copy(vit)
+    named.spec = replace(vit.spec, class_names=tuple(names[index] for index in range(count)))
+    return named
+
+
 def prune(
     vit: PrunableViT,
     schedule: Schedule,
@@ -209,5 +221,5 @@ def eval_images(images: Images, spec: ModelSpec) -> ImageFolder:
         ImageError: There are no images.
     """
     place = needed(images.eval_images or images.images, "--images", "a folder of images")
-    folder = images_at(place, spec.num_classes, images.class_map)
+    folder = images_at(place, spec.num_classes, images.class_map, names=spec.class_names)
     return sample(folder, images.max_eval_images, images.seed)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from exporter.data.pixels import SkippedImage, stream
-from exporter.data.shards import find_shards, is_shard, list_shards, read_shards
+from exporter.data.shards import Labels, find_shards, is_shard, list_shards, read_shards
 from exporter.errors import ImageError
 from exporter.records import Preprocessing
 from exporter.vocabulary import CropMode, Interpolation
@@ -16,7 +16,7 @@ SMALL = Preprocessing((3, 8, 8), Interpolation.BILINEAR, (0.5,) * 3, (0.5,) * 3,
 
 
 def labels(path: Path, **index: int) -> list[int | None]:
-    return [file.label for file in read_shards([path], index or None)]
+    return [file.label for file in read_shards([path], Labels(index=index or None))]
 
 
 def test_an_image_and_its_label_stand_side_by_side(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_without_a_label_it_is_unknown(tmp_path: Path) -> None:
     shard = write_shard(tmp_path / "a.tar", members)
     assert labels(shard) == [None, None]
     named = write_shard(tmp_path / "b.tar", {"1.png": encoded(1), "1.cls": "cat"})
-    assert [file.label for file in read_shards([named], labels=False)] == [None]
+    assert [file.label for file in read_shards([named], None)] == [None]
 
 
 def test_a_class_map_gives_names_their_index(tmp_path: Path) -> None:

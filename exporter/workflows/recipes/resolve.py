@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from exporter.calibration.settings import CalibrationSettings
-from exporter.data.class_map import read_class_map
+from exporter.data.class_map import is_order, read_class_map
 from exporter.errors import CheckpointError, RecipeError
 from exporter.formats.canonical_json import load_json
 from exporter.models.identity import read_identity
@@ -46,7 +46,7 @@ def resolve(recipe: Recipe, *, restore: bool = True, dense: bool = False) -> Job
     """
     check_device(recipe.device)
     images = _part(Images, recipe)
-    if images.class_map is not None:
+    if images.class_map is not None and not is_order(images.class_map):
         read_class_map(images.class_map, None)
     restored = _restored(recipe, restore=restore)
     number, shape = _number(recipe), Given(restored.schedule) if restored else _shape(recipe)

@@ -136,7 +136,8 @@ def halves_of(images: Images, vit: PrunableViT, settings: TuneSettings) -> tuple
     expected = "images to measure on, which calibration does not see"
     place = needed(images.eval_images, "--eval-images", expected)
     labelled = settings.metric == "top1"
-    found = images_at(place, vit.spec.num_classes, images.class_map, labels=labelled)
+    classes, names = vit.spec.num_classes, vit.spec.class_names
+    found = images_at(place, classes, images.class_map, names=names, labels=labelled)
     if labelled and not found.labelled:
         hint = "--metric agreement needs none"
         raise ImageError(str(place), "images without classes", "one folder of images per class", hint)
