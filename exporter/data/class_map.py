@@ -47,7 +47,7 @@ class ClassNames:
     """The classes of a model by name.
 
     A class is found by its whole name; else, without regard to case and with spaces, hyphens, underscores and
-    slashes alike, by its name or by one of its synonyms, which commas separate: "tench, Tinca tinca".
+    slashes alike, by its name or by some of its synonyms, which commas separate: "tench, Tinca tinca".
 
     Args:
         names: In the order of the logits.
@@ -68,7 +68,8 @@ class ClassNames:
         Raises:
             ImageError: Several classes have it; the message names `subject`.
         """
-        found = sorted(self._whole.get(text) or self._alike.get(_folded(text)) or ())
+        synonyms = [self._alike.get(_folded(part.strip()), set()) for part in text.split(",")]
+        found = sorted(self._whole.get(text) or self._alike.get(_folded(text)) or set.intersection(*synonyms))
         if len(found) > 1:
             got = f"{text!r}, a name of the classes {', '.join(map(str, found[:MOST]))}"
             raise ImageError(subject, got, "a name of one class", MAP_HINT)

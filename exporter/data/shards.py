@@ -27,6 +27,8 @@ from exporter.files import regular
 __all__ = ["Labels", "common_folder", "find_shards", "is_packed", "is_shard", "list_shards", "read_shards"]
 
 ENDINGS = (".tar", ".tar.gz", ".tgz")
+# How files start that gzip, bzip2 and xz wrote.
+COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")
 LABEL_KEYS = ("label", "cls", "class")
 # No more of a member is read: encoded images are smaller, and a broken header may announce any size.
 MOST_BYTES = 1 << 28
@@ -106,8 +108,12 @@ def is_shard(path: Path) -> bool:
 
 
 def is_packed(path: Path) -> bool:
-    """Return whether the name of a tar file is that of a compressed one, whose images have no places."""
-    return not path.name.lower().endswith(".tar")
+    """Return whether a tar file is compressed, by its first bytes: then its images have no places."""
+    try:
+        with regular(path).open("rb") as file:
+            return file.read(6).startswith(COMPRESSED)
+    except OSError:
+        return False
 
 
 def find_shards(folder: Path) -> tuple[Path, ...]:

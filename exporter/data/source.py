@@ -1,6 +1,5 @@
 """Open the images to evaluate on: a folder, or the tar files of a WebDataset."""
 
-import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,9 +19,7 @@ from exporter.data.shards import (
 )
 from exporter.errors import ImageError
 
-__all__ = ["ImageSource", "images_at", "open_source"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["ImageSource", "class_mismatch", "images_at", "open_source"]
 
 
 @dataclass(frozen=True)
@@ -72,12 +69,12 @@ def open_source(
     shards = tuple(paths) if folder is None else _shards_in(folder)
     if not shards and folder is not None:
         found = _listed(folder, num_classes, class_map, names) if labels else list_images(folder)
-        if labels and not found.class_names and class_names(folder):
-            got = f"{len(class_names(folder))} class folders"
+        got = class_mismatch(found, num_classes) if labels else ""
+        if got:
             hint = f"{MAP_HINT}, --no-labels leaves them out"
             raise ImageError(f"{folder}: labels", got, f"{num_classes}, one per class", hint)
         drawn = sample(found, max_images, seed)
-        return ImageSource(folder, drawn.files, len(drawn.files), found.class_names)
+        return _whole(drawn.root, drawn.files, found.class_names)
     for path in shards:
         if not (is_shard(path) and path.is_file()):
             got = "a folder beside others" if path.is_dir() else "no such folder or tar file"
@@ -88,7 +85,7 @@ def open_source(
         return ImageSource(common_folder(shards), files, max_images, told.class_names if told else {})
     # Their labels are all read before the work.
     every = list_shards(shards, told)
-    return ImageSource(every.root, every.files[:max_images], len(every.files[:max_images]), every.class_names)
+    return _whole(every.root, every.files[:max_images], every.class_names)
 
 
 def images_at(
@@ -105,8 +102,8 @@ def images_at(
         place: Beside class folders, tar files are what these were unpacked from, and not read.
         num_classes: The classes of the model; None leaves labels out, as does `labels`.
         class_map: JSON of class names and indices, or the name of an order of folders.
-        names: The model's names of its classes; see `open_source`. Where neither they nor an order decide, a
-            warning says so, and the images have no labels.
+        names: The model's names of its classes; see `open_source`. Where neither they nor an order decide, the
+            images have no labels (`class_mismatch`).
         labels: Whether to read the classes of the images.
 
     Raises:
@@ -117,13 +114,25 @@ def images_at(
         return list_shards(shards, _labels(num_classes, class_map, names) if labels and num_classes else None)
     if num_classes is None or not labels:
         return list_images(place)
-    found = _listed(place, num_classes, class_map, names)
-    folders = class_names(place)
-    if num_classes and folders and not found.class_names:
-        called = f", which are called {listed(names)}" if names else ""
-        text = "%s: %d class folders (%s), and the model has %d classes%s: no image has a label (%s)"
-        logger.warning(text, place, len(folders), listed(folders), num_classes, called, MAP_HINT)
-    return found
+    return _listed(place, num_classes, class_map, names)
+
+
+def class_mismatch(images: ImageFolder, num_classes: int) -> str:
+    """Return how many class folders the images are in if these are not the model's classes; else ""."""
+    unpacked = all(file.span is None for file in images.files) and images.root.is_dir()
+    folders = class_names(images.root) if unpacked and num_classes and not images.class_names else ()
+    return f"{len(folders)} class folders ({listed(folders)})" if folders else ""
+
+
+def _whole(root: Path, files: Sequence[ImageFile], names: Mapping[int, str]) -> ImageSource:
+    """Return a source of listed images; ImageError if only some have a label, at which a pass would end."""
+    source, labelled = ImageSource(root, files, len(files), names), files[0].label is not None
+    odd = next((file for file in files if (file.label is not None) != labelled), None)
+    if odd is not None:
+        got, expected = ("no label", "one") if labelled else ("a label", "none")
+        hint = "--no-labels leaves out all"
+        raise ImageError(source.name_of(odd.path), got, f"{expected}, as the images before it", hint)
+    return source
 
 
 def _shards_in(place: Path) -> tuple[Path, ...]:

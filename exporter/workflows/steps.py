@@ -1,5 +1,6 @@
 """The steps of a compilation as functions, for the command line and for programs."""
 
+import logging
 from collections.abc import Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
@@ -15,8 +16,9 @@ from exporter.calibration.calibrate import calibrate_to
 from exporter.calibration.record import Calibration, check_fits, load_calibration
 from exporter.calibration.resize import resized_to
 from exporter.data.batches import first_images
+from exporter.data.class_map import MAP_HINT
 from exporter.data.images import ImageFolder, sample
-from exporter.data.source import images_at
+from exporter.data.source import class_mismatch, images_at
 from exporter.depth.checkpoint import load
 from exporter.errors import ScheduleError
 from exporter.evaluation.parity.reference import check_answers
@@ -57,6 +59,8 @@ RANGE_IMAGES = 64
 FOR_ONNXRUNTIME = Lowering()
 
 Array = np.ndarray[Any, Any]
+
+logger = logging.getLogger(__name__)
 
 
 def load_model(
@@ -222,4 +226,8 @@ def eval_images(images: Images, spec: ModelSpec) -> ImageFolder:
     """
     place = needed(images.eval_images or images.images, "--images", "a folder of images")
     folder = images_at(place, spec.num_classes, images.class_map, names=spec.class_names)
+    found = class_mismatch(folder, spec.num_classes)
+    if found:
+        text = "%s: %s, and the model has %d classes: accuracy is not measured (%s)"
+        logger.warning(text, place, found, spec.num_classes, MAP_HINT)
     return sample(folder, images.max_eval_images, images.seed)

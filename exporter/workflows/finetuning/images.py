@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from exporter.data.images import ImageFolder
-from exporter.data.source import ImageSource, images_at, open_source
+from exporter.data.source import ImageSource, class_mismatch, images_at, open_source
 from exporter.errors import ImageError
 from exporter.evaluation.accuracy import Predictions
 from exporter.processes import processes
@@ -76,9 +76,10 @@ def train_images(images: Images, spec: ModelSpec) -> ImageFolder:
     place = needed(images.images, "--images", "labelled images to train on")
     num_classes = spec.num_classes
     found = images_at(place, num_classes, images.class_map, names=spec.class_names)
+    told = class_mismatch(found, num_classes)
     for file in found.files:
-        if file.label is None or not 0 <= file.label < num_classes:
-            got = "no class" if file.label is None else f"the class {file.label}"
+        if file.label is None:
+            got = f"no class ({told})" if told else "no class"
             expected = f"one of {num_classes}: one folder per class, or labels in tar files"
             raise ImageError(found.name_of(file), got, expected, "--class-map FILE gives indices")
     return found
