@@ -76,8 +76,9 @@ def test_two_orders_are_one_line_with_both() -> None:
     with pytest.raises(ImageError) as error:
         indices(list(NUMBERS))
     assert str(error.value) == (
-        "photos | got class folders in two orders: class 2 is '10' if sorted, '2' in natural order | need "
-        "the order that the model was trained with | --class-map sorted (as torchvision) or --class-map natural (as timm)"
+        "photos | got class folders in two orders: class 2 is '10' if sorted, '2' in natural order | need the "
+        "order that the model was trained with | --class-map sorted (as torchvision) or --class-map natural (as "
+        "timm)"
     )
     assert is_order(SORTED) and is_order(NATURAL) and not is_order(Path("map.json")) and not is_order(None)
     assert set(ORDERS) == {"sorted", "natural"}

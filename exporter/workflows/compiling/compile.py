@@ -84,7 +84,6 @@ def compile_model(
         whole = steps.load_model(job.model, job.device, model)
         vit, _ = steps.with_outputs(whole, job.outputs)
         folder = None if job.on_noise else steps.eval_images(job.images, vit.spec)
-        vit = steps.with_class_names(vit, folder)
     calibration = _calibrated(whole, job, out, stages) if job.reads_calibration else None
     if calibration is not None:
         calibration = calibration.of_first(vit.spec.depth)

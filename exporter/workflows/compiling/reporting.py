@@ -19,6 +19,7 @@ from exporter.tensor_names import IMAGES
 from exporter.workflows.compiling.proof import Proof, macs_of
 from exporter.workflows.folders.export_folder import CHART, PAGE
 from exporter.workflows.recipes.requests import Measuring
+from exporter.workflows.steps import with_class_names
 
 __all__ = ["report_of", "save_page_of"]
 
@@ -63,7 +64,7 @@ def report_of(
         skipped_images=calibration.record.skipped if calibration else 0,
         versions=installed_versions(),
         hardware=environment(measuring.threads),
-        class_names=pruned.vit.spec.class_names,
+        class_names=with_class_names(pruned.vit, folder).spec.class_names,
         calibration_overlap=calibration.overlap_by_layer if calibration else None,
         calibration_skipped=dict(calibration.skipped) if calibration else {},
         trade_off=_trade_off(proof, schedule, target.name),

@@ -163,8 +163,7 @@ def _loaded(job: Job, stages: Stages) -> tuple[PrunableViT, ImageFolder]:
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)
         steps.check_weights(vit)
-        images = train_images(job.images, vit.spec)
-        return steps.with_class_names(vit, images), images
+        return vit, train_images(job.images, vit.spec)
 
 
 def _run(
