@@ -11,13 +11,14 @@ from exporter.errors import ModelError
 from exporter.files import written_beside
 from exporter.formats.canonical_json import from_json
 from exporter.models.base import PrunableViT
+from exporter.models.border import check_border
 from exporter.models.class_names import checkpoint_names
 from exporter.models.identity import Identity, read_metadata, to_metadata
 from exporter.models.networks import ModelRequest, create, source_of
 from exporter.models.registry import adapt, moved
 from exporter.models.registry import describe as describe_whole
 from exporter.models.registry import load as load_whole
-from exporter.models.weights import load_into
+from exporter.models.weights import load_into, read_state_dict
 
 __all__ = ["DEPTH", "Depth", "describe", "load", "read_depth", "save_checkpoint"]
 
@@ -56,7 +57,7 @@ def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
         got, expected = "a checkpoint of depth pruning", "the tower's own weights"
         raise ModelError("text embeddings", got, expected)
     source = source_of(request)
-    network, state = create(source), source.read(request.checkpoint)
+    network, state = create(source), read_state_dict(request.checkpoint)
     # An adapter may read weights when it is made, so those that the plan leaves alone are loaded before.
     own = network.state_dict()
     same = {key: value for key, value in state.items() if key in own and own[key].shape == value.shape}
@@ -67,7 +68,9 @@ def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
     load_into(pruned.model, state, str(request.checkpoint))
     moved(pruned.model, device)
     # Nothing more is removed; the digest is that of the loaded weights.
-    return apply_plan(pruned, depth.plan, unmerged=not depth.merged)
+    vit = apply_plan(pruned, depth.plan, unmerged=not depth.merged)
+    check_border(vit)
+    return vit
 
 
 def describe(request: ModelRequest) -> PrunableViT:

@@ -98,6 +98,7 @@ class PrunableViT(ABC):
             pools as the model does, and is not called with padding or merged tokens: `classify_pooled` is.
         outputs: The model's own outputs, in order; logits unless an adapter sets them. The `spec` has those
             that it gives: `exporter.models.outputs` chooses others.
+        faithful: Whether `exporter.models.border` has found that it computes what its model computes.
     """
 
     model: nn.Module
@@ -105,6 +106,7 @@ class PrunableViT(ABC):
     classifiers: Sequence[Classifier]
     pooling: Pooling | None = None
     outputs: Sequence[Output] = (Output(LOGITS, OutputKind.LOGITS),)
+    faithful: bool = False
 
     def __init__(self, model: nn.Module, spec: ModelSpec, weights_sha256: str) -> None:
         self.model = model

@@ -1,15 +1,15 @@
 """Create the network for a model's name: timm's, LV-ViT, a bundled one, torchvision's, or Hugging Face's."""
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import timm
 import torchvision
-from torch import Tensor, nn
+from torch import nn
 
 from exporter import bundled
 from exporter.errors import CheckpointError, ModelError, reason_of
@@ -23,7 +23,6 @@ from exporter.models.lvvit import LvVit
 from exporter.models.lvvit_adapter import LVVITS
 from exporter.models.on_device import on_device
 from exporter.models.timm_arguments import WRONG_ARGUMENTS, arguments
-from exporter.models.weights import read_state_dict
 from exporter.records import Preprocessing
 
 __all__ = [
@@ -69,8 +68,8 @@ class ModelRequest:
 class Source:
     """A resolved request: the architecture that builds the network, and the source of its weights.
 
-    `name` is the model's name in artefacts. `checkpoint` is None where the weights are timm's pretrained ones.
-    `class_names` are those that come with the name, none where none do.
+    `name` is the model's name in artefacts. `checkpoint` is None where the weights are timm's pretrained ones, or
+    those of a `repository` of Hugging Face's. `class_names` are those that come with the name, none where none do.
     """
 
     name: str
@@ -78,7 +77,7 @@ class Source:
     model_kwargs: Mapping[str, Any]
     preprocessing: Mapping[str, Any]
     checkpoint: Path | None
-    read: Callable[[Path], dict[str, Tensor]] = read_state_dict
+    repository: Repository | None = None
     class_names: tuple[str, ...] = ()
 
 
@@ -100,17 +99,9 @@ def source_of(request: ModelRequest) -> Source:
         architecture, own = repository.network
         preprocessing = {**repository.preprocessing, **request.preprocessing}
         kwargs = {**own, **kwargs}
-        source = Source(
-            repository.name,
-            architecture,
-            kwargs,
-            preprocessing,
-            request.checkpoint,
-            class_names=repository.class_names,
-        )
-        if request.checkpoint is not None:
-            return source
-        return replace(source, checkpoint=Path(repository.root), read=lambda _: repository.weights())
+        place, names = request.checkpoint, repository.class_names
+        taken = repository if place is None else None
+        return Source(repository.name, architecture, kwargs, preprocessing, place, taken, names)
     if request.name in bundled.MODELS:
         model = bundled.MODELS[request.name]
         kwargs = {**model.model_kwargs, "num_classes": model.num_classes, **kwargs}
@@ -119,8 +110,8 @@ def source_of(request: ModelRequest) -> Source:
         names = model.class_names if request.checkpoint is None else ()
         return Source(request.name, model.architecture, kwargs, preprocessing, place, class_names=names)
     name = request.name.rpartition("/")[2]
-    taken = request.name.startswith(TORCHVISION) and request.checkpoint is None
-    names = torchvision_names(request.name.removeprefix(TORCHVISION)) if taken else ()
+    torchvisions = request.name.startswith(TORCHVISION) and request.checkpoint is None
+    names = torchvision_names(request.name.removeprefix(TORCHVISION)) if torchvisions else ()
     return Source(name, request.name, kwargs, request.preprocessing, request.checkpoint, class_names=names)
 
 

@@ -16,6 +16,7 @@ from torchvision.models import VisionTransformer as TorchvisionNetwork
 
 from exporter.errors import ModelError, reason_of
 from exporter.models.base import PrunableViT
+from exporter.models.border import check_border
 from exporter.models.class_names import checkpoint_names, config_names, network_names
 from exporter.models.huggingface.instances import converted, is_instance
 from exporter.models.lvvit import LvVit
@@ -24,7 +25,7 @@ from exporter.models.networks import ModelRequest, Source, create, source_of
 from exporter.models.timm_eva import TimmEva
 from exporter.models.timm_vit import TimmViT
 from exporter.models.torchvision_vit import TorchvisionViT
-from exporter.models.weights import class_count, load_into
+from exporter.models.weights import class_count, load_into, read_state_dict
 from exporter.models.zero_shot import read_text_embeddings, zero_shot
 
 __all__ = ["ModelRequest", "adapt", "check_device", "describe", "load", "moved", "trainable"]
@@ -48,18 +49,25 @@ def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
     """Load a trained ViT: the checkpoint's weights, else those that come with the name, else timm's pretrained.
 
     Raises:
-        ModelError: The name is unknown, the weights are unavailable, or the model cannot be pruned.
+        ModelError: The name is unknown, the weights are unavailable, the model cannot be pruned, or its adapter
+            gives other values than it does (`exporter.models.border`).
         CheckpointError: The checkpoint is not this model's.
     """
-    source = source_of(request)
-    if source.checkpoint is None:
-        model = create(source, pretrained=True)
-    else:
-        state = source.read(source.checkpoint)
+    source, own = source_of(request), None
+    if source.repository is not None:
+        model = create(source)
+        source.repository.load_weights(model)
+        own = source.repository.library_model()
+    elif source.checkpoint is not None:
+        state = read_state_dict(source.checkpoint)
         model = create(_with_classes(source, class_count(state)))
         load_into(model, state, str(source.checkpoint))
+    else:
+        model = create(source, pretrained=True)
     # The adapter is made last: it may hold tables that the model computes on the device of its weights.
-    return _adapted(moved(model, device), request, source)
+    vit = _adapted(moved(model, device), request, source)
+    check_border(vit, own and moved(own, device))
+    return vit
 
 
 def moved(model: nn.Module, device: str) -> nn.Module:
@@ -90,7 +98,7 @@ def describe(request: ModelRequest) -> PrunableViT:
     """
     source = source_of(request)
     if source.checkpoint is not None and "num_classes" not in source.model_kwargs:
-        source = _with_classes(source, class_count(source.read(source.checkpoint)))
+        source = _with_classes(source, class_count(read_state_dict(source.checkpoint)))
     return _adapted(create(source, device="meta"), request, source)
 
 
@@ -103,14 +111,17 @@ def adapt(
 ) -> PrunableViT:
     """Wrap a ViT instance in its adapter; it is put in eval mode and frozen, not copied.
 
-    One of Hugging Face's library is copied into timm's network first, with the usual preprocessing of its kind. A
-    file of text embeddings makes a tower a classifier. The names of its classes are those of the embeddings, else
-    `class_names`, else those of its own config, if there are as many as logits.
+    The instance may lie in wrappers, as training scripts have them, that hold no weights of their own. One of
+    Hugging Face's library is copied into timm's network first, with the usual preprocessing of its kind. A file of
+    text embeddings makes a tower a classifier. The names of its classes are those of the embeddings, else
+    `class_names`, else those of its own config, if there are as many as logits. Whether the adapter computes what
+    the instance computes is for `exporter.models.border` to say.
 
     Raises:
         ModelError: It cannot be pruned, or the embeddings are not of its width.
         CheckpointError: The file is not one of text embeddings.
     """
+    model = _inside(model)
     own = network_names(model)
     if is_instance(model):
         own = config_names(getattr(model.config, "id2label", None), name)
@@ -147,6 +158,17 @@ def _adapted(network: nn.Module, request: ModelRequest, source: Source) -> Pruna
     elif vit.spec.class_names and not told:
         logger.warning("%s has no class names: those that come with %s are used", file, request.name)
     return vit
+
+
+def _inside(model: nn.Module) -> nn.Module:
+    """Return the network within wrappers, each of which has all its weights in one child; else the model itself."""
+    found = model
+    while not (isinstance(found, tuple(ADAPTERS)) or is_instance(found)):
+        children = [child for child in found.children() if any(True for _ in child.parameters())]
+        if len(children) != 1 or any(True for _ in found.parameters(recurse=False)):
+            return model
+        found = children[0]
+    return found
 
 
 @contextmanager

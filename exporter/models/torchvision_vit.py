@@ -9,9 +9,13 @@ from torch import Tensor, nn
 from torchvision.models import VisionTransformer
 from typing_extensions import override
 
+from exporter.errors import ModelError
 from exporter.models.base import AttentionParts, BlockParts, Classifier, MlpParts, PrunableViT
 from exporter.models.spec import preprocessing_from, spec_of
 from exporter.models.weights import weights_sha256
+from exporter.records import Output
+from exporter.tensor_names import EMBEDDING
+from exporter.vocabulary import OutputKind
 
 __all__ = ["TorchvisionViT"]
 
@@ -44,7 +48,10 @@ class TorchvisionViT(PrunableViT):
     ) -> None:
         self.model = model
         self.blocks = [_parts(block) for block in model.encoder.layers]
-        self.classifiers = [Classifier(token=0, linear=model.heads.head)]
+        self.before, last = _head(model.heads, name)
+        self.classifiers = [] if last is None else [Classifier(token=0, linear=last)]
+        if last is None:
+            self.outputs = (Output(EMBEDDING, OutputKind.EMBEDDING),)
         side, config = model.image_size // model.patch_size, {**PREPROCESSING, **(preprocessing or {})}
         spec = spec_of(
             self,
@@ -66,8 +73,30 @@ class TorchvisionViT(PrunableViT):
         return self.model.encoder.ln(tokens)
 
     @override
+    def features(self, normed: Tensor) -> Tensor:
+        return self.before(normed)
+
+    @override
     def classify(self, normed: Tensor) -> Tensor:
         return self.model.heads(normed[:, 0])
+
+
+def _head(heads: nn.Module, name: str) -> tuple[nn.Module, nn.Linear | None]:
+    """Return what a head does to the class token before its linear layer, and that layer; None if it has none.
+
+    Raises:
+        ModelError: It has other layers, through which relevance does not go.
+    """
+    layers = list(heads) if isinstance(heads, nn.Sequential) else [heads]
+    last = layers[-1] if layers and isinstance(layers[-1], nn.Linear) else None
+    layers = layers[:-1] if last is not None else layers
+    for layer in layers:
+        if not isinstance(layer, nn.LayerNorm | nn.Dropout | nn.Identity):
+            got = f"heads with a {type(layer).__name__} before or behind the linear layer"
+            raise ModelError(
+                name, got, "one linear layer, with a LayerNorm or dropout before it, or nn.Identity"
+            )
+    return nn.Sequential(*layers), last
 
 
 def _parts(block: Any) -> BlockParts:

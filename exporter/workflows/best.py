@@ -89,7 +89,6 @@ def choose(recipe: Recipe, max_drop: float | None = None, stages: Stages | None 
     input_kind, batch = job.lowering.input_kind, job.measuring.batch
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)
-        steps.check_weights(vit)
         calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
         if max_drop is not None:
             require_classes(vit.spec)

@@ -84,7 +84,6 @@ def search(
     job.check_calibrated()
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device, model)
-        steps.check_weights(vit)
         calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
         vit, calibration = steps.with_outputs(vit, job.outputs, calibration)
         images = _images(job, vit.spec)

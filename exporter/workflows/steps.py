@@ -21,11 +21,12 @@ from exporter.data.images import ImageFolder, sample
 from exporter.data.source import class_mismatch, images_at
 from exporter.depth.checkpoint import load
 from exporter.errors import ScheduleError
-from exporter.evaluation.parity.reference import check_answers
 from exporter.files import PathLike
 from exporter.lowering.pipeline import lower
 from exporter.models import outputs
 from exporter.models.base import PrunableViT
+from exporter.models.border import check_border
+from exporter.models.huggingface.instances import is_instance
 from exporter.models.identity import read_identity
 from exporter.models.registry import ModelRequest, adapt
 from exporter.models.weights import check_finite
@@ -40,7 +41,6 @@ from exporter.workflows.recipes.requests import CalibrationSource, Images, Lower
 
 __all__ = [
     "calibrate",
-    "check_weights",
     "dense",
     "eval_images",
     "export",
@@ -68,33 +68,27 @@ def load_model(
 ) -> PrunableViT:
     """Load the requested ViT, or adapt the given one: an adapter as it is, a copy of a module in its adapter.
 
-    A module is copied since an adapter freezes it and puts it in eval mode: the caller's stays as it is.
+    A module is copied since an adapter freezes it and puts it in eval mode: the caller's stays as it is. What it
+    computes is the reference of its adapter.
 
     Raises:
-        ModelError: The model is unknown or cannot be pruned.
+        ModelError: The model is unknown, cannot be pruned, or computes something else than its adapter.
         CheckpointError: The checkpoint does not fit the model, or a weight is not finite.
     """
     if isinstance(model, PrunableViT):
+        if not model.faithful:
+            check_border(model)
         return model
     if model is not None:
         name = request.name or "vit"
         check_finite(model.state_dict(), name)
-        return adapt(deepcopy(model), name, request.preprocessing, request.text_embeddings)
+        own = deepcopy(model).eval()
+        vit = adapt(own, name, request.preprocessing, request.text_embeddings)
+        check_border(vit, None if request.text_embeddings and not is_instance(own) else own)
+        return vit
     known = request.name or (request.checkpoint and read_identity(request.checkpoint))
     needed(known or None, "--model", A_MODEL)
     return load(request, device)
-
-
-def check_weights(*models: PrunableViT) -> None:
-    """Run unpruned models on two images of noise, before work that such answers would make worthless.
-
-    Raises:
-        ModelError: An output is not finite, or has one value everywhere.
-    """
-    for vit in models:
-        shape = (2, *vit.spec.preprocessing.input_size)
-        noise = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
-        check_answers(dense(vit), noise, InputKind.FLOAT32)
 
 
 def calibrate(

@@ -14,7 +14,6 @@ from exporter.models.huggingface import hub
 from exporter.models.lvvit import LvVit
 from exporter.models.networks import ModelRequest, Source, create, preprocessing_of, source_of
 from exporter.models.registry import describe
-from exporter.models.weights import read_state_dict
 from tests.vits import make_model
 
 NAME = "vit_tiny_patch16_224"
@@ -56,14 +55,15 @@ def test_a_folder_brings_its_config_and_reads_its_own_weights(tmp_path: Path) ->
     folder.mkdir()
     (folder / "config.json").write_text(CONFIG)
     own = source_of(ModelRequest(str(folder)))
-    assert (own.name, own.checkpoint) == ("mine", folder)
+    assert (own.name, own.checkpoint) == ("mine", None)
+    assert own.repository is not None
     with pytest.raises(CheckpointError, match="no weights"):
-        own.read(folder)
+        own.repository.load_weights(create(own))
     assert (own.model_kwargs["embed_dim"], own.model_kwargs["num_classes"]) == (48, 3)
     assert own.preprocessing["crop_mode"] == "squash"
     request = ModelRequest(str(folder), Path("w.pth"), 5, {"depth": 1}, {"crop_mode": "center"})
     other = source_of(request)
-    assert (other.checkpoint, other.read) == (Path("w.pth"), read_state_dict)
+    assert (other.checkpoint, other.repository) == (Path("w.pth"), None)
     assert [other.model_kwargs[key] for key in ("num_classes", "depth", "embed_dim")] == [5, 1, 48]
     assert other.preprocessing["crop_mode"] == "center"
 

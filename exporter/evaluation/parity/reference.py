@@ -8,8 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from exporter.data.pixels import normalise
-from exporter.errors import ModelError
-from exporter.evaluation.parity.agreement import own_values
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.base import TensorInfo
 from exporter.runtimes.torch_runner import TorchRunner
@@ -25,7 +23,7 @@ from exporter.tensor_names import (
 )
 from exporter.vocabulary import OutputKind
 
-__all__ = ["check_answers", "patches_left_of", "reference_runner"]
+__all__ = ["patches_left_of", "reference_runner"]
 
 Array = np.ndarray[Any, Any]
 
@@ -68,22 +66,6 @@ def patches_left_of(pruned: PrunedViT, images: Array, input_kind: str, batch: in
             pruned.patches_left(_prepared(pruned, part.to(pruned.vit.device), input_kind)) for part in parts
         ]
     return torch.cat(left).numpy()
-
-
-def check_answers(dense: PrunedViT, images: Array, input_kind: str) -> None:
-    """Run the unpruned model on real images, before the work that such answers would make worthless.
-
-    Raises:
-        ModelError: An output is not finite, or has one value everywhere.
-    """
-    with reference_runner(dense, input_kind) as runner:
-        answers = runner.run({IMAGES: images})
-    for output in dense.vit.spec.outputs:
-        values = own_values(output, answers)
-        is_finite = np.isfinite(values).all()
-        if not is_finite or np.ptp(values) == 0:
-            got = f"{output.name} with {'one value everywhere' if is_finite else 'NaN or infinity'}"
-            raise ModelError(dense.vit.spec.name, got, "weights that tell images apart", "are they trained?")
 
 
 class _ByName(nn.Module):

@@ -1,23 +1,83 @@
-"""A model of the library that is in memory already becomes timm's network with the same weights."""
+"""A model of the library that is in memory: it becomes timm's network with the same weights, and runs as it is."""
 
+import importlib
+import inspect
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import timm
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from exporter.models.huggingface.config import vision_config
+from exporter.models.huggingface.config import Config, vision_config
 from exporter.models.huggingface.keys import to_timm
-from exporter.models.huggingface.kinds import kind_of, network_of
+from exporter.models.huggingface.kinds import KINDS, class_of, kind_of, network_of
 from exporter.models.huggingface.preprocessing import preprocessing_from_processor
 from exporter.models.timm_arguments import arguments
 from exporter.models.weights import load_into
+from exporter.tensor_names import EMBEDDING, LOGITS, TOKENS
 
-__all__ = ["converted", "is_instance"]
+__all__ = ["answers_of", "converted", "is_instance", "library_model"]
+
+# What the library's models give, and our names for it; a projected embedding comes after the pooled one.
+ANSWERS = (
+    ("logits", LOGITS),
+    ("pooler_output", EMBEDDING),
+    ("image_embeds", EMBEDDING),
+    ("last_hidden_state", TOKENS),
+)
 
 
 def is_instance(model: nn.Module) -> bool:
     """Whether a network is one of the library's, which is not imported for that."""
-    return type(model).__module__.startswith("transformers.")
+    return any(base.__module__.startswith("transformers.") for base in type(model).__mro__)
+
+
+def answers_of(model: Any, images: Tensor) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+    """Run the library's model as its documentation does, at the size of the images.
+
+    Returns:
+        The tokens before the first block and after each one, [batch, tokens, channels]; and what it gives of
+        logits, embedding and tokens, by our names.
+    """
+    settings: dict[str, bool] = {"output_hidden_states": True}
+    own = model.config.image_size
+    if tuple(images.shape[2:]) != (tuple(own) if isinstance(own, list | tuple) else (own, own)):
+        asked = {"interpolate_pos_encoding"} & inspect.signature(model.forward).parameters.keys()
+        settings |= dict.fromkeys(asked, True)
+    given = model(pixel_values=images, **settings)
+    tokens = given.hidden_states or ()
+    found = {ours: given[theirs] for theirs, ours in ANSWERS if given.get(theirs) is not None}
+    if tokens and TOKENS in found and found[TOKENS].equal(tokens[-1]):
+        del found[TOKENS]  # CLIP's: without the final norm
+    return tokens, found
+
+
+def library_model(folder: Path | None, config: Config, state: Mapping[str, Tensor]) -> nn.Module:
+    """Let the library load a model, in fp32, from its own folder, or else from weights under its keys.
+
+    Raises:
+        ImportError: The library is not installed.
+        Exception: Of the library's.
+    """
+    library: Any = importlib.import_module("transformers")
+    kind, logs = getattr(library, class_of(config)), library.utils.logging
+    verbosity, bars = logs.get_verbosity(), logs.is_progress_bar_enabled()
+    logs.set_verbosity_error()
+    logs.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if folder is not None:
+                return kind.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
+            whole = kind.config_class.from_dict(dict(config))
+            return kind.from_pretrained(None, config=whole, state_dict=state, dtype=torch.float32).eval()
+    finally:
+        logs.set_verbosity(verbosity)
+        if bars:
+            logs.enable_progress_bar()
 
 
 def converted(model: Any, name: str) -> tuple[nn.Module, dict[str, Any]]:
@@ -31,7 +91,9 @@ def converted(model: Any, name: str) -> tuple[nn.Module, dict[str, Any]]:
         ModelError: Its kind cannot be converted.
         CheckpointError: Its weights do not fit its config.
     """
-    config = vision_config({**model.config.to_dict(), "architectures": [type(model).__name__]})
+    names = [base.__name__ for base in type(model).__mro__]
+    known = next((name for name in names if name in KINDS), names[0])
+    config = vision_config({**model.config.to_dict(), "architectures": [known]})
     architecture, kwargs = network_of(config, name)
     network = timm.create_model(architecture, **arguments(kwargs, name))
     load_into(network, to_timm(model.state_dict(), config), name)

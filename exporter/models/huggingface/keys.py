@@ -1,14 +1,18 @@
 """Weights under the library's keys, as files and as instances have them, become weights under timm's keys."""
 
+import math
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from exporter.errors import CheckpointError
 from exporter.models.huggingface.config import Config
 
-__all__ = ["to_timm"]
+__all__ = ["resampled", "to_timm"]
 
 # In this order; a name may have the form of files or that of instances.
 RENAMES = (
@@ -62,6 +66,32 @@ def to_timm(state: Mapping[str, Tensor], config: Config) -> dict[str, Tensor]:
     _join_gates(found)
     _pool(found)
     return _tokens(found, is_eva=is_eva)
+
+
+def resampled(state: Mapping[str, Tensor], network: Any) -> dict[str, Tensor]:
+    """Return weights of `to_timm` whose positions are those of the network's grid, resampled as the library does.
+
+    The library's positions lie in a square. Only Dinov2WithRegisters smooths where a grid becomes coarser.
+
+    Raises:
+        CheckpointError: They lie in no square.
+    """
+    found, own = dict(state), getattr(network, "pos_embed", None)
+    if own is None or "pos_embed" not in state or state["pos_embed"].shape[1] == own.shape[1]:
+        return found
+    rows, columns = network.patch_embed.grid_size
+    prefix, positions = own.shape[1] - rows * columns, state["pos_embed"]
+    side = math.isqrt(positions.shape[1] - prefix)
+    if side * side != positions.shape[1] - prefix:
+        got = f"{positions.shape[1] - prefix} positions of patches, in no square"
+        raise CheckpointError(
+            "pos_embed", got, f"the {rows} × {columns} of the model", "give its own img_size"
+        )
+    grid = positions[:, prefix:].unflatten(1, (side, side)).permute(0, 3, 1, 2)
+    smooth = "reg_token" in state and prefix == 0
+    made = F.interpolate(grid.float(), (rows, columns), mode="bicubic", antialias=smooth).to(positions)
+    found["pos_embed"] = torch.cat([positions[:, :prefix], made.flatten(2).transpose(1, 2)], dim=1)
+    return found
 
 
 def _join_attention(found: dict[str, Tensor], *, is_eva: bool) -> None:

@@ -10,7 +10,7 @@ from exporter.errors import ModelError
 from exporter.models.huggingface.config import Config, check_types, class_named
 from exporter.models.timm_arguments import SWIGLU
 
-__all__ = ["Kind", "kind_of", "network_of"]
+__all__ = ["KINDS", "Kind", "class_of", "kind_of", "network_of"]
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -33,19 +33,23 @@ class Kind:
     preprocessing: Mapping[str, Any] = field(default_factory=dict)
 
 
+def class_of(config: Config) -> str:
+    """Return the library's class of a vision tower's config."""
+    return class_named(config) or TOWERS.get(str(config.get("model_type") or ""), "no architecture")
+
+
 def kind_of(config: Config, source: str) -> Kind:
     """Return the kind of a vision tower's config.
 
     Raises:
         ModelError: It is not among those that can be converted; the message says why if that is known.
     """
-    family = str(config.get("model_type") or "")
-    told = class_named(config) or TOWERS.get(family, "no architecture")
+    family, told = str(config.get("model_type") or ""), class_of(config)
     reason = next((why for start, why in REFUSED.items() if family.startswith(start)), "")
     if reason:
         raise ModelError(source, f"a tower of the kind {family}: {reason}", "blocks on one grid of patches")
     if told not in KINDS:
-        raise ModelError(source, str(told), f"one of {', '.join(KINDS)}")
+        raise ModelError(source, told, f"one of {', '.join(KINDS)}")
     return KINDS[told]
 
 

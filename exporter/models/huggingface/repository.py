@@ -4,15 +4,17 @@ A name may end in `#PATH`, the place of a vision tower in its parent, e.g. ./lla
 the tower in flags and recipes, and no name on the hub holds a #.
 """
 
+import logging
 import re
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-from torch import Tensor
+from torch import Tensor, nn
 
 from exporter.errors import CheckpointError, ModelError, reason_of
 from exporter.files import path_of
@@ -20,15 +22,17 @@ from exporter.formats.canonical_json import read_json
 from exporter.models.class_names import config_names
 from exporter.models.huggingface.config import class_named, vision_config
 from exporter.models.huggingface.hub import hub_or_cache
-from exporter.models.huggingface.keys import to_timm
+from exporter.models.huggingface.instances import library_model
+from exporter.models.huggingface.keys import resampled, to_timm
 from exporter.models.huggingface.kinds import kind_of, network_of
 from exporter.models.huggingface.preprocessing import preprocessing_from_processor
-from exporter.models.weights import read_state_dict
+from exporter.models.weights import load_into, read_state_dict
 
 __all__ = ["Repository", "repository_of"]
 
 CONFIG, PROCESSORS = "config.json", ("preprocessor_config.json", "processor_config.json")
 FILES, INDEX = ("model.safetensors", "pytorch_model.bin"), "model.safetensors.index.json"
+logger = logging.getLogger(__name__)
 ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
@@ -68,12 +72,29 @@ class Repository:
         """The names of the classes in the order of the logits, none where the config has none."""
         return config_names(self._config().get("id2label"), self.root)
 
-    def weights(self) -> dict[str, Tensor]:
-        """Return the weights under timm's keys.
+    def load_weights(self, network: nn.Module) -> None:
+        """Load the weights into timm's network; positions for another size are resampled as the library does.
 
         Raises:
-            CheckpointError: There is no file of weights, it does not hold weights, or none at the tower's place.
+            CheckpointError: There is no file of weights, it does not hold those of the network, or none at the
+                tower's place.
         """
+        load_into(network, resampled(to_timm(self._state, self._config()), network), self.root)
+
+    def library_model(self) -> nn.Module | None:
+        """Return the library's own model of the same weights; None, with a warning, where it cannot be had."""
+        place = None if self.part else self._file(CONFIG)
+        try:
+            return library_model(place and place.parent, self._config(), {} if place else self._state)
+        except ImportError:
+            logger.warning("%s is not compared with Hugging Face's own: no transformers here", self.name)
+        except Exception as error:
+            logger.warning("%s is not compared with Hugging Face's own: %s", self.name, reason_of(error))
+        return None
+
+    @cached_property
+    def _state(self) -> dict[str, Tensor]:
+        """The weights under the library's keys."""
         state = {
             key: value for place in self._weight_files() for key, value in read_state_dict(place).items()
         }
@@ -83,7 +104,7 @@ class Repository:
             state = {match[1]: value for match, value in found if match}
         if not state:
             raise CheckpointError(self.root, f"no weights below {self.part}", "the place of its vision tower")
-        return to_timm(state, self._config())
+        return state
 
     def _config(self) -> dict[str, Any]:
         place = self._file(CONFIG)

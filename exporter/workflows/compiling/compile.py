@@ -13,7 +13,7 @@ from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder, sample
 from exporter.evaluation.benchmark.points import TradeOff
-from exporter.evaluation.parity.reference import check_answers, reference_runner
+from exporter.evaluation.parity.reference import reference_runner
 from exporter.evaluation.report.record import Report
 from exporter.files import PathLike, writable_folder
 from exporter.formats.canonical_json import save_json
@@ -88,7 +88,6 @@ def compile_model(
     if calibration is not None:
         calibration = calibration.of_first(vit.spec.depth)
     lowering, images = job.lowering, _images(folder, vit.spec, job)
-    check_answers(steps.dense(vit), images[:2], lowering.input_kind)
     schedule = schedule_of(vit, calibration, amount=amount, images=images, job=job, stages=stages)
     steps.warn_where_unsettled(schedule, calibration)
     references = Pair(steps.dense(vit), steps.prune(vit, schedule, calibration, lowering.layout))

@@ -83,7 +83,6 @@ def apply_to(request: ModelRequest, plan: DepthPlan, out: Path, *, unmerged: boo
         raise DepthError("depth", "no unit to remove", "--attention or --activation with layers")
     weights_file(out)
     vit = steps.load_model(request)
-    steps.check_weights(vit)
     if before is not None and before.merged and unmerged:
         raise DepthError("unmerged", "a checkpoint whose layers are merged", "the unmerged one")
     result = apply_plan(vit, whole, unmerged=unmerged)

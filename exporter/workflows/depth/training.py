@@ -162,7 +162,6 @@ def _loaded(job: Job, stages: Stages) -> tuple[PrunableViT, ImageFolder]:
         raise DepthError(str(job.model.checkpoint), "a model without some units", "the whole one")
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)
-        steps.check_weights(vit)
         return vit, train_images(job.images, vit.spec)
 
 

@@ -1,0 +1,395 @@
+"""An adapter is held to the model that its owner runs: nothing that computes otherwise gets in."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from timm.models import vision_transformer
+from torch import Tensor, nn
+from torchvision.models import VisionTransformer as TorchvisionNetwork
+from typing_extensions import override
+
+import exporter
+from exporter.errors import ModelError
+from exporter.models.base import PrunableViT
+from exporter.models.border import check_border
+from exporter.models.huggingface import repository
+from exporter.models.parts import WeightedModule
+from exporter.models.registry import ModelRequest, adapt, load
+from exporter.models.timm_vit import TimmViT
+from tests.models.huggingface.saved import KINDS, make, save
+from tests.vits import FAMILIES, POOLED, TINY_SHAPE, cut_vit, make_model, make_vit
+
+ALL = (*FAMILIES, *POOLED)
+OWN = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "depth": 2, "num_heads": 3, "num_classes": 5}
+
+
+def random(model: nn.Module) -> nn.Module:
+    """Weights that let every part be seen."""
+    generator = torch.Generator().manual_seed(0)
+    for value in model.parameters():
+        nn.init.normal_(value, std=0.2, generator=generator)
+    return model.eval()
+
+
+def torchvisions() -> PrunableViT:
+    return adapt(random(TorchvisionNetwork(32, 8, 2, 2, 64, 128, num_classes=5)), "theirs")
+
+
+def vit_of(family: str) -> PrunableViT:
+    """A small one; factors of branches as training leaves them, not as it finds them, near 0."""
+    if family == "torchvision":
+        return torchvisions()
+    model = make_model(family)
+    for name, parameter in model.named_parameters():
+        if "gamma" in name:
+            nn.init.constant_(parameter, 0.5)
+    return adapt(model, "tiny")
+
+
+@pytest.mark.parametrize("family", [*ALL, "torchvision"])
+def test_every_family_computes_what_its_model_computes(family: str) -> None:
+    vit = vit_of(family)
+    check_border(vit)
+    assert vit.faithful
+
+
+def test_a_model_of_fewer_units_is_its_own_reference() -> None:
+    check_border(cut_vit())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_rounding_is_that_of_the_weights_type(dtype: torch.dtype) -> None:
+    check_border(adapt(make_model().to(dtype), "tiny"))
+
+
+def permuted(vit: PrunableViT) -> None:
+    """The second block's first two heads change places."""
+    block = vit.blocks[1]
+    assert block.attention is not None
+    inner, width = block.attention.qkv, block.attention.head_dim
+
+    class Permuted(WeightedModule):
+        weight = inner.weight
+
+        @override
+        def forward(self, tokens: Tensor) -> Tensor:
+            made = inner(tokens)
+            return torch.cat([made[..., width : 2 * width], made[..., :width], made[..., 2 * width :]], -1)
+
+    wrong = replace(block, attention=replace(block.attention, qkv=Permuted()))
+    vit.blocks = [vit.blocks[0], wrong, *vit.blocks[2:]]
+
+
+def other_eps(vit: PrunableViT) -> None:
+    """The second block's MLP has a norm of another epsilon."""
+    block = vit.blocks[1]
+    assert block.mlp is not None
+    norm: Any = copy.deepcopy(block.mlp.norm)
+    norm.eps = 1e-2
+    vit.blocks = [vit.blocks[0], replace(block, mlp=replace(block.mlp, norm=norm)), *vit.blocks[2:]]
+
+
+def other_positions(vit: PrunableViT) -> None:
+    """The tokens' values, as positions would have them that went to a finer grid and back."""
+    right = vit.embed
+
+    def embed(images: Tensor) -> Tensor:
+        tokens = right(images)
+        grid = tokens[:, vit.spec.num_prefix_tokens :].unflatten(1, vit.spec.grid).permute(0, 3, 1, 2)
+        finer = nn.functional.interpolate(grid, scale_factor=2, mode="bicubic")
+        back = nn.functional.interpolate(finer, vit.spec.grid, mode="bicubic", antialias=True)
+        return torch.cat([tokens[:, : vit.spec.num_prefix_tokens], back.flatten(2).transpose(1, 2)], 1)
+
+    vit.embed = embed  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("harm", "place"),
+    [(permuted, "block 2"), (other_eps, "block 2"), (other_positions, "the embedding of patches")],
+)
+@pytest.mark.parametrize("family", [*ALL, "torchvision"])
+def test_a_wrong_adapter_is_refused_by_its_first_wrong_block(
+    family: str, harm: Callable[[PrunableViT], None], place: str
+) -> None:
+    vit = vit_of(family)
+    harm(vit)
+    with pytest.raises(ModelError, match=f"got {place} differs by up to .* standard deviations"):
+        check_border(vit)
+    assert not vit.faithful
+
+
+def test_a_wrong_head_or_pooling_is_refused() -> None:
+    vit = make_vit()
+    vit.classify = lambda normed: vit.model.head(normed[:, 1])  # type: ignore[method-assign, operator]
+    with pytest.raises(ModelError, match="got logits differs"):
+        check_border(vit)
+    pooled = make_vit("pooled, registers")
+    assert pooled.pooling is not None
+    pooled.pooling.skipped = 0
+    with pytest.raises(ModelError, match="got logits differs"):
+        check_border(pooled)
+
+
+class Small(vision_transformer.VisionTransformer):  # type: ignore[misc]
+    """timm's, of a size for tests."""
+
+    def __init__(self) -> None:
+        super().__init__(**OWN)
+
+
+class Prompted(Small):
+    """Adds learned tokens after the class token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prompt = nn.Parameter(torch.randn(1, 4, self.embed_dim))
+
+    @override
+    def forward_features(self, x: Tensor, **_: Any) -> Tensor:
+        x = self._pos_embed(self.patch_embed(x))
+        x = torch.cat([x[:, :1], self.prompt.expand(len(x), -1, -1), x[:, 1:]], 1)
+        return self.norm(self.blocks(x))
+
+
+class Scaled(Small):
+    """Takes pixels from 0 to 1."""
+
+    @override
+    def forward(self, x: Tensor, **_: Any) -> Tensor:
+        return super().forward(x * 2 - 1)
+
+
+class Warm(Small):
+    """Divides its logits by a temperature."""
+
+    @override
+    def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
+        return super().forward_head(x, pre_logits) / 3
+
+
+class Same(Small):
+    """Computes what its parent does."""
+
+    @override
+    def forward(self, x: Tensor, **_: Any) -> Tensor:
+        return self.forward_head(self.forward_features(x))
+
+
+class Two(Small):
+    """Takes more than images."""
+
+    @override
+    def forward(self, x: Tensor, words: Tensor) -> Tensor:
+        return super().forward(x) + words
+
+
+class Listed(Small):
+    """Returns more than logits."""
+
+    @override
+    def forward(self, x: Tensor, **_: Any) -> Any:
+        return [super().forward(x)]
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (Prompted, r"got forward_features of its own: the embedding of patches of shape \[2, 17, 48\]"),
+        (Scaled, r"got forward of its own: the embedding of patches differs"),
+        (Two, r"got a Two that does not run on images alone: .*words"),
+        (Listed, r"got a Listed that does not run on images alone: it returns a list"),
+    ],
+)
+def test_a_subclass_is_refused_by_what_it_overrides(model: Callable[[], nn.Module], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        exporter.load_model(random(model()))
+
+
+@pytest.mark.parametrize("kind", [Same, Warm])
+def test_a_subclass_whose_methods_the_adapter_calls_is_taken(kind: Any) -> None:
+    model, images = random(kind()), torch.randn(2, 3, 32, 32)
+    with torch.inference_mode():
+        torch.testing.assert_close(exporter.dense(exporter.load_model(model))(images), model(images))
+
+
+def test_a_method_of_the_instance_is_found_too() -> None:
+    model = random(Small())
+    whole = model.forward
+    model.forward = lambda images: whole(images * 2)
+    with pytest.raises(ModelError, match="got forward of its own: logits differs"):
+        exporter.load_model(model)
+
+
+def test_hooks_that_change_values_are_refused_and_those_that_watch_are_not() -> None:
+    model: Any = random(Small())
+    seen: list[int] = []
+    model.blocks[0].attn.register_forward_hook(lambda *_: seen.append(1))
+    exporter.load_model(model)
+    model.blocks[1].attn.register_forward_hook(lambda _, __, given: given * 2)
+    with pytest.raises(ModelError, match="got block 2 differs"):
+        exporter.load_model(model)
+
+
+class Module(nn.Module):
+    """A training script's, which may change what goes in or comes out."""
+
+    def __init__(self, inner: nn.Module, factor: float = 1.0) -> None:
+        super().__init__()
+        self.net, self.loss, self.factor = inner, nn.CrossEntropyLoss(), factor
+
+    @override
+    def forward(self, images: Tensor) -> Tensor:
+        return self.net(images) * self.factor
+
+
+def compiled(model: nn.Module) -> Any:
+    return torch.compile(model)
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        Module,
+        nn.Sequential,
+        nn.DataParallel,
+        torch.optim.swa_utils.AveragedModel,
+        compiled,
+        lambda model: Module(compiled(model)),
+    ],
+)
+def test_wrappers_that_pass_on_are_seen_through(wrapped: Callable[[nn.Module], nn.Module]) -> None:
+    model, images = random(Small()), torch.randn(2, 3, 32, 32)
+    vit = exporter.load_model(wrapped(model))
+    with torch.inference_mode():
+        torch.testing.assert_close(exporter.dense(vit)(images), model(images))
+
+
+def test_a_wrapper_that_changes_something_is_refused() -> None:
+    model = random(Small())
+    with pytest.raises(ModelError, match=r"got forward of its own: logits differs .* from this Module"):
+        exporter.load_model(Module(model, 2.0))
+    with pytest.raises(ModelError, match="a Sequential, which has no adapter"):
+        exporter.load_model(nn.Sequential(nn.Conv2d(3, 3, 1), model))
+    with pytest.raises(ModelError, match="got the embedding of patches differs"):
+        exporter.load_model(nn.Sequential(nn.ReLU(), model))
+
+
+@pytest.mark.parametrize(("value", "what"), [(torch.nan, "NaN or infinity"), (0.0, "one value everywhere")])
+def test_answers_that_tell_nothing_apart_are_refused(value: float, what: str) -> None:
+    vit = make_vit()
+    with torch.no_grad():
+        for name, parameter in vit.model.named_parameters():
+            if name.startswith("head."):
+                parameter.fill_(value)
+    with pytest.raises(ModelError, match=f"logits with {what} .* are they trained"):
+        check_border(vit)
+
+
+def test_an_adapter_of_the_users_is_checked_once() -> None:
+    vit = make_vit()
+    permuted(vit)
+    with pytest.raises(ModelError, match="block 2 differs"):
+        exporter.load_model(vit)
+    right = make_vit()
+    assert exporter.load_model(right) is right and right.faithful
+    permuted(right)
+    assert exporter.load_model(right) is right
+
+
+def test_models_by_name_are_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "w.pth"
+    torch.save(make_model().state_dict(), path)
+    request = ModelRequest("vit_tiny_patch16_224", path, model_kwargs=TINY_SHAPE)
+    assert load(request).faithful
+    monkeypatch.setattr(TimmViT, "classify", lambda self, normed: self.model.head(normed[:, 1]))
+    with pytest.raises(ModelError, match="got logits differs"):
+        load(request)
+
+
+@pytest.mark.parametrize("size", [24, 48, (24, 40)])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "oblong"])
+def test_hugging_faces_models_are_the_librarys_at_every_size(
+    tmp_path: Path, kind: str, size: int | tuple[int, int]
+) -> None:
+    save(make(kind), tmp_path)
+    assert load(ModelRequest(str(tmp_path), model_kwargs={"img_size": size})).faithful
+
+
+@pytest.mark.parametrize("kind", ["vit", "deit", "clip", "siglip", "dinov2"])
+def test_positions_that_are_resampled_otherwise_are_refused(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(make(kind), tmp_path)
+    sharp = nn.functional.interpolate
+
+    def smooth(*args: Any, **kwargs: Any) -> Tensor:
+        return sharp(*args, **{**kwargs, "antialias": True})
+
+    monkeypatch.setattr(nn.functional, "interpolate", smooth)
+    # The library calls the same function: it gets the original again before it runs.
+    load_weights = repository.Repository.library_model
+
+    def librarys(self: repository.Repository) -> nn.Module | None:
+        monkeypatch.setattr(nn.functional, "interpolate", sharp)
+        return load_weights(self)
+
+    monkeypatch.setattr(repository.Repository, "library_model", librarys)
+    with pytest.raises(ModelError, match="got the embedding of patches differs"):
+        load(ModelRequest(str(tmp_path), model_kwargs={"img_size": 24}))
+
+
+def test_a_block_that_adds_nothing_is_no_difference() -> None:
+    model: Any = make_model()
+    for branch in (model.blocks[1].attn.proj, model.blocks[1].mlp.fc2):
+        nn.init.zeros_(branch.weight)
+        nn.init.zeros_(branch.bias)
+    check_border(adapt(model, "tiny"))
+
+
+def test_a_subclass_of_hugging_faces_is_refused_by_what_it_overrides() -> None:
+    class Halved(transformers.ViTForImageClassification):
+        @override
+        def forward(self, pixel_values: Tensor, **kwargs: Any) -> Any:
+            return super().forward(pixel_values / 2, **kwargs)
+
+    plain = make("vit")
+    halved = Halved(plain.config)
+    halved.load_state_dict(plain.state_dict())
+    assert exporter.load_model(plain).faithful
+    with pytest.raises(ModelError, match="got forward of its own: the embedding of patches differs"):
+        exporter.load_model(halved)
+
+
+def test_without_the_library_a_line_says_what_was_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    save(make("vit"), tmp_path / "mine")
+
+    def missing(*_: object) -> Any:
+        raise ImportError
+
+    monkeypatch.setattr(repository, "library_model", missing)
+    load(ModelRequest(str(tmp_path / "mine")))
+    assert "mine is not compared with Hugging Face's own: no transformers here" in caplog.text
+
+    def broken(*_: object) -> Any:
+        raise AttributeError("too old")
+
+    monkeypatch.setattr(repository, "library_model", broken)
+    load(ModelRequest(str(tmp_path / "mine")))
+    assert "mine is not compared with Hugging Face's own: too old" in caplog.text
+
+
+def test_the_noise_is_the_same_each_time() -> None:
+    vit, seen = make_vit(), []
+    vit.model.register_forward_pre_hook(lambda _, args: seen.append(args[0].numpy().copy()))
+    check_border(vit)
+    check_border(vit)
+    assert np.array_equal(seen[0], seen[1])
