@@ -118,6 +118,7 @@ def _run(argv: Sequence[str] | None) -> int:
     level = logging.ERROR if arguments.quiet else logging.DEBUG if arguments.verbose else logging.WARNING
     lines = logging.StreamHandler(sys.stderr)
     lines.setFormatter(_OneLine("%(levelname)s: %(message)s"))
+    lines.addFilter(_Once())
     logging.basicConfig(handlers=[lines], level=level, force=True)
     with _joined(arguments.verb, spread=arguments.spread):
         return int(arguments.run(arguments))
@@ -142,6 +143,19 @@ class _OneLine(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (the name is logging's)
         return super().formatMessage(record).replace("\n", "\\n")
+
+
+class _Once(logging.Filter):
+    """Lets a line through once: the same images are listed by several steps of a verb."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        line, before = record.getMessage(), len(self._said)
+        self._said.add(line)
+        return len(self._said) > before
 
 
 def build_parser(only: str | None = None) -> Parser:

@@ -1,12 +1,14 @@
 """List a folder's images in a fixed order, with their classes and a hash that identifies them."""
 
 import hashlib
+import logging
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from exporter.data.class_map import read_class_map
+from exporter.data.class_map import class_indices, is_order, listed
 from exporter.errors import ImageError, reason_of
 from exporter.files import regular
 
@@ -15,6 +17,7 @@ __all__ = [
     "UNKNOWN",
     "ImageFile",
     "ImageFolder",
+    "LeftOut",
     "Span",
     "check_folder",
     "class_names",
@@ -23,6 +26,8 @@ __all__ = [
     "ranked",
     "sample",
 ]
+
+logger = logging.getLogger(__name__)
 
 SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jp2", ".avif"}
@@ -71,10 +76,14 @@ class ImageFile:
 
 @dataclass(frozen=True)
 class ImageFolder:
-    """Images in the order of their paths below `root`."""
+    """Images in the order of their paths below `root`.
+
+    `class_names` has the names of the classes in the data, by index, where a name decided the class of the images.
+    """
 
     root: Path
     files: tuple[ImageFile, ...]
+    class_names: Mapping[int, str] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def labelled(self) -> bool:
@@ -86,29 +95,75 @@ class ImageFolder:
         return Path(os.path.relpath(file.path, self.root)).as_posix()
 
 
-def list_images(
-    folder: Path, *, num_classes: int | None = None, class_map: Path | None = None
-) -> ImageFolder:
-    """Find the images below a folder, at any depth; hidden files and folders are skipped.
+@dataclass
+class LeftOut:
+    """Counts what is not read of a folder or a tar file, to be said in one line."""
 
-    The subfolder of `folder` that an image is in names its class. The class index comes from `class_map`, a JSON
-    object of folder names and class indices; without one it is the subfolder's place among all sorted subfolders,
-    if there are as many as the model has classes. Otherwise no image has a label.
+    endings: Counter[str] = field(default_factory=Counter)
+    hidden: int = 0
+
+    def note(self, name: str) -> None:
+        """Count a file by its ending; a hidden one only if it has that of an image."""
+        ending = Path(name).suffix.lower()
+        if not name.startswith("."):
+            self.endings[ending or "without ending"] += 1
+        elif ending in SUFFIXES:
+            self.hidden += 1
+
+    def say(self, subject: str, *more: str) -> None:
+        """Log one line if anything was left out, or if there is `more` to say."""
+        by_ending = ", ".join(f"{number} {ending}" for ending, number in sorted(self.endings.items()))
+        parts = (
+            by_ending and f"files left out by their ending: {by_ending}",
+            self.hidden and f"hidden folders and images left out: {self.hidden}",
+            *more,
+        )
+        if any(parts):
+            logger.warning("%s: %s", subject, "; ".join(map(str, filter(None, parts))))
+
+
+def list_images(
+    folder: Path,
+    *,
+    num_classes: int | None = None,
+    class_map: Path | None = None,
+    names: Sequence[str] = (),
+) -> ImageFolder:
+    """Find the images below a folder, at any depth; what is left out is counted in a warning.
+
+    The subfolder of `folder` that an image is in names its class. `exporter.data.class_map` decides its index by
+    the class map, the model's `names` of its classes, or the order of the subfolders; where it cannot, no image has
+    a label.
 
     Raises:
-        ImageError: No such folder, no image in it, one that cannot be read, or a class map that does not fit.
+        ImageError: No such folder, no image in it, one that cannot be read, a class map that does not fit, or
+            folders whose classes are not certain.
     """
     check_folder(folder)
-    paths = sorted(_walk(folder), key=lambda path: path.relative_to(folder).parts)
+    left = LeftOut()
+    paths = sorted(_walk(folder, left), key=lambda path: path.relative_to(folder).parts)
     if not paths:
         raise ImageError(str(folder), "no image", f"files ending in {', '.join(sorted(SUFFIXES))}")
-    if class_map is not None:
-        index = read_class_map(class_map, num_classes)
-    else:
-        names = class_names(folder)
-        index = {name: place for place, name in enumerate(names)} if len(names) == num_classes else {}
-    files = tuple(ImageFile(path, _label(path.relative_to(folder), index, class_map)) for path in paths)
-    return ImageFolder(folder, files)
+    folders, held = class_names(folder), {_folder_of(path, folder) for path in paths}
+    empty = [name for name in folders if name not in held]
+    mapped = class_map is not None and not is_order(class_map)
+    index: Mapping[str, int] = {}
+    if num_classes or mapped:
+        index = class_indices(folders, num_classes, names, class_map, empty=empty, subject=str(folder))
+    files = tuple(
+        ImageFile(path, _label(path, folder, index, class_map if mapped else None)) for path in paths
+    )
+    left.say(str(folder), *_of_classes(files, empty if num_classes else (), labelled=bool(index)))
+    return ImageFolder(folder, files, {place: name for name, place in index.items()})
+
+
+def _of_classes(files: Sequence[ImageFile], empty: Sequence[str], *, labelled: bool) -> Iterator[str]:
+    """Say which class folders hold no image, and how many images are in none."""
+    if empty:
+        yield f"class folders without an image: {len(empty)} ({listed(empty)})"
+    outside = [file for file in files if file.label is None] if labelled else ()
+    if outside:
+        yield f"images outside the class folders, which have no class: {len(outside)} ({outside[0].path.name!r}, …)"
 
 
 def check_folder(folder: Path) -> None:
@@ -141,7 +196,7 @@ def sample(images: ImageFolder, count: int | None, seed: int) -> ImageFolder:
     """Draw at most `count` of the images by the seed, and keep their order; all of them for None."""
     if count is None or count >= len(images.files):
         return images
-    return ImageFolder(images.root, tuple(images.files[i] for i in draw(len(images.files), count, f"{seed}")))
+    return replace(images, files=tuple(images.files[i] for i in draw(len(images.files), count, f"{seed}")))
 
 
 def draw(total: int, count: int, seed: str) -> list[int]:
@@ -157,7 +212,7 @@ def ranked(total: int, seed: str) -> list[int]:
     return sorted(range(total), key=lambda index: hashlib.sha256(f"{seed}/{index}".encode()).digest())
 
 
-def _walk(folder: Path) -> Iterator[Path]:
+def _walk(folder: Path, left: LeftOut) -> Iterator[Path]:
     """Yield image files below a folder; links to folders are followed, but no folder is entered twice."""
     entered = set()
     for place, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
@@ -166,10 +221,14 @@ def _walk(folder: Path) -> Iterator[Path]:
             folders.clear()
             continue
         entered.add(real)
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        seen = sorted(name for name in folders if not name.startswith("."))
+        left.hidden += len(folders) - len(seen)
+        folders[:] = seen
         for name in names:
             if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES:
                 yield Path(place, name)
+            else:
+                left.note(name)
 
 
 def _refuse(error: OSError) -> None:
@@ -180,9 +239,15 @@ def _unreadable(error: OSError) -> ImageError:
     return ImageError(str(error.filename), reason_of(error), "a folder that can be read")
 
 
-def _label(relative: Path, index: dict[str, int], class_map: Path | None) -> int | None:
-    name = relative.parts[0] if len(relative.parts) > 1 else ""
+def _folder_of(path: Path, root: Path) -> str:
+    """Return the subfolder of the root that an image is in, "" if it is in none."""
+    parts = path.relative_to(root).parts
+    return parts[0] if len(parts) > 1 else ""
+
+
+def _label(path: Path, root: Path, index: Mapping[str, int], class_map: Path | None) -> int | None:
+    name = _folder_of(path, root)
     if class_map is not None and name not in index:
-        got = f"no class for folder {name!r}" if name else f"{relative.name} outside the class folders"
+        got = f"no class for folder {name!r}" if name else f"{path.name} outside the class folders"
         raise ImageError(str(class_map), got, "an index for every folder that holds images")
     return index.get(name)

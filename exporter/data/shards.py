@@ -1,46 +1,119 @@
 """Read images and their classes from WebDataset shards: tar files, in one pass or by their members' places.
 
-The members of one image are neighbours and share a name up to the first dot: `0001.jpg`, and `0001.cls` (a class
-index or name as text) or `0001.json` (the same, or an object that has it under "label", "cls" or "class").
+The members of one image are neighbours and share a key, their name up to the first dot: `0001.jpg`, and `0001.cls`
+(a class index or name as text) or `0001.json` (the same, or an object that has it under "label", "cls" or "class").
+
+Where no image has that key, dots are part of it, and it ends at the last one: `img.0001.jpg`, `img.0001.cls`.
+Beside `0001.jpg`, `0001.mask.png` is not the image; a warning says how many members are left out.
 """
 
 import json
 import os
+import re
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple
 
-from exporter.data.images import SUFFIXES, ImageFile, ImageFolder, Span
+from exporter.data.class_map import ClassNames
+from exporter.data.images import SUFFIXES, ImageFile, ImageFolder, LeftOut, Span
 from exporter.errors import ImageError, reason_of
 from exporter.files import regular
 
-__all__ = ["common_folder", "find_shards", "is_shard", "list_shards", "read_shards"]
+__all__ = ["Labels", "common_folder", "find_shards", "is_packed", "is_shard", "list_shards", "read_shards"]
 
 ENDINGS = (".tar", ".tar.gz", ".tgz")
+# How files start that gzip, bzip2 and xz wrote.
+COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")
 LABEL_KEYS = ("label", "cls", "class")
 # No more of a member is read: encoded images are smaller, and a broken header may announce any size.
 MOST_BYTES = 1 << 28
+# So many images do not belong to another one of the key that ends at the first dot.
+MANY = 16
 
 
 class Member(NamedTuple):
-    """A file of a shard: `key` is its name up to the first dot, `ending` the lower-case rest.
+    """A file of a shard: `key` is its name up to the dot before `ending`, `first` that up to the first dot.
 
     An image has its `content`, or its place in the file, `span`.
     """
 
     name: str
+    first: str
     key: str
     ending: str
     content: bytes | None
     span: Span | None
 
 
+@dataclass(frozen=True)
+class Labels:
+    """What labels in tar files mean: by an `index` of each, else class indices or the model's names of its classes.
+
+    `count` is the number of classes; None: any.
+    """
+
+    count: int | None = None
+    names: Sequence[str] = ()
+    index: Mapping[str, int] | None = None
+
+    @cached_property
+    def _known(self) -> ClassNames:
+        return ClassNames(self.names)
+
+    @property
+    def class_names(self) -> dict[int, str]:
+        """The names of the classes by index, of those that have one."""
+        if self.index is not None:
+            return {index: name for name, index in self.index.items()}
+        return dict(enumerate(self.names))
+
+    def index_of(self, told: object, place: Path) -> int:
+        """Return the class that a label means.
+
+        Raises:
+            ImageError: It means none, or two; the message names the member at `place`.
+        """
+        if self.index is not None:
+            if str(told) not in self.index:
+                raise ImageError(str(place), f"the class {told!r}", "one that --class-map has an index for")
+            return self.index[str(told)]
+        named = self._known.index_of(told, str(place)) if isinstance(told, str) else None
+        number = None if isinstance(told, bool | float) else _whole(str(told))
+        if number is None and named is None:
+            expected = "a class index, or the model's name of a class" if self.names else "a class index"
+            raise ImageError(str(place), f"the class {told!r}", expected, "--class-map FILE maps names")
+        if number is not None and named not in (None, number):
+            got = f"the class {told!r}, the name of class {named} and the index of another"
+            raise ImageError(str(place), got, "one of them", "--class-map FILE decides")
+        found = named if number is None else number
+        assert found is not None
+        if self.count is not None and not 0 <= found < self.count:
+            counted = "labels counted from 1? " if found == self.count else ""
+            hint = f"{counted}--class-map FILE maps them"
+            raise ImageError(str(place), f"the class {found}", f"an index from 0 below {self.count}", hint)
+        return found
+
+
+ANY_INDEX = Labels()
+
+
 def is_shard(path: Path) -> bool:
     """Return whether the name of a file is that of a tar file."""
     return path.name.lower().endswith(ENDINGS)
+
+
+def is_packed(path: Path) -> bool:
+    """Return whether a tar file is compressed, by its first bytes: then its images have no places."""
+    try:
+        with regular(path).open("rb") as file:
+            return file.read(6).startswith(COMPRESSED)
+    except OSError:
+        return False
 
 
 def find_shards(folder: Path) -> tuple[Path, ...]:
@@ -49,41 +122,42 @@ def find_shards(folder: Path) -> tuple[Path, ...]:
     return tuple(sorted(found))
 
 
-def read_shards(
-    paths: Sequence[Path], index: Mapping[str, int] | None = None, *, labels: bool = True
-) -> Iterator[ImageFile]:
-    """Yield the images of shards in order, each with its bytes; only one shard is open, and one image in memory.
+def read_shards(paths: Sequence[Path], labels: Labels | None = ANY_INDEX) -> Iterator[ImageFile]:
+    """Yield the images of shards in order, each with its bytes; only one shard is open, and few images in memory.
 
     Args:
         paths: The tar files; compressed ones are recognised by their content.
-        index: The class index of each label. None: labels are class indices.
-        labels: Whether to read the labels.
+        labels: What labels mean; None: they are not read.
 
     Raises:
         ImageError: A file is no tar file, or is torn; or a label is no class.
     """
     for path in paths:
-        yield from _images(path, _members(path, "r|*"), index, labels=labels)
+        left = _LeftOut()
+        yield from _images(path, _members(path, "r|*", left), labels, left)
+        left.say(str(path), *left.seconds)
 
 
-def list_shards(
-    paths: Sequence[Path], index: Mapping[str, int] | None = None, *, labels: bool = True
-) -> ImageFolder:
+def list_shards(paths: Sequence[Path], labels: Labels | None = ANY_INDEX) -> ImageFolder:
     """List the images of uncompressed shards by their places, to be read in any order; arguments as above.
 
     Raises:
         ImageError: A file is no uncompressed tar file, is torn or has no image; or a label is no class.
     """
     files: list[ImageFile] = []
+    left, root = _LeftOut(), common_folder(paths)
     for path in paths:
-        if not path.name.lower().endswith(".tar"):
+        if is_packed(path):
             expected = "an uncompressed one: its images are read in any order"
             raise ImageError(str(path), "a compressed tar file", expected, "unpack it with gunzip")
-        found = tuple(_images(path, _members(path, "r:"), index, labels=labels))
+        found = tuple(_images(path, _members(path, "r:", left), labels, left))
         if not found:
             raise ImageError(str(path), "no image", f"members ending in {', '.join(sorted(SUFFIXES))}")
         files += found
-    return ImageFolder(common_folder(paths), tuple(files))
+    unlabelled = [] if labels is None else [file for file in files if file.label is None]
+    some = [f"images without a label: {len(unlabelled)} of {len(files)}"] if unlabelled else []
+    left.say(str(paths[0] if len(paths) == 1 else root), *left.seconds, *some)
+    return ImageFolder(root, tuple(files), {} if labels is None else labels.class_names)
 
 
 def common_folder(paths: Sequence[Path]) -> Path:
@@ -91,16 +165,63 @@ def common_folder(paths: Sequence[Path]) -> Path:
     return Path(os.path.commonpath([path.parent.absolute() for path in paths]))
 
 
+class _LeftOut(LeftOut):
+    """Counts, beside members of other endings, images whose key another image has; `first` is the first of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.images, self.first = 0, ""
+
+    def second(self, members: Iterable[Member]) -> None:
+        """Count those of the members that are images."""
+        names = [member.name for member in members if _is_image(member.ending)]
+        self.images, self.first = self.images + len(names), self.first or "".join(names[:1])
+
+    @property
+    def seconds(self) -> Iterator[str]:
+        """Say how many there are."""
+        if self.images:
+            yield f"images left out whose key another image has: {self.images}, the first {self.first}"
+
+
 def _images(
-    path: Path, members: Iterable[Member], index: Mapping[str, int] | None, *, labels: bool
+    path: Path, members: Iterable[Member], labels: Labels | None, left: _LeftOut
 ) -> Iterator[ImageFile]:
-    for _, group in groupby(members, key=lambda member: member.key):
-        sample = {member.ending: member for member in group}
-        image = next((each for ending, each in sample.items() if _is_image(ending)), None)
-        if image is not None:
-            place = path / image.name
-            label = _label(place, _told(place, sample), index) if labels else None
-            yield ImageFile(place, label, image.content, image.span)
+    for _, run in groupby(members, key=lambda member: member.first):
+        for group in _by_key(run, left):
+            images = [member for member in group if _is_image(member.ending)]
+            left.second(images[1:])
+            for image in images[:1]:
+                place = path / image.name
+                told = None if labels is None else _told(place, {each.ending: each for each in group})
+                label = None if labels is None or told is None else labels.index_of(told, place)
+                yield ImageFile(place, label, image.content, image.span)
+
+
+def _by_key(run: Iterable[Member], left: _LeftOut) -> Iterator[Sequence[Member]]:
+    """Yield the members of each image, from neighbours that share their names up to the first dot.
+
+    If an image has that key it is the only one. Once there are many without it, they are images of their own.
+    """
+    waiting: dict[str, list[Member]] = {}
+    own: Sequence[Member] = ()
+    dotted = False
+    for member in run:
+        waiting.setdefault(member.key, []).append(member)
+        own = waiting.get(member.first, ())
+        if dotted or (not _image_in(own) and sum(map(_image_in, waiting.values())) > MANY):
+            dotted = True
+            for key in list(waiting)[:-1]:
+                yield waiting.pop(key)
+    if dotted or not _image_in(own):
+        yield from waiting.values()
+        return
+    left.second(member for group in waiting.values() if group is not own for member in group)
+    yield own
+
+
+def _image_in(members: Sequence[Member]) -> bool:
+    return any(_is_image(member.ending) for member in members)
 
 
 class _Header(tarfile.TarInfo):
@@ -117,27 +238,39 @@ class _Header(tarfile.TarInfo):
             raise tarfile.ReadError(f"{error} at byte {archive.offset}") from None
 
 
-def _members(path: Path, mode: Literal["r|*", "r:"]) -> Iterator[Member]:
+def _members(path: Path, mode: Literal["r|*", "r:"], left: LeftOut) -> Iterator[Member]:
     """Yield the files of a shard that are an image or its label; with "r:", images by their places."""
     try:
         with tarfile.open(regular(path), mode, tarinfo=_Header) as archive:
             for each in archive:
                 place = PurePosixPath(each.name)
-                stem, _, ending = place.name.partition(".")
-                ending = ending.lower()
-                if each.isfile() and stem and (_is_image(ending) or ending in ("cls", "json")):
-                    key, content, span = str(place.with_name(stem)), None, None
-                    if mode == "r:" and _is_image(ending):
-                        span = Span(path, each.offset_data, each.size)
-                    else:
-                        file = archive.extractfile(each)
-                        content = file.read(MOST_BYTES) if file else b""
-                    yield Member(each.name, key, ending, content, span)
+                stem, ending = _split(place.name)
+                if not each.isfile():
+                    continue
+                if not stem or not ending:
+                    left.note(place.name)
+                    continue
+                content, span = None, None
+                if mode == "r:" and _is_image(ending):
+                    span = Span(path, each.offset_data, each.size)
+                else:
+                    file = archive.extractfile(each)
+                    content = file.read(MOST_BYTES) if file else b""
+                first, key = (str(place.with_name(part)) for part in (place.name.partition(".")[0], stem))
+                yield Member(each.name, first, key, ending, content, span)
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
         reason = reason_of(error)
         raise ImageError(
             str(path), f"no whole tar file ({reason})", "one that can be read to its end"
         ) from None
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Return the key and the ending of a member: at the first dot or else at the last; "" for other endings."""
+    for stem, _, ending in (name.partition("."), name.rpartition(".")):
+        if _is_image(ending.lower()) or ending.lower() in ("cls", "json"):
+            return ("" if name.startswith(".") else stem), ending.lower()
+    return name, ""
 
 
 def _is_image(ending: str) -> bool:
@@ -161,18 +294,5 @@ def _told(place: Path, sample: Mapping[str, Member]) -> object:
     return next((told[key] for key in LABEL_KEYS if key in told), None)
 
 
-def _label(place: Path, told: object, index: Mapping[str, int] | None) -> int | None:
-    if told is None:
-        return None
-    if index is not None:
-        if str(told) not in index:
-            raise ImageError(str(place), f"the class {told!r}", "one that --class-map has an index for")
-        return index[str(told)]
-    try:
-        if isinstance(told, bool | float):
-            raise ValueError
-        return int(str(told))
-    except ValueError:
-        raise ImageError(
-            str(place), f"the class {told!r}", "a class index", "--class-map maps names"
-        ) from None
+def _whole(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"-?\d{1,18}", text) else None

@@ -3,15 +3,23 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 
-from exporter.data.class_map import read_class_map
+from exporter.data.class_map import MAP_HINT, is_order, listed, read_class_map
 from exporter.data.images import ImageFile, ImageFolder, class_names, list_images, sample
-from exporter.data.shards import common_folder, find_shards, is_shard, list_shards, read_shards
+from exporter.data.shards import (
+    Labels,
+    common_folder,
+    find_shards,
+    is_packed,
+    is_shard,
+    list_shards,
+    read_shards,
+)
 from exporter.errors import ImageError
 
-__all__ = ["ImageSource", "images_at", "open_source"]
+__all__ = ["ImageSource", "class_mismatch", "images_at", "open_source"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,7 @@ def open_source(
     num_classes: int,
     *,
     class_map: Path | None = None,
+    names: Sequence[str] = (),
     labels: bool = True,
     max_images: int | None = None,
     seed: int = 0,
@@ -45,8 +54,9 @@ def open_source(
     Args:
         paths: One folder, or tar files in the order to read them.
         num_classes: The classes of the model.
-        class_map: JSON of class names and indices. Without it, the sorted folder names are the model's classes, and
-            the labels in tar files are class indices.
+        class_map: JSON of class names and indices, or the name of an order of folders.
+        names: The model's names of its classes. Without a class map they decide, and without them the order of the
+            folders (`exporter.data.class_map`); labels in tar files are names or class indices.
         labels: Whether to read the classes of the images.
         max_images: From a folder so many are drawn by the seed; of tar files the first so many are read.
         seed: Of that draw.
@@ -54,62 +64,87 @@ def open_source(
     Raises:
         ImageError: There is no image, a path is neither, or the classes are not those of the model.
     """
-    index = read_class_map(class_map, num_classes) if class_map is not None and labels else None
     folder = paths[0] if len(paths) == 1 and paths[0].is_dir() else None
     # Beside class folders, a tar file is what they were unpacked from.
-    packed = folder is None or not class_names(folder)
-    shards = tuple(paths) if folder is None else find_shards(folder) if packed else ()
+    shards = tuple(paths) if folder is None else _shards_in(folder)
     if not shards and folder is not None:
-        found = _labelled(folder, num_classes, class_map) if labels else list_images(folder)
+        found = _listed(folder, num_classes, class_map, names) if labels else list_images(folder)
+        got = class_mismatch(found, num_classes) if labels else ""
+        if got:
+            hint = f"{MAP_HINT}, --no-labels leaves them out"
+            raise ImageError(f"{folder}: labels", got, f"{num_classes}, one per class", hint)
         drawn = sample(found, max_images, seed)
-        names = class_names(folder) if index is None and labels else ()
-        return ImageSource(folder, drawn.files, len(drawn.files), _by_index(index or names))
+        return _whole(drawn.root, drawn.files, found.class_names)
     for path in shards:
         if not (is_shard(path) and path.is_file()):
             got = "a folder beside others" if path.is_dir() else "no such folder or tar file"
             raise ImageError(str(path), got, "a folder of images, or tar files")
-    files = islice(read_shards(shards, index, labels=labels), max_images)
-    return ImageSource(common_folder(shards), files, max_images, _by_index(index or ()))
+    told = _labels(num_classes, class_map, names) if labels else None
+    if any(map(is_packed, shards)):
+        files = islice(read_shards(shards, told), max_images)
+        return ImageSource(common_folder(shards), files, max_images, told.class_names if told else {})
+    # Their labels are all read before the work.
+    every = list_shards(shards, told)
+    return _whole(every.root, every.files[:max_images], every.class_names)
 
 
 def images_at(
-    place: Path, num_classes: int | None = None, class_map: Path | None = None, *, labels: bool = True
+    place: Path,
+    num_classes: int | None = None,
+    class_map: Path | None = None,
+    *,
+    names: Sequence[str] = (),
+    labels: bool = True,
 ) -> ImageFolder:
     """List the images of a folder, of a folder of tar files, or of one tar file, to be read in any order.
 
     Args:
         place: Beside class folders, tar files are what these were unpacked from, and not read.
         num_classes: The classes of the model; None leaves labels out, as does `labels`.
-        class_map: JSON of class names and indices. Without it, sorted folders are the model's classes if there are
-            as many, and labels in tar files are class indices.
+        class_map: JSON of class names and indices, or the name of an order of folders.
+        names: The model's names of its classes; see `open_source`. Where neither they nor an order decide, the
+            images have no labels (`class_mismatch`).
         labels: Whether to read the classes of the images.
 
     Raises:
-        ImageError: There is no image, a class map does not fit, or a tar file is torn or compressed.
+        ImageError: There is no image, classes are not certain, or a tar file is torn or compressed.
     """
-    shards: tuple[Path, ...] = (place,) if place.is_file() and is_shard(place) else ()
-    if place.is_dir() and not class_names(place):
-        shards = find_shards(place)
-    if not shards:
-        return list_images(place, num_classes=num_classes, class_map=class_map)
-    labels = labels and bool(num_classes)
-    index = read_class_map(class_map, num_classes) if class_map is not None and labels else None
-    return list_shards(shards, index, labels=labels)
+    shards = (place,) if place.is_file() and is_shard(place) else _shards_in(place)
+    if shards:
+        return list_shards(shards, _labels(num_classes, class_map, names) if labels and num_classes else None)
+    if num_classes is None or not labels:
+        return list_images(place)
+    return _listed(place, num_classes, class_map, names)
 
 
-def _labelled(folder: Path, num_classes: int, class_map: Path | None) -> ImageFolder:
-    """List a folder; class folders that are not the model's classes are an error, no class folders are not."""
-    found = list_images(folder, num_classes=num_classes, class_map=class_map)
-    names = class_names(folder)
-    if class_map is None and names and len(names) != num_classes:
-        hint = "--class-map FILE gives their indices, --no-labels leaves them out"
-        raise ImageError(
-            f"{folder}: labels", f"{len(names)} class folders", f"{num_classes}, one per class", hint
-        )
-    return found
+def class_mismatch(images: ImageFolder, num_classes: int) -> str:
+    """Return how many class folders the images are in if these are not the model's classes; else ""."""
+    unpacked = all(file.span is None for file in images.files) and images.root.is_dir()
+    folders = class_names(images.root) if unpacked and num_classes and not images.class_names else ()
+    return f"{len(folders)} class folders ({listed(folders)})" if folders else ""
 
 
-def _by_index(names: Mapping[str, int] | Sequence[str]) -> dict[int, str]:
-    """Return the name of each class index; of several names of one index, the last in the map."""
-    pairs = names.items() if isinstance(names, Mapping) else zip(names, count(), strict=False)
-    return {index: name for name, index in pairs}
+def _whole(root: Path, files: Sequence[ImageFile], names: Mapping[int, str]) -> ImageSource:
+    """Return a source of listed images; ImageError if only some have a label, at which a pass would end."""
+    source, labelled = ImageSource(root, files, len(files), names), files[0].label is not None
+    odd = next((file for file in files if (file.label is not None) != labelled), None)
+    if odd is not None:
+        got, expected = ("no label", "one") if labelled else ("a label", "none")
+        hint = "--no-labels leaves out all"
+        raise ImageError(source.name_of(odd.path), got, f"{expected}, as the images before it", hint)
+    return source
+
+
+def _shards_in(place: Path) -> tuple[Path, ...]:
+    return find_shards(place) if place.is_dir() and not class_names(place) else ()
+
+
+def _listed(folder: Path, num_classes: int, class_map: Path | None, names: Sequence[str]) -> ImageFolder:
+    return list_images(folder, num_classes=num_classes, class_map=class_map, names=names)
+
+
+def _labels(num_classes: int, class_map: Path | None, names: Sequence[str]) -> Labels:
+    if is_order(class_map):
+        raise ImageError("--class-map", f"{class_map} for tar files", "a file: folders alone have an order")
+    index = None if class_map is None else read_class_map(class_map, num_classes)
+    return Labels(num_classes, names, index)

@@ -12,6 +12,7 @@ from exporter.files import written_beside
 from exporter.formats.canonical_json import from_json
 from exporter.models.base import PrunableViT
 from exporter.models.border import check_border
+from exporter.models.class_names import checkpoint_names
 from exporter.models.identity import Identity, read_metadata, to_metadata
 from exporter.models.networks import ModelRequest, create, source_of
 from exporter.models.registry import adapt, moved
@@ -61,9 +62,9 @@ def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
     own = network.state_dict()
     same = {key: value for key, value in state.items() if key in own and own[key].shape == value.shape}
     network.load_state_dict({**own, **same})
-    pruned = apply_plan(
-        adapt(network, source.name, source.preprocessing), depth.plan, unmerged=not depth.merged
-    )
+    names = checkpoint_names(request.checkpoint)
+    whole = adapt(network, source.name, source.preprocessing, class_names=names)
+    pruned = apply_plan(whole, depth.plan, unmerged=not depth.merged)
     load_into(pruned.model, state, str(request.checkpoint))
     moved(pruned.model, device)
     # Nothing more is removed; the digest is that of the loaded weights.

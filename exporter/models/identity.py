@@ -26,13 +26,15 @@ NETWORK = "network"
 class Identity:
     """How to build a network: its name in artefacts, its architecture with arguments, and its preprocessing.
 
-    `preprocessing` has overrides of the architecture's own, by timm's keys.
+    `preprocessing` has overrides of the architecture's own, by timm's keys. `class_names` are in the order of the
+    logits, none where they are not known.
     """
 
     name: str
     architecture: str
     model_kwargs: dict[str, Any] = field(default_factory=dict)
     preprocessing: dict[str, Any] = field(default_factory=dict)
+    class_names: tuple[str, ...] = ()
 
 
 def to_metadata(identity: Identity | None, **more: object) -> dict[str, str]:

@@ -17,6 +17,7 @@ from exporter import bundled
 from exporter.errors import CheckpointError, ModelError, reason_of
 from exporter.files import NO_PATH, GivenPath
 from exporter.models import lvvit_adapter, timm_parts, torchvision_vit
+from exporter.models.class_names import torchvision_names
 from exporter.models.huggingface.hub import hub_or_cache
 from exporter.models.huggingface.repository import Repository, repository_of
 from exporter.models.identity import Identity, read_identity
@@ -74,7 +75,7 @@ class Source:
     """A resolved request: the architecture that builds the network, and the source of its weights.
 
     `name` is the model's name in artefacts. `checkpoint` is None where the weights are timm's pretrained ones, or
-    those of a `repository` of Hugging Face's.
+    those of a `repository` of Hugging Face's. `class_names` are those that come with the name, none where none do.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Source:
     preprocessing: Mapping[str, Any]
     checkpoint: Path | None
     repository: Repository | None = None
+    class_names: tuple[str, ...] = ()
 
 
 def source_of(request: ModelRequest) -> Source:
@@ -105,24 +107,26 @@ def source_of(request: ModelRequest) -> Source:
         if not preprocessing.keys() >= WHOLE_PREPROCESSING:
             preprocessing = {**repository.preprocessing, **preprocessing}
         kwargs = {**_at_the_size_of(preprocessing, own, kwargs, repository.root), **kwargs}
-        if request.checkpoint is not None:
-            return Source(repository.name, architecture, kwargs, preprocessing, request.checkpoint)
-        return Source(repository.name, architecture, kwargs, preprocessing, None, repository)
+        place, names = request.checkpoint, repository.class_names
+        taken = repository if place is None else None
+        return Source(repository.name, architecture, kwargs, preprocessing, place, taken, names)
     if request.name in bundled.MODELS:
         model = bundled.MODELS[request.name]
         kwargs = {**model.model_kwargs, "num_classes": model.num_classes, **kwargs}
         preprocessing = {**model.preprocessing, **request.preprocessing}
         place = request.checkpoint or model.weights
-        return Source(request.name, model.architecture, kwargs, preprocessing, place)
+        names = model.class_names if request.checkpoint is None else ()
+        return Source(request.name, model.architecture, kwargs, preprocessing, place, class_names=names)
     name = request.name.rpartition("/")[2]
+    preprocessing, names = request.preprocessing, ()
     if request.name.startswith(TORCHVISION):
         own, size = torchvision_vit.of_weights(name)
-        kwargs, preprocessing = {**size, **kwargs}, {**own, **request.preprocessing}
-        return Source(name, request.name, kwargs, preprocessing, request.checkpoint)
-    return Source(name, request.name, kwargs, request.preprocessing, request.checkpoint)
+        kwargs, preprocessing = {**size, **kwargs}, {**own, **preprocessing}
+        names = torchvision_names(name) if request.checkpoint is None else ()
+    return Source(name, request.name, kwargs, preprocessing, request.checkpoint, class_names=names)
 
 
-def identity_of(request: ModelRequest, num_classes: int) -> Identity:
+def identity_of(request: ModelRequest, num_classes: int, class_names: tuple[str, ...] = ()) -> Identity:
     """Return what a checkpoint of the requested model says of its network.
 
     Raises:
@@ -130,7 +134,8 @@ def identity_of(request: ModelRequest, num_classes: int) -> Identity:
     """
     source = source_of(request)
     kwargs = {**source.model_kwargs, "num_classes": num_classes}
-    return Identity(source.name, source.architecture, kwargs, dict(source.preprocessing))
+    preprocessing = dict(source.preprocessing)
+    return Identity(source.name, source.architecture, kwargs, preprocessing, class_names)
 
 
 def _at_the_size_of(

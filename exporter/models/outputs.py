@@ -44,7 +44,8 @@ def with_outputs(vit: PrunableViT, names: Sequence[str]) -> PrunableViT:
     named, macs = heads_of(vit, outputs, spec.dim, tokens)
     # One patch more costs what the heads do that read every patch.
     each = macs - heads_of(vit, outputs, spec.dim, tokens - 1)[1]
-    chosen.spec = replace(spec, outputs=named, head_macs=macs - each * spec.num_patches, patch_head_macs=each)
+    spec = replace(spec, outputs=named, head_macs=macs - each * spec.num_patches, patch_head_macs=each)
+    chosen.spec = spec if spec.num_classes else replace(spec, class_names=())
     return chosen
 
 

@@ -1,6 +1,7 @@
 """Load a ViT from a name, a checkpoint file and keyword arguments, behind its adapter."""
 
-from collections.abc import Callable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from torchvision.models import VisionTransformer as TorchvisionNetwork
 from exporter.errors import ModelError, reason_of
 from exporter.models.base import PrunableViT
 from exporter.models.border import check_border
+from exporter.models.class_names import checkpoint_names, config_names, network_names
 from exporter.models.huggingface.instances import converted, is_instance
 from exporter.models.lvvit import LvVit
 from exporter.models.lvvit_adapter import LvVitAdapter
@@ -27,6 +29,8 @@ from exporter.models.weights import class_count, load_into, read_state_dict
 from exporter.models.zero_shot import read_text_embeddings, zero_shot
 
 __all__ = ["ModelRequest", "adapt", "check_device", "describe", "load", "moved", "trainable"]
+
+logger = logging.getLogger(__name__)
 
 # Each network's class and its adapter.
 ADAPTERS: dict[type[nn.Module], Callable[[Any, str, Mapping[str, Any]], PrunableViT]] = {
@@ -61,7 +65,7 @@ def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
     else:
         model = create(source, pretrained=True)
     # The adapter is made last: it may hold tables that the model computes on the device of its weights.
-    vit = adapt(moved(model, device), source.name, source.preprocessing, request.text_embeddings)
+    vit = _adapted(moved(model, device), request, source)
     check_border(vit, own and moved(own, device))
     return vit
 
@@ -95,8 +99,7 @@ def describe(request: ModelRequest) -> PrunableViT:
     source = source_of(request)
     if source.checkpoint is not None and "num_classes" not in source.model_kwargs:
         source = _with_classes(source, class_count(read_state_dict(source.checkpoint)))
-    network = create(source, device="meta")
-    return adapt(network, source.name, source.preprocessing, request.text_embeddings)
+    return _adapted(create(source, device="meta"), request, source)
 
 
 def adapt(
@@ -104,20 +107,24 @@ def adapt(
     name: str = "vit",
     preprocessing: Mapping[str, Any] | None = None,
     text_embeddings: Path | None = None,
+    class_names: Sequence[str] = (),
 ) -> PrunableViT:
     """Wrap a ViT instance in its adapter; it is put in eval mode and frozen, not copied.
 
     The instance may lie in wrappers, as training scripts have them, that hold no weights of their own. One of
     Hugging Face's library is copied into timm's network first, with the usual preprocessing of its kind. A file of
-    text embeddings makes a tower a classifier. Whether the adapter computes what the instance computes is for
-    `exporter.models.border` to say.
+    text embeddings makes a tower a classifier. The names of its classes are those of the embeddings, else
+    `class_names`, else those of its own config, if there are as many as logits. Whether the adapter computes what
+    the instance computes is for `exporter.models.border` to say.
 
     Raises:
         ModelError: It cannot be pruned, or the embeddings are not of its width.
         CheckpointError: The file is not one of text embeddings.
     """
     model = _inside(model)
+    own = network_names(model)
     if is_instance(model):
+        own = config_names(getattr(model.config, "id2label", None), name)
         model, usual = converted(model, name)
         preprocessing = {**usual, **(preprocessing or {})}
     texts = None if text_embeddings is None else read_text_embeddings(text_embeddings)
@@ -126,11 +133,31 @@ def adapt(
     for network, adapter in ADAPTERS.items():
         if isinstance(model, network):
             vit = adapter(model.eval().requires_grad_(False), name, preprocessing or {})
-            vit.spec = replace(vit.spec, class_names=() if texts is None else texts.names)
+            names = texts.names if texts is not None else tuple(class_names) or own
+            known = len(names) == vit.spec.num_classes
+            vit.spec = replace(vit.spec, class_names=names if known else ())
             return vit
     lacks = NOT_ADAPTED.get(type(model), "")
     got = f"a {type(model).__name__}, which has no adapter{lacks and ': '}{lacks}"
     raise ModelError(name, got, "a ViT of a known family", "or write an adapter: docs/models.md")
+
+
+def _adapted(network: nn.Module, request: ModelRequest, source: Source) -> PrunableViT:
+    """Wrap a requested network; the names of its classes come with its weights, else with its name."""
+    file = request.checkpoint
+    told = () if file is None else checkpoint_names(file)
+    vit = adapt(
+        network, source.name, source.preprocessing, request.text_embeddings, told or source.class_names
+    )
+    if file is None or request.text_embeddings is not None:
+        return vit
+    if told and not vit.spec.class_names:
+        logger.warning(
+            "%s names %d classes, its head has %d: not used", file, len(told), vit.spec.num_classes
+        )
+    elif vit.spec.class_names and not told:
+        logger.warning("%s has no class names: those that come with %s are used", file, request.name)
+    return vit
 
 
 def _inside(model: nn.Module) -> nn.Module:

@@ -7,6 +7,7 @@ import argparse
 import hashlib
 import pickle
 import warnings
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -21,7 +22,7 @@ from exporter.errors import CheckpointError, reason_of
 from exporter.files import regular
 from exporter.models.conversion import to_own_keys
 
-__all__ = ["check_finite", "class_count", "load_into", "read_state_dict", "weights_sha256"]
+__all__ = ["check_finite", "class_count", "load_into", "read_entries", "read_state_dict", "weights_sha256"]
 
 # Keys of the weights in checkpoints: DeiT and STAR "model", TokenLabeling "state_dict_ema", timm "state_dict".
 WRAPPERS = ("model_ema", "state_dict_ema", "model", "state_dict", "module")
@@ -134,8 +135,17 @@ def weights_sha256(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _torch_load(path: Path) -> object:
+def read_entries(path: Path) -> Mapping[str, Any]:
+    """Return the outermost entries of a torch file, whose weights stay on the disk; none if it cannot be read."""
+    try:
+        content = _torch_load(regular(path), mmap=zipfile.is_zipfile(path))
+    except (OSError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError):
+        return {}
+    return content if isinstance(content, Mapping) else {}
+
+
+def _torch_load(path: Path, *, mmap: bool = False) -> object:
     # torch warns of pickles that it did not write before it rejects them: the error is enough.
     with torch.serialization.safe_globals(_HARMLESS), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)

@@ -176,7 +176,7 @@ def _open(root: Path) -> tuple[tuple[str, ...], ImageFolder]:
     if not root.is_dir():
         raise ImageError(str(root), "no such folder", "one folder of images per class")
     names = class_names(root)
-    images = list_images(root, num_classes=len(names))
+    images = list_images(root, num_classes=len(names), names=names)
     for file in images.files:
         if file.label is None:
             raise ImageError(

@@ -1,7 +1,9 @@
 """The steps of a compilation as functions, for the command line and for programs."""
 
+import logging
 from collections.abc import Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,9 @@ from exporter.calibration.calibrate import calibrate_to
 from exporter.calibration.record import Calibration, check_fits, load_calibration
 from exporter.calibration.resize import resized_to
 from exporter.data.batches import first_images
+from exporter.data.class_map import MAP_HINT
 from exporter.data.images import ImageFolder, sample
-from exporter.data.source import images_at
+from exporter.data.source import class_mismatch, images_at
 from exporter.depth.checkpoint import load
 from exporter.errors import ScheduleError
 from exporter.files import PathLike
@@ -46,6 +49,7 @@ __all__ = [
     "range_images",
     "read_calibration",
     "warn_where_unsettled",
+    "with_class_names",
     "with_outputs",
 ]
 
@@ -55,6 +59,8 @@ RANGE_IMAGES = 64
 FOR_ONNXRUNTIME = Lowering()
 
 Array = np.ndarray[Any, Any]
+
+logger = logging.getLogger(__name__)
 
 
 def load_model(
@@ -142,6 +148,16 @@ def with_outputs(
     return chosen, None if calibration is None else calibration.of_first(chosen.spec.depth)
 
 
+def with_class_names(vit: PrunableViT, images: ImageFolder | None) -> PrunableViT:
+    """Return the model with the names of the images' classes, if it knows none and each of its classes has one."""
+    names, count = {} if images is None else images.class_names, vit.spec.num_classes
+    if vit.spec.class_names or not count or set(names) != set(range(count)):
+        return vit
+    named = copy(vit)
+    named.spec = replace(vit.spec, class_names=tuple(names[index] for index in range(count)))
+    return named
+
+
 def prune(
     vit: PrunableViT,
     schedule: Schedule,
@@ -203,5 +219,9 @@ def eval_images(images: Images, spec: ModelSpec) -> ImageFolder:
         ImageError: There are no images.
     """
     place = needed(images.eval_images or images.images, "--images", "a folder of images")
-    folder = images_at(place, spec.num_classes, images.class_map)
+    folder = images_at(place, spec.num_classes, images.class_map, names=spec.class_names)
+    found = class_mismatch(folder, spec.num_classes)
+    if found:
+        text = "%s: %s, and the model has %d classes: accuracy is not measured (%s)"
+        logger.warning(text, place, found, spec.num_classes, MAP_HINT)
     return sample(folder, images.max_eval_images, images.seed)

@@ -161,9 +161,9 @@ def test_images_that_are_none(star_export: Command, folder: Path, tmp_path: Path
         (tmp_path / "none", "got no such folder or tar file"),
         (tmp_path / "empty", "got no image"),
         (tmp_path / "broken.tar", "broken.tar | got no whole tar file"),
-        (tmp_path / "three", "got 3 class folders | need 2"),
+        (tmp_path / "three", "got 3 class folders ('class_0', 'class_1', 'class_2') | need 2"),
         (unnamed, "named.tar/1.png | got the class 'cat'"),
-        (high, "labels | got 7 to 7 | need 0 to 1"),
+        (high, "high.tar/1.png | got the class 7 | need an index from 0 below 2"),
     ):
         done = star_export("eval", folder, "--images", place, *QUICK)
         assert done.code == 2

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ import exporter
 from exporter.cli import inspect
 from exporter.cli.main import VERBS, build_parser
 from exporter.errors import RecipeError
-from tests.commands import Command
+from tests.commands import Command, Workplace
 
 
 def test_help_of_every_verb(star_export: Command) -> None:
@@ -178,3 +179,13 @@ def test_a_flag_that_is_none_is_one_line(star_export: Command, flags: list[str],
     done = star_export(*flags)
     assert done.code == 2
     assert message in done.error
+
+
+def test_a_line_is_said_once(star_export: Command, workplace: Workplace, image_folder: Path) -> None:
+    """The images to train on are here those to measure on."""
+    (image_folder / "notes.txt").touch()
+    images = ("--images", image_folder, "--eval-images", image_folder)
+    out = ("--rho", 0.7, "--out", image_folder.parent / "w.safetensors", "--dry-run")
+    done = star_export("finetune", *workplace.model, *images, *out)
+    assert done.code == 0, done.err
+    assert done.err == f"WARNING: {image_folder}: files left out by their ending: 1 .txt\n"

@@ -138,3 +138,44 @@ def test_a_folder_that_cannot_be_read_is_not_skipped(tmp_path: Path, monkeypatch
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(ImageError, match=r"dog \| got Permission denied \| need a folder that can be read"):
         list_images(tmp_path)
+
+
+def test_what_is_left_out_is_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    touch(
+        tmp_path, "cat/1.png", "cat/1.heic", "dog/2.PNG", "dog/._2.png", "dog/.DS_Store", "LICENSE", "0.png"
+    )
+    touch(tmp_path, ".cache/1.png", "cat/1.txt", "cat/2.txt")
+    (tmp_path / "fox").mkdir()
+    with caplog.at_level("WARNING"):
+        found = list_images(tmp_path, num_classes=3)
+        assert [file.label for file in found.files] == [None, 0, 1]
+        assert found.class_names == {0: "cat", 1: "dog", 2: "fox"}
+        list_images(tmp_path / "cat")
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{tmp_path}: files left out by their ending: 1 .heic, 2 .txt, 1 without ending; hidden folders and images "
+        "left out: 2; class folders without an image: 1 ('fox'); images outside the class folders, which have no "
+        "class: 1 ('0.png', …)",
+        f"{tmp_path}/cat: files left out by their ending: 1 .heic, 2 .txt",
+    ]
+
+
+def test_a_whole_folder_is_not_spoken_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    touch(tmp_path, "cat/1.png", "dog/2.png")
+    with caplog.at_level("WARNING"):
+        list_images(tmp_path, num_classes=2, names=("dog", "cat"))
+    assert not caplog.records
+
+
+def test_names_and_orders_give_the_labels(tmp_path: Path) -> None:
+    touch(tmp_path, *(f"{index}/1.png" for index in range(12)))
+    with pytest.raises(ImageError, match=r"two orders: class 2 is '10' if sorted, '2' in natural order"):
+        list_images(tmp_path, num_classes=12)
+    orders = {
+        word: list_images(tmp_path, num_classes=12, class_map=Path(word)) for word in ("sorted", "natural")
+    }
+    for found, first in zip(orders.values(), ("10", "2"), strict=True):
+        assert found.class_names[2] == first
+    for found in (orders["natural"], list_images(tmp_path, num_classes=12, names=tuple(map(str, range(12))))):
+        assert all(file.label == int(file.path.parent.name) for file in found.files)
+    # Without classes, nothing is to be decided.
+    assert len(list_images(tmp_path).files) == len(list_images(tmp_path, num_classes=5).files) == 12

@@ -1,12 +1,16 @@
 """Images of tar files come in order, with the label beside them; a torn file is refused, not cut short."""
 
 import json
+import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from exporter.data.pixels import SkippedImage, stream
-from exporter.data.shards import find_shards, is_shard, list_shards, read_shards
+from exporter.data.shards import Labels, find_shards, is_shard, list_shards, read_shards
 from exporter.errors import ImageError
 from exporter.records import Preprocessing
 from exporter.vocabulary import CropMode, Interpolation
@@ -16,7 +20,7 @@ SMALL = Preprocessing((3, 8, 8), Interpolation.BILINEAR, (0.5,) * 3, (0.5,) * 3,
 
 
 def labels(path: Path, **index: int) -> list[int | None]:
-    return [file.label for file in read_shards([path], index or None)]
+    return [file.label for file in read_shards([path], Labels(index=index or None))]
 
 
 def test_an_image_and_its_label_stand_side_by_side(tmp_path: Path) -> None:
@@ -50,7 +54,7 @@ def test_without_a_label_it_is_unknown(tmp_path: Path) -> None:
     shard = write_shard(tmp_path / "a.tar", members)
     assert labels(shard) == [None, None]
     named = write_shard(tmp_path / "b.tar", {"1.png": encoded(1), "1.cls": "cat"})
-    assert [file.label for file in read_shards([named], labels=False)] == [None]
+    assert [file.label for file in read_shards([named], None)] == [None]
 
 
 def test_a_class_map_gives_names_their_index(tmp_path: Path) -> None:
@@ -149,7 +153,7 @@ def test_places_need_whole_uncompressed_files_with_images(tmp_path: Path) -> Non
     with pytest.raises(ImageError, match=r"a\.tar\.gz \| got a compressed tar file .* gunzip"):
         list_shards([packed])
     disguised = packed.rename(tmp_path / "b.tar")
-    with pytest.raises(ImageError, match=r"b\.tar \| got no whole tar file"):
+    with pytest.raises(ImageError, match=r"b\.tar \| got a compressed tar file"):
         list_shards([disguised])
     torn = write_shard(tmp_path / "c.tar", members)
     torn.write_bytes(torn.read_bytes()[:-12_000])
@@ -157,3 +161,94 @@ def test_places_need_whole_uncompressed_files_with_images(tmp_path: Path) -> Non
         list_shards([torn])
     with pytest.raises(ImageError, match=r"d\.tar \| got no image"):
         list_shards([write_shard(tmp_path / "d.tar", {"1.cls": "3"})])
+
+
+@pytest.mark.parametrize("how", ["read", "list"])
+def test_dots_are_part_of_a_key_where_no_image_ends_it(tmp_path: Path, how: str) -> None:
+    """Every other image has a dot in its name; there are more of them than wait for their key's own image."""
+    members: dict[str, Any] = {}
+    for index in range(60):
+        stem = f"img{'.' * (index % 2)}{index:05}"
+        members |= {f"{stem}.png": encoded(index, side=8), f"{stem}.cls": str(index % 7)}
+    for order in (members, dict(sorted(members.items()))):
+        shard = write_shard(tmp_path / "a.tar", order)
+        found = list(read_shards([shard])) if how == "read" else list_shards([shard]).files
+        assert sorted(int(file.path.stem[-5:]) for file in found) == list(range(60))
+        assert all(file.label == int(file.path.stem[-5:]) % 7 for file in found)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(("a", "b.1", "b.2", "c")), st.sampled_from(("jpg", "seg.png", "PNG", "txt"))
+        ),
+        max_size=9,
+        unique=True,
+    )
+)
+def test_no_member_is_left_out_without_a_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, parts: list[tuple[str, str]]
+) -> None:
+    """Whatever the names: read, listed and streamed alike, or counted in one line."""
+    caplog.clear()
+    shard = write_shard(tmp_path / "a.tar", {f"{key}.{ending}": b"0" for key, ending in parts})
+    with caplog.at_level(logging.WARNING):
+        found = [file.path.name for file in read_shards([shard], None)]
+    if found:
+        assert [file.path.name for file in list_shards([shard], None).files] == found
+    said = caplog.records[0].getMessage() if caplog.records else ""
+    images = [name for name in parts if name[1] != "txt"]
+    left = int(said.partition("another image has: ")[2].partition(",")[0] or 0)
+    assert len(found) + left == len(images)
+    texts = len(parts) - len(images)
+    assert (f"left out by their ending: {texts} .txt" in said) == bool(texts)
+
+
+def test_what_is_left_out_is_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    members = {
+        "1.jpg": encoded(1),
+        "1.mask.png": encoded(1),
+        "1.png": encoded(1),
+        "1.cls": "0",
+        "2.heic": b"",
+        "3.txt": "",
+        "4.png": encoded(4),
+        ".5.png": b"",
+    }
+    shard = write_shard(tmp_path / "a.tar", members)
+    with caplog.at_level(logging.WARNING):
+        assert [file.path.name for file in list_shards([shard]).files] == ["1.jpg", "4.png"]
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        f"{shard}: files left out by their ending: 1 .heic, 1 .txt; hidden folders and images left out: 1; "
+        "images left out whose key another image has: 2, the first 1.mask.png; images without a label: 1 of 2"
+    )
+
+
+def test_labels_are_below_the_number_of_classes(tmp_path: Path) -> None:
+    shard = write_shard(
+        tmp_path / "a.tar", {"1.png": encoded(1), "1.cls": "1", "2.png": encoded(2), "2.cls": "2"}
+    )
+    assert [file.label for file in list_shards([shard], Labels(3)).files] == [1, 2]
+    with pytest.raises(ImageError) as error:
+        list_shards([shard], Labels(2))
+    assert str(error.value).endswith(
+        "a.tar/2.png | got the class 2 | need an index from 0 below 2 | labels counted from 1? "
+        "--class-map FILE maps them"
+    )
+    minus = write_shard(tmp_path / "b.tar", {"1.png": encoded(1), "1.cls": "-1"})
+    with pytest.raises(ImageError, match=r"got the class -1 \| need an index from 0 below 2 \| --class-map"):
+        list(read_shards([minus], Labels(2)))
+
+
+def test_the_models_names_are_labels_too(tmp_path: Path) -> None:
+    members = {"1.png": encoded(1), "1.cls": "Hot dog", "2.png": encoded(2), "2.cls": "0"}
+    shard = write_shard(tmp_path / "a.tar", members)
+    known = Labels(2, ("cat", "hot_dog"))
+    assert [file.label for file in read_shards([shard], known)] == [1, 0]
+    assert list_shards([shard], known).class_names == {0: "cat", 1: "hot_dog"}
+    with pytest.raises(ImageError, match=r"the class 'Hot dog' \| need a class index, or the model's name"):
+        list_shards([shard], Labels(2, ("cat", "dog")))
+    with pytest.raises(ImageError, match=r"the class '0', the name of class 1 and the index of another"):
+        list_shards([shard], Labels(2, ("hot dog", "0")))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.data.source import open_source
+from exporter.data.source import class_mismatch, images_at, open_source
 from exporter.errors import ImageError
 from tests.shards import encoded, write_shard
 from tests.vits import make_images
@@ -46,7 +46,7 @@ def test_a_few_of_a_folder_are_drawn(folder: Path) -> None:
     assert few.files == open_source([folder], 2, max_images=2, seed=1).files
 
 
-def test_shards_are_read_once_in_order(shards: list[Path]) -> None:
+def test_shards_are_read_in_order(shards: list[Path]) -> None:
     source = open_source(shards, 2)
     assert [source.name_of(file.path) for file in source.files] == [
         "0.tar/0.png",
@@ -54,8 +54,7 @@ def test_shards_are_read_once_in_order(shards: list[Path]) -> None:
         "1.tar/2.png",
         "1.tar/3.png",
     ]
-    assert list(source.files) == []
-    assert source.total is None
+    assert source.total == 4
     assert [file.label for file in open_source([shards[0].parent], 2).files] == [0, 1, 0, 1]
 
 
@@ -75,7 +74,10 @@ def test_a_class_map_names_classes_in_both(folder: Path, shards: list[Path], tmp
 
 
 def test_folders_that_are_not_the_models_classes(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ImageError, match=r"images: labels \| got 2 class folders \| need 10, one per class"):
+    with pytest.raises(
+        ImageError,
+        match=r"images: labels \| got 2 class folders \('class_0', 'class_1'\) \| need 10, one per class",
+    ):
         open_source([folder], 10)
     source = open_source([folder], 10, labels=False)
     assert {file.label for file in source.files} == {None}
@@ -103,3 +105,47 @@ def test_paths_that_are_no_images(folder: Path, shards: list[Path], tmp_path: Pa
         with pytest.raises(ImageError) as error:
             list(open_source(places, 2).files)
         assert message in str(error.value)
+
+
+def test_labels_of_some_images_are_refused_before_the_first_is_read(folder: Path, tmp_path: Path) -> None:
+    (folder / "z.png").write_bytes(encoded(1))
+    with pytest.raises(ImageError, match=r"z\.png \| got no label \| need one, as the images before it"):
+        open_source([folder], 2)
+    assert open_source([folder], 2, labels=False).total == 7
+    shard = write_shard(tmp_path / "a.tar", {"1.png": encoded(1), "2.png": encoded(2), "2.cls": "1"})
+    with pytest.raises(ImageError, match=r"2\.png \| got a label \| need none"):
+        open_source([shard], 2)
+
+
+def test_compressed_shards_are_read_in_one_pass(tmp_path: Path) -> None:
+    for name in ("a.tar.gz", "b.tar"):
+        packed = write_shard(tmp_path / name, {"1.png": encoded(1), "1.cls": "1"}, "w:gz")
+        source = open_source([packed], 2)
+        assert source.total is None
+        assert [file.label for file in source.files] == [1]
+        assert list(source.files) == []
+
+
+def test_names_of_the_model_decide_in_both(folder: Path, shards: list[Path]) -> None:
+    names = ("class_1", "class_0")
+    for source in (open_source([folder], 2, names=names), images_at(folder, 2, names=names)):
+        assert [file.label for file in source.files] == [1, 1, 1, 0, 0, 0]
+        assert source.class_names == {0: "class_1", 1: "class_0"}
+    assert open_source(shards, 2, names=names).class_names == {0: "class_1", 1: "class_0"}
+
+
+def test_an_order_is_one_of_folders(folder: Path, shards: list[Path]) -> None:
+    word = Path("natural")
+    assert [file.label for file in open_source([folder], 2, class_map=word).files] == [0, 0, 0, 1, 1, 1]
+    for refused in (lambda: open_source(shards, 2, class_map=word), lambda: images_at(shards[0], 2, word)):
+        with pytest.raises(ImageError, match="natural for tar files"):
+            refused()
+
+
+def test_folders_that_give_no_labels_are_counted(folder: Path, shards: list[Path]) -> None:
+    assert class_mismatch(images_at(folder, 10), 10) == "2 class folders ('class_0', 'class_1')"
+    assert (
+        class_mismatch(images_at(folder, 2), 2) == class_mismatch(images_at(folder / "class_0", 2), 2) == ""
+    )
+    (shards[0].parent / "more").mkdir()
+    assert class_mismatch(images_at(shards[0], 10), 10) == ""

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from exporter.errors import CheckpointError, ModelError, reason_of
 from exporter.files import path_of
 from exporter.formats.canonical_json import read_json
+from exporter.models.class_names import config_names
 from exporter.models.huggingface.config import class_named, vision_config
 from exporter.models.huggingface.hub import hub_or_cache
 from exporter.models.huggingface.instances import library_model
@@ -67,6 +68,11 @@ class Repository:
             return preprocessing_from_processor(told, kind.preprocessing, kind.processor, place)
         except (AttributeError, OverflowError, TypeError, ValueError) as error:
             raise ModelError(place, reason_of(error), "the config of an image processor") from None
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes in the order of the logits, none where the config has none."""
+        return config_names(self._config().get("id2label"), self.root)
 
     def load_weights(self, network: nn.Module) -> None:
         """Load the weights into timm's network; positions for another size are resampled as the library does.

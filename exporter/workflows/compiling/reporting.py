@@ -5,7 +5,7 @@ from pathlib import Path
 from exporter.artefact import Artefact, LoweredFile
 from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
-from exporter.data.images import ImageFolder, class_names
+from exporter.data.images import ImageFolder
 from exporter.evaluation.benchmark import environment
 from exporter.evaluation.benchmark.points import TradeOff, TradePoint
 from exporter.evaluation.parity.reference import reference_runner
@@ -14,11 +14,12 @@ from exporter.evaluation.report.pictures import Picture, drawn
 from exporter.evaluation.report.record import Gmacs, Report
 from exporter.evaluation.report.versions import installed_versions
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import ModelSpec, Pair, Schedule
+from exporter.records import Pair, Schedule
 from exporter.tensor_names import IMAGES
 from exporter.workflows.compiling.proof import Proof, macs_of
 from exporter.workflows.folders.export_folder import CHART, PAGE
 from exporter.workflows.recipes.requests import Measuring
+from exporter.workflows.steps import with_class_names
 
 __all__ = ["report_of", "save_page_of"]
 
@@ -63,7 +64,7 @@ def report_of(
         skipped_images=calibration.record.skipped if calibration else 0,
         versions=installed_versions(),
         hardware=environment(measuring.threads),
-        class_names=_class_names(pruned.vit.spec, folder),
+        class_names=with_class_names(pruned.vit, folder).spec.class_names,
         calibration_overlap=calibration.overlap_by_layer if calibration else None,
         calibration_skipped=dict(calibration.skipped) if calibration else {},
         trade_off=_trade_off(proof, schedule, target.name),
@@ -117,9 +118,3 @@ def _pictures(report: Report, pruned: PrunedViT, folder: ImageFolder) -> list[Pi
     with reference_runner(pruned, "uint8") as runner:
         answers = runner.run({IMAGES: images})
     return drawn({**answers, IMAGES: images}, spec.grid)
-
-
-def _class_names(spec: ModelSpec, folder: ImageFolder | None) -> tuple[str, ...]:
-    """Return the model's own names of its classes, else those of as many class folders, else none."""
-    folders = class_names(folder.root) if folder is not None and folder.root.is_dir() else ()
-    return spec.class_names or (folders if len(folders) == spec.num_classes else ())

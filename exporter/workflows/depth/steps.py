@@ -116,7 +116,8 @@ def written(
     """
     trained = read_pruning(request.checkpoint) if keep_pruning and request.checkpoint is not None else None
     more = {} if trained is None else pruning_records(trained.schedule, trained.calibration)
-    save_checkpoint(result, identity_of(request, before.spec.num_classes), depth, out, **more)
+    identity = identity_of(request, before.spec.num_classes, before.spec.class_names)
+    save_checkpoint(result, identity, depth, out, **more)
     return Applied(
         str(out),
         depth,

@@ -65,7 +65,9 @@ def choose_to(
     vit, images = _loaded(job, stages)
     run = _run(vit, images, choice, settings)
     bookmark = Bookmark(
-        path.with_suffix(".search.safetensors"), identity_of(job.model, vit.spec.num_classes), run
+        path.with_suffix(".search.safetensors"),
+        identity_of(job.model, vit.spec.num_classes, vit.spec.class_names),
+        run,
     )
     train = _Trainer(
         vit, images, settings, path.with_suffix(".ckpt"), run, stages, bookmark.skipped, choice.growth
@@ -96,13 +98,13 @@ def collect_to(
     """
     folder, stages = writable_folder(out), stages or Silent()
     vit, images = _loaded(job, stages)
-    exam = Exam(job.images, vit.spec.num_classes, stages)
+    exam = Exam(job.images, vit.spec, stages)
     skipped = Skipped()
     evaluate = DepthExam(exam, job, images, collection.rhos, vit.weights_sha256, folder, skipped)
-    measured = images_at(exam.place, vit.spec.num_classes, job.images.class_map)
+    measured = images_at(exam.place, vit.spec.num_classes, job.images.class_map, names=vit.spec.class_names)
     inputs = (listing_sha256(measured), job.images.max_eval_images, job.scoring if collection.rhos else None)
     run = _run(vit, images, collection, settings, *inputs)
-    identity = identity_of(job.model, vit.spec.num_classes)
+    identity = identity_of(job.model, vit.spec.num_classes, vit.spec.class_names)
     bookmark = Bookmark(folder / "last.safetensors", identity, run, skipped)
     train = _Trainer(vit, images, settings, folder / "step.ckpt", run, stages, skipped)
     samples = collect(vit, collection, train, evaluate, book=SampleBook(folder), bookmark=bookmark)
@@ -160,7 +162,7 @@ def _loaded(job: Job, stages: Stages) -> tuple[PrunableViT, ImageFolder]:
         raise DepthError(str(job.model.checkpoint), "a model without some units", "the whole one")
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)
-        return vit, train_images(job.images, vit.spec.num_classes)
+        return vit, train_images(job.images, vit.spec)
 
 
 def _run(

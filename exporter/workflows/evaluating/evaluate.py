@@ -65,6 +65,7 @@ def evaluate_models(
         places,
         classes,
         class_map=settings.class_map,
+        names=_common_names(ready) if settings.labels and settings.class_map is None else (),
         labels=settings.labels,
         max_images=settings.max_images,
         seed=settings.seed,
@@ -140,6 +141,22 @@ def _common_classes(models: Sequence[EvalModel]) -> int:
             got = f"{model.num_classes} classes"
             raise RecipeError(model.name, got, f"{models[0].num_classes}, as {models[0].name} has")
     return models[0].num_classes
+
+
+def _common_names(models: Sequence[EvalModel]) -> tuple[str, ...]:
+    """Return the names of the classes that the models share; none where none of them knows names.
+
+    Raises:
+        RecipeError: They know different ones.
+    """
+    known = [model for model in models if model.class_names]
+    for model in known[1:]:
+        for index, pair in enumerate(zip(known[0].class_names, model.class_names, strict=False)):
+            if pair[0] != pair[1]:
+                got = f"a class {index} that is called {pair[1]!r}"
+                expected = f"{pair[0]!r}, as in {known[0].name}"
+                raise RecipeError(model.name, got, expected, "--class-map decides for both")
+    return known[0].class_names if known else ()
 
 
 def _result(model: EvalModel, found: Predictions) -> ModelResult:

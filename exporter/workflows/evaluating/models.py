@@ -25,7 +25,8 @@ __all__ = ["EvalModel", "models_at"]
 class EvalModel:
     """A model on its runtime: what the result calls it, its file, what it takes of an image, and what it gives.
 
-    `num_classes` is 0 without logits; `embedding` is the name of that output, "" without one.
+    `num_classes` is 0 without logits; `embedding` is the name of that output, "" without one. `class_names` are in
+    the order of the logits, none where they are not known.
     """
 
     name: str
@@ -35,6 +36,7 @@ class EvalModel:
     view: View
     num_classes: int
     embedding: str = ""
+    class_names: tuple[str, ...] = ()
 
 
 def models_at(paths: Sequence[PathLike], settings: RunSettings) -> tuple[EvalModel, ...]:
@@ -79,7 +81,7 @@ def _lowered(name: str, file: LoweredFile, settings: RunSettings) -> EvalModel:
     require_runtime(file.path, {IMAGES: black}, artefact.target, settings)
     runner = runner_for(file.path, artefact.target, settings)
     runtime = runtime_for(artefact.target, settings)
-    given = artefact.spec.num_classes, artefact.spec.embedding
+    given = artefact.spec.num_classes, artefact.spec.embedding, artefact.spec.class_names
     return EvalModel(name, file.path.name, runtime, runner, view, *given)
 
 
@@ -96,5 +98,5 @@ def _engine(name: str, engine: Path, settings: RunSettings) -> EvalModel:
     artefact = read_lowered(onnx).artefact
     view = View(artefact.spec.preprocessing, artefact.input_kind)
     runner = TensorRtRunner(engine, onnx, plugin=settings.plugin)
-    given = artefact.spec.num_classes, artefact.spec.embedding
+    given = artefact.spec.num_classes, artefact.spec.embedding, artefact.spec.class_names
     return EvalModel(name, engine.name, TENSORRT, runner, view, *given)

@@ -58,4 +58,5 @@ def torch_model(model: PrunedViT | PrunableViT | nn.Module, name: str = "", *, t
     spec = model.vit.spec
     view = View(spec.preprocessing, InputKind.FLOAT32)
     name, runner = name or str(model.method), reference_runner(model, threads=threads or None)
-    return EvalModel(name, spec.name, "pytorch", runner, view, spec.num_classes, spec.embedding)
+    given = spec.num_classes, spec.embedding, spec.class_names
+    return EvalModel(name, spec.name, "pytorch", runner, view, *given)

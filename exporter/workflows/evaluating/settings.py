@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from exporter.data.class_map import is_order
 from exporter.errors import RecipeError
 from exporter.files import GivenPath
 from exporter.settings import Natural, Points, Positive, Settings, Threads, option
@@ -15,7 +16,8 @@ class EvalSettings(Settings):
 
     class_map: GivenPath = option(
         None,
-        "JSON file that maps class names to class indices; by default, the sorted names are the classes.",
+        "JSON file that maps class names to class indices; or sorted (as torchvision) or natural (as timm), an "
+        "order of the folders. By default, the model's names of its classes decide, else the only order there is.",
         group="images",
     )
     subset: bool = option(
@@ -48,5 +50,5 @@ class EvalSettings(Settings):
     def check(self) -> None:
         """Raise RecipeError for a subset of no class map."""
         super().check()
-        if self.subset and (self.class_map is None or not self.labels):
+        if self.subset and (self.class_map is None or is_order(self.class_map) or not self.labels):
             raise RecipeError("subset", "no class map", "--class-map FILE, with the classes to choose among")

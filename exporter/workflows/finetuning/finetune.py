@@ -69,11 +69,12 @@ def finetune_model(
     checked_amount(job, settings)
     with stages.stage("model"):
         models = models_of(job, model, teacher)
-        vit, identity = models.student, models.identity
+        images = train_images(job.images, models.student.spec)
+        vit = steps.with_class_names(models.student, images)
+        identity = models.identity and replace(models.identity, class_names=vit.spec.class_names)
         check_batches("--batch-size", (settings.batch_size // processes().count,), vit.spec)
         check_batches("--batch", (job.measuring.batch,), vit.spec)
-        exam = Exam(job.images, vit.spec.num_classes, stages)
-        images = train_images(job.images, vit.spec.num_classes)
+        exam = Exam(job.images, vit.spec, stages)
     pruned, calibration, macs = _pruned(vit, images, job, path, stages)
     dense, before = exam.predictions("accuracy before", *torch_models(vit, pruned.schedule, calibration))
     skipped = _train(pruned, models.teacher, images, settings, out=path, stages=stages)

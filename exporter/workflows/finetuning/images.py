@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 from exporter.data.images import ImageFolder
-from exporter.data.source import ImageSource, images_at, open_source
+from exporter.data.source import ImageSource, class_mismatch, images_at, open_source
 from exporter.errors import ImageError
 from exporter.evaluation.accuracy import Predictions
 from exporter.processes import processes
+from exporter.records import ModelSpec
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import Batch, Batches
 from exporter.workflows.evaluating.models import EvalModel
@@ -29,7 +30,7 @@ class Exam:
 
     Args:
         images: Names them, their class map and their number.
-        num_classes: The model's.
+        spec: The model's.
         stages: Shows progress.
 
     Raises:
@@ -37,10 +38,10 @@ class Exam:
         ImageError: The images cannot be used.
     """
 
-    def __init__(self, images: Images, num_classes: int, stages: Stages) -> None:
+    def __init__(self, images: Images, spec: ModelSpec, stages: Stages) -> None:
         expected = "labelled images that training does not see"
         self.place = needed(images.eval_images, "--eval-images", expected)
-        self.images, self.num_classes, self.stages = images, num_classes, stages
+        self.images, self.spec, self.stages = images, spec, stages
         source = self._source()
         self.class_names, self.total = source.class_names, source.total or images.max_eval_images
         self.skipped: dict[str, str] = {}
@@ -57,14 +58,15 @@ class Exam:
         """Open the images, which are iterated over once."""
         return open_source(
             [self.place],
-            self.num_classes,
+            self.spec.num_classes,
             class_map=self.images.class_map,
+            names=self.spec.class_names,
             max_images=self.images.max_eval_images,
             seed=self.images.seed,
         )
 
 
-def train_images(images: Images, num_classes: int) -> ImageFolder:
+def train_images(images: Images, spec: ModelSpec) -> ImageFolder:
     """Return the images to train on.
 
     Raises:
@@ -72,10 +74,12 @@ def train_images(images: Images, num_classes: int) -> ImageFolder:
         ImageError: There are none, or an image has no class of the model.
     """
     place = needed(images.images, "--images", "labelled images to train on")
-    found = images_at(place, num_classes, images.class_map)
+    num_classes = spec.num_classes
+    found = images_at(place, num_classes, images.class_map, names=spec.class_names)
+    told = class_mismatch(found, num_classes)
     for file in found.files:
-        if file.label is None or not 0 <= file.label < num_classes:
-            got = "no class" if file.label is None else f"the class {file.label}"
+        if file.label is None:
+            got = f"no class ({told})" if told else "no class"
             expected = f"one of {num_classes}: one folder per class, or labels in tar files"
             raise ImageError(found.name_of(file), got, expected, "--class-map FILE gives indices")
     return found

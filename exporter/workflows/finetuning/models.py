@@ -52,9 +52,10 @@ def models_of(job: Job, model: OwnModel | None, teacher: PathLike | OwnModel | N
     student = steps.load_model(job.model, job.device, model)
     if student is model:
         student = deepcopy(student)
-    identity = None if model is not None else identity_of(job.model, student.spec.num_classes)
+    spec = student.spec
+    identity = None if model is not None else identity_of(job.model, spec.num_classes, spec.class_names)
     found = Models(student, _teacher(job, identity, model, teacher), identity)
-    classes, expected = found.teacher.spec.num_classes, student.spec.num_classes
+    classes, expected = found.teacher.spec.num_classes, spec.num_classes
     if classes != expected:
         raise ModelError("teacher", f"{classes} classes", f"{expected}, as the model has")
     return found

@@ -8,6 +8,7 @@ from exporter.files import PathLike
 from exporter.records import ModelSpec
 from exporter.schedule.macs import dense_macs
 from exporter.training.settings import FinetuneSettings
+from exporter.workflows import steps
 from exporter.workflows.finetuning.finetune import checked_amount, output_file
 from exporter.workflows.finetuning.images import Exam, train_images
 from exporter.workflows.previewing.expected import Expected, expected_of
@@ -39,8 +40,9 @@ def preview_finetuning(
     vit = describe(job.model)
     if teacher is not None and not Path(teacher).exists():
         raise CheckpointError(str(teacher), "no such file", "a checkpoint")
-    exam = Exam(job.images, vit.spec.num_classes, Silent())
-    trained = len(train_images(job.images, vit.spec.num_classes).files)
+    images = train_images(job.images, vit.spec)
+    vit, trained = steps.with_class_names(vit, images), len(images.files)
+    exam = Exam(job.images, vit.spec, Silent())
     expected = expected_of(job, amount, vit)
     work = _work(job, settings, vit.spec, expected, trained=trained, measured=exam.total)
     method = str(job.scoring.planned_by)

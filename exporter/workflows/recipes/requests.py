@@ -31,7 +31,8 @@ class Images(Settings):
     )
     class_map: GivenPath = option(
         None,
-        "JSON file that maps folder names to class indices; by default, the sorted folders are the classes.",
+        "JSON file that maps folder names to class indices; or sorted (as torchvision) or natural (as timm), an "
+        "order of the folders. By default, the model's names of its classes decide, else the only order there is.",
         group="images",
     )
     max_images: Count = option(

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from exporter.calibration.settings import CalibrationSettings
-from exporter.data.class_map import read_class_map
+from exporter.data.class_map import is_order, read_class_map
 from exporter.data.images import check_folder
 from exporter.errors import CheckpointError, RecipeError
 from exporter.formats.canonical_json import load_json
@@ -48,7 +48,7 @@ def resolve(recipe: Recipe, *, restore: bool = True, dense: bool = False) -> Job
     """
     check_device(recipe.device)
     images = _part(Images, recipe)
-    if images.class_map is not None:
+    if images.class_map is not None and not is_order(images.class_map):
         read_class_map(images.class_map, None)
     for place in (images.images, images.eval_images):
         if place is not None and os.path.isdir(place):  # noqa: PTH112  (that of Path may raise)

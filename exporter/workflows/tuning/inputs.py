@@ -9,7 +9,7 @@ import numpy as np
 from exporter.data.batches import first_images
 from exporter.data.digests import listing_sha256
 from exporter.data.images import ImageFolder, sample
-from exporter.data.source import images_at
+from exporter.data.source import class_mismatch, images_at
 from exporter.errors import ImageError, RecipeError
 from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
@@ -136,10 +136,12 @@ def halves_of(images: Images, vit: PrunableViT, settings: TuneSettings) -> tuple
     expected = "images to measure on, which calibration does not see"
     place = needed(images.eval_images, "--eval-images", expected)
     labelled = settings.metric == "top1"
-    found = images_at(place, vit.spec.num_classes, images.class_map, labels=labelled)
+    classes, names = vit.spec.num_classes, vit.spec.class_names
+    found = images_at(place, classes, images.class_map, names=names, labels=labelled)
     if labelled and not found.labelled:
         hint = "--metric agreement needs none"
-        raise ImageError(str(place), "images without classes", "one folder of images per class", hint)
+        got = class_mismatch(found, classes) or "images without classes"
+        raise ImageError(str(place), got, f"one folder of images for each of {classes} classes", hint)
     search, final = halves(sample(found, images.max_eval_images, images.seed), images.seed)
     if not search.files or not final.files:
         raise ImageError(str(place), f"{len(found.files)} images", "at least 2 for each class")

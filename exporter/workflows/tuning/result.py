@@ -8,6 +8,7 @@ from typing import Any
 
 import tomli_w
 
+from exporter.data.class_map import is_order
 from exporter.files import written_beside
 from exporter.vocabulary import Status
 from exporter.workflows.recipes.recipe import Recipe
@@ -148,7 +149,7 @@ def recipe_of(recipe: Recipe, candidate: Candidate, bench: Bench) -> dict[str, A
         "threads": recipe.threads,
     }
     return {
-        name: str(Path(value).absolute()) if isinstance(value, Path) else value
+        name: str(value if is_order(value) else value.absolute()) if isinstance(value, Path) else value
         for name, value in own.items()
         if value not in (None, {})
     }

@@ -3,17 +3,21 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from exporter.artefact import read_lowered
 from exporter.errors import OutputError, UserError
 from exporter.models.base import PrunableViT
 from exporter.runtimes.choice import RunSettings
 from exporter.targets import OPENVINO_BF16
 from exporter.vocabulary import Layout, Method
 from exporter.workflows.compiling.compile import compile_model
+from exporter.workflows.evaluating.evaluate import evaluate_models
+from exporter.workflows.evaluating.models import models_at
 from exporter.workflows.folders.check import check_folder
 from exporter.workflows.folders.checksums import read_checksums
 from exporter.workflows.progress import Advance
@@ -91,3 +95,36 @@ def test_a_place_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "out").touch()
     with pytest.raises(OutputError):
         compile_model(Recipe(rho=0.5, images=tmp_path), tmp_path / "out")
+
+
+@pytest.mark.ort
+def test_class_names_reach_the_deployment_machine(
+    tiny_vit: PrunableViT, image_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The report, model.json and each file have them, and `eval` of the folder goes by them."""
+    names = ("a", "class_1", "b", "class_0", "c", "d", "e")
+    tiny_vit.spec = replace(tiny_vit.spec, class_names=names)
+    recipe = Recipe(images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1)
+    report = compile_model(recipe, tmp_path / "out", tiny_vit)
+    assert report.class_names == names and report.accuracy is not None
+    assert f"{image_folder}: images of 2 of the model's 7 classes" in caplog.text
+    assert json.loads((tmp_path / "out/model.json").read_text())["class_names"] == list(names)
+    for name in report.files.values():
+        assert read_lowered(tmp_path / "out" / name).artefact.spec.class_names == names
+    result, _ = evaluate_models(models_at([tmp_path / "out"], RunSettings()), image_folder)
+    assert result.models["dense"].top1 == pytest.approx(report.accuracy.dense.top1)
+
+
+@pytest.mark.ort
+def test_why_there_is_no_accuracy_is_said(
+    tiny_vit: PrunableViT, image_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    recipe = Recipe(images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1)
+    assert compile_model(recipe, tmp_path / "out", tiny_vit).accuracy is None
+    expected = (
+        f"{image_folder}: 2 class folders ('class_0', 'class_1'), and the model has 7 classes: accuracy is not "
+        "measured (--class-map FILE gives their indices)"
+    )
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("exporter")] == [
+        expected
+    ]

@@ -26,9 +26,9 @@ from tests.commands import Workplace
 
 def exam(workplace: Workplace, folder: Path, rhos: tuple[float, ...], **how: object) -> DepthExam:
     job = resolve(workplace.recipe(**how))
-    own = Exam(job.images, 2, Silent())
-    whole = load(workplace.request).weights_sha256
-    return DepthExam(own, job, list_images(workplace.images), rhos, whole, folder, Skipped())
+    whole = load(workplace.request)
+    own = Exam(job.images, whole.spec, Silent())
+    return DepthExam(own, job, list_images(workplace.images), rhos, whole.weights_sha256, folder, Skipped())
 
 
 def test_without_rho_only_the_model_itself_is_measured(workplace: Workplace, tmp_path: Path) -> None:

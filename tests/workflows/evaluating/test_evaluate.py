@@ -143,7 +143,9 @@ def test_labels_are_on_all_images_or_on_none(tmp_path: Path) -> None:
     with pytest.raises(ImageError, match=r"other.tar/2.png \| got a label \| need none"):
         evaluate_models([RIGHT, SWAPPED], [other], QUICK)
     high = write_shard(tmp_path / "high.tar", {"1.png": red, "1.cls": "3"})
-    with pytest.raises(ImageError, match=r"right: labels \| got 3 to 3 \| need 0 to 2"):
+    with pytest.raises(
+        ImageError, match=r"high.tar/1.png \| got the class 3 \| need an index from 0 below 3"
+    ):
         evaluate_models([RIGHT], [high], QUICK)
     whole = write_shard(tmp_path / "whole.tar", {"1.png": red, "1.cls": "0", "2.png": green, "2.cls": "1"})
     result, _ = evaluate_models([RIGHT], [whole], QUICK)
@@ -191,3 +193,16 @@ def test_a_tower_has_no_top1(folder: Path, tmp_path: Path) -> None:
     narrow = as_tower(colour_model("narrow", (0, 1)))
     with pytest.raises(RecipeError, match=r"narrow \| got embeddings of 2 channels \| need 3, as right has"):
         evaluate_models([as_tower(RIGHT), narrow], [folder], QUICK)
+
+
+def test_two_models_share_the_names_of_their_classes(tmp_path: Path) -> None:
+    for name in ("red", "green"):
+        (tmp_path / name).mkdir()
+        pixel(("red", "green").index(name)).save(tmp_path / name / "a.png")
+    names = ("red", "green", "blue")
+    named, other = replace(RIGHT, class_names=names), replace(SWAPPED, class_names=("red", "green", "cyan"))
+    result, _ = evaluate_models([SWAPPED, named], [tmp_path], QUICK)
+    assert result.models["right"].top1 == 1.0
+    with pytest.raises(RecipeError, match=r"got a class 2 that is called 'cyan' \| need 'blue', as in right"):
+        evaluate_models([named, other], [tmp_path], QUICK)
+    assert evaluate_models([named, other], [tmp_path], replace(QUICK, labels=False))[0].pair is not None

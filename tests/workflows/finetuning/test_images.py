@@ -20,22 +20,26 @@ from tests.vits import make_images, make_vit
 
 
 def test_an_exam_needs_images_of_its_own(image_folder: Path) -> None:
+    two, seven = (make_vit(num_classes=count).spec for count in (2, 7))
     with pytest.raises(RecipeError, match="--eval-images"):
-        Exam(Images(images=image_folder), 2, Silent())
-    assert Exam(Images(eval_images=image_folder), 2, Silent()).class_names == {0: "class_0", 1: "class_1"}
+        Exam(Images(images=image_folder), two, Silent())
+    assert Exam(Images(eval_images=image_folder), two, Silent()).class_names == {0: "class_0", 1: "class_1"}
     with pytest.raises(ImageError, match="2 class folders"):
-        Exam(Images(eval_images=image_folder), 7, Silent())
+        Exam(Images(eval_images=image_folder), seven, Silent())
 
 
 def test_training_needs_a_class_for_every_image(image_folder: Path, tmp_path: Path) -> None:
-    assert [file.label for file in train_images(Images(images=image_folder), 2).files] == [0, 0, 0, 1, 1, 1]
-    with pytest.raises(ImageError, match=r"class_0/0\.png \| got no class \| need one of 3"):
-        train_images(Images(images=image_folder), 3)
+    two, three = (make_vit(num_classes=count).spec for count in (2, 3))
+    assert [file.label for file in train_images(Images(images=image_folder), two).files] == [0, 0, 0, 1, 1, 1]
+    with pytest.raises(
+        ImageError, match=r"class_0/0\.png \| got no class \(2 class folders .*\) \| need one of 3"
+    ):
+        train_images(Images(images=image_folder), three)
     shard = write_shard(tmp_path / "a.tar", {"1.png": encoded(1), "1.cls": "2"})
-    with pytest.raises(ImageError, match=r"a\.tar/1\.png \| got the class 2 \| need one of 2"):
-        train_images(Images(images=shard), 2)
+    with pytest.raises(ImageError, match=r"a\.tar/1\.png \| got the class 2 \| need an index from 0 below 2"):
+        train_images(Images(images=shard), two)
     with pytest.raises(RecipeError, match="--images"):
-        train_images(Images(), 2)
+        train_images(Images(), two)
 
 
 @pytest.mark.parametrize(("count", "steps"), [(1, [2, 4, 6]), (2, [4, 8, 12])])

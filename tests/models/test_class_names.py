@@ -1,0 +1,129 @@
+"""The names of classes arrive from configs, checkpoints, timm and torchvision; what is no plain form gives none."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from exporter.bundled import CIFAR_VIT
+from exporter.models.class_names import checkpoint_names, config_names, network_names, torchvision_names
+from exporter.models.identity import Identity, to_metadata
+from exporter.models.networks import ModelRequest, identity_of, source_of
+from exporter.models.registry import adapt, describe, load
+from tests.vits import TINY, TINY_SHAPE, make_model
+
+NAMES = ("zebra", "cat", "dog")
+NAME = "vit_tiny_patch16_224"
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        ({"0": "zebra", "1": "cat", "2": "dog"}, NAMES),
+        ({2: "dog", 0: "zebra", 1: "cat"}, NAMES),
+        ({"0": 3, "1": 1}, ("3", "1")),
+        ({"0": "LABEL_0", "1": "LABEL_1"}, ()),
+        ({}, ()),
+        (None, ()),
+    ],
+)
+def test_the_labels_of_a_config(
+    labels: object, names: tuple[str, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert config_names(labels, "mine") == names
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "labels", [{"1": "cat", "2": "dog"}, {"0": "cat", "2": "dog"}, {"0": "cat", "1": None}]
+)
+def test_labels_of_other_indices_are_said(labels: object, caplog: pytest.LogCaptureFixture) -> None:
+    assert config_names(labels, "mine") == ()
+    assert "mine: id2label is not used: it does not give a name to each index from 0 to 1" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("key", "told", "names"),
+    [
+        ("class_names", list(NAMES), NAMES),
+        ("classes", NAMES, NAMES),
+        ("names", dict(enumerate(NAMES)), NAMES),
+        ("id2label", {"0": "zebra", "1": "cat", "2": "dog"}, NAMES),
+        ("idx_to_class", {1: "cat", 0: "zebra", 2: "dog"}, NAMES),
+        ("class_to_idx", {"cat": 1, "zebra": 0, "dog": 2}, NAMES),
+        ("class_to_idx", {"cat": 1, "zebra": 1}, ()),
+        ("class_to_idx", {"cat": 1, "zebra": 2}, ()),
+        ("classes", 3, ()),
+        ("classes", [3, 5, 7], ()),
+        ("names", "abc", ()),
+        ("idx_to_class", {0: "a", 2: "b"}, ()),
+        ("labels", list(NAMES), ()),
+    ],
+)
+def test_names_beside_weights(tmp_path: Path, key: str, told: Any, names: tuple[str, ...]) -> None:
+    weights = make_model(num_classes=3).state_dict()
+    torch.save({"state_dict": weights, key: told}, tmp_path / "a.pth")
+    torch.save({"state_dict": weights, key: told}, tmp_path / "b.pth", _use_new_zipfile_serialization=False)
+    save_file(weights, tmp_path / "a.safetensors", {key: json.dumps(told)})
+    for path in sorted(tmp_path.iterdir()):
+        assert checkpoint_names(path) == names
+        vit = load(ModelRequest(NAME, path, model_kwargs=TINY_SHAPE))
+        assert vit.spec.class_names == names
+        assert describe(ModelRequest(NAME, path, model_kwargs=TINY_SHAPE)).spec.class_names == names
+
+
+def test_names_that_contradict_each_other_or_the_head_are_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, weights = tmp_path / "a.pth", make_model(num_classes=3).state_dict()
+    torch.save(
+        {"model": weights, "classes": sorted(NAMES), "class_to_idx": {"cat": 0, "zebra": 1, "dog": 2}}, path
+    )
+    assert checkpoint_names(path) == ()
+    assert "class names are not used: class_to_idx and classes differ" in caplog.text
+    torch.save({"model": weights, "classes": ["cat", "dog"]}, path)
+    assert load(ModelRequest(NAME, path, model_kwargs=TINY_SHAPE)).spec.class_names == ()
+    assert "a.pth names 2 classes, its head has 3: not used" in caplog.text
+
+
+def test_a_file_that_is_none_has_no_names(tmp_path: Path) -> None:
+    (tmp_path / "a.pth").write_bytes(b"no file of torch")
+    (tmp_path / "a.safetensors").write_bytes(b"no safetensors")
+    save_file({"w": torch.zeros(1)}, tmp_path / "b.safetensors", {"classes": "{"})
+    torch.save([1], tmp_path / "b.pth")
+    for name in ("a.pth", "a.safetensors", "b.safetensors", "b.pth", "none.pth"):
+        assert checkpoint_names(tmp_path / name) == ()
+
+
+def test_our_own_files_keep_the_names(tmp_path: Path) -> None:
+    path, request = tmp_path / "a.safetensors", ModelRequest(NAME, model_kwargs=TINY_SHAPE)
+    save_file(make_model(num_classes=3).state_dict(), path, to_metadata(identity_of(request, 3, NAMES)))
+    assert load(ModelRequest("", path)).spec.class_names == NAMES
+    save_file({"w": torch.zeros(1)}, path, to_metadata(Identity("a", "b")))
+    assert checkpoint_names(path) == ()
+
+
+def test_the_names_of_timms_config() -> None:
+    config = {"label_names": ["n1", "n2"], "label_descriptions": {"n1": "tench, Tinca tinca", "n2": "n2"}}
+    model = timm.create_model(NAME, **{**TINY, "num_classes": 2}, pretrained_cfg_overlay=config)
+    assert network_names(model) == adapt(model).spec.class_names == ("tench, Tinca tinca, n1", "n2")
+    assert adapt(model, class_names=("a", "b")).spec.class_names == ("a", "b")
+    model.reset_classifier(3)
+    assert adapt(model).spec.class_names == ()
+    assert network_names(nn.Identity()) == network_names(make_model()) == ()
+
+
+def test_names_come_with_the_weights_that_have_them(tmp_path: Path) -> None:
+    """A bundled or a pretrained network's names say nothing of other weights."""
+    categories = torchvision_names("vit_b_16")
+    assert (len(categories), categories[0], torchvision_names("none")) == (1000, "tench", ())
+    assert source_of(ModelRequest("torchvision/vit_b_16")).class_names == categories
+    assert source_of(ModelRequest("torchvision/vit_b_16", tmp_path / "a.pth")).class_names == ()
+    assert load(ModelRequest("cifar_vit")).spec.class_names == CIFAR_VIT.class_names
+    assert load(ModelRequest("cifar_vit", CIFAR_VIT.weights)).spec.class_names == ()
+    assert describe(ModelRequest("cifar_vit", num_classes=3)).spec.class_names == ()
