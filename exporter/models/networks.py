@@ -118,7 +118,7 @@ def source_of(request: ModelRequest) -> Source:
         names = model.class_names if request.checkpoint is None else ()
         return Source(request.name, model.architecture, kwargs, preprocessing, place, class_names=names)
     name = request.name.rpartition("/")[2]
-    preprocessing, names = request.preprocessing, ()
+    preprocessing, names = dict(request.preprocessing), ()
     if request.name.startswith(TORCHVISION):
         own, size = torchvision_vit.of_weights(name)
         kwargs, preprocessing = {**size, **kwargs}, {**own, **preprocessing}
