@@ -62,7 +62,7 @@ INNER_ORDER = {
         ("variants",),
         ("variant_files",),
     ),
-    "runtimes": (("base", "native_library"), ("onnxruntime", "tensorrt")),
+    "runtimes": (("base",), ("onnxruntime", "tensorrt")),
     "evaluation": (
         ("survivors", "proportions"),
         ("answers",),

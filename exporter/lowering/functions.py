@@ -19,9 +19,7 @@ from exporter.ops.select_top_k import SELECT_TOP_K, select_top_k_function
 __all__ = ["with_functions"]
 
 
-def with_functions(
-    model: onnx.ModelProto, opset: int, widest: Sequence[int], *, library: bool = False
-) -> onnx.ModelProto:
+def with_functions(model: onnx.ModelProto, opset: int, widest: Sequence[int]) -> onnx.ModelProto:
     """Add the local functions of CdfRetain, SelectTopK and TRT_Attention.
 
     CdfRetainPadded, which no runtime supports, is replaced by standard operators.
@@ -31,11 +29,10 @@ def with_functions(
         opset: Of the bodies.
         widest: The most patches that each pruning layer keeps. CdfRetain carries it for TensorRT, which must know
             a size that depends on nothing computed; its function does not read it.
-        library: Whether a library of operators has CdfRetain: the model then needs no function.
     """
     calls = [node for node in model.graph.node if node.domain == DOMAIN]
     kinds = {node.op_type for node in calls}
-    if CDF_RETAIN in kinds and not library:
+    if CDF_RETAIN in kinds:
         model.functions.append(cdf_retain_function(opset))
         for node, count in zip(calls, widest, strict=True):
             node.attribute.append(onnx.helper.make_attribute(WIDEST, count))

@@ -19,8 +19,6 @@ from exporter.lowering.markers import (
     RECEIVED,
     TAKE_TOKENS,
 )
-from exporter.lowering.passes.choose_in_one import choose_in_one
-from exporter.lowering.passes.count_keys import count_keys
 from exporter.lowering.passes.expand_attention import expand_attention
 from exporter.lowering.passes.expand_factors import expand_factors
 from exporter.lowering.passes.expand_merging import expand_merging
@@ -74,7 +72,7 @@ FACTORS_EXPANDED = "attention received and dissimilarity are in standard operato
 PAIRING_EXPANDED = "pairs are in standard operators"
 MERGING_EXPANDED = "who merges into whom, and the mean of those that do, are in standard operators"
 SELECTION_EXPANDED = "top-k and the token gather are in standard operators"
-PACKING_EXPANDED = "where packed tokens go is in standard operators, or one of the library"
+PACKING_EXPANDED = "where packed tokens go is in standard operators"
 LINEAR = "linear layers on tokens are MatMul and Add"
 FP32 = "what is computed is float32"
 
@@ -112,12 +110,10 @@ class Pass:
 
 _ROWS = (
     Pass(name_decisions, requires=MARKERS, ensures=(NAMED,)),
-    Pass(choose_in_one, requires=(NAMED, CLASS_ROW, KEEP_TOP_K, PATCHES_RANKED)),
     Pass(select_in_one, requires=(NAMED, KEEP_TOP_K, TAKE_TOKENS, PATCHES_RANKED)),
     Pass(fuse_attention, requires=(NAMED, ATTENTION, CLASS_ROW, LINEAR), ensures=(FUSED,)),
     Pass(standard_attention, requires=(NAMED, ATTENTION), ensures=(FUSED,)),
     Pass(packed_attention, requires=(NAMED, ATTENTION, CLASS_ROW, PACK_TOKENS)),
-    Pass(count_keys, requires=(FUSED, QUERIES_OPEN)),
     Pass(fold_attention_biases, requires=(FUSED, LINEAR)),
     Pass(shorten_scores, requires=(KEEP_TOP_K, PATCHES_RANKED)),
     Pass(rank_prefix, requires=(NAMED, KEEP_TOP_K, TAKE_TOKENS), ends=(PATCHES_RANKED,)),

@@ -4,7 +4,6 @@ from exporter.targets.onnxruntime import (
     ONNXRUNTIME,
     ONNXRUNTIME_FP16,
     ONNXRUNTIME_INT8,
-    ONNXRUNTIME_OPS,
     ONNXRUNTIME_OPSET17,
 )
 from exporter.targets.openvino import (
@@ -30,7 +29,6 @@ __all__ = [
     "ONNXRUNTIME",
     "ONNXRUNTIME_FP16",
     "ONNXRUNTIME_INT8",
-    "ONNXRUNTIME_OPS",
     "ONNXRUNTIME_OPSET17",
     "OPENVINO",
     "OPENVINO_BF16",

@@ -5,7 +5,6 @@ from exporter.targets.onnxruntime import (
     ONNXRUNTIME,
     ONNXRUNTIME_FP16,
     ONNXRUNTIME_INT8,
-    ONNXRUNTIME_OPS,
     ONNXRUNTIME_OPSET17,
 )
 from exporter.targets.openvino import (
@@ -35,7 +34,6 @@ TARGETS = {
         ONNXRUNTIME,
         ONNXRUNTIME_FP16,
         ONNXRUNTIME_INT8,
-        ONNXRUNTIME_OPS,
         ONNXRUNTIME_OPSET17,
         OPENVINO,
         OPENVINO_BF16,

@@ -1,6 +1,4 @@
-"""What packed tokens become, in standard operators and in the library's operator, against a loop over images."""
-
-from collections import Counter
+"""What packed tokens become in standard operators, against a loop over images."""
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -8,7 +6,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from exporter.lowering.passes.choose_in_one import choose_in_one
 from exporter.lowering.passes.expand_packing import expand_packing
 from tests.lowering.graphs import applied, graph_of, operators, run
 from tests.ops.packing_reference import drawn_choice, packed
@@ -56,13 +53,3 @@ def test_with_the_number_of_tokens_before_each_image(seed: int, prefix: int) -> 
     found = compare(graph, seed, prefix)
     own = found["live"].sum(axis=1)
     assert found["lengths"].tolist() == [0, *own.cumsum()]
-
-
-@pytest.mark.usefixtures("operators")
-@COMMON
-@given(st.integers(0, 2**32 - 1), st.integers(0, 2))
-def test_in_the_librarys_operator(seed: int, prefix: int) -> None:
-    graph = packing(prefix)
-    assert applied(choose_in_one, graph) == 1
-    assert operators(graph) == Counter({"PackSurvivors": 1})
-    compare(graph, seed, prefix)
