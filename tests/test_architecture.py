@@ -118,7 +118,6 @@ OWNERS = {
     "onnx": (
         "lowering/",
         "ops/cdf_retain/onnx_function.py",
-        "ops/packed_attention.py",
         "ops/select_top_k.py",
         "evaluation/benchmark/sliced.py",
         "evaluation/parity/check_model.py",

@@ -13,14 +13,13 @@ from exporter.ops.cdf_retain.onnx_function import (
     cdf_retain_function,
     cdf_retain_padded_function,
 )
-from exporter.ops.packed_attention import TRT_ATTENTION, packed_attention_function
 from exporter.ops.select_top_k import SELECT_TOP_K, select_top_k_function
 
 __all__ = ["with_functions"]
 
 
 def with_functions(model: onnx.ModelProto, opset: int, widest: Sequence[int]) -> onnx.ModelProto:
-    """Add the local functions of CdfRetain, SelectTopK and TRT_Attention.
+    """Add the local functions of CdfRetain and SelectTopK.
 
     CdfRetainPadded, which no runtime supports, is replaced by standard operators.
 
@@ -38,8 +37,6 @@ def with_functions(model: onnx.ModelProto, opset: int, widest: Sequence[int]) ->
             node.attribute.append(onnx.helper.make_attribute(WIDEST, count))
     if SELECT_TOP_K in kinds:
         model.functions.append(select_top_k_function(opset))
-    if any(node.op_type == TRT_ATTENTION for node in model.graph.node):
-        model.functions.append(packed_attention_function(opset))
     if CDF_RETAIN_PADDED in kinds:
         model.functions.append(cdf_retain_padded_function(opset))
         model = inliner.inline_selected_functions(model, [(DOMAIN, CDF_RETAIN_PADDED)])

@@ -31,9 +31,7 @@ from exporter.lowering.passes.fuse_attention import fuse_attention
 from exporter.lowering.passes.half_precision import to_bf16, to_fp16
 from exporter.lowering.passes.linear_as_gemm import linear_as_gemm
 from exporter.lowering.passes.name_decisions import name_decisions
-from exporter.lowering.passes.open_softmax import open_softmax
 from exporter.lowering.passes.opset_17 import opset_17
-from exporter.lowering.passes.packed_attention import packed_attention
 from exporter.lowering.passes.patches_as_linear import patches_as_linear
 from exporter.lowering.passes.rank_prefix import rank_prefix
 from exporter.lowering.passes.select_early import select_early
@@ -43,7 +41,6 @@ from exporter.lowering.passes.sort_once import sort_once
 from exporter.lowering.passes.split_gemm import split_gemm
 from exporter.lowering.passes.split_heads import split_heads
 from exporter.lowering.passes.spread_masks import spread_masks
-from exporter.lowering.passes.standard_attention import standard_attention
 from exporter.lowering.passes.uint8_input import uint8_input
 
 __all__ = ["FINAL", "INITIAL", "MARKERS", "PASSES", "QUANTIZABLE", "Pass"]
@@ -112,8 +109,6 @@ _ROWS = (
     Pass(name_decisions, requires=MARKERS, ensures=(NAMED,)),
     Pass(select_in_one, requires=(NAMED, KEEP_TOP_K, TAKE_TOKENS, PATCHES_RANKED)),
     Pass(fuse_attention, requires=(NAMED, ATTENTION, CLASS_ROW, LINEAR), ensures=(FUSED,)),
-    Pass(standard_attention, requires=(NAMED, ATTENTION), ensures=(FUSED,)),
-    Pass(packed_attention, requires=(NAMED, ATTENTION, CLASS_ROW, PACK_TOKENS)),
     Pass(fold_attention_biases, requires=(FUSED, LINEAR)),
     Pass(shorten_scores, requires=(KEEP_TOP_K, PATCHES_RANKED)),
     Pass(rank_prefix, requires=(NAMED, KEEP_TOP_K, TAKE_TOKENS), ends=(PATCHES_RANKED,)),
@@ -158,7 +153,6 @@ _ROWS = (
     Pass(split_gemm, requires=(FP32,)),
     Pass(to_fp16, requires=(*FINAL, FP32), ends=(FP32,)),
     Pass(to_bf16, requires=(*FINAL, FP32), ends=(FP32,)),
-    Pass(open_softmax, requires=(FUSED,)),
     Pass(uint8_input),
     Pass(opset_17, requires=(ATTENTION_EXPANDED, SELECTION_EXPANDED)),
 )

@@ -39,10 +39,7 @@ def verify(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
 
 
 def _expected(artefact: Artefact) -> dict[str, list[Shape]]:
-    """Return the shapes that each tensor may have; a fused attention joins the heads and may hold survivors.
-
-    Attention of packed tokens has no batch.
-    """
+    """Return the shapes that each tensor may have; a fused attention joins the heads and may hold survivors."""
     spec, schedule = artefact.spec, artefact.schedule
     shapes: dict[str, list[Shape]] = {
         IMAGES: [["batch", *spec.preprocessing.input_size]],
@@ -53,8 +50,6 @@ def _expected(artefact: Artefact) -> dict[str, list[Shape]]:
         by_head: Shape = ["batch", spec.num_heads, tokens, spec.dim // spec.num_heads]
         if layer in spec.attention_layers:
             shapes[context_name(layer)] = [by_head, ["batch", tokens, spec.dim]]
-            if before is None and artefact.layout == Layout.PACKED:
-                shapes[context_name(layer)].append([None, by_head[1], by_head[3]])
         if layer in schedule.pruning_layers:
             before = None if artefact.follows_image else after
             left: Shape = ["batch", None if before is None else spec.num_prefix_tokens + before, spec.dim]

@@ -17,11 +17,9 @@ from exporter.targets.registry import TARGETS, target_named, variant_roles
 from exporter.targets.tensorrt import (
     TENSORRT,
     TENSORRT_8,
-    TENSORRT_ATTENTION_FP16,
     TENSORRT_FP8,
     TENSORRT_FP16,
     TENSORRT_INT8,
-    TENSORRT_PACKED_FP16,
     TENSORRT_PLUGIN_FP16,
 )
 
@@ -37,11 +35,9 @@ __all__ = [
     "TARGETS",
     "TENSORRT",
     "TENSORRT_8",
-    "TENSORRT_ATTENTION_FP16",
     "TENSORRT_FP8",
     "TENSORRT_FP16",
     "TENSORRT_INT8",
-    "TENSORRT_PACKED_FP16",
     "TENSORRT_PLUGIN_FP16",
     "Target",
     "target_named",

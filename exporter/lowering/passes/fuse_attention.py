@@ -22,7 +22,7 @@ from exporter.lowering.markers import (
     RECEIVED,
 )
 
-__all__ = ["COMPARES_KEYS", "MERGE_HEADS", "PARTS", "fuse_attention", "projection_of"]
+__all__ = ["COMPARES_KEYS", "fuse_attention"]
 
 # [batch, tokens, 3, heads, head_dim] to [3, batch, heads, tokens, head_dim], and heads back to tokens.
 SPLIT_HEADS, MERGE_HEADS = [2, 0, 3, 1, 4], [0, 2, 1, 3]
@@ -52,7 +52,7 @@ def fuse_attention(graph: gs.Graph, artefact: Artefact) -> int:
     heads = artefact.spec.num_heads
     changed = 0
     for node in markers(graph, ATTENTION):
-        projection = projection_of(node)
+        projection = _projection_of(node)
         merge = _merge(node.outputs[0])
         if projection is None or merge is None:
             continue
@@ -126,7 +126,7 @@ def _is_class_row(node: gs.Node) -> bool:
     return node.op == CLASS_ROW and node.domain == DOMAIN
 
 
-def projection_of(node: gs.Node) -> gs.Variable | None:
+def _projection_of(node: gs.Node) -> gs.Variable | None:
     """Return the packed projection that query, key and value are slices of, in this order; else None."""
     thirds = [_slice_of(tensor) for tensor in node.inputs[:3]]
     found = [third[0] for place, third in enumerate(thirds) if third is not None and third[1] == place]
