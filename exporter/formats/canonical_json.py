@@ -4,7 +4,6 @@ Canonical means: sorted keys, fixed whitespace, floats in Python's shortest roun
 paths. The same inputs therefore give the same bytes.
 """
 
-import dataclasses
 import json
 import os
 from pathlib import Path
@@ -14,7 +13,6 @@ import msgspec
 
 from exporter.errors import ArtefactError, UserError, reason_of
 from exporter.files import regular, written_beside
-from exporter.vocabulary import renamed
 
 __all__ = ["from_json", "load_json", "read_json", "save_json", "to_json"]
 
@@ -43,8 +41,7 @@ def from_json(kind: type[RecordT], text: str | bytes, *, source: str) -> RecordT
         ArtefactError: The text is not JSON, or not of this kind of record; the message names `source`.
     """
     try:
-        fields = {each.name for each in dataclasses.fields(kind)}  # type: ignore[arg-type]
-        table = renamed(msgspec.json.decode(text, type=dict[str, Any]), fields)
+        table = msgspec.json.decode(text, type=dict[str, Any])
         record = msgspec.convert(table, kind)
         _refuse_unknown(table, _plain(record))
     except (ValueError, RecursionError, UserError) as error:

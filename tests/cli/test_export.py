@@ -72,7 +72,7 @@ def test_int8_goes_to_the_lowering_with_its_images(
         "3",
         "--target",
         "openvino-int8",
-        "--input",
+        "--input-kind",
         "uint8",
     )
     done = star_export("export", *workplace.model, "--dense", *flags, "--out", tmp_path / "m.onnx")

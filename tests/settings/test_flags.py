@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.cli.main import main
 from exporter.errors import RecipeError
 from exporter.schedule.plan import ScheduleSettings
 from exporter.settings import Parser, Settings, add_flags, fields_of, from_table
@@ -58,13 +57,6 @@ def test_flags_tables_and_python_agree(rho: float, count: int, layout: Layout) -
     assert parse("--rho", repr(rho), "--count", str(count), "--layout", layout) == given_
     table = {"rho": rho, "count": count, "layout": str(layout)}
     assert Example(**from_table(Example, table, "r.toml")) == given_
-
-
-def test_the_flag_of_0_1_is_read_but_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert parse("--flavour", "padded") == parse("--layout", "padded")
-    with pytest.raises(SystemExit):
-        main(["compile", "--help"])
-    assert "--flavour" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
