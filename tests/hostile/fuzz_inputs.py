@@ -35,7 +35,6 @@ COMMANDS = (
     "depth search --samples {work}/none --layers 4 --units 2",
     f"depth collect --model digits_vit {NO_IMAGES} --out {{work}}/collect",
     f"depth choose --model digits_vit {NO_IMAGES} --out {{work}}/d.safetensors",
-    "depth joint --model digits_vit --collected {work}/none --out {work}/joint",
     "check {folder} --threads 1",
     "eval {folder} --images {work}/none",
     "bench {work}/none",
