@@ -99,7 +99,7 @@ OWNERS = {
     "onnxscript": ("lowering/markers.py", "lowering/standard_operators.py"),
     "matplotlib": ("evaluation/report/chart.py",),
     "jinja2": ("evaluation/report/page.py",),
-    "rich": ("cli/output.py", "cli/stages.py", "training/"),
+    "rich": ("cli/output.py", "cli/stages.py"),
     "msgspec": (
         "settings/",
         "records.py",

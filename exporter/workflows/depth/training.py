@@ -23,9 +23,9 @@ from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
 from exporter.models.networks import identity_of
 from exporter.models.weights import weights_sha256
+from exporter.training.checkpoint import versions
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import finetune
-from exporter.training.result import versions
 from exporter.training.settings import FinetuneSettings
 from exporter.workflows import steps
 from exporter.workflows.depth.result import Chosen, Collected

@@ -17,9 +17,9 @@ from exporter.models.registry import trainable
 from exporter.processes import processes
 from exporter.pruning.checkpoint import save_checkpoint
 from exporter.pruning.pruned_vit import PrunedViT
+from exporter.training.checkpoint import versions
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import finetune
-from exporter.training.result import versions
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
