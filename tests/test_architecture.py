@@ -76,7 +76,7 @@ INNER_ORDER = {
     "workflows": (
         ("progress", "any_images", "recipes"),
         ("steps", "measuring"),
-        ("previewing",),
+        ("dry_run",),
         ("folders",),
         ("evaluating", "inspect", "chain"),
         ("tuning",),
@@ -220,14 +220,11 @@ def test_no_stage_sees_a_recipe() -> None:
         "recipes/recipe",
         "recipes/resolve",
         "compiling/compile",
-        "compiling/preview",
-        "finetuning/preview",
         "search",
         "best",
         "finetuning/finetune",
         "tune",
         "tuning/jobs",
-        "tuning/preview",
         "tuning/result",
     )
     entries = {f"workflows/{name}.py" for name in names}
