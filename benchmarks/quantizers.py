@@ -4,14 +4,13 @@ r"""Compare this tool's INT8 with that of other quantizers on one pruned model: 
     star-export plan --model cifar_vit --calibration C.safetensors --method star --reduce drop --rho 0.7 \
         --out S.json
     python benchmarks/quantizers.py files F --model cifar_vit --schedule S.json --calibration C.safetensors \
-        --images TRAIN --eval-images TEST --ranges minmax percentile entropy
+        --images TRAIN --eval-images TEST
     python benchmarks/other_quantizers.py nncf F       # in an environment with nncf and openvino
     python benchmarks/other_quantizers.py modelopt F   # in one with nvidia-modelopt[onnx]
     python benchmarks/quantizers.py table F
 
 `files` writes the pruned model in fp32 and INT8 for OpenVINO and TensorRT, the 64 images of the ranges and the
-evaluation images into the folder F; `--ranges` adds INT8 files with ranges by other rules. Everything is computed
-on the CPU: files for TensorRT by ONNX Runtime.
+evaluation images into the folder F. Everything is computed on the CPU: files for TensorRT by ONNX Runtime.
 
 For speed, `deit` writes what `other_quantizers.py nncf` quantizes of a DeiT with random weights: the pruned
 network, and timm's own as PyTorch exports it. `precisions.py --also` times the files.
@@ -30,7 +29,6 @@ import openvino
 import torch
 from deits import MODELS, deit, prune, schedule
 from dense_forms import torch_export
-from range_rules import RULES, ranges_by
 
 from exporter.data.batches import batches
 from exporter.data.source import images_at
@@ -75,7 +73,6 @@ def main() -> None:
             each.add_argument("--model", required=True, help="A name of `star-export models`.")
             for flag in ("schedule", "calibration", "images", "eval-images"):
                 each.add_argument(f"--{flag}", type=Path, required=True, help="As for star-export compile.")
-            each.add_argument("--ranges", nargs="*", choices=RULES, default=[], help="Rules for more files.")
         if verb is deit_files:
             each.add_argument("--model", default="deit_small_patch16_224", choices=MODELS, help="The DeiT.")
             each.add_argument("--rho", type=float, default=0.7, help="The lowest retention rate.")
@@ -95,11 +92,6 @@ def files(options: argparse.Namespace) -> None:
     np.save(folder / "ranges.npy", np.asarray(ranges))
     for name in ("openvino-int8", "openvino-int8-bf16", "tensorrt-fp32", "tensorrt-int8"):
         _write(steps.export(pruned, Lowering(TARGETS[name]), ranges), folder / f"{name}.onnx")
-    for rule in options.ranges:
-        for name in ("openvino-int8", "tensorrt-int8"):
-            with ranges_by(rule):
-                model = steps.export(pruned, Lowering(TARGETS[name]), ranges)
-            _write(model, folder / f"{name}-{rule}.onnx")
     listed = images_at(options.eval_images, num_classes=vit.spec.num_classes).files
     images, labels = zip(*batches(listed, vit.spec.preprocessing, "float32", BATCH), strict=True)
     np.save(folder / "images.npy", np.concatenate(images))

@@ -4,7 +4,7 @@
 
 SigLIP's and CLIP's architectures with 196 patches, 12 blocks and the width of ViT-S have random weights: time
 depends on the structure alone. The bundled cifar_vit is trained: as a tower it gives the class token, or the mean
-of its patches. `--checkpoints` adds networks that `python -m exporter.training` wrote. Both runtimes, the dense
+of its patches. `--checkpoints` adds networks that `calib_data/train.py` wrote. Both runtimes, the dense
 model and all ways to prune it run in turns in one process. Every lowered model must pass the parity check first.
 """
 

@@ -32,7 +32,6 @@ __all__ = [
     "keep_layers",
     "keep_name",
     "layer_name",
-    "positions_name",
     "ranked_name",
     "rows_of",
     "score_name",
@@ -97,11 +96,6 @@ def ranked_name(layer: int) -> str:
 def rows_of(keep: str) -> str:
     """Return the name of the token rows, prefix tokens included, of the kept patches or tokens `keep`."""
     return f"{keep.removesuffix(_RANKED)}/rows"
-
-
-def positions_name(keep: str) -> str:
-    """Return the name of where the kept patches `keep` stand in the image."""
-    return f"{keep}/positions"
 
 
 def score_name(layer: int) -> str:

@@ -4,14 +4,12 @@ Open vocabularies, which can be extended, are rows: `exporter.targets`, `exporte
 """
 
 import re
-from collections.abc import Container, Mapping
 from enum import Enum
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from exporter.errors import RecipeError
 
 __all__ = [
-    "FORMER_NAMES",
     "AttentionVariant",
     "CropMode",
     "CropRounding",
@@ -24,19 +22,9 @@ __all__ = [
     "Status",
     "UnitType",
     "Word",
-    "renamed",
 ]
 
 WordT = TypeVar("WordT", bound="Word")
-
-# Former names of fields in flags, recipes and files of 0.1 → current names.
-FORMER_NAMES = {"flavour": "layout", "input": "input_kind", "tile": "round_to"}
-
-
-def renamed(table: Mapping[str, Any], known: Container[str]) -> dict[str, Any]:
-    """Return a table with current names, if these are among the `known` ones and the former names are not."""
-    former = {before: now for before, now in FORMER_NAMES.items() if now in known and before not in known}
-    return {former.get(key, key): value for key, value in table.items()}
 
 
 class Word(str, Enum):

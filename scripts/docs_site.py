@@ -22,7 +22,6 @@ OUTSIDE = {
     "engines/README.md": "recipes.md",
     "plugins/README.md": "plugin.md",
     "plugins/tensorrt/README.md": "plugin-build.md",
-    "plugins/onnxruntime/README.md": "operators.md",
     "calib_data/README.md": "calibration-data.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",

@@ -25,9 +25,7 @@ import torch  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 
 from exporter.cli.main import main  # noqa: E402
-from exporter.errors import UserError  # noqa: E402
 from exporter.models.base import PrunableViT  # noqa: E402
-from exporter.runtimes.onnxruntime.operator_library import LIBRARY, build_library  # noqa: E402
 from tests.commands import Command, Outcome, Workplace  # noqa: E402
 from tests.disk_cache import shared_folder  # noqa: E402
 from tests.quick_exports import make_exports_quick  # noqa: E402
@@ -74,24 +72,6 @@ def star_export(capsys: pytest.CaptureFixture[str]) -> Command:
         return Outcome(code, captured.out, captured.err)
 
     return run
-
-
-@pytest.fixture(scope="session")
-def operator_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library of `star-export ops build`, built once; a test that needs it is skipped where it cannot be."""
-    library = tmp_path_factory.mktemp("operators") / LIBRARY
-    try:
-        build_library(library)
-    except UserError as error:
-        pytest.skip(f"needs a C++ compiler and ONNX Runtime's headers: {error}")
-    return library
-
-
-@pytest.fixture
-def operators(operator_library: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same, where runners look for it."""
-    monkeypatch.setenv("STAR_OPS_LIBRARY", str(operator_library))
-    return operator_library
 
 
 @pytest.fixture(scope="session")

@@ -62,7 +62,7 @@ INNER_ORDER = {
         ("variants",),
         ("variant_files",),
     ),
-    "runtimes": (("base", "native_library"), ("onnxruntime", "tensorrt")),
+    "runtimes": (("base",), ("onnxruntime", "tensorrt")),
     "evaluation": (
         ("survivors", "proportions"),
         ("answers",),
@@ -76,7 +76,7 @@ INNER_ORDER = {
     "workflows": (
         ("progress", "memory", "any_images", "recipes"),
         ("steps", "measuring"),
-        ("previewing",),
+        ("dry_run",),
         ("folders",),
         ("evaluating", "inspect", "chain"),
         ("tuning",),
@@ -99,7 +99,7 @@ OWNERS = {
     "onnxscript": ("lowering/markers.py", "lowering/standard_operators.py"),
     "matplotlib": ("evaluation/report/chart.py",),
     "jinja2": ("evaluation/report/page.py",),
-    "rich": ("cli/output.py", "cli/stages.py", "training/"),
+    "rich": ("cli/output.py", "cli/stages.py"),
     "msgspec": (
         "settings/",
         "records.py",
@@ -118,7 +118,6 @@ OWNERS = {
     "onnx": (
         "lowering/",
         "ops/cdf_retain/onnx_function.py",
-        "ops/packed_attention.py",
         "ops/select_top_k.py",
         "evaluation/benchmark/sliced.py",
         "evaluation/parity/check_model.py",
@@ -221,14 +220,11 @@ def test_no_stage_sees_a_recipe() -> None:
         "recipes/recipe",
         "recipes/resolve",
         "compiling/compile",
-        "compiling/preview",
-        "finetuning/preview",
         "search",
         "best",
         "finetuning/finetune",
         "tune",
         "tuning/jobs",
-        "tuning/preview",
         "tuning/result",
     )
     entries = {f"workflows/{name}.py" for name in names}

@@ -192,7 +192,6 @@ def test_links_to_files_outside_lead_to_their_pages() -> None:
     )
     assert inside("[a](../docs/parity.md)", "engines/README.md") == "[a](parity.md)"
     assert inside("[a](tensorrt/README.md)", "plugins/README.md") == "[a](plugin-build.md)"
-    assert inside("[a](onnxruntime/README.md)", "plugins/README.md") == "[a](operators.md)"
     assert inside("[a](https://x.y/z.md) [b](#c)", "docs/x.md") == "[a](https://x.y/z.md) [b](#c)"
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from exporter.errors import RecipeError
-from exporter.vocabulary import InputKind, Layout, Method, Precision, Word, renamed
+from exporter.vocabulary import InputKind, Layout, Method, Precision, Word
 
 KINDS = (Method, Layout, InputKind, Precision)
 
@@ -26,9 +26,3 @@ def test_a_word_that_is_none(kind: type[Word], subject: str) -> None:
     with pytest.raises(RecipeError) as error:
         kind.named("abacus")
     assert str(error.value) == f"{subject} | got 'abacus' | need one of {', '.join(kind)}"
-
-
-def test_names_of_0_1_become_those_of_now() -> None:
-    assert renamed({"tile": 4, "layout": 1}, ("round_to", "layout")) == {"round_to": 4, "layout": 1}
-    assert renamed({"tile": 4}, ("tile", "round_to")) == {"tile": 4}
-    assert renamed({"tile": 4}, ("layout",)) == {"tile": 4}

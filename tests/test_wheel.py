@@ -56,13 +56,6 @@ def test_the_plugin_can_be_built_from_it(installed: Path, tmp_path: Path) -> Non
         assert (tmp_path / "source" / name).read_bytes() == (origin / name).read_bytes()
 
 
-def test_the_operators_can_be_built_from_it(installed: Path) -> None:
-    bundled = installed / "exporter/bundled/onnxruntime"
-    origin = ROOT / "plugins/onnxruntime"
-    assert {path.name for path in bundled.iterdir()} == {path.name for path in origin.iterdir()}
-    assert (bundled.parent / "tensorrt/cdf_retain_row.h").is_file()
-
-
 def test_it_runs_from_where_it_is_installed(installed: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(installed)}
     code = (

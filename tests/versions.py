@@ -1,14 +1,12 @@
 """What an old release of a library cannot do, so that a test of it is left out there, with the reason."""
 
-from importlib.metadata import version
-
 import pytest
 import timm
 import torch
 
 from exporter.models.listed import model_list
 
-__all__ = ["LISTED", "counts_keys", "runs_in_double", "skip_untranslated", "timm_is_before"]
+__all__ = ["LISTED", "runs_in_double", "skip_untranslated", "timm_is_before"]
 
 # `star-export models` warns under another release than that of its list, and builds what it is asked for.
 LISTED = pytest.mark.skipif(
@@ -20,13 +18,6 @@ LISTED = pytest.mark.skipif(
 def timm_is_before(release: str) -> bool:
     """Whether timm is older than a release, e.g. "1.0.31"."""
     return _numbers(timm.__version__) < _numbers(release)
-
-
-def counts_keys() -> None:
-    """Skip the test where ONNX Runtime attends to padding although it is told the number of keys."""
-    runtime = version("onnxruntime")
-    if _numbers(runtime) < _numbers("1.25.0"):
-        pytest.skip(f"ONNX Runtime {runtime} does not look at the number of keys")
 
 
 def runs_in_double(family: str) -> None:

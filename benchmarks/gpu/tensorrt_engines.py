@@ -19,11 +19,9 @@ from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt
 from exporter.targets import (
     TENSORRT,
-    TENSORRT_ATTENTION_FP16,
     TENSORRT_FP8,
     TENSORRT_FP16,
     TENSORRT_INT8,
-    TENSORRT_PACKED_FP16,
     TENSORRT_PLUGIN_FP16,
     Target,
 )
@@ -37,13 +35,10 @@ TF32 = "tf32"
 # With the plugin. TensorRT may refuse to build it, which leaves the other modes as they are.
 SHRINKING = "fp16, shrinking"
 SELECTING = "fp16, selecting"
-PACKED = "fp16, packed"
 TARGETS: dict[str, Target] = {
     "fp16": TENSORRT_FP16,
     SHRINKING: TENSORRT_FP16,
     SELECTING: TENSORRT_PLUGIN_FP16,
-    PACKED: TENSORRT_PACKED_FP16,
-    "attention-fp16": TENSORRT_ATTENTION_FP16,
     "int8": TENSORRT_INT8,
     "fp8": TENSORRT_FP8,
     TF32: TENSORRT,
@@ -55,14 +50,12 @@ METHODS = {
     "STAR 0.5": (Method.STAR, 0.5),
     "a-STAR 0.7": (Method.A_STAR, 0.7),
     "a-STAR 0.7, shrinking": (Method.A_STAR, 0.7),
-    "a-STAR 0.7, packed": (Method.A_STAR, 0.7),
 }
-LAYOUTS = {"a-STAR 0.7, shrinking": Layout.SHRINKING, "a-STAR 0.7, packed": Layout.PACKED}
+LAYOUTS = {"a-STAR 0.7, shrinking": Layout.SHRINKING}
 # What a mode with the plugin has, and which engines of it hold the plugin.
 ROWS = {
     SHRINKING: (("a-STAR 0.7", "a-STAR 0.7, shrinking"), ("a-STAR 0.7, shrinking",)),
     SELECTING: (("STAR 0.7", "STAR 0.5"), ("STAR 0.7", "STAR 0.5")),
-    PACKED: (("a-STAR 0.7, packed",), ("a-STAR 0.7, packed",)),
 }
 
 

@@ -3,8 +3,8 @@
 from kept import kept
 from place import Missing, needed
 from prepared import Prepared
+from robustness import robustness
 
-from exporter.depth.robustness import NoiseSettings, robustness
 from exporter.depth.samples import Measured, SampleBook
 from exporter.depth.settings import CollectSettings
 from exporter.errors import DepthError
@@ -16,8 +16,6 @@ __all__ = ["NOISY", "collected", "noise_of_samples"]
 
 # The columns of a split with noise.
 NOISY = ("same split, %", "one layer off, %", "further, %", "attention kept, mean", "attention kept, std")
-# Noise in points, by the MAP page.
-NOISE = NoiseSettings(deviation=0.1)
 
 
 def collected(row: Prepared) -> dict[str, float | None]:
@@ -36,7 +34,7 @@ def noise_of_samples(row: Prepared) -> dict[str, float | None]:
     """
     samples, depth = [each.sample for each in _samples(row)], row.vit.spec.depth
     try:
-        found = robustness(samples, depth, row.way.split_units, NOISE)
+        found = robustness(samples, depth, row.way.split_units)
     except DepthError:
         raise Missing from None
     shares = (100 * found.same, 100 * found.one_off, 100 * found.further)

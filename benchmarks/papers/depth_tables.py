@@ -107,7 +107,7 @@ TABLES: Mapping[str, Table] = {
         NOISY,
         tuple(_robustness()),
         "Ours follow from the samples of `depth-samples`. The printed samples hold their split in more than 98 % "
-        "of the trials (tests/depth/test_robustness.py), so the printed shares do not follow from them.",
+        "of the trials (tests/benchmarks/papers/test_robustness.py): the printed shares do not follow from them.",
     ),
     "depth-recovery": RECOVERY,
 }

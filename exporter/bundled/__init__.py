@@ -10,14 +10,13 @@ __all__ = [
     "DIGITS_VIT",
     "MODELS",
     "OFFSET_DIGITS_VIT",
-    "OPERATORS_SOURCE",
     "PLUGIN_SOURCE",
     "BundledModel",
 ]
 
 HERE = Path(__file__).parent
-# Symbolic links to plugins/ in a checkout; the files themselves in the wheel.
-PLUGIN_SOURCE, OPERATORS_SOURCE = HERE / "tensorrt", HERE / "onnxruntime"
+# A symbolic link to plugins/ in a checkout; the files themselves in the wheel.
+PLUGIN_SOURCE = HERE / "tensorrt"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from exporter.cli.flags import CALIBRATION, IMAGES, MODEL
-from exporter.cli.preview_lines import add_dry_run, print_preview
 from exporter.schedule.scorers import FUSED
 from exporter.settings import add_flags, from_flags
 from exporter.workflows.recipes.recipe import Recipe, needed
@@ -30,7 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE", help="The calibration to write, .safetensors."
     )
-    add_dry_run(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -40,15 +38,12 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.cli.stages import RichStages
     from exporter.files import writable_file
     from exporter.workflows import steps
-    from exporter.workflows.previewing.calibrating import preview_calibration
     from exporter.workflows.recipes.resolve import resolve
 
     recipe, out = from_flags(Recipe, arguments), writable_file(arguments.out)
     # The file serves every scorer unless one is named: the default one needs no inter-layer scores.
     job = resolve(replace(recipe, scorer=recipe.scorer or FUSED.name), restore=False)
     needed(job.images.images, "--images", "a folder of images")
-    if arguments.dry_run:
-        return print_preview(preview_calibration(job, out), as_json=arguments.json)
     stages = RichStages(quiet=arguments.quiet)
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from exporter.cli.dry_run import add_dry_run, print_dry_run
 from exporter.cli.flags import AMOUNT, CALIBRATION, IMAGES, MEASURED, MODEL, OUTPUTS, SCHEDULE, recipe_of
-from exporter.cli.preview_lines import add_dry_run, print_preview
 from exporter.settings import add_flags
 from exporter.workflows.recipes.recipe import Recipe
 
@@ -48,12 +48,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Compile and print the report; the exit code is 0 if both models pass the parity check, else 1."""
     from exporter.cli.output import print_json
     from exporter.cli.stages import RichStages
-    from exporter.workflows.compiling.compile import compile_model
+    from exporter.workflows.compiling.compile import compile_model, dry_compile
 
     if arguments.max_drop is not None:
         return _tuned(arguments)
     if arguments.dry_run:
-        return _previewed(arguments)
+        return print_dry_run(dry_compile(recipe_of(arguments), arguments.out), as_json=arguments.json)
     report = compile_model(recipe_of(arguments), arguments.out, stages=RichStages(quiet=arguments.quiet))
     if arguments.json:
         print_json(report)
@@ -62,29 +62,20 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if report.passed else 1
 
 
-def _previewed(arguments: argparse.Namespace) -> int:
-    """Print what would be done; the exit code is 0."""
-    from exporter.workflows.compiling.preview import preview
-
-    return print_preview(preview(recipe_of(arguments), arguments.out), as_json=arguments.json)
-
-
 def _tuned(arguments: argparse.Namespace) -> int:
     """Search with tune's defaults, and compile what it finds; the exit code is 1 if nothing is within the limit."""
     from exporter.cli.output import print_json
     from exporter.cli.stages import RichStages
     from exporter.cli.tune import DEFAULTS, exit_code, print_tuned
     from exporter.workflows.recipes.recipe import read_recipe
-    from exporter.workflows.tune import tune
-    from exporter.workflows.tuning.preview import preview_search
+    from exporter.workflows.tune import dry_tune, tune
     from exporter.workflows.tuning.settings import TuneSettings
 
     told = {**(read_recipe(arguments.recipe) if arguments.recipe else {}), **vars(arguments)}
     settings = TuneSettings(max_drop=arguments.max_drop, target=told.get("target"))
     recipe, out = recipe_of(arguments, DEFAULTS), arguments.out
     if arguments.dry_run:
-        before = preview_search(recipe, settings, out / "tune", compiled=out)
-        return print_preview(before, as_json=arguments.json)
+        return print_dry_run(dry_tune(recipe, settings, out / "tune"), as_json=arguments.json)
     found = tune(recipe, settings, out / "tune", compiled=out, stages=RichStages(quiet=arguments.quiet))
     if arguments.json:
         print_json(found)

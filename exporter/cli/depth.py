@@ -1,10 +1,10 @@
 """Remove attention layers and activations (BoundaryDPT), or find how many of each to remove, and which.
 
 A unit is one attention layer or one activation. `depth collect` measures models with fewer and fewer units. From
-these samples, `depth search` finds how many units of each type to remove, and `depth joint` finds this and rho
-together. `depth choose` finds the layers by training. `depth apply` removes the layers that you name. The weights
-that `apply` and `choose` write record what was removed, so every verb with --checkpoint restores it. Fine-tune the
-unmerged form, then apply once more to merge it.
+these samples, `depth search` finds how many units of each type to remove. `depth choose` finds the layers by
+training. `depth apply` removes the layers that you name. The weights that `apply` and `choose` write record what
+was removed, so every verb with --checkpoint restores it. Fine-tune the unmerged form, then apply once more to merge
+it.
 """
 
 import argparse
@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from exporter.cli import depth_training
-from exporter.cli.depth_joint import add_joint
-from exporter.cli.depth_lines import applied_lines, fitted_lines, found_lines
+from exporter.cli.depth_lines import applied_lines, fitted_lines, found_line
 from exporter.cli.flags import add_action, add_common
 from exporter.settings import add_flags, from_flags
 from exporter.workflows.recipes.recipe import Recipe
@@ -35,7 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     depth_training.add_collect(actions)
     _add_fit(actions)
     _add_search(actions)
-    add_joint(actions)
     depth_training.add_choose(actions)
     _add_apply(actions)
     for action in actions.choices.values():
@@ -70,13 +68,10 @@ def _add_fit(actions: Any) -> None:
 
 
 def _add_search(actions: Any) -> None:
-    from exporter.depth.robustness import NoiseSettings
-
     search = add_action(actions, "search", "Find how many units of each type to remove.", EXAMPLES[1])
     _add_samples(search)
     search.add_argument("--layers", type=int, required=True, metavar="N", help="Blocks of the model.")
     search.add_argument("--units", type=int, required=True, metavar="K", help="Units to remove in all.")
-    add_flags(search, NoiseSettings)
     search.set_defaults(act=_search)
 
 
@@ -121,15 +116,14 @@ def _fit(arguments: argparse.Namespace) -> int:
 
 def _search(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import print_json, print_lines, print_table
-    from exporter.depth.robustness import NoiseSettings
     from exporter.workflows.depth.steps import read_samples, split_for
 
     samples = read_samples(arguments.samples)
-    found = split_for(samples, arguments.layers, arguments.units, from_flags(NoiseSettings, arguments))
+    found = split_for(samples, arguments.layers, arguments.units)
     if arguments.json:
         print_json(found)
         return 0
     rows = [(each.attention, each.activation, f"{each.accuracy:.2f}") for each in found.splits]
     print_table(f"{arguments.units} units", ("attention", "activation", "predicted, %"), rows)
-    print_lines(found_lines(found))
+    print_lines([found_line(found)])
     return 0

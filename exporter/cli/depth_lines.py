@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from exporter.workflows.depth.result import Chosen, Collected
     from exporter.workflows.depth.steps import Applied, Fitted, Found
 
-__all__ = ["applied_lines", "chosen_lines", "collected_lines", "fitted_lines", "found_lines", "layers"]
+__all__ = ["applied_lines", "chosen_lines", "collected_lines", "fitted_lines", "found_line", "layers"]
 
 # The powers of a and t in the predictor, in the order of its coefficients.
 TERMS = tuple((total - power, power) for total in range(5) for power in range(total + 1))
@@ -41,7 +41,6 @@ def collected_lines(found: "Collected") -> Iterator[str]:
 
     skipped = {
         "training": found.training_skipped,
-        "calibration": found.calibration_skipped,
         "evaluation": found.skipped,
     }
     return skipped_lines(skipped)
@@ -60,12 +59,10 @@ def fitted_lines(found: "Fitted") -> Iterator[str]:
         yield f"{coefficient:+12.4f} · a^{a} · t^{t}"
 
 
-def found_lines(found: "Found") -> list[str]:
-    """Return the best split, and what noise changes."""
-    best, noise, degree = found.best, found.robustness, found.predictor.degree
-    return [
+def found_line(found: "Found") -> str:
+    """Return the best split."""
+    best, degree = found.best, found.predictor.degree
+    return (
         f"best: {best.attention} attention layers and {best.activation} activations, "
-        f"{best.accuracy:.2f} % predicted (degree {degree}, error {found.rmse[degree]:.2f} points)",
-        f"with noise of {noise.deviation:.2f} points: the same split in {noise.same:.0%} of {noise.trials} trials, "
-        f"one layer off in {noise.one_off:.0%}",
-    ]
+        f"{best.accuracy:.2f} % predicted (degree {degree}, error {found.rmse[degree]:.2f} points)"
+    )

@@ -23,7 +23,6 @@ CHOOSE = (
     "star-export depth choose --model digits_vit --images photos/ --attention-units 2 --activation-units 2"
     " --out chosen.safetensors"
 )
-PATCHES = ("method", "scorer", "reduce", "alpha", "max_images")
 
 
 def add_collect(actions: Any) -> None:
@@ -33,12 +32,11 @@ def add_collect(actions: Any) -> None:
     action = add_action(
         actions,
         "collect",
-        "Measure models with fewer and fewer units: samples for fit, search and joint.",
+        "Measure models with fewer and fewer units: samples for fit and search.",
         COLLECT,
     )
     add_flags(action, Recipe, (*MODEL, *IMAGES, "eval_images", "max_eval_images"))
     add_flags(action, CollectSettings)
-    add_flags(action.add_argument_group("how --rhos prune patches"), Recipe, PATCHES)
     action.add_argument("--out", type=Path, required=True, metavar="DIR", help="The folder of samples.json.")
     add_training(action, PRESET)
     action.set_defaults(act=_collect)
@@ -71,8 +69,8 @@ def _collect(arguments: argparse.Namespace) -> int:
         print_json(found)
         return 0
     samples = found.samples
-    rows = [(*layers(each.plan), f"{each.rho:g}", f"{each.accuracy:.2f}") for each in samples]
-    columns = ("without attention", "without activation", "rho", "top-1, %")
+    rows = [(*layers(each.plan), f"{each.accuracy:.2f}") for each in samples]
+    columns = ("without attention", "without activation", "top-1, %")
     print_table(f"{len(samples)} samples, {samples[0].images} images", columns, rows)
     print_lines(
         [*collected_lines(found), f"{arguments.out / 'samples.json'}: for --samples of fit and search"]

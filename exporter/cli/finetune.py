@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from exporter.cli.dry_run import add_dry_run, print_dry_run
 from exporter.cli.flags import AMOUNT, CALIBRATION, IMAGES, MODEL, SCHEDULE
-from exporter.cli.preview_lines import add_dry_run, print_preview
 from exporter.cli.training_flags import add_training, training_of
 from exporter.settings import Parser, add_flags, from_flags
 from exporter.workflows.recipes.recipe import Recipe
@@ -48,13 +48,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Train, measure and print; the exit code is 0."""
     from exporter.cli.output import print_json
     from exporter.cli.stages import RichStages
-    from exporter.workflows.finetuning.finetune import finetune_model
-    from exporter.workflows.finetuning.preview import preview_finetuning
+    from exporter.workflows.finetuning.finetune import dry_finetune, finetune_model
 
     recipe, settings = from_flags(Recipe, arguments), training_of(arguments)
     if arguments.dry_run:
-        found = preview_finetuning(recipe, settings, arguments.out, teacher=arguments.teacher)
-        return print_preview(found, as_json=arguments.json)
+        found = dry_finetune(recipe, settings, arguments.out, teacher=arguments.teacher)
+        return print_dry_run(found, as_json=arguments.json)
     result = finetune_model(
         recipe, settings, arguments.out, teacher=arguments.teacher, stages=RichStages(quiet=arguments.quiet)
     )

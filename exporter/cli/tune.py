@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from exporter.cli.dry_run import add_dry_run, print_dry_run
 from exporter.cli.flags import IMAGES, MODEL
-from exporter.cli.preview_lines import add_dry_run, print_preview
 from exporter.settings import add_flags, from_flags
 from exporter.vocabulary import Status
 from exporter.workflows.recipes.recipe import Recipe
@@ -56,15 +56,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Search and print; the exit code is that of `exit_code`."""
     from exporter.cli.output import print_json
     from exporter.cli.stages import RichStages
-    from exporter.workflows.tune import tune
-    from exporter.workflows.tuning.preview import preview_search
+    from exporter.workflows.tune import dry_tune, tune
     from exporter.workflows.tuning.settings import TuneSettings
 
     settings = from_flags(TuneSettings, arguments)
     recipe, out = from_flags(Recipe, arguments, DEFAULTS), arguments.out
     if arguments.dry_run:
-        before = preview_search(recipe, settings, out, weights=arguments.weights)
-        return print_preview(before, as_json=arguments.json)
+        before = dry_tune(recipe, settings, out, weights=arguments.weights)
+        return print_dry_run(before, as_json=arguments.json)
     command = ("star-export", *sys.argv[1:])
     found = tune(
         recipe,

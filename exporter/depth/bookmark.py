@@ -23,7 +23,7 @@ SEARCH = "search"
 class _Mark:
     """The settings and inputs of a search, the stages that are done, and the importance that they learned.
 
-    `skipped` has the images that they could not read; files of earlier versions have none.
+    `skipped` has the images that they could not read.
     """
 
     run: str

@@ -6,7 +6,7 @@ type, and trains. What goes first is said by a ranking: the same training with a
 used, for the first sample is the trained model as it is.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import TypeAlias
@@ -21,8 +21,8 @@ from exporter.vocabulary import UnitType
 
 __all__ = ["Evaluate", "Step", "collect", "steps_of"]
 
-# Measures a ViT with all its patches, and with fewer.
-Evaluate: TypeAlias = Callable[[PrunableViT], Sequence[Tally]]
+# Measures a ViT.
+Evaluate: TypeAlias = Callable[[PrunableViT], Tally]
 
 
 @dataclass(frozen=True)
@@ -111,5 +111,4 @@ def _arrived(whole: RankedViT, book: SampleBook, bookmark: Bookmark) -> tuple[in
 
 def _measure(ranked: RankedViT, evaluate: Evaluate, book: SampleBook) -> None:
     if all(ranked.plan != each.plan for each in book.samples()):
-        depth = ranked.vit.spec.depth
-        book.add(*(Measured.of(ranked.plan, depth, tally) for tally in evaluate(ranked.vit)))
+        book.add(Measured.of(ranked.plan, ranked.vit.spec.depth, evaluate(ranked.vit)))

@@ -1,21 +1,19 @@
 """Predict accuracy from how many units of each type are removed: a polynomial fitted to samples (MAP).
 
 P(a, t) = Σ θ_ij · a^i · t^j over i + j ≤ degree, where a and t are the shares of attention layers and activations
-that are kept, as in the published coefficients. Samples hold the shares removed, 1 − a and 1 − t. Where samples
-differ in rho, it is a third variable: P(a, t, rho).
+that are kept, as in the published coefficients. Samples hold the shares removed, 1 − a and 1 − t.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, combinations_with_replacement
-from math import comb
 from typing import Any
 
 import numpy as np
 
 from exporter.errors import DepthError
-from exporter.settings import Natural, Number, Settings, Share, Weight, option
+from exporter.settings import Natural, Number, Settings, Weight, option
 
 __all__ = ["DEGREES", "CrossValidation", "Predictor", "Sample", "fit", "fit_best"]
 
@@ -33,29 +31,19 @@ class Sample(Settings):
     attention: Weight = option(0.0, "Share of attention layers removed.")
     activation: Weight = option(0.0, "Share of activations removed.")
     accuracy: Number = option(0.0, "Top-1 accuracy in percent.")
-    rho: Share = option(1.0, "The lowest retention rate of its patches.")
     images: Natural = option(0, "Images that the accuracy was measured on; 0 for an unknown number.")
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """The polynomial: coefficients of 1, a, t, a², at, t², … in this order.
-
-    With rho: 1, a, t, rho, a², at, a·rho, t², ….
-    """
+    """The polynomial: coefficients of 1, a, t, a², at, t², … in this order."""
 
     degree: int
     coefficients: tuple[float, ...]
 
-    @property
-    def of_rho(self) -> bool:
-        """Whether rho is a variable; otherwise predictions are those of models that keep all patches."""
-        return len(self.coefficients) == _count(self.degree, 3)
-
-    def accuracy(self, attention: float, activation: float, rho: float = 1.0) -> float:
-        """Return the predicted accuracy in percent; the arguments are the shares removed, and rho."""
-        kept = [1 - attention, 1 - activation, rho][: 2 + self.of_rho]
-        row = _terms(np.array([kept]), self.degree)[0]
+    def accuracy(self, attention: float, activation: float) -> float:
+        """Return the predicted accuracy in percent; the arguments are the shares removed."""
+        row = _terms(np.array([[1 - attention, 1 - activation]]), self.degree)[0]
         return float(row @ np.array(self.coefficients))
 
 
@@ -63,11 +51,10 @@ class CrossValidation:
     """Leave-two-out cross-validation of every degree, prepared for many accuracies at the same shares.
 
     A prediction of left-out samples is linear in the accuracies of the others, so each degree needs one matrix.
-    Where the others do not determine all coefficients, the smallest ones are taken (minimum norm). Two numbers of
-    units are left out with all their rho: samples of one model share its errors.
+    Where the others do not determine all coefficients, the smallest ones are taken (minimum norm).
 
     Args:
-        samples: Their shares and rho are used; their accuracies are not.
+        samples: Their shares are used; their accuracies are not.
 
     Raises:
         DepthError: There are too few samples for the lowest degree.
@@ -75,23 +62,16 @@ class CrossValidation:
 
     def __init__(self, samples: Sequence[Sample]) -> None:
         kept = _kept(samples)
-        self.groups = _same_units(samples)
-        most = max(2, sum(sorted(map(len, self.groups))[-2:]))
-        variables = kept.shape[1]
-        self.designs = {
-            degree: _terms(kept, degree)
-            for degree in DEGREES
-            if len(kept) - most >= _count(degree, variables)
-        }
+        self.designs = {degree: _terms(kept, degree) for degree in DEGREES if len(kept) - 2 >= _count(degree)}
         if not self.designs:
-            expected = f"at least {_count(DEGREES[0], variables) + most}"
+            expected = f"at least {_count(DEGREES[0]) + 2}"
             why = "two models are left out at a time"
             raise DepthError("samples", f"{len(kept)} of them", expected, why)
 
     @cached_property
     def errors(self) -> dict[int, Array]:
         """For each degree the matrix [left out, samples] from accuracies to the errors of left-out samples."""
-        return {degree: _left_out(design, self.groups) for degree, design in self.designs.items()}
+        return {degree: _left_out(design) for degree, design in self.designs.items()}
 
     @cached_property
     def determined(self) -> tuple[int, ...]:
@@ -127,7 +107,7 @@ def fit(samples: Sequence[Sample], degree: int) -> Predictor:
     if degree not in DEGREES:
         raise DepthError("degree", str(degree), f"one of {', '.join(map(str, DEGREES))}")
     kept = _kept(samples)
-    least = _count(degree, kept.shape[1])
+    least = _count(degree)
     if len(samples) < least:
         raise DepthError("samples", f"{len(samples)} for degree {degree}", f"at least {least}")
     design = _terms(kept, degree)
@@ -153,30 +133,18 @@ def accuracies_of(samples: Sequence[Sample]) -> Array:
 
 
 def _kept(samples: Sequence[Sample]) -> Array:
-    """Return the variables, [samples, 2 or 3]: the shares kept, and rho where samples differ in it."""
-    kept = np.array([[1 - each.attention, 1 - each.activation, each.rho] for each in samples]).reshape(-1, 3)
-    return kept if np.any(kept[:, 2:] != kept[:1, 2:]) else kept[:, :2]
+    """Return the shares kept, [samples, 2]."""
+    return np.array([[1 - each.attention, 1 - each.activation] for each in samples]).reshape(-1, 2)
 
 
-def _same_units(samples: Sequence[Sample]) -> tuple[tuple[int, ...], ...]:
-    """Return the places of the samples with the same numbers of units, in order."""
-    groups: dict[tuple[float, float], list[int]] = {}
-    for place, each in enumerate(samples):
-        groups.setdefault((each.attention, each.activation), []).append(place)
-    return tuple(map(tuple, groups.values()))
-
-
-def _count(degree: int, variables: int) -> int:
+def _count(degree: int) -> int:
     """Return the number of terms up to a total degree."""
-    return comb(degree + variables, variables)
+    return (degree + 1) * (degree + 2) // 2
 
 
 def _terms(kept: Array, degree: int) -> Array:
-    """Return the products of the variables [samples, variables], [samples, terms], by rising total degree."""
-    variables = range(kept.shape[1])
-    factors = [
-        term for total in range(degree + 1) for term in combinations_with_replacement(variables, total)
-    ]
+    """Return the products of the shares [samples, 2], [samples, terms], by rising total degree."""
+    factors = [term for total in range(degree + 1) for term in combinations_with_replacement(range(2), total)]
     return np.stack([kept[:, list(term)].prod(axis=1) for term in factors], axis=1)
 
 
@@ -185,11 +153,10 @@ def _is_determined(design: Array) -> bool:
     return bool(rank == design.shape[1])
 
 
-def _left_out(design: Array, groups: Sequence[Sequence[int]]) -> Array:
+def _left_out(design: Array) -> Array:
     """Return the matrix of `CrossValidation.errors`: predictions of each pair from the others, minus the truth."""
     samples, rows = len(design), []
-    for first, second in combinations(groups, 2):
-        left = [*first, *second]
+    for left in map(list, combinations(range(samples), 2)):
         kept = [index for index in range(samples) if index not in left]
         row = -np.eye(samples)[left]
         row[:, kept] = design[left] @ np.linalg.pinv(design[kept], rcond=RANK_CUT)

@@ -14,11 +14,10 @@ __all__ = ["Measured", "SampleBook", "Tally"]
 
 
 class Tally(NamedTuple):
-    """Correctly classified images, out of `images`, with patches pruned by rho."""
+    """Correctly classified images, out of `images`."""
 
     hits: int
     images: int
-    rho: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -30,18 +29,17 @@ class Measured:
     accuracy: float
     images: int
     plan: DepthPlan
-    rho: float = 1.0
 
     @classmethod
     def of(cls, plan: DepthPlan, depth: int, tally: Tally) -> "Measured":
         """Return the sample of a model of `depth` blocks."""
         shares = len(plan.attention) / depth, len(plan.activation) / depth
-        return cls(*shares, 100 * tally.hits / tally.images, tally.images, plan, tally.rho)
+        return cls(*shares, 100 * tally.hits / tally.images, tally.images, plan)
 
     @property
     def sample(self) -> Sample:
         """What a predictor is fitted to."""
-        return Sample(self.attention, self.activation, self.accuracy, self.rho, self.images)
+        return Sample(self.attention, self.activation, self.accuracy, self.images)
 
 
 @dataclass(frozen=True)
@@ -69,13 +67,13 @@ class SampleBook:
         except (OSError, ValueError, TypeError, RecursionError) as error:
             raise ArtefactError(str(self.path), reason_of(error), "the samples of a collection") from None
 
-    def add(self, *measured: Measured) -> None:
-        """Write more samples, all at once.
+    def add(self, measured: Measured) -> None:
+        """Write one more sample.
 
         Raises:
             OutputError: The file cannot be written.
         """
-        save_json([*self.samples(), *measured], self.path)
+        save_json([*self.samples(), measured], self.path)
 
     def ranking(self) -> Importance:
         """The importance of all units before the first step.

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from exporter.settings import Natural, Positive, Settings, Share, option
+from exporter.settings import Natural, Positive, Settings, option
 from exporter.vocabulary import AttentionVariant, UnitType
 
 __all__ = ["WEIGHTS", "ChoiceSettings", "CollectSettings", "UnitSettings"]
@@ -52,16 +52,11 @@ class ChoiceSettings(UnitSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class CollectSettings(UnitSettings):
-    """How many units are removed in all and per step, and how patches are pruned."""
+    """How many units are removed in all and per step."""
 
     units: Positive = option(8, "Largest number of units to remove, of one type or of both.")
     step: Positive = option(1, "Units to remove in each step.")
-    rhos: tuple[Share, ...] = option(
-        (), "Values of rho below 1, e.g. 0.8,0.6,0.4: also measure each model with its patches pruned."
-    )
 
     def check(self) -> None:
-        """Raise RecipeError if a step removes more than all, or a rho prunes nothing or is given twice."""
+        """Raise RecipeError if a step removes more than all."""
         self.require("step", self.step <= self.units, f"at most {self.units}, the number of units")
-        below = all(rho < 1 for rho in self.rhos) and len(set(self.rhos)) == len(self.rhos)
-        self.require("rhos", below, "different numbers below 1")

@@ -9,12 +9,11 @@ __all__ = ["Skipped"]
 class Skipped:
     """Reasons by image of those that could not be read; changed in place.
 
-    `training` has those to train on, `evaluation` those to measure on, and `calibration` those to calibrate on.
+    `training` has those to train on, `evaluation` those to measure on.
     """
 
     training: dict[str, str] = field(default_factory=dict)
     evaluation: dict[str, str] = field(default_factory=dict)
-    calibration: dict[str, str] = field(default_factory=dict)
 
     def update(self, other: "Skipped") -> None:
         """Add those of another part of the search."""

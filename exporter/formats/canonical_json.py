@@ -4,7 +4,6 @@ Canonical means: sorted keys, fixed whitespace, floats in Python's shortest roun
 paths. The same inputs therefore give the same bytes.
 """
 
-import dataclasses
 import json
 import os
 import re
@@ -16,7 +15,6 @@ import msgspec
 
 from exporter.errors import ArtefactError, UserError, reason_of
 from exporter.files import regular, written_beside
-from exporter.vocabulary import renamed
 
 __all__ = ["from_json", "load_json", "read_json", "save_json", "to_json"]
 
@@ -48,8 +46,7 @@ def from_json(kind: type[RecordT], text: str | bytes, *, source: str) -> RecordT
         ArtefactError: The text is not JSON, or not of this kind of record; the message names `source`.
     """
     try:
-        fields = {each.name for each in dataclasses.fields(kind)}  # type: ignore[arg-type]
-        table = renamed(_decoded(text), fields)
+        table = _decoded(text)
         record = msgspec.convert(table, kind)
         _refuse_unknown(table, _plain(record))
     except (ValueError, RecursionError, UserError) as error:

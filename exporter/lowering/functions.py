@@ -14,16 +14,13 @@ from exporter.ops.cdf_retain.onnx_function import (
     cdf_retain_function,
     cdf_retain_padded_function,
 )
-from exporter.ops.packed_attention import TRT_ATTENTION, packed_attention_function
 from exporter.ops.select_top_k import SELECT_TOP_K, select_top_k_function
 
 __all__ = ["with_functions"]
 
 
-def with_functions(
-    model: onnx.ModelProto, opset: int, widest: Sequence[int], *, library: bool = False
-) -> onnx.ModelProto:
-    """Add the local functions of CdfRetain, SelectTopK and TRT_Attention.
+def with_functions(model: onnx.ModelProto, opset: int, widest: Sequence[int]) -> onnx.ModelProto:
+    """Add the local functions of CdfRetain and SelectTopK.
 
     CdfRetainPadded, which no runtime supports, is replaced by standard operators.
 
@@ -32,18 +29,15 @@ def with_functions(
         opset: Of the bodies.
         widest: The most patches that each pruning layer keeps. CdfRetain carries it for TensorRT, which must know
             a size that depends on nothing computed; its function does not read it.
-        library: Whether a library of operators has CdfRetain: the model then needs no function.
     """
     calls = [node for node in model.graph.node if node.domain == DOMAIN]
     kinds = {node.op_type for node in calls}
-    if CDF_RETAIN in kinds and not library:
+    if CDF_RETAIN in kinds:
         model.functions.append(cdf_retain_function(opset))
         for node, count in zip(calls, widest, strict=True):
             node.attribute.append(onnx.helper.make_attribute(WIDEST, count))
     if SELECT_TOP_K in kinds:
         model.functions.append(select_top_k_function(opset))
-    if any(node.op_type == TRT_ATTENTION for node in model.graph.node):
-        model.functions.append(packed_attention_function(opset))
     if CDF_RETAIN_PADDED in kinds:
         model = _with_padded_inlined(model, opset)
     if kinds <= {CDF_RETAIN_PADDED}:

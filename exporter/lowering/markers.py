@@ -28,15 +28,12 @@ __all__ = [
     "ATTENTION",
     "CDF_RETAIN",
     "CDF_RETAIN_PADDED",
-    "CHOOSE_BY_MASS",
-    "CHOOSE_TOP_K",
     "CLASS_ROW",
     "DISSIMILARITY",
     "DOMAIN",
     "KEEP_TOP_K",
     "MERGE_INTO",
     "MERGE_TOKENS",
-    "PACK_SURVIVORS",
     "PACK_TOKENS",
     "PAIR_TOKENS",
     "RECEIVED",
@@ -48,8 +45,6 @@ __all__ = [
 KEEP_TOP_K, TAKE_TOKENS, ATTENTION, CLASS_ROW = "KeepTopK", "TakeTokens", "Attention", "ClassRow"
 MERGE_INTO, MERGE_TOKENS, PAIR_TOKENS = "MergeInto", "MergeTokens", "PairTokens"
 RECEIVED, DISSIMILARITY, PACK_TOKENS = "Received", "Dissimilarity", "PackTokens"
-# No markers: operators of the library in plugins/onnxruntime, which `choose_in_one` writes.
-CHOOSE_TOP_K, CHOOSE_BY_MASS, PACK_SURVIVORS = "ChooseTopK", "ChooseByMass", "PackSurvivors"
 
 _FLOAT, _INT64, _BOOL = "tensor(float)", "tensor(int64)", "tensor(bool)"
 # A mask holds which keys may be attended to, or what is added to their logits.

@@ -19,8 +19,6 @@ from exporter.lowering.markers import (
     RECEIVED,
     TAKE_TOKENS,
 )
-from exporter.lowering.passes.choose_in_one import choose_in_one
-from exporter.lowering.passes.count_keys import count_keys
 from exporter.lowering.passes.expand_attention import expand_attention
 from exporter.lowering.passes.expand_factors import expand_factors
 from exporter.lowering.passes.expand_merging import expand_merging
@@ -33,9 +31,7 @@ from exporter.lowering.passes.fuse_attention import fuse_attention
 from exporter.lowering.passes.half_precision import to_bf16, to_fp16
 from exporter.lowering.passes.linear_as_gemm import linear_as_gemm
 from exporter.lowering.passes.name_decisions import name_decisions
-from exporter.lowering.passes.open_softmax import open_softmax
 from exporter.lowering.passes.opset_17 import opset_17
-from exporter.lowering.passes.packed_attention import packed_attention
 from exporter.lowering.passes.patches_as_linear import patches_as_linear
 from exporter.lowering.passes.rank_prefix import rank_prefix
 from exporter.lowering.passes.select_early import select_early
@@ -45,7 +41,6 @@ from exporter.lowering.passes.sort_once import sort_once
 from exporter.lowering.passes.split_gemm import split_gemm
 from exporter.lowering.passes.split_heads import split_heads
 from exporter.lowering.passes.spread_masks import spread_masks
-from exporter.lowering.passes.standard_attention import standard_attention
 from exporter.lowering.passes.uint8_input import uint8_input
 from exporter.schedule.scorers import scorer_named
 
@@ -75,7 +70,7 @@ FACTORS_EXPANDED = "attention received and dissimilarity are in standard operato
 PAIRING_EXPANDED = "pairs are in standard operators"
 MERGING_EXPANDED = "who merges into whom, and the mean of those that do, are in standard operators"
 SELECTION_EXPANDED = "top-k and the token gather are in standard operators"
-PACKING_EXPANDED = "where packed tokens go is in standard operators, or one of the library"
+PACKING_EXPANDED = "where packed tokens go is in standard operators"
 LINEAR = "linear layers on tokens are MatMul and Add"
 FP32 = "what is computed is float32"
 
@@ -122,24 +117,10 @@ def _ranking_layers(artefact: Artefact) -> int:
     return 0 if scorer_named(artefact.schedule.scorer).pairs else len(artefact.schedule.pruning_layers)
 
 
-def _attention_layers(artefact: Artefact) -> int:
-    return len(artefact.spec.attention_layers)
-
-
-def _packed_layers(artefact: Artefact) -> int:
-    """Return how many layers with attention come after the first that prunes, and have packed tokens."""
-    first = min(artefact.schedule.pruning_layers, default=artefact.spec.depth)
-    return sum(layer > first for layer in artefact.spec.attention_layers)
-
-
 _ROWS = (
     Pass(name_decisions, requires=MARKERS, ensures=(NAMED,)),
-    Pass(choose_in_one, requires=(NAMED, CLASS_ROW, KEEP_TOP_K, PATCHES_RANKED)),
     Pass(select_in_one, requires=(NAMED, KEEP_TOP_K, TAKE_TOKENS, PATCHES_RANKED), least=_ranking_layers),
     Pass(fuse_attention, requires=(NAMED, ATTENTION, CLASS_ROW, LINEAR), ensures=(FUSED,)),
-    Pass(standard_attention, requires=(NAMED, ATTENTION), ensures=(FUSED,), least=_attention_layers),
-    Pass(packed_attention, requires=(NAMED, ATTENTION, CLASS_ROW, PACK_TOKENS), least=_packed_layers),
-    Pass(count_keys, requires=(FUSED, QUERIES_OPEN)),
     Pass(fold_attention_biases, requires=(FUSED, LINEAR)),
     Pass(shorten_scores, requires=(KEEP_TOP_K, PATCHES_RANKED)),
     Pass(rank_prefix, requires=(NAMED, KEEP_TOP_K, TAKE_TOKENS), ends=(PATCHES_RANKED,)),
@@ -184,7 +165,6 @@ _ROWS = (
     Pass(split_gemm, requires=(FP32,)),
     Pass(to_fp16, requires=(*FINAL, FP32), ends=(FP32,), least=_one),
     Pass(to_bf16, requires=(*FINAL, FP32), ends=(FP32,), least=_one),
-    Pass(open_softmax, requires=(FUSED,), least=_attention_layers),
     Pass(uint8_input, least=_one),
     Pass(opset_17, requires=(ATTENTION_EXPANDED, SELECTION_EXPANDED)),
 )

@@ -87,7 +87,7 @@ def _for_target(
     graph.name = artefact.spec.name
     schedule = artefact.schedule
     widest = [schedule.keep[layer - 1] for layer in schedule.pruning_layers]
-    model = with_functions(gs.export_onnx(graph), graph.opset, widest, library=target.needs_operators)
+    model = with_functions(gs.export_onnx(graph), graph.opset, widest)
     if target.quantization:
         model = quantized(model, artefact, target.quantization, images)
     if target.passes_after:

@@ -17,13 +17,6 @@ from exporter.vocabulary import Layout, OutputKind
 
 __all__ = ["check_graph", "verify"]
 
-# The operators that one pass alone adds, where it finds what they replace.
-OPERATORS = {
-    "choose_in_one": {"ChooseTopK", "ChooseByMass"},
-    "select_in_one": {"SelectTopK"},
-    "packed_attention": {"TRT_Attention"},
-}
-
 # None is a size that depends on the data; 0 is one that shape inference could not determine.
 Shape: TypeAlias = list[int | str | None]
 
@@ -66,16 +59,11 @@ def _wrong_target(model: onnx.ModelProto, artefact: Artefact) -> Iterator[str]:
     passes = artefact.target.passes
     if artefact.schedule.adaptive and artefact.layout not in artefact.target.layouts:
         yield f"layout {artefact.layout}"
-    versions = {17} if "opset_17" in passes else {artefact.target.opset}
-    versions |= {24} if "count_keys" in passes else set()
     version = next((each.version for each in model.opset_import if not each.domain), 0)
-    if version not in versions:
+    if version != (17 if "opset_17" in passes else artefact.target.opset):
         yield f"opset {version}"
-    kinds = {node.op_type for node in model.graph.node}
-    for name, added in OPERATORS.items():
-        found = sorted(kinds & added)
-        if found and name not in passes:
-            yield f"operator {found[0]}"
+    if "select_in_one" not in passes and any(node.op_type == "SelectTopK" for node in model.graph.node):
+        yield "operator SelectTopK"
     if "sort_once" not in passes and any(_is_unsorted(node) for node in model.graph.node):
         yield "an unsorted TopK"
 
@@ -124,10 +112,7 @@ def _halved_scores(model: onnx.ModelProto, artefact: Artefact) -> list[str]:
 
 
 def _expected(artefact: Artefact) -> dict[str, list[Shape]]:
-    """Return the shapes that each tensor may have; a fused attention joins the heads and may hold survivors.
-
-    Attention of packed tokens has no batch.
-    """
+    """Return the shapes that each tensor may have; a fused attention joins the heads and may hold survivors."""
     spec, schedule = artefact.spec, artefact.schedule
     shapes: dict[str, list[Shape]] = {
         IMAGES: [["batch", *spec.preprocessing.input_size]],
@@ -138,8 +123,6 @@ def _expected(artefact: Artefact) -> dict[str, list[Shape]]:
         by_head: Shape = ["batch", spec.num_heads, tokens, spec.dim // spec.num_heads]
         if layer in spec.attention_layers:
             shapes[context_name(layer)] = [by_head, ["batch", tokens, spec.dim]]
-            if before is None and artefact.layout == Layout.PACKED:
-                shapes[context_name(layer)].append([None, by_head[1], by_head[3]])
         if layer in schedule.pruning_layers:
             before = None if artefact.follows_image else after
             left: Shape = ["batch", None if before is None else spec.num_prefix_tokens + before, spec.dim]

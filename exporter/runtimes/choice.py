@@ -3,13 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporter.errors import ArtefactError, MissingDependencyError, RecipeError, UserError
+from exporter.errors import MissingDependencyError, RecipeError, UserError
 from exporter.files import GivenPath
 from exporter.runtimes.base import Feed, Runner
-from exporter.runtimes.onnxruntime.operator_library import checked_library, library_place
 from exporter.runtimes.onnxruntime.provider_check import require_provider
 from exporter.runtimes.onnxruntime.provider_shapes import shape_options
-from exporter.runtimes.onnxruntime.providers import import_onnxruntime
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from exporter.runtimes.openvino_runner import OpenVinoRunner, openvino_precisions
 from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path
@@ -129,8 +127,6 @@ def why_not(target: Target) -> str:
         return "its engines are built and measured on the GPU machine: star-export build, star-export bench"
     if target == ONNXRUNTIME_OPSET17:
         return f"for ONNX Runtime before 1.23; later ones read {ONNXRUNTIME.name}, which is the same network"
-    if target.needs_operators:
-        return _why_no_operators()
     if target.runtime != OPENVINO:
         return ""
     try:
@@ -139,13 +135,3 @@ def why_not(target: Target) -> str:
         return error.hint
     lacking = [each for each in target.reduced if each not in precisions]
     return f"this CPU has no {lacking[0]} instructions" if lacking else ""
-
-
-def _why_no_operators() -> str:
-    if not library_place().is_file():
-        return "needs a compiled library of operators: star-export ops build"
-    try:
-        checked_library(library_place(), import_onnxruntime().__version__)
-    except ArtefactError as error:
-        return f"its library of operators: got {error.got}, need {error.expected}"
-    return ""

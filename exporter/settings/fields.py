@@ -17,7 +17,6 @@ import msgspec
 
 from exporter.errors import RecipeError
 from exporter.files import path_of
-from exporter.vocabulary import renamed
 
 __all__ = ["GROUPS", "Field", "Settings", "fields_of", "from_table", "option", "redeclared"]
 
@@ -126,7 +125,7 @@ def from_table(settings: type[Settings], table: Mapping[str, Any], source: str) 
         RecipeError: A key is unknown or a value has the wrong type; the message names `source` and the key.
     """
     known, values = fields_of(settings), {}
-    for key, value in renamed(table, known).items():
+    for key, value in table.items():
         if key not in known:
             raise RecipeError(f"{source}: {key}", "an unknown key", f"one of {', '.join(known)}")
         values[key] = known[key].converted(f"{source}: {key}", value)

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from exporter.errors import RecipeError
 from exporter.settings.fields import SHORT, Field, Settings, fields_of
 from exporter.settings.parser import Parser
-from exporter.vocabulary import FORMER_NAMES
 
 __all__ = ["add_flags", "from_flags"]
 
@@ -52,8 +51,7 @@ def add_flags(
 ) -> None:
     """Add a flag for each field of settings, or for those named, in that order.
 
-    An unused flag adds nothing to the namespace, so the recipe's value applies. Flags of earlier versions are
-    accepted but not shown in the help.
+    An unused flag adds nothing to the namespace, so the recipe's value applies.
 
     Args:
         parser: A `Parser`, which shows each flag in the group of its field; or one group for all of them.
@@ -71,8 +69,6 @@ def add_flags(
         if field.words:
             # What argcomplete asks for the words of a flag; `choices` would refuse others before `from_flags` does.
             action.completer = partial(_words, field.words)
-        for former in (before for before, now in FORMER_NAMES.items() if now == name):
-            place.add_argument(_flag(former), help=argparse.SUPPRESS, **given)
 
 
 def from_flags(

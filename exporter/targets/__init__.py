@@ -4,7 +4,6 @@ from exporter.targets.onnxruntime import (
     ONNXRUNTIME,
     ONNXRUNTIME_FP16,
     ONNXRUNTIME_INT8,
-    ONNXRUNTIME_OPS,
     ONNXRUNTIME_OPSET17,
 )
 from exporter.targets.openvino import (
@@ -18,11 +17,9 @@ from exporter.targets.registry import TARGETS, target_named, variant_roles
 from exporter.targets.tensorrt import (
     TENSORRT,
     TENSORRT_8,
-    TENSORRT_ATTENTION_FP16,
     TENSORRT_FP8,
     TENSORRT_FP16,
     TENSORRT_INT8,
-    TENSORRT_PACKED_FP16,
     TENSORRT_PLUGIN_FP16,
 )
 
@@ -30,7 +27,6 @@ __all__ = [
     "ONNXRUNTIME",
     "ONNXRUNTIME_FP16",
     "ONNXRUNTIME_INT8",
-    "ONNXRUNTIME_OPS",
     "ONNXRUNTIME_OPSET17",
     "OPENVINO",
     "OPENVINO_BF16",
@@ -39,11 +35,9 @@ __all__ = [
     "TARGETS",
     "TENSORRT",
     "TENSORRT_8",
-    "TENSORRT_ATTENTION_FP16",
     "TENSORRT_FP8",
     "TENSORRT_FP16",
     "TENSORRT_INT8",
-    "TENSORRT_PACKED_FP16",
     "TENSORRT_PLUGIN_FP16",
     "Target",
     "target_named",

@@ -10,7 +10,6 @@ __all__ = [
     "ONNXRUNTIME",
     "ONNXRUNTIME_FP16",
     "ONNXRUNTIME_INT8",
-    "ONNXRUNTIME_OPS",
     "ONNXRUNTIME_OPSET17",
 ]
 
@@ -21,14 +20,6 @@ ONNXRUNTIME = Target(
     layouts=(Layout.PACKED, Layout.SHRINKING, Layout.PADDED),
     opset=23,  # the first with an Attention operator
     passes=(*FUSED, "sort_once", "linear_as_gemm"),
-)
-
-# Chooses in one node a layer, by a library that the user compiles; the default file needs none.
-ONNXRUNTIME_OPS = replace(
-    ONNXRUNTIME,
-    name="onnxruntime-ops-fp32",
-    passes=("name_decisions", "choose_in_one", "fuse_attention", "count_keys", *ONNXRUNTIME.passes[2:]),
-    needs_operators=True,
 )
 
 ONNXRUNTIME_FP16 = replace(

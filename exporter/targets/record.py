@@ -18,8 +18,7 @@ class Target:
     graph. `methods` are the pruning methods that the runtime supports, `largest_top_k` the most that its top-k
     returns, None for any number. `least_version` is the first version of the runtime that takes the file, and
     `least_sm` the lowest compute capability of a GPU that does; () for any. `instead` is the target to take on an
-    older one. Files of a target with `needs_operators` run where the library of `star-export ops build` is
-    registered, and nowhere else.
+    older one.
     """
 
     name: str
@@ -35,7 +34,6 @@ class Target:
     least_version: tuple[int, ...] = ()
     least_sm: tuple[int, ...] = ()
     instead: str = ""
-    needs_operators: bool = False
 
     @property
     def takes_ranges(self) -> bool:

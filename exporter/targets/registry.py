@@ -5,7 +5,6 @@ from exporter.targets.onnxruntime import (
     ONNXRUNTIME,
     ONNXRUNTIME_FP16,
     ONNXRUNTIME_INT8,
-    ONNXRUNTIME_OPS,
     ONNXRUNTIME_OPSET17,
 )
 from exporter.targets.openvino import (
@@ -18,11 +17,9 @@ from exporter.targets.record import Target
 from exporter.targets.tensorrt import (
     TENSORRT,
     TENSORRT_8,
-    TENSORRT_ATTENTION_FP16,
     TENSORRT_FP8,
     TENSORRT_FP16,
     TENSORRT_INT8,
-    TENSORRT_PACKED_FP16,
     TENSORRT_PLUGIN_FP16,
 )
 from exporter.tensor_names import SLICED, VARIANTS
@@ -35,7 +32,6 @@ TARGETS = {
         ONNXRUNTIME,
         ONNXRUNTIME_FP16,
         ONNXRUNTIME_INT8,
-        ONNXRUNTIME_OPS,
         ONNXRUNTIME_OPSET17,
         OPENVINO,
         OPENVINO_BF16,
@@ -45,10 +41,8 @@ TARGETS = {
         TENSORRT_8,
         TENSORRT_FP16,
         TENSORRT_INT8,
-        TENSORRT_ATTENTION_FP16,
         TENSORRT_FP8,
         TENSORRT_PLUGIN_FP16,
-        TENSORRT_PACKED_FP16,
     )
 }
 

@@ -9,11 +9,9 @@ from exporter.vocabulary import Layout, Method, Precision
 __all__ = [
     "TENSORRT",
     "TENSORRT_8",
-    "TENSORRT_ATTENTION_FP16",
     "TENSORRT_FP8",
     "TENSORRT_FP16",
     "TENSORRT_INT8",
-    "TENSORRT_PACKED_FP16",
     "TENSORRT_PLUGIN_FP16",
 ]
 
@@ -48,23 +46,6 @@ TENSORRT_FP16 = replace(
     TENSORRT, name="tensorrt-fp16", precision=Precision.FP16, passes=(*PRIMITIVE, "to_fp16")
 )
 
-# From 10.15 on, the parser makes IAttention of the node: one fused kernel, or the build fails. In fp32 it has none.
-TENSORRT_ATTENTION_FP16 = replace(
-    TENSORRT_FP16,
-    name="tensorrt-attention-fp16",
-    opset=23,
-    passes=(
-        "name_decisions",
-        "standard_attention",
-        "spread_masks",
-        *PRIMITIVE[1:],
-        "to_fp16",
-        "open_softmax",
-    ),
-    least_version=(10, 15),
-    instead=TENSORRT_FP16.name,
-)
-
 # Selects in one node a layer, by the plugin library that the user compiles; its kernel takes 4096 patches at most.
 TENSORRT_PLUGIN_FP16 = replace(
     TENSORRT_FP16,
@@ -73,18 +54,6 @@ TENSORRT_PLUGIN_FP16 = replace(
     methods=(Method.STAR,),
     largest_top_k=4096,
     least_version=(10, 7),  # the first that prefers a plugin to the function of its name
-    instead=TENSORRT_FP16.name,
-)
-
-# a-STAR's tokens end to end, with the number of each image's tokens in place of padding and a mask. The parser of
-# 11.0 reads an operator of this name with other inputs.
-TENSORRT_PACKED_FP16 = replace(
-    TENSORRT_FP16,
-    name="tensorrt-packed-fp16",
-    layouts=(Layout.PACKED,),
-    passes=("name_decisions", "packed_attention", *TENSORRT_FP16.passes[1:]),
-    methods=(Method.A_STAR,),
-    least_version=(11, 1),
     instead=TENSORRT_FP16.name,
 )
 

@@ -1,1 +1,1 @@
-"""Train an image classifier on a folder of images: `python -m exporter.training --help`."""
+"""Train a model: its images and their augmentation, the loop, and the checkpoints of a run."""

@@ -1,10 +1,14 @@
 """Checkpoints of a training run: everything that its next epoch needs, in one file, replaced atomically."""
 
 import pickle
+import platform
 from pathlib import Path
 from typing import Any
 
+import PIL
+import timm
 import torch
+import torchvision
 from timm.scheduler.scheduler import Scheduler
 from timm.utils import ModelEmaV3
 from torch import nn
@@ -13,7 +17,18 @@ from torch.optim import Optimizer
 from exporter.errors import ArtefactError
 from exporter.files import written_beside
 
-__all__ = ["RunState"]
+__all__ = ["RunState", "versions"]
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the libraries that the result of a training depends on."""
+    return {
+        "pillow": PIL.__version__,
+        "python": platform.python_version(),
+        "timm": timm.__version__,
+        "torch": str(torch.__version__),
+        "torchvision": str(torchvision.__version__),
+    }
 
 
 class RunState:

@@ -1,19 +1,17 @@
-"""The batches of each epoch of a training run; and image folders with one subfolder per class."""
+"""The batches of each epoch of a training run."""
 
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 
 import torch
 from accelerate.data_loader import prepare_data_loader
 from torch import Tensor
-from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, Sampler
 from typing_extensions import override
 
-from exporter.data.images import ImageFolder, class_names, list_images
+from exporter.data.images import ImageFolder
 from exporter.data.pixels import read_rgb
 from exporter.errors import ImageError
 from exporter.processes import processes
@@ -22,35 +20,9 @@ from exporter.training.augment import Transform, mixing, seeded, transform_of
 from exporter.training.finetune import Batch
 from exporter.training.settings import LoopSettings
 
-__all__ = ["Folders", "TrainBatches", "open_folders"]
+__all__ = ["TrainBatches"]
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Folders:
-    """Training images, and held-out images of the same classes."""
-
-    class_names: tuple[str, ...]
-    train: ImageFolder
-    held_out: ImageFolder
-
-
-def open_folders(train: Path, held_out: Path) -> Folders:
-    """List both folders, which must contain images of every class.
-
-    Raises:
-        ImageError: A folder is missing or contains no image, or the classes are too few or differ.
-    """
-    (names, images), (others, measured) = _open(train), _open(held_out)
-    if len(names) < 2:
-        raise ImageError(str(train), f"{len(names)} class", "at least 2 folders, one per class")
-    if names != others:
-        first = sorted(set(names) ^ set(others))[0]
-        raise ImageError(
-            str(held_out), f"{len(others)} classes", f"the {len(names)} of {train}", f"first: {first!r}"
-        )
-    return Folders(names, images, measured)
 
 
 @dataclass
@@ -67,7 +39,6 @@ class TrainBatches:
         settings: Batch size, augmentation, seed.
         preprocessing: The model's.
         num_classes: The model's.
-        small_epochs: Number of first epochs on images of half the side.
         skipped: Reason by image, of the images that this process was to read; `finetune` adds those of the others.
     """
 
@@ -75,7 +46,6 @@ class TrainBatches:
     settings: LoopSettings
     preprocessing: Preprocessing
     num_classes: int
-    small_epochs: int = 0
     skipped: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -99,21 +69,18 @@ class TrainBatches:
         mine = prepare_data_loader(
             loader, num_processes=crew.count, process_index=crew.index, split_batches=True, rng_types=[]
         )
-        return self._made(mine, small=epoch < self.small_epochs)
+        return self._made(mine)
 
-    def _made(self, loaded: Iterable[tuple[Tensor, Tensor, list[str]]], *, small: bool) -> Iterator[Batch]:
-        """Note what was skipped, and halve and mix the images."""
+    def _made(self, loaded: Iterable[tuple[Tensor, Tensor, list[str]]]) -> Iterator[Batch]:
+        """Note what was skipped, and mix the images."""
         mix = mixing(self.settings.augmentation, self.num_classes)
         for images, labels, reasons in loaded:
             self._note(reasons)
-            made = (
-                F.interpolate(images, scale_factor=0.5, mode="bicubic", antialias=True) if small else images
-            )
             if mix is None:
-                yield made, labels
+                yield images, labels
             else:
-                even = len(made) // 2 * 2  # images are mixed in pairs
-                yield mix(made[:even], labels[:even])
+                even = len(images) // 2 * 2  # images are mixed in pairs
+                yield mix(images[:even], labels[:even])
 
     def _note(self, reasons: Iterable[str]) -> None:
         for reason in filter(None, reasons):
@@ -170,20 +137,3 @@ class _Images(Dataset[tuple[Tensor, int, str]]):
         raise ImageError(
             str(self.images.root), f"{len(self)} images, none of which can be read", "readable images"
         )
-
-
-def _open(root: Path) -> tuple[tuple[str, ...], ImageFolder]:
-    if not root.is_dir():
-        raise ImageError(str(root), "no such folder", "one folder of images per class")
-    names = class_names(root)
-    images = list_images(root, num_classes=len(names), names=names)
-    for file in images.files:
-        if file.label is None:
-            raise ImageError(
-                str(file.path), "an image outside the class folders", "one folder of images per class"
-            )
-    labels = {file.label for file in images.files}
-    for label, name in enumerate(names):
-        if label not in labels:
-            raise ImageError(str(root / name), "no image", "one folder of images per class")
-    return names, images

@@ -1,7 +1,7 @@
 """The settings of training runs; the flags and the JSON of the records derive from them."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -11,7 +11,6 @@ from exporter.settings import (
     Number,
     Positive,
     Settings,
-    Share,
     Threads,
     Weight,
     option,
@@ -19,12 +18,11 @@ from exporter.settings import (
 )
 from exporter.training.presets import AUGMENTATIONS, Augmentation
 
-__all__ = ["FinetuneSettings", "LoopSettings", "TrainSettings"]
+__all__ = ["FinetuneSettings", "LoopSettings"]
 
 Above0 = Annotated[float, Meta(gt=0, le=LARGEST, description="a number above 0")]
 NotBelow0 = Annotated[float, Meta(ge=0, le=LARGEST, description="a number of at least 0")]
 Below1 = Annotated[float, Meta(ge=0, lt=1, description="a number in [0, 1)")]
-Triple = tuple[Number, Number, Number]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,37 +112,3 @@ class FinetuneSettings(LoopSettings):
     distillation: Weight = redeclared(LoopSettings, "distillation", 0.25)
     ema_decay: Below1 = redeclared(LoopSettings, "ema_decay", 0.99996)
     augment: str = redeclared(LoopSettings, "augment", "deit")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainSettings(LoopSettings):
-    """How a model is trained from scratch; images and output file are given separately."""
-
-    model: str = option("vit_tiny_patch16_224", "Architecture: a timm name, lvvit_s or lvvit_m.")
-    model_kwargs: dict[str, Any] = option(
-        {}, "Keyword arguments of the architecture, e.g. img_size=56 depth=12."
-    )
-    small_epochs: Natural = option(
-        0, "Number of first epochs on images of half the side, at a quarter of the cost."
-    )
-    mean: Triple | None = option(None, "Mean of each channel; by default the model's.")
-    std: Triple | None = option(None, "Standard deviation of each channel; by default the model's.")
-    interpolation: str | None = option(
-        None, "Filter of the resize; by default the model's.", ("nearest", "bilinear", "bicubic")
-    )
-    crop_pct: Share | None = option(
-        None, "Share of the resized side that the crop keeps; by default that of the model."
-    )
-    fp16: bool = option(True, "Write fp16 weights; accuracy is measured with the written weights.")
-    device: str = option("cpu", "PyTorch device, e.g. cpu or cuda.")
-    threads: Threads = option(0, "CPU threads; 0 is PyTorch's default. Results depend on it.")
-
-    def check(self) -> None:
-        """Raise RecipeError for settings that contradict each other."""
-        super().check()
-        self.require("small_epochs", self.small_epochs <= self.epochs, "at most epochs")
-
-    def preprocessing(self) -> dict[str, Any]:
-        """Return the overrides of the model's preprocessing, by timm's keys."""
-        keys = ("mean", "std", "interpolation", "crop_pct")
-        return {key: getattr(self, key) for key in keys if getattr(self, key) is not None}

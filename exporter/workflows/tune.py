@@ -16,6 +16,7 @@ from exporter.processes import processes
 from exporter.targets import ONNXRUNTIME, TARGETS
 from exporter.workflows import steps
 from exporter.workflows.compiling.compile import compile_model
+from exporter.workflows.dry_run import DryRun, dry_run
 from exporter.workflows.folders.stale import finish_folder
 from exporter.workflows.memory import check_batches
 from exporter.workflows.progress import Silent, Stages
@@ -33,7 +34,7 @@ from exporter.workflows.tuning.inputs import (
     timing_images,
 )
 from exporter.workflows.tuning.jobs import jobs_of
-from exporter.workflows.tuning.networks import calibrated, calibration_skipped, load_vits
+from exporter.workflows.tuning.networks import Network, calibrated, calibration_skipped, load_vits
 from exporter.workflows.tuning.result import (
     CHART,
     COMPILED,
@@ -49,7 +50,7 @@ from exporter.workflows.tuning.settings import TuneSettings
 from exporter.workflows.tuning.study import Speeds, Study
 from exporter.workflows.tuning.trade_off import save_trade_off_chart, trade_off_of_search
 
-__all__ = ["tune"]
+__all__ = ["dry_tune", "tune"]
 
 
 def tune(
@@ -111,6 +112,25 @@ def tune(
         own = model if candidate.weights == OWN else None
         parity = _export(bench, candidate, place / RECIPE, folder, own, stages=stages, trade_off=trade_off)
     return replace(found, recipe=str(place / RECIPE), parity=parity)
+
+
+def dry_tune(
+    recipe: Recipe, settings: TuneSettings, out: PathLike, *, weights: Sequence[PathLike] = ()
+) -> DryRun:
+    """Check what `tune` checks before its first measurement, weights included; nothing is written.
+
+    Raises:
+        UserError: The recipe cannot be carried out.
+    """
+    writable_folder(Path(out))
+    jobs = jobs_of(recipe, [Path(each) for each in weights])
+    job = jobs[OWN]
+    targets_here(settings)
+    amount_of(job)
+    vits = load_vits(jobs, Silent())
+    halves_of(job.images, vits[OWN], settings)
+    candidates_of(job, {name: Network(vit) for name, vit in vits.items()})
+    return dry_run(vits[OWN], job, recipe, settings, unknown="the search")
 
 
 def _searched(study: Study, every: Sequence[Candidate]) -> Tuned:

@@ -33,7 +33,7 @@ def test_it_leaves_a_folder_that_proves_itself(
         "star",
         "--rho",
         "0.5",
-        "--input",
+        "--input-kind",
         input_kind,
     )
     done = star_export(

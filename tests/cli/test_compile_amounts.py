@@ -45,7 +45,7 @@ def test_rates_then_the_schedule_that_they_left(
         (["--rho", "0.7", "--alpha", "7"], "--alpha | got 7"),
         (["--rho", "0.7", "--method", "a-star", "--round-to", "4"], "round_to | got 4 for a-star"),
         (["--rho", "0.7", "--scorer", "attention"], "--scorer | got 'attention' | need one of fused"),
-        (["--rho", "0.7", "--flavour", "packed", "--target", "tensorrt-fp32"], "layout packed"),
+        (["--rho", "0.7", "--layout", "packed", "--target", "tensorrt-fp32"], "layout packed"),
         (["--rates", "2=1.5"], "LAYER=RATE"),
         (["--rates", "2=0.5", "2=0.7"], "--rates | got a name twice"),
         (["--schedule", "none.json"], "none.json"),

@@ -58,7 +58,7 @@ def test_it_is_fine_tuned_and_merged(star_export: Command, workplace: Workplace,
 def test_the_split_of_a_budget(star_export: Command, tmp_path: Path) -> None:
     samples = tmp_path / "samples.json"
     samples.write_text(json.dumps([vars(sample) for sample in SAMPLES]))
-    flags = ("--samples", samples, "--layers", "12", "--units", "8", "--trials", "5")
+    flags = ("--samples", samples, "--layers", "12", "--units", "8")
     done = star_export("depth", "search", *flags, "--json")
     assert done.code == 0, done.err
     assert (done.json["best"]["attention"], done.json["best"]["activation"]) == (2, 6)
@@ -74,14 +74,6 @@ def test_a_budget_beyond_all_units(star_export: Command, tmp_path: Path, units: 
     done = star_export("depth", "search", "--samples", samples, "--layers", "12", "--units", units)
     assert done.code == 2
     assert f"units | got {units} | need 0 to 23" in done.error
-
-
-def test_noise_is_that_of_the_images_unless_it_is_given(star_export: Command, tmp_path: Path) -> None:
-    samples = tmp_path / "samples.json"
-    samples.write_text(json.dumps([{**vars(sample), "images": 450} for sample in SAMPLES]))
-    flags = ("--samples", samples, "--layers", "12", "--units", "8", "--trials", "5")
-    assert "with noise of 1.9" in star_export("depth", "search", *flags).out
-    assert "with noise of 0.30 points" in star_export("depth", "search", *flags, "--deviation", "0.3").out
 
 
 def test_the_fit_says_every_coefficient(star_export: Command, tmp_path: Path) -> None:

@@ -12,11 +12,10 @@ def test_layers_of_a_table() -> None:
 
 
 def test_images_that_could_not_be_read() -> None:
-    assert list(collected_lines(Collected((), {}, {}, {}))) == []
-    found = Collected((), {f"{at}.png": "torn" for at in range(7)}, {"a.png": "torn"}, {"b.png": "torn"})
+    assert list(collected_lines(Collected((), {}, {}))) == []
+    found = Collected((), {f"{at}.png": "torn" for at in range(7)}, {"a.png": "torn"})
     assert list(collected_lines(found)) == [
         "1 training images skipped: a.png",
-        "1 calibration images skipped: b.png",
         "7 evaluation images skipped: 0.png, 1.png, 2.png, 3.png, 4.png",
     ]
 

@@ -15,16 +15,12 @@ PAGE = (Path(__file__).parents[2] / "docs" / "depth.md").read_text(encoding="utf
 SMALLER = {
     "--units": "2",
     "--layers": "4",
-    "--rhos": "0.6,0.3",
-    "--mac-reduction": "0.3",
     "--attention-units": "1",
     "--activation-units": "1",
     "--epochs": "1",
     "--batch-size": "6",
-    "--trials": "5",
 }
 QUICK = {
-    "search": ("--trials", "5"),
     "collect": ("--augment", "none"),
     "choose": ("--augment", "none"),
     "finetune": ("--augment", "none"),
@@ -66,11 +62,9 @@ def test_they_lead_to_one_model_with_fewer_layers_and_patches(
         outcome = star_export(*shorter(words, workplace, tmp_path), *QUICK.get(verb, ()))
         assert outcome.code == 0, outcome.err
         done.append(verb)
-    assert done == ["collect", "fit", "search", "joint", "choose", "finetune", "apply", "compile"]
+    assert done == ["collect", "fit", "search", "choose", "finetune", "apply", "compile"]
     report = json.loads((tmp_path / "both" / "report.json").read_text())
     assert report["passed"] is True
     assert report["gmacs"]["pruned"] < report["gmacs"]["dense"]
     told = star_export("inspect", tmp_path / "merged.safetensors", "--json").json
     assert (len(told["depth"]["plan"]["attention"]), told["depth"]["merged"]) == (1, True)
-    front = json.loads((tmp_path / "joint" / "joint.json").read_text())["front"]
-    assert {each["rho"] for each in front} != {1.0}

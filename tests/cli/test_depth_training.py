@@ -21,7 +21,7 @@ def test_samples_are_collected_fitted_and_searched(
     assert "step 5 of 6: attention" in done.err
     again = star_export(*words, "--json")
     assert again.json["samples"] == json.loads((tmp_path / "samples.json").read_text())
-    assert again.json["skipped"] == again.json["training_skipped"] == again.json["calibration_skipped"] == {}
+    assert again.json["skipped"] == again.json["training_skipped"] == {}
     assert "step" not in again.err
     samples = ("--samples", tmp_path / "samples.json")
     assert star_export("depth", "fit", *samples, "--json").json["predictor"]["degree"] == 1
@@ -75,16 +75,6 @@ def test_what_a_user_can_mend_is_one_line(
     assert done.code == 2
     assert message in done.error
     assert not (tmp_path / "c.safetensors").exists()
-
-
-def test_counts_that_vary_have_no_multiply_adds_to_plan_by(
-    star_export: Command, workplace: Workplace, tmp_path: Path
-) -> None:
-    images = ("--images", workplace.images, "--eval-images", workplace.images)
-    words = ("depth", "collect", *workplace.model, *images, "--rhos", "0.5", "--method", "a-star")
-    done = star_export(*words, "--out", tmp_path / "c")
-    assert done.code == 2
-    assert "method | got a-star for several rho" in done.error
 
 
 def test_collecting_needs_images_to_measure_on(

@@ -1,7 +1,5 @@
 """The polynomial against the published samples, and against polynomials that are known."""
 
-from math import comb
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -60,29 +58,6 @@ def test_the_terms_are_in_order() -> None:
     for index, term in enumerate((1, a, t, a * a, a * t, t * t)):
         only = tuple(float(index == other) for other in range(6))
         assert Predictor(2, only).accuracy(1 - a, 1 - t) == pytest.approx(term)
-
-
-@settings(max_examples=8, deadline=None)
-@given(st.integers(1, 2), st.integers(0, 2**31))
-def test_rho_is_a_third_variable_where_samples_differ_in_it(degree: int, seed: int) -> None:
-    truth = Predictor(degree, tuple(np.random.default_rng(seed).normal(0, 10, comb(degree + 3, 3))))
-    shares = [(i / 4, j / 4, rho) for i in range(3) for j in range(3) for rho in (1.0, 0.7, 0.4)]
-    samples = [Sample(a, t, truth.accuracy(a, t, rho), rho) for a, t, rho in shares]
-    found = fit(samples, degree)
-    assert found.of_rho and found.coefficients == pytest.approx(truth.coefficients, abs=1e-5)
-    folds = CrossValidation(samples)
-    assert folds.errors[degree].shape == (9 * 8 // 2 * 2 * 3, 27), "models are left out with all their rho"
-    assert folds.rmse(accuracies_of(samples))[degree] < 1e-5
-    unpruned = [sample for sample in samples if sample.rho == 1]
-    assert not fit(unpruned, degree).of_rho
-
-
-def test_the_terms_with_rho_are_in_order() -> None:
-    a, t, rho = 0.75, 0.5, 0.25
-    terms = (1, a, t, rho, a * a, a * t, a * rho, t * t, t * rho, rho * rho)
-    for index, term in enumerate(terms):
-        only = tuple(float(index == other) for other in range(10))
-        assert Predictor(2, only).accuracy(1 - a, 1 - t, rho) == pytest.approx(term)
 
 
 @pytest.mark.parametrize(("count", "degree", "least"), [(5, 2, 6), (14, 4, 15), (0, 1, 3)])

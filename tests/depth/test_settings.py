@@ -17,6 +17,3 @@ def test_what_is_refused() -> None:
         ChoiceSettings()
     with pytest.raises(RecipeError, match="step"):
         CollectSettings(units=2, step=3)
-    for rhos in ((1.0,), (0.5, 0.5), (0.0,), (1.5,)):
-        with pytest.raises(RecipeError, match="rhos"):
-            CollectSettings(rhos=rhos)

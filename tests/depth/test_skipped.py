@@ -6,6 +6,6 @@ from exporter.depth.skipped import Skipped
 def test_those_of_another_part_are_added_in_place() -> None:
     training = {"a.png": "torn"}
     skipped = Skipped(training)
-    skipped.update(Skipped({"b.png": "gone"}, calibration={"a.png": "torn"}))
+    skipped.update(Skipped({"b.png": "gone"}, evaluation={"a.png": "torn"}))
     assert training == {"a.png": "torn", "b.png": "gone"}
-    assert skipped == Skipped(training, {}, {"a.png": "torn"})
+    assert skipped == Skipped(training, {"a.png": "torn"})

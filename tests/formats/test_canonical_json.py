@@ -18,7 +18,6 @@ from exporter.formats.canonical_json import from_json, load_json, save_json, to_
 from exporter.models.base import PrunableViT
 from exporter.records import BlockMacs, ModelSpec, Output, Preprocessing, Schedule
 from exporter.runtimes.tensorrt.manifest import EngineManifest
-from exporter.schedule.plan import ScheduleSettings, manual_schedule
 from exporter.schedule.scorers import SCORERS
 from exporter.vocabulary import CropMode, Interpolation, Method, OutputKind
 
@@ -102,13 +101,6 @@ def test_the_json_is_what_json_makes_of_the_fields(record: Any) -> None:
     fields = json.loads(json.dumps(asdict(record)))
     expected = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     assert to_json(record) == expected
-
-
-def test_the_key_of_0_1_is_read(tiny_vit: PrunableViT) -> None:
-    schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, ScheduleSettings(round_to=4))
-    text = to_json(schedule).replace('"round_to":', '"tile":')
-    assert '"tile":4' in text
-    assert from_json(Schedule, text, source="test") == schedule
 
 
 def test_an_unknown_key_is_refused_however_deep_it_lies(tiny_vit: PrunableViT) -> None:

@@ -320,7 +320,6 @@ COMBINED = (
         ("--out /dev/null", "/dev/null"),
         ("--out /proc/x", "/proc/x"),
     ),
-    *each("ops", ("", "ACTION"), ("nosuch", "nosuch")),
     *each(
         f"depth apply {MODEL} --out {{work}}/d.safetensors",
         ("", "attention"),

@@ -35,7 +35,6 @@ COMMANDS = (
     "depth search --samples {work}/none --layers 4 --units 2",
     f"depth collect --model digits_vit {NO_IMAGES} --out {{work}}/collect",
     f"depth choose --model digits_vit {NO_IMAGES} --out {{work}}/d.safetensors",
-    "depth joint --model digits_vit --collected {work}/none --out {work}/joint",
     "check {folder} --threads 1",
     "eval {folder} --images {work}/none",
     "bench {work}/none",
@@ -43,7 +42,6 @@ COMMANDS = (
     f"{SERVE}",
     f"depth apply {MODEL} --attention 2 --out {{work}}/d.safetensors",
     "plugin --out {work}/plugin",
-    "ops build --out {work}/ops",
     "models --why digits_vit",
     "inspect {folder}",
 )
@@ -234,7 +232,7 @@ def _arrays(random: Random, place: Place) -> Input:
 def _actions(verb: str, action: str) -> tuple[argparse.Action, ...]:
     """The flags of a verb, or of an action of it, whose values are changed."""
     found = _parser_of(build_parser(), verb)
-    if verb in ("depth", "ops"):
+    if verb == "depth":
         found = _parser_of(found, action)
     flags = (each for each in found._actions if each.option_strings and each.dest not in SPARED)
     return tuple(flags)

@@ -96,19 +96,6 @@ def test_inlined_nodes_are_named_after_their_call_and_what_they_give() -> None:
         assert nodes[f"{call}/keep_index"].output == [keep]
 
 
-def test_attention_of_packed_tokens_gets_one_body() -> None:
-    heads = "float[n, 2, 3]"
-    model = parser.parse_model(
-        '<ir_version: 10, opset_import: ["": 20, "trt": 1]>'
-        f" packed ({heads} q, {heads} k, {heads} v, int32[c] a, int32[c] b) => ({heads} y)"
-        " { x = trt.TRT_Attention (q, k, v, , a, b) y = trt.TRT_Attention (x, k, v, , a, b) }"
-    )
-    changed = with_functions(model, 20, ())
-    assert [(each.domain, each.name) for each in changed.functions] == [("trt", "TRT_Attention")]
-    assert {each.domain: each.version for each in changed.opset_import} == {"": 20, "trt": 1}
-    onnx.checker.check_model(changed, full_check=True)
-
-
 def test_a_model_that_retains_nothing_loses_the_domain_alone() -> None:
     model, before = model_of(), model_of()
     changed = with_functions(model, 20, ())

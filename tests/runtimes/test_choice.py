@@ -22,7 +22,6 @@ from exporter.runtimes.tensorrt.runner import TensorRtRunner
 from exporter.targets import (
     ONNXRUNTIME,
     ONNXRUNTIME_FP16,
-    ONNXRUNTIME_OPS,
     ONNXRUNTIME_OPSET17,
     OPENVINO_BF16,
     OPENVINO_INT8,
@@ -99,12 +98,6 @@ def test_why_a_target_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert why_not(ONNXRUNTIME) == ""
     assert why_not(ONNXRUNTIME_OPSET17).startswith("for ONNX Runtime before 1.23")
     assert "star-export build" in why_not(TENSORRT)
-    monkeypatch.setenv("STAR_OPS_LIBRARY", "none.so")
-    assert "star-export ops build" in why_not(ONNXRUNTIME_OPS)
-    monkeypatch.setenv("STAR_OPS_LIBRARY", __file__)
-    assert why_not(ONNXRUNTIME_OPS).startswith("its library of operators: got ")
-    monkeypatch.setattr(choice, "checked_library", lambda path, _: path)
-    assert why_not(ONNXRUNTIME_OPS) == ""
     monkeypatch.setattr(choice, "openvino_precisions", lambda: ("fp32", "int8"))
     assert why_not(OPENVINO_INT8) == ""
     for target in (OPENVINO_BF16, OPENVINO_INT8_BF16):

@@ -68,10 +68,6 @@ def test_a_word_may_be_none_only_where_none_is_the_default() -> None:
         Example(word=None)  # type: ignore[arg-type]
 
 
-def test_the_key_of_0_1_is_read() -> None:
-    assert from_table(Example, {"flavour": "padded"}, "r.toml") == {"layout": Layout.PADDED}
-
-
 @pytest.mark.parametrize(
     ("table", "message"),
     [

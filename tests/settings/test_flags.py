@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.cli.main import main
 from exporter.errors import RecipeError
 from exporter.schedule.plan import ScheduleSettings
 from exporter.settings import Parser, Settings, add_flags, fields_of, from_table
@@ -134,13 +133,6 @@ def test_what_is_nearly_a_value_is_no_text(word: str) -> None:
         RecipeError, match=r"--named a \| got .* \| need a number, true or false, none, a list"
     ):
         parse("--named", f"a={word}")
-
-
-def test_the_flag_of_0_1_is_read_but_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert parse("--flavour", "padded") == parse("--layout", "padded")
-    with pytest.raises(SystemExit):
-        main(["compile", "--help"])
-    assert "--flavour" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,8 @@ def test_ranges_are_of_static_quantization_alone(target: Target) -> None:
 
 
 def test_newer_forms_name_their_first_version_and_what_to_take_before() -> None:
-    attention, fp8 = TARGETS["tensorrt-attention-fp16"], TARGETS["tensorrt-fp8"]
-    assert TARGETS["tensorrt-packed-fp16"].least_version == (11, 1)
-    assert (attention.least_version, attention.least_sm) == ((10, 15), ())
+    plugin, fp8 = TARGETS["tensorrt-plugin-fp16"], TARGETS["tensorrt-fp8"]
+    assert (plugin.least_version, plugin.least_sm) == ((10, 7), ())
     assert (fp8.least_version, fp8.least_sm) == ((10, 6), (8, 9))
     for target in TARGETS.values():
         assert bool(target.least_version) == (target.runtime == "tensorrt" and target != TENSORRT_8)

@@ -15,13 +15,13 @@ from exporter.data.pixels import normalise, to_pixels
 from exporter.records import Preprocessing
 from exporter.training.augment import mixing, seeded, transform_of
 from exporter.training.presets import AUGMENTATIONS, Augmentation
-from exporter.training.settings import TrainSettings
+from exporter.training.settings import LoopSettings
 from exporter.vocabulary import CropMode, Interpolation
 
 PREPROCESSING = Preprocessing(
     (3, 24, 24), Interpolation.BICUBIC, (0.5, 0.4, 0.3), (0.2, 0.3, 0.4), 1.0, CropMode.CENTER
 )
-STILL = TrainSettings(rotate=0.0, shear=0.0, translate=0.0, scale=(1.0, 1.0))
+STILL = LoopSettings(rotate=0.0, shear=0.0, translate=0.0, scale=(1.0, 1.0))
 
 
 @pytest.fixture
@@ -39,13 +39,13 @@ def test_affine_without_any_change_is_what_the_model_is_evaluated_on(image: Imag
 
 
 def test_images_are_mirrored_where_that_is_asked_for_alone(image: Image.Image) -> None:
-    assert TrainSettings().augmentation.hflip == 0
+    assert LoopSettings().augmentation.hflip == 0
     mirrored = transform_of(replace(STILL, hflip=1.0).augmentation, PREPROCESSING)(image)
     assert torch.equal(mirrored, evaluated(image).flip(-1))
 
 
-@pytest.mark.parametrize("settings", [TrainSettings(), TrainSettings(augment="crop", auto_augment="rand-m9")])
-def test_a_variant_follows_the_seed(settings: TrainSettings, image: Image.Image) -> None:
+@pytest.mark.parametrize("settings", [LoopSettings(), LoopSettings(augment="crop", auto_augment="rand-m9")])
+def test_a_variant_follows_the_seed(settings: LoopSettings, image: Image.Image) -> None:
     transform = transform_of(settings.augmentation, PREPROCESSING)
 
     def drawn(seed: int) -> torch.Tensor:
@@ -94,7 +94,7 @@ def test_mixing_is_timms() -> None:
 
 
 def test_crop_is_timms_recipe(image: Image.Image) -> None:
-    settings = TrainSettings(augment="crop", hflip=0.5, scale=(0.3, 0.9))
+    settings = LoopSettings(augment="crop", hflip=0.5, scale=(0.3, 0.9))
     theirs = create_transform(
         (3, 24, 24),
         is_training=True,

@@ -9,7 +9,7 @@ from timm.utils import ModelEmaV3
 from torch import nn
 
 from exporter.errors import ArtefactError, OutputError
-from exporter.training.checkpoint import RunState
+from exporter.training.checkpoint import RunState, versions
 
 
 def run(seed: int, *, averaged: bool = True, identity: str = "this run") -> RunState:
@@ -107,3 +107,8 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "taken").touch()
     with pytest.raises(OutputError, match="taken"):
         run(0).save(tmp_path / "taken" / "run.ckpt")
+
+
+def test_versions_are_of_what_decides_the_result() -> None:
+    assert set(versions()) == {"pillow", "python", "timm", "torch", "torchvision"}
+    assert versions()["torch"] == torch.__version__

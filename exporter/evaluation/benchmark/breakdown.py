@@ -15,7 +15,7 @@ _OPERATORS = {
     "attention": "Attention MultiHeadAttention GroupQueryAttention PackedMultiHeadAttention Softmax",
     "norm": "LayerNormalization SkipLayerNormalization SimplifiedLayerNormalization RMSNormalization",
     "activation": "Gelu FastGelu BiasGelu QuickGelu Erf Sigmoid Tanh Swish Relu",
-    "selection": "TopK GatherND GatherElements ChooseTopK ChooseByMass CdfRetain SelectTopK PackSurvivors",
+    "selection": "TopK GatherND GatherElements CdfRetain SelectTopK",
     "layout": "Transpose Reshape Concat Split Slice Gather Squeeze Unsqueeze Expand Cast Identity Shape Tile "
     "ReorderInput ReorderOutput Flatten",
 }

@@ -1,7 +1,7 @@
 """Draw charts: accuracy against throughput, and throughput against multiply-adds; light or dark."""
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from exporter.evaluation.benchmark.points import Point, RhoSweep, TradeOff, TradePoint
 
-__all__ = ["DARK", "LIGHT", "Palette", "costs_chart", "png_address", "throughput_chart", "trade_off_chart"]
+__all__ = ["DARK", "LIGHT", "Palette", "png_address", "throughput_chart", "trade_off_chart"]
 
 
 @dataclass(frozen=True)
@@ -77,20 +77,6 @@ def trade_off_chart(trade_off: TradeOff, model: str, palette: Palette = LIGHT) -
     points = "top-1" if trade_off.metric == "top1" else "agreement"
     labels = (f"images per second, batch {trade_off.batch}", f"points of {points} against the unpruned model")
     return _chart(draw, model, labels, palette)
-
-
-def costs_chart(
-    lines: Mapping[str, Sequence[tuple[float, float]]], chosen: tuple[float, float], title: str
-) -> bytes:
-    """Draw a PNG of up to three lines and the chosen point: predicted accuracy in percent over GMACs per image."""
-
-    def draw(axes: Axes) -> None:
-        colours = (LIGHT.pruned, LIGHT.dense, LIGHT.faint)
-        for (name, points), colour in zip(lines.items(), colours, strict=False):
-            axes.plot(*_columns(points), "o-", color=colour, markersize=4, linewidth=1.4, label=name)
-        axes.plot(*chosen, "D", color=LIGHT.pruned, markersize=8, label="chosen")
-
-    return _chart(draw, title, ("GMACs per image, scoring included", "predicted top-1, %"))
 
 
 def _chart(

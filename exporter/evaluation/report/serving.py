@@ -2,7 +2,6 @@
 
 from exporter.artefact import Artefact
 from exporter.records import Preprocessing
-from exporter.runtimes.onnxruntime.operator_library import LIBRARY
 from exporter.tensor_names import IMAGES, LOGITS
 from exporter.vocabulary import CropMode, CropRounding, InputKind
 
@@ -23,15 +22,6 @@ OPEN = {
         'model({{"{images}": images}})["{output}"]',
     ),
 }
-
-# With the library of `star-export ops build`, copied beside the file.
-OPEN_WITH_OPERATORS = (
-    "import onnxruntime",
-    "options = onnxruntime.SessionOptions()\n"
-    f'options.register_custom_ops_library("./{LIBRARY}")\n'
-    + OPEN["onnxruntime"][1].replace('"{file}"', '"{file}", options'),
-    OPEN["onnxruntime"][2],
-)
 
 SCRIPT = """\
 import json, sys
@@ -94,8 +84,7 @@ def serving_script(artefact: Artefact, file: str) -> str:
     """
     if artefact.target.runtime not in OPEN:
         return ""
-    target = artefact.target
-    library, opened, run = OPEN_WITH_OPERATORS if target.needs_operators else OPEN[target.runtime]
+    library, opened, run = OPEN[artefact.target.runtime]
     output = artefact.spec.outputs[0].name
     run = run.format(output=output, images=IMAGES)
     raw = artefact.input_kind == InputKind.UINT8

@@ -11,10 +11,7 @@ __all__ = ["expand_packing"]
 
 
 def expand_packing(graph: gs.Graph, artefact: Artefact) -> int:
-    """Expand PackTokens (`exporter.ops.packing`): the rows that stay, and where they stand.
-
-    A fifth output, which `packed_attention` adds, is the number of tokens before each image, and of all.
-    """
+    """Expand PackTokens (`exporter.ops.packing`): the rows that stay, and where they stand."""
     del artefact
     packing = markers(graph, PACK_TOKENS)
     for node in packing:
@@ -36,27 +33,6 @@ def _expand(graph: gs.Graph, node: gs.Node) -> None:
         before, op.GatherElements(patches, index, axis=1, name="survivors"), axis=1, name="taken"
     )
     rows = op.Gather(op.Reshape(taken, [-1], name="flat_taken"), places, axis=0, name="rows")
-    lengths = [_lengths(op, tokens)] if len(node.outputs) > 4 else []
-    start = _start(op, *lengths) if lengths else op.CumSum(tokens, 0, exclusive=1, name="start")
+    start = op.CumSum(tokens, 0, exclusive=1, name="start")
     within = op.Min(columns, op.Sub(tokens, 1, name="last"), name="within")
-    replace(graph, node, rows, live, op.Add(start, within, name="slots"), places, *lengths)
-
-
-def _lengths(op: Builder, tokens: gs.Variable) -> gs.Variable:
-    """Return the sums [images + 1] of the first 0, 1, 2, … of `tokens` [images, 1].
-
-    TensorRT's parser takes no CumSum of integers.
-    """
-    images = op.Squeeze(op.Shape(tokens, start=0, end=1, name="batch"), [0], name="images")
-    image = op.Unsqueeze(op.Range(0, images, 1, name="numbers"), [1], name="image")
-    bounds = op.Range(0, op.Add(images, 1, name="ends"), 1, name="bounds")
-    return op.ReduceSum(
-        op.Where(op.Less(image, bounds, name="is_before"), tokens, 0, name="before"),
-        [0],
-        keepdims=0,
-        name="lengths",
-    )
-
-
-def _start(op: Builder, lengths: gs.Variable) -> gs.Variable:
-    return op.Unsqueeze(op.Slice(lengths, [0], [-1], [0], name="all_but_last"), [1], name="start")
+    replace(graph, node, rows, live, op.Add(start, within, name="slots"), places)

@@ -6,7 +6,7 @@ import onnx_graphsurgeon as gs
 from exporter.artefact import Artefact
 from exporter.lowering.builder import Builder
 from exporter.lowering.graph import markers, replace
-from exporter.lowering.markers import CHOOSE_TOP_K, KEEP_TOP_K, SELECT_TOP_K, TAKE_TOKENS
+from exporter.lowering.markers import KEEP_TOP_K, SELECT_TOP_K, TAKE_TOKENS
 from exporter.tensor_names import rows_of
 
 __all__ = ["behind_prefix", "expand_selection", "prefix_rows"]
@@ -19,15 +19,13 @@ def expand_selection(graph: gs.Graph, artefact: Artefact) -> int:
     2. The second TopK, smallest first, sorts the survivors by position. TensorRT supports only sorted = 1.
     3. GatherND reads whole rows. GatherElements would need an index as large as the tokens.
     4. The index includes the rows of the prefix tokens: splitting them off and concatenating them again would copy
-       all tokens twice. All gathers of the same patches share one index, which ChooseTopK or SelectTopK gives where
-       it chooses.
+       all tokens twice. All gathers of the same patches share one index, which SelectTopK gives where it chooses.
     """
     del artefact
     chosen, taken = markers(graph, KEEP_TOP_K), markers(graph, TAKE_TOKENS)
     for node in chosen:
         _expand_keep_top_k(graph, node)
-    choosing = (*markers(graph, CHOOSE_TOP_K), *markers(graph, SELECT_TOP_K))
-    rows = {each.outputs[0].name: each.outputs[1] for each in choosing}
+    rows = {each.outputs[0].name: each.outputs[1] for each in markers(graph, SELECT_TOP_K)}
     prefixes: gs.Variable | None = None
     for node in taken:
         (tokens, keep), prefix = node.inputs, node.attrs["num_prefix_tokens"]

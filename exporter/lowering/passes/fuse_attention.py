@@ -14,8 +14,6 @@ from exporter.lowering.builder import Builder
 from exporter.lowering.graph import as_linear, linear, markers, producer, replace
 from exporter.lowering.markers import (
     ATTENTION,
-    CHOOSE_BY_MASS,
-    CHOOSE_TOP_K,
     CLASS_ROW,
     DISSIMILARITY,
     DOMAIN,
@@ -24,13 +22,12 @@ from exporter.lowering.markers import (
     RECEIVED,
 )
 
-__all__ = ["COMPARES_KEYS", "MERGE_HEADS", "PARTS", "fuse_attention", "projection_of"]
+__all__ = ["COMPARES_KEYS", "fuse_attention"]
 
 # [batch, tokens, 3, heads, head_dim] to [3, batch, heads, tokens, head_dim], and heads back to tokens.
 SPLIT_HEADS, MERGE_HEADS = [2, 0, 3, 1, 4], [0, 2, 1, 3]
 
 PARTS = ("query", "key", "value")
-CHOOSES = (CHOOSE_TOP_K, CHOOSE_BY_MASS)
 COMPARES_KEYS = (MERGE_INTO, PAIR_TOKENS, DISSIMILARITY)
 
 
@@ -49,13 +46,13 @@ def fuse_attention(graph: gs.Graph, artefact: Artefact) -> int:
     1. A norm on query or key needs the heads as they are: those blocks are left to a later pass.
     2. The projection becomes one product for each of the three parts: splitting the result of one product would
        copy it, 2 % of a model's time. A projection that is not a plain linear layer is split by Split.
-    3. The class row of a fused block reads the same parts, see `_fuse_class_row`; so does what compares keys or
-       chooses in one node, and the attention received, whose rows are too many for one product of all heads.
+    3. The class row of a fused block reads the same parts, see `_fuse_class_row`; so does what compares keys, and
+       the attention received, whose rows are too many for one product of all heads.
     """
     heads = artefact.spec.num_heads
     changed = 0
     for node in markers(graph, ATTENTION):
-        projection = projection_of(node)
+        projection = _projection_of(node)
         merge = _merge(node.outputs[0])
         if projection is None or merge is None:
             continue
@@ -64,8 +61,6 @@ def fuse_attention(graph: gs.Graph, artefact: Artefact) -> int:
             _fuse_class_row(graph, row, packed, heads)
         for receiving in [each for each in node.inputs[0].outputs if each.op == RECEIVED]:
             _read_parts(graph, receiving, packed, heads)
-        for choosing in [each for each in node.inputs[0].outputs if each.op in CHOOSES]:
-            choosing.inputs[0], choosing.inputs[1] = packed.query, packed.key
         for comparing in [each for each in node.inputs[1].outputs if each.op in COMPARES_KEYS]:
             comparing.inputs[0] = packed.key
         _fuse(graph, node, merge, packed, heads)
@@ -131,7 +126,7 @@ def _is_class_row(node: gs.Node) -> bool:
     return node.op == CLASS_ROW and node.domain == DOMAIN
 
 
-def projection_of(node: gs.Node) -> gs.Variable | None:
+def _projection_of(node: gs.Node) -> gs.Variable | None:
     """Return the packed projection that query, key and value are slices of, in this order; else None."""
     thirds = [_slice_of(tensor) for tensor in node.inputs[:3]]
     found = [third[0] for place, third in enumerate(thirds) if third is not None and third[1] == place]

@@ -8,7 +8,7 @@ from exporter.lowering.graph import markers, producer
 from exporter.lowering.markers import KEEP_TOP_K
 from exporter.pruning.scores import SCORE_FLOOR
 
-__all__ = ["LARGEST_WEIGHT", "is_lookup", "is_weighed_log", "shorten_scores"]
+__all__ = ["LARGEST_WEIGHT", "shorten_scores"]
 
 # In this range, a weight times any score from the floor to 1 is a normal float32, so that none is lost, and it is
 # less than the score that `rank_prefix` gives a prefix token.
@@ -35,7 +35,7 @@ def shorten_scores(graph: gs.Graph, artefact: Artefact) -> int:
         weighed, lookup = producer(add.inputs[0], "Mul"), producer(add.inputs[1])
         if weighed is None or lookup is None:
             continue
-        if is_weighed_log(weighed) and is_lookup(lookup):
+        if _is_weighed_log(weighed) and _is_lookup(lookup):
             _shorten(add, weighed, lookup)
             changed += 1
     return changed
@@ -58,7 +58,7 @@ def _shorten(add: gs.Node, weighed: gs.Node, lookup: gs.Node) -> None:
     lookup.inputs = [table, lookup.inputs[1].inputs[0].inputs[0]]
 
 
-def is_weighed_log(node: gs.Node) -> bool:
+def _is_weighed_log(node: gs.Node) -> bool:
     """Whether the node is a logarithm times one positive number, with one reader."""
     log, alpha = node.inputs
     if len(node.outputs[0].outputs) != 1 or not isinstance(alpha, gs.Constant):
@@ -66,7 +66,7 @@ def is_weighed_log(node: gs.Node) -> bool:
     return producer(log, "Log") is not None and bool(alpha.values.size == 1 and alpha.values > 0)
 
 
-def is_lookup(node: gs.Node) -> bool:
+def _is_lookup(node: gs.Node) -> bool:
     """Whether the node is a constant row of scores, fixed or looked up by position, with one reader."""
     if node.op not in ("Expand", "GatherND") or not isinstance(node.inputs[0], gs.Constant):
         return False

@@ -16,8 +16,7 @@ def spread_masks(graph: gs.Graph, artefact: Artefact) -> int:
     they expand to operators that broadcast.
     """
     del artefact
-    attentions = nodes_of(graph, "Attention")
-    masked = [node for node in attentions if len(node.inputs) > 3 and not node.inputs[3].is_empty()]
+    masked = [node for node in nodes_of(graph, "Attention") if len(node.inputs) > 3]
     for node in masked:
         node.inputs[3] = _expanded(graph, node)
     return len(masked)
@@ -26,8 +25,6 @@ def spread_masks(graph: gs.Graph, artefact: Artefact) -> int:
 def _expanded(graph: gs.Graph, node: gs.Node) -> gs.Variable:
     query, mask = node.inputs[0], node.inputs[3]
     op = Builder(graph, node, prefix=node.outputs[0].name)
-    # [batch, tokens, dim], or with heads before the tokens
-    axis = 1 if "q_num_heads" in node.attrs else 2
-    queries = op.Shape(query, start=axis, end=axis + 1, name="count_queries")
+    queries = op.Shape(query, start=1, end=2, name="count_queries")
     shape = op.Concat([1, 1], queries, [1], axis=0, name="mask_shape")
     return op.Expand(mask, shape, name="spread_mask")

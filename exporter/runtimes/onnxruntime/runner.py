@@ -10,7 +10,6 @@ import numpy as np
 from exporter.errors import ArtefactError
 from exporter.runtimes.base import Feed, Runner, TensorInfo
 from exporter.runtimes.onnxruntime.errors import message_of, refusal
-from exporter.runtimes.onnxruntime.operator_library import checked_library, lacks_operators, library_place
 from exporter.runtimes.onnxruntime.providers import (
     CPU,
     NO_OPTIONS,
@@ -47,10 +46,7 @@ _ERRORS = (
 
 
 class OnnxRuntimeRunner(Runner):
-    """An ONNX model, from a file or from memory. The session exists while the runner is entered.
-
-    For a model with operators of ours, the library of `star-export ops build` is registered.
-    """
+    """An ONNX model, from a file or from memory. The session exists while the runner is entered."""
 
     def __init__(
         self,
@@ -109,7 +105,7 @@ class OnnxRuntimeRunner(Runner):
         self._session = session
 
     def _started(self, runtime: Any) -> Any:
-        """Return a session, with our operators where the file needs them.
+        """Return a session.
 
         ONNX Runtime 1.31 fuses pairs of FP8 into operators for INT8, and then refuses its own graph: such a file is
         opened once more without this fusion.
@@ -118,22 +114,18 @@ class OnnxRuntimeRunner(Runner):
             try:
                 return self._opened(runtime)
             except self._errors as error:
-                if lacks_operators(message_of(error)):
-                    return self._opened(runtime, checked_library(library_place(), runtime.__version__))
                 if "float8" in str(error):
                     return self._opened(runtime, fuse_pairs=False)
                 raise
         except self._errors as error:
             raise refusal(self._source, message_of(error), runtime.__version__) from None
 
-    def _opened(self, runtime: Any, library: Path | None = None, *, fuse_pairs: bool = True) -> Any:
-        """Return a session, with a library's operators; `fuse_pairs` of quantization into what is between them."""
+    def _opened(self, runtime: Any, *, fuse_pairs: bool = True) -> Any:
+        """Return a session; `fuse_pairs` of quantization into what is between them."""
         options = _options(runtime, self._threads)
         options.add_session_config_entry("session.disable_quant_qdq", str(int(not fuse_pairs)))
         if self._profile_prefix is not None:
             options.enable_profiling, options.profile_file_prefix = True, str(self._profile_prefix)
-        if library is not None:
-            options.register_custom_ops_library(str(library))
         model = str(self._model) if isinstance(self._model, Path) else self._model
         providers = with_options(self._providers, self._tf32, self._tensorrt)
         # No fallback: a provider that fails must not be replaced by another one between two runs.

@@ -13,8 +13,8 @@ from exporter.tensor_names import context_name
 
 __all__ = ["Audit", "BlockAttention", "audit", "explain_audit"]
 
-# Names of the attention nodes of a block, given by `expand_attention` and by `standard_attention`.
-_FORMS = (("query_key", "softmax", "weigh_value"), ("attention",))
+# Names of the attention nodes of a block, given by `expand_attention`.
+_PARTS = ("query_key", "softmax", "weigh_value")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def explain_audit(result: Audit) -> list[str]:
 
 
 def _block(layers: Iterable[Layer], block: int) -> BlockAttention:
-    forms = [{f"{context_name(block)}/{part}" for part in parts} for parts in _FORMS]
-    touching = [each for each in layers if any(each.nodes & nodes for nodes in forms)]
-    fused = sum(each.is_fused_attention and any(nodes <= each.nodes for nodes in forms) for each in touching)
+    nodes = {f"{context_name(block)}/{part}" for part in _PARTS}
+    touching = [each for each in layers if each.nodes & nodes]
+    fused = sum(each.is_fused_attention and nodes <= each.nodes for each in touching)
     return BlockAttention(block, fused, tuple(each.name for each in touching))

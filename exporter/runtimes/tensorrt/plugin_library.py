@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from exporter.bundled import PLUGIN_SOURCE
-from exporter.errors import ArtefactError, UserError
+from exporter.errors import ArtefactError, UserError, reason_of
 from exporter.files import folder_beside
 from exporter.formats.onnx_metadata import read_domains
-from exporter.runtimes.native_library import opened_library
 from exporter.runtimes.tensorrt.tensorrt_api import major_version, version_numbers
 
 __all__ = [
@@ -89,13 +88,26 @@ def checked_library(path: Path, tensorrt: str) -> Path:
     """
     check_version(tensorrt)
     major = major_version(tensorrt)
-    library = opened_library(path, (*_ENTRIES, _MAJOR), "CdfRetain library", _HINT)
+    library = _opened(path)
     built = getattr(library, _MAJOR)
     built.restype = ctypes.c_int32
     if built() != major:
         got = f"one built with the headers of TensorRT {built()}"
         raise ArtefactError(str(path), got, f"those of {major}, which is here", _HINT)
     return path
+
+
+def _opened(path: Path) -> ctypes.CDLL:
+    """Load the library, and check its entry points: TensorRT says little of one that does not fit."""
+    if not path.is_file():
+        raise ArtefactError(str(path), "no such file", "the built CdfRetain library", _HINT)
+    try:
+        library = ctypes.CDLL(str(path.resolve()))
+    except OSError as error:
+        raise ArtefactError(str(path), reason_of(error), "a library that loads", _HINT) from None
+    if not all(hasattr(library, entry) for entry in (*_ENTRIES, _MAJOR)):
+        raise ArtefactError(str(path), "a library without its entry points", "the CdfRetain library", _HINT)
+    return library
 
 
 def register_library(registry: Any, library: Path) -> None:

@@ -30,6 +30,7 @@ from exporter.workflows.compiling.schedule import (
     measured_sweep,
     schedule_of,
 )
+from exporter.workflows.dry_run import DryRun, dry_run
 from exporter.workflows.folders.export_folder import (
     CALIBRATION,
     MODEL,
@@ -48,7 +49,7 @@ from exporter.workflows.recipes.recipe import Recipe
 from exporter.workflows.recipes.requests import Lowering
 from exporter.workflows.recipes.resolve import resolve
 
-__all__ = ["compile_model"]
+__all__ = ["compile_model", "dry_compile"]
 
 Array = np.ndarray[Any, Any]
 
@@ -80,14 +81,7 @@ def compile_model(
     """
     stages, out, job = stages or Silent(), Path(out), resolve(recipe)
     amount = checked_amount(job)
-    writable_folder(out)
-    with stages.stage("model"):
-        whole = steps.load_model(job.model, job.device, model)
-        vit, _ = steps.with_outputs(whole, job.outputs)
-        check_batches("--batch", (job.measuring.batch, *job.measuring.more_batches), vit.spec)
-        folder = None if job.on_noise else steps.eval_images(job.images, vit.spec)
-        if folder is None:
-            check_batches("--check-images", (job.images.check_images,), vit.spec)
+    whole, vit, folder = _opened(job, out, model, stages)
     calibration = _calibrated(whole, job, out, stages) if job.reads_calibration else None
     if calibration is not None:
         calibration = calibration.of_first(vit.spec.depth)
@@ -115,6 +109,32 @@ def compile_model(
         page = save_page_of(report, models.pruned.artefact, references.pruned, folder, out)
         _finish(job, out, [*report.files.values(), REPORT, *names, *page])
     return report
+
+
+def dry_compile(recipe: Recipe, out: PathLike) -> DryRun:
+    """Check what `compile_model` checks before its first step, weights included; nothing is written.
+
+    Raises:
+        UserError: The recipe cannot be carried out.
+    """
+    job = resolve(recipe)
+    checked_amount(job)
+    whole, _, _ = _opened(job, Path(out), None, Silent())
+    return dry_run(whole, job, recipe)
+
+
+def _opened(
+    job: Job, out: Path, model: PrunableViT | nn.Module | None, stages: Stages
+) -> tuple[PrunableViT, PrunableViT, ImageFolder | None]:
+    """Return the model, the part of it that gives the outputs, and the images to measure on."""
+    writable_folder(out)
+    with stages.stage("model"):
+        whole = steps.load_model(job.model, job.device, model)
+        vit, _ = steps.with_outputs(whole, job.outputs)
+        check_batches("--batch", (job.measuring.batch, *job.measuring.more_batches), vit.spec)
+        if job.on_noise:
+            check_batches("--check-images", (job.images.check_images,), vit.spec)
+        return whole, vit, None if job.on_noise else steps.eval_images(job.images, vit.spec)
 
 
 def _calibrated(vit: PrunableViT, job: Job, out: Path, stages: Stages) -> Calibration:

@@ -25,11 +25,9 @@ class Chosen:
 class Collected:
     """The samples of a collection, and the reasons of the images that could not be read, by name.
 
-    `skipped` has those to measure on, `training_skipped` those to train on, and `calibration_skipped` those that
-    the models were calibrated on.
+    `skipped` has those to measure on, `training_skipped` those to train on.
     """
 
     samples: tuple[Measured, ...]
     skipped: dict[str, str]
     training_skipped: dict[str, str]
-    calibration_skipped: dict[str, str]

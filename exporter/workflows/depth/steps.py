@@ -9,7 +9,6 @@ from torch import nn
 from exporter.depth.checkpoint import Depth, read_depth, save_checkpoint
 from exporter.depth.plan import DepthPlan
 from exporter.depth.predictor import CrossValidation, Predictor, Sample, accuracies_of, fit_best
-from exporter.depth.robustness import NoiseSettings, Robustness, robustness
 from exporter.depth.search import Split, best_split, splits
 from exporter.depth.surgery import apply_plan
 from exporter.errors import ArtefactError, DepthError, OutputError, reason_of
@@ -56,7 +55,7 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Found:
-    """The split of a budget with the highest predicted accuracy, all of them, and how far noise changes it.
+    """The split of a budget with the highest predicted accuracy, and all of them.
 
     `rmse` has the cross-validation error of each degree, in percentage points.
     """
@@ -65,7 +64,6 @@ class Found:
     splits: tuple[Split, ...]
     predictor: Predictor
     rmse: dict[int, float]
-    robustness: Robustness
 
 
 def apply_to(request: ModelRequest, plan: DepthPlan, out: Path, *, unmerged: bool = False) -> Applied:
@@ -147,8 +145,6 @@ def _joined(first: DepthPlan, second: DepthPlan) -> DepthPlan:
 def read_samples(path: Path) -> tuple[Sample, ...]:
     """Read samples: a JSON list of {"attention", "activation": shares removed, "accuracy": percent}.
 
-    Those whose patches were pruned are left out: they say what units and rho cost together.
-
     Raises:
         ArtefactError: The file is something else.
     """
@@ -158,7 +154,7 @@ def read_samples(path: Path) -> tuple[Sample, ...]:
         samples = tuple(msgspec.convert(content, list[Sample]))
         if any("accuracy" not in each for each in content):
             raise ValueError("a sample without its accuracy")
-        return tuple(each for each in samples if each.rho == 1.0)
+        return samples
     except (OSError, ValueError, RecursionError) as error:
         raise ArtefactError(str(path), reason_of(error), expected) from None
 
@@ -173,9 +169,7 @@ def fitted(samples: tuple[Sample, ...]) -> Fitted:
     return Fitted(fit_best(samples), rmse)
 
 
-def split_for(
-    samples: tuple[Sample, ...], depth: int, units: int, settings: NoiseSettings | None = None
-) -> Found:
+def split_for(samples: tuple[Sample, ...], depth: int, units: int) -> Found:
     """Fit the predictor, and return the best split of a budget of units, of which one attention stays.
 
     Raises:
@@ -184,4 +178,4 @@ def split_for(
     fit = fitted(samples)
     every = tuple(splits(fit.predictor, depth, units))
     best = best_split(fit.predictor, depth, units)
-    return Found(best, every, fit.predictor, fit.rmse, robustness(samples, depth, units, settings))
+    return Found(best, every, fit.predictor, fit.rmse)

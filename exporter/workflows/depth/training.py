@@ -13,7 +13,7 @@ from exporter.depth.checkpoint import Depth, read_depth
 from exporter.depth.choose import choose_units
 from exporter.depth.collect import collect
 from exporter.depth.ranked import Stage
-from exporter.depth.samples import SampleBook
+from exporter.depth.samples import SampleBook, Tally
 from exporter.depth.settings import ChoiceSettings, CollectSettings, UnitSettings
 from exporter.depth.skipped import Skipped
 from exporter.depth.surgery import apply_plan
@@ -23,14 +23,14 @@ from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
 from exporter.models.networks import identity_of
 from exporter.models.weights import weights_sha256
+from exporter.training.checkpoint import versions
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import finetune
-from exporter.training.result import versions
 from exporter.training.settings import FinetuneSettings
 from exporter.workflows import steps
-from exporter.workflows.depth.exam import DepthExam
 from exporter.workflows.depth.result import Chosen, Collected
 from exporter.workflows.depth.steps import weights_file, written
+from exporter.workflows.evaluating.pytorch import torch_models
 from exporter.workflows.finetuning.images import Exam, shown, train_images
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipes.job import Job
@@ -100,15 +100,19 @@ def collect_to(
     vit, images = _loaded(job, stages)
     exam = Exam(job.images, vit.spec, stages)
     skipped = Skipped()
-    evaluate = DepthExam(exam, job, images, collection.rhos, vit.weights_sha256, folder, skipped)
+
+    def evaluate(smaller: PrunableViT) -> Tally:
+        (found,) = exam.predictions("accuracy", *torch_models(smaller))
+        skipped.evaluation.update(exam.skipped)
+        return Tally(found.accuracy.top1_hits, found.accuracy.images)
+
     measured = images_at(exam.place, vit.spec.num_classes, job.images.class_map, names=vit.spec.class_names)
-    inputs = (listing_sha256(measured), job.images.max_eval_images, job.scoring if collection.rhos else None)
-    run = _run(vit, images, collection, settings, *inputs)
+    run = _run(vit, images, collection, settings, listing_sha256(measured), job.images.max_eval_images)
     identity = identity_of(job.model, vit.spec.num_classes, vit.spec.class_names)
     bookmark = Bookmark(folder / "last.safetensors", identity, run, skipped)
     train = _Trainer(vit, images, settings, folder / "step.ckpt", run, stages, skipped)
     samples = collect(vit, collection, train, evaluate, book=SampleBook(folder), bookmark=bookmark)
-    return Collected(samples, skipped.evaluation, skipped.training, skipped.calibration)
+    return Collected(samples, skipped.evaluation, skipped.training)
 
 
 @dataclass(frozen=True, eq=False)

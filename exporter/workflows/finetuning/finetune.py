@@ -17,13 +17,14 @@ from exporter.models.registry import trainable
 from exporter.processes import processes
 from exporter.pruning.checkpoint import save_checkpoint
 from exporter.pruning.pruned_vit import PrunedViT
+from exporter.training.checkpoint import versions
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import finetune
-from exporter.training.result import versions
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
 from exporter.workflows.compiling.schedule import schedule_of
+from exporter.workflows.dry_run import DryRun, dry_run
 from exporter.workflows.evaluating.pytorch import torch_models
 from exporter.workflows.finetuning.images import Exam, shown, train_images
 from exporter.workflows.finetuning.models import OwnModel, models_of
@@ -31,12 +32,11 @@ from exporter.workflows.finetuning.result import FinetuneResult, Trained, result
 from exporter.workflows.measuring import mean_useful_macs
 from exporter.workflows.memory import check_batches
 from exporter.workflows.progress import Silent, Stages
-from exporter.workflows.recipes.amount import Amount
 from exporter.workflows.recipes.job import Job
 from exporter.workflows.recipes.recipe import Recipe
 from exporter.workflows.recipes.resolve import resolve
 
-__all__ = ["checked_amount", "finetune_model", "output_file"]
+__all__ = ["dry_finetune", "finetune_model"]
 
 
 def finetune_model(
@@ -65,8 +65,8 @@ def finetune_model(
     Raises:
         UserError: The recipe cannot be carried out, or a file cannot be written.
     """
-    stages, path, job = stages or Silent(), output_file(Path(out)), resolve(recipe)
-    checked_amount(job, settings)
+    stages, path, job = stages or Silent(), _output_file(Path(out)), resolve(recipe)
+    _check_amount(job, settings)
     with stages.stage("model"):
         models = models_of(job, model, teacher)
         images = train_images(job.images, models.student.spec)
@@ -99,7 +99,24 @@ def finetune_model(
     )
 
 
-def output_file(path: Path) -> Path:
+def dry_finetune(
+    recipe: Recipe, settings: FinetuneSettings, out: PathLike, *, teacher: PathLike | None = None
+) -> DryRun:
+    """Check what `finetune_model` checks before its first step, weights included; nothing is written.
+
+    Raises:
+        UserError: The recipe cannot be carried out, or the file cannot be written.
+    """
+    _output_file(Path(out))
+    job = resolve(recipe)
+    _check_amount(job, settings)
+    vit = models_of(job, None, teacher).student
+    Exam(job.images, vit.spec, Silent())
+    train_images(job.images, vit.spec)
+    return dry_run(vit, job, recipe, settings)
+
+
+def _output_file(path: Path) -> Path:
     """Return where the weights go.
 
     Raises:
@@ -122,16 +139,12 @@ def _sums(path: Path) -> Path:
     return path.with_suffix(".calibration.partial")
 
 
-def checked_amount(job: Job, settings: FinetuneSettings) -> Amount:
-    """Return how much to prune.
-
-    Raises:
-        RecipeError: The amount is missing, or processes cannot share a batch.
-    """
+def _check_amount(job: Job, settings: FinetuneSettings) -> None:
+    """Raise RecipeError where the amount to prune is missing, or processes cannot share a batch."""
     count = processes().count
     if settings.batch_size % count:
         raise RecipeError("batch_size", str(settings.batch_size), f"a multiple of the {count} processes")
-    return job.needed_amount("finetune")
+    job.needed_amount("finetune")
 
 
 def _pruned(

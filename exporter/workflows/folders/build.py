@@ -20,7 +20,6 @@ from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt, version_num
 from exporter.runtimes.tensorrt.trtexec import build_command
 from exporter.targets import TENSORRT, Target
 from exporter.tensor_names import SLICED, VARIANTS, variant_path
-from exporter.vocabulary import Layout
 from exporter.workflows.folders.export_folder import SCHEDULE, read_folder
 from exporter.workflows.progress import Silent, Stages
 
@@ -130,8 +129,7 @@ def _check_retention(pruned: Path, artefact: Artefact, settings: BuildSettings, 
         UserError: The model needs the plugin and none was given, or this TensorRT cannot build it.
     """
     if settings.plugin is None and calls_plugin(pruned):
-        padded = artefact.follows_image and Layout.PADDED in artefact.target.layouts
-        instead = "--layout padded" if padded else f"--target {artefact.target.instead}"
+        instead = "--layout padded" if artefact.follows_image else f"--target {artefact.target.instead}"
         hint = f"build --plugin FILE, or star-export compile {instead}"
         raise UserError(pruned.name, "no plugin", "the library of star-export plugin, which selects", hint)
     if settings.plugin is not None:

@@ -110,9 +110,6 @@ def _backend(folder: Path, target: Target, settings: ServeSettings) -> str:
     if backend not in (target.runtime, "onnxruntime"):
         hint = f"--backend {target.runtime}, or compile with --target for {backend}"
         raise ArtefactError(str(folder), f"models for {target.name}", f"models for {backend}", hint)
-    if target.needs_operators:
-        got, hint = f"models for {target.name}", "--target onnxruntime-fp32"
-        raise ArtefactError(str(folder), got, "models without operators of a library", hint)
     return backend
 
 

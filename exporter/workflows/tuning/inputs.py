@@ -17,7 +17,7 @@ from exporter.records import ModelSpec
 from exporter.runtimes.choice import why_not
 from exporter.schedule.methods import METHODS
 from exporter.targets import TARGETS, Target
-from exporter.training.result import versions
+from exporter.training.checkpoint import versions
 from exporter.vocabulary import InputKind
 from exporter.workflows.progress import Stages
 from exporter.workflows.recipes.amount import MacShare, Rho

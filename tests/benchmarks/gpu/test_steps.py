@@ -66,8 +66,7 @@ def test_the_plugin_is_built_where_engines_look_for_it() -> None:
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[Any]]:
     """Start a step that trains; what training was asked for."""
-    from exporter.training import __main__ as training  # noqa: PLC0415
-    from exporter.training import train_folder  # noqa: PLC0415
+    training = script("../calib_data/train.py")
 
     def start(name: str) -> list[Any]:
         asked: list[Any] = []
@@ -76,11 +75,11 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[Any]]:
             asked.extend(given)
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(train_folder, "train_folder", train)
+        monkeypatch.setattr(training, "train_folder", train)
         (command,) = (step.command for step in module.steps(ALL) if step.name == name)
-        assert command[1:3] == ("-m", "exporter.training")
+        assert command[1] == "calib_data/train.py"
         with pytest.raises(KeyboardInterrupt):
-            training.main(command[3:])
+            training.main(command[2:])
         return asked
 
     return start

@@ -42,7 +42,7 @@ def tensorrt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("tensorrt")
-@pytest.mark.parametrize("mode", mark_further(module.MODES, ["fp32", "int8", module.PACKED]))
+@pytest.mark.parametrize("mode", mark_further(module.MODES, ["fp32", "int8"]))
 def test_an_engine_of_each_and_the_second_call_builds_none(
     mode: str, tiny_deit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,7 +56,6 @@ def test_an_engine_of_each_and_the_second_call_builds_none(
     with_plugin = {
         module.SHRINKING: ["dense", "a-STAR 0.7", "a-STAR 0.7, shrinking"],
         module.SELECTING: ["dense", "STAR 0.7", "STAR 0.5"],
-        module.PACKED: ["dense", "a-STAR 0.7, packed"],
     }
     assert list(times) == with_plugin.get(mode, ["dense", *stock, "STAR 0.7", "STAR 0.5", "a-STAR 0.7"])
     assert times["dense"].median_ms == pytest.approx(4.1)  # what the stand-in for trtexec says
@@ -66,7 +65,7 @@ def test_an_engine_of_each_and_the_second_call_builds_none(
         manifest = read_manifest(engine)
         assert (manifest.batches, manifest.tf32) == ((8,), mode == "tf32")
         assert module.TARGETS[mode].name in manifest.onnx
-        selects = mode in (module.SELECTING, module.PACKED) and "dense" not in engine.name
+        selects = mode == module.SELECTING and "dense" not in engine.name
         assert manifest.needs_plugin == (selects or "shrinking" in engine.name)
     assert "dense" in called.read_text()
     monkeypatch.setattr(module, "build_engine", None)
@@ -86,13 +85,11 @@ def test_what_this_machine_does_not_take_has_its_reason(
 
     assert lacking("11.4.0.106", "9.0", plugin) == {}
     old = lacking("10.8.0.43", "8.0", plugin)
-    assert list(old) == [module.SHRINKING, module.SELECTING, module.PACKED, "attention-fp16", "fp8"]
-    assert "got TensorRT 10.8.0.43 | need 11.1 or later" in old[module.PACKED]
+    assert list(old) == [module.SHRINKING, module.SELECTING, "fp8"]
     assert "those of 10, which is here" in old[module.SHRINKING]
-    assert "got TensorRT 10.8.0.43 | need 10.15 or later" in old["attention-fp16"]
     assert "(SM 8.0) | need a GPU of SM 8.9 or later" in old["fp8"]
     assert lacking("11.4.0.106", "9.0", None) == dict.fromkeys(
-        (module.SHRINKING, module.SELECTING, module.PACKED), "needs the CdfRetain library: --plugin FILE"
+        (module.SHRINKING, module.SELECTING), "needs the CdfRetain library: --plugin FILE"
     )
 
 

@@ -12,7 +12,6 @@ from exporter.evaluation.benchmark.points import RhoSweep, TradeOff
 from exporter.evaluation.report.chart import (
     DARK,
     LIGHT,
-    costs_chart,
     png_address,
     throughput_chart,
     trade_off_chart,
@@ -60,15 +59,6 @@ def test_a_single_point_is_drawn_whether_or_not_it_is_a_gain() -> None:
 
 def test_a_trade_off_of_nothing_is_drawn() -> None:
     assert trade_off_chart(TradeOff(8, "agreement", 10, {"a": 1.0}, ()), "deit")
-
-
-def test_costs_are_lines_and_a_point_of_their_own() -> None:
-    lines = {"both": [(1.0, 70.0), (4.0, 80.0)], "one": [(2.0, 70.0), (4.0, 80.0)]}
-    with_two, with_one = (costs_chart(each, (2.0, 74.0), "deit") for each in (lines, {"both": lines["both"]}))
-    assert with_two == costs_chart(lines, (2.0, 74.0), "deit") != with_one
-    picture = np.asarray(Image.open(BytesIO(with_two)).convert("RGB"))
-    for colour in ((0x1C, 0x23, 0x30), (0x2F, 0x6F, 0xB5)):
-        assert (picture == colour).all(axis=-1).sum() > 50
 
 
 def test_the_address_holds_the_picture(tmp_path: Path) -> None:

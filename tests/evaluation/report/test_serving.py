@@ -1,6 +1,5 @@
 """The script that the report shows runs, and prepares an image as the package does."""
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from exporter.evaluation.report.serving import serving_script
 from exporter.formats.canonical_json import save_json
 from exporter.records import Output
 from exporter.runtimes.choice import RunSettings, runner_for
-from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_OPS, OPENVINO, TENSORRT, Target
+from exporter.targets import ONNXRUNTIME, OPENVINO, TENSORRT, Target
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import CropMode, CropRounding, InputKind, OutputKind
 from tests.folders import TYPES, artefacts
@@ -98,20 +97,6 @@ def test_grey_that_it_would_clip_is_refused(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("sys.argv", ["serve.py", photo.name])
     with pytest.raises(SystemExit, match="more than 8 bits"):
         exec(compile(serving_script(artefact, "model.onnx"), "serve.py", "exec"), {})
-
-
-def test_operators_of_a_library(
-    operator_library: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    artefact, photo = made(ONNXRUNTIME_OPS, CropMode.CENTER, InputKind.FLOAT32), tmp_path / "photo.png"
-    write(artefact, photo, (40, 50))
-    shutil.copy(operator_library, tmp_path)
-    script = serving_script(artefact, "model.onnx")
-    assert 'register_custom_ops_library("./libstar_ops.so")' in script
-    assert printed(script, photo, monkeypatch, capsys).splitlines() == expected(artefact, photo)
 
 
 def test_openvino(

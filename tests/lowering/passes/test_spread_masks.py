@@ -10,21 +10,6 @@ from tests.lowering.graphs import applied, graph_of, noise, operators, run
 TOKENS = "float[b, 5, 6]"
 
 
-@pytest.mark.ort
-def test_with_heads_before_the_tokens() -> None:
-    graph = graph_of(
-        "(float[b, 2, 3, 4] q, float[b, 2, 5, 4] k, float[b, 2, 5, 4] v, bool[b, 1, 1, 5] m) "
-        "=> (float[b, 2, 3, 4] y) { y = Attention (q, k, v, m) }"
-    )
-    assert applied(spread_masks, graph) == 1
-    query, key, value = noise(1, 2, 3, 4), noise(1, 2, 5, 4), noise(1, 2, 5, 4)
-    mask = np.array([[[[True, True, False, True, False]]]])
-    logits = np.where(mask, 0.5 * query @ key.swapaxes(2, 3), -np.inf)
-    powers = np.exp(logits - logits.max(-1, keepdims=True))
-    expected = powers / powers.sum(-1, keepdims=True) @ value
-    np.testing.assert_allclose(run(graph, q=query, k=key, v=value, m=mask)["y"], expected, atol=1e-5)
-
-
 def attention(mask: str, kind: str = "bool") -> gs.Graph:
     return graph_of(
         f"(float[b, 3, 6] q, {TOKENS} k, {TOKENS} v, {kind}[b, 1, 1, 5] m) => (float[b, 3, 6] y) "
@@ -67,15 +52,5 @@ def test_a_bias_has_a_row_for_every_query_too() -> None:
 
 def test_without_a_mask_nothing_is_added() -> None:
     graph = attention("")
-    assert applied(spread_masks, graph) == 0
-    assert operators(graph) == {"Attention": 1}
-
-
-def test_where_attention_is_told_the_number_of_keys_nothing_is_added() -> None:
-    graph = graph_of(
-        f"({TOKENS} q, {TOKENS} k, {TOKENS} v, int64[b] n) => ({TOKENS} y) "
-        "{ y = Attention <q_num_heads = 2, kv_num_heads = 2> (q, k, v, , , , n) }",
-        opset=24,
-    )
     assert applied(spread_masks, graph) == 0
     assert operators(graph) == {"Attention": 1}

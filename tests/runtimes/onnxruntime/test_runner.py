@@ -184,33 +184,3 @@ def test_tensorrt_s_provider_computes_fp32_in_fp32(monkeypatch: pytest.MonkeyPat
     with pytest.raises(UserError, match="TensorrtExecutionProvider"):
         runner.__enter__()
     assert os.environ["NVIDIA_TF32_OVERRIDE"] == ("unset" if tf32 else "0")
-
-
-def choosing() -> bytes:
-    """A file with a node of our library, and one for which ONNX alone is enough."""
-    model = onnx.parser.parse_model(
-        '<ir_version: 10, opset_import: ["": 23, "star": 1]>'
-        " small (float[b, n] score, int64[b] count) => (int64[b, m] keep, int64[b] kept) {"
-        " keep, kept, width = star.CdfRetain <mass = 0.5> (score, count) }"
-    )
-    content: bytes = model.SerializeToString()
-    return content
-
-
-def test_a_file_that_needs_our_operators_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("STAR_OPS_LIBRARY", str(tmp_path / "none.so"))
-    with pytest.raises(ArtefactError) as caught, OnnxRuntimeRunner(choosing()):
-        pass
-    expected = (
-        f"{tmp_path}/none.so | got no such file | need the built library of operators | star-export ops build"
-    )
-    assert str(caught.value) == expected
-
-
-@pytest.mark.usefixtures("operators")
-def test_the_library_is_registered_for_a_file_that_needs_it() -> None:
-    feed = {"score": np.array([[1, 4, 3]], np.float32), "count": np.array([3])}
-    with OnnxRuntimeRunner(choosing()) as runner:
-        assert runner.run(feed)["keep"].tolist() == [[1]]

@@ -66,13 +66,6 @@ def test_a_kernel_of_half_the_attention_is_no_fusion() -> None:
     assert audit(read_layers(json.dumps(half)), blocks=(1,)).unfused == (1,)
 
 
-def test_attention_as_one_node() -> None:
-    one = [layer("_gemm_mha_v2_myl0_4", ["context_01/attention", "mlp"], "Half")]
-    alone = [layer("sm90_xmma_gemm", ["context_02/attention"], "Half")]
-    result = audit(read_layers(json.dumps({"Layers": [*one, *alone]})), blocks=(1, 2))
-    assert result.unfused == (2,)
-
-
 def test_blocks_without_attention_are_not_asked_for() -> None:
     half = {"Layers": [layer("_gemm_mha_v2_myl0_4", attention(2), "Half")]}
     assert audit(read_layers(json.dumps(half)), blocks=(2,)).unfused == ()

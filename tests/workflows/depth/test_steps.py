@@ -10,7 +10,6 @@ import pytest
 from exporter.depth.checkpoint import load, read_depth
 from exporter.depth.plan import DepthPlan
 from exporter.depth.predictor import Sample
-from exporter.depth.robustness import NoiseSettings
 from exporter.errors import ArtefactError, DepthError, OutputError
 from exporter.models.networks import ModelRequest
 from exporter.vocabulary import AttentionVariant
@@ -75,7 +74,7 @@ def test_what_does_not_fit_is_refused(request_: ModelRequest, tmp_path: Path) ->
 
 
 def test_the_best_split_takes_more_of_what_costs_less() -> None:
-    found = split_for(SAMPLES, 6, 4, NoiseSettings(trials=20))
+    found = split_for(SAMPLES, 6, 4)
     assert found.predictor.degree == 2
     assert (found.best.attention, found.best.activation) == (1, 3)
     assert found.best.accuracy == pytest.approx(80 - 20 / 36 - 10 / 4)
@@ -85,17 +84,16 @@ def test_the_best_split_takes_more_of_what_costs_less() -> None:
 
 
 def test_one_attention_stays() -> None:
-    assert max(each.attention for each in split_for(SAMPLES, 6, 11, NoiseSettings(trials=1)).splits) == 5
+    assert max(each.attention for each in split_for(SAMPLES, 6, 11).splits) == 5
     with pytest.raises(DepthError, match="0 to 11"):
         split_for(SAMPLES, 6, 12)
 
 
-def test_noise_is_added_to_the_choice_that_is_told() -> None:
+def test_one_attention_stays_also_where_all_would_go() -> None:
     """Where attention costs almost nothing, all of it would go."""
     free = tuple(replace(each, accuracy=80 - 9 * each.activation - each.attention) for each in SAMPLES)
-    found = split_for(free, 6, 6, NoiseSettings(trials=20))
+    found = split_for(free, 6, 6)
     assert found.best.attention == 5
-    assert found.robustness.split == found.best
 
 
 @pytest.mark.parametrize("content", [{"a": 1}, [{"attention": 2.0}], [{"attention": 0.5}], [1], "text"])

@@ -13,10 +13,8 @@ from exporter.depth.plan import DepthPlan
 from exporter.depth.settings import ChoiceSettings, CollectSettings
 from exporter.errors import DepthError, OutputError, RecipeError
 from exporter.models.networks import ModelRequest
-from exporter.schedule.plan import ScheduleSettings
 from exporter.training.checkpoint import RunState
 from exporter.training.settings import FinetuneSettings
-from exporter.vocabulary import Method
 from exporter.workflows.depth.steps import apply_to, fitted, read_samples
 from exporter.workflows.depth.training import choose_to, collect_to
 from exporter.workflows.recipes.job import Job
@@ -126,7 +124,7 @@ def test_samples_are_what_the_predictor_takes(job: Job, tmp_path: Path) -> None:
     assert all(
         each.accuracy * 12 / 100 == pytest.approx(round(each.accuracy * 12 / 100)) for each in found.samples
     )
-    assert found.skipped == found.training_skipped == found.calibration_skipped == {}
+    assert found.skipped == found.training_skipped == {}
     names = {path.name for path in (tmp_path / "s").iterdir()}
     assert names == {"samples.json", "ranking.json", "last.safetensors"}
     assert set(fitted(read).rmse) == {1}
@@ -149,15 +147,14 @@ def test_images_that_cannot_be_read_are_named_also_after_an_interruption(
 ) -> None:
     train, measured = (_torn(tmp_path / name) for name in ("train", "measured"))
     images = replace(job.images, images=train, eval_images=measured)
-    own = replace(job, images=images, scoring=ScheduleSettings("intra", method=Method.STAR))
-    steps = replace(STEPS, rhos=(0.5,))
+    own = replace(job, images=images)
     cut_after(3)
     with pytest.raises(PowerCutError):
-        collect_to(own, steps, QUICK, tmp_path / "s")
+        collect_to(own, STEPS, QUICK, tmp_path / "s")
     cut_after(0)
     for _ in range(2):  # the second time nothing is read
-        found = collect_to(own, steps, QUICK, tmp_path / "s")
-        for each in (found.skipped, found.training_skipped, found.calibration_skipped):
+        found = collect_to(own, STEPS, QUICK, tmp_path / "s")
+        for each in (found.skipped, found.training_skipped):
             assert list(each) == ["class_0/0.png"]
     cut_after(1)
     with pytest.raises(PowerCutError):

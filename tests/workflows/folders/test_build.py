@@ -15,11 +15,9 @@ from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.targets import (
     OPENVINO_INT8,
     TENSORRT,
-    TENSORRT_ATTENTION_FP16,
     TENSORRT_FP8,
     TENSORRT_FP16,
     TENSORRT_INT8,
-    TENSORRT_PACKED_FP16,
     TENSORRT_PLUGIN_FP16,
     Target,
 )
@@ -110,19 +108,10 @@ def test_an_old_tensorrt_takes_its_own_target_alone(
 @pytest.mark.parametrize(
     ("target", "version", "sm", "message"),
     [
-        (
-            TENSORRT_ATTENTION_FP16,
-            "10.8.0.43",
-            "9.0",
-            r"TensorRT 10.8.0.43 | need 10.15 or later, tensorrt-fp16",
-        ),
-        (TENSORRT_ATTENTION_FP16, "10.16.1.11", "8.0", ""),
         (TENSORRT_FP8, "8.6.0", "9.0", "TensorRT 8.6.0 | need 10.6 or later, tensorrt-int8"),
         (TENSORRT_FP8, "10.7.0.23", "8.0", "GPU (SM 8.0) | need a GPU of SM 8.9 or later, tensorrt-int8"),
         (TENSORRT_FP8, "10.7.0.23", "8.9", ""),
         (TENSORRT_FP8, "11.4.0.106", "12.0", ""),
-        (TENSORRT_PACKED_FP16, "11.0.0.5", "9.0", "TensorRT 11.0.0.5 | need 11.1 or later, tensorrt-fp16"),
-        (TENSORRT_PACKED_FP16, "11.1.0.106", "9.0", ""),
     ],
     ids=lambda each: each.name if isinstance(each, Target) else "",
 )
@@ -172,9 +161,8 @@ def test_the_sliced_variant_and_an_engine_for_each_batch(folder: Path) -> None:
     [
         (TENSORRT, Method.A_STAR, Layout.SHRINKING, "--layout padded"),
         (TENSORRT_PLUGIN_FP16, Method.STAR, Layout.SHRINKING, "--target tensorrt-fp16"),
-        (TENSORRT_PACKED_FP16, Method.A_STAR, Layout.PACKED, "--target tensorrt-fp16"),
     ],
-    ids=["tokens that shrink", "selection in one node", "packed tokens"],
+    ids=["tokens that shrink", "selection in one node"],
 )
 def test_a_pruned_model_may_need_the_plugin(
     tmp_path: Path,

@@ -10,7 +10,7 @@ from exporter.errors import ArtefactError, RecipeError
 from exporter.models.outputs import with_outputs
 from exporter.runtimes.tensorrt.manifest import ENGINES, manifest_path
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
-from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_OPS, OPENVINO, TENSORRT
+from exporter.targets import ONNXRUNTIME, OPENVINO, TENSORRT
 from exporter.vocabulary import InputKind, Method
 from exporter.workflows.folders.triton import ServeSettings, config_text, write_repository
 from exporter.workflows.inspect import inspect_artefact
@@ -99,12 +99,6 @@ def test_a_folder_for_another_runtime(folder: Path, tmp_path: Path) -> None:
         tmp_path / "other", tmp_path / "models", ServeSettings(backend="onnxruntime")
     ).models
     assert 'backend: "onnxruntime"' in (dense / "config.pbtxt").read_text()
-
-
-def test_operators_of_a_library_are_not_served(tmp_path: Path) -> None:
-    write_folder(tmp_path / "folder", ONNXRUNTIME_OPS)
-    with pytest.raises(ArtefactError, match=r"onnxruntime-ops-fp32 .*--target onnxruntime-fp32"):
-        write_repository(tmp_path / "folder", tmp_path / "models", ServeSettings())
 
 
 def test_engines_bring_their_profiles(tmp_path: Path) -> None:

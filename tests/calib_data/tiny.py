@@ -6,13 +6,15 @@ import numpy as np
 from PIL import Image
 from rich.console import Console
 
-from exporter.training.settings import TrainSettings
+from tests.benchmarks.scripts import script
 
-__all__ = ["QUIET", "SHAPE", "TINY", "write_images"]
+__all__ = ["QUIET", "SHAPE", "TINY", "TRAIN", "write_images"]
 
+# calib_data/train.py as a module.
+TRAIN = script("../calib_data/train.py")
 QUIET = Console(quiet=True)
 SHAPE = {"img_size": 16, "patch_size": 4, "embed_dim": 32, "num_heads": 2, "depth": 2}
-TINY = TrainSettings(
+TINY = TRAIN.TrainSettings(
     model_kwargs=SHAPE, epochs=2, small_epochs=1, warmup_epochs=1, batch_size=4, ema_decay=0.9, crop_pct=1.0
 )
 

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import PIL
 import pytest
@@ -18,8 +19,7 @@ from exporter.files import sha256_of
 from exporter.formats.canonical_json import load_json
 from exporter.models.registry import ModelRequest, load
 from exporter.runtimes.torch_runner import logits_runner
-from exporter.training.data import Folders, open_folders
-from exporter.training.result import TrainRecord
+from tests.calib_data.tiny import TRAIN
 from tests.digits import digits
 
 # A folder that holds CIFAR-10 as train/<class>/ and test/<class>/; the images are not bundled.
@@ -32,8 +32,8 @@ DIGIT_SETS = {DIGITS_VIT.name: "digits", OFFSET_DIGITS_VIT.name: "offset-digits"
 each_model = pytest.mark.parametrize("bundled", MODELS.values(), ids=MODELS)
 
 
-def record_of(bundled: BundledModel) -> TrainRecord:
-    return load_json(TrainRecord, bundled.record)
+def record_of(bundled: BundledModel) -> Any:
+    return load_json(TRAIN.TrainRecord, bundled.record)
 
 
 def network_of(bundled: BundledModel) -> nn.Module:
@@ -46,15 +46,15 @@ def network_of(bundled: BundledModel) -> nn.Module:
 
 
 @pytest.fixture(scope="module")
-def folders(request: pytest.FixtureRequest) -> Folders:
+def folders(request: pytest.FixtureRequest) -> Any:
     """The images of a bundled model."""
     if request.param == CIFAR_VIT.name:
         if CIFAR not in os.environ:
             pytest.skip(f"CIFAR-10 is not bundled: {CIFAR} names its folder")
         root = Path(os.environ[CIFAR])
-        return open_folders(root / "train", root / "test")
+        return TRAIN.open_folders(root / "train", root / "test")
     place = digits(DIGIT_SETS[request.param])
-    return open_folders(place / "train", place / "held_out")
+    return TRAIN.open_folders(place / "train", place / "held_out")
 
 
 @each_model
@@ -95,7 +95,7 @@ def test_name_loads_these_weights(bundled: BundledModel) -> None:
 @pytest.mark.parametrize(
     ("bundled", "folders"), [(each, each.name) for each in MODELS.values()], indirect=["folders"]
 )
-def test_accuracy_of_the_record_is_reproduced(bundled: BundledModel, folders: Folders) -> None:
+def test_accuracy_of_the_record_is_reproduced(bundled: BundledModel, folders: Any) -> None:
     record = record_of(bundled)
     runner = logits_runner(network_of(bundled), record.preprocessing.input_size)
     found = evaluate(runner, batches(folders.held_out.files, record.preprocessing, "float32", 64))
@@ -107,7 +107,7 @@ def test_accuracy_of_the_record_is_reproduced(bundled: BundledModel, folders: Fo
 @pytest.mark.parametrize(
     ("bundled", "folders"), [(each, each.name) for each in MODELS.values()], indirect=["folders"]
 )
-def test_record_names_the_images(bundled: BundledModel, folders: Folders) -> None:
+def test_record_names_the_images(bundled: BundledModel, folders: Any) -> None:
     record = record_of(bundled)
     if bundled is not CIFAR_VIT and PIL.__version__ != record.versions["pillow"]:
         pytest.skip(f"Pillow {PIL.__version__} may write other PNG files than {record.versions['pillow']}")

@@ -1,10 +1,10 @@
-"""What tests of training share."""
+"""What tests of training from scratch share."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.training.tiny import write_images
+from tests.calib_data.tiny import write_images
 
 
 @pytest.fixture(scope="session")

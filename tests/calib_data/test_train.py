@@ -1,0 +1,313 @@
+"""Training from scratch, of a tiny ViT on a handful of images: what a run leaves, and what it refuses."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+from torch import nn
+
+from exporter.errors import ArtefactError, ImageError, ModelError, OutputError, RecipeError
+from exporter.files import sha256_of
+from exporter.formats.canonical_json import load_json
+from exporter.records import Preprocessing
+from exporter.training.checkpoint import RunState
+from tests.calib_data.tiny import QUIET, SHAPE, TINY, TRAIN, write_images
+
+TrainSettings, train_folder, open_folders = TRAIN.TrainSettings, TRAIN.train_folder, TRAIN.open_folders
+build_model, build_student = TRAIN.build_model, TRAIN.build_student
+preprocessing_for, write_result = TRAIN.preprocessing_for, TRAIN.write_result
+
+MODELS: list[tuple[str, dict[str, Any], int]] = [
+    ("vit_tiny_patch16_224", SHAPE, 16),
+    ("vit_tiny_patch16_224", {**SHAPE, "global_pool": "avg"}, 16),
+    ("digits_vit", {"depth": 2}, 56),
+    ("lvvit_s", {"img_size": 32, "dim": 32, "num_heads": 2, "depth": 2}, 32),
+]
+
+
+class PowerCutError(Exception):
+    """What stops a run between two epochs."""
+
+
+@pytest.fixture(scope="module")
+def trained(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("whole") / "vit.safetensors"
+    train_folder(images, images, out, TINY, QUIET)
+    return out
+
+
+def test_interrupted_run_ends_with_the_same_bytes(
+    images: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "vit.safetensors"
+
+    def cut_after_saving(state: RunState, path: Path) -> None:
+        save(state, path)
+        raise PowerCutError
+
+    save = RunState.save
+    with monkeypatch.context() as patch:
+        patch.setattr(RunState, "save", cut_after_saving)
+        with pytest.raises(PowerCutError):
+            train_folder(images, images, out, TINY, QUIET)
+    assert not out.exists()
+    train_folder(images, images, out, TINY, QUIET)
+    assert trained.read_bytes() == out.read_bytes()
+    assert trained.with_suffix(".json").read_bytes() == out.with_suffix(".json").read_bytes()
+
+
+def test_checkpoint_of_other_settings_is_refused(images: Path, tmp_path: Path, trained: Path) -> None:
+    out = tmp_path / "vit.safetensors"
+    out.with_suffix(".ckpt").write_bytes(trained.with_suffix(".ckpt").read_bytes())
+    with pytest.raises(ArtefactError, match="other settings"):
+        train_folder(images, images, out, TrainSettings(model_kwargs=SHAPE, epochs=2, warmup_epochs=0), QUIET)
+
+
+def test_broken_checkpoint_is_refused(images: Path, tmp_path: Path) -> None:
+    out = tmp_path / "vit.safetensors"
+    out.with_suffix(".ckpt").write_bytes(b"not a checkpoint")
+    with pytest.raises(ArtefactError, match="cannot be read"):
+        train_folder(images, images, out, TINY, QUIET)
+
+
+def test_crop_recipe_trains(images: Path, tmp_path: Path) -> None:
+    settings = TrainSettings(
+        model_kwargs=SHAPE,
+        epochs=1,
+        warmup_epochs=0,
+        batch_size=9,
+        augment="crop",
+        scale=(0.5, 1.0),
+        amp=True,
+    )
+    record = train_folder(images, images, tmp_path / "vit.safetensors", settings, QUIET)
+    assert record.settings.augment == "crop"
+
+
+def test_empty_folder_is_refused(tmp_path: Path, images: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ImageError, match="no image"):
+        train_folder(tmp_path / "empty", images, tmp_path / "vit.safetensors", TINY, QUIET)
+
+
+def test_broken_image_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    root = write_images(tmp_path / "images", classes=2)
+    (root / "class1" / "0.png").write_bytes(b"not an image")
+    train_folder(root, root, tmp_path / "vit.safetensors", TINY, QUIET)
+    assert "skipped class1/0.png: cannot be decoded" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("model", "kwargs", "message"),
+    [
+        ("vit_of_nobody", {}, "a name that timm or this project knows"),
+        ("vit_tiny_patch16_224", {"wings": 2}, "wings"),
+        ("resnet18", {}, "a Vision Transformer"),
+    ],
+)
+def test_wrong_model_is_refused(
+    model: str, kwargs: dict[str, int], message: str, images: Path, tmp_path: Path
+) -> None:
+    settings = TrainSettings(model=model, model_kwargs=kwargs)
+    with pytest.raises(ModelError, match=message):
+        train_folder(images, images, tmp_path / "vit.safetensors", settings, QUIET)
+
+
+def test_other_ending_and_device_are_refused(images: Path, tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"\.safetensors"):
+        train_folder(images, images, tmp_path / "vit.pt", TINY, QUIET)
+    with pytest.raises(RecipeError, match="a device of this machine"):
+        train_folder(images, images, tmp_path / "vit.safetensors", TrainSettings(device="abacus"), QUIET)
+
+
+def test_it_states_itself_in_the_record(
+    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "vit.safetensors"
+    shape = [f"{name}={value}" for name, value in SHAPE.items()]
+    flags = ["--images", str(images), "--held-out", str(images), "--out", str(out), "--epochs", "1"]
+    assert TRAIN.main([*flags, "--warmup-epochs", "0", "--no-fp16", "--model-kwargs", *shape]) == 0
+    record = json.loads(out.with_suffix(".json").read_text())
+    assert record["command"].startswith("python calib_data/train.py --images")
+    assert record["settings"]["model_kwargs"] == SHAPE
+    assert {torch.float32} == {value.dtype for value in load_file(out).values()}
+    shown = capsys.readouterr().err
+    assert f"{out}: " in shown
+    assert f"{record['top1_held_out']:.2%}" in shown
+
+
+@pytest.mark.parametrize("flags", [["--epochs", "0"], ["--images", "none"], ["--out", "vit.pt"]])
+def test_what_a_user_can_mend_is_one_line_and_code_2(
+    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str]
+) -> None:
+    out = tmp_path / "vit.safetensors"
+    given = ["--images", str(images), "--held-out", str(images), "--out", str(out)]
+    assert TRAIN.main([*given, *flags]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert flags[0].removeprefix("--") in line or flags[1] in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_flag_that_is_none_leaves_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        TRAIN.main(["--wings", "2"])
+    assert left.value.code == 2
+    assert "python calib_data/train.py" in capsys.readouterr().err
+
+
+def test_small_epochs_see_half_the_side() -> None:
+    epochs = TRAIN._small_first(lambda _: [(torch.zeros(2, 3, 16, 16), torch.zeros(2))], 1)
+    assert [images.shape for epoch in (0, 1) for images, _ in epochs(epoch)] == [(2, 3, 8, 8), (2, 3, 16, 16)]
+
+
+def test_folders_are_listed_with_their_classes(images: Path) -> None:
+    folders = open_folders(images, images)
+    assert folders.class_names == ("class0", "class1", "class2")
+    assert [file.label for file in folders.train.files] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert folders.train == folders.held_out
+
+
+def test_an_image_outside_the_class_folders_is_refused(tmp_path: Path) -> None:
+    images = write_images(tmp_path, classes=2)
+    Image.new("RGB", (8, 8)).save(images / "stray.png")
+    with pytest.raises(ImageError, match=r"stray\.png \| got an image outside the class folders"):
+        open_folders(images, images)
+
+
+def test_a_class_without_an_image_is_refused(tmp_path: Path) -> None:
+    images = write_images(tmp_path, classes=2)
+    (images / "class9").mkdir()
+    with pytest.raises(ImageError, match=r"class9 \| got no image"):
+        open_folders(images, images)
+
+
+def test_other_classes_are_refused(images: Path, tmp_path: Path) -> None:
+    fewer = write_images(tmp_path / "fewer", classes=2)
+    with pytest.raises(ImageError, match="first: 'class2'"):
+        open_folders(images, fewer)
+    alone = write_images(tmp_path / "alone", classes=1)
+    with pytest.raises(ImageError, match="at least 2 folders"):
+        open_folders(alone, alone)
+    with pytest.raises(ImageError, match="one folder of images per class"):
+        open_folders(tmp_path / "none", images)
+
+
+@pytest.mark.parametrize(("name", "kwargs", "side"), MODELS)
+def test_a_model_of_any_name_gives_logits_of_the_classes(
+    name: str, kwargs: dict[str, Any], side: int
+) -> None:
+    settings = TrainSettings(model=name, model_kwargs=kwargs, mean=(0.1, 0.2, 0.3), crop_pct=0.7)
+    model = build_student(settings, 5)
+    preprocessing = preprocessing_for(model, settings, 5)
+    assert preprocessing.input_size == (3, side, side)
+    assert (preprocessing.mean, preprocessing.crop_pct) == ((0.1, 0.2, 0.3), 0.7)
+    assert model(torch.zeros(2, 3, side, side)).shape == (2, 5)
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_the_seed_gives_the_weights() -> None:
+    first, again, other = (
+        build_model(TrainSettings(model_kwargs=SHAPE, seed=seed), 3).state_dict() for seed in (1, 1, 2)
+    )
+    assert all(torch.equal(value, again[name]) for name, value in first.items())
+    assert not torch.equal(first["head.weight"], other["head.weight"])
+
+
+def test_small_epochs_need_a_model_of_any_size() -> None:
+    settings = TrainSettings(model_kwargs=SHAPE, small_epochs=1)
+    assert build_student(settings, 3)(torch.zeros(1, 3, 8, 8)).shape == (1, 3)
+    lvvit = TrainSettings(model="lvvit_s", small_epochs=1)
+    with pytest.raises(ModelError, match="dynamic_img_size"):
+        build_student(lvvit, 3)
+
+
+def test_a_model_without_patches_is_refused() -> None:
+    settings = TrainSettings(model="resnet18")
+    with pytest.raises(ModelError, match="a Vision Transformer"):
+        preprocessing_for(build_model(settings, 3), settings, 3)
+
+
+def written(
+    images: Path, out: Path, settings: Any = TINY, held_out: Path | None = None
+) -> tuple[nn.Module, Preprocessing, Any]:
+    """A model that nobody trained, its preprocessing, and the record of it."""
+    model = build_model(settings, 3)
+    preprocessing = preprocessing_for(model, settings, 3)
+    folders = open_folders(images, held_out or images)
+    record = write_result(model, settings, out, preprocessing=preprocessing, folders=folders, command="train")
+    return model, preprocessing, record
+
+
+def test_the_record_says_where_the_weights_come_from(images: Path, tmp_path: Path) -> None:
+    out = tmp_path / "vit.safetensors"
+    held_out = write_images(tmp_path / "held out", classes=3, count=2)
+    model, preprocessing, record = written(images, out, held_out=held_out)
+    assert record == load_json(TRAIN.TrainRecord, out.with_suffix(".json"))
+    assert (record.settings, record.epochs, record.command) == (TINY, 2, "train")
+    assert record.class_names == ("class0", "class1", "class2")
+    assert (record.images_train, record.images_held_out) == (9, 6)
+    assert record.images_train_sha256 != record.images_held_out_sha256
+    assert record.preprocessing == preprocessing
+    assert (preprocessing.input_size, preprocessing.crop_pct) == ((3, 16, 16), 1.0)
+    assert record.parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert record.weights_sha256 == sha256_of(out)
+    assert str(images) not in out.with_suffix(".json").read_text()
+
+
+@pytest.mark.parametrize(("fp16", "dtype"), [(True, torch.float16), (False, torch.float32)])
+def test_weights_are_rounded_under_timms_keys(
+    images: Path, tmp_path: Path, fp16: bool, dtype: torch.dtype
+) -> None:
+    out = tmp_path / "vit.safetensors"
+    model, _, _ = written(images, out, replace(TINY, fp16=fp16))
+    state, expected = load_file(out), model.state_dict()
+    assert set(state) == set(expected)
+    assert {value.dtype for value in state.values()} == {dtype}
+    assert all(torch.equal(value, expected[name].to(dtype)) for name, value in state.items())
+
+
+def test_accuracy_is_that_of_the_images(images: Path, tmp_path: Path) -> None:
+    """A model that gives one class to all is right on that class's share."""
+    model = build_model(TINY, 3)
+    state = model.state_dict()
+    state["head.weight"].zero_()
+    state["head.bias"].copy_(torch.tensor([0.0, 1.0, 0.0]))
+    folders = open_folders(images, images)
+    preprocessing = preprocessing_for(model, TINY, 3)
+    out = tmp_path / "vit.safetensors"
+    record = write_result(model, TINY, out, preprocessing=preprocessing, folders=folders, command="")
+    assert record.top1_train == record.top1_held_out == pytest.approx(1 / 3)
+
+
+def test_a_place_that_cannot_be_written(images: Path, tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    with pytest.raises(OutputError, match="taken"):
+        written(images, tmp_path / "taken" / "vit.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("flags", "name"),
+    [
+        (("--small-epochs", "101"), "small_epochs"),
+        (("--crop-pct", "1.5"), "crop_pct"),
+        (("--model-kwargs", "depth"), "model_kwargs"),
+    ],
+)
+def test_values_out_of_range_are_refused(
+    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...], name: str
+) -> None:
+    place = ["--images", str(images), "--held-out", str(images), "--out", str(tmp_path / "vit.safetensors")]
+    assert TRAIN.main([*place, *flags]) == 2
+    assert name in capsys.readouterr().err.replace("-", "_")
+
+
+def test_arguments_and_preprocessing_are_flags() -> None:
+    settings = TrainSettings(interpolation="bicubic", mean=(0.0, 0.0, 0.0))
+    assert settings.preprocessing() == {"mean": (0, 0, 0), "interpolation": "bicubic"}
+    assert settings.last_lr == 1e-5

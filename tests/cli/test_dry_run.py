@@ -1,0 +1,76 @@
+"""`--dry-run`: the settings, the schedule and its multiply-adds; nothing is run, and nothing guessed."""
+
+from pathlib import Path
+
+import pytest
+from safetensors.torch import save_file
+
+from tests.commands import Command, Workplace
+from tests.vits import make_model
+
+
+def dry(star_export: Command, workplace: Workplace, verb: str, out: Path, *flags: object) -> list[str]:
+    """The lines of a dry run, which leaves nothing behind."""
+    images = ("--images", workplace.images)
+    done = star_export(verb, *workplace.model, *images, *flags, "--out", out, "--dry-run")
+    assert (done.code, done.err) == (0, "")
+    assert not out.exists()
+    return done.out.splitlines()
+
+
+def test_a_dry_run(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
+    lines = dry(star_export, workplace, "compile", tmp_path / "out", "--rho", "0.5")
+    assert lines[0] == "vit_tiny_patch16_224: checked, nothing is run"
+    assert {"rho = 0.5", f"images = {workplace.images}"} <= set(lines)
+    assert "GMACs per image: 0.002 dense, 0.001 pruned" in lines
+    (title,) = (line for line in lines if line.startswith("schedule"))
+    assert title == "schedule: tome, merge-weighted, rho 0.5"
+    assert sum(line.startswith("│") for line in lines) == 4  # one for each layer
+
+
+def test_a_schedule_that_is_not_known_yet(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
+    flags = ("--method", "star", "--rho", "0.5")
+    lines = dry(star_export, workplace, "compile", tmp_path / "out", *flags)
+    assert lines[-1].endswith("unknown pruned (the schedule follows from the calibration)")
+    images = ("--images", workplace.images, "--out", tmp_path, "--dry-run", "--json")
+    told = star_export("compile", *workplace.model, *flags, *images).json
+    assert (told["gmacs_pruned"], told["schedule"], told["unknown"]) == (None, None, "the calibration")
+    assert told["settings"]["method"] == "star"
+
+
+def test_fine_tuning_has_its_own_settings(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
+    flags = ("--eval-images", workplace.images, "--rho", "0.6", "--preset", "short", "--epochs", "3")
+    lines = dry(star_export, workplace, "finetune", tmp_path / "w.safetensors", *flags)
+    assert {"epochs = 3", "augment = crop", "rho = 0.6"} <= set(lines)
+
+
+@pytest.mark.parametrize("verb", ["tune", "compile"])
+def test_a_search_has_no_schedule_yet(
+    star_export: Command, workplace: Workplace, tmp_path: Path, verb: str
+) -> None:
+    """`compile --max-drop` searches as `tune` does."""
+    flags = ("--eval-images", workplace.images, "--max-images", "4", "--max-drop", "1")
+    lines = dry(star_export, workplace, verb, tmp_path / "out", *flags)
+    assert "max_drop = 1.0" in lines
+    assert lines[-1].endswith("unknown pruned (the schedule follows from the search)")
+
+
+@pytest.mark.parametrize("verb", ["compile", "finetune", "tune"])
+def test_weights_that_do_not_fit_are_refused(
+    star_export: Command, workplace: Workplace, tmp_path: Path, verb: str
+) -> None:
+    other = tmp_path / "other.safetensors"
+    save_file(make_model(num_classes=2, embed_dim=96, num_heads=3).state_dict(), other)
+    words = [other if word == workplace.checkpoint else word for word in workplace.model]
+    flags = (
+        "--images",
+        workplace.images,
+        "--eval-images",
+        workplace.images,
+        "--out",
+        tmp_path / "o.safetensors",
+    )
+    amount = ("--max-drop", "1") if verb == "tune" else ("--rho", "0.5")
+    done = star_export(verb, *words, *flags, *amount, "--dry-run")
+    assert done.code == 2
+    assert "other.safetensors" in done.error
