@@ -160,12 +160,10 @@ def _places() -> Iterator[Hostile]:
     for line in (
         *ANY,
         *WRITERS,
-        f"inspect {LOCKED}",
-        f"eval {LOCKED} --images {{images}}",
         f"check {LOCKED}",
     ):
         yield Hostile(line.replace("{work}/bad", LOCKED), "locked", prepare=_closed, name="a closed folder")
-    for flag in ("images", "eval-images", "class-map", "checkpoint", "calibration"):
+    for flag in ("images", "eval-images", "checkpoint"):
         yield Hostile(f"{COMPILE} --{flag} {LOCKED}", "locked", prepare=_closed, name="a closed folder")
     for line in (CALIBRATE, COMPILE):
         yield Hostile(f"{line} --images {{work}}/images", "class_1", prepare=_listed, name="a listed folder")
