@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from exporter.settings import Natural, Positive, Share, Weight
 from exporter.tensor_names import keep_name
-from exporter.vocabulary import CropMode, Interpolation, Method, OutputKind
+from exporter.vocabulary import CropMode, CropRounding, Interpolation, Method, OutputKind
 
 __all__ = [
     "BlockMacs",
@@ -23,9 +23,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How an image file becomes the model's input; names and meaning are timm's.
+    """How an image file becomes the model's input; names and meaning are timm's, but for `crop_rounding`.
 
-    `input_size` is (channels, height, width); `mean` and `std` are per channel on a [0, 1] scale.
+    `input_size` is (channels, height, width); `mean` and `std` are per channel on a [0, 1] scale. An image is
+    resized to the input size divided by `crop_pct`, rounded down, and its centre is cropped.
     """
 
     input_size: tuple[int, int, int]
@@ -34,6 +35,7 @@ class Preprocessing:
     std: tuple[float, ...]
     crop_pct: float
     crop_mode: CropMode
+    crop_rounding: CropRounding = CropRounding.EVEN
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ __all__ = [
     "FORMER_NAMES",
     "AttentionVariant",
     "CropMode",
+    "CropRounding",
     "InputKind",
     "Interpolation",
     "Layout",
@@ -106,15 +107,27 @@ class UnitType(Word):
 
 
 class CropMode(Word):
-    """How an image is fitted to the model's input size; names and meaning are timm's.
+    """How an image is fitted to the model's input size; the first three are timm's.
 
     Center: the shorter side is resized and the longer one cropped. Squash: each side is resized by a separate
-    factor. Border: the longer side is resized and the shorter one padded with the mean colour.
+    factor. Border: the longer side is resized and the shorter one padded with the mean colour. None: nothing is
+    resized, and what is smaller than the input is padded with black.
     """
 
     CENTER = "center"
     SQUASH = "squash"
     BORDER = "border"
+    NONE = "none"
+
+
+class CropRounding(Word):
+    """Where the centre of an image begins if the pixels around it are an odd number.
+
+    Even: at the nearest even one, as torchvision and timm have it. Down: at the lower one, as Hugging Face has it.
+    """
+
+    EVEN = "even"
+    DOWN = "down"
 
 
 class Interpolation(Word):

@@ -1,11 +1,14 @@
-"""Resize and crop an image to the model's input size, with Pillow alone: bit for bit timm's test transform."""
+"""Resize and crop an image to the model's input size, with Pillow alone.
+
+Bit for bit the test transforms of timm and torchvision, and Hugging Face's processors that use Pillow.
+"""
 
 from math import floor
 
 from PIL import Image, ImageOps
 
 from exporter.records import Preprocessing
-from exporter.vocabulary import CropMode
+from exporter.vocabulary import CropMode, CropRounding
 
 __all__ = ["to_input_size"]
 
@@ -13,15 +16,17 @@ Size = tuple[int, int]  # height and width
 
 
 def to_input_size(image: Image.Image, preprocessing: Preprocessing) -> Image.Image:
-    """Resize an RGB image and crop its center; under "border", pad missing pixels with the mean colour."""
+    """Resize an RGB image and crop its centre; missing pixels get the mean colour under "border", else black."""
     _, height, width = preprocessing.input_size
     scaled = floor(height / preprocessing.crop_pct), floor(width / preprocessing.crop_pct)
-    before = image.height, image.width
-    after = _resized(before, scaled, preprocessing.crop_mode)
+    before, mode = (image.height, image.width), preprocessing.crop_mode
+    after = before if mode == CropMode.NONE else _resized(before, scaled, mode)
     if after != before:
         image = image.resize(after[::-1], Image.Resampling[preprocessing.interpolation.name])
-    red, green, blue = (round(255 * value) for value in preprocessing.mean)
-    return _cropped(_padded(image, (height, width), (red, green, blue)), (height, width))
+    if mode == CropMode.BORDER:
+        red, green, blue = (round(255 * value) for value in preprocessing.mean)
+        image = _padded(image, (height, width), (red, green, blue))
+    return _cropped(image, (height, width), preprocessing.crop_rounding)
 
 
 def _resized(size: Size, target: Size, mode: CropMode) -> Size:
@@ -47,7 +52,9 @@ def _padded(image: Image.Image, size: Size, fill: tuple[int, int, int]) -> Image
     return ImageOps.expand(image, border, fill)
 
 
-def _cropped(image: Image.Image, size: Size) -> Image.Image:
+def _cropped(image: Image.Image, size: Size, rounding: CropRounding) -> Image.Image:
     height, width = size
-    top, left = round((image.height - height) / 2), round((image.width - width) / 2)
+    top, left = (image.height - height) / 2, (image.width - width) / 2
+    top, left = (floor(top), floor(left)) if rounding == CropRounding.DOWN else (round(top), round(left))
+    # Pillow gives black for pixels outside the image.
     return image.crop((left, top, left + width, top + height))

@@ -34,6 +34,9 @@ Array = np.ndarray[Any, Any]
 MAX_PIXELS = 89_478_485  # Pillow's own limit against small files that unpack to gigabytes
 MAX_ASPECT = 100  # scaling a strip's short side up to the input size scales its long side too
 
+BITS_PER_SAMPLE = 258  # a tag of TIFF
+ALWAYS_16_BITS = ("PNG", "PPM", "JPEG2000")  # formats of which Pillow decodes all deeper grey to 16 bits
+
 logger = logging.getLogger(__name__)
 
 
@@ -119,13 +122,18 @@ def read_rgb(file: ImageFile) -> Image.Image:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Convert any mode to 8-bit RGB as training loaders do: alpha is dropped, not blended.
+    """Convert any mode to 8-bit RGB as training loaders do: alpha is dropped, not blended, and EXIF is not read.
 
-    16-bit grey is scaled to 8 bits; Pillow alone would clip it to white.
+    Pillow itself brings colours to 8 bits. Grey of other depths is scaled here, where Pillow would clip it. If the
+    file says that it has 9 to 16 bits, the largest value of that depth is white. Integers of 32 bits are taken as
+    they are up to 255, and as 16 bits up to 65535. Floats from 0 to 1 are multiplied by 255; whole ones up to 255
+    are taken as they are.
+
+    Raises:
+        ValueError: Grey values are none of these.
     """
-    if image.mode.startswith("I"):
-        grey = (np.asarray(image).astype(np.int64) + 128) // 257
-        image = Image.fromarray(grey.clip(0, 255).astype(np.uint8))
+    if image.mode in ("I", "F") or image.mode.startswith("I;"):
+        image = Image.fromarray(_grey(image))
     elif image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
     return image if image.mode == "RGB" else image.convert("RGB")
@@ -152,6 +160,28 @@ def normalise(pixels: Array, preprocessing: Preprocessing) -> Array:
     images -= mean
     images /= std
     return images
+
+
+def _grey(image: Image.Image) -> Array:
+    """Return grey values of more than 8 bits as uint8 [height, width]."""
+    values = np.asarray(image).astype(np.float64)
+    least, most = float(values.min()), float(values.max())
+    if image.mode == "F":
+        white = 255 if most > 1 and (values == np.rint(values)).all() else 1
+    else:
+        depth = _depth(image)
+        white = 2**depth - 1 if depth else 255 if most <= 255 else 65535
+    if not 0 <= least <= most <= white:  # this also refuses values that are no numbers
+        raise ValueError(f"grey values from {least:g} to {most:g} where white is {white}")
+    return np.rint(values * 255 / white).astype(np.uint8)
+
+
+def _depth(image: Image.Image) -> int:
+    """Return the bits of a grey value if the file says that they are 9 to 16, else 0."""
+    told = getattr(image, "tag_v2", {}).get(BITS_PER_SAMPLE, (0,))[0]
+    if 8 < told <= 16:
+        return int(told)
+    return 16 if image.mode.startswith("I;") or (image.mode == "I" and image.format in ALWAYS_16_BITS) else 0
 
 
 def _absurd(width: int, height: int) -> str:

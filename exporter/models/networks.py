@@ -1,9 +1,11 @@
 """Create the network for a model's name: timm's, LV-ViT, a bundled one, torchvision's, or Hugging Face's."""
 
 import difflib
+import logging
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from torch import nn
 from exporter import bundled
 from exporter.errors import CheckpointError, ModelError, reason_of
 from exporter.files import NO_PATH, GivenPath
-from exporter.models import lvvit_adapter, timm_parts
+from exporter.models import lvvit_adapter, timm_parts, torchvision_vit
 from exporter.models.class_names import torchvision_names
 from exporter.models.huggingface.hub import hub_or_cache
 from exporter.models.huggingface.repository import Repository, repository_of
@@ -39,6 +41,10 @@ UNKNOWN = "model"  # subject of the error for an unknown name
 TORCHVISION = "torchvision/"
 TIMM_HUB = ("hf-hub:", "hf_hub:")
 TIMM_PLACES = (*TIMM_HUB, "local-dir:")  # how timm's own names of such places start
+# Where a request gives all of these, what comes with the name is not read.
+WHOLE_PREPROCESSING = {"interpolation", "mean", "std", "crop_pct", "crop_mode"}
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -97,8 +103,10 @@ def source_of(request: ModelRequest) -> Source:
     repository = _repository(request.name)
     if repository is not None:
         architecture, own = repository.network
-        preprocessing = {**repository.preprocessing, **request.preprocessing}
-        kwargs = {**own, **kwargs}
+        preprocessing = dict(request.preprocessing)
+        if not preprocessing.keys() >= WHOLE_PREPROCESSING:
+            preprocessing = {**repository.preprocessing, **preprocessing}
+        kwargs = {**_at_the_size_of(preprocessing, own, kwargs, repository.root), **kwargs}
         place, names = request.checkpoint, repository.class_names
         taken = repository if place is None else None
         return Source(repository.name, architecture, kwargs, preprocessing, place, taken, names)
@@ -110,9 +118,12 @@ def source_of(request: ModelRequest) -> Source:
         names = model.class_names if request.checkpoint is None else ()
         return Source(request.name, model.architecture, kwargs, preprocessing, place, class_names=names)
     name = request.name.rpartition("/")[2]
-    torchvisions = request.name.startswith(TORCHVISION) and request.checkpoint is None
-    names = torchvision_names(request.name.removeprefix(TORCHVISION)) if torchvisions else ()
-    return Source(name, request.name, kwargs, request.preprocessing, request.checkpoint, class_names=names)
+    if request.name.startswith(TORCHVISION):
+        own, size = torchvision_vit.of_weights(name)
+        kwargs, preprocessing = {**size, **kwargs}, {**own, **request.preprocessing}
+        names = torchvision_names(name) if request.checkpoint is None else ()
+        return Source(name, request.name, kwargs, preprocessing, request.checkpoint, class_names=names)
+    return Source(name, request.name, kwargs, request.preprocessing, request.checkpoint)
 
 
 def identity_of(request: ModelRequest, num_classes: int, class_names: tuple[str, ...] = ()) -> Identity:
@@ -125,6 +136,31 @@ def identity_of(request: ModelRequest, num_classes: int, class_names: tuple[str,
     kwargs = {**source.model_kwargs, "num_classes": num_classes}
     preprocessing = dict(source.preprocessing)
     return Identity(source.name, source.architecture, kwargs, preprocessing, class_names)
+
+
+def _at_the_size_of(
+    preprocessing: dict[str, Any], own: Mapping[str, Any], asked: Mapping[str, Any], name: str
+) -> dict[str, Any]:
+    """Return the arguments of a network whose images have the size that its processor makes of them.
+
+    That size is taken out of the preprocessing: it is the network's from here on.
+    """
+    size = preprocessing.pop("input_size", None)
+    if size is None or "img_size" in asked:
+        return dict(own)
+    height, width = size[1:]
+    made = height if height == width else (height, width)
+    if own["img_size"] not in (made, [height, width]):
+        _say_whose_size(name, str(own["img_size"]), str(made))
+    return {**own, "img_size": made}
+
+
+@cache  # a command resolves its model more than once
+def _say_whose_size(name: str, own: str, made: str) -> None:
+    kept = f"--model-kwargs img_size={own} keeps the model's"
+    logger.warning(
+        "%s: the model says %s pixels, its processor %s: %s is used; %s", name, own, made, made, kept
+    )
 
 
 def _identified(request: ModelRequest, identity: Identity, kwargs: Mapping[str, Any]) -> Source:

@@ -14,9 +14,9 @@ from exporter.models.base import AttentionParts, BlockParts, PrunableViT
 from exporter.models.parts import Linear
 from exporter.models.pooling import AttentionPooling
 from exporter.records import BlockMacs, ModelSpec, Output, Preprocessing
-from exporter.vocabulary import CropMode, Interpolation, OutputKind
+from exporter.vocabulary import CropMode, CropRounding, Interpolation, OutputKind
 
-__all__ = ["heads_of", "preprocessing_from", "spec_of", "with_blocks"]
+__all__ = ["crop_share", "heads_of", "preprocessing_from", "spec_of", "with_blocks"]
 
 DEFAULT_ALPHA = 0.15  # STAR's value for DeiT
 
@@ -95,12 +95,12 @@ def preprocessing_from(config: Mapping[str, Any], size: tuple[int, int]) -> Prep
     """Return the preprocessing of a config with timm's keys.
 
     Args:
-        config: `interpolation`, `mean`, `std`, `crop_pct` and `crop_mode`.
+        config: `interpolation`, `mean`, `std`, `crop_pct`, `crop_mode` and, if it is not timm's, `crop_rounding`.
         size: Height and width of the model's input in pixels.
 
     Raises:
         ModelError: A number is missing or out of its range.
-        RecipeError: There is no such interpolation or crop mode.
+        RecipeError: There is no such interpolation, crop mode or rounding.
     """
     try:
         preprocessing = Preprocessing(
@@ -110,6 +110,7 @@ def preprocessing_from(config: Mapping[str, Any], size: tuple[int, int]) -> Prep
             std=_of_channels(config["std"]),
             crop_pct=float(config["crop_pct"]),
             crop_mode=CropMode.named(str(config["crop_mode"])),
+            crop_rounding=CropRounding.named(str(config.get("crop_rounding", CropRounding.EVEN))),
         )
     except (TypeError, ValueError, OverflowError) as error:
         expected = "numbers, three for mean and for std, e.g. mean=(0.5,0.5,0.5) crop_pct=1.0"
@@ -125,6 +126,19 @@ def preprocessing_from(config: Mapping[str, Any], size: tuple[int, int]) -> Prep
         expected = "means of channels on a scale from 0 to 1"
         raise ModelError("preprocessing", f"mean={preprocessing.mean}", expected)
     return preprocessing
+
+
+def crop_share(size: tuple[int, int], scaled: tuple[int, int]) -> float:
+    """Return the `crop_pct` of images that are resized to `scaled`, and cropped to `size`.
+
+    Raises:
+        ValueError: The crop is larger, or no share gives both sides.
+    """
+    least = min(side / whole for side, whole in zip(size, scaled, strict=True))
+    for share in (least, math.nextafter(least, 0)):  # 224 / (224 / 242) is less than 242
+        if share <= 1 and tuple(math.floor(side / share) for side in size) == scaled:
+            return share
+    raise ValueError("{} × {} pixels cropped to {} × {}".format(*scaled, *size))
 
 
 def _of_channels(values: Any) -> tuple[float, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+import torchvision
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import Tensor, nn
 from torchvision.models import VisionTransformer
@@ -11,15 +12,15 @@ from typing_extensions import override
 
 from exporter.errors import ModelError
 from exporter.models.base import AttentionParts, BlockParts, Classifier, MlpParts, PrunableViT
-from exporter.models.spec import preprocessing_from, spec_of
+from exporter.models.spec import crop_share, preprocessing_from, spec_of
 from exporter.models.weights import weights_sha256
 from exporter.records import Output
 from exporter.tensor_names import EMBEDDING
 from exporter.vocabulary import OutputKind
 
-__all__ = ["TorchvisionViT"]
+__all__ = ["TorchvisionViT", "of_weights"]
 
-# That of torchvision's weights: an image of 224 pixels is cut from one of 256.
+# That of most of torchvision's weights: an image of 224 pixels is cut from one of 256.
 PREPROCESSING = {
     "interpolation": "bilinear",
     "mean": IMAGENET_DEFAULT_MEAN,
@@ -97,6 +98,25 @@ def _head(heads: nn.Module, name: str) -> tuple[nn.Module, nn.Linear | None]:
                 name, got, "one linear layer, with a LayerNorm or dropout before it, or nn.Identity"
             )
     return nn.Sequential(*layers), last
+
+
+def of_weights(name: str) -> tuple[dict[str, Any], dict[str, int]]:
+    """Return the preprocessing of the default weights of a name, by timm's keys, and their network's `image_size`.
+
+    Both are empty for other names than those of torchvision's ViTs.
+    """
+    if name not in torchvision.models.list_models(include="vit_*"):
+        return {}, {}
+    told = torchvision.models.get_model_weights(name).DEFAULT.transforms()
+    (resized,), (side,) = told.resize_size, told.crop_size
+    preprocessing = {
+        "interpolation": told.interpolation.value,
+        "mean": tuple(told.mean),
+        "std": tuple(told.std),
+        "crop_pct": crop_share((side, side), (resized, resized)),
+        "crop_mode": "center",
+    }
+    return preprocessing, {"image_size": side}
 
 
 def _parts(block: Any) -> BlockParts:

@@ -10,11 +10,12 @@ from timm.data import create_transform
 from exporter.data.geometry import to_input_size
 from exporter.data.pixels import to_pixels
 from exporter.records import Preprocessing
-from exporter.vocabulary import CropMode, Interpolation
+from exporter.vocabulary import CropMode, CropRounding, Interpolation
 from tests.versions import timm_is_before
 
 SHARES = st.one_of(st.sampled_from([1.0, 0.875, 0.9, 0.95, 0.96, 224 / 248]), st.floats(0.3, 1.0))
 SIDES = st.integers(1, 70)
+TIMMS = [mode for mode in CropMode if mode is not CropMode.NONE]
 
 
 def as_today(mode: CropMode, size: tuple[int, int]) -> bool:
@@ -40,7 +41,7 @@ def of_timm(image: Image.Image, preprocessing: Preprocessing) -> np.ndarray:
     return pixels
 
 
-@pytest.mark.parametrize("mode", CropMode)
+@pytest.mark.parametrize("mode", TIMMS)
 @pytest.mark.parametrize("interpolation", Interpolation)
 @given(image=st.tuples(SIDES, SIDES), size=st.tuples(SIDES, SIDES), square=st.booleans(), share=SHARES)
 def test_every_pixel_is_timms(
@@ -66,7 +67,7 @@ def test_every_pixel_is_timms(
     np.testing.assert_array_equal(to_pixels(to_input_size(picture, preprocessing)), theirs)
 
 
-@pytest.mark.parametrize("mode", CropMode)
+@pytest.mark.parametrize("mode", TIMMS)
 @pytest.mark.parametrize("size", [(333, 500), (500, 333), (224, 224), (225, 224), (1024, 97)])
 @pytest.mark.parametrize("share", [0.875, 0.9, 1.0])
 def test_photographs_at_the_usual_sizes(mode: CropMode, size: tuple[int, int], share: float) -> None:
@@ -85,3 +86,16 @@ def test_a_border_has_the_mean_colour_and_the_odd_pixel_behind() -> None:
     )
     pixels = to_pixels(to_input_size(Image.new("RGB", (4, 1), (9, 9, 9)), preprocessing))
     assert (pixels[:, :, 0].T == [[0, 128, 255], [9, 9, 9], [0, 128, 255], [0, 128, 255]]).all()
+
+
+@given(image=st.tuples(SIDES, SIDES), size=st.tuples(SIDES, SIDES))
+def test_unresized_images_are_cropped_or_padded_with_black_as_hugging_face_does(
+    image: tuple[int, int], size: tuple[int, int]
+) -> None:
+    center_crop = pytest.importorskip("transformers.image_transforms").center_crop
+    preprocessing = Preprocessing(
+        (3, *size), Interpolation.BICUBIC, (0.5,) * 3, (0.5,) * 3, 1.0, CropMode.NONE, CropRounding.DOWN
+    )
+    picture = noise(*image, seed=image[0])
+    pixels = to_pixels(to_input_size(picture, preprocessing))
+    np.testing.assert_array_equal(pixels, center_crop(to_pixels(picture), size))

@@ -1,7 +1,10 @@
 """Every kind of image file becomes the pixels that timm's loaders see, or a reason to skip it."""
 
 import logging
+import re
+import struct
 import warnings
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,12 +72,14 @@ def test_what_cannot_be_read_is_one_line_that_names_the_file(tmp_path: Path) -> 
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "PA", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV"])
+@pytest.mark.parametrize(
+    "mode", ["1", "L", "LA", "P", "PA", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB", "RGBa"]
+)
 def test_every_mode_becomes_rgb(mode: str) -> None:
     grey = Image.fromarray(np.full((6, 6), 255, dtype=np.uint8))
     rgb = to_rgb(grey.convert("P").convert("PA") if mode == "PA" else grey.convert("RGB").convert(mode))
     assert rgb.mode == "RGB"
-    assert rgb.getpixel((3, 3)) == (255, 255, 255)
+    assert np.abs(np.asarray(rgb)[3, 3] - 255.0).max() <= (mode == "LAB")
 
 
 @pytest.mark.parametrize("dtype", ["<u2", ">u2", "<i4"])
@@ -83,6 +88,87 @@ def test_16_bit_grey_is_scaled_and_not_clipped(tmp_path: Path, dtype: str) -> No
     mode = {"<u2": "I;16", ">u2": "I;16B", "<i4": "I"}[dtype]
     image = Image.frombytes(mode, (4, 4), values.astype(dtype).tobytes())
     assert np.asarray(to_rgb(image))[0, :, 0].tolist() == [0, 1, 128, 255]
+
+
+def decoded(path: Path) -> list[int]:
+    """The grey values of the first row."""
+    return [int(value) for value in np.asarray(read_rgb(ImageFile(path, None)))[0, :, 0]]
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "expected"),
+    [
+        ([0, 3, 252, 255], np.int32, [0, 3, 252, 255]),
+        ([0, 1], np.int32, [0, 1]),
+        ([0, 257, 65535, 30000], np.int32, [0, 1, 255, 117]),
+        ([0, 3, 252, 255], np.uint16, [0, 0, 1, 1]),
+        ([0.0, 0.5, 1.0, 0.1], np.float32, [0, 128, 255, 26]),
+        ([0.0, 1.0], np.float32, [0, 255]),
+        ([0.0, 2.0, 255.0], np.float32, [0, 2, 255]),
+    ],
+)
+def test_grey_of_any_depth_follows_one_rule(
+    tmp_path: Path, values: list[float], kind: type, expected: list[int]
+) -> None:
+    Image.fromarray(np.array([values], kind)).save(tmp_path / "grey.tif")
+    assert decoded(tmp_path / "grey.tif") == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([-1, 200], np.int32),
+        ([0, 70_000], np.int32),
+        ([0.0, 1.5], np.float32),
+        ([0.0, 256.0], np.float32),
+        ([-0.1, 0.5], np.float32),
+        ([0.0, float("nan")], np.float32),
+        ([0.0, float("inf")], np.float32),
+    ],
+)
+def test_grey_of_no_known_depth_is_skipped_with_the_reason(
+    tmp_path: Path, values: list[float], kind: type
+) -> None:
+    Image.fromarray(np.array([values] * 4, kind)).save(tmp_path / "grey.tif")
+    assert re.search(r"grey values from \S+ to \S+ where white is \d+", reason(tmp_path / "grey.tif"))
+
+
+def test_grey_of_12_bits_is_scaled_by_the_depth_that_the_file_says(tmp_path: Path) -> None:
+    entries = [(256, 4), (257, 1), (258, 12), (259, 1), (262, 1), (273, 8), (277, 1), (278, 1), (279, 6)]
+    # Two pixels are three bytes: 0, 4095, 2048, 16.
+    content = struct.pack(
+        "<2sHI6sxxH", b"II", 42, 16, bytes([0x00, 0x0F, 0xFF, 0x80, 0x00, 0x10]), len(entries)
+    )
+    for tag, value in entries:
+        content += struct.pack("<HHII", tag, 4, 1, value)
+    (tmp_path / "grey.tif").write_bytes(content + bytes(4))
+    assert decoded(tmp_path / "grey.tif") == [0, 255, 128, 1]
+
+
+def test_a_dark_image_of_16_bits_stays_dark(tmp_path: Path) -> None:
+    for name in ("grey.png", "grey.pgm"):
+        Image.fromarray(np.full((2, 3), 200, np.uint16)).save(tmp_path / name)
+        assert decoded(tmp_path / name) == [1, 1, 1]
+
+
+def test_the_rotation_in_exif_is_not_applied_as_training_loaders_do(tmp_path: Path) -> None:
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    Image.new("RGB", (40, 20)).save(tmp_path / "turned.jpg", exif=turned)
+    assert read_rgb(ImageFile(tmp_path / "turned.jpg", None)).size == (40, 20)
+
+
+def test_colours_of_16_bits_are_as_pillow_decodes_them(tmp_path: Path) -> None:
+    # Pillow cannot write one: a PNG of one pixel, 16 bits a channel.
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", 1, 1, 16, 2, 0, 0, 0)
+    pixel = zlib.compress(b"\0" + struct.pack(">HHH", 65535, 30000, 255))
+    content = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixel) + chunk(b"IEND", b"")
+    (tmp_path / "deep.png").write_bytes(content)
+    rgb = read_rgb(ImageFile(tmp_path / "deep.png", None))
+    assert rgb.getpixel((0, 0)) == (255, 117, 0)
 
 
 def test_a_16_bit_png_keeps_its_brightness(tmp_path: Path) -> None:

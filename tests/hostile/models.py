@@ -263,7 +263,11 @@ def _configs() -> Iterator[Hostile]:
 
 PROCESSORS: dict[str, Any] = {
     "a number for the mean": {"image_mean": 5},
-    "no deviations": {"image_std": None},
+    "no deviations": {"image_std": []},
+    "a rescaling by nothing": {"rescale_factor": 0},
+    "a rescaling to nothing": {"rescale_factor": 1e-300},
+    "padding": {"do_pad": True},
+    "an unknown class": {"image_processor_type": "WingsImageProcessor"},
     "a word for a size": {"size": "large"},
     "a list for a size": {"size": []},
     "an infinite size": {"size": {"height": float("inf")}},

@@ -1,13 +1,14 @@
 """The recorded preprocessing is the one applied; unsupported values are refused on input."""
 
+import math
 from typing import Any
 
 import pytest
 
 from exporter.errors import ModelError, RecipeError
 from exporter.models.base import Classifier
-from exporter.models.spec import preprocessing_from, spec_of
-from exporter.vocabulary import CropMode, Interpolation
+from exporter.models.spec import LEAST_CROP, crop_share, preprocessing_from, spec_of
+from exporter.vocabulary import CropMode, CropRounding, Interpolation
 from tests.vits import make_vit
 
 CONFIG = {
@@ -25,6 +26,26 @@ def test_timms_keys_become_the_record() -> None:
     assert preprocessing.interpolation is Interpolation.BICUBIC
     assert preprocessing.crop_mode is CropMode.SQUASH
     assert (preprocessing.mean, preprocessing.crop_pct) == ((0.5, 0.4, 0.3), 0.9)
+    assert preprocessing.crop_rounding is CropRounding.EVEN
+    other = preprocessing_from({**CONFIG, "crop_rounding": "down"}, (32, 48))
+    assert other.crop_rounding is CropRounding.DOWN
+
+
+def test_a_share_gives_back_the_size_that_it_is_of() -> None:
+    for side in (*range(1, 130), 224, 336, 384, 518, 1022):
+        for whole in range(side, min(side / LEAST_CROP, 1100).__trunc__() + 1):
+            share = crop_share((side, side), (whole, whole))
+            assert math.floor(side / share) == whole
+            assert preprocessing_from({**CONFIG, "crop_pct": share}, (side, side)).crop_pct == share
+    assert crop_share((224, 224), (256, 256)) == 0.875
+    assert crop_share((224, 192), (224, 192)) == 1
+    assert crop_share((112, 96), (224, 192)) == 0.5
+
+
+@pytest.mark.parametrize(("size", "scaled"), [((8, 8), (7, 7)), ((8, 8), (8, 16)), ((8, 16), (16, 16))])
+def test_a_crop_that_no_share_gives(size: tuple[int, int], scaled: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match=f"{scaled[0]} × {scaled[1]} pixels cropped to {size[0]}"):
+        crop_share(size, scaled)
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,21 @@ import re
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import timm
 import torch
+from PIL import Image
+from timm.data import create_transform, resolve_data_config
 from timm.layers import GluMlp, Mlp, SwiGLU
 from torch import nn
 
+from exporter.data.geometry import to_input_size
+from exporter.data.pixels import normalise, to_pixels
+from exporter.errors import ModelError
 from exporter.models.pooling import AttentionPooling, MaxPooling, MeanPooling, Pooling
 from exporter.models.registry import adapt
+from exporter.models.spec import preprocessing_from
 from exporter.models.timm_parts import (
     mlp_parts,
     outputs_of,
@@ -158,6 +165,31 @@ def test_a_clip_tower_gives_an_embedding_until_it_gets_a_classifier(name: str) -
 def test_a_tower_that_was_fine_tuned_on_labels_classifies() -> None:
     model = timm.create_model("vit_base_patch32_clip_224.laion2b_ft_in1k", **{**TINY, "num_classes": 1000})
     assert adapt(model).spec.num_classes == 1000
+
+
+def test_every_preprocessing_of_timms_vits_gives_timms_pixels() -> None:
+    keys = ("input_size", "interpolation", "mean", "std", "crop_pct", "crop_mode")
+    configs = {}
+    for name in (
+        *timm.list_pretrained("*vit*"),
+        *timm.list_pretrained("*deit*"),
+        *timm.list_pretrained("eva*"),
+    ):
+        config = resolve_data_config(pretrained_cfg=timm.get_pretrained_cfg(name).to_dict())
+        configs[tuple(config[key] for key in keys)] = config
+    assert len(configs) > 40
+    photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (150, 203, 3), dtype=np.uint8))
+    for config in configs.values():
+        if max(config["input_size"]) > 400:  # as the smaller ones, and slow
+            continue
+        own = preprocessing_from(config, config["input_size"][1:])
+        mine = normalise(to_pixels(to_input_size(photo, own)), own)
+        np.testing.assert_array_equal(mine, create_transform(**config)(photo).numpy())
+
+
+def test_a_model_of_grey_images_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"channel|in_chans|numbers"):
+        adapt(timm.create_model("vit_tiny_patch16_224", in_chans=1, depth=1))
 
 
 def test_preprocessing_takes_what_is_given_over_the_models_own() -> None:

@@ -4,7 +4,7 @@ from exporter.artefact import Artefact
 from exporter.records import Preprocessing
 from exporter.runtimes.onnxruntime.operator_library import LIBRARY
 from exporter.tensor_names import IMAGES, LOGITS
-from exporter.vocabulary import CropMode, InputKind
+from exporter.vocabulary import CropMode, CropRounding, InputKind
 
 __all__ = ["serving_script"]
 
@@ -44,7 +44,10 @@ from PIL import Image
 how, names = spec["preprocessing"], spec["class_names"]
 _, height, width = how["input_size"]
 method = Image.Resampling[how["interpolation"].upper()]
-image = Image.open(sys.argv[1]).convert("RGB")
+image = Image.open(sys.argv[1])
+if image.mode[0] in "IF":
+    sys.exit("grey of more than 8 bits: bring it to 8 bits first")
+image = image.convert("RGB")
 {resize}
 {pixels}
 {run}
@@ -52,14 +55,17 @@ image = Image.open(sys.argv[1]).convert("RGB")
 
 SIDE = 'side, short = int(height / how["crop_pct"]), min(image.size)\n'
 SIDES = 'sides = int(width / how["crop_pct"]), int(height / how["crop_pct"])\n'
-CROP = """
-left, top = round((image.width - width) / 2), round((image.height - height) / 2)
-image = image.crop((left, top, left + width, top + height))"""
-PAD = """
+CROPS = {
+    CropRounding.EVEN: "left, top = round((image.width - width) / 2), round((image.height - height) / 2)\n",
+    CropRounding.DOWN: "left, top = (image.width - width) // 2, (image.height - height) // 2\n",
+}
+CROP = "image = image.crop((left, top, left + width, top + height))"
+PAD = """\
 size = max(width, image.width), max(height, image.height)
 canvas = Image.new("RGB", size, tuple(round(255 * each) for each in how["mean"]))
 canvas.paste(image, ((size[0] - image.width) // 2, (size[1] - image.height) // 2))
-image = canvas"""
+image = canvas
+"""
 
 PIXELS = "pixels = np.asarray(image).transpose(2, 0, 1)[None]\n"
 NORMALISE = """\
@@ -105,12 +111,15 @@ def serving_script(artefact: Artefact, file: str) -> str:
 def _resize(preprocessing: Preprocessing) -> str:
     """Return the lines that resize and crop as in training: those of the model's crop mode."""
     _, height, width = preprocessing.input_size
-    if preprocessing.crop_mode == CropMode.SQUASH:
-        return f"{SIDES}image = image.resize(sides, method){CROP}"
-    if preprocessing.crop_mode == CropMode.CENTER and height == width:
+    crop, mode = CROPS[preprocessing.crop_rounding] + CROP, preprocessing.crop_mode
+    if mode == CropMode.NONE:
+        return crop
+    if mode == CropMode.SQUASH:
+        return f"{SIDES}image = image.resize(sides, method)\n{crop}"
+    if mode == CropMode.CENTER and height == width:
         sizes = "[side * each // short for each in image.size]"
-        return f"{SIDE}image = image.resize({sizes}, method){CROP}"
-    chosen, end = ("max", PAD + CROP) if preprocessing.crop_mode == CropMode.BORDER else ("min", CROP)
+        return f"{SIDE}image = image.resize({sizes}, method)\n{crop}"
+    chosen, pad = ("max", PAD) if mode == CropMode.BORDER else ("min", "")
     ratio = f"ratio = {chosen}(image.width / sides[0], image.height / sides[1])\n"
     sizes = "[max(1, round(each / ratio)) for each in image.size]"
-    return f"{SIDES}{ratio}image = image.resize({sizes}, method){end}"
+    return f"{SIDES}{ratio}image = image.resize({sizes}, method)\n{pad}{crop}"

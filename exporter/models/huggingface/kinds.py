@@ -20,17 +20,28 @@ ACTIVATIONS = {
     "relu": "relu",
     "silu": "silu",
 }
-CLIP = {"mean": OPENAI_CLIP_MEAN, "std": OPENAI_CLIP_STD, "interpolation": "bicubic", "crop_mode": "center"}
+CLIP = {
+    "mean": OPENAI_CLIP_MEAN,
+    "std": OPENAI_CLIP_STD,
+    "interpolation": "bicubic",
+    "crop_mode": "center",
+    "crop_rounding": "down",
+}
 DINO = {"mean": IMAGENET_DEFAULT_MEAN, "std": IMAGENET_DEFAULT_STD, "interpolation": "bicubic"}
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of model: timm's network for it, the keyword arguments for a config, and its usual preprocessing."""
+    """A kind of model: timm's network for it, and the keyword arguments for a config.
+
+    `preprocessing` is the usual one of such models, `processor` the image processor that the library chooses for
+    them (`exporter.models.huggingface.preprocessing`).
+    """
 
     architecture: str
     kwargs: Callable[[Config], dict[str, Any]]
     preprocessing: Mapping[str, Any] = field(default_factory=dict)
+    processor: str = "ViT"
 
 
 def class_of(config: Config) -> str:
@@ -164,14 +175,16 @@ def _dinov3(config: Config) -> dict[str, Any]:
 
 KINDS: Mapping[str, Kind] = {
     "ViTForImageClassification": Kind("vit_base_patch16_224", _classifier),
-    "DeiTForImageClassification": Kind("vit_base_patch16_224", _register),
-    "DeiTForImageClassificationWithTeacher": Kind("deit_base_distilled_patch16_224", _classifier),
-    "CLIPVisionModel": Kind("vit_base_patch32_clip_224.openai", _clip, CLIP),
-    "CLIPVisionModelWithProjection": Kind("vit_base_patch32_clip_224.openai", _projected, CLIP),
-    "SiglipVisionModel": Kind("vit_base_patch16_siglip_224", _siglip, {"interpolation": "bicubic"}),
-    "Dinov2Model": Kind("vit_small_patch14_dinov2", _dinov2, DINO),
-    "Dinov2WithRegistersModel": Kind("vit_small_patch14_reg4_dinov2", _registers, DINO),
-    "DINOv3ViTModel": Kind("vit_small_patch16_dinov3_qkvb", _dinov3, DINO),
+    "DeiTForImageClassification": Kind("vit_base_patch16_224", _register, processor="DeiT"),
+    "DeiTForImageClassificationWithTeacher": Kind(
+        "deit_base_distilled_patch16_224", _classifier, processor="DeiT"
+    ),
+    "CLIPVisionModel": Kind("vit_base_patch32_clip_224.openai", _clip, CLIP, "CLIP"),
+    "CLIPVisionModelWithProjection": Kind("vit_base_patch32_clip_224.openai", _projected, CLIP, "CLIP"),
+    "SiglipVisionModel": Kind("vit_base_patch16_siglip_224", _siglip, {"interpolation": "bicubic"}, "Siglip"),
+    "Dinov2Model": Kind("vit_small_patch14_dinov2", _dinov2, DINO, "Bit"),
+    "Dinov2WithRegistersModel": Kind("vit_small_patch14_reg4_dinov2", _registers, DINO, "Bit"),
+    "DINOv3ViTModel": Kind("vit_small_patch16_dinov3_qkvb", _dinov3, DINO, "DINOv3ViT"),
 }
 # The towers that a parent's config names by their type alone.
 TOWERS = {

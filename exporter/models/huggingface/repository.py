@@ -30,7 +30,8 @@ from exporter.models.weights import load_into, read_state_dict
 
 __all__ = ["Repository", "repository_of"]
 
-CONFIG, PROCESSORS = "config.json", ("preprocessor_config.json", "processor_config.json")
+CONFIG = "config.json"
+PROCESSOR, WHOLE_PROCESSOR = "preprocessor_config.json", "processor_config.json"
 FILES, INDEX = ("model.safetensors", "pytorch_model.bin"), "model.safetensors.index.json"
 logger = logging.getLogger(__name__)
 ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
@@ -56,16 +57,17 @@ class Repository:
 
     @property
     def preprocessing(self) -> dict[str, Any]:
-        """That of the image processor under timm's keys; the usual one of such models where there is no file.
+        """That of the image processor under timm's keys, with the `input_size` that it makes of images.
 
-        ModelError where a value of the file has the wrong type.
+        Where there is no file, it is the usual one of such models, at any size. ModelError where the file says what
+        is not done here.
         """
-        place = next(filter(None, map(self._file, PROCESSORS)), None)
-        told, usual = {} if place is None else _json(place), kind_of(self._config(), self.root).preprocessing
+        kind = kind_of(self._config(), self.root)
+        told, place = self._processor()
         try:
-            return preprocessing_from_processor(told.get("image_processor", told), usual)
+            return preprocessing_from_processor(told, kind.preprocessing, kind.processor, place)
         except (AttributeError, OverflowError, TypeError, ValueError) as error:
-            raise ModelError(str(place), reason_of(error), "the config of an image processor") from None
+            raise ModelError(place, reason_of(error), "the config of an image processor") from None
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -105,6 +107,15 @@ class Repository:
         if not state:
             raise CheckpointError(self.root, f"no weights below {self.part}", "the place of its vision tower")
         return state
+
+    def _processor(self) -> tuple[dict[str, Any], str]:
+        """Return the config of the image processor and the file that it is in; {} if no file has one."""
+        whole = self._file(WHOLE_PROCESSOR)
+        inner = {} if whole is None else _json(whole).get("image_processor", {})
+        if inner:
+            return inner, str(whole)
+        place = self._file(PROCESSOR)
+        return {} if place is None else _json(place), str(place)
 
     def _config(self) -> dict[str, Any]:
         place = self._file(CONFIG)

@@ -25,7 +25,7 @@ ValueT = TypeVar("ValueT")
 
 
 # timm's keys that a user may override; the input size is set by `model_kwargs`.
-PREPROCESS_KEYS = ("interpolation", "mean", "std", "crop_pct", "crop_mode")
+PREPROCESS_KEYS = ("interpolation", "mean", "std", "crop_pct", "crop_mode", "crop_rounding")
 PreprocessKey = Annotated[str, Meta(pattern=rf"\A({'|'.join(PREPROCESS_KEYS)})\Z")]
 Overrides = Annotated[dict[PreprocessKey, Any], Meta(description=f"values of {', '.join(PREPROCESS_KEYS)}")]
 

@@ -17,16 +17,19 @@ from exporter.records import Output
 from exporter.runtimes.choice import RunSettings, runner_for
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_OPS, OPENVINO, TENSORRT, Target
 from exporter.tensor_names import IMAGES
-from exporter.vocabulary import CropMode, InputKind, OutputKind
+from exporter.vocabulary import CropMode, CropRounding, InputKind, OutputKind
 from tests.folders import TYPES, artefacts
 from tests.tiny_onnx import pruned_classifier
 
 SIZES = [(37, 61), (80, 23), (30, 30), (3, 5)]
 
 
-def made(target: Target, mode: CropMode, input_kind: InputKind) -> Artefact:
+def made(
+    target: Target, mode: CropMode, input_kind: InputKind, rounding: CropRounding = CropRounding.EVEN
+) -> Artefact:
     artefact = artefacts(target, input_kind=input_kind).pruned
-    preprocessing = replace(artefact.spec.preprocessing, crop_mode=mode, crop_pct=0.7, mean=(0.4, 0.5, 0.6))
+    how = replace(artefact.spec.preprocessing, crop_mode=mode, crop_rounding=rounding)
+    preprocessing = replace(how, crop_pct=0.7, mean=(0.4, 0.5, 0.6))
     names = tuple(f"class {each}" for each in range(artefact.spec.num_classes))
     return replace(artefact, spec=replace(artefact.spec, preprocessing=preprocessing, class_names=names))
 
@@ -66,6 +69,7 @@ def printed(
 @pytest.mark.ort
 @pytest.mark.parametrize("mode", CropMode)
 @pytest.mark.parametrize("input_kind", InputKind)
+@pytest.mark.parametrize("rounding", CropRounding)
 @pytest.mark.parametrize("size", SIZES)
 def test_it_says_what_the_package_says(
     tmp_path: Path,
@@ -73,13 +77,27 @@ def test_it_says_what_the_package_says(
     capsys: pytest.CaptureFixture[str],
     mode: CropMode,
     input_kind: InputKind,
+    rounding: CropRounding,
     size: tuple[int, int],
 ) -> None:
-    artefact, photo = made(ONNXRUNTIME, mode, input_kind), tmp_path / "photo.png"
+    artefact, photo = made(ONNXRUNTIME, mode, input_kind, rounding), tmp_path / "photo.png"
     write(artefact, photo, size)
     script = serving_script(artefact, "model.onnx")
     assert "exporter" not in script and len(script.splitlines()) < 35
     assert printed(script, photo, monkeypatch, capsys).splitlines() == expected(artefact, photo)
+
+
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # the script ends with its file open
+def test_grey_that_it_would_clip_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    artefact, photo = made(ONNXRUNTIME, CropMode.CENTER, InputKind.UINT8), tmp_path / "photo.png"
+    write(artefact, photo, (40, 50))
+    Image.fromarray(np.full((40, 50), 300, np.uint16)).save(photo)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["serve.py", photo.name])
+    with pytest.raises(SystemExit, match="more than 8 bits"):
+        exec(compile(serving_script(artefact, "model.onnx"), "serve.py", "exec"), {})
 
 
 def test_operators_of_a_library(

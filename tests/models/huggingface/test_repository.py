@@ -21,6 +21,8 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import keep_everything
 
 pytest.importorskip("transformers")
+from transformers import AutoModel
+
 from tests.models.huggingface.saved import KINDS, answer, make, save
 
 IMAGES = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
@@ -158,13 +160,79 @@ def test_preprocessing_is_the_processors_and_the_requests(tmp_path: Path) -> Non
     saved(tmp_path)
     request = ModelRequest(str(tmp_path))
     assert describe(request).spec.preprocessing.mean == (0.5,) * 3
-    content = {"image_mean": [0.1, 0.2, 0.3]}
-    (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": content}))
-    assert describe(request).spec.preprocessing.mean == (0.1, 0.2, 0.3)
+    content = {"image_mean": [0.1, 0.2, 0.3], "size": 32}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps({**content, "image_std": [0.4, 0.4, 0.4]}))
     assert describe(request).spec.preprocessing.std == (0.4,) * 3
+    (tmp_path / "processor_config.json").write_text('{"processor_class": "ViTProcessor", "patch_size": 8}')
+    assert describe(request).spec.preprocessing.std == (0.4,) * 3
+    # As in the library, the one within another file comes first.
+    (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": content}))
+    assert describe(request).spec.preprocessing.std == (0.5,) * 3
     other = describe(ModelRequest(str(tmp_path), preprocessing={"crop_pct": 0.9})).spec.preprocessing
     assert (other.crop_pct, other.mean) == (0.9, (0.1, 0.2, 0.3))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "made", "grid"),
+    [
+        ({"size": {"shortest_edge": 28}, "crop_size": 24}, (24, 24), (3, 3)),
+        ({"size": {"shortest_edge": 28}, "crop_size": {"height": 22, "width": 22}}, (22, 22), (2, 2)),
+        ({"do_center_crop": False, "size": {"height": 16, "width": 40}}, (16, 40), (2, 5)),
+        ({"size": {"shortest_edge": 40}, "crop_size": 32}, (32, 32), (4, 4)),
+    ],
+)
+def test_the_processors_size_wins_over_the_models_and_the_users_over_both(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    sizes: dict[str, Any],
+    made: tuple[int, int],
+    grid: tuple[int, int],
+) -> None:
+    saved(tmp_path, "dinov2")
+    named = {"image_processor_type": "BitImageProcessor", **sizes}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(named))
+    spec = describe(ModelRequest(str(tmp_path))).spec
+    describe(ModelRequest(str(tmp_path)))
+    assert (spec.preprocessing.input_size, spec.grid) == ((3, *made), grid)
+    assert load(ModelRequest(str(tmp_path))).spec == spec
+    said = [message for message in caplog.messages if "its processor" in message]
+    assert len(said) == (made != (32, 32))
+    for message in said:
+        assert "the model says 32 pixels, its processor" in message and "img_size=32 keeps" in message
+    other = describe(ModelRequest(str(tmp_path), model_kwargs={"img_size": 48})).spec
+    assert (other.preprocessing.input_size, other.grid) == ((3, 48, 48), (6, 6))
+    assert other.preprocessing.crop_pct == spec.preprocessing.crop_pct
+
+
+def test_pixels_beyond_the_last_whole_patch_are_dropped_as_the_library_does(tmp_path: Path) -> None:
+    saved(tmp_path, "dinov2")
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "image_size": 38}))
+    processor = {"size": {"height": 38, "width": 38}, "do_center_crop": False}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(processor))
+    vit = load(ModelRequest(str(tmp_path)))
+    images = torch.randn(2, 3, 38, 38, generator=torch.Generator().manual_seed(2))
+    theirs = AutoModel.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    with torch.inference_mode():
+        torch.testing.assert_close(vit.model(images), answer(theirs, images), rtol=1e-4, atol=1e-4)
+
+
+def test_a_processor_that_is_refused_is_not_read_where_all_of_it_is_given(tmp_path: Path) -> None:
+    saved(tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text('{"do_pad": true}')
+    request = ModelRequest(str(tmp_path))
+    with pytest.raises(ModelError, match=r"preprocessor_config\.json \| got do_pad=True .* --preprocess"):
+        describe(request)
+    whole = {
+        "interpolation": "box",
+        "mean": (0.1,) * 3,
+        "std": (0.2,) * 3,
+        "crop_pct": 0.8,
+        "crop_mode": "squash",
+    }
+    assert (
+        describe(ModelRequest(str(tmp_path), preprocessing=whole)).spec.preprocessing.interpolation == "box"
+    )
 
 
 @pytest.mark.parametrize(
