@@ -118,12 +118,12 @@ def source_of(request: ModelRequest) -> Source:
         names = model.class_names if request.checkpoint is None else ()
         return Source(request.name, model.architecture, kwargs, preprocessing, place, class_names=names)
     name = request.name.rpartition("/")[2]
-    preprocessing, names = dict(request.preprocessing), ()
     if request.name.startswith(TORCHVISION):
         own, size = torchvision_vit.of_weights(name)
-        kwargs, preprocessing = {**size, **kwargs}, {**own, **preprocessing}
+        kwargs, preprocessing = {**size, **kwargs}, {**own, **request.preprocessing}
         names = torchvision_names(name) if request.checkpoint is None else ()
-    return Source(name, request.name, kwargs, preprocessing, request.checkpoint, class_names=names)
+        return Source(name, request.name, kwargs, preprocessing, request.checkpoint, class_names=names)
+    return Source(name, request.name, kwargs, request.preprocessing, request.checkpoint)
 
 
 def identity_of(request: ModelRequest, num_classes: int, class_names: tuple[str, ...] = ()) -> Identity:

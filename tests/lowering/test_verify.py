@@ -106,9 +106,9 @@ def test_another_target_than_that_of_the_graph_is_refused(name: str) -> None:
         check_graph(model, replace(artefact_of(model), target=TARGETS[name]), "m.onnx")
 
 
-def test_an_operator_of_a_library_belongs_to_its_target() -> None:
+def test_an_operator_of_a_plugin_belongs_to_its_target() -> None:
     model = lowered(star())
-    model.graph.node.append(onnx.helper.make_node("ChooseTopK", ["images"], ["chosen"], domain="star"))
+    model.graph.node.append(onnx.helper.make_node("SelectTopK", ["images"], ["chosen"], domain="star"))
     model.opset_import.append(onnx.helper.make_opsetid("star", 1))
-    with pytest.raises(ArtefactError, match="operator ChooseTopK"):
+    with pytest.raises(ArtefactError, match="operator SelectTopK"):
         check_graph(model, artefact_of(model), "m.onnx")
