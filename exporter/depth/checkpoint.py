@@ -63,7 +63,7 @@ def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
     pruned = apply_plan(
         adapt(network, source.name, source.preprocessing), depth.plan, unmerged=not depth.merged
     )
-    load_into(pruned.model, state, str(request.checkpoint))
+    load_into(pruned.model, state, str(request.checkpoint), source.asked)
     moved(pruned.model, device)
     # Nothing more is removed; the digest is that of the loaded weights.
     return apply_plan(pruned, depth.plan, unmerged=not depth.merged)

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,7 @@ class Source:
     """A resolved request: the architecture that builds the network, and the source of its weights.
 
     `name` is the model's name in artefacts. `checkpoint` is None where the weights are timm's pretrained ones.
+    `asked` names the keyword arguments of the request: weights of another size are resampled only for a size in it.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Source:
     preprocessing: Mapping[str, Any]
     checkpoint: Path | None
     read: Callable[[Path], dict[str, Tensor]] = read_state_dict
+    asked: frozenset[str] = frozenset()
 
 
 def source_of(request: ModelRequest) -> Source:
@@ -86,7 +88,7 @@ def source_of(request: ModelRequest) -> Source:
         ModelError: Hugging Face's model is no supported one, or its hub cannot be reached.
         CheckpointError: The checkpoint says that it is of another model.
     """
-    kwargs = dict(request.model_kwargs)
+    kwargs, asked = dict(request.model_kwargs), frozenset(request.model_kwargs)
     if request.num_classes is not None:
         kwargs["num_classes"] = request.num_classes
     identity = None if request.checkpoint is None else read_identity(request.checkpoint)
@@ -97,20 +99,21 @@ def source_of(request: ModelRequest) -> Source:
         architecture, own = repository.network
         preprocessing = {**repository.preprocessing, **request.preprocessing}
         kwargs = {**own, **kwargs}
+        made = Source(repository.name, architecture, kwargs, preprocessing, request.checkpoint, asked=asked)
         if request.checkpoint is not None:
-            return Source(repository.name, architecture, kwargs, preprocessing, request.checkpoint)
+            return made
+        # Its weights are of the size in its config: another one that it states beside that is asked for.
+        asked |= {"img_size"}
         place = Path(repository.root)
-        return Source(
-            repository.name, architecture, kwargs, preprocessing, place, lambda _: repository.weights()
-        )
+        return replace(made, checkpoint=place, read=lambda _: repository.weights(), asked=asked)
     if request.name in bundled.MODELS:
         model = bundled.MODELS[request.name]
         kwargs = {**model.model_kwargs, "num_classes": model.num_classes, **kwargs}
         preprocessing = {**model.preprocessing, **request.preprocessing}
         place = request.checkpoint or model.weights
-        return Source(request.name, model.architecture, kwargs, preprocessing, place)
+        return Source(request.name, model.architecture, kwargs, preprocessing, place, asked=asked)
     name = request.name.rpartition("/")[2]
-    return Source(name, request.name, kwargs, request.preprocessing, request.checkpoint)
+    return Source(name, request.name, kwargs, request.preprocessing, request.checkpoint, asked=asked)
 
 
 def identity_of(request: ModelRequest, num_classes: int) -> Identity:
@@ -136,6 +139,7 @@ def _identified(request: ModelRequest, identity: Identity, kwargs: Mapping[str, 
         {**identity.model_kwargs, **kwargs},
         {**identity.preprocessing, **request.preprocessing},
         request.checkpoint,
+        asked=frozenset(request.model_kwargs),
     )
 
 

@@ -19,6 +19,7 @@ from exporter.models.huggingface.instances import converted, is_instance
 from exporter.models.lvvit import LvVit
 from exporter.models.lvvit_adapter import LvVitAdapter
 from exporter.models.networks import ModelRequest, Source, create, source_of
+from exporter.models.timm_arguments import running_with
 from exporter.models.timm_eva import TimmEva
 from exporter.models.timm_vit import TimmViT
 from exporter.models.torchvision_vit import TorchvisionViT
@@ -53,9 +54,10 @@ def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
     else:
         state = source.read(source.checkpoint)
         model = create(_with_classes(source, class_count(state)))
-        load_into(model, state, str(source.checkpoint))
+        load_into(model, state, str(source.checkpoint), source.asked)
     # The adapter is made last: it may hold tables that the model computes on the device of its weights.
-    return adapt(moved(model, device), source.name, source.preprocessing, request.text_embeddings)
+    with running_with(request.model_kwargs, source.name):
+        return adapt(moved(model, device), source.name, source.preprocessing, request.text_embeddings)
 
 
 def moved(model: nn.Module, device: str) -> nn.Module:
@@ -88,7 +90,8 @@ def describe(request: ModelRequest) -> PrunableViT:
     if source.checkpoint is not None and "num_classes" not in source.model_kwargs:
         source = _with_classes(source, class_count(source.read(source.checkpoint)))
     network = create(source, device="meta")
-    return adapt(network, source.name, source.preprocessing, request.text_embeddings)
+    with running_with(request.model_kwargs, source.name):
+        return adapt(network, source.name, source.preprocessing, request.text_embeddings)
 
 
 def adapt(

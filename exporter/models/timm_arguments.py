@@ -1,15 +1,16 @@
 """Keyword arguments of timm's models: plain values, which the record of a checkpoint can hold, and their limits."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from timm.layers import SwiGLUPacked
 from torch import nn
 
-from exporter.errors import ModelError
+from exporter.errors import ModelError, reason_of
 
-__all__ = ["SWIGLU", "WRONG_ARGUMENTS", "arguments"]
+__all__ = ["SWIGLU", "WRONG_ARGUMENTS", "arguments", "running_with"]
 
 # Stands for timm's class as `mlp_layer`; `norm_eps` stands for a LayerNorm of this epsilon as `norm_layer`.
 SWIGLU = "swiglu_packed"
@@ -46,3 +47,19 @@ def arguments(plain: Mapping[str, Any], name: str) -> dict[str, Any]:
     if made.get("mlp_layer") == SWIGLU:
         made["mlp_layer"] = SwiGLUPacked
     return made
+
+
+@contextmanager
+def running_with(given: Mapping[str, Any], name: str) -> Iterator[None]:
+    """Within the `with`, what a network raises that was built with the given arguments is an error of theirs.
+
+    Raises:
+        ModelError: It cannot run; the message names the arguments.
+    """
+    try:
+        yield
+    except (*WRONG_ARGUMENTS, RuntimeError) as error:
+        if not given:
+            raise
+        got = f"{', '.join(given)}: {reason_of(error)}"
+        raise ModelError(name, got, "keyword arguments that its model takes") from None
