@@ -12,12 +12,13 @@ import torchvision
 from torch import Tensor, nn
 
 from exporter import bundled
-from exporter.errors import CheckpointError, ModelError, reason_of
+from exporter.errors import CheckpointError, HubError, ModelError, reason_of
 from exporter.files import NO_PATH, GivenPath
 from exporter.models import lvvit_adapter, timm_parts
 from exporter.models.huggingface.hub import hub_or_cache
-from exporter.models.huggingface.repository import Repository, repository_of
+from exporter.models.huggingface.repository import Repository, is_path, repository_of
 from exporter.models.identity import Identity, read_identity
+from exporter.models.listed import model_list
 from exporter.models.lvvit import LvVit
 from exporter.models.lvvit_adapter import LVVITS
 from exporter.models.on_device import on_device
@@ -155,7 +156,7 @@ def create(source: Source, *, pretrained: bool = False, device: str = "cpu") -> 
         if source.architecture.startswith(TORCHVISION):
             return _create_torchvision(source, pretrained=pretrained)
         if not _is_timms(source.architecture):
-            raise _unknown(source.name)
+            raise _unknown(source.architecture)
         return _create_timm(source, pretrained=pretrained)
 
 
@@ -188,7 +189,7 @@ def _create_lvvit(source: Source, *, pretrained: bool) -> nn.Module:
         raise ModelError(source.name, "no weights", expected, "give --checkpoint FILE")
     try:
         return LVVITS[source.architecture](**source.model_kwargs)
-    except TypeError as error:
+    except (*WRONG_ARGUMENTS, RuntimeError) as error:
         raise ModelError(source.name, reason_of(error), "keyword arguments that LV-ViT takes") from None
 
 
@@ -201,6 +202,9 @@ def _create_timm(source: Source, *, pretrained: bool) -> nn.Module:
     except WRONG_ARGUMENTS as error:
         raise ModelError(source.name, reason_of(error), "keyword arguments that timm's model takes") from None
     except (OSError, RuntimeError) as error:
+        if isinstance(error, OSError) and source.architecture.startswith(TIMM_HUB):
+            got = f"no answer ({type(error).__name__})"
+            raise HubError(source.architecture, got, "a hub that can be reached") from None
         if not pretrained:
             raise ModelError(source.name, reason_of(error), "a model that timm can build") from None
         raise _no_weights(source, error) from None
@@ -224,7 +228,14 @@ def _no_weights(source: Source, error: Exception) -> ModelError:
 
 
 def _unknown(name: str) -> ModelError:
-    known = [*timm.list_models("*vit*"), *timm.list_models("*deit*"), *timm.list_models("eva*"), *LVVITS]
-    nearest = difflib.get_close_matches(name, [*known, *bundled.MODELS], n=3, cutoff=0.5)
-    hint = f"nearest names: {', '.join(nearest)}" if nearest else ""
+    root = name.partition("#")[0]
+    if is_path(root):
+        what = "a folder" if Path(root).is_dir() else "a file" if Path(root).exists() else "no such folder"
+        hint = "--model NAME --checkpoint FILE" if what == "a file" else ""
+        return ModelError(UNKNOWN, f"{name!r}, {what}", "a folder with a config.json, or a name", hint)
+    # Names that the given one is the start of come first.
+    known = [*model_list().accepted, *LVVITS, *bundled.MODELS]
+    begun = [each for each in known if root and each.startswith(root)]
+    nearest = [*begun, *difflib.get_close_matches(name, known, n=3, cutoff=0.5)]
+    hint = f"nearest names: {', '.join(dict.fromkeys(nearest[:3]))}" if nearest else ""
     return ModelError(UNKNOWN, repr(name), "a name that timm or this project knows", hint)

@@ -15,7 +15,7 @@ from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from torch import Tensor
 
-from exporter.errors import CheckpointError, ModelError, reason_of
+from exporter.errors import CheckpointError, HubError, ModelError, reason_of
 from exporter.files import path_of
 from exporter.formats.canonical_json import read_json
 from exporter.models.conversion import without_shared_prefix
@@ -26,7 +26,7 @@ from exporter.models.huggingface.kinds import kind_of, network_of
 from exporter.models.huggingface.preprocessing import preprocessing_from_processor
 from exporter.models.weights import UNREADABLE, read_state_dict
 
-__all__ = ["Repository", "repository_of"]
+__all__ = ["Repository", "is_path", "repository_of"]
 
 CONFIG, PROCESSORS = "config.json", ("preprocessor_config.json", "processor_config.json")
 # One file of weights, or the index of several; in the library's order.
@@ -156,7 +156,8 @@ def repository_of(name: str) -> Repository | None:
 def is_path(name: str) -> bool:
     """Whether a name is one of a file or folder here, or can be no other."""
     with suppress(ValueError, OSError):
-        return name.startswith((".", "/", "~")) or name.count("/") > 1 or path_of(name).exists()
+        far = name.startswith((".", "/", "~")) or name.count("/") > 1
+        return far or (bool(name) and path_of(name).exists())
     return False
 
 
@@ -172,8 +173,8 @@ def _is_folder(root: str) -> bool:
     return False
 
 
-def _unreached(root: str, got: str) -> ModelError:
-    return ModelError(root, got, "a hub that can be reached, or a local folder with a config.json")
+def _unreached(root: str, got: str) -> HubError:
+    return HubError(root, got, "a hub that can be reached, or a local folder with a config.json")
 
 
 def _json(path: Path) -> dict[str, Any]:
