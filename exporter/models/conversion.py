@@ -30,6 +30,9 @@ WRAPPED = re.compile(r"(?:^|(?<=\.))(?:_orig_mod|_fsdp_wrapped_module|_checkpoin
 # Counters that `AveragedModel` and thop leave among the weights.
 COUNTERS = re.compile(r"(?:^|\.)(?:n_averaged|total_ops|total_params)$")
 
+# Parts of a shared prefix that are removed.
+DEEPEST = 16
+
 # Where the files that are converted have their positions, in how many dimensions, and the kernel of their patches.
 # RADIO's positions are not among them: its own code resamples them for every size.
 PLACES = (
@@ -102,7 +105,9 @@ def own_part(state: Mapping[str, Tensor], own: Collection[str], source: str) -> 
 def without_shared_prefix(state: Mapping[str, Tensor], known: Collection[str] = ()) -> dict[str, Tensor]:
     """Return the weights without the first parts of keys that all of them share, until a key is a known one."""
     found = dict(state)
-    while found and not any(key in found for key in known):
+    for _ in range(DEEPEST):
+        if not found or any(key in found for key in known):
+            break
         first = next(iter(found)).partition(".")[0] + "."
         if not all(key.startswith(first) for key in found):
             break
@@ -139,14 +144,9 @@ def check_size(state: Mapping[str, Tensor], model: nn.Module, asked: Collection[
         )
         hint = f"give --model-kwargs {own}{'' if is_fixed else f', or {ours} to resample them'}"
         raise CheckpointError(source, str(there), str(here), hint)
-    count = math.prod(there.grid or ())
-    if (
-        img_size in asked
-        and there.grid is not None
-        and len(set(there.grid)) > 1
-        and math.isqrt(count) ** 2 == count
-    ):
-        logger.warning("%s: its %d positions are read as a grid of %s", source, count, _by(there.grid))
+    grid, count = there.grid or (), math.prod(there.grid or ())
+    if img_size in asked and len(set(grid)) > 1 and math.isqrt(count) ** 2 == count:
+        logger.warning("%s: its %d positions are read as a grid of %s", source, count, _by(grid))
 
 
 def to_own_keys(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
@@ -194,7 +194,11 @@ def _size_of(model: Any) -> Size | None:
         return Size((side, side), (model.patch_size,) * 2, (model.image_size,) * 2)
     holder = model if isinstance(model, LvVit) else getattr(model, "patch_embed", None)
     pixels, grid = getattr(holder, "img_size", None), getattr(holder, "grid_size", None)
-    return None if pixels is None or not grid else Size(tuple(grid), _over(pixels, grid), tuple(pixels))
+    if pixels is None or not grid:
+        return None
+    ratio = getattr(holder, "feat_ratio", None)
+    patch = _over(pixels, grid) if ratio is None else tuple(ratio(as_scalar=False))
+    return Size(tuple(grid), patch, tuple(pixels))
 
 
 def _size_in(state: Mapping[str, Tensor], model: Any, here: Size, source: str) -> Size:
@@ -202,6 +206,9 @@ def _size_in(state: Mapping[str, Tensor], model: Any, here: Size, source: str) -
     name, dimensions, kernel = next((place for place in PLACES if place[0] in state), PLACES[0])
     own, patch = model.state_dict(), here.patch
     ours, theirs = next((own[key] for _, _, key in PLACES if key in own), None), state.get(kernel)
+    if ours is not None and theirs is not None and theirs.ndim != 4 and theirs.numel() != ours.numel():
+        got = f"{kernel} of shape {list(theirs.shape)}"
+        raise CheckpointError(source, got, str(list(ours.shape)), "check --model and --model-kwargs")
     if ours is not None and theirs is not None and ours.ndim == theirs.ndim == 4:
         # A stem before the patches has a stride of its own.
         sides = zip(patch, theirs.shape[2:], ours.shape[2:], strict=True)
@@ -211,14 +218,14 @@ def _size_in(state: Mapping[str, Tensor], model: Any, here: Size, source: str) -
         return Size(None, patch, here.pixels)
     if told.ndim != dimensions:
         got, expected = f"{name} of shape {list(told.shape)}", f"{dimensions} dimensions"
-        raise CheckpointError(source, got, expected, "check --model")
+        raise CheckpointError(source, got, expected, "check --model and --model-kwargs")
     prefix = known.shape[-2] - math.prod(here.grid)
     count = told.shape[-2] - prefix - sum(more for key, more in MORE_POSITIONS.items() if key in state)
     usual = getattr(model, "pretrained_cfg", {}).get("input_size", here.pixels)[-2:]
     side = (math.isqrt(max(count, 0)),) * 2
     grid = next((each for each in (here.grid, _over(usual, patch), side) if math.prod(each) == count), None)
     if grid is None or not count:
-        got = f"positions of {count} patches, on an unknown grid"
+        got = f"{name} of {told.shape[-2]} positions, on an unknown grid"
         hint = "give the size that it was trained with: --model-kwargs 'img_size=(HEIGHT,WIDTH)'"
         raise CheckpointError(source, got, str(here), hint)
     return Size(grid, patch, tuple(map(int.__mul__, grid, patch)))

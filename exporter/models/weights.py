@@ -73,7 +73,7 @@ STARTS = {
     b"\x93NUMPY": "an array of NumPy",
     b"\x1f\x8b": "a gzip archive",
     b"version https://git-lfs": "a pointer of Git LFS, without the file that git lfs pull gets",
-    b"\x80": "a pickle that torch.save did not write",
+    b"\x80": "a pickle that is broken, or that torch.save did not write",
 }
 ENDS = {
     "/constants.pkl": "a TorchScript archive",
@@ -151,6 +151,11 @@ def load_into(
     own = model.state_dict()
     try:
         state = own_part(state, own.keys(), source)
+        empty = next(
+            (key for key, value in own.items() if value.numel() > state.get(key, value).numel() == 0), ""
+        )
+        if empty:  # the parameters in a shard of ZeRO's third stage
+            raise CheckpointError(source, f"{empty} without values", "the weights of a whole model", JOIN)
         check_size(state, model, asked, source)
         state = to_own_keys(state, model)
     except UNREADABLE as error:
@@ -165,11 +170,11 @@ def load_into(
         raise CheckpointError(source, got, f"the {len(own)} keys of this model")
     for key, value in own.items():
         if state[key].shape != value.shape:
-            hint = "check --model, --model-kwargs and --num-classes"
-            if not state[key].numel():
-                hint = JOIN
             raise CheckpointError(
-                source, f"{key} of shape {list(state[key].shape)}", f"{list(value.shape)}", hint
+                source,
+                f"{key} of shape {list(state[key].shape)}",
+                f"{list(value.shape)}",
+                "check --model, --model-kwargs and --num-classes",
             )
         if value.is_floating_point() and not state[key].is_floating_point():
             kind = str(state[key].dtype).removeprefix("torch.")
@@ -211,9 +216,9 @@ def _described(path: Path, error: Exception) -> tuple[str, str]:
         return f"a pickled {named[1]}, which only its own code can read", JOIN if shard else SAVE
     if kind := _kind(path):
         return kind, SAVE
-    # Readers explain at length, some with codes for a terminal; the first sentence is what happened.
-    sentence = reason_of(error).partition(". ")[0]
-    return f"a file that is broken, or no checkpoint ({sentence})", "copy it again"
+    # PyTorch's advice on pickles is long, with codes for a terminal; of others the first sentence says what it is.
+    told = "" if isinstance(error, pickle.UnpicklingError) else f": {reason_of(error).partition('. ')[0]}"
+    return f"a file that is broken, or no checkpoint{told}", "copy it again"
 
 
 def _kind(path: Path) -> str:

@@ -30,7 +30,12 @@ __all__ = ["Repository", "is_path", "repository_of"]
 
 CONFIG, PROCESSORS = "config.json", ("preprocessor_config.json", "processor_config.json")
 # One file of weights, or the index of several; in the library's order.
-FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
 ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
@@ -85,7 +90,9 @@ class Repository:
         try:
             found = to_timm(without_shared_prefix(state), config)
         except UNREADABLE as error:
-            raise CheckpointError(self.root, reason_of(error), f"weights of a {class_named(config)}") from None
+            raise CheckpointError(
+                self.root, reason_of(error), f"weights of a {class_named(config)}"
+            ) from None
         self._check_positions(found, config)
         return found
 
@@ -118,17 +125,23 @@ class Repository:
     def _weight_files(self) -> list[Path]:
         place = next(filter(None, map(self._file, FILES)), None)
         if place is None:
-            raise CheckpointError(self.root, "no weights", f"{FILES[0]} or {FILES[2]}, or an index of several")
+            raise CheckpointError(
+                self.root, "no weights", f"{FILES[0]} or {FILES[2]}, or an index of several"
+            )
         if place.suffix != ".json":
             return [place]
         shards = _json(place).get("weight_map", {})
         if not isinstance(shards, dict) or not all(map(_is_name, shards.values())):
-            raise CheckpointError(str(place), "a weight_map of another form", "names of files beside it by key")
+            raise CheckpointError(
+                str(place), "a weight_map of another form", "names of files beside it by key"
+            )
         names = sorted({shard for key, shard in shards.items() if not self.part or self.part in key})
         files = {name: self._file(name) for name in names}
         for name, file in files.items():
             if file is None:
-                raise CheckpointError(str(place), f"no {name} beside it", "all files that it names", "copy it too")
+                raise CheckpointError(
+                    str(place), f"no {name} beside it", "all files that it names", "copy it too"
+                )
         return [file for file in files.values() if file is not None]
 
     def _file(self, name: str) -> Path | None:
