@@ -43,6 +43,8 @@ def arguments(plain: Mapping[str, Any], name: str) -> dict[str, Any]:
         raise ModelError(name, f"in_chans={channels}", f"{USUAL['in_chans']}: images are RGB")
     made = dict(plain)
     if "norm_eps" in made:
+        if type(made["norm_eps"]) not in (int, float) or not 0 < made["norm_eps"] < 1:
+            raise ModelError(name, "norm_eps of another kind", "a number above 0 and below 1")
         made["norm_layer"] = partial(nn.LayerNorm, eps=made.pop("norm_eps"))
     if made.get("mlp_layer") == SWIGLU:
         made["mlp_layer"] = SwiGLUPacked
