@@ -98,7 +98,7 @@ def test_another_grid_is_refused_unless_its_size_was_asked_for(family: str, rows
     """No grid of another number of patches is resampled in silence; as many are the network's, as always."""
     model = make_model(family)
     stride = 16 if family == "lvvit" else 8
-    sizes = {"img_size": (rows * stride, columns * stride)}
+    sizes: dict[str, Any] = {"img_size": (rows * stride, columns * stride)}
     state = make_model(family, seed=1, depth=1, **sizes).state_dict()
     own = state["pos_embed"].shape[1]
     assume(own != model.state_dict()["pos_embed"].shape[1])
@@ -151,7 +151,7 @@ def test_other_patches_are_refused_unless_their_size_was_asked_for() -> None:
 
 def test_as_many_positions_are_on_the_networks_grid(caplog: pytest.LogCaptureFixture) -> None:
     """16 positions are 2×8 or 4×4: those of a network that was trained so are not resampled, and it is said."""
-    model = make_model(img_size=(16, 64))
+    model: Any = make_model(img_size=(16, 64))
     state = make_model(img_size=(16, 64), seed=1).state_dict()
     model.pretrained_cfg = {"input_size": (3, 32, 32)}  # of whose grid timm's filter would take them to be
     assert to_own_keys(state, model)["pos_embed"] is state["pos_embed"]

@@ -7,7 +7,7 @@ from timm.layers import SwiGLUPacked
 from torch import nn
 
 from exporter.errors import ModelError
-from exporter.models.timm_arguments import SWIGLU, arguments
+from exporter.models.timm_arguments import SWIGLU, arguments, running_with
 
 
 def test_plain_values_become_what_timm_takes() -> None:
@@ -33,8 +33,19 @@ def test_others_stay_as_they_are() -> None:
         ({"num_heads": -3}, "num_heads=-3"),
         ({"num_classes": -1}, "num_classes=-1"),
         ({"in_chans": 1}, "in_chans=1 | need 3"),
+        ({"norm_eps": [1]}, "norm_eps .* need a number above 0 and below 1"),
     ],
 )
 def test_what_would_fail_later_is_refused(plain: dict[str, Any], says: str) -> None:
     with pytest.raises(ModelError, match=says):
         arguments(plain, "vit")
+
+
+def test_what_a_network_raises_is_an_error_of_the_given_arguments() -> None:
+    with (
+        pytest.raises(ModelError, match=r"vit \| got depth, rope: unhashable"),
+        running_with({"depth": 1, "rope": []}, "vit"),
+    ):
+        raise TypeError("unhashable type: 'list'")
+    with pytest.raises(TypeError), running_with({}, "vit"):
+        raise TypeError("a bug")

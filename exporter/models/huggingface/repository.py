@@ -88,13 +88,13 @@ class Repository:
             raise CheckpointError(self.root, f"no weights below {self.part}", "the place of its vision tower")
         config = self._config()
         try:
-            found = to_timm(without_shared_prefix(state), config)
+            converted = to_timm(without_shared_prefix(state), config)
         except UNREADABLE as error:
             raise CheckpointError(
                 self.root, reason_of(error), f"weights of a {class_named(config)}"
             ) from None
-        self._check_positions(found, config)
-        return found
+        self._check_positions(converted, config)
+        return converted
 
     def _config(self) -> dict[str, Any]:
         place = self._file(CONFIG)
