@@ -219,6 +219,8 @@ def _size_in(state: Mapping[str, Tensor], model: Any, here: Size, source: str) -
     if told.ndim != dimensions:
         got, expected = f"{name} of shape {list(told.shape)}", f"{dimensions} dimensions"
         raise CheckpointError(source, got, expected, "check --model and --model-kwargs")
+    if told.shape[-1] != known.shape[-1]:
+        return here  # Weights of another network, as their shapes will say.
     prefix = known.shape[-2] - math.prod(here.grid)
     count = told.shape[-2] - prefix - sum(more for key, more in MORE_POSITIONS.items() if key in state)
     usual = getattr(model, "pretrained_cfg", {}).get("input_size", here.pixels)[-2:]
