@@ -16,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 
 from exporter.errors import ModelError
 from exporter.evaluation.parity.check_model import check
-from exporter.lowering.number_formats import E4M3, INT8, UINT8, NumberFormat
+from exporter.lowering.number_formats import E4M3, INT7, INT8, UINT8, NumberFormat
 from exporter.lowering.quantize_pairs import FORMS, Slot, attention_products, slots_of, to_pairs
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import TENSORRT_FP8
@@ -106,7 +106,7 @@ def test_a_pair_for_openvino_lies_before_what_only_moves_values(form: str, other
 
 @given(
     hnp.arrays(np.float32, (50,), elements=st.floats(-100, 100, width=32)),
-    st.sampled_from([INT8, UINT8]),
+    st.sampled_from([INT7, INT8, UINT8]),
 )
 def test_int8_is_within_half_a_step_inside_the_range(values: np.ndarray, form: NumberFormat) -> None:
     scale, zero = form.scale_of((float(values.min()), float(values.max())))
