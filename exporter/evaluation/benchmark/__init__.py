@@ -1,6 +1,6 @@
 """Measure throughput of several models, interleaved in one run, and their time by class of operator."""
 
-from exporter.evaluation.benchmark.hardware import Hardware, environment
+from exporter.evaluation.benchmark.hardware import Hardware, environment, lacks_vnni
 from exporter.evaluation.benchmark.timing import (
     Comparison,
     Ratio,
@@ -17,6 +17,7 @@ __all__ = [
     "Throughput",
     "compare_speed",
     "environment",
+    "lacks_vnni",
     "ratio_of",
     "throughput",
 ]
