@@ -85,6 +85,7 @@ def tune(
     jobs = jobs_of(recipe, [Path(each) for each in weights])
     job, targets = jobs[OWN], targets_here(settings)
     amount_of(job)
+    steps.warn_where_slow(*targets)
     vits = load_vits(jobs, stages, model)
     search, final = halves_of(job.images, vits[OWN], settings)
     ledger = ledger_of(place, job, search, final)

@@ -6,11 +6,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Hardware", "environment", "lacks_vnni"]
+__all__ = ["VNNI", "Hardware", "cpu_lacks", "environment"]
 
 CPUINFO = Path("/proc/cpuinfo")
-# Instructions that multiply bytes and add the products in 32 bits, by their names there.
-BYTE_PRODUCTS = {"avx512_vnni", "avx_vnni", "amx_int8"}
+# Instructions that multiply bytes and add the products in 32 bits, by their names there. Others add two in 16 bits.
+VNNI = ("avx512_vnni", "avx_vnni", "amx_int8")
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ def _affinity() -> tuple[int, ...]:
     return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
 
 
-def lacks_vnni() -> bool:
-    """Whether this is an x86 CPU that adds products of bytes in 16 bits; False where Linux does not say."""
+def cpu_lacks(*instructions: str) -> bool:
+    """Whether this is an x86 CPU with none of these instructions; False where Linux does not say."""
     has = set(_cpuinfo("flags").split())
-    return bool(has) and not has & BYTE_PRODUCTS
+    return bool(has) and has.isdisjoint(instructions)
 
 
 def _cpu_model() -> str:

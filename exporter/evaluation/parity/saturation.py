@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from exporter.evaluation.benchmark import lacks_vnni
+from exporter.evaluation.benchmark import VNNI, cpu_lacks
 from exporter.evaluation.parity.report import ParityReport
 from exporter.formats.onnx_metadata import read_largest_int8
 from exporter.runtimes.choice import ONNXRUNTIME_CPU, OPENVINO, TENSORRT
@@ -28,6 +28,6 @@ def with_saturation(report: ParityReport, model: Path | bytes, target: Target, r
         runtime: What it ran on.
     """
     on_cpu = runtime in (ONNXRUNTIME_CPU, OPENVINO) and target.runtime != TENSORRT
-    if report.passed or not on_cpu or target.precision != Precision.INT8 or not lacks_vnni():
+    if report.passed or not on_cpu or target.precision != Precision.INT8 or not cpu_lacks(*VNNI):
         return report
     return replace(report, cause=CAUSE) if read_largest_int8(model) > LARGEST else report

@@ -80,6 +80,7 @@ def compile_model(
     stages, out, job = stages or Silent(), Path(out), resolve(recipe)
     amount = checked_amount(job)
     writable_folder(out)
+    steps.warn_where_slow(job.lowering.target)
     with stages.stage("model"):
         whole = steps.load_model(job.model, job.device, model)
         vit, _ = steps.with_outputs(whole, job.outputs)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exporter.evaluation.benchmark import environment, hardware, lacks_vnni
+from exporter.evaluation.benchmark import VNNI, cpu_lacks, environment, hardware
 from exporter.formats.canonical_json import from_json, to_json
 
 
@@ -52,4 +52,4 @@ def test_a_cpu_lacks_vnni_where_linux_says_so(
     if line is not None:
         cpuinfo.write_text(f"processor\t: 0\n{line}\nvmx flags\t: avx512_vnni\n")
     monkeypatch.setattr(hardware, "CPUINFO", cpuinfo)
-    assert lacks_vnni() == lacks
+    assert cpu_lacks(*VNNI) == lacks
