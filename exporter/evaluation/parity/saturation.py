@@ -1,4 +1,7 @@
-"""Name a cause of failed comparisons: INT8 files of star-export 0.2 and before, on a CPU without VNNI."""
+"""Name a cause of failed comparisons: INT8 files whose weights have 8 bits, on a CPU without VNNI.
+
+Weights have 7 bits today; files from before have 8.
+"""
 
 from dataclasses import replace
 from pathlib import Path
