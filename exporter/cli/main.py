@@ -32,7 +32,14 @@ from exporter.cli import (
 from exporter.cli.completion import complete
 from exporter.cli.flags import add_common
 from exporter.cli.streams import checked_streams
-from exporter.errors import ArtefactError, LaunchError, MissingDependencyError, UserError, reason_of
+from exporter.errors import (
+    ArtefactError,
+    LaunchError,
+    MissingDependencyError,
+    RecipeError,
+    UserError,
+    reason_of,
+)
 from exporter.processes import processes
 from exporter.settings import Parser
 
@@ -64,6 +71,13 @@ EXAMPLES = (
     "star-export check build/digits",
 )
 FAILS = "a check failed, or a search found nothing: see the help of the verb"
+
+# What replaces a verb, an action ("depth fit") or a flag ("eval --max-images") that is gone.
+FORMER = {
+    "ops": "nothing: ONNX Runtime runs the exported files as they are",
+    "depth joint": "star-export depth choose for the units, then compile for the patches",
+    "depth robustness": "benchmarks/papers/robustness.py",
+}
 
 # Libraries of the export machine that a deployment machine does not need.
 EXPORT_LIBRARIES = (
@@ -109,6 +123,7 @@ def _run(argv: Sequence[str] | None) -> int:
     words = sys.argv[1:] if argv is None else argv
     if "_ARGCOMPLETE" in os.environ:
         complete(build_parser())
+    _refuse_former(words)
     parser = build_parser(next((word for word in words if not word.startswith("-")), ""))
     arguments, unknown = parser.parse_known_args(words)
     if unknown:
@@ -120,6 +135,15 @@ def _run(argv: Sequence[str] | None) -> int:
     logging.basicConfig(handlers=[lines], level=level, force=True)
     with _joined(arguments.verb, spread=arguments.spread):
         return int(arguments.run(arguments))
+
+
+def _refuse_former(words: Sequence[str]) -> None:
+    """Raise RecipeError for a verb, an action or a flag of a verb that is gone."""
+    plain = [word for word in words if not word.startswith("-")]
+    flags = [f"{plain[0]} {word.partition('=')[0]}" for word in words if word.startswith("--") and plain]
+    for name in (*plain[:1], " ".join(plain[:2]), *flags):
+        if name in FORMER:
+            raise RecipeError(name, "what is gone", FORMER[name])
 
 
 @contextmanager

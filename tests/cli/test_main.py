@@ -13,7 +13,7 @@ import pytest
 
 import exporter
 from exporter.cli import inspect
-from exporter.cli.main import VERBS, build_parser
+from exporter.cli.main import FORMER, VERBS, build_parser
 from exporter.errors import RecipeError
 from tests.commands import Command, Workplace
 
@@ -26,6 +26,19 @@ def test_help_of_every_verb(star_export: Command) -> None:
         assert shown.code == 0
         assert f"star-export {name}" in shown.out
         assert name in overview
+
+
+@pytest.mark.parametrize("name", FORMER)
+def test_what_is_gone_names_what_replaces_it(star_export: Command, name: str) -> None:
+    done = star_export(*name.split(), "value", "--json")
+    assert done.code == 2
+    assert done.error == f"error: {name} | got what is gone | need {FORMER[name]}"
+
+
+def test_nothing_that_is_gone_is_still_there() -> None:
+    known = {f"{parser.prog} {flag}" for parser in PARSERS for flag in parser._option_string_actions}
+    known |= {parser.prog for parser in PARSERS}
+    assert not {f"star-export {name}" for name in FORMER} & known
 
 
 def test_help_ends_with_the_advanced_flags_and_the_exit_codes(star_export: Command) -> None:
