@@ -24,7 +24,6 @@ from exporter.cli import (
     inspect,
     models,
     plan,
-    plugin,
     search,
     serve_config,
     tune,
@@ -55,7 +54,6 @@ VERBS = (
     export,
     check,
     build,
-    plugin,
     bench,
     eval,
     best,
@@ -75,6 +73,7 @@ FAILS = "a check failed, or a search found nothing: see the help of the verb"
 # What replaces a verb, an action ("depth fit") or a flag ("eval --max-images") that is gone.
 FORMER = {
     "ops": "nothing: ONNX Runtime runs the exported files as they are",
+    "plugin": "star-export build --plugin-source DIR",
     "depth joint": "star-export depth choose for the units, then compile for the patches",
     "depth robustness": "benchmarks/papers/robustness.py",
 }
@@ -143,7 +142,7 @@ def _refuse_former(words: Sequence[str]) -> None:
     flags = [f"{plain[0]} {word.partition('=')[0]}" for word in words if word.startswith("--") and plain]
     for name in (*plain[:1], " ".join(plain[:2]), *flags):
         if name in FORMER:
-            raise RecipeError(name, "what is gone", FORMER[name])
+            raise RecipeError(name, "a name that is gone", FORMER[name])
 
 
 @contextmanager

@@ -32,7 +32,7 @@ def test_help_of_every_verb(star_export: Command) -> None:
 def test_what_is_gone_names_what_replaces_it(star_export: Command, name: str) -> None:
     done = star_export(*name.split(), "value", "--json")
     assert done.code == 2
-    assert done.error == f"error: {name} | got what is gone | need {FORMER[name]}"
+    assert done.error == f"error: {name} | got a name that is gone | need {FORMER[name]}"
 
 
 def test_nothing_that_is_gone_is_still_there() -> None:

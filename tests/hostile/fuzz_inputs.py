@@ -41,7 +41,7 @@ COMMANDS = (
     "build {folder}",
     f"{SERVE}",
     f"depth apply {MODEL} --attention 2 --out {{work}}/d.safetensors",
-    "plugin --out {work}/plugin",
+    "build --plugin-source {work}/plugin",
     "models --why digits_vit",
     "inspect {folder}",
 )

@@ -216,7 +216,7 @@ def test_padded_a_star_needs_a_cumulative_sum(
 
 @pytest.mark.usefixtures("machine")
 def test_a_plugin_that_is_not_there(folder: Path) -> None:
-    with pytest.raises(ArtefactError, match="star-export plugin"):
+    with pytest.raises(ArtefactError, match="build --plugin-source"):
         build_folder(folder, BuildSettings(plugin=folder / "none.so"))
 
 
