@@ -1,8 +1,8 @@
 """Build the TensorRT engines of an export folder for this GPU and this version of TensorRT.
 
 Writes a manifest beside each engine and audits it: the data types of its layers, and the attention of every block.
-With --plugin-source it builds nothing: it writes the source of the CdfRetain plugin for a-STAR, which is part of the
-package, and prints the command that builds it.
+With --plugin-source it writes the source of the CdfRetain plugin for a-STAR instead, and prints the command that
+builds it.
 """
 
 import argparse

@@ -29,7 +29,7 @@ from exporter.cli import (
     tune,
 )
 from exporter.cli.completion import complete
-from exporter.cli.flags import add_common
+from exporter.cli.flags import add_common, recipe_key
 from exporter.cli.streams import checked_streams
 from exporter.errors import (
     ArtefactError,
@@ -74,6 +74,10 @@ FAILS = "a check failed, or a search found nothing: see the help of the verb"
 FORMER = {
     "ops": "nothing: ONNX Runtime runs the exported files as they are",
     "plugin": "star-export build --plugin-source DIR",
+    "eval --max-images": "--max-eval-images",
+    "depth collect": "star-export depth choose --units N",
+    "depth fit": "star-export depth choose --samples FILE --units N",
+    "depth search": "star-export depth choose --samples FILE --units N",
     "depth joint": "star-export depth choose for the units, then compile for the patches",
     "depth robustness": "benchmarks/papers/robustness.py",
 }
@@ -126,6 +130,9 @@ def _run(argv: Sequence[str] | None) -> int:
     parser = build_parser(next((word for word in words if not word.startswith("-")), ""))
     arguments, unknown = parser.parse_known_args(words)
     if unknown:
+        key = recipe_key(unknown[0], arguments)
+        if key is not None:
+            raise RecipeError(unknown[0], "no flag of this verb", f"{key} = … in the file of --recipe")
         arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     level = logging.ERROR if arguments.quiet else logging.DEBUG if arguments.verbose else logging.WARNING
     lines = logging.StreamHandler(sys.stderr)
