@@ -96,8 +96,8 @@ def test_every_point_of_the_paper_resolves(name: str, own: str, others: str, sav
     for rho, target in product((own, *others.split()), supporting):
         layouts = ALL_TARGETS[target].layouts
         # The layout of the recipes is shrinking.
-        told = () if method == "star" or Layout.SHRINKING in layouts else ("--layout", layouts[0])
-        job = resolve(resolved("--recipe", path, "--rho", rho, "--target", target, *told))
+        told = {} if method == "star" or Layout.SHRINKING in layouts else {"layout": layouts[0]}
+        job = resolve(replace(resolved("--recipe", path, "--rho", rho, "--target", target), **told))
         # Padded, a-STAR would execute STAR's counts at a rho near 1: about the dense model's.
         assert (job.lowering.layout == Layout.PADDED) == (method == "star")
         schedule = plan(job.needed_amount("plan"), Planner(spec, job.scoring, acs))

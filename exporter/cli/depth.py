@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from exporter.workflows.depth.steps import Applied, Found
     from exporter.workflows.recipes.job import Job
 
-__all__ = ["EXAMPLES", "add_arguments", "run"]
+__all__ = ["EXAMPLES", "add_arguments", "polynomial_lines", "run"]
 
 CHOOSE = (
     "star-export depth choose --model digits_vit --images train/ --eval-images val/ --units 4 --out c.safetensors",
@@ -194,7 +194,7 @@ def _print_found(found: "Found") -> None:
 
     errors = [(degree, f"{error:.3f}") for degree, error in found.rmse.items()]
     print_table("accuracy as a polynomial", ("degree", "leave-two-out error, points"), errors)
-    print_lines(_polynomial_lines(found))
+    print_lines(polynomial_lines(found))
     rows = [(each.attention, each.activation, f"{each.accuracy:.2f}") for each in found.splits]
     units = found.best.attention + found.best.activation
     print_table(f"{units} units", ("attention", "activation", "predicted, %"), rows)
@@ -207,7 +207,8 @@ def _print_found(found: "Found") -> None:
     )
 
 
-def _polynomial_lines(found: "Found") -> Iterator[str]:
+def polynomial_lines(found: "Found") -> Iterator[str]:
+    """Return the polynomial, term by term."""
     yield f"degree {found.predictor.degree}; a and t are the shares of attention layers and activations that stay"
     for (a, t), coefficient in zip(TERMS, found.predictor.coefficients, strict=False):
         yield f"{coefficient:+12.4f} · a^{a} · t^{t}"

@@ -8,23 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import Command, Workplace
+from tests.commands import BRIEF, Command, Workplace
 
 PAGE = (Path(__file__).parents[2] / "docs" / "depth.md").read_text(encoding="utf-8")
 # What the page measures with real images takes minutes; here every number is as small as it can be.
 SMALLER = {
     "--units": "2",
-    "--layers": "4",
     "--attention-units": "1",
     "--activation-units": "1",
     "--epochs": "1",
     "--batch-size": "6",
 }
 QUICK = {
-    "collect": ("--augment", "none"),
-    "choose": ("--augment", "none"),
-    "finetune": ("--augment", "none"),
-    "compile": ("--rounds", "0", "--check-images", "4"),
+    "choose": ("--recipe", BRIEF),
+    "finetune": ("--recipe", BRIEF),
+    "compile": ("--rounds", "0", "--recipe", BRIEF),
 }
 
 

@@ -44,14 +44,14 @@ def test_nothing_that_is_gone_is_still_there() -> None:
 def test_help_ends_with_the_advanced_flags_and_the_exit_codes(star_export: Command) -> None:
     shown = star_export("compile", "--help").out
     heads = [line[:-1] for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
-    wanted = ["model", "images", "how much to prune", "how to prune", "target", "measurement", "advanced"]
+    wanted = ["model", "images", "how much to prune", "how to prune", "target", "measurement"]
     assert heads == ["Examples", "options", *wanted, "exit codes"]
     assert shown.startswith("usage: star-export compile --out DIR [options]\n")
-    assert shown.index("advanced:") < shown.index("--relevance-dtype")
-    assert shown.index("--rho") < shown.index("advanced:")
+    shown = star_export("bench", "--help").out
+    assert shown.index("--batches") < shown.index("advanced:") < shown.index("--warmup")
 
 
-@pytest.mark.parametrize("verb", ["eval", "finetune", "tune"])
+@pytest.mark.parametrize("verb", ["eval", "tune"])
 def test_advanced_flags_come_last_beside_groups_of_a_verbs_own(star_export: Command, verb: str) -> None:
     shown = star_export(verb, "--help").out
     heads = [line[:-1] for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
@@ -81,7 +81,7 @@ def test_a_help_names_flags_that_the_command_has(parser: argparse.ArgumentParser
 
 @pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.prog)
 def test_rates_are_of_layers_and_other_pairs_of_names(parser: argparse.ArgumentParser) -> None:
-    shown = {"--rates": "LAYER=RATE", "--preprocess": "NAME=VALUE", "--model-kwargs": "NAME=VALUE"}
+    shown = {"--rates": "LAYER=RATE", "--model-kwargs": "NAME=VALUE"}
     for action in parser._actions:
         for flag in shown.keys() & {*action.option_strings}:
             assert action.metavar == shown[flag]
@@ -182,7 +182,7 @@ def test_steps_are_logged_where_that_is_asked_for(
         (["compile", "--wings", "2", "--out", "x"], "--wings 2 | see star-export compile --help"),
         (["compile", "--rho", "high", "--out", "x"], "'high'"),
         (["compile", "--method", "ab-star", "--out", "x"], "'ab-star'"),
-        (["compile", "--layout", "folded", "--out", "x"], "'folded'"),
+        (["compile", "--target", "folded", "--out", "x"], "'folded'"),
         (["best", "--max-drop", "-1"], "0 or more"),
         (["compile"], "--out"),
         (["fly"], "'fly'"),
