@@ -85,7 +85,14 @@ def test_it_leaves_a_folder_that_proves_itself(
 def test_compiling_a_star_for_a_mean_of_macs(
     star_export: Command, workplace: Workplace, tmp_path: Path
 ) -> None:
-    flags = (*workplace.model, *SETTINGS, "--images", workplace.images, "--mac-reduction", "0.3")
+    flags = (
+        *workplace.model,
+        *recipe_file(tmp_path, **SETTINGS),
+        "--images",
+        workplace.images,
+        "--mac-reduction",
+        "0.3",
+    )
     done = star_export(
         "compile",
         *(*flags, "--method", "a-star"),

@@ -154,10 +154,10 @@ def test_compile_needs_the_checkpoint_alone(
 @pytest.mark.parametrize(
     ("verb", "flags", "message"),
     [
-        ("compile", ("--recalibrate", "--rho", "0.5"), "--images | got nothing"),
+        ("compile", ("--recipe", "{folder}/again.toml", "--rho", "0.5"), "--images | got nothing"),
         ("compile", ("--target", "openvino-int8"), "for the activation ranges of openvino-int8"),
         ("compile", ("--max-drop", "1"), "tune | got rates or a speed-up"),
-        ("compile", ("--recalibrate", "--max-drop", "1"), "--eval-images | got nothing"),
+        ("compile", ("--recipe", "{folder}/again.toml", "--max-drop", "1"), "--eval-images | got nothing"),
         ("compile", ("--sweep", "0.5"), "--sweep | got no images | need --images"),
         ("compile", ("--class-map", "{folder}/map.json"), "--class-map | got no images | need --images"),
         ("export", ("--target", "openvino-int8"), "for the activation ranges of openvino-int8"),
@@ -167,11 +167,12 @@ def test_what_only_images_can_tell_is_refused_before_any_work(
     star_export: Command, trained: Path, tmp_path: Path, verb: str, flags: tuple[str, ...], message: str
 ) -> None:
     (tmp_path / "map.json").write_text('{"class0": 0, "class1": 1}')
+    (tmp_path / "again.toml").write_text("recalibrate = true")
     given = [flag.format(folder=tmp_path) for flag in flags]
     refused = star_export(verb, "--checkpoint", trained, *given, "--quiet", "--out", tmp_path / "out")
     assert refused.code == 2
     assert message in refused.error
-    assert [path.name for path in tmp_path.iterdir()] == ["map.json"]
+    assert {path.name for path in tmp_path.iterdir()} == {"again.toml", "map.json"}
 
 
 def test_a_dry_run_needs_no_images_either(star_export: Command, trained: Path, tmp_path: Path) -> None:
@@ -249,29 +250,11 @@ def test_with_the_word_it_is_done_and_warned_of(star_export: Command, trained: P
     assert "is not pruned as it was trained, with star, rho 0.6" in done.err
 
 
-@pytest.mark.parametrize("verb", ["eval", "tune", "search"])
 def test_what_is_measured_and_was_not_trained_is_warned_of(
-    star_export: Command,
-    workplace: Workplace,
-    trained: Path,
-    calibration: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    verb: str,
+    star_export: Command, workplace: Workplace, trained: Path, tmp_path: Path
 ) -> None:
-    """The search itself is left out: the warning comes before it."""
-
-    def stop(*_: object, **__: object) -> None:
-        raise RecipeError("run", "stopped", "nothing else")
-
-    monkeypatch.setattr("exporter.workflows.tune.load_vits", stop)
-    monkeypatch.setattr("exporter.workflows.search.search_model", stop)
-    amount = {
-        "eval": ("--images", workplace.images),
-        "tune": (*images(workplace), "--max-drop", "1", "--weights", trained, "--out", tmp_path / "out"),
-        "search": ("--speedup", "2", "--calibration", calibration, "--scorer", "intra"),
-    }
-    done = star_export(verb, "--checkpoint", trained, "--recalibrate", *amount[verb])
+    again = recipe_file(tmp_path, recalibrate=True)
+    done = star_export("eval", "--checkpoint", trained, *again, "--images", workplace.images)
     warned = [line for line in done.err.splitlines() if line.startswith("WARNING")]
     assert warned == [f"WARNING: {trained} is not pruned as it was trained, with star, rho 0.6"], done.err
 

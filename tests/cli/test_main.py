@@ -13,9 +13,25 @@ import pytest
 
 import exporter
 from exporter.cli import inspect
+from exporter.cli.flags import KEYS
 from exporter.cli.main import FORMER, VERBS, build_parser
 from exporter.errors import RecipeError
+from exporter.settings import fields_of
+from exporter.training.settings import FinetuneSettings
+from exporter.workflows.recipes.recipe import Recipe
 from tests.commands import Command, Workplace
+
+
+def parsers_of(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The parser, and those of its verbs and their actions."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for each in action.choices.values():
+                yield from parsers_of(each)
+
+
+PARSERS = tuple(parsers_of(build_parser()))
 
 
 def test_help_of_every_verb(star_export: Command) -> None:
@@ -41,6 +57,27 @@ def test_nothing_that_is_gone_is_still_there() -> None:
     assert not {f"star-export {name}" for name in FORMER} & known
 
 
+@pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.prog)
+def test_a_help_fits_two_screens(parser: argparse.ArgumentParser) -> None:
+    """Beside those that every command has; what is set rarely is a key of the recipe."""
+    common = {"help", "json", "quiet", "verbose"}
+    own = [each.dest for each in parser._actions if each.option_strings and each.dest not in common]
+    assert len(own) <= (24 if parser.prog.endswith("finetune") else 30)
+
+
+@pytest.mark.parametrize("verb", ["compile", "calibrate", "plan", "export", "check", "eval", "finetune"])
+def test_a_key_of_the_recipe_is_no_flag_and_the_answer_says_so(star_export: Command, verb: str) -> None:
+    needed = {"plan": (), "check": (), "eval": ("--images", "x")}.get(verb, ("--out", "x"))
+    training = [name for name, field in fields_of(FinetuneSettings).items() if not field.has_flag]
+    for name in KEYS + (tuple(training) if verb == "finetune" else ()):
+        flag = f"--{name.replace('_', '-')}"
+        if verb == "eval" and name == "seed":  # that of the draw of images
+            continue
+        table = "" if name in fields_of(Recipe) else "[training] "
+        told = f"error: {flag} | got no flag of this verb | need {table}{name} = … in the file of --recipe"
+        assert star_export(verb, *needed, flag, "1").error == told
+
+
 def test_help_ends_with_the_advanced_flags_and_the_exit_codes(star_export: Command) -> None:
     shown = star_export("compile", "--help").out
     heads = [line[:-1] for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
@@ -56,18 +93,6 @@ def test_advanced_flags_come_last_beside_groups_of_a_verbs_own(star_export: Comm
     shown = star_export(verb, "--help").out
     heads = [line[:-1] for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
     assert heads[-2:] == ["advanced", "exit codes"]
-
-
-def parsers_of(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """The parser, and those of its verbs and their actions."""
-    yield parser
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for each in action.choices.values():
-                yield from parsers_of(each)
-
-
-PARSERS = tuple(parsers_of(build_parser()))
 
 
 @pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.prog)
