@@ -205,4 +205,4 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
 def test_help_needs_no_library_of_the_export_machine(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["compile", "--help"])
-    assert left.value.code == 0 and "--more-batches" in capsys.readouterr().out
+    assert left.value.code == 0 and "--batch N" in capsys.readouterr().out

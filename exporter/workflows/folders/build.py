@@ -129,8 +129,10 @@ def _check_retention(pruned: Path, artefact: Artefact, settings: BuildSettings, 
         UserError: The model needs the plugin and none was given, or this TensorRT cannot build it.
     """
     if settings.plugin is None and calls_plugin(pruned):
-        padded, instead = 'with layout = "padded" in a recipe', f"--target {artefact.target.instead}"
-        hint = f"build --plugin FILE, or compile {padded if artefact.follows_image else instead}"
+        other = f"--target {artefact.target.instead}"
+        if artefact.follows_image:
+            other = 'with layout = "padded" in a recipe'
+        hint = f"build --plugin FILE, or compile {other}"
         raise UserError(pruned.name, "no plugin", "the library of --plugin-source, which selects", hint)
     if settings.plugin is not None:
         checked_library(settings.plugin, version)

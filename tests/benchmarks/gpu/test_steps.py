@@ -10,6 +10,7 @@ import pytest
 
 from exporter.cli.flags import recipe_of
 from exporter.cli.main import build_parser
+from exporter.formats.canonical_json import to_json
 from exporter.models.registry import ModelRequest, describe
 from tests.benchmarks.scripts import script
 
@@ -125,4 +126,4 @@ def test_a_deit_tiny_of_196_patches_is_trained_calibrated_and_tuned(
     assert (recipe.device, recipe.preprocess["mean"]) == ("cuda", settings.mean)
     same = recipe_of(calibrated)
     for name in ("model", "model_kwargs", "preprocess", "device"):
-        assert getattr(same, name) == getattr(recipe, name), name
+        assert to_json(getattr(same, name)) == to_json(getattr(recipe, name)), name
