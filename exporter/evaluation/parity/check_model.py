@@ -12,8 +12,8 @@ from exporter.evaluation.parity import BATCHES, ParityReport, compare, in_batche
 from exporter.evaluation.parity.reference import reference_runner
 from exporter.files import regular
 from exporter.formats.onnx_metadata import EXPECTED
-from exporter.lowering.metadata import artefact_of
 from exporter.lowering.variants import forced_variant, tracing_variant
+from exporter.lowering.verify import artefact_of
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import on_this_cpu, runner_for

@@ -18,7 +18,7 @@ from exporter.evaluation.report.record import Report
 from exporter.files import PathLike, writable_folder
 from exporter.formats.canonical_json import save_json
 from exporter.lowering.pipeline import save_onnx
-from exporter.lowering.variant_files import save_variants
+from exporter.lowering.variants import save_variants
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Pair
