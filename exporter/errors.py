@@ -9,6 +9,7 @@ __all__ = [
     "CalibrationError",
     "CheckpointError",
     "DepthError",
+    "HubError",
     "ImageError",
     "LaunchError",
     "MissingDependencyError",
@@ -44,6 +45,10 @@ class UserError(Exception):
 
 class ModelError(UserError):
     """A model that is unknown, or that cannot be pruned."""
+
+
+class HubError(ModelError):
+    """A hub that cannot be reached: nothing is known of the model."""
 
 
 class CheckpointError(UserError):

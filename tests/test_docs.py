@@ -128,6 +128,9 @@ MISTAKES = {
     "no images": "compile {model} --rho 0.7 --out x",
     "a network of another width": "compile --model deit_tiny_patch16_224 --checkpoint {weights} --rho 0.7 "
     "--images {images} --out x",
+    "another size": "compile --model vit_tiny_patch16_224 --checkpoint {weights} --rho 0.7 --images {images} "
+    "--out x --model-kwargs patch_size=4 embed_dim=128 num_heads=4",
+    "no model": "plan --model ./my-vit --rho 0.7",
     "no ACS": "plan {model} --rho 0.7 --method star",
     "out of reach": "plan {model} --mac-reduction 0.9",
     "no folder": "check {images}",

@@ -65,7 +65,7 @@ def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
     names = checkpoint_names(request.checkpoint)
     whole = adapt(network, source.name, source.preprocessing, class_names=names)
     pruned = apply_plan(whole, depth.plan, unmerged=not depth.merged)
-    load_into(pruned.model, state, str(request.checkpoint))
+    load_into(pruned.model, state, str(request.checkpoint), source.asked)
     moved(pruned.model, device)
     # Nothing more is removed; the digest is that of the loaded weights.
     vit = apply_plan(pruned, depth.plan, unmerged=not depth.merged)

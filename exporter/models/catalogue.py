@@ -8,7 +8,7 @@ from typing import Any
 import timm
 
 from exporter import bundled
-from exporter.errors import ModelError
+from exporter.errors import HubError, ModelError
 from exporter.models.listed import Answer, Shape
 from exporter.models.lvvit_adapter import LVVITS
 from exporter.models.networks import UNKNOWN
@@ -111,13 +111,13 @@ def support_of(request: ModelRequest) -> Support:
     """Return whether a model can be pruned.
 
     Raises:
-        ModelError: The name is unknown.
+        ModelError: The name is unknown, or its hub cannot be reached.
     """
     try:
         vit = describe(request)
         return Support(request.name, vit.spec, own_head=bool(vit.classifiers))
     except ModelError as error:
-        if error.subject == UNKNOWN:
+        if error.subject == UNKNOWN or isinstance(error, HubError):
             raise
         return Support(request.name, None, error.got)
 

@@ -14,13 +14,14 @@ import torchvision
 from torch import nn
 
 from exporter import bundled
-from exporter.errors import CheckpointError, ModelError, reason_of
+from exporter.errors import CheckpointError, HubError, ModelError, reason_of
 from exporter.files import NO_PATH, GivenPath
 from exporter.models import lvvit_adapter, timm_parts, torchvision_vit
 from exporter.models.class_names import torchvision_names
 from exporter.models.huggingface.hub import hub_or_cache
-from exporter.models.huggingface.repository import Repository, repository_of
+from exporter.models.huggingface.repository import Repository, is_path, repository_of
 from exporter.models.identity import Identity, read_identity
+from exporter.models.listed import model_list
 from exporter.models.lvvit import LvVit
 from exporter.models.lvvit_adapter import LVVITS
 from exporter.models.on_device import on_device
@@ -76,6 +77,7 @@ class Source:
 
     `name` is the model's name in artefacts. `checkpoint` is None where the weights are timm's pretrained ones, or
     those of a `repository` of Hugging Face's. `class_names` are those that come with the name, none where none do.
+    `asked` names the keyword arguments of the request: weights of another size are resampled only for a size in it.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Source:
     checkpoint: Path | None
     repository: Repository | None = None
     class_names: tuple[str, ...] = ()
+    asked: frozenset[str] = frozenset()
 
 
 def source_of(request: ModelRequest) -> Source:
@@ -94,7 +97,7 @@ def source_of(request: ModelRequest) -> Source:
         ModelError: Hugging Face's model is no supported one, or its hub cannot be reached.
         CheckpointError: The checkpoint says that it is of another model.
     """
-    kwargs = dict(request.model_kwargs)
+    kwargs, asked = dict(request.model_kwargs), frozenset(request.model_kwargs)
     if request.num_classes is not None:
         kwargs["num_classes"] = request.num_classes
     identity = None if request.checkpoint is None else read_identity(request.checkpoint)
@@ -109,21 +112,20 @@ def source_of(request: ModelRequest) -> Source:
         kwargs = {**_at_the_size_of(preprocessing, own, kwargs, repository.root), **kwargs}
         place, names = request.checkpoint, repository.class_names
         taken = repository if place is None else None
-        return Source(repository.name, architecture, kwargs, preprocessing, place, taken, names)
+        return Source(repository.name, architecture, kwargs, preprocessing, place, taken, names, asked)
     if request.name in bundled.MODELS:
         model = bundled.MODELS[request.name]
         kwargs = {**model.model_kwargs, "num_classes": model.num_classes, **kwargs}
         preprocessing = {**model.preprocessing, **request.preprocessing}
         place = request.checkpoint or model.weights
         names = model.class_names if request.checkpoint is None else ()
-        return Source(request.name, model.architecture, kwargs, preprocessing, place, class_names=names)
-    name = request.name.rpartition("/")[2]
+        return Source(request.name, model.architecture, kwargs, preprocessing, place, None, names, asked)
+    name, preprocessing, names = request.name.rpartition("/")[2], dict(request.preprocessing), ()
     if request.name.startswith(TORCHVISION):
         own, size = torchvision_vit.of_weights(name)
-        kwargs, preprocessing = {**size, **kwargs}, {**own, **request.preprocessing}
+        kwargs, preprocessing = {**size, **kwargs}, {**own, **preprocessing}
         names = torchvision_names(name) if request.checkpoint is None else ()
-        return Source(name, request.name, kwargs, preprocessing, request.checkpoint, class_names=names)
-    return Source(name, request.name, kwargs, request.preprocessing, request.checkpoint)
+    return Source(name, request.name, kwargs, preprocessing, request.checkpoint, None, names, asked)
 
 
 def identity_of(request: ModelRequest, num_classes: int, class_names: tuple[str, ...] = ()) -> Identity:
@@ -175,6 +177,7 @@ def _identified(request: ModelRequest, identity: Identity, kwargs: Mapping[str, 
         {**identity.model_kwargs, **kwargs},
         {**identity.preprocessing, **request.preprocessing},
         request.checkpoint,
+        asked=frozenset(request.model_kwargs),
     )
 
 
@@ -190,7 +193,7 @@ def create(source: Source, *, pretrained: bool = False, device: str = "cpu") -> 
         if source.architecture.startswith(TORCHVISION):
             return _create_torchvision(source, pretrained=pretrained)
         if not _is_timms(source.architecture):
-            raise _unknown(source.name)
+            raise _unknown(source.architecture)
         return _create_timm(source, pretrained=pretrained)
 
 
@@ -224,7 +227,7 @@ def _create_lvvit(source: Source, *, pretrained: bool) -> nn.Module:
     check_texts(LvVit, source.model_kwargs, source.name)
     try:
         return LVVITS[source.architecture](**source.model_kwargs)
-    except TypeError as error:
+    except (*WRONG_ARGUMENTS, RuntimeError) as error:
         raise ModelError(source.name, reason_of(error), "keyword arguments that LV-ViT takes") from None
 
 
@@ -237,6 +240,9 @@ def _create_timm(source: Source, *, pretrained: bool) -> nn.Module:
     except WRONG_ARGUMENTS as error:
         raise ModelError(source.name, reason_of(error), "keyword arguments that timm's model takes") from None
     except (OSError, RuntimeError) as error:
+        if isinstance(error, OSError) and source.architecture.startswith(TIMM_HUB):
+            got = f"no answer ({type(error).__name__})"
+            raise HubError(source.architecture, got, "a hub that can be reached") from None
         if not pretrained:
             raise ModelError(source.name, reason_of(error), "a model that timm can build") from None
         raise _no_weights(source, error) from None
@@ -262,7 +268,14 @@ def _no_weights(source: Source, error: Exception) -> ModelError:
 
 
 def _unknown(name: str) -> ModelError:
-    known = [*timm.list_models("*vit*"), *timm.list_models("*deit*"), *timm.list_models("eva*"), *LVVITS]
-    nearest = difflib.get_close_matches(name, [*known, *bundled.MODELS], n=3, cutoff=0.5)
-    hint = f"nearest names: {', '.join(nearest)}" if nearest else ""
+    root = name.partition("#")[0]
+    if is_path(root):
+        what = "a folder" if Path(root).is_dir() else "a file" if Path(root).exists() else "no such folder"
+        hint = "--model NAME --checkpoint FILE" if what == "a file" else ""
+        return ModelError(UNKNOWN, f"{name!r}, {what}", "a folder with a config.json, or a name", hint)
+    # Names that the given one is the start of come first.
+    known = [*model_list().accepted, *LVVITS, *bundled.MODELS]
+    begun = [each for each in known if root and each.startswith(root)]
+    nearest = [*begun, *difflib.get_close_matches(name, known, n=3, cutoff=0.5)]
+    hint = f"nearest names: {', '.join(dict.fromkeys(nearest[:3]))}" if nearest else ""
     return ModelError(UNKNOWN, repr(name), "a name that timm or this project knows", hint)

@@ -22,6 +22,7 @@ from exporter.models.huggingface.instances import converted, is_instance
 from exporter.models.lvvit import LvVit
 from exporter.models.lvvit_adapter import LvVitAdapter
 from exporter.models.networks import ModelRequest, Source, create, source_of
+from exporter.models.timm_arguments import running_with
 from exporter.models.timm_eva import TimmEva
 from exporter.models.timm_vit import TimmViT
 from exporter.models.torchvision_vit import TorchvisionViT
@@ -56,16 +57,17 @@ def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
     source, own = source_of(request), None
     if source.repository is not None:
         model = create(source)
-        source.repository.load_weights(model)
+        source.repository.load_weights(model, source.asked)
         own = source.repository.library_model()
     elif source.checkpoint is not None:
         state = read_state_dict(source.checkpoint)
         model = create(_with_classes(source, class_count(state)))
-        load_into(model, state, str(source.checkpoint))
+        load_into(model, state, str(source.checkpoint), source.asked)
     else:
         model = create(source, pretrained=True)
     # The adapter is made last: it may hold tables that the model computes on the device of its weights.
-    vit = _adapted(moved(model, device), request, source)
+    with running_with(request.model_kwargs, source.name):
+        vit = _adapted(moved(model, device), request, source)
     check_border(vit, own and moved(own, device))
     return vit
 
@@ -99,7 +101,9 @@ def describe(request: ModelRequest) -> PrunableViT:
     source = source_of(request)
     if source.checkpoint is not None and "num_classes" not in source.model_kwargs:
         source = _with_classes(source, class_count(read_state_dict(source.checkpoint)))
-    return _adapted(create(source, device="meta"), request, source)
+    network = create(source, device="meta")
+    with running_with(request.model_kwargs, source.name):
+        return _adapted(network, request, source)
 
 
 def adapt(

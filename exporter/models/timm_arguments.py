@@ -1,16 +1,17 @@
 """Keyword arguments of timm's models: plain values, which the record of a checkpoint can hold, and their limits."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from timm.layers import SwiGLUPacked
 from torch import nn
 
-from exporter.errors import ModelError
+from exporter.errors import ModelError, reason_of
 
-__all__ = ["SWIGLU", "WRONG_ARGUMENTS", "arguments", "check_texts"]
+__all__ = ["SWIGLU", "WRONG_ARGUMENTS", "arguments", "check_texts", "running_with"]
 
 # Stands for timm's class as `mlp_layer`; `norm_eps` stands for a LayerNorm of this epsilon as `norm_layer`.
 SWIGLU = "swiglu_packed"
@@ -29,6 +30,18 @@ def arguments(plain: Mapping[str, Any], name: str) -> dict[str, Any]:
     Raises:
         ModelError: One names a file, or timm would accept it and fail later.
     """
+    _check(plain, name)
+    made = dict(plain)
+    if "norm_eps" in made:
+        made["norm_layer"] = partial(nn.LayerNorm, eps=made.pop("norm_eps"))
+    if made.get("mlp_layer") == SWIGLU:
+        made["mlp_layer"] = SwiGLUPacked
+    if made.get("pos_embed", "") is None:
+        made["pos_embed"] = "none"  # timm's own word for it
+    return made
+
+
+def _check(plain: Mapping[str, Any], name: str) -> None:
     for each in FILES:
         if each in plain:
             raise ModelError(name, each, "keyword arguments that timm's model takes", "or --checkpoint FILE")
@@ -41,14 +54,9 @@ def arguments(plain: Mapping[str, Any], name: str) -> dict[str, Any]:
         raise ModelError(name, f"num_classes={classes}", "at least 0")
     if channels != USUAL["in_chans"]:
         raise ModelError(name, f"in_chans={channels}", f"{USUAL['in_chans']}: images are RGB")
-    made = dict(plain)
-    if "norm_eps" in made:
-        made["norm_layer"] = partial(nn.LayerNorm, eps=made.pop("norm_eps"))
-    if made.get("mlp_layer") == SWIGLU:
-        made["mlp_layer"] = SwiGLUPacked
-    if made.get("pos_embed", "") is None:
-        made["pos_embed"] = "none"  # timm's own word for it
-    return made
+    eps = plain.get("norm_eps", 0.5)
+    if type(eps) not in (int, float) or not 0 < eps < 1:
+        raise ModelError(name, "norm_eps of another kind", "a number above 0 and below 1")
 
 
 def check_texts(network: type, plain: Mapping[str, Any], name: str) -> None:
@@ -66,3 +74,19 @@ def check_texts(network: type, plain: Mapping[str, Any], name: str) -> None:
         if isinstance(value, str) and isinstance(default, bool | int | float | tuple):
             expected = "true or false" if isinstance(default, bool) else f"a value such as {default}"
             raise ModelError(name, f"{each}={value!r}, a text", expected)
+
+
+@contextmanager
+def running_with(given: Mapping[str, Any], name: str) -> Iterator[None]:
+    """Within the `with`, what a network raises that was built with the given arguments is an error of theirs.
+
+    Raises:
+        ModelError: It cannot run; the message names the arguments.
+    """
+    try:
+        yield
+    except (*WRONG_ARGUMENTS, RuntimeError) as error:
+        if not given:
+            raise
+        got = f"{', '.join(given)}: {reason_of(error)}"
+        raise ModelError(name, got, "keyword arguments that its model takes") from None

@@ -57,6 +57,11 @@ KWARGS = (
         ("num_classes=-1", "num_classes"),
     ),
     *each(
+        "plan --model vit_small_patch16_dinov3 --method tome --rho 0.5 --model-kwargs",
+        ("norm_eps=[1]", "norm_eps"),
+        ("rope_grid_indexing=[1]", "rope_grid_indexing"),
+    ),
+    *each(
         f"{CALIBRATE} --preprocess",
         ("crop_pct=0", "crop_pct"),
         ("crop_pct=2", "crop_pct"),
@@ -108,6 +113,12 @@ def _quantized(tensor: torch.Tensor) -> torch.Tensor:
         return torch.quantize_per_tensor(tensor, 0.1, 0, torch.qint8)
 
 
+def _nested(tensors: list[torch.Tensor]) -> torch.Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # PyTorch's, that this may change
+        return torch.nested.nested_tensor(tensors)
+
+
 HEAD, PLACES = "head.weight", "pos_embed"
 WEIGHTS: dict[str, Callable[[dict[str, Any]], object]] = {
     "nan": _every(lambda tensor: tensor * float("nan")),
@@ -135,7 +146,10 @@ WEIGHTS: dict[str, Callable[[dict[str, Any]], object]] = {
     "list of tensors": lambda _: [torch.zeros(2)],
     "one tensor": lambda _: torch.zeros(2),
     "number alone": lambda _: 7,
-    "nested": lambda state: {"model": {"model": state}},
+    "teacher and student": lambda state: {"teacher": state, "student": state},
+    "nested tensor": _set(HEAD, lambda tensor: _nested([tensor[0], tensor[1, :3]])),
+    "2-d places": _set(PLACES, lambda tensor: tensor[0]),
+    "other grid": _set(PLACES, lambda tensor: tensor[:, :11]),
     "other heads": lambda _: make_model(embed_dim=24).state_dict(),
 }
 
@@ -182,6 +196,10 @@ def _pickle(place: Place) -> None:
     torch.save({"run": print}, place.work / "w.pth")
 
 
+def _text(place: Place) -> None:
+    (place.work / "w.pth").write_text("root:x:0:0:root:/root:/bin/sh\n")
+
+
 def _safetensors(metadata: dict[str, str], place: Place) -> None:
     state = {name: value.contiguous() for name, value in make_model(num_classes=2).state_dict().items()}
     save_file(state, place.work / "w.safetensors", metadata=metadata)
@@ -198,7 +216,8 @@ IDENTITIES = {
 
 
 def _files() -> Iterator[Hostile]:
-    yield Hostile(f"{CALIBRATE} --checkpoint {{work}}/w.pth", "w.pth", prepare=_pickle, name="code")
+    for name, prepare in (("code", _pickle), ("text", _text)):
+        yield Hostile(f"{CALIBRATE} --checkpoint {{work}}/w.pth", "w.pth", prepare=prepare, name=name)
     for name, metadata in IDENTITIES.items():
         line = f"{CALIBRATE} --checkpoint {{work}}/w.safetensors"
         yield Hostile(line, "w.safetensors", prepare=partial(_safetensors, metadata), name=name)
@@ -223,7 +242,7 @@ CONFIGS: dict[str, Any] = {
     "other model": {**VIT, "model_type": "bert", "architectures": ["BertModel"]},
     "number for the architecture": {**VIT, "architectures": 7},
     **{
-        f"{key} {value!r}": {**VIT, key: value}
+        f"{key} {value!r:.20}": {**VIT, key: value}
         for key, value in (
             ("hidden_size", "wide"),
             ("hidden_size", 0),
@@ -235,6 +254,7 @@ CONFIGS: dict[str, Any] = {
             ("num_attention_heads", 7),
             ("intermediate_size", "big"),
             ("image_size", [32]),
+            *((key, 10**400) for key in ("hidden_size", "image_size", "layer_norm_eps")),
             ("image_size", "large"),
             ("patch_size", 0),
             ("patch_size", {}),
@@ -293,8 +313,17 @@ def _repositories() -> Iterator[Hostile]:
     for name, content in PROCESSORS.items():
         says = "preprocessor_config.json"
         yield Hostile(line, says, prepare=partial(_processor, content), name=name)
-    for shards in (7, ["a"], {"a": 7}, {"a": ["b"]}):
+    for shards in (7, ["a"], {"a": 7}, {"a": ["b"]}, {"a": "../x.safetensors"}, {"a": "/etc/passwd"}):
         yield Hostile(line, "weight_map", prepare=partial(_index, shards), name=f"weights in {shards}")
+    yield Hostile(line, "no b.bin", prepare=partial(_index, {"a": "b.bin"}), name="weights in no file")
+    yield Hostile(line, "query.weight has no dimensions", prepare=_no_dimensions, name="no dimensions")
+
+
+def _no_dimensions(place: Place) -> None:
+    _config(VIT, place)
+    query = "vit.encoder.layer.0.attention.attention.query.weight"
+    state = {query: torch.tensor(1.0), "classifier.weight": torch.zeros(2, 48)}
+    save_file(state, place.work / "hf" / "model.safetensors")
 
 
 def _noise(place: Place) -> None:

@@ -7,13 +7,15 @@ from functools import partial
 import pytest
 import timm
 import torch
+from huggingface_hub.errors import LocalEntryNotFoundError
 
 from exporter import bundled
-from exporter.errors import ModelError
+from exporter.errors import HubError, ModelError
 from exporter.evaluation.parity.check_model import check
 from exporter.lowering.pipeline import lower
 from exporter.models.base import PrunableViT
 from exporter.models.catalogue import FAMILIES, Family, support_of, survey
+from exporter.models.huggingface import repository
 from exporter.models.listed import model_list
 from exporter.models.lvvit_adapter import LVVITS
 from exporter.models.registry import ModelRequest, describe
@@ -67,6 +69,15 @@ def test_the_closed_form_counts_what_the_smallest_member_runs(family: Family) ->
     results: list[torch.Tensor] = []
     assert counted(lambda: results.append(pruned(images))) == pruned.macs.network
     assert results[0].shape == (1, output.channels)
+
+
+def test_a_hub_that_cannot_be_reached_is_no_reason_against_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(*_: object) -> str:
+        raise LocalEntryNotFoundError("no connection")
+
+    monkeypatch.setattr(repository, "hf_hub_download", offline)
+    with pytest.raises(HubError, match="no network"):
+        support_of(ModelRequest("someone/vit"))
 
 
 @pytest.mark.ort

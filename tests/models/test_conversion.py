@@ -1,13 +1,19 @@
 """Checkpoints of official files, under the keys and in the sizes of the networks that run them here."""
 
+import math
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from torch import nn
+from torchvision.models import VisionTransformer as TorchvisionNetwork
 
-from exporter.models.conversion import to_own_keys
+from exporter.errors import CheckpointError
+from exporter.models.conversion import check_size, own_part, to_own_keys
 from exporter.models.lvvit import LvVit
 from exporter.models.registry import ModelRequest, load
 from exporter.models.weights import load_into, weights_sha256
@@ -80,3 +86,158 @@ def test_a_position_embedding_of_another_size_is_resampled(tmp_path: Path) -> No
     torch.save(LvVit(384, 1, 6, num_classes=5, img_size=64).state_dict(), tmp_path / "w.pth")
     request = ModelRequest("lvvit_s", tmp_path / "w.pth", model_kwargs={"img_size": (32, 96), "depth": 1})
     assert load(request).spec.grid == (2, 6)
+
+
+WITH_POSITIONS = ["vit", "distilled", "registers", "dinov2, gated mlp", "eva, bias apart", "lvvit"]
+SIDES = st.integers(1, 6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(family=st.sampled_from(WITH_POSITIONS), rows=SIDES, columns=SIDES)
+def test_another_grid_is_refused_unless_its_size_was_asked_for(family: str, rows: int, columns: int) -> None:
+    """No grid of another number of patches is resampled in silence; as many are the network's, as always."""
+    model = make_model(family)
+    stride = 16 if family == "lvvit" else 8
+    sizes: dict[str, Any] = {"img_size": (rows * stride, columns * stride)}
+    state = make_model(family, seed=1, depth=1, **sizes).state_dict()
+    own = state["pos_embed"].shape[1]
+    assume(own != model.state_dict()["pos_embed"].shape[1])
+    for asked in ((), ("depth",), ("patch_size",)):
+        with pytest.raises(CheckpointError) as caught:
+            check_size(state, model, asked, "c")
+        is_square = math.isqrt(rows * columns) ** 2 == rows * columns
+        side = math.isqrt(rows * columns)
+        told = f"{side}×{side} patches of {stride}×{stride} pixels" if is_square else f"{own} positions"
+        assert told in str(caught.value) and f"4×4 patches of {stride}×{stride} pixels" in str(caught.value)
+        assert "--model-kwargs" in str(caught.value) and "img_size" in str(caught.value)
+    if rows == columns:
+        check_size(state, model, ("img_size",), "c")
+        assert to_own_keys(state, model)["pos_embed"].shape == model.state_dict()["pos_embed"].shape
+    check_size(state, make_model(family, **sizes), (), "c")
+
+
+def test_the_flags_of_the_size_that_was_trained_load_it(tmp_path: Path) -> None:
+    """What the line proposes is followed: the weights are then as they were."""
+    small = {"embed_dim": 48, "num_heads": 3, "depth": 1, "num_classes": 7}
+    own = make_model(depth=1, seed=1, patch_size=8, img_size=48)
+    torch.save(own.state_dict(), tmp_path / "c.pth")
+    request = ModelRequest("vit_tiny_patch16_224", tmp_path / "c.pth", model_kwargs=small)
+    with pytest.raises(CheckpointError, match="need 14×14 patches of 16×16 pixels") as caught:
+        load(request)
+    flags = re.findall(r"(\w+)=(\d+)", str(caught.value).partition(", or ")[0])
+    assert dict(flags) == {"img_size": "48", "patch_size": "8"}
+    again = ModelRequest(
+        "vit_tiny_patch16_224",
+        tmp_path / "c.pth",
+        model_kwargs={**small, **{name: int(value) for name, value in flags}},
+    )
+    assert load(again).weights_sha256 == weights_sha256(own)
+
+
+def test_other_patches_are_refused_unless_their_size_was_asked_for() -> None:
+    state = make_model(patch_size=4).state_dict()
+    for asked in ((), ("img_size",)):
+        with pytest.raises(
+            CheckpointError, match=r"8×8 patches of 4×4 .* need 4×4 patches of 8×8 .* patch_size=4"
+        ):
+            check_size(state, make_model(), asked, "c")
+    # As many pixels, in other patches: the grid follows from what was asked for.
+    check_size(state, make_model(), ("patch_size",), "c")
+    model = make_model("dinov3")
+    state = {**model.state_dict(), "patch_embed.proj.weight": torch.zeros(48, 3, 4, 4)}
+    with pytest.raises(CheckpointError, match="got patches of 4×4 pixels"):
+        check_size(state, model, (), "c")
+
+
+def test_as_many_positions_are_on_the_networks_grid(caplog: pytest.LogCaptureFixture) -> None:
+    """16 positions are 2×8 or 4×4: those of a network that was trained so are not resampled, and it is said."""
+    model: Any = make_model(img_size=(16, 64))
+    state = make_model(img_size=(16, 64), seed=1).state_dict()
+    model.pretrained_cfg = {"input_size": (3, 32, 32)}  # of whose grid timm's filter would take them to be
+    assert to_own_keys(state, model)["pos_embed"] is state["pos_embed"]
+    check_size(state, model, (), "c")
+    assert not caplog.messages
+    check_size(state, model, ("img_size",), "c")
+    assert caplog.messages == ["c: its 16 positions are read as a grid of 2×8"]
+
+
+def test_the_position_of_a_token_is_no_patch() -> None:
+    """Positions with and without one for the class token are of the same grid."""
+    model = make_model("dinov2, gated mlp")
+    state: dict[str, Any] = {"register_tokens": torch.zeros(1, 4, 48), "pos_embed": torch.zeros(1, 17, 48)}
+    check_size(state, model, (), "c")
+    with pytest.raises(CheckpointError, match=r"5×5 patches"):
+        check_size({**state, "pos_embed": torch.zeros(1, 26, 48)}, model, (), "c")
+    with pytest.raises(CheckpointError, match=r"16 positions, on an unknown grid"):
+        check_size({"pos_embed": torch.zeros(1, 16, 48)}, make_model(), (), "c")
+
+
+def test_torchvisions_positions_are_never_resampled() -> None:
+    shape: dict[str, Any] = {
+        "patch_size": 8,
+        "num_layers": 1,
+        "num_heads": 2,
+        "hidden_dim": 16,
+        "mlp_dim": 16,
+    }
+    model = TorchvisionNetwork(image_size=32, **shape)
+    state = TorchvisionNetwork(image_size=48, **shape).state_dict()
+    for asked in ((), ("image_size",)):
+        with pytest.raises(CheckpointError, match=r"6×6 patches .*give --model-kwargs image_size=48$"):
+            check_size(state, model, asked, "c")
+    check_size(model.state_dict(), model, (), "c")
+
+
+def clip_state(model: nn.Module) -> dict[str, torch.Tensor]:
+    """The weights under the keys of open_clip's image encoder."""
+    swaps = {
+        "patch_embed.proj": "conv1",
+        "norm_pre": "ln_pre",
+        "norm1": "ln_1",
+        "norm2": "ln_2",
+        "attn.qkv.": "attn.in_proj_",
+        "attn.proj": "attn.out_proj",
+        "mlp.fc1": "mlp.c_fc",
+        "mlp.fc2": "mlp.c_proj",
+        "blocks": "transformer.resblocks",
+    }
+    state = dict(model.state_dict())
+    found = {
+        "proj": state.pop("head.weight").T,
+        "class_embedding": state.pop("cls_token")[0, 0],
+        "positional_embedding": state.pop("pos_embed")[0],
+    }
+    del state["head.bias"]
+    for key, value in state.items():
+        name = re.sub("^norm\\.", "ln_post.", key)
+        for ours, theirs in swaps.items():
+            name = name.replace(ours, theirs)
+        found[name] = value
+    return found
+
+
+@pytest.mark.parametrize("prefix", ["visual.", "", "model.visual.", "module.visual."])
+def test_open_clips_image_encoder_loads_alone_and_in_its_model(prefix: str) -> None:
+    trained = make_model("clip", seed=1)
+    nn.init.zeros_(trained.get_parameter("head.bias"))
+    state = {f"{prefix}{key}": value for key, value in clip_state(trained).items()}
+    if prefix.endswith("visual."):
+        state[f"{prefix.removesuffix('visual.')}logit_scale"] = torch.tensor(1.0)
+    model = make_model("clip", seed=2)
+    load_into(model, state, "c")
+    assert weights_sha256(model) == weights_sha256(trained)
+
+
+def test_a_tower_of_timms_in_open_clip_brings_its_projection() -> None:
+    trained = make_model(seed=1)
+    nn.init.zeros_(trained.get_parameter("head.bias"))
+    state = {f"trunk.{key}": value for key, value in trained.state_dict().items() if "head" not in key}
+    state["head.proj.weight"] = trained.get_parameter("head.weight")
+    model = make_model(seed=2)
+    load_into(model, state, "c")
+    assert weights_sha256(model) == weights_sha256(trained)
+
+
+def test_a_file_of_other_weights_keeps_its_keys() -> None:
+    state = {"encoder.a.weight": torch.zeros(1), "decoder.a.weight": torch.zeros(1)}
+    assert own_part(state, {"cls_token", "norm.weight"}, "c") == state

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 from huggingface_hub import constants
+from huggingface_hub.errors import LocalEntryNotFoundError
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from exporter import bundled
-from exporter.errors import CheckpointError, ModelError
+from exporter.errors import CheckpointError, HubError, ModelError
 from exporter.models.huggingface import hub
 from exporter.models.lvvit import LvVit
 from exporter.models.networks import ModelRequest, Source, create, preprocessing_of, source_of
@@ -58,7 +59,7 @@ def test_a_folder_brings_its_config_and_reads_its_own_weights(tmp_path: Path) ->
     assert (own.name, own.checkpoint) == ("mine", None)
     assert own.repository is not None
     with pytest.raises(CheckpointError, match="no weights"):
-        own.repository.load_weights(create(own))
+        own.repository.load_weights(create(own), own.asked)
     assert (own.model_kwargs["embed_dim"], own.model_kwargs["num_classes"]) == (48, 3)
     assert own.preprocessing["crop_mode"] == "squash"
     request = ModelRequest(str(folder), Path("w.pth"), 5, {"depth": 1}, {"crop_mode": "center"})
@@ -123,6 +124,7 @@ def test_a_hub_that_does_not_answer_is_not_asked_by_timm(
         (NAME, {"wings": 2}, "wings.* need keyword arguments that timm's model takes"),
         (NAME, {"embed_dim": 47}, "need keyword arguments that timm's model takes"),
         ("lvvit_s", {"wings": 2}, "wings.* need keyword arguments that LV-ViT takes"),
+        ("lvvit_s", {"dim": -1.5}, "need keyword arguments that LV-ViT takes"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(name: str, kwargs: dict[str, Any], reason: str) -> None:
@@ -145,6 +147,45 @@ def test_nothing_is_offered_where_nothing_is_near() -> None:
 def test_an_unknown_name_offers_the_nearest() -> None:
     with pytest.raises(ModelError, match="deit_small_patch16_224"):
         describe(ModelRequest("deit_smal_patch16_224"))
+
+
+def test_names_that_start_as_the_given_one_does_come_first() -> None:
+    with pytest.raises(ModelError, match="nearest names: vit_tiny_patch16_224, "):
+        describe(ModelRequest("vit_tiny"))
+
+
+def test_a_path_is_answered_as_one(tmp_path: Path) -> None:
+    (tmp_path / "w.pth").write_bytes(b"")
+    for name, says in (
+        ("./my-vit", "'./my-vit', no such folder"),
+        ("models/of/mine", "no such folder"),
+        ("./llava#vision_tower", "no such folder"),
+        (str(tmp_path), "a folder .* need a folder with a config.json"),
+        (str(tmp_path / "w.pth"), "a file .* --model NAME --checkpoint FILE"),
+    ):
+        with pytest.raises(ModelError, match=says) as caught:
+            describe(ModelRequest(name))
+        assert "nearest" not in str(caught.value)
+
+
+def test_only_sizes_of_the_request_are_asked_for(tmp_path: Path) -> None:
+    own = source_of(ModelRequest("digits_vit", Path("w.pth")))
+    assert own.model_kwargs["img_size"] == 56 and own.asked == frozenset()
+    asked = source_of(ModelRequest("digits_vit", Path("w.pth"), model_kwargs={"img_size": 28}))
+    assert asked.asked == {"img_size"}
+    (tmp_path / "config.json").write_text(CONFIG)
+    assert source_of(ModelRequest(str(tmp_path))).asked == {"img_size"}
+    assert source_of(ModelRequest(str(tmp_path), Path("w.pth"))).asked == frozenset()
+
+
+def test_a_hub_that_does_not_answer_says_nothing_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(*args: object, **kwargs: object) -> nn.Module:
+        raise LocalEntryNotFoundError("no connection")
+
+    monkeypatch.setattr(hub, "_answers", lambda: False)
+    monkeypatch.setattr("timm.create_model", offline)
+    with pytest.raises(HubError, match=r"hf-hub:a/b \| got no answer .* need a hub that can be reached"):
+        create(source("hf-hub:a/b"))
 
 
 def test_a_wrong_keyword_is_one_line() -> None:

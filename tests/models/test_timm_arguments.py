@@ -8,7 +8,7 @@ from torch import nn
 
 from exporter.errors import ModelError
 from exporter.models.registry import ModelRequest, describe
-from exporter.models.timm_arguments import SWIGLU, arguments
+from exporter.models.timm_arguments import SWIGLU, arguments, running_with
 
 
 def test_plain_values_become_what_timm_takes() -> None:
@@ -34,6 +34,7 @@ def test_others_stay_as_they_are() -> None:
         ({"num_heads": -3}, "num_heads=-3"),
         ({"num_classes": -1}, "num_classes=-1"),
         ({"in_chans": 1}, "in_chans=1 | need 3"),
+        ({"norm_eps": [1]}, "norm_eps .* need a number above 0 and below 1"),
     ],
 )
 def test_what_would_fail_later_is_refused(plain: dict[str, Any], says: str) -> None:
@@ -62,3 +63,13 @@ def test_a_text_is_no_switch(model: str, told: dict[str, Any]) -> None:
 def test_words_of_timm_are_its_words(absent: str | None) -> None:
     told = {"global_pool": "avg", "pos_embed": absent, "class_token": False, "depth": 1}
     assert describe(ModelRequest("vit_tiny_patch16_224", model_kwargs=told)).spec.num_prefix_tokens == 0
+
+
+def test_what_a_network_raises_is_an_error_of_the_given_arguments() -> None:
+    with (
+        pytest.raises(ModelError, match=r"vit \| got depth, rope: unhashable"),
+        running_with({"depth": 1, "rope": []}, "vit"),
+    ):
+        raise TypeError("unhashable type: 'list'")
+    with pytest.raises(TypeError), running_with({}, "vit"):
+        raise TypeError("a bug")

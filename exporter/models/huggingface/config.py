@@ -1,6 +1,5 @@
 """What a config of the library says of a vision tower; anyone may have edited it, so its types are checked."""
 
-import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -16,6 +15,7 @@ COUNTS = (
     *("num_channels", "projection_dim"),
 )
 NUMBERS = ("layer_norm_eps", "mlp_ratio", "rope_theta")
+LARGEST = 2**31 - 1
 # Models of images and text → their vision tower.
 PAIRS = {"CLIPModel": "CLIPVisionModelWithProjection", "SiglipModel": "SiglipVisionModel"}
 
@@ -43,13 +43,22 @@ def check_types(config: Config, source: str) -> None:
     """Check the types of what is computed with: the library writes them, but anyone may edit them."""
     for key in COUNTS:
         value = config.get(key, 1)
-        if type(value) is not int or value < 1:
-            raise ModelError(source, f"{key} {value!r}", "an integer above 0")
+        if type(value) is not int or not 1 <= value <= LARGEST:
+            raise ModelError(source, f"{key} {_short(value)}", f"an integer from 1 to {LARGEST}")
+    sides = config.get("image_size", 1)
+    sides = sides if isinstance(sides, list | tuple) and len(sides) == 2 else [sides]
+    if not all(type(side) is int and 1 <= side <= LARGEST for side in sides):
+        raise ModelError(source, f"image_size {_short(config['image_size'])}", "one or two integers above 0")
     for key in NUMBERS:
         value = config.get(key, 1)
-        if type(value) not in (int, float) or not 0 < value < math.inf:
-            raise ModelError(source, f"{key} {value!r}", "a number above 0")
+        if type(value) not in (int, float) or not 0 < value <= LARGEST:
+            raise ModelError(source, f"{key} {_short(value)}", f"a number above 0, at most {LARGEST}")
     if not isinstance(config.get("hidden_act", ""), str) or not isinstance(
         config.get("id2label", {}), Mapping
     ):
         raise ModelError(source, "a config with values of other types", "the one that the library wrote")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:30]}… ({len(text)} characters)"

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -50,6 +50,9 @@ def to_timm(state: Mapping[str, Tensor], config: Config) -> dict[str, Tensor]:
     Args:
         state: The tower's weights, or those of the pair that it is one of; keys start at the tower or the pair.
         config: The tower's; DINOv3 becomes timm's Eva.
+
+    Raises:
+        ValueError: A tensor has no dimensions, or tensors that become one do not fit together.
     """
     is_eva = config.get("model_type") == "dinov3_vit"
     token = "dist_token" if "distillation_classifier.weight" in state else "reg_token"
@@ -60,8 +63,11 @@ def to_timm(state: Mapping[str, Tensor], config: Config) -> dict[str, Tensor]:
             name = re.sub(pattern, replacement, name)
         if is_eva:
             name = re.sub(r"\.ls(\d)\.gamma$", r".gamma_\1", name)
-        if not UNUSED.search(name):
-            found[name] = value
+        if UNUSED.search(name):
+            continue
+        if not value.ndim:
+            raise ValueError(f"{key} has no dimensions")
+        found[name] = value
     _join_attention(found, is_eva=is_eva)
     _join_gates(found)
     _pool(found)
@@ -102,20 +108,28 @@ def _join_attention(found: dict[str, Tensor], *, is_eva: bool) -> None:
             {kind: found.pop(f"{block}{part}.{kind}", None) for kind in ("weight", "bias")} for part in "qkv"
         ]
         weights, biases = ([part[kind] for part in parts] for kind in ("weight", "bias"))
-        found[f"{block}qkv.weight"] = torch.cat([each for each in weights if each is not None])
+        found[f"{block}qkv.weight"] = _joined(f"{block}qkv.weight", weights)
         if is_eva:
             zeros = found[f"{block}qkv.weight"].new_zeros(len(found[f"{block}qkv.weight"]) // 3)
             for part, bias in (("q", biases[0]), ("v", biases[2])):
                 found[f"{block}{part}_bias"] = zeros if bias is None else bias
         elif biases[0] is not None:
-            found[f"{block}qkv.bias"] = torch.cat([each for each in biases if each is not None])
+            found[f"{block}qkv.bias"] = _joined(f"{block}qkv.bias", biases)
 
 
 def _join_gates(found: dict[str, Tensor]) -> None:
     """Put a gate and the values that it multiplies into one linear layer, the gate first."""
     for name in [name for name in found if ".mlp.gate_proj." in name]:
         whole = name.replace("gate_proj", "fc1")
-        found[whole] = torch.cat([found.pop(name), found[whole]])
+        found[whole] = _joined(whole, [found.pop(name), found.get(whole)])
+
+
+def _joined(name: str, parts: Sequence[Tensor | None]) -> Tensor:
+    try:
+        return torch.cat([part for part in parts if part is not None])
+    except RuntimeError:
+        shapes = " and ".join(str(list(part.shape)) for part in parts if part is not None)
+        raise ValueError(f"parts of {name} of shapes {shapes}") from None
 
 
 def _pool(found: dict[str, Tensor]) -> None:

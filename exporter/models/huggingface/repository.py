@@ -6,6 +6,7 @@ the tower in flags and recipes, and no name on the hub holds a #.
 
 import logging
 import re
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,23 +17,30 @@ from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from torch import Tensor, nn
 
-from exporter.errors import CheckpointError, ModelError, reason_of
+from exporter.errors import CheckpointError, HubError, ModelError, reason_of
 from exporter.files import path_of
 from exporter.formats.canonical_json import read_json
 from exporter.models.class_names import config_names
-from exporter.models.huggingface.config import class_named, vision_config
+from exporter.models.conversion import without_shared_prefix
+from exporter.models.huggingface.config import Config, class_named, vision_config
 from exporter.models.huggingface.hub import hub_or_cache
 from exporter.models.huggingface.instances import library_model
 from exporter.models.huggingface.keys import resampled, to_timm
 from exporter.models.huggingface.kinds import kind_of, network_of
 from exporter.models.huggingface.preprocessing import preprocessing_from_processor
-from exporter.models.weights import load_into, read_state_dict
+from exporter.models.weights import UNREADABLE, load_into, read_state_dict
 
-__all__ = ["Repository", "repository_of"]
+__all__ = ["Repository", "is_path", "repository_of"]
 
 CONFIG = "config.json"
 PROCESSOR, WHOLE_PROCESSOR = "preprocessor_config.json", "processor_config.json"
-FILES, INDEX = ("model.safetensors", "pytorch_model.bin"), "model.safetensors.index.json"
+# One file of weights, or the index of several; in the library's order.
+FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
 logger = logging.getLogger(__name__)
 ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
@@ -74,14 +82,25 @@ class Repository:
         """The names of the classes in the order of the logits, none where the config has none."""
         return config_names(self._config().get("id2label"), self.root)
 
-    def load_weights(self, network: nn.Module) -> None:
+    def load_weights(self, network: nn.Module, asked: Collection[str]) -> None:
         """Load the weights into timm's network; positions for another size are resampled as the library does.
+
+        Args:
+            network: From the architecture and the arguments of `network`, or others.
+            asked: Names of the arguments that the user gave (`exporter.models.weights.load_into`).
 
         Raises:
             CheckpointError: There is no file of weights, it does not hold those of the network, or none at the
-                tower's place.
+                tower's place, or they are not of the form and size that the config says.
         """
-        load_into(network, resampled(to_timm(self._state, self._config()), network), self.root)
+        config = self._config()
+        try:
+            found = to_timm(without_shared_prefix(self._state), config)
+        except UNREADABLE as error:
+            got, expected = reason_of(error), f"weights of a {class_named(config)}"
+            raise CheckpointError(self.root, got, expected) from None
+        self._check_positions(found, config)
+        load_into(network, resampled(found, network), self.root, asked)
 
     def library_model(self) -> nn.Module | None:
         """Return the library's own model of the same weights; None, with a warning, where it cannot be had."""
@@ -133,18 +152,37 @@ class Repository:
             raise ModelError(f"{self.root}#{self.part}", got, "a model of images and text")
         return inner
 
+    def _check_positions(self, found: Mapping[str, Tensor], config: Config) -> None:
+        """Refuse positions of another grid than the config's; up to two tokens have a position in front of it."""
+        kwargs = network_of(config, self.root)[1]
+        sides, patch = kwargs["img_size"], kwargs["patch_size"]
+        rows, columns = (side // patch for side in ((sides, sides) if isinstance(sides, int) else sides))
+        count = found["pos_embed"].shape[1] if "pos_embed" in found else rows * columns
+        if not 0 <= count - rows * columns <= 2:
+            expected = f"those of {rows}×{columns} patches, as its config.json has it"
+            raise CheckpointError(self.root, f"{count} positions", expected, "correct image_size there")
+
     def _weight_files(self) -> list[Path]:
         place = next(filter(None, map(self._file, FILES)), None)
-        if place is not None:
+        if place is None:
+            raise CheckpointError(
+                self.root, "no weights", f"{FILES[0]} or {FILES[2]}, or an index of several"
+            )
+        if place.suffix != ".json":
             return [place]
-        index = self._file(INDEX)
-        if index is None:
-            raise CheckpointError(self.root, "no weights", f"{' or '.join(FILES)}")
-        shards = _json(index).get("weight_map", {})
-        if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
-            raise CheckpointError(str(index), "a weight_map of another form", "names of files by key")
+        shards = _json(place).get("weight_map", {})
+        if not isinstance(shards, dict) or not all(map(_is_name, shards.values())):
+            raise CheckpointError(
+                str(place), "a weight_map of another form", "names of files beside it by key"
+            )
         names = sorted({shard for key, shard in shards.items() if not self.part or self.part in key})
-        return [file for file in map(self._file, names) if file is not None]
+        files = {name: self._file(name) for name in names}
+        for name, file in files.items():
+            if file is None:
+                raise CheckpointError(
+                    str(place), f"no {name} beside it", "all files that it names", "copy it too"
+                )
+        return [file for file in files.values() if file is not None]
 
     def _file(self, name: str) -> Path | None:
         """Return a file of the folder, or of the hub after a download; None if there is no such file."""
@@ -165,7 +203,20 @@ class Repository:
 def repository_of(name: str) -> Repository | None:
     """Return the repository of a name, None if the name is neither a folder's nor of the form of the hub's."""
     root, _, part = name.partition("#")
-    return Repository(root, part) if _is_folder(root) or ID.fullmatch(root) else None
+    return Repository(root, part) if _is_folder(root) or (ID.fullmatch(root) and not is_path(root)) else None
+
+
+def is_path(name: str) -> bool:
+    """Whether a name is one of a file or folder here, or can be no other."""
+    with suppress(ValueError, OSError):
+        far = name.startswith((".", "/", "~")) or name.count("/") > 1
+        return far or (bool(name) and path_of(name).exists())
+    return False
+
+
+def _is_name(name: object) -> bool:
+    """Whether it is that of a file, without a folder."""
+    return isinstance(name, str) and name not in ("", ".", "..") and not set(name) & set("/\\\0")
 
 
 def _is_folder(root: str) -> bool:
@@ -175,8 +226,8 @@ def _is_folder(root: str) -> bool:
     return False
 
 
-def _unreached(root: str, got: str) -> ModelError:
-    return ModelError(root, got, "a hub that can be reached, or a local folder with a config.json")
+def _unreached(root: str, got: str) -> HubError:
+    return HubError(root, got, "a hub that can be reached, or a local folder with a config.json")
 
 
 def _json(path: Path) -> dict[str, Any]:

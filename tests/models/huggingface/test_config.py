@@ -34,11 +34,14 @@ def test_the_tower_of_a_pair_is_named_and_projects_to_the_pairs_size() -> None:
         ("patch_size", True),
         ("layer_norm_eps", "tiny"),
         ("mlp_ratio", float("inf")),
+        *((key, 10**400) for key in ("hidden_size", "image_size", "layer_norm_eps")),
+        *(("image_size", value) for value in (True, [], [32], [32, 0], "large")),
         ("hidden_act", 5),
         ("id2label", []),
     ],
 )
 def test_values_of_other_types_are_refused(key: str, value: object) -> None:
     check_types({"hidden_size": 48, "layer_norm_eps": 1e-6, "hidden_act": "gelu", "id2label": {}}, "mine")
-    with pytest.raises(ModelError, match="mine"):
+    with pytest.raises(ModelError, match="mine") as caught:
         check_types({key: value}, "mine")
+    assert len(str(caught.value)) < 200

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from exporter.errors import CheckpointError, ModelError
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.models.huggingface import repository
-from exporter.models.huggingface.repository import repository_of
+from exporter.models.huggingface.repository import is_path, repository_of
 from exporter.models.identity import Identity
 from exporter.models.networks import Source, create, identity_of, source_of
 from exporter.models.outputs import with_outputs
@@ -100,6 +100,88 @@ def test_weights_may_be_in_shards_of_which_only_the_towers_are_read(tmp_path: Pa
     )
 
 
+def in_shards(folder: Path, shards: dict[str, str] | None = None) -> None:
+    """Put the weights of a folder in two files of PyTorch's own format, and an index beside them."""
+    whole = folder / "model.safetensors"
+    state = load_file(whole)
+    whole.unlink()
+    own = {key: f"pytorch_model-{index % 2}.bin" for index, key in enumerate(state)}
+    for name in set(own.values()):
+        torch.save({key: state[key] for key in state if own[key] == name}, folder / name)
+    index = {"weight_map": {**own, **(shards or {})}}
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+
+
+def test_shards_may_be_of_pytorchs_own_format(tmp_path: Path) -> None:
+    model = saved(tmp_path)
+    in_shards(tmp_path)
+    torch.testing.assert_close(load(ModelRequest(str(tmp_path))).model(IMAGES), answer(model, IMAGES))
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("pytorch_model-9.bin", r"got no pytorch_model-9\.bin beside it"),
+        ("../pytorch_model-0.bin", "weight_map of another form"),
+        ("/pytorch_model-0.bin", "weight_map of another form"),
+        ("..", "weight_map of another form"),
+    ],
+)
+def test_a_shard_that_is_missing_or_elsewhere_is_refused(tmp_path: Path, name: str, says: str) -> None:
+    saved(tmp_path / "mine")
+    in_shards(tmp_path / "mine", {"x": name})
+    (tmp_path / "pytorch_model-0.bin").write_bytes((tmp_path / "mine/pytorch_model-0.bin").read_bytes())
+    with pytest.raises(CheckpointError, match=says):
+        load(ModelRequest(str(tmp_path / "mine")))
+
+
+def test_a_shard_is_read_without_running_code(tmp_path: Path) -> None:
+    saved(tmp_path)
+    in_shards(tmp_path, {"x": "more.bin"})
+    torch.save({"x": print}, tmp_path / "more.bin")
+    with pytest.raises(CheckpointError, match=r"more\.bin \| got a pickled print"):
+        load(ModelRequest(str(tmp_path)))
+
+
+@pytest.mark.parametrize("kind", ["vit", "clip", "siglip", "dinov2", "dinov3"])
+def test_a_prefix_that_all_weights_share_is_removed(tmp_path: Path, kind: str) -> None:
+    model, file = saved(tmp_path, kind), tmp_path / "model.safetensors"
+    save_file({f"base_model.model._orig_mod.{key}": value for key, value in load_file(file).items()}, file)
+    vit = load(ModelRequest(str(tmp_path)))
+    images = torch.randn(2, *vit.spec.preprocessing.input_size)
+    with torch.inference_mode():
+        ours = PrunedViT(vit, keep_everything(vit.spec))(images)
+    torch.testing.assert_close(ours, answer(model, images), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["vit", "distilled", "clip", "siglip", "dinov2, registers"])
+def test_positions_of_another_grid_than_the_configs_are_refused(tmp_path: Path, kind: str) -> None:
+    """One that was asked for is resampled to: then the weights are still those of the config."""
+    saved(tmp_path, kind)
+    assert load(ModelRequest(str(tmp_path), model_kwargs={"img_size": 48})).spec.grid == (6, 6)
+    place = tmp_path / "config.json"
+    place.write_text(place.read_text().replace('"image_size": 32', '"image_size": 48'))
+    with pytest.raises(CheckpointError, match=r"1[678] positions \| need those of 6×6 patches"):
+        load(ModelRequest(str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("query.weight", torch.tensor(1.0), r"query\.weight has no dimensions"),
+        ("query.weight", torch.zeros(3, 5), r"parts of blocks\.0\.attn\.qkv\.weight of shapes \[3, 5\] and"),
+        ("layernorm_before.weight", torch.zeros(5), r"blocks\.0\.norm1\.weight of shape \[5\]"),
+    ],
+)
+def test_a_tensor_of_another_form_is_named(tmp_path: Path, key: str, value: torch.Tensor, says: str) -> None:
+    saved(tmp_path)
+    state = load_file(tmp_path / "model.safetensors")
+    name = next(each for each in state if each.endswith(key))
+    save_file({**state, name: value}, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match=says):
+        load(ModelRequest(str(tmp_path)))
+
+
 def test_an_id_is_looked_up_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = saved(tmp_path, "clip, projected")
 
@@ -133,6 +215,15 @@ def test_without_a_network_it_is_one_line(monkeypatch: pytest.MonkeyPatch, error
 def test_names_that_are_no_repositorys() -> None:
     names = ("vit_tiny_patch16_224", "./nothing", "a/b/c", "hf-hub:a/b", "x" * 300, "x/" * 2100, "a\0b")
     assert [repository_of(name) for name in names] == [None] * len(names)
+
+
+def test_a_folder_without_a_config_is_no_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "runs/mine").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert repository_of("runs/mine") is None
+    assert repository_of("runs/other") is not None
+    names = ("./mine", "runs/mine", "a/b/c", "/x", "~/x", "runs/other", "vit_tiny", "")
+    assert [is_path(name) for name in names] == [True] * 5 + [False] * 3
 
 
 def test_a_folder_of_timms_is_named_as_timms(tmp_path: Path) -> None:
