@@ -14,7 +14,7 @@ from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
 from exporter.errors import RecipeError, ScheduleError
 from exporter.evaluation.benchmark import compare_speed
-from exporter.evaluation.benchmark.points import Point, RhoSweep
+from exporter.evaluation.benchmark.timing import Point, RhoSweep
 from exporter.models.base import PrunableViT
 from exporter.records import ModelSpec, Schedule
 from exporter.runtimes.choice import why_not

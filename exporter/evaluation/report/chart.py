@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from exporter.evaluation.benchmark.points import Point, RhoSweep, TradeOff, TradePoint
+from exporter.evaluation.benchmark.timing import Point, RhoSweep, TradeOff, TradePoint
 
 __all__ = ["DARK", "LIGHT", "Palette", "png_address", "throughput_chart", "trade_off_chart"]
 

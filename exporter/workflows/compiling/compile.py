@@ -12,7 +12,7 @@ from exporter.calibration.calibrate import sums_path
 from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder, sample
-from exporter.evaluation.benchmark.points import TradeOff
+from exporter.evaluation.benchmark.timing import TradeOff
 from exporter.evaluation.parity.reference import reference_runner
 from exporter.evaluation.report.record import Report
 from exporter.files import PathLike, writable_folder
