@@ -81,12 +81,12 @@ INNER_ORDER = {
 # The files that own each heavy import; elsewhere it is a fault.
 OWNERS = {
     "onnxruntime": (
-        "runtimes/onnxruntime/providers.py",
+        "runtimes/onnxruntime/runner.py",
         "lowering/quantize.py",
         "lowering/activation_ranges.py",
     ),
     "openvino": ("runtimes/openvino_runner.py",),
-    "cuda": ("runtimes/tensorrt/cuda.py",),
+    "cuda": ("runtimes/tensorrt/gpu_timer.py",),
     "onnxscript": ("lowering/markers.py",),
     "matplotlib": ("evaluation/report/chart.py",),
     "jinja2": ("evaluation/report/page.py",),

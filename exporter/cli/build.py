@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Build the engines and print their audits; the exit code is 0."""
     from exporter.cli.output import print_json, print_lines
     from exporter.cli.stages import RichStages
-    from exporter.runtimes.tensorrt.audit import explain_audit
+    from exporter.runtimes.tensorrt.layer_info import explain_audit
     from exporter.runtimes.tensorrt.settings import BuildSettings
     from exporter.workflows.folders.build import build_folder
 

@@ -25,11 +25,8 @@ from exporter.evaluation.benchmark.timing import (
 )
 from exporter.records import Pair
 from exporter.runtimes.tensorrt.clocks import Clocks, sampled_clocks
-from exporter.runtimes.tensorrt.cuda import Cuda
-from exporter.runtimes.tensorrt.gpu_timer import GpuTimer, RunTimes
+from exporter.runtimes.tensorrt.gpu_timer import Cuda, GpuTimer, RunTimes
 from exporter.runtimes.tensorrt.layer_info import layers_path, saved_layers
-from exporter.runtimes.tensorrt.loading import load_engine
-from exporter.runtimes.tensorrt.machine import gpu_uuid
 from exporter.runtimes.tensorrt.manifest import (
     ENGINES,
     Built,
@@ -39,8 +36,16 @@ from exporter.runtimes.tensorrt.manifest import (
     profile_for,
     read_manifest,
 )
-from exporter.runtimes.tensorrt.trtexec import build_command, load_command
-from exporter.runtimes.tensorrt.trtexec_runs import Load, has_trtexec, run_load, run_profile, run_trtexec
+from exporter.runtimes.tensorrt.runner import gpu_uuid, load_engine
+from exporter.runtimes.tensorrt.trtexec import (
+    Load,
+    build_command,
+    has_trtexec,
+    load_command,
+    run_load,
+    run_profile,
+    run_trtexec,
+)
 from exporter.schedule.macs import MacCount
 from exporter.tensor_names import IMAGES
 

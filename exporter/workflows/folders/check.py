@@ -16,9 +16,8 @@ from exporter.evaluation.parity import (
     tolerance_for,
     whole_batches,
 )
-from exporter.runtimes.base import Runner
+from exporter.runtimes.base import PartRunner, Runner
 from exporter.runtimes.choice import TENSORRT, RunSettings, require_runtime, runner_for, runtime_for
-from exporter.runtimes.part_runner import PartRunner
 from exporter.runtimes.playback_runner import PlaybackRunner
 from exporter.runtimes.tensorrt.manifest import ENGINES, EngineManifest, engine_path, read_manifest
 from exporter.schedule.scorers import scorer_named

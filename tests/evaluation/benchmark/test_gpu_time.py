@@ -30,8 +30,8 @@ from exporter.records import Pair
 from exporter.runtimes.tensorrt.clocks import NO_CLOCKS
 from exporter.runtimes.tensorrt.gpu_timer import RunTimes
 from exporter.runtimes.tensorrt.layer_info import layers_path
-from exporter.runtimes.tensorrt.loading import LoadedEngine
 from exporter.runtimes.tensorrt.manifest import engine_path, manifest_path
+from exporter.runtimes.tensorrt.runner import LoadedEngine
 from exporter.schedule.macs import MacCount
 from exporter.tensor_names import SLICED, variant_path
 from tests.runtimes.tensorrt.fake_cuda import BUILT, FakeCuda, FakeEngine, loaded_engine, manifest

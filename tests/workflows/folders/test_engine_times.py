@@ -10,7 +10,7 @@ from exporter.evaluation.benchmark import gpu_time
 from exporter.evaluation.benchmark.batch_sweep import filled_batch
 from exporter.runtimes.base import TensorInfo
 from exporter.runtimes.tensorrt.gpu_timer import RunTimes
-from exporter.runtimes.tensorrt.trtexec_runs import run_trtexec
+from exporter.runtimes.tensorrt.trtexec import run_trtexec
 from exporter.targets import TENSORRT
 from exporter.tensor_names import IMAGES
 from exporter.workflows.folders import bench
