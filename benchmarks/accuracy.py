@@ -26,8 +26,7 @@ from ways import RECEIVED, WAYS, Way, ways_of
 
 from exporter.calibration.record import Calibration
 from exporter.data.batches import batches
-from exporter.data.digests import listing_sha256
-from exporter.data.images import ImageFolder
+from exporter.data.images import ImageFolder, listing_sha256
 from exporter.errors import ScheduleError
 from exporter.evaluation.accuracy import predict
 from exporter.evaluation.intervals import loss_interval, wilson

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from exporter.data.digests import listing_sha256
+from exporter.data.images import listing_sha256
 from exporter.data.source import images_at
 from exporter.evaluation.benchmark import environment
 from exporter.evaluation.report.record import installed_versions

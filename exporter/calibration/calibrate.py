@@ -20,8 +20,7 @@ from exporter.calibration.record import (
 from exporter.calibration.scored_images import Scored, scored_chunks
 from exporter.calibration.sums import Sums, load_sums, save_sums
 from exporter.calibration.trace import in_dtype
-from exporter.data.digests import dataset_sha256
-from exporter.data.images import ImageFolder
+from exporter.data.images import ImageFolder, dataset_sha256
 from exporter.data.pixels import SkippedImage
 from exporter.errors import CalibrationError, ImageError
 from exporter.files import writable_file, writable_folder

@@ -13,8 +13,7 @@ from timm.utils import random_seed
 from torch import Tensor
 from torchvision.transforms import Compose, InterpolationMode, RandomAffine, RandomHorizontalFlip
 
-from exporter.data.geometry import to_input_size
-from exporter.data.pixels import normalise, to_pixels
+from exporter.data.pixels import normalise, to_input_size, to_pixels
 from exporter.errors import RecipeError
 from exporter.records import Preprocessing
 from exporter.training.presets import Augmentation

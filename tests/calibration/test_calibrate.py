@@ -15,8 +15,7 @@ from exporter.calibration.importance import ImageScores, scores_of_image
 from exporter.calibration.record import CalibrationSettings, load_calibration
 from exporter.calibration.sums import Sums, save_sums
 from exporter.calibration.trace import in_dtype
-from exporter.data.digests import dataset_sha256
-from exporter.data.images import ImageFolder, list_images
+from exporter.data.images import ImageFolder, dataset_sha256, list_images
 from exporter.data.pixels import LoadedImage, normalise, stream
 from exporter.errors import ArtefactError, CalibrationError, ImageError, OutputError
 from exporter.models.base import PrunableViT

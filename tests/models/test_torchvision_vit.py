@@ -10,8 +10,7 @@ from torchvision.models import VisionTransformer
 
 import exporter
 from exporter.calibration.relevance import relevance
-from exporter.data.geometry import to_input_size
-from exporter.data.pixels import normalise, to_pixels
+from exporter.data.pixels import normalise, to_input_size, to_pixels
 from exporter.errors import ModelError
 from exporter.models.base import PrunableViT
 from exporter.models.block import attention_half, mlp_half

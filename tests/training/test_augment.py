@@ -10,8 +10,7 @@ from PIL import Image
 from timm.data import create_transform
 from timm.utils import random_seed
 
-from exporter.data.geometry import to_input_size
-from exporter.data.pixels import normalise, to_pixels
+from exporter.data.pixels import normalise, to_input_size, to_pixels
 from exporter.records import Preprocessing
 from exporter.training.augment import mixing, seeded, transform_of
 from exporter.training.presets import AUGMENTATIONS, Augmentation
