@@ -3,7 +3,7 @@
 import torch
 
 from exporter.models.block import Seen
-from exporter.ops.class_row import class_row
+from exporter.ops.factors import class_row
 
 __all__ = ["row_of"]
 

@@ -109,7 +109,6 @@ OWNERS = {
     "onnx": (
         "lowering/",
         "ops/cdf_retain/onnx_function.py",
-        "ops/select_top_k.py",
         "evaluation/benchmark/batch_sweep.py",
         "evaluation/parity/check_model.py",
         "workflows/compiling/proof.py",

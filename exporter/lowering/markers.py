@@ -12,15 +12,16 @@ from onnx.defs import OpSchema
 from onnxscript import opset18, opset20, values
 
 import exporter.ops.cdf_retain.torch_op
-import exporter.ops.class_row
-import exporter.ops.dissimilarity
+import exporter.ops.factors
 import exporter.ops.merging
-import exporter.ops.packing
-import exporter.ops.pairing
-import exporter.ops.received
 import exporter.ops.selection  # noqa: F401  (registers take_rows)  # noqa: F401
-from exporter.ops.cdf_retain.onnx_function import CDF_RETAIN, CDF_RETAIN_PADDED, DOMAIN, PLUGIN_ATTRIBUTES
-from exporter.ops.select_top_k import SELECT_TOP_K
+from exporter.ops.cdf_retain.onnx_function import (
+    CDF_RETAIN,
+    CDF_RETAIN_PADDED,
+    DOMAIN,
+    PLUGIN_ATTRIBUTES,
+    SELECT_TOP_K,
+)
 
 __all__ = [
     "ATTENTION",

@@ -42,7 +42,7 @@ from exporter.lowering.passes.selection import (
     select_early,
     select_in_one,
 )
-from exporter.schedule.scorers import scorer_named
+from exporter.schedule.methods import scorer_named
 from exporter.targets import Target
 
 __all__ = ["FINAL", "INITIAL", "MARKERS", "PASSES", "QUANTIZABLE", "Pass", "check_passes", "run_passes"]

@@ -23,11 +23,12 @@ from exporter.ops.cdf_retain.onnx_function import (
     CDF_RETAIN,
     CDF_RETAIN_PADDED,
     DOMAIN,
+    SELECT_TOP_K,
     WIDEST,
     cdf_retain_function,
     cdf_retain_padded_function,
+    select_top_k_function,
 )
-from exporter.ops.select_top_k import SELECT_TOP_K, select_top_k_function
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import Target
 from exporter.vocabulary import InputKind, Method

@@ -6,7 +6,7 @@ import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
 from exporter.lowering.graph import Builder
-from exporter.schedule.reductions import reduction_named
+from exporter.schedule.methods import reduction_named
 from exporter.tensor_names import count_name, factor_name, into_name, keep_name, ranked_name, shares_name
 
 __all__ = ["MEAN_KEY", "behind", "scoring_nodes", "write_directions"]

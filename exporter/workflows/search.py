@@ -19,7 +19,7 @@ from exporter.models.base import PrunableViT
 from exporter.records import ModelSpec, Schedule
 from exporter.runtimes.choice import why_not
 from exporter.schedule.plan import ScheduleSettings
-from exporter.schedule.solve import BISECTIONS, LEAST_RHO, rho_for
+from exporter.schedule.rates import BISECTIONS, LEAST_RHO, rho_for
 from exporter.workflows import steps
 from exporter.workflows.measuring import noise
 from exporter.workflows.memory import check_batches

@@ -9,7 +9,7 @@ from torch import nn
 from torchvision.models import VisionTransformer
 
 import exporter
-from exporter.calibration.relevance import relevance
+from exporter.calibration.importance import relevance
 from exporter.data.pixels import normalise, to_input_size, to_pixels
 from exporter.errors import ModelError
 from exporter.models.base import PrunableViT

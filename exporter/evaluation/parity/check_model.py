@@ -17,7 +17,7 @@ from exporter.lowering.verify import artefact_of
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import on_this_cpu, runner_for
-from exporter.schedule.scorers import scorer_named
+from exporter.schedule.methods import scorer_named
 
 __all__ = ["check", "load_onnx"]
 

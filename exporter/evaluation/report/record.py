@@ -17,7 +17,7 @@ from exporter.evaluation.embeddings import Agreement
 from exporter.evaluation.loss import PairResult
 from exporter.evaluation.parity import ParityReport
 from exporter.records import Pair, Schedule
-from exporter.schedule.usage import PatchUse
+from exporter.schedule.macs import PatchUse
 
 __all__ = ["Example", "Gmacs", "Report", "chosen_examples", "installed_versions"]
 

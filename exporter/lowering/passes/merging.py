@@ -9,7 +9,7 @@ from exporter.lowering.graph import Builder, markers, replace
 from exporter.lowering.markers import DOMAIN, KEEP_TOP_K, MERGE_INTO, MERGE_TOKENS, PAIR_TOKENS, TAKE_TOKENS
 from exporter.lowering.passes.selection import behind_prefix, prefix_rows
 from exporter.lowering.scoring import write_directions
-from exporter.ops.pair_sets import joined_patches
+from exporter.ops.counts import joined_patches
 from exporter.tensor_names import into_name
 
 __all__ = ["expand_merging", "expand_pairing"]

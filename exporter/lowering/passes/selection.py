@@ -247,7 +247,7 @@ def _places_in_batch(graph: gs.Graph, before: gs.Node) -> gs.Variable:
 
 
 def expand_packing(graph: gs.Graph, artefact: Artefact) -> int:
-    """Expand PackTokens (`exporter.ops.packing`): the rows that stay, and where they stand."""
+    """Expand PackTokens (`exporter.ops.selection`): the rows that stay, and where they stand."""
     del artefact
     packing = markers(graph, PACK_TOKENS)
     for node in packing:

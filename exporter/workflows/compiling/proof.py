@@ -21,8 +21,7 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import on_this_cpu, runner_for
-from exporter.schedule.macs import MacCount
-from exporter.schedule.usage import PatchUse, patch_use
+from exporter.schedule.macs import MacCount, PatchUse, patch_use
 from exporter.vocabulary import InputKind
 from exporter.workflows.progress import Stages
 from exporter.workflows.recipes.requests import Measuring

@@ -24,7 +24,7 @@ from exporter.evaluation.report.page import (
     save_page,
 )
 from exporter.evaluation.report.record import Gmacs, Report
-from exporter.schedule.usage import LayerUse, PatchUse
+from exporter.schedule.macs import LayerUse, PatchUse
 from exporter.tensor_names import IMAGES, count_name, keep_name
 from tests.evaluation.parity.models import compared, pruned_family, with_outputs
 from tests.evaluation.report.reports import full_report, small_report

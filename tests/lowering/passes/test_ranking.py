@@ -22,8 +22,7 @@ from exporter.lowering.passes.ranking import (
 from exporter.lowering.passes.selection import expand_selection
 from exporter.lowering.pipeline import lower
 from exporter.lowering.variants import tracing_variant
-from exporter.ops.dissimilarity import dissimilarity
-from exporter.ops.received import received
+from exporter.ops.factors import dissimilarity, received
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.scores import SCORE_FLOOR
 from exporter.targets import ONNXRUNTIME, OPENVINO, Target

@@ -1,9 +1,42 @@
-"""The two sets of pairs: tokens alternate, whatever the number of prefix tokens, or fewer are joined by others."""
+"""Counts and sets."""
 
+from fractions import Fraction
+from math import ceil
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.ops.pair_sets import joined_patches
+from exporter.ops.counts import joined_patches, keep_count
+
+
+@pytest.mark.parametrize(
+    ("rate", "patches", "kept"),
+    [
+        (0.7, 196, 138),
+        (0.5, 196, 98),
+        (0.7, 10, 7),
+        (0.1, 10, 1),
+        (1e-9, 196, 1),
+        (1.0, 196, 196),
+        (0.6, 10, 6),
+    ],
+)
+def test_by_hand(rate: float, patches: int, kept: int) -> None:
+    """0.7 · 10 is more than 7 in float32, and 7 are kept."""
+    assert keep_count(rate, patches) == kept
+
+
+@given(st.integers(1, 100), st.integers(1, 1000))
+def test_a_share_in_hundredths_is_rounded_up_exactly(hundredths: int, patches: int) -> None:
+    expected = max(1, ceil(Fraction(hundredths * patches, 100)))
+    assert keep_count(hundredths / 100, patches) == expected
+
+
+@given(st.floats(2.0**-20, 1.0, width=32), st.integers(1, 5000))
+def test_never_none_and_never_more_than_there_are(rate: float, patches: int) -> None:
+    assert 1 <= keep_count(rate, patches) <= patches
+    assert keep_count(1.0, patches) == patches
 
 
 @given(patches=st.integers(1, 40), prefix=st.integers(0, 6))
