@@ -226,8 +226,8 @@ def _is_safetensors(path: Path) -> bool:
 
 def _described(path: Path, error: Exception) -> tuple[str, str]:
     """Return what a file is that cannot be read, and what to do."""
-    if not path.is_file():
-        return reason_of(error), "give one of its files" if path.is_dir() else ""
+    if isinstance(error, OSError):
+        return reason_of(error), ""
     if named := re.search(r"GLOBAL ([\w.]{1,100})", str(error)):
         shard = named[1].startswith(("deepspeed.", "torch.distributed."))
         return f"a pickled {named[1]}, which only its own code can read", JOIN if shard else SAVE

@@ -161,11 +161,8 @@ DUMB = ("huge", "all zero")
 def _checkpoints() -> Iterator[Hostile]:
     line = f"{CALIBRATE} --checkpoint {{work}}/w.pth"
     for name, change in WEIGHTS.items():
-        says = "relevance" if name in DUMB else "w.pth"
+        says = "logits with" if name in DUMB else "w.pth"
         yield Hostile(line, says, prepare=partial(_weights, change), name=name)
-    for name in DUMB:
-        prepare = partial(_weights, WEIGHTS[name])
-        yield Hostile(f"{line} --scorer intra", "ACS", prepare=prepare, name=name)
 
 
 # What prunes without a calibration, or does not prune, refuses them before the work too.

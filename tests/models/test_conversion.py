@@ -73,10 +73,11 @@ def test_a_network_that_nothing_is_known_of_gets_its_keys_as_they_are() -> None:
     assert to_own_keys(state, nn.Linear(2, 2)) == state
 
 
-def test_the_layer_scales_of_official_deit3_files_are_renamed() -> None:
+@pytest.mark.parametrize("prefix", ["", "module.", "model._orig_mod."])
+def test_the_layer_scales_of_official_deit3_files_are_renamed(prefix: str) -> None:
     state = make_model("deit3, layer scale", seed=1).state_dict()
-    official = {re.sub(r"ls(\d)\.gamma", r"gamma_\1", key): value for key, value in state.items()}
-    assert "blocks.0.gamma_1" in official
+    official = {prefix + re.sub(r"ls(\d)\.gamma", r"gamma_\1", key): value for key, value in state.items()}
+    assert f"{prefix}blocks.0.gamma_1" in official
     model = make_model("deit3, layer scale", seed=2)
     load_into(model, official, "deit3.pth")
     assert weights_sha256(model) == weights_sha256(make_model("deit3, layer scale", seed=1))
@@ -170,6 +171,14 @@ def test_the_position_of_a_token_is_no_patch() -> None:
         check_size({**state, "pos_embed": torch.zeros(1, 26, 48)}, model, (), "c")
     with pytest.raises(CheckpointError, match=r"16 positions, on an unknown grid"):
         check_size({"pos_embed": torch.zeros(1, 16, 48)}, make_model(), (), "c")
+
+
+def test_weights_of_another_width_are_another_networks() -> None:
+    """Of a checkpoint of the wrong model, the size is not what is wrong."""
+    model, state = make_model(), make_model(img_size=64, embed_dim=24).state_dict()
+    check_size(state, model, (), "c")
+    with pytest.raises(CheckpointError, match=r"of shape \[1, 1, 24\] \| need \[1, 1, 48\]"):
+        load_into(model, state, "c")
 
 
 def test_torchvisions_positions_are_never_resampled() -> None:

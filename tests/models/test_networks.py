@@ -174,8 +174,8 @@ def test_only_sizes_of_the_request_are_asked_for(tmp_path: Path) -> None:
     asked = source_of(ModelRequest("digits_vit", Path("w.pth"), model_kwargs={"img_size": 28}))
     assert asked.asked == {"img_size"}
     (tmp_path / "config.json").write_text(CONFIG)
-    assert source_of(ModelRequest(str(tmp_path))).asked == {"img_size"}
-    assert source_of(ModelRequest(str(tmp_path), Path("w.pth"))).asked == frozenset()
+    for checkpoint in (None, Path("w.pth")):
+        assert source_of(ModelRequest(str(tmp_path), checkpoint)).asked == frozenset()
 
 
 def test_a_hub_that_does_not_answer_says_nothing_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:

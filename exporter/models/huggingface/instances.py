@@ -4,7 +4,6 @@ import importlib
 import inspect
 import warnings
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import timm
@@ -55,12 +54,12 @@ def answers_of(model: Any, images: Tensor) -> tuple[tuple[Tensor, ...], dict[str
     return tokens, found
 
 
-def library_model(folder: Path | None, config: Config, state: Mapping[str, Tensor]) -> nn.Module:
-    """Let the library load a model, in fp32, from its own folder, or else from weights under its keys.
+def library_model(config: Config, state: Mapping[str, Tensor]) -> nn.Module:
+    """Let the library load a model, in fp32, from its config and weights under its keys.
 
     Raises:
         ImportError: The library is not installed.
-        Exception: Of the library's.
+        ValueError: It misses weights, or has a reason of its own.
     """
     library: Any = importlib.import_module("transformers")
     kind, logs = getattr(library, class_of(config)), library.utils.logging
@@ -70,14 +69,15 @@ def library_model(folder: Path | None, config: Config, state: Mapping[str, Tenso
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            if folder is not None:
-                return kind.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
-            whole = kind.config_class.from_dict(dict(config))
-            return kind.from_pretrained(None, config=whole, state_dict=state, dtype=torch.float32).eval()
+            given = {"config": kind.config_class.from_dict(dict(config)), "state_dict": dict(state)}
+            model, told = kind.from_pretrained(None, **given, dtype=torch.float32, output_loading_info=True)
     finally:
         logs.set_verbosity(verbosity)
         if bars:
             logs.enable_progress_bar()
+    if told["missing_keys"]:
+        raise ValueError(f"it finds no {min(told['missing_keys'])}")
+    return model.eval()
 
 
 def converted(model: Any, name: str) -> tuple[nn.Module, dict[str, Any]]:

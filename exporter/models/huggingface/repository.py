@@ -104,9 +104,8 @@ class Repository:
 
     def library_model(self) -> nn.Module | None:
         """Return the library's own model of the same weights; None, with a warning, where it cannot be had."""
-        place = None if self.part else self._file(CONFIG)
         try:
-            return library_model(place and place.parent, self._config(), {} if place else self._state)
+            return library_model(self._config(), without_shared_prefix(self._state))
         except ImportError:
             logger.warning("%s is not compared with Hugging Face's own: no transformers here", self.name)
         except Exception as error:
