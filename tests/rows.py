@@ -2,7 +2,7 @@
 
 import torch
 
-from exporter.models.block import Seen
+from exporter.models.base import Seen
 from exporter.ops.factors import class_row
 
 __all__ = ["row_of"]

@@ -23,8 +23,7 @@ from torch import Tensor
 from exporter.calibration import attention, cams, gradients, heads
 from exporter.calibration.heads import top_outputs
 from exporter.calibration.trace import Trace, in_dtype, trace
-from exporter.models.base import PrunableViT
-from exporter.models.block import whole_block
+from exporter.models.base import PrunableViT, whole_block
 
 __all__ = [
     "ImageScores",

@@ -9,8 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from exporter.artefact import output_names
-from exporter.models.base import PrunableViT
-from exporter.models.block import Seen
+from exporter.models.base import PrunableViT, Seen
 from exporter.ops.cdf_retain.torch_op import batch_count, cdf_retain, cdf_retain_padded
 from exporter.ops.merging import merge_into, pair_tokens
 from exporter.ops.selection import keep_top_k

@@ -11,9 +11,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from exporter.errors import ScheduleError
-from exporter.models.base import PrunableViT
-from exporter.models.block import Seen
-from exporter.models.pooling import AttentionPooling
+from exporter.models.base import PrunableViT, Seen
+from exporter.models.parts import AttentionPooling
 from exporter.ops.factors import class_row, dissimilarity, received
 from exporter.pruning.tokens import Tokens
 from exporter.records import ModelSpec, Schedule

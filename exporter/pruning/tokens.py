@@ -15,8 +15,17 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from typing_extensions import override
 
-from exporter.models.base import BlockParts, PrunableViT
-from exporter.models.block import Seen, add_attention, attend, attention_half, mlp_half, project, whole_block
+from exporter.models.base import (
+    BlockParts,
+    PrunableViT,
+    Seen,
+    add_attention,
+    attend,
+    attention_half,
+    mlp_half,
+    project,
+    whole_block,
+)
 from exporter.ops.merging import merge_tokens
 from exporter.ops.selection import pack_tokens, take_rows, take_tokens
 from exporter.records import ModelSpec

@@ -15,7 +15,7 @@ from torch import nn
 
 from exporter.data.pixels import normalise, to_input_size, to_pixels
 from exporter.errors import ModelError
-from exporter.models.pooling import AttentionPooling, MaxPooling, MeanPooling, Pooling
+from exporter.models.parts import AttentionPooling, MaxPooling, MeanPooling, Pooling
 from exporter.models.registry import adapt
 from exporter.models.spec import preprocessing_from
 from exporter.models.timm_parts import (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from exporter.models.base import PrunableViT
-from exporter.models.pooling import AttentionPooling
+from exporter.models.parts import AttentionPooling
 from exporter.ops.factors import class_row
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.scores import INTRA, SCORE_FLOOR, Layer, intra_score, log_fused, weigh_inter

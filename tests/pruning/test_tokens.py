@@ -8,8 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.models.base import PrunableViT
-from exporter.models.block import attention_half, mlp_half, whole_block
+from exporter.models.base import PrunableViT, attention_half, mlp_half, whole_block
 from exporter.models.outputs import with_outputs
 from exporter.ops.selection import take_rows
 from exporter.pruning.pruned_vit import PrunedViT
