@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from exporter.runtimes.choice import RunSettings as RunSettings
     from exporter.schedule.plan import ScheduleSettings as ScheduleSettings
     from exporter.targets import TARGETS as TARGETS
-    from exporter.training.preset_values import preset_values as preset_values
     from exporter.training.settings import FinetuneSettings as FinetuneSettings
+    from exporter.training.settings import preset_values as preset_values
     from exporter.vocabulary import InputKind as InputKind
     from exporter.vocabulary import Layout as Layout
     from exporter.vocabulary import Method as Method
@@ -71,8 +71,7 @@ _PLACES = {
     "runtimes.choice": ("RunSettings",),
     "schedule.plan": ("ScheduleSettings",),
     "targets": ("TARGETS",),
-    "training.preset_values": ("preset_values",),
-    "training.settings": ("FinetuneSettings",),
+    "training.settings": ("FinetuneSettings", "preset_values"),
     "vocabulary": ("InputKind", "Layout", "Method", "Precision"),
     "workflows.chain": ("bench", "calibrate", "check", "export", "load_model", "plan", "save"),
     "workflows.evaluating.models": ("models_at",),

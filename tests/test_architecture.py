@@ -40,7 +40,7 @@ RANK = {name: rank for rank, row in enumerate(ORDER) for name in row}
 
 # The same inside the rooms that have rooms of their own.
 INNER_ORDER = {
-    "settings": (("limits", "fields"), ("parser",), ("flags",)),
+    "settings": (("fields",), ("flags",)),
     "lowering": (
         ("markers",),
         ("graph",),

@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from exporter.settings import Parser, add_flags, from_flags
-from exporter.training.presets import PRESETS
+from exporter.training.settings import PRESETS
 from exporter.workflows.recipes.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -34,8 +34,7 @@ def training_of(arguments: argparse.Namespace) -> "FinetuneSettings":
     Raises:
         RecipeError: There is no such preset, or a value is out of range.
     """
-    from exporter.training.preset_values import preset_values
-    from exporter.training.settings import FinetuneSettings
+    from exporter.training.settings import FinetuneSettings, preset_values
 
     recipe, own = from_flags(Recipe, arguments), "augment" not in arguments
     start = preset_values(arguments.preset, recipe.model, recipe.checkpoint, own_augmentation=own)

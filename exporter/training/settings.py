@@ -1,10 +1,18 @@
-"""The settings of training runs; the flags and the JSON of the records derive from them."""
+"""The settings of training runs, and presets of their values; flags and the JSON of records derive from them."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Annotated
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any
 
 from msgspec import Meta
 
+from exporter import bundled
+from exporter.errors import RecipeError
+from exporter.files import PathLike
+from exporter.models.identity import read_identity
 from exporter.settings import (
     LARGEST,
     Natural,
@@ -16,9 +24,71 @@ from exporter.settings import (
     option,
     redeclared,
 )
-from exporter.training.presets import AUGMENTATIONS, Augmentation
 
-__all__ = ["FinetuneSettings", "LoopSettings"]
+__all__ = ["AUGMENTATIONS", "PRESETS", "Augmentation", "FinetuneSettings", "LoopSettings", "preset_values"]
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """How training images are varied; the names are those of the settings.
+
+    `affine`: by an affine transform of the evaluation crop; else by a random crop of the image. Probabilities are
+    shares; `mixup` and `cutmix` are the parameters alpha of their beta distributions, 0 for none; `repeats` is how
+    many variants of an image a batch has.
+    """
+
+    affine: bool = False
+    rotate: float = 0.0
+    shear: float = 0.0
+    translate: float = 0.0
+    scale: tuple[float, float] = (1.0, 1.0)
+    hflip: float = 0.0
+    color_jitter: float = 0.0
+    auto_augment: str | None = None
+    erase: float = 0.0
+    mixup: float = 0.0
+    cutmix: float = 0.0
+    repeats: int = 1
+
+
+AUGMENTATIONS: Mapping[str, Augmentation] = MappingProxyType(
+    {
+        # The whole object stays in view and is never mirrored: for digits, letters, signs.
+        "affine": Augmentation(affine=True, rotate=12.0, shear=8.0, translate=0.15, scale=(0.5, 1.0)),
+        # For photos.
+        "crop": Augmentation(scale=(0.5, 1.0), hflip=0.5),
+        # DeiT's training (Touvron et al., 2021, Table 9).
+        "deit": Augmentation(
+            scale=(0.08, 1.0),
+            hflip=0.5,
+            color_jitter=0.3,
+            auto_augment="rand-m9-mstd0.5-inc1",
+            erase=0.25,
+            mixup=0.8,
+            cutmix=1.0,
+            repeats=3,
+        ),
+        "none": Augmentation(affine=True),
+    }
+)
+
+# Values of `FinetuneSettings` that differ from its defaults, which are those of the STAR paper.
+PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "paper": {},
+        "short": {
+            "epochs": 5,
+            "batch_size": 64,
+            "lr": 2e-4,
+            "min_lr": 2e-6,
+            "clip_grad": 1.0,
+            "distillation": 0.5,
+            "ema_decay": 0.0,
+            "augment": "crop",
+        },
+    }
+)
+
 
 Above0 = Annotated[float, Meta(gt=0, le=LARGEST, description="a number above 0")]
 NotBelow0 = Annotated[float, Meta(ge=0, le=LARGEST, description="a number of at least 0")]
@@ -112,3 +182,38 @@ class FinetuneSettings(LoopSettings):
     distillation: Weight = redeclared(LoopSettings, "distillation", 0.25)
     ema_decay: Below1 = redeclared(LoopSettings, "ema_decay", 0.99996)
     augment: str = redeclared(LoopSettings, "augment", "deit")
+
+
+# The settings that say how images are augmented.
+AUGMENTED = ("augment", *Augmentation.__dataclass_fields__)
+
+
+def preset_values(
+    preset: str,
+    model: str | None = None,
+    checkpoint: PathLike | None = None,
+    *,
+    own_augmentation: bool = True,
+) -> dict[str, Any]:
+    """Return the values of `FinetuneSettings` that differ from its defaults.
+
+    A bundled model, and a checkpoint of one, is augmented as in its own training.
+
+    Args:
+        preset: A name of PRESETS.
+        model: The model's name; what the checkpoint says of itself goes before it.
+        checkpoint: The weights to train, None for those that come with the name.
+        own_augmentation: False: augment as the preset says, whatever the model.
+
+    Raises:
+        RecipeError: There is no such preset.
+        ArtefactError: What the checkpoint says of itself is broken.
+    """
+    if preset not in PRESETS:
+        raise RecipeError("--preset", repr(preset), f"one of {', '.join(PRESETS)}")
+    identity = None if checkpoint is None else read_identity(Path(checkpoint))
+    known = bundled.MODELS.get(identity.name if identity else model or "")
+    if known is None or not own_augmentation:
+        return dict(PRESETS[preset])
+    trained = json.loads(known.record.read_text(encoding="utf-8"))["settings"]
+    return {**PRESETS[preset], **{name: trained[name] for name in AUGMENTED if name in trained}}
