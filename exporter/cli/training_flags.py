@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from exporter.settings import Parser, add_flags, from_flags
-from exporter.training.settings import PRESETS
+from exporter.training.presets import PRESETS
 from exporter.workflows.recipes.recipe import Recipe
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ from exporter.errors import ImageError, RecipeError
 from exporter.processes import processes
 from exporter.records import Preprocessing
 from exporter.training.finetune import Batch
-from exporter.training.settings import Augmentation, LoopSettings
+from exporter.training.presets import Augmentation
+from exporter.training.settings import LoopSettings
 
 __all__ = ["TrainBatches", "Transform", "mixing", "seeded", "transform_of"]
 

@@ -2,7 +2,8 @@
 
 from exporter.cli.training_flags import add_training, training_of
 from exporter.settings import Parser
-from exporter.training.settings import PRESETS, FinetuneSettings
+from exporter.training.presets import PRESETS
+from exporter.training.settings import FinetuneSettings
 
 
 def test_flags_stand_over_the_preset() -> None:

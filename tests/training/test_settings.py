@@ -14,7 +14,8 @@ from exporter.errors import RecipeError
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.models.identity import Identity, to_metadata
 from exporter.settings import add_flags, from_flags
-from exporter.training.settings import AUGMENTATIONS, PRESETS, FinetuneSettings, LoopSettings, preset_values
+from exporter.training.presets import AUGMENTATIONS, PRESETS
+from exporter.training.settings import FinetuneSettings, LoopSettings, preset_values
 
 DOCS = Path(__file__).parents[2] / "docs/finetuning.md"
 

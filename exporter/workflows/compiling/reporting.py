@@ -100,7 +100,7 @@ def save_page_of(
     """
     charts = NO_CHARTS
     if report.trade_off or report.sweep:
-        from exporter.evaluation.report.page import charts_of  # noqa: PLC0415  (matplotlib is slow to load)
+        from exporter.evaluation.report.chart import charts_of  # noqa: PLC0415  (matplotlib is slow to load)
 
         charts = charts_of(report, out / CHART)
     pictures = [] if folder is None else _pictures(report, pruned, folder)

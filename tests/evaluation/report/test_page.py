@@ -12,12 +12,12 @@ from PIL import Image
 
 from exporter.errors import OutputError
 from exporter.evaluation.intervals import wilson
+from exporter.evaluation.report.chart import charts_of
 from exporter.evaluation.report.page import (
     GONE_COLOUR,
     GONE_SHARE,
     NO_CHARTS,
     Charts,
-    charts_of,
     checks_table,
     drawn,
     faded,
