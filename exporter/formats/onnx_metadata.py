@@ -3,8 +3,11 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
+
+import numpy as np
 
 from exporter.errors import ArtefactError, reason_of
 from exporter.files import regular
@@ -16,6 +19,7 @@ __all__ = [
     "fields",
     "read_domains",
     "read_inputs",
+    "read_largest_int8",
     "read_metadata",
     "read_weight_types",
     "text_of",
@@ -72,10 +76,11 @@ def _varint(file: BinaryIO) -> int:
 
 
 EXPECTED = "an ONNX model that star-export made"
-# Field numbers: graph and metadata in ONNX's ModelProto, weights in its graph, their type in a tensor, and key and
-# value in an entry of the metadata.
+# Field numbers: graph and metadata in ONNX's ModelProto, weights in its graph, their type and their bytes in a
+# tensor, and key and value in an entry of the metadata.
 GRAPH, METADATA = 7, 14
-INITIALIZER, DATA_TYPE = 5, 2
+INITIALIZER, DATA_TYPE, RAW_DATA = 5, 2, 9
+INT8 = 3  # of ONNX's `DataType`
 # Nodes in a graph, and the domain of a node's operator.
 NODE, DOMAIN = 1, 7
 KEY, VALUE = 1, 2
@@ -111,6 +116,23 @@ def read_weight_types(path: Path) -> frozenset[int]:
         )
 
 
+def read_largest_int8(model: Path | bytes) -> int:
+    """Read the largest magnitude among the weights of type int8 of an ONNX file, or of its bytes; 0 without any.
+
+    Raises:
+        ArtefactError: The file cannot be read, or is no ONNX model.
+    """
+    with _opened(model) as (file, size):
+        return max(
+            (
+                _largest_int8(file, tensor)
+                for graph in _messages(file, GRAPH, size)
+                for tensor in _messages(file, INITIALIZER, graph)
+            ),
+            default=0,
+        )
+
+
 def read_domains(path: Path) -> frozenset[str]:
     """Read the domains of the operators of a graph's own nodes; ONNX's operators have none.
 
@@ -142,13 +164,14 @@ def read_inputs(path: Path) -> dict[str, tuple[int | str, ...]]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
-    """Yield a file and its size in bytes."""
+def _opened(model: Path | bytes) -> Iterator[tuple[BinaryIO, int]]:
+    """Yield a file, or one of these bytes, and its size in bytes."""
     try:
-        with regular(path).open("rb") as file:
-            yield file, os.fstat(file.fileno()).st_size
+        with BytesIO(model) if isinstance(model, bytes) else regular(model).open("rb") as file:
+            yield file, len(model) if isinstance(model, bytes) else os.fstat(file.fileno()).st_size
     except (OSError, ValueError, OverflowError) as error:
-        raise ArtefactError(str(path), reason_of(error), EXPECTED) from None
+        name = "an ONNX model in memory" if isinstance(model, bytes) else str(model)
+        raise ArtefactError(name, reason_of(error), EXPECTED) from None
 
 
 def _messages(file: BinaryIO, wanted: int, size: int) -> Iterator[int]:
@@ -166,6 +189,16 @@ def _entry(file: BinaryIO, size: int) -> tuple[str, str]:
             raise ValueError("no ONNX metadata")
         parts[number] = text_of(file, value)
     return parts[KEY], parts[VALUE]
+
+
+def _largest_int8(file: BinaryIO, size: int) -> int:
+    """Read the largest magnitude of a tensor; 0 for one of another type."""
+    found = {number: (file.tell(), value) for number, _, value in fields(file, file.tell() + size)}
+    if found.get(DATA_TYPE, (0, 0))[1] != INT8 or RAW_DATA not in found:
+        return 0
+    start, length = found[RAW_DATA]
+    file.seek(start)
+    return int(np.abs(np.frombuffer(file.read(length), np.int8).astype(np.int16)).max(initial=0))
 
 
 def _input(file: BinaryIO, size: int) -> tuple[str, tuple[int | str, ...]]:

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
-__all__ = ["E4M3", "INT8", "LEAST_SCALE", "UINT8", "NumberFormat", "Range"]
+__all__ = ["E4M3", "INT7", "INT8", "LEAST_SCALE", "UINT8", "NumberFormat", "Range"]
 
 # Scales are stored in fp16 where the rest is: one below 2⁻²⁵ would become 0, and one below 2⁻¹⁷ would lose more of
 # its digits than rounding to INT8 does. A column of smaller weights has at least this scale, and fewer digits.
@@ -51,6 +51,9 @@ class NumberFormat:
 
 
 INT8 = NumberFormat("int8", np.dtype(np.int8), -127, 127)
+# Stored in bytes. Without VNNI, a CPU adds two products of UINT8 and signed bytes in 16 bits, and saturates: not
+# for INT7, since 2 · 255 · 64 < 2¹⁵. An activation beyond its range is stored in 8 bits.
+INT7 = NumberFormat("int7", np.dtype(np.int8), -64, 64)
 UINT8 = NumberFormat("uint8", np.dtype(np.uint8), 0, 255)
 # FP8 with 4 bits of exponent and 3 of mantissa (Micikevicius et al. 2022).
 E4M3 = NumberFormat("fp8", np.dtype(ml_dtypes.float8_e4m3fn), -448, 448)

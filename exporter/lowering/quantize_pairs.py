@@ -13,7 +13,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from exporter.lowering.graph import Builder, producer
-from exporter.lowering.number_formats import E4M3, INT8, LEAST_SCALE, UINT8, NumberFormat, Range
+from exporter.lowering.number_formats import E4M3, INT7, INT8, LEAST_SCALE, UINT8, NumberFormat, Range
 
 __all__ = ["FORMS", "Formats", "Slot", "attention_products", "slots_of", "to_pairs"]
 
@@ -28,8 +28,8 @@ class Formats:
 
     Attributes:
         activations: Of what linear layers read.
-        weights: Of their matrices, without a zero point.
-        attention: Of query, key and value, and of the softmax; None to leave attention as it is.
+        weights: Of their matrices, and of key and value, the second operands in attention; without a zero point.
+        attention: Of the query, and of the softmax; None to leave attention as it is.
         moves: Operators that only move values, and lie between a pair and its product.
     """
 
@@ -41,11 +41,12 @@ class Formats:
 
 # The forms of pairs. "qdq": INT8 for OpenVINO, whose products of two activations have no zero points; a softmax is
 # never negative and needs none. It moves bytes in place of floats, and its product takes in the key's Transpose.
+# Second operands for CPUs are INT7: the sums of two products saturate nowhere.
 # "qdq-linear": linear layers alone, each pair directly before its product. "symmetric": INT8 for TensorRT, which
 # supports no zero point anywhere. "fp8": E4M3. TensorRT's fusions need the pairs directly before the products.
 FORMS = {
-    "qdq": Formats(UINT8, INT8, attention=(INT8, UINT8), moves=frozenset({"Transpose", "Reshape"})),
-    "qdq-linear": Formats(UINT8, INT8),
+    "qdq": Formats(UINT8, INT7, attention=(INT8, UINT8), moves=frozenset({"Transpose", "Reshape"})),
+    "qdq-linear": Formats(UINT8, INT7),
     "symmetric": Formats(INT8, INT8),
     "fp8": Formats(E4M3, E4M3, attention=(E4M3, E4M3)),
 }
@@ -100,9 +101,9 @@ def slots_of(
         if id(node) in layers:
             found += [_slot(node, 0, formats.activations, formats), Slot(node, 1, formats.weights)]
         elif id(node) in products and formats.attention:
-            part, softmax = formats.attention
-            forms = (softmax if producer(each, "Softmax") else part for each in node.inputs)
-            found += [_slot(node, place, form, formats) for place, form in enumerate(forms)]
+            query, softmax = formats.attention
+            first = softmax if producer(node.inputs[0], "Softmax") else query
+            found += [_slot(node, 0, first, formats), _slot(node, 1, formats.weights, formats)]
     return found
 
 
@@ -118,7 +119,7 @@ def _slot(node: gs.Node, place: int, form: NumberFormat, formats: Formats) -> Sl
 def to_pairs(graph: gs.Graph, slots: Sequence[Slot], ranges: Mapping[str, Range]) -> int:
     """Put a pair into each slot; return the number of pairs.
 
-    1. Slots that hold the same tensor share its pair.
+    1. Slots that hold the same tensor in the same format share its pair.
     2. A constant matrix is stored in the format of weights, with a scale for each column.
 
     Args:
@@ -129,14 +130,15 @@ def to_pairs(graph: gs.Graph, slots: Sequence[Slot], ranges: Mapping[str, Range]
     pairs: dict[str, gs.Variable] = {}
     for slot in slots:
         operand, form = slot.operand, slot.form
-        if operand.name not in pairs:
-            op = Builder(graph, slot.node, prefix=f"{operand.name}/{form.name}")
+        prefix = f"{operand.name}/{form.name}"
+        if prefix not in pairs:
+            op = Builder(graph, slot.node, prefix=prefix)
             if isinstance(operand, gs.Constant):
-                pairs[operand.name] = _dequantized(op, operand.values, form)
+                pairs[prefix] = _dequantized(op, operand.values, form)
             else:
                 values = _SOFTMAX if slot.has_range else ranges[operand.name]
-                pairs[operand.name] = _pair(op, operand, values, form)
-        slot.node.inputs[slot.place] = pairs[operand.name]
+                pairs[prefix] = _pair(op, operand, values, form)
+        slot.node.inputs[slot.place] = pairs[prefix]
     return len(pairs)
 
 

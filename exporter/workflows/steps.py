@@ -20,6 +20,7 @@ from exporter.data.images import ImageFolder, sample
 from exporter.data.source import class_mismatch, images_at
 from exporter.depth.checkpoint import load
 from exporter.errors import ScheduleError
+from exporter.evaluation.benchmark import VNNI, cpu_lacks
 from exporter.files import PathLike
 from exporter.lowering.pipeline import lower
 from exporter.models import outputs
@@ -32,7 +33,7 @@ from exporter.models.weights import check_finite
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.plan import keep_everything
-from exporter.targets import Target
+from exporter.targets import ONNXRUNTIME_INT8, OPENVINO, OPENVINO_INT8, Target
 from exporter.vocabulary import InputKind, Layout
 from exporter.workflows.progress import Advance
 from exporter.workflows.recipes.recipe import A_MODEL, needed
@@ -47,6 +48,7 @@ __all__ = [
     "prune",
     "range_images",
     "read_calibration",
+    "warn_where_slow",
     "warn_where_unsettled",
     "with_class_names",
     "with_outputs",
@@ -180,6 +182,18 @@ def warn_where_unsettled(schedule: Schedule, calibration: Calibration | None) ->
     if calibration is not None and schedule.inter_sha256:
         images = calibration.record.images
         draw.warn_where_unsettled(calibration.overlap, schedule.pruning_layers, images)
+
+
+def warn_where_slow(*targets: Target) -> None:
+    """Log one line if INT8 for OpenVINO is among the targets, and this CPU makes it slower than fp32.
+
+    With AVX-512 it is faster, also without VNNI.
+    """
+    if OPENVINO_INT8 in targets and cpu_lacks("avx512f", *VNNI):
+        logger.warning(
+            "this CPU has no VNNI and no AVX-512: %s is slower than %s here; %s is faster",
+            *(each.name for each in (OPENVINO_INT8, OPENVINO, ONNXRUNTIME_INT8)),
+        )
 
 
 def dense(vit: PrunableViT) -> PrunedViT:

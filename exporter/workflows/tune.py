@@ -87,6 +87,7 @@ def tune(
     jobs = jobs_of(recipe, [Path(each) for each in weights])
     job, targets = jobs[OWN], targets_here(settings)
     amount_of(job)
+    steps.warn_where_slow(*targets)
     vits = load_vits(jobs, stages, model)
     check_batches("--batch", (job.measuring.batch,), vits[OWN].spec)
     search, final = halves_of(job.images, vits[OWN], settings)

@@ -3,6 +3,7 @@
 import io
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from exporter.formats.onnx_metadata import (
     fields,
     read_domains,
     read_inputs,
+    read_largest_int8,
     read_metadata,
     read_weight_types,
     text_of,
@@ -111,6 +113,21 @@ def test_domains_are_those_of_the_graphs_own_nodes(tmp_path: Path) -> None:
     written(path, path.read_bytes()[:-3])
     with pytest.raises(ArtefactError, match="torn"):
         read_domains(path)
+
+
+@pytest.mark.parametrize("values", [[], [3, 64, -7], [3, 64, -128]], ids=str)
+def test_the_largest_magnitude_of_int8_is_read(tmp_path: Path, values: list[int]) -> None:
+    model = onnx.load_from_string(pruned_classifier())
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(values, np.int8), "w"))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([200], np.uint8), "unsigned"))
+    path = written(tmp_path / "m.onnx", model.SerializeToString())
+    largest = max(map(abs, values), default=0)
+    assert read_largest_int8(path) == read_largest_int8(path.read_bytes()) == largest
+    written(path, path.read_bytes()[:-3])
+    with pytest.raises(ArtefactError, match="torn"):
+        read_largest_int8(path)
+    with pytest.raises(ArtefactError, match=r"in memory.*torn"):
+        read_largest_int8(path.read_bytes())
 
 
 @pytest.mark.parametrize("size", [2**31, 2**40, 2**62, 2**63, 2**64 - 1, 2**69])

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.lowering.number_formats import E4M3, INT8, LEAST_SCALE, UINT8, NumberFormat
+from exporter.lowering.number_formats import E4M3, INT7, INT8, LEAST_SCALE, UINT8, NumberFormat
 
 ENDS = st.floats(-1000, 1000)
-EVERY = pytest.mark.parametrize("form", [INT8, UINT8, E4M3], ids=lambda form: form.name)
+EVERY = pytest.mark.parametrize("form", [INT7, INT8, UINT8, E4M3], ids=lambda form: form.name)
 
 
 @EVERY
@@ -38,4 +38,9 @@ def test_a_value_beyond_the_range_is_its_end() -> None:
 
 
 def test_which_formats_have_equal_steps() -> None:
-    assert [form.has_steps for form in (INT8, UINT8, E4M3)] == [True, True, False]
+    assert [form.has_steps for form in (INT7, INT8, UINT8, E4M3)] == [True, True, True, False]
+
+
+def test_two_products_of_int7_with_unsigned_bytes_fit_16_bits() -> None:
+    limits = np.iinfo(np.int16)
+    assert limits.min <= 2 * UINT8.largest * INT7.least and 2 * UINT8.largest * INT7.largest <= limits.max

@@ -11,11 +11,12 @@ import torch
 from exporter.calibration.record import Calibration
 from exporter.calibration.settings import CalibrationSettings
 from exporter.errors import ArtefactError, CalibrationError, ImageError, RecipeError, ScheduleError
+from exporter.evaluation.benchmark import hardware
 from exporter.models.base import PrunableViT
 from exporter.models.registry import ModelRequest
 from exporter.records import Schedule
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
-from exporter.targets import ONNXRUNTIME, OPENVINO_INT8
+from exporter.targets import ONNXRUNTIME, OPENVINO, OPENVINO_INT8
 from exporter.vocabulary import InputKind, Layout, Method
 from exporter.workflows import steps
 from exporter.workflows.recipes.requests import CalibrationSource, Images, Lowering
@@ -40,6 +41,21 @@ def test_a_model_that_is_given_is_taken(tiny_vit: PrunableViT) -> None:
     assert adapted.model is not network  # a copy, which may be frozen
     assert network.training and all(each.requires_grad for each in network.parameters())
     assert steps.load_model(ModelRequest(""), model=network).spec.name == "vit"
+
+
+@pytest.mark.parametrize(
+    ("flags", "slow"), [("avx2", True), ("avx2 avx_vnni", False), ("avx2 avx512f", False)]
+)
+def test_int8_for_openvino_is_said_to_be_slow_with_avx2_alone(
+    flags: str, slow: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    (tmp_path / "cpuinfo").write_text(f"flags\t: {flags}\n")
+    monkeypatch.setattr(hardware, "CPUINFO", tmp_path / "cpuinfo")
+    steps.warn_where_slow(OPENVINO, ONNXRUNTIME)
+    assert not caplog.messages
+    steps.warn_where_slow(ONNXRUNTIME, OPENVINO_INT8)
+    line = "this CPU has no VNNI and no AVX-512: openvino-int8 is slower than openvino-fp32 here"
+    assert caplog.messages == [f"{line}; onnxruntime-int8 is faster"] * slow
 
 
 def test_a_model_is_loaded_by_its_name() -> None:

@@ -6,7 +6,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Hardware", "environment"]
+__all__ = ["VNNI", "Hardware", "cpu_lacks", "environment"]
+
+CPUINFO = Path("/proc/cpuinfo")
+# Instructions that multiply bytes and add the products in 32 bits, by their names there. Others add two in 16 bits.
+VNNI = ("avx512_vnni", "avx_vnni", "amx_int8")
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ def environment(threads: int | None = None) -> Hardware:
     versions = {name: str(module.__version__) for name, module in loaded.items() if module}
     cpus = _affinity()
     return Hardware(
-        cpu_model=_cpu_model(Path("/proc/cpuinfo")),
+        cpu_model=_cpu_model(),
         usable_cpus=len(cpus) or os.cpu_count() or 1,
         threads=threads,
         system=f"{platform.system()} {platform.machine()}",
@@ -46,11 +50,19 @@ def _affinity() -> tuple[int, ...]:
     return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
 
 
-def _cpu_model(cpuinfo: Path) -> str:
-    """Return the CPU's model name: from `cpuinfo` on Linux, where `platform` gives the architecture at best."""
-    if cpuinfo.is_file():
-        for line in cpuinfo.read_text(encoding="utf-8").splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() == "model name" and value.strip():
-                return value.strip()
-    return platform.processor() or platform.machine() or "unknown"
+def cpu_lacks(*instructions: str) -> bool:
+    """Whether this is an x86 CPU with none of these instructions; False where Linux does not say."""
+    has = set(_cpuinfo("flags").split())
+    return bool(has) and has.isdisjoint(instructions)
+
+
+def _cpu_model() -> str:
+    """Return the CPU's model name: from Linux, since `platform` gives the architecture at best."""
+    return _cpuinfo("model name") or platform.processor() or platform.machine() or "unknown"
+
+
+def _cpuinfo(wanted: str) -> str:
+    """Return the first value of a key that Linux has for the CPU, "" for none."""
+    lines = CPUINFO.read_text(encoding="utf-8").splitlines() if CPUINFO.is_file() else []
+    pairs = (line.partition(":") for line in lines)
+    return next((value.strip() for key, _, value in pairs if key.strip() == wanted and value.strip()), "")

@@ -10,13 +10,14 @@ from google.protobuf.message import DecodeError
 from exporter.errors import ArtefactError, reason_of
 from exporter.evaluation.parity import BATCHES, ParityReport, compare, in_batches, tolerance_for
 from exporter.evaluation.parity.reference import reference_runner
+from exporter.evaluation.parity.saturation import with_saturation
 from exporter.files import regular
 from exporter.formats.onnx_metadata import EXPECTED
 from exporter.lowering.variants import forced_variant, tracing_variant
 from exporter.lowering.verify import artefact_of
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.base import Runner
-from exporter.runtimes.choice import on_this_cpu, runner_for
+from exporter.runtimes.choice import on_this_cpu, runner_for, runtime_for
 from exporter.schedule.methods import scorer_named
 
 __all__ = ["check", "load_onnx"]
@@ -62,11 +63,12 @@ def check(pruned: PrunedViT, model: onnx.ModelProto, images: Array, *, threads: 
     target, prunes = artefact.target, artefact.prunes
     name = f"{target.name}: {model.graph.name} ({pruned.method})"
 
-    def runner(proto: onnx.ModelProto, role: str) -> Runner:
-        content, settings = proto.SerializeToString(), on_this_cpu(target, threads)
-        return runner_for(content, target, settings, name=f"{name}{role}")
+    settings = on_this_cpu(target, threads)
 
-    return compare(
+    def runner(proto: onnx.ModelProto, role: str) -> Runner:
+        return runner_for(proto.SerializeToString(), target, settings, name=f"{name}{role}")
+
+    report = compare(
         reference_runner(pruned, artefact.input_kind),
         runner(model, ""),
         tracing=runner(tracing_variant(model), ", tracing") if prunes else None,
@@ -77,3 +79,4 @@ def check(pruned: PrunedViT, model: onnx.ModelProto, images: Array, *, threads: 
         pairs=scorer_named(artefact.schedule.scorer).pairs,
         outputs=artefact.spec.outputs,
     )
+    return with_saturation(report, model.SerializeToString(), target, runtime_for(target, settings))

@@ -87,6 +87,7 @@ class ParityReport:
     Decision error: the kept sets, and the distance to the cut (`margin`, in log fused score; under a-STAR a share
     of the mass) of the first different patches. `logit_diff_needed_per_std` is the smallest passing tolerance.
     None means that there was nothing to measure: no pruning, no flip, or no image without a flip.
+    `cause` says why it failed, where that is known.
     """
 
     reference: str
@@ -113,6 +114,7 @@ class ParityReport:
     top5_agreement_all: float | None
     checks: tuple[Check, ...]
     passed: bool
+    cause: str = ""
 
     def __bool__(self) -> bool:
         return self.passed
@@ -127,7 +129,8 @@ def explain(report: ParityReport) -> list[str]:
     """Return the report as lines of text: the result, arithmetic and decision errors, then every check."""
     result = "PASSED" if report.passed else "FAILED"
     lines = [
-        f"{result}: {report.shipped} against {report.reference}, {report.images} images",
+        f"{result}: {report.shipped} against {report.reference}, {report.images} images"
+        f"{report.cause and f': {report.cause}'}",
         *(_arithmetic(output) for output in report.outputs),
     ]
     if report.layers:

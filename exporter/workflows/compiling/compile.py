@@ -81,6 +81,7 @@ def compile_model(
     """
     stages, out, job = stages or Silent(), Path(out), resolve(recipe)
     amount = checked_amount(job)
+    steps.warn_where_slow(job.lowering.target)
     whole, vit, folder = _opened(job, out, model, stages)
     calibration = _calibrated(whole, job, out, stages) if job.reads_calibration else None
     if calibration is not None:

@@ -16,6 +16,7 @@ from exporter.evaluation.parity import (
     tolerance_for,
     whole_batches,
 )
+from exporter.evaluation.parity.saturation import with_saturation
 from exporter.runtimes.base import PartRunner, Runner
 from exporter.runtimes.choice import TENSORRT, RunSettings, require_runtime, runner_for, runtime_for
 from exporter.runtimes.playback_runner import PlaybackRunner
@@ -104,7 +105,7 @@ def _compared(
         _variant(variant_path(path, role), artefact.target, settings) if artefact.prunes else None
         for role in VARIANTS
     )
-    return compare(
+    report = compare(
         playback,
         runner_for(path, artefact.target, settings),
         tracing=tracing,
@@ -115,6 +116,7 @@ def _compared(
         pairs=scorer_named(artefact.schedule.scorer).pairs,
         outputs=artefact.spec.outputs,
     )
+    return with_saturation(report, path, artefact.target, runtime_for(artefact.target, settings))
 
 
 def _variant(path: Path, target: Target, settings: RunSettings) -> Runner:

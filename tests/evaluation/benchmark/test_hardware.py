@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exporter.evaluation.benchmark import environment, hardware
+from exporter.evaluation.benchmark import VNNI, cpu_lacks, environment, hardware
 from exporter.formats.canonical_json import from_json, to_json
 
 
@@ -22,10 +22,34 @@ def test_the_environment_names_what_is_loaded_and_loads_nothing(monkeypatch: pyt
 
 def test_the_cpu_model_is_found_or_falls_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cpuinfo = tmp_path / "cpuinfo"
+    monkeypatch.setattr(hardware, "CPUINFO", cpuinfo)
     cpuinfo.write_text("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n")
-    assert hardware._cpu_model(cpuinfo) == "Some CPU @ 2 GHz"
+    assert environment().cpu_model == "Some CPU @ 2 GHz"
     monkeypatch.setattr("platform.processor", lambda: "")
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     cpuinfo.write_text("processor\t: 0\n")
-    assert hardware._cpu_model(cpuinfo) == "aarch64"
-    assert hardware._cpu_model(tmp_path / "none") == "aarch64"
+    assert environment().cpu_model == "aarch64"
+    cpuinfo.unlink()
+    assert environment().cpu_model == "aarch64"
+
+
+@pytest.mark.parametrize(
+    ("line", "lacks"),
+    [
+        ("flags\t\t: fpu sse4_2 avx2 fma", True),
+        ("flags\t\t: fpu avx2 avx512f avx512_bf16", True),
+        ("flags\t\t: fpu avx2 avx512f avx512_vnni", False),
+        ("flags\t\t: fpu avx2 avx_vnni", False),
+        ("flags\t\t: fpu avx2 avx512f amx_int8", False),
+        ("Features\t: fp asimd asimddp", False),
+        (None, False),
+    ],
+)
+def test_a_cpu_lacks_vnni_where_linux_says_so(
+    line: str | None, lacks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    if line is not None:
+        cpuinfo.write_text(f"processor\t: 0\n{line}\nvmx flags\t: avx512_vnni\n")
+    monkeypatch.setattr(hardware, "CPUINFO", cpuinfo)
+    assert cpu_lacks(*VNNI) == lacks
