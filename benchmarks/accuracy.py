@@ -26,13 +26,11 @@ from ways import RECEIVED, WAYS, Way, ways_of
 
 from exporter.calibration.record import Calibration
 from exporter.data.batches import batches
-from exporter.data.digests import listing_sha256
-from exporter.data.images import ImageFolder
+from exporter.data.images import ImageFolder, listing_sha256
 from exporter.errors import ScheduleError
 from exporter.evaluation.accuracy import predict
-from exporter.evaluation.paired import loss_interval
+from exporter.evaluation.intervals import loss_interval, wilson
 from exporter.evaluation.parity.reference import reference_runner
-from exporter.evaluation.proportions import wilson
 from exporter.files import written_beside
 from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT

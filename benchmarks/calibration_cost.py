@@ -26,9 +26,8 @@ import torch
 from PIL import Image
 
 from exporter.calibration.calibrate import calibrate
-from exporter.calibration.importance import acs_of_images
+from exporter.calibration.importance import acs_of_images, relevance, sweep
 from exporter.calibration.record import CalibrationSettings
-from exporter.calibration.relevance import relevance, sweep
 from exporter.calibration.trace import in_dtype, trace
 from exporter.data.images import list_images
 from exporter.data.pixels import LoadedImage, normalise, stream

@@ -27,8 +27,7 @@ from exporter.errors import ArtefactError, ScheduleError, UserError
 from exporter.formats.canonical_json import save_json, to_json
 from exporter.models.registry import describe
 from exporter.settings import add_flags, from_flags
-from exporter.training.preset_values import preset_values
-from exporter.training.settings import FinetuneSettings
+from exporter.training.settings import FinetuneSettings, preset_values
 from exporter.vocabulary import Method
 from exporter.workflows.finetuning.finetune import finetune_model
 from exporter.workflows.recipes.recipe import Recipe

@@ -20,7 +20,7 @@ import numpy as np
 
 from exporter.cli.stages import RichStages
 from exporter.errors import UserError
-from exporter.evaluation.paired import loss_interval
+from exporter.evaluation.intervals import loss_interval
 from exporter.settings import add_flags, from_flags
 from exporter.vocabulary import Method
 from exporter.workflows.recipes.recipe import Recipe

@@ -20,7 +20,7 @@ from exporter.records import Schedule
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from exporter.schedule.macs import schedule_macs
 from exporter.schedule.plan import ScheduleSettings, tome_schedule
-from exporter.schedule.solve import rho_for
+from exporter.schedule.rates import rho_for
 from exporter.targets import ONNXRUNTIME
 from exporter.tensor_names import IMAGES, LOGITS
 from exporter.vocabulary import Method

@@ -20,9 +20,8 @@ import numpy as np
 
 from exporter.cli.stages import RichStages
 from exporter.evaluation.benchmark import Ratio, ratio_of
-from exporter.evaluation.benchmark.points import TradeOff, TradePoint
-from exporter.evaluation.paired import loss_interval
-from exporter.evaluation.proportions import wilson
+from exporter.evaluation.benchmark.timing import TradeOff, TradePoint
+from exporter.evaluation.intervals import loss_interval, wilson
 from exporter.settings import add_flags, from_flags
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_INT8
 from exporter.vocabulary import Method

@@ -18,8 +18,7 @@ from torch.nn import functional as F
 
 from exporter.data.batches import batches
 from exporter.data.images import list_images, sample
-from exporter.models.base import PrunableViT
-from exporter.models.block import whole_block
+from exporter.models.base import PrunableViT, whole_block
 from exporter.models.networks import ModelRequest
 from exporter.models.registry import load
 

@@ -32,11 +32,11 @@ from dense_forms import torch_export
 
 from exporter.data.batches import batches
 from exporter.data.source import images_at
-from exporter.evaluation.paired import loss_interval
+from exporter.evaluation.intervals import loss_interval
 from exporter.formats.canonical_json import load_json
 from exporter.lowering.graph import import_graph
-from exporter.lowering.metadata import artefact_of
 from exporter.lowering.scoring import behind, scoring_nodes
+from exporter.lowering.verify import artefact_of
 from exporter.models.registry import ModelRequest
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule

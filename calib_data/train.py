@@ -27,8 +27,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from exporter.data.batches import batches
-from exporter.data.digests import folder_sha256
-from exporter.data.images import ImageFolder, class_names, list_images
+from exporter.data.images import ImageFolder, class_names, folder_sha256, list_images
 from exporter.errors import ImageError, OutputError, RecipeError, UserError, reason_of
 from exporter.evaluation.accuracy import Accuracy, evaluate
 from exporter.files import sha256_of, writable_folder, written_beside

@@ -7,15 +7,15 @@ if TYPE_CHECKING:
     from exporter.calibration.record import Calibration as Calibration
     from exporter.calibration.settings import CalibrationSettings as CalibrationSettings
     from exporter.errors import UserError as UserError
-    from exporter.evaluation.benchmark.settings import BenchSettings as BenchSettings
+    from exporter.evaluation.benchmark.batch_sweep import BenchSettings as BenchSettings
     from exporter.models.networks import ModelRequest as ModelRequest
     from exporter.ops.to_grid import to_grid as to_grid
     from exporter.records import Schedule as Schedule
     from exporter.runtimes.choice import RunSettings as RunSettings
     from exporter.schedule.plan import ScheduleSettings as ScheduleSettings
     from exporter.targets import TARGETS as TARGETS
-    from exporter.training.preset_values import preset_values as preset_values
     from exporter.training.settings import FinetuneSettings as FinetuneSettings
+    from exporter.training.settings import preset_values as preset_values
     from exporter.vocabulary import InputKind as InputKind
     from exporter.vocabulary import Layout as Layout
     from exporter.vocabulary import Method as Method
@@ -64,15 +64,14 @@ _PLACES = {
     "calibration.record": ("Calibration",),
     "calibration.settings": ("CalibrationSettings",),
     "errors": ("UserError",),
-    "evaluation.benchmark.settings": ("BenchSettings",),
+    "evaluation.benchmark.batch_sweep": ("BenchSettings",),
     "models.networks": ("ModelRequest",),
     "ops.to_grid": ("to_grid",),
     "records": ("Schedule",),
     "runtimes.choice": ("RunSettings",),
     "schedule.plan": ("ScheduleSettings",),
     "targets": ("TARGETS",),
-    "training.preset_values": ("preset_values",),
-    "training.settings": ("FinetuneSettings",),
+    "training.settings": ("FinetuneSettings", "preset_values"),
     "vocabulary": ("InputKind", "Layout", "Method", "Precision"),
     "workflows.chain": ("bench", "calibrate", "check", "export", "load_model", "plan", "save"),
     "workflows.evaluating.models": ("models_at",),

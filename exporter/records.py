@@ -124,7 +124,7 @@ class Schedule:
     number of patches that every layer merges. `rates[l]` is p of layer l+1, a float32 value. `keep[l]` is the count
     after that layer if every layer keeps k(p, n) of its n patches: STAR's count, and the upper bound of a-STAR's.
     `inter_sha256` is the digest of the inter-layer scores of the schedule, "" if the scorer uses none.
-    Token counts are rounded up to a multiple of `round_to`. `reduce` names a row of `exporter.schedule.reductions`:
+    Token counts are rounded up to a multiple of `round_to`. `reduce` names a row of `exporter.schedule.methods`:
     how the patches that a layer does not keep are reduced. Of the queries whose attention scores patches, where all
     tokens' does, every `query_stride`-th is read.
     """

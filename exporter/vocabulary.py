@@ -1,6 +1,6 @@
 """The closed vocabularies: words that flags, recipes, files and the API share, checked on input.
 
-Open vocabularies, which can be extended, are rows: `exporter.targets`, `exporter.schedule.scorers`.
+Open vocabularies, which can be extended, are rows: `exporter.targets`, `exporter.schedule.methods`.
 """
 
 import re

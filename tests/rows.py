@@ -2,8 +2,8 @@
 
 import torch
 
-from exporter.models.block import Seen
-from exporter.ops.class_row import class_row
+from exporter.models.base import Seen
+from exporter.ops.factors import class_row
 
 __all__ = ["row_of"]
 

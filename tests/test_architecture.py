@@ -14,12 +14,6 @@ import exporter
 ROOT = Path(exporter.__file__).parent
 TESTS = Path(__file__).parent
 
-TOP_LEVEL = {
-    *(".ci", ".github", ".gitignore", ".pre-commit-config.yaml", "mkdocs.yml"),
-    *("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "pyproject.toml"),
-    *("benchmarks", "calib_data", "docs", "engines", "exporter", "plugins", "scripts", "tests"),
-}
-
 # First to last: a module may import from its own row and from the rows above it.
 ORDER = (
     ("errors",),
@@ -46,27 +40,24 @@ RANK = {name: rank for rank, row in enumerate(ORDER) for name in row}
 
 # The same inside the rooms that have rooms of their own.
 INNER_ORDER = {
-    "settings": (("limits", "fields"), ("parser",), ("flags",)),
-    "targets": (("record",), ("attention_forms",), ("onnxruntime", "openvino", "tensorrt"), ("registry",)),
+    "settings": (("fields",), ("flags",)),
     "lowering": (
-        ("markers", "metadata"),
-        ("builder",),
+        ("markers",),
         ("graph",),
         ("scoring",),
         ("passes",),
         ("pass_table",),
         ("number_formats",),
         ("activation_ranges", "quantize_pairs"),
-        ("run_passes", "quantize", "forced_choices", "ranked_tokens", "to_onnx", "verify"),
+        ("quantize", "export", "verify"),
         ("pipeline",),
         ("variants",),
-        ("variant_files",),
     ),
     "runtimes": (("base",), ("onnxruntime", "tensorrt")),
     "evaluation": (
-        ("survivors", "proportions"),
-        ("answers",),
-        ("paired", "accuracy", "embeddings", "recovery"),
+        ("survivors", "intervals"),
+        ("accuracy",),
+        ("embeddings",),
         ("loss",),
         ("eval_result",),
         ("benchmark",),
@@ -90,13 +81,13 @@ INNER_ORDER = {
 # The files that own each heavy import; elsewhere it is a fault.
 OWNERS = {
     "onnxruntime": (
-        "runtimes/onnxruntime/providers.py",
+        "runtimes/onnxruntime/runner.py",
         "lowering/quantize.py",
         "lowering/activation_ranges.py",
     ),
     "openvino": ("runtimes/openvino_runner.py",),
-    "cuda": ("runtimes/tensorrt/cuda.py",),
-    "onnxscript": ("lowering/markers.py", "lowering/standard_operators.py"),
+    "cuda": ("runtimes/tensorrt/gpu_timer.py",),
+    "onnxscript": ("lowering/markers.py",),
     "matplotlib": ("evaluation/report/chart.py",),
     "jinja2": ("evaluation/report/page.py",),
     "rich": ("cli/output.py", "cli/stages.py"),
@@ -106,7 +97,7 @@ OWNERS = {
         "formats/canonical_json.py",
         "workflows/recipes/recipe.py",
         "workflows/recipes/amount.py",
-        "evaluation/benchmark/settings.py",
+        "evaluation/benchmark/batch_sweep.py",
         "runtimes/tensorrt/settings.py",
         "training/settings.py",
         "workflows/depth/steps.py",
@@ -118,8 +109,7 @@ OWNERS = {
     "onnx": (
         "lowering/",
         "ops/cdf_retain/onnx_function.py",
-        "ops/select_top_k.py",
-        "evaluation/benchmark/sliced.py",
+        "evaluation/benchmark/batch_sweep.py",
         "evaluation/parity/check_model.py",
         "workflows/compiling/proof.py",
         "workflows/chain.py",
@@ -200,10 +190,6 @@ def test_no_two_modules_import_each_other_by_any_way() -> None:
 def test_every_module_has_its_place() -> None:
     units = {unit_of(path) for path in MODULES} - {"__init__"}
     assert units == set(RANK)
-
-
-def test_the_top_level_is_short() -> None:
-    assert len(list(ROOT.glob("*.py"))) <= 10
 
 
 @pytest.mark.parametrize("library", OWNERS)
@@ -307,12 +293,3 @@ def test_nothing_is_imported_from_a_test() -> None:
                 part.startswith("test_") or part == "conftest" for part in name.split(".")[:-1]
             )
             assert shared, f"{path.relative_to(TESTS)} imports {name}"
-
-
-def test_the_repository_holds_only_what_a_reader_expects_at_its_top_level() -> None:
-    listed = subprocess.run(
-        ("git", "ls-files", "-z"), cwd=ROOT.parent, capture_output=True, text=True, check=False
-    )
-    if listed.returncode:
-        pytest.skip("not a git checkout")
-    assert {name.split("/")[0] for name in listed.stdout.split("\0") if name} == TOP_LEVEL

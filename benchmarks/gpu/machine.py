@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 
 from exporter.errors import UserError
-from exporter.runtimes.tensorrt.machine import this_machine
+from exporter.runtimes.tensorrt.runner import this_machine
 
 __all__ = ["on_a_gpu"]
 

@@ -11,8 +11,8 @@ from model_files import model_files
 from exporter.evaluation.benchmark import throughput
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import PROVIDERS
-from exporter.runtimes.onnxruntime.provider_check import require_provider
-from exporter.runtimes.onnxruntime.providers import check_providers
+from exporter.runtimes.onnxruntime.profile import require_provider
+from exporter.runtimes.onnxruntime.runner import check_providers
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import Method

@@ -26,7 +26,7 @@ from machine import on_a_gpu
 from exporter.evaluation.benchmark import Comparison, Throughput, compare_speed
 from exporter.formats.canonical_json import save_json
 from exporter.runtimes.tensorrt.clocks import NO_CLOCKS, Clocks, sampled_clocks
-from exporter.runtimes.tensorrt.machine import gpu_uuid
+from exporter.runtimes.tensorrt.runner import gpu_uuid
 from exporter.schedule.macs import mean_macs
 from exporter.vocabulary import Method
 from exporter.workflows.measuring import noise

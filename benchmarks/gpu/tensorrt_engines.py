@@ -7,14 +7,12 @@ from case import Case, Timing
 from model_files import STOCK, model_files
 
 from exporter.errors import UserError
-from exporter.evaluation.benchmark.engine_files import EngineFile
-from exporter.evaluation.benchmark.engine_runs import Run, engine_times, timer_here
-from exporter.evaluation.benchmark.settings import BenchSettings
-from exporter.runtimes.tensorrt.builder import build_engine
-from exporter.runtimes.tensorrt.machine import this_machine
+from exporter.evaluation.benchmark.batch_sweep import BenchSettings
+from exporter.evaluation.benchmark.gpu_time import EngineFile, Run, engine_times, timer_here
+from exporter.runtimes.tensorrt.builder import build_engine, save_engine
 from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path, manifest_path, read_manifest
 from exporter.runtimes.tensorrt.plugin_library import checked_library
-from exporter.runtimes.tensorrt.saving import save_engine
+from exporter.runtimes.tensorrt.runner import this_machine
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt
 from exporter.targets import (

@@ -23,9 +23,8 @@ from exporter.models.base import PrunableViT
 from exporter.models.networks import ModelRequest, identity_of
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
-from exporter.schedule.methods import METHODS
+from exporter.schedule.methods import METHODS, scorer_named
 from exporter.schedule.plan import ScheduleSettings, manual_schedule, star_schedule, tome_schedule
-from exporter.schedule.scorers import scorer_named
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method
 from exporter.workflows import steps

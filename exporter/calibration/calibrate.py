@@ -1,15 +1,18 @@
-"""Calibrate: stream the images once, in order, and sum up their scores."""
+"""Calibrate: stream the images once, in order, and sum up their scores; or resize what was measured."""
 
 import hashlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from jaxtyping import Float64
+from torch import Tensor
+from torch.nn import functional as F
 
-from exporter.calibration.agreement import CHECKS, better_half_overlap, is_settled
-from exporter.calibration.draw import count_rounds, plan
+from exporter.calibration.draw import CHECKS, better_half_overlap, count_rounds, is_settled, plan
 from exporter.calibration.heads import explainable, explained_outputs
 from exporter.calibration.record import (
     Calibration,
@@ -17,19 +20,61 @@ from exporter.calibration.record import (
     CalibrationSettings,
     save_calibration,
 )
-from exporter.calibration.scored_images import Scored, scored_chunks
-from exporter.calibration.sums import Sums, load_sums, save_sums
+from exporter.calibration.sums import Scored, Sums, load_sums, save_sums, scored_chunks
 from exporter.calibration.trace import in_dtype
-from exporter.data.digests import dataset_sha256
-from exporter.data.images import ImageFolder
+from exporter.data.images import ImageFolder, dataset_sha256
 from exporter.data.pixels import SkippedImage
 from exporter.errors import CalibrationError, ImageError
 from exporter.files import writable_file, writable_folder
 from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
 from exporter.processes import processes
+from exporter.records import ModelSpec
 
-__all__ = ["calibrate", "calibrate_to", "sums_path"]
+__all__ = ["calibrate", "calibrate_to", "resize_scores", "resized_to", "sums_path"]
+
+
+def resized_to(calibration: Calibration, spec: ModelSpec) -> Calibration:
+    """Return the calibration for this model's input size; the same object where the size is the same.
+
+    Scores are interpolated, ACS is kept, and so is the crop: both grids cover the same part of the image. The
+    weights can no longer be compared, since a position embedding that is resampled for another grid changes their
+    hash; name and depth are compared instead.
+
+    Raises:
+        CalibrationError: It was made with a model of another name or depth.
+    """
+    record = calibration.record
+    if record.grid == spec.grid and record.preprocessing.input_size == spec.preprocessing.input_size:
+        return calibration
+    if record.model != spec.name or len(calibration.acs) != spec.depth:
+        got = f"{len(calibration.acs)} layers of {record.model}"
+        raise CalibrationError(
+            "calibration", got, f"{spec.depth} layers of {spec.name} at another input size"
+        )
+    inter = calibration.inter
+    if inter is not None:
+        inter = resize_scores(torch.from_numpy(np.array(inter)), record.grid, spec.grid).numpy()
+    size = replace(record.preprocessing, input_size=spec.preprocessing.input_size)
+    moved = replace(record, grid=spec.grid, preprocessing=size, weights_sha256="")
+    return Calibration(moved, calibration.acs, inter, calibration.overlap)
+
+
+def resize_scores(
+    scores: Float64[Tensor, "layers patches"], grid: tuple[int, int], to: tuple[int, int]
+) -> Float64[Tensor, "layers others"]:
+    """Interpolate scores from one grid of patches to another; bilinear, and averaged where the grid gets coarser.
+
+    Both grids cover the whole image. Positive scores stay positive, and constant ones constant.
+
+    Args:
+        scores: One row per layer, patches row by row.
+        grid: Rows and columns of the given grid.
+        to: Rows and columns of the new grid.
+    """
+    maps = scores.unflatten(-1, grid).unsqueeze(1)
+    return F.interpolate(maps, size=to, mode="bilinear", align_corners=False, antialias=True).flatten(1)
+
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from exporter.calibration import rules
 from exporter.calibration.gradients import pull_back
 from exporter.calibration.trace import Trace
 from exporter.models.base import PrunableViT
-from exporter.models.pooling import MeanPooling, Pooling
+from exporter.models.parts import MeanPooling, Pooling
 from exporter.vocabulary import OutputKind
 
 __all__ = [

@@ -30,7 +30,7 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    from exporter.evaluation.benchmark.settings import BenchSettings
+    from exporter.evaluation.benchmark.batch_sweep import BenchSettings
     from exporter.runtimes.choice import RunSettings
 
     parser.add_argument("folder", type=Path, nargs="?", help="The export folder that `compile` wrote.")
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure and print; the exit code is 0 whichever model is faster."""
     from exporter.cli.output import print_json
     from exporter.cli.stages import RichStages
-    from exporter.evaluation.benchmark.settings import BenchSettings
+    from exporter.evaluation.benchmark.batch_sweep import BenchSettings
     from exporter.runtimes.choice import RunSettings
     from exporter.workflows.folders.bench import bench
 

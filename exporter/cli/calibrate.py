@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from exporter.cli.flags import IMAGES, MODEL, add_recipe, recipe_of
-from exporter.schedule.scorers import FUSED
+from exporter.schedule.methods import FUSED
 from exporter.settings import add_flags
 from exporter.workflows.recipes.recipe import Recipe, needed
 
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Calibrate and print ACS and the halves' agreement by layer; the exit code is 0."""
-    from exporter.calibration.agreement import warn_where_unsettled
+    from exporter.calibration.draw import warn_where_unsettled
     from exporter.cli.output import print_json, print_lines, print_table
     from exporter.cli.stages import RichStages
     from exporter.files import writable_file

@@ -77,8 +77,7 @@ def _check_file(arguments: argparse.Namespace) -> int:
     from exporter.data.source import images_at
     from exporter.evaluation.parity import explain
     from exporter.evaluation.parity.check_model import check, load_onnx
-    from exporter.lowering.metadata import artefact_of
-    from exporter.lowering.verify import check_graph
+    from exporter.lowering.verify import artefact_of, check_graph
     from exporter.models.outputs import asked_as
     from exporter.runtimes.choice import RunSettings
     from exporter.workflows import steps

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from exporter.evaluation.proportions import Interval
+from exporter.evaluation.intervals import Interval
 from exporter.formats.canonical_json import to_json
 
 __all__ = ["percent_interval", "print_json", "print_lines", "print_table", "skipped_lines"]

@@ -15,7 +15,7 @@ from exporter.settings import add_flags, from_flags
 from exporter.workflows.recipes.recipe import Recipe
 
 if TYPE_CHECKING:
-    from exporter.evaluation.benchmark.points import Point
+    from exporter.evaluation.benchmark.timing import Point
     from exporter.workflows.search import Search
 
 __all__ = ["EXAMPLES", "FAILS", "add_arguments", "run"]

@@ -31,8 +31,7 @@ def training_of(arguments: argparse.Namespace, recipe: Recipe) -> "FinetuneSetti
     Raises:
         RecipeError: There is no such preset, or a value is out of range.
     """
-    from exporter.training.preset_values import preset_values
-    from exporter.training.settings import FinetuneSettings
+    from exporter.training.settings import FinetuneSettings, preset_values
 
     table = {} if arguments.recipe is None else read_training(arguments.recipe, FinetuneSettings)
     own = "augment" not in table

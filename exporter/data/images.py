@@ -5,6 +5,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,8 +22,11 @@ __all__ = [
     "Span",
     "check_folder",
     "class_names",
+    "dataset_sha256",
     "draw",
+    "folder_sha256",
     "list_images",
+    "listing_sha256",
     "ranked",
     "sample",
 ]
@@ -251,3 +255,45 @@ def _label(path: Path, root: Path, index: Mapping[str, int], class_map: Path | N
         got = f"no class for folder {name!r}" if name else f"{path.name} outside the class folders"
         raise ImageError(str(class_map), got, "an index for every folder that holds images")
     return index.get(name)
+
+
+def dataset_sha256(files: Sequence[ImageFile]) -> str:
+    """Return a hex digest over the bytes of all files, concatenated; a file that cannot be read adds nothing."""
+    digest = hashlib.sha256()
+    for file in files:
+        with suppress(OSError):
+            digest.update(file.read())
+    return digest.hexdigest()
+
+
+def folder_sha256(images: ImageFolder) -> str:
+    """Return a hex digest over the relative paths and the bytes of all files, in the order of the paths.
+
+    Raises:
+        ImageError: A file cannot be read.
+    """
+    digest = hashlib.sha256()
+    for file in images.files:
+        try:
+            content = file.read()
+        except OSError as error:
+            raise ImageError(str(file.path), reason_of(error), "a file that can be read") from None
+        digest.update(os.fsencode(f"{images.name_of(file)} {len(content)}\n"))
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def listing_sha256(images: ImageFolder) -> str:
+    """Return a hex digest over the names, classes and sizes of all files: quick, where every byte would take hours.
+
+    Raises:
+        ImageError: A file cannot be found.
+    """
+    digest = hashlib.sha256()
+    for file in images.files:
+        try:
+            size = file.span.size if file.span else file.path.stat().st_size
+        except OSError as error:
+            raise ImageError(str(file.path), reason_of(error), "a file") from None
+        digest.update(os.fsencode(f"{images.name_of(file)} {file.label} {size}\n"))
+    return digest.hexdigest()

@@ -1,35 +1,163 @@
-"""Decode an image file into the pixels that the model was trained on, and normalise pixels to the model's input."""
+"""Decode an image file, or take an image in memory, as the pixels that a model was trained on; and normalise them.
+
+Resizing and cropping are bit for bit the test transforms of timm and torchvision, and Hugging Face's processors
+that use Pillow.
+"""
 
 import logging
 from collections import deque
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from io import BytesIO
+from itertools import islice
+from math import floor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
-from exporter.data.arrays import ArrayImage
-from exporter.data.geometry import to_input_size
-from exporter.data.images import ImageFile
+from exporter.data.images import ImageFile, ImageFolder
 from exporter.errors import ImageError, reason_of
 from exporter.records import Preprocessing
+from exporter.vocabulary import CropMode, CropRounding
 
 __all__ = [
+    "ArrayImage",
     "LoadedImage",
     "SkippedImage",
+    "images_in",
     "load_image",
     "normalise",
     "read_rgb",
     "stream",
+    "to_input_size",
     "to_pixels",
     "to_rgb",
 ]
 
+Size = tuple[int, int]  # height and width
+
+
+def to_input_size(image: Image.Image, preprocessing: Preprocessing) -> Image.Image:
+    """Resize an RGB image and crop its centre; missing pixels get the mean colour under "border", else black."""
+    _, height, width = preprocessing.input_size
+    scaled = floor(height / preprocessing.crop_pct), floor(width / preprocessing.crop_pct)
+    before, mode = (image.height, image.width), preprocessing.crop_mode
+    after = before if mode == CropMode.NONE else _resized(before, scaled, mode)
+    if after != before:
+        image = image.resize(after[::-1], Image.Resampling[preprocessing.interpolation.name])
+    if mode == CropMode.BORDER:
+        red, green, blue = (round(255 * value) for value in preprocessing.mean)
+        image = _padded(image, (height, width), (red, green, blue))
+    return _cropped(image, (height, width), preprocessing.crop_rounding)
+
+
+def _resized(size: Size, target: Size, mode: CropMode) -> Size:
+    """Return the size to which an image is resized before it is cropped to `target` or less."""
+    if mode == CropMode.SQUASH:
+        return target
+    height, width = size
+    if mode == CropMode.CENTER and target[0] == target[1]:
+        # torchvision truncates here; timm rounds below.
+        longer = int(target[0] * max(size) / min(size))
+        return (longer, target[1]) if height > width else (target[0], longer)
+    ratios = height / target[0], width / target[1]
+    ratio = max(ratios) if mode == CropMode.BORDER else min(ratios)
+    # Without this limit, a strip would be resized to nothing.
+    return max(1, round(height / ratio)), max(1, round(width / ratio))
+
+
+def _padded(image: Image.Image, size: Size, fill: tuple[int, int, int]) -> Image.Image:
+    rows, columns = max(size[0] - image.height, 0), max(size[1] - image.width, 0)
+    if not rows and not columns:
+        return image
+    border = columns // 2, rows // 2, (columns + 1) // 2, (rows + 1) // 2
+    return ImageOps.expand(image, border, fill)
+
+
+def _cropped(image: Image.Image, size: Size, rounding: CropRounding) -> Image.Image:
+    height, width = size
+    top, left = (image.height - height) / 2, (image.width - width) / 2
+    top, left = (floor(top), floor(left)) if rounding == CropRounding.DOWN else (round(top), round(left))
+    # Pillow gives black for pixels outside the image.
+    return image.crop((left, top, left + width, top + height))
+
+
 Array = np.ndarray[Any, Any]
+
+HERE = Path("images")
+# Where the datasets of Hugging Face's library and of torchvision's transforms keep the images of a batch.
+KEYS = ("pixel_values", "images", "image")
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayImage(ImageFile):
+    """An image at hand, [3, height, width]: uint8 pixels, or float32 as normalised for the model."""
+
+    pixels: Array = field(kw_only=True, repr=False)
+
+    def read(self) -> bytes:
+        """Return the bytes of the array."""
+        return self.pixels.tobytes()
+
+
+def images_in(images: Any, input_size: Sequence[int], most: int | None = None) -> ImageFolder:
+    """Return the images of an array or a loader in the place of a folder's.
+
+    Args:
+        images: [n, 3, height, width] uint8 pixels, or floats as normalised for the model: a NumPy array or a torch
+            tensor, or an iterable of such batches, each alone, first in a tuple, or in a mapping.
+        input_size: The model's (3, height, width).
+        most: Images to take from a loader; all of them for None. Of an array, the caller draws.
+
+    Raises:
+        ImageError: There is no image, a shape or type is another, or a value is not finite.
+    """
+    whole = _is_array(images)
+    batches = [images] if whole else images
+    found = (image for batch in batches for image in _checked(_array_of(batch), input_size))
+    files = tuple(
+        ArrayImage(HERE / f"{index}", None, pixels=image)
+        for index, image in enumerate(found if whole else islice(found, most))
+    )
+    if not files:
+        raise ImageError("images", "none", "at least one")
+    return ImageFolder(HERE, files)
+
+
+def _is_array(images: Any) -> bool:
+    return hasattr(images, "shape") and hasattr(images, "dtype")
+
+
+def _array_of(batch: Any) -> Array:
+    """Return the images of a batch."""
+    if isinstance(batch, Mapping):
+        batch = next((batch[key] for key in KEYS if key in batch), None)
+    elif isinstance(batch, Iterable) and not _is_array(batch):
+        batch = next(iter(batch), None)
+    if not _is_array(batch):
+        got = f"a batch with {type(batch).__name__} in the place of images"
+        raise ImageError("images", got, f"an array alone, first in a tuple, or under {', '.join(KEYS)}")
+    # A tensor of torch may need its gradient, or lie on a GPU.
+    return np.asarray(batch.detach().cpu() if hasattr(batch, "detach") else batch)
+
+
+def _checked(images: Array, input_size: Sequence[int]) -> Iterator[Array]:
+    expected = f"[n, {', '.join(map(str, input_size))}], the model's input"
+    if images.ndim != 4 or images.shape[1:] != tuple(input_size):
+        raise ImageError("images", f"shape {list(images.shape)}", expected)
+    if images.dtype != np.uint8:
+        if not np.issubdtype(images.dtype, np.floating):
+            raise ImageError(
+                "images", f"{images.dtype}", "uint8 pixels, or floats as normalised for the model"
+            )
+        images = images.astype(np.float32)
+        if not np.isfinite(images).all():
+            raise ImageError("images", "values that are not finite", "floats as normalised for the model")
+    yield from images
+
 
 MAX_PIXELS = 89_478_485  # Pillow's own limit against small files that unpack to gigabytes
 MAX_ASPECT = 100  # scaling a strip's short side up to the input size scales its long side too

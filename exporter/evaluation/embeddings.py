@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from exporter.evaluation.answers import Batches, answer_each
-from exporter.evaluation.proportions import Interval, wilson
+from exporter.evaluation.accuracy import Batches, answer_each
+from exporter.evaluation.intervals import Interval, wilson
 from exporter.runtimes.base import Runner
 
 __all__ = ["Agreement", "Embeddings", "agreement_of", "embed_each"]

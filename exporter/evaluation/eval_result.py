@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from exporter.errors import ImageError
 from exporter.evaluation.embeddings import Agreement
+from exporter.evaluation.intervals import Interval, half_width, images_for, loss_interval, wilson
 from exporter.evaluation.loss import PairResult
-from exporter.evaluation.paired import loss_interval
-from exporter.evaluation.proportions import Interval, half_width, images_for, wilson
 
 __all__ = ["Evaluation", "ModelResult", "require_within"]
 

@@ -1,13 +1,16 @@
-"""Read from a model's tensors which patches survive each layer, in one form for STAR and a-STAR."""
+"""Which patches survive each layer, in one form for STAR and a-STAR; and the multiply-adds that they cost."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from exporter.artefact import LoweredFile
+from exporter.errors import ArtefactError
+from exporter.schedule.macs import MacCount, mean_macs, schedule_macs
 from exporter.tensor_names import count_name, keep_layers, keep_name
 
-__all__ = ["NOBODY", "patches_left", "positions_by_layer", "survivors_of", "take"]
+__all__ = ["NOBODY", "patches_left", "positions_by_layer", "survivors_of", "take", "useful_macs"]
 
 Array = np.ndarray[Any, Any]
 
@@ -48,3 +51,17 @@ def take(positions: Array, survivors: Array) -> Array:
     """Return the positions [images, k] of survivors; an index out of range is clipped to the nearest valid one."""
     taken = np.take_along_axis(positions, survivors.clip(0, positions.shape[1] - 1), axis=1)
     return np.where(survivors == NOBODY, NOBODY, taken)
+
+
+def useful_macs(model: LoweredFile, reference: Mapping[str, Array]) -> MacCount:
+    """Return the multiply-adds per image; under a-STAR, the mean of the useful ones over the reference's images.
+
+    Raises:
+        ArtefactError: The reference lacks the counts of the patches that a-STAR keeps.
+    """
+    spec, schedule = model.artefact.spec, model.artefact.schedule
+    if not schedule.adaptive:
+        return schedule_macs(spec, schedule)
+    if not reference.keys() >= {count_name(layer) for layer in schedule.pruning_layers}:
+        raise ArtefactError("the reference", "no survivors of a-STAR", f"those of {model.path.name}")
+    return mean_macs(spec, patches_left(reference, spec.depth, spec.num_patches), schedule)

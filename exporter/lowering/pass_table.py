@@ -1,12 +1,16 @@
-"""The graph passes, one row each, with the conditions before and after each pass."""
+"""The graph passes, one row each, with the conditions before and after each; and how a target's are run."""
 
-from collections.abc import Callable
+import logging
+import traceback
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
+from exporter.errors import UserError
+from exporter.lowering.graph import markers, sort_nodes
 from exporter.lowering.markers import (
     ATTENTION,
     CLASS_ROW,
@@ -19,32 +23,29 @@ from exporter.lowering.markers import (
     RECEIVED,
     TAKE_TOKENS,
 )
-from exporter.lowering.passes.expand_attention import expand_attention
-from exporter.lowering.passes.expand_factors import expand_factors
-from exporter.lowering.passes.expand_merging import expand_merging
-from exporter.lowering.passes.expand_packing import expand_packing
-from exporter.lowering.passes.expand_pairing import expand_pairing
-from exporter.lowering.passes.expand_selection import expand_selection
-from exporter.lowering.passes.flat_gathers import flat_gathers
-from exporter.lowering.passes.fold_attention_biases import fold_attention_biases
-from exporter.lowering.passes.fuse_attention import fuse_attention
-from exporter.lowering.passes.half_precision import to_bf16, to_fp16
-from exporter.lowering.passes.linear_as_gemm import linear_as_gemm
+from exporter.lowering.passes.attention import (
+    expand_attention,
+    fold_attention_biases,
+    fuse_attention,
+    split_heads,
+    spread_masks,
+)
+from exporter.lowering.passes.linear import linear_as_gemm, patches_as_linear, split_gemm
+from exporter.lowering.passes.merging import expand_merging, expand_pairing
 from exporter.lowering.passes.name_decisions import name_decisions
-from exporter.lowering.passes.opset_17 import opset_17
-from exporter.lowering.passes.patches_as_linear import patches_as_linear
-from exporter.lowering.passes.rank_prefix import rank_prefix
-from exporter.lowering.passes.select_early import select_early
-from exporter.lowering.passes.select_in_one import select_in_one
-from exporter.lowering.passes.shorten_scores import shorten_scores
-from exporter.lowering.passes.sort_once import sort_once
-from exporter.lowering.passes.split_gemm import split_gemm
-from exporter.lowering.passes.split_heads import split_heads
-from exporter.lowering.passes.spread_masks import spread_masks
-from exporter.lowering.passes.uint8_input import uint8_input
-from exporter.schedule.scorers import scorer_named
+from exporter.lowering.passes.precision import opset_17, to_bf16, to_fp16, uint8_input
+from exporter.lowering.passes.ranking import expand_factors, rank_prefix, shorten_scores, sort_once
+from exporter.lowering.passes.selection import (
+    expand_packing,
+    expand_selection,
+    flat_gathers,
+    select_early,
+    select_in_one,
+)
+from exporter.schedule.methods import scorer_named
+from exporter.targets import Target
 
-__all__ = ["FINAL", "INITIAL", "MARKERS", "PASSES", "QUANTIZABLE", "Pass"]
+__all__ = ["FINAL", "INITIAL", "MARKERS", "PASSES", "QUANTIZABLE", "Pass", "check_passes", "run_passes"]
 
 Run: TypeAlias = Callable[[gs.Graph, Artefact], int]
 
@@ -104,7 +105,7 @@ class Pass:
 
     @property
     def name(self) -> str:
-        """The name in target tables: that of the function and of its file."""
+        """The name in target tables: that of the function."""
         return str(self.run.__name__)
 
 
@@ -170,3 +171,85 @@ _ROWS = (
 )
 
 PASSES = {each.name: each for each in _ROWS}
+
+
+logger = logging.getLogger(__name__)
+
+
+def check_passes(target: Target) -> None:
+    """Check the order of a target's passes before any of them runs.
+
+    Raises:
+        RuntimeError: There is no such pass, or its requirements do not hold at its place.
+    """
+    holds = _check_each(target, target.passes, set(INITIAL))
+    if target.quantization:
+        _check(target, "the quantizer", QUANTIZABLE, holds)
+    holds = _check_each(target, target.passes_after, holds)
+    _check(target, "a shipped file", FINAL, holds)
+
+
+def run_passes(graph: gs.Graph, artefact: Artefact, names: Iterable[str], *, clean: bool = True) -> None:
+    """Run passes over a graph, each on the result of the one before.
+
+    Args:
+        graph: Changed in place.
+        artefact: Describes the model being lowered.
+        names: Names of the passes, in order.
+        clean: Whether to remove nodes without a reader after each pass that changed something.
+
+    Raises:
+        RuntimeError: A pass failed, left a marker that it should have replaced, or found fewer places than the
+            model has.
+    """
+    for name in names:
+        changed = _run(graph, artefact, PASSES[name])
+        if changed:
+            if clean:
+                graph.cleanup()
+            sort_nodes(graph)
+        logger.debug("%s: %d places", name, changed)
+
+
+def _check_each(target: Target, names: Iterable[str], holds: set[str]) -> set[str]:
+    """Return the conditions that hold after passes, given those before them."""
+    for name in names:
+        if name not in PASSES:
+            raise RuntimeError(f"target {target.name}: no pass {name}, only {', '.join(PASSES)}")
+        step = PASSES[name]
+        _check(target, f"pass {name}", step.requires, holds)
+        holds = holds - set(step.ends) | set(step.ensures)
+    return holds
+
+
+def _check(target: Target, what: str, requires: Iterable[str], holds: set[str]) -> None:
+    missing = [each for each in requires if each not in holds]
+    if missing:
+        raise RuntimeError(
+            f"target {target.name}: {what} requires what does not hold there: {'; '.join(missing)}"
+        )
+
+
+def _run(graph: gs.Graph, artefact: Artefact, step: Pass) -> int:
+    where = f"target {artefact.target.name}: pass {step.name}"
+    try:
+        changed = step.run(graph, artefact)
+        graph.tensors(check_duplicates=True)
+    except UserError:
+        raise
+    except Exception as error:
+        at = f" at {place}" if (place := _node_at(error)) else ""
+        raise RuntimeError(f"{where} failed{at}: {type(error).__name__}: {error}") from error
+    left = [node.name for kind in step.ends if kind in MARKERS for node in markers(graph, kind)]
+    if left:
+        raise RuntimeError(f"{where} left {', '.join(left)}")
+    if changed < (least := step.least(artefact)):
+        raise RuntimeError(f"{where} found {changed} places, not the {least} or more that the model has")
+    return changed
+
+
+def _node_at(error: Exception) -> str:
+    """Return the node a pass was working on when it failed: the innermost local variable named `node`."""
+    places = [frame.f_locals.get("node") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    nodes = [node for node in places if isinstance(node, gs.Node)]
+    return f"{nodes[-1].op} {nodes[-1].name}" if nodes else ""

@@ -1,29 +1,83 @@
 """The whole lowering: export, the target's passes in order, metadata, verification."""
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
+from onnx import inliner
 
 from exporter.artefact import Artefact
 from exporter.errors import ModelError
 from exporter.files import written_beside
-from exporter.lowering.functions import with_functions
+from exporter.lowering.export import to_onnx
 from exporter.lowering.graph import import_graph
-from exporter.lowering.metadata import stamp
+from exporter.lowering.pass_table import check_passes, run_passes
 from exporter.lowering.quantize import quantized
-from exporter.lowering.run_passes import check_passes, run_passes
-from exporter.lowering.to_onnx import to_onnx
-from exporter.lowering.verify import verify
+from exporter.lowering.verify import stamp, verify
+from exporter.ops.cdf_retain.onnx_function import (
+    CDF_RETAIN,
+    CDF_RETAIN_PADDED,
+    DOMAIN,
+    SELECT_TOP_K,
+    WIDEST,
+    cdf_retain_function,
+    cdf_retain_padded_function,
+    select_top_k_function,
+)
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import Target
 from exporter.vocabulary import InputKind, Method
 
-__all__ = ["lower", "lower_each", "save_onnx"]
+__all__ = ["lower", "lower_each", "save_onnx", "with_functions"]
+
+
+def with_functions(model: onnx.ModelProto, opset: int, widest: Sequence[int]) -> onnx.ModelProto:
+    """Add the local functions of CdfRetain and SelectTopK.
+
+    CdfRetainPadded, which no runtime supports, is replaced by standard operators.
+
+    Args:
+        model: A model that calls some of them, or none; all its nodes have names.
+        opset: Of the bodies.
+        widest: The most patches that each pruning layer keeps. CdfRetain carries it for TensorRT, which must know
+            a size that depends on nothing computed; its function does not read it.
+    """
+    calls = [node for node in model.graph.node if node.domain == DOMAIN]
+    kinds = {node.op_type for node in calls}
+    if CDF_RETAIN in kinds:
+        model.functions.append(cdf_retain_function(opset))
+        for node, count in zip(calls, widest, strict=True):
+            node.attribute.append(onnx.helper.make_attribute(WIDEST, count))
+    if SELECT_TOP_K in kinds:
+        model.functions.append(select_top_k_function(opset))
+    if CDF_RETAIN_PADDED in kinds:
+        model = _with_padded_inlined(model, opset)
+    if kinds <= {CDF_RETAIN_PADDED}:
+        own = [each for each in model.opset_import if each.domain != DOMAIN]
+        del model.opset_import[:]
+        model.opset_import.extend(own)
+    return model
+
+
+def _with_padded_inlined(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    """Replace CdfRetainPadded by its body, whose nodes are named after the call and what they give in the body.
+
+    A name tells later steps and logs which node it is; the inliner leaves nodes without names without.
+    """
+    function = cdf_retain_padded_function(opset)
+    calls = [node.name for node in model.graph.node if node.op_type == CDF_RETAIN_PADDED]
+    model.functions.append(function)
+    model = inliner.inline_selected_functions(model, [(DOMAIN, CDF_RETAIN_PADDED)])
+    inlined = [node for node in model.graph.node if not node.name]
+    for node, (call, step) in zip(inlined, product(calls, function.node), strict=True):
+        node.name = f"{call}/{step.output[0]}"
+    return model
+
 
 # The size limit of a protobuf message, less a few MB for the graph.
 LARGEST_WEIGHTS_BYTES = 2**31 - 2**24

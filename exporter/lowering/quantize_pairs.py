@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from exporter.lowering.builder import Builder
-from exporter.lowering.graph import producer
+from exporter.lowering.graph import Builder, producer
 from exporter.lowering.number_formats import E4M3, INT7, INT8, LEAST_SCALE, UINT8, NumberFormat, Range
 
 __all__ = ["FORMS", "Formats", "Slot", "attention_products", "slots_of", "to_pairs"]

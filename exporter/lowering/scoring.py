@@ -5,11 +5,32 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
-from exporter.lowering.key_directions import MEAN_KEY
-from exporter.schedule.reductions import reduction_named
+from exporter.lowering.graph import Builder
+from exporter.schedule.methods import reduction_named
 from exporter.tensor_names import count_name, factor_name, into_name, keep_name, ranked_name, shares_name
 
-__all__ = ["behind", "scoring_nodes"]
+__all__ = ["MEAN_KEY", "behind", "scoring_nodes", "write_directions"]
+
+# The name of the node that computes a patch's mean key.
+MEAN_KEY = "mean_key"
+
+# Lower bound of a squared length: a key of zeros has no direction.
+SHORTEST = 1e-24
+
+
+def write_directions(op: Builder, key: gs.Variable, heads: int) -> gs.Variable:
+    """Write the mean of the keys over heads, divided by its length: [batch, tokens, head_dim].
+
+    `key` is [batch, heads, tokens, head_dim], or [batch, tokens, channels] as a projection gives it.
+    """
+    if len(key.shape) == 3:
+        by_head = op.Reshape(key, [0, 0, heads, -1], name="heads")
+        mean = op.ReduceMean(by_head, [2], keepdims=0, name=MEAN_KEY)
+    else:
+        mean = op.ReduceMean(key, [1], keepdims=0, name=MEAN_KEY)
+    squared = op.ReduceSum(op.Mul(mean, mean), [2], keepdims=1)
+    return op.Div(mean, op.Sqrt(op.Max(squared, SHORTEST)), name="directions")
+
 
 # A walk back ends at a product, whose inputs are activations, and at a size, which holds no tensor values.
 PRODUCTS, SIZES = frozenset({"MatMul", "Gemm", "Attention"}), frozenset({"Shape", "Size"})

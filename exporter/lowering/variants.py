@@ -1,23 +1,165 @@
 """Derive variants of a shipped model from its own graph, to check its decisions and measure their cost.
 
 The tracing and the forced variant differ from it only in inputs and outputs, so they show the shipped graph. Both
-give survivors as patches in ascending position, those of pairs in ToMe's order; a graph that ranks tokens is
-translated from and to these.
+give survivors as patches in ascending position, those of pairs in ToMe's order. A graph that chooses among tokens
+in any order has `keep_NN/tokens` instead of `keep_NN`, rows of the tokens that reach the layer, in their order
+there (`exporter.lowering.passes.ranking.rank_prefix`); it is translated from and to patches.
+
+In ONNX an initializer may be an offset in another file. A saved variant's initializers point into the shipped
+model, so no weight is written twice, and every runtime that opens ONNX files opens it.
 """
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
+from exporter.artefact import Artefact
 from exporter.errors import ArtefactError
-from exporter.lowering.forced_choices import derive_choices
-from exporter.lowering.graph import import_graph, sort_nodes
-from exporter.lowering.metadata import artefact_of
-from exporter.lowering.passes.slice_selection import slice_selection
-from exporter.lowering.ranked_tokens import patches_for_tokens, patches_from_tokens
-from exporter.tensor_names import count_name, into_name, keep_layers, keep_name
+from exporter.lowering.graph import Builder, import_graph, markers, rewire, sort_nodes
+from exporter.lowering.markers import SELECT_TOP_K
+from exporter.lowering.passes.selection import behind_prefix, prefix_rows
+from exporter.lowering.pipeline import save_onnx
+from exporter.lowering.verify import artefact_of
+from exporter.targets import variant_roles
+from exporter.tensor_names import (
+    FORCED,
+    SLICED,
+    TRACING,
+    count_name,
+    into_name,
+    keep_layers,
+    keep_name,
+    ranked_name,
+    rows_of,
+    sizes_name,
+    tokens_name,
+    variant_path,
+)
 
-__all__ = ["forced_variant", "selection_nodes", "sliced_variant", "tracing_variant"]
+__all__ = [
+    "derive_choices",
+    "forced_variant",
+    "patches_for_tokens",
+    "patches_from_tokens",
+    "save_variants",
+    "selection_nodes",
+    "slice_selection",
+    "sliced_variant",
+    "tracing_variant",
+]
+
+
+def derive_choices(graph: gs.Graph, artefact: Artefact) -> None:
+    """Compute the rows of tokens to take from `keep_NN` in standard operators."""
+    prefix = artefact.spec.num_prefix_tokens
+    prefixes: gs.Variable | None = None
+    for node in markers(graph, SELECT_TOP_K):
+        keep, rows = node.outputs
+        op = Builder(graph, prefix=f"{keep.name}/given")
+        if prefixes is None:
+            prefixes = prefix_rows(Builder(graph, prefix="prefix"), keep, prefix)
+        rewire(rows, op.Unsqueeze(behind_prefix(op, keep, prefixes, prefix), [-1]))
+    sort_nodes(graph)
+
+
+def patches_from_tokens(graph: gs.Graph, artefact: Artefact) -> None:
+    """Add `keep_NN` [batch, k]: ascending, counted within the patches that reached the layer.
+
+    The patches' positions are followed from layer to layer, to count the patches that reached a layer and precede
+    each survivor.
+    """
+    prefix, op = artefact.spec.num_prefix_tokens, Builder(graph, prefix="patches")
+    before: gs.Variable | None = None
+    for layer, ranked in _ranked(graph, artefact):
+        count = artefact.schedule.keep[layer - 1]
+        where = ranked if before is None else op.GatherElements(before, ranked, axis=1)
+        outs = keep_name(layer) + "/ascending", keep_name(layer) + "/unread"
+        rank, _ = op.several("TopK", where, [prefix + count], outs=outs, axis=1, largest=0)
+        if before is not None:
+            rank = _smaller(op, before, rank)
+        patches = op.Slice(rank, [prefix], [prefix + count], [1])
+        op.Sub(patches, prefix, out=keep_name(layer), shape=["batch", count])
+        before = where
+    sort_nodes(graph)
+
+
+def patches_for_tokens(graph: gs.Graph, artefact: Artefact) -> None:
+    """Add `keep_NN` without a producer, and connect the readers of the layer's choice to its tokens."""
+    prefix = artefact.spec.num_prefix_tokens
+    prefixes: gs.Variable | None = None
+    for layer, ranked in _ranked(graph, artefact):
+        readers = list(ranked.outputs)
+        keep = gs.Variable(keep_name(layer), np.int64, ["batch", artefact.schedule.keep[layer - 1]])
+        if prefixes is None:
+            prefixes = prefix_rows(Builder(graph, readers[0], prefix="prefix"), keep, prefix)
+        op = Builder(graph, readers[0], prefix=rows_of(keep.name))
+        rewire(ranked, behind_prefix(op, keep, prefixes, prefix))
+    sort_nodes(graph)
+
+
+def _ranked(graph: gs.Graph, artefact: Artefact) -> Iterator[tuple[int, gs.Variable]]:
+    """Yield the 1-based pruning layers and their choices, where these are tokens."""
+    tensors = graph.tensors()
+    layers = artefact.schedule.pruning_layers
+    if ranked_name(layers[0]) in tensors:
+        yield from ((layer, tensors[ranked_name(layer)]) for layer in layers)
+
+
+def _smaller(op: Builder, numbers: gs.Variable, bounds: gs.Variable) -> gs.Variable:
+    """Count how many of `numbers` [batch, n] are smaller than each of `bounds` [batch, k]."""
+    smaller = op.Less(op.Unsqueeze(numbers, [1]), op.Unsqueeze(bounds, [2]))
+    return op.ReduceSum(op.Cast(smaller, to=onnx.TensorProto.INT64), [2], keepdims=0)
+
+
+def slice_selection(graph: gs.Graph, artefact: Artefact) -> int:
+    """Replace every gather of a layer's survivors by one Slice of the prefix tokens and the first patches.
+
+    The next cleanup removes the selection, which then has no reader. The pass needs a model as it was shipped,
+    where all gathers of a layer share one index. Where tokens merge, the product that averages them becomes the
+    Slice, and sizes that weigh keys become ones: the cost of merging then counts as selection cost.
+
+    Raises:
+        ArtefactError: A layer has no such index, or something else reads it.
+    """
+    tensors = graph.tensors()
+    layers = keep_layers(tensors)
+    for layer in layers:
+        name = rows_of(keep_name(layer))
+        readers = (list(tensors[name].outputs) if name in tensors else []) or _means(tensors, layer)
+        if not readers or any(node.op not in ("GatherND", "MatMul") for node in readers):
+            got = ", ".join(node.op for node in readers) or "nothing"
+            raise ArtefactError(name, f"read by {got}", "read by GatherND, as star-export's passes leave it")
+        ends = [
+            gs.Constant(f"{name}/{part}", np.array([value], dtype=np.int64))
+            for part, value in (
+                ("from", 0),
+                ("to", artefact.spec.num_prefix_tokens + artefact.schedule.keep[layer - 1]),
+                ("along", 1),
+            )
+        ]
+        for node in readers:
+            tokens = node.inputs[node.op == "MatMul"]  # after their weights
+            node.op, node.attrs, node.inputs = "Slice", {}, [tokens, *ends]
+        if sizes_name(layer) in tensors:
+            _all_ones(graph, tensors[sizes_name(layer)], tensors[tokens_name(layer)])
+    return len(layers)
+
+
+def _all_ones(graph: gs.Graph, sizes: gs.Variable, tokens: gs.Variable) -> None:
+    """Write one for each of `tokens` [batch, t, dim], in place of their sizes."""
+    op = Builder(graph, prefix=f"{sizes.name}/ones")
+    ones = op.Expand(np.ones((1, 1), np.float32), op.Shape(tokens, start=0, end=2))
+    sizes.inputs.clear()
+    rewire(sizes, ones)
+
+
+def _means(tensors: dict[str, gs.Tensor], layer: int) -> list[gs.Node]:
+    """Return the product that merges a layer's tokens, as a list; empty where they do not merge."""
+    return list(tensors[tokens_name(layer)].inputs) if into_name(layer) in tensors else []
 
 
 def tracing_variant(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -89,3 +231,65 @@ def _decisions(graph: gs.Graph) -> list[gs.Variable]:
             count.to_variable(np.int64, ["batch"])
     intos = [tensors.get(into_name(layer)) for layer in layers]
     return keeps + [each for each in (*counts, *intos) if each is not None]
+
+
+# A tensor's place in a file: offset and length in bytes.
+Place: TypeAlias = tuple[int, int]
+
+MAKERS: Mapping[str, Callable[[onnx.ModelProto], onnx.ModelProto]] = {
+    TRACING: tracing_variant,
+    FORCED: forced_variant,
+    SLICED: sliced_variant,
+}
+
+# Smaller tensors stay in the variant: they include shapes, which runtimes read before they open other files.
+LEAST_BYTES = 1024
+
+
+def save_variants(path: Path) -> dict[str, str]:
+    """Write the variants of the model at `path`; return their file names by role, none for a dense model.
+
+    For TensorRT, STAR has a third: `bench` measures the selection cost of engines, which are built from files.
+
+    Raises:
+        OutputError: The place cannot be written.
+    """
+    content = path.read_bytes()
+    model = onnx.load_model_from_string(content)
+    if not keep_layers(name for node in model.graph.node for name in node.output):
+        return {}
+    places = _places(model, content)
+    names = {}
+    artefact = artefact_of(model, str(path))
+    for role in variant_roles(artefact.target, adaptive=artefact.schedule.adaptive):
+        variant = MAKERS[role](model)
+        del variant.metadata_props[:]
+        variant.metadata_props.extend(model.metadata_props)
+        for tensor in variant.graph.initializer:
+            _point(tensor, path.name, places)
+        save_onnx(variant, variant_path(path, role))
+        names[role] = variant_path(path, role).name
+    return names
+
+
+def _places(model: onnx.ModelProto, content: bytes) -> dict[str, tuple[Place, bytes]]:
+    """Find the offset of each large initializer in the file; they are in the model's order."""
+    found, start = {}, 0
+    for tensor in model.graph.initializer:
+        size = len(tensor.raw_data)
+        if size >= LEAST_BYTES:
+            start = content.index(tensor.raw_data, start)
+            found[tensor.name] = (start, size), tensor.raw_data
+            start += size
+    return found
+
+
+def _point(tensor: onnx.TensorProto, file: str, places: dict[str, tuple[Place, bytes]]) -> None:
+    """Replace a tensor's bytes by the place of the same bytes in the shipped file."""
+    place, raw = places.get(tensor.name, ((0, 0), b""))
+    if not raw or raw != tensor.raw_data:
+        return
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", file), ("offset", str(place[0])), ("length", str(place[1]))):
+        tensor.external_data.add(key=key, value=value)

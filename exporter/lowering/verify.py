@@ -1,4 +1,8 @@
-"""Verify a lowered file, the last step of every lowering: names, token counts, and that scores are fp32."""
+"""What a lowered file says of itself, the artefact in its metadata, and whether it is so.
+
+`verify` is the last step of every lowering: names, token counts, and that scores are fp32. `exporter.artefact`
+defines the keys of the metadata.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -7,15 +11,36 @@ from typing import TypeAlias
 import onnx
 from onnx import shape_inference
 
-from exporter.artefact import Artefact, tensors_of
+import exporter
+from exporter.artefact import Artefact, check_precision, from_metadata, tensors_of, to_metadata
 from exporter.errors import ArtefactError, reason_of
 from exporter.lowering.graph import import_graph
 from exporter.lowering.scoring import scoring_nodes
-from exporter.schedule.reductions import reduction_named
+from exporter.schedule.methods import reduction_named
 from exporter.tensor_names import IMAGES, context_name, into_name, keep_name, rows_of, tokens_name
 from exporter.vocabulary import Layout, OutputKind
 
-__all__ = ["check_graph", "verify"]
+__all__ = ["artefact_of", "check_graph", "stamp", "verify"]
+
+
+def stamp(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
+    """Write the artefact into the model's metadata."""
+    model.producer_name, model.producer_version = "star-export", exporter.__version__
+    onnx.helper.set_model_props(model, to_metadata(artefact))
+    return model
+
+
+def artefact_of(model: onnx.ModelProto, source: str = "") -> Artefact:
+    """Return the artefact in a model's metadata; errors name the model `source`.
+
+    Raises:
+        ArtefactError: star-export did not write the model, or it is not what its metadata says.
+    """
+    source = source or model.graph.name
+    artefact = from_metadata({each.key: each.value for each in model.metadata_props}, source)
+    check_precision(artefact, {each.data_type for each in model.graph.initializer}, source)
+    return artefact
+
 
 # None is a size that depends on the data; 0 is one that shape inference could not determine.
 Shape: TypeAlias = list[int | str | None]

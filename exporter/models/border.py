@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from exporter.errors import ModelError, reason_of
-from exporter.models.base import PrunableViT
-from exporter.models.block import attention_half, mlp_half
+from exporter.models.base import PrunableViT, attention_half, mlp_half
 from exporter.models.huggingface.instances import answers_of, is_instance
 from exporter.records import Output
 from exporter.tensor_names import EMBEDDING, TOKENS

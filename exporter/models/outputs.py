@@ -26,7 +26,7 @@ def with_outputs(vit: PrunableViT, names: Sequence[str]) -> PrunableViT:
         vit: The model; it does not change.
         names: In the order of the outputs; without any, the model is returned as it is. Each is one of the model's
             own outputs, `embedding` (its own, else what its classifiers read), `tokens` (after the final norm),
-            `grid` (a token for every patch, `exporter.pruning.full_grid`), or `layer:N`: the tokens that block N
+            `grid` (a token for every patch, `exporter.pruning.tokens`), or `layer:N`: the tokens that block N
             gives, 1-based, or counted from the end, -1 being the last.
 
     Raises:

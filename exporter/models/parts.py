@@ -1,4 +1,9 @@
-"""Small modules that give differently written families the same parts."""
+"""Small modules that give differently written families the same parts; and heads that pool the patches.
+
+A pooling is a function of a set of patches: their order must not matter. Where patches merge, a token stands for
+several and counts as often: the mean stays that over all patches. Where patches are dropped, the pooling is that of
+the survivors.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -6,11 +11,25 @@ from typing import TypeAlias
 
 import torch
 from jaxtyping import Float, Int
-from timm.layers import LayerScale, apply_rot_embed_cat
+from timm.layers import AttentionPoolLatent, LayerScale, apply_rot_embed_cat
 from torch import Tensor, nn
+from torch.nn import functional as F
 from typing_extensions import override
 
-__all__ = ["Divided", "Gate", "JoinedLinear", "Linear", "Rotary", "Scaled", "WeightedModule", "scale_of"]
+__all__ = [
+    "AttentionPooling",
+    "Divided",
+    "Gate",
+    "JoinedLinear",
+    "Linear",
+    "MaxPooling",
+    "MeanPooling",
+    "Pooling",
+    "Rotary",
+    "Scaled",
+    "WeightedModule",
+    "scale_of",
+]
 
 
 class WeightedModule(nn.Module, ABC):
@@ -127,3 +146,118 @@ class Rotary(nn.Module):
             table = table.to(rows)
         turned = apply_rot_embed_cat(patches, table, half=self.rotate_half)
         return torch.cat([prefix, turned], dim=2)
+
+
+class Pooling(nn.Module, ABC):
+    """Pool tokens [batch, tokens, dim] to [batch, channels].
+
+    Args:
+        skipped: Prefix tokens that are not pooled.
+    """
+
+    def __init__(self, skipped: int) -> None:
+        super().__init__()
+        self.skipped = skipped
+
+    @property
+    def macs(self) -> int:
+        """Multiply-adds of the pooling of one image, apart from those of each token."""
+        return 0
+
+    @property
+    def token_macs(self) -> int:
+        """Multiply-adds for each pooled token."""
+        return 0
+
+    @override
+    def forward(self, normed: Float[Tensor, "b t d"], sizes: Float[Tensor, "b t"]) -> Float[Tensor, "b c"]:
+        """Pool tokens after the final norm; `sizes` are how many patches each stands for, 0 for padding."""
+        return self.pool(normed[:, self.skipped :], sizes[:, self.skipped :])
+
+    @abstractmethod
+    def pool(self, tokens: Float[Tensor, "b n d"], sizes: Float[Tensor, "b n"]) -> Float[Tensor, "b c"]:
+        """Pool the tokens that are not skipped."""
+
+
+class MeanPooling(Pooling):
+    """The mean over patches."""
+
+    @override
+    def pool(self, tokens: Float[Tensor, "b n d"], sizes: Float[Tensor, "b n"]) -> Float[Tensor, "b d"]:
+        # Shares, not sums: half precision holds them whatever the number of patches.
+        shares = sizes / sizes.sum(dim=1, keepdim=True)
+        # bmm: of counts that depend on the data, torch 2.6 cannot tell how `@` would broadcast.
+        return torch.bmm(shares.to(tokens).unsqueeze(1), tokens).squeeze(1)
+
+
+class MaxPooling(MeanPooling):
+    """The maximum over patches, or the mean of it and their mean."""
+
+    def __init__(self, skipped: int, *, with_mean: bool) -> None:
+        super().__init__(skipped)
+        self.with_mean = with_mean
+
+    @override
+    def pool(self, tokens: Float[Tensor, "b n d"], sizes: Float[Tensor, "b n"]) -> Float[Tensor, "b d"]:
+        largest = tokens.masked_fill((sizes == 0).unsqueeze(-1), -torch.inf).amax(dim=1)
+        return 0.5 * (largest + super().pool(tokens, sizes)) if self.with_mean else largest
+
+
+class AttentionPooling(Pooling):
+    """timm's pooling by the attention of a learned query (MAP; Zhai et al., CVPR 2022, SigLIP)."""
+
+    def __init__(self, skipped: int, attention: AttentionPoolLatent) -> None:
+        super().__init__(skipped)
+        self.attention = attention
+
+    @property
+    def rows(self) -> int:
+        """Rows of attention of the query: one for each head."""
+        return self.attention.num_heads
+
+    @property
+    @override
+    def macs(self) -> int:
+        attention = self.attention
+        linears = [each for each in attention.modules() if isinstance(each, nn.Linear)]
+        return sum(each.weight.numel() for each in linears if each is not attention.kv)
+
+    @property
+    @override
+    def token_macs(self) -> int:
+        keys_and_values = self.attention.kv.weight.numel()
+        return keys_and_values + keys_and_values // self.attention.kv.in_features
+
+    @override
+    def pool(self, tokens: Float[Tensor, "b n d"], sizes: Float[Tensor, "b n"]) -> Float[Tensor, "b c"]:
+        """Add the logarithm of a size to a token's logits: it is attended to as if it stood there so many times."""
+        pooled: Tensor = self.attention(tokens, attn_mask=sizes.log().to(tokens)[:, None, None])
+        return pooled
+
+    def probe(self, normed: Float[Tensor, "b t d"]) -> Float[Tensor, "b rows t"]:
+        """Return the logits of the query's attention to all tokens, a row for each head.
+
+        Where keys have no norm, query and key projection are one matrix [dim, heads]: O(tokens · dim · heads).
+        """
+        attention = self.attention
+        query, weight, bias = self._query(), *self._key_projection()
+        if isinstance(attention.k_norm, nn.Identity):
+            rows = torch.einsum("hc,hcd->hd", query, weight)
+            return F.linear(normed, rows, (query * bias).sum(-1)).transpose(1, 2)
+        keys = F.linear(normed, weight.flatten(0, 1), bias.flatten())
+        keys = attention.k_norm(keys.unflatten(-1, bias.shape).transpose(1, 2))
+        return (keys @ query.unsqueeze(-1)).squeeze(-1)
+
+    def _query(self) -> Float[Tensor, "h c"]:
+        """Return the scaled query of each head."""
+        attention = self.attention
+        query = attention.q(attention.latent).reshape(1, 1, attention.num_heads, attention.head_dim)
+        return attention.q_norm(query.transpose(1, 2))[0, :, 0] * attention.scale
+
+    def _key_projection(self) -> tuple[Float[Tensor, "h c d"], Float[Tensor, "h c"]]:
+        attention = self.attention
+        heads = (attention.num_heads, attention.head_dim)
+        weight = attention.kv.weight[: heads[0] * heads[1]].unflatten(0, heads)
+        if attention.kv.bias is None:
+            return weight, weight.new_zeros(heads)
+        return weight, attention.kv.bias[: heads[0] * heads[1]].unflatten(0, heads)

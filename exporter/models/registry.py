@@ -22,9 +22,8 @@ from exporter.models.huggingface.instances import converted, is_instance
 from exporter.models.lvvit import LvVit
 from exporter.models.lvvit_adapter import LvVitAdapter
 from exporter.models.networks import ModelRequest, Source, create, source_of
+from exporter.models.timm_adapters import TimmEva, TimmViT
 from exporter.models.timm_arguments import running_with
-from exporter.models.timm_eva import TimmEva
-from exporter.models.timm_vit import TimmViT
 from exporter.models.torchvision_vit import TorchvisionViT
 from exporter.models.weights import class_count, load_into, read_state_dict
 from exporter.models.zero_shot import read_text_embeddings, zero_shot

@@ -11,8 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from exporter.errors import ModelError, reason_of
 from exporter.models.base import AttentionParts, BlockParts, PrunableViT
-from exporter.models.parts import Linear
-from exporter.models.pooling import AttentionPooling
+from exporter.models.parts import AttentionPooling, Linear
 from exporter.records import BlockMacs, ModelSpec, Output, Preprocessing
 from exporter.vocabulary import CropMode, CropRounding, Interpolation, OutputKind
 

@@ -8,8 +8,15 @@ from timm.layers import AttentionPoolLatent, GluMlp, Mlp, SwiGLU
 from torch import nn
 
 from exporter.models.base import Classifier, MlpParts
-from exporter.models.parts import Gate, JoinedLinear, Linear
-from exporter.models.pooling import AttentionPooling, MaxPooling, MeanPooling, Pooling
+from exporter.models.parts import (
+    AttentionPooling,
+    Gate,
+    JoinedLinear,
+    Linear,
+    MaxPooling,
+    MeanPooling,
+    Pooling,
+)
 from exporter.models.spec import preprocessing_from
 from exporter.records import Output, Preprocessing
 from exporter.tensor_names import EMBEDDING, LOGITS

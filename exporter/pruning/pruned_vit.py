@@ -9,24 +9,16 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from exporter.artefact import output_names
-from exporter.models.base import PrunableViT
-from exporter.models.block import Seen
-from exporter.ops.cdf_retain.batch_scope import batch_count
-from exporter.ops.cdf_retain.torch_op import cdf_retain, cdf_retain_padded
-from exporter.ops.merging import merge_into
-from exporter.ops.pairing import pair_tokens
+from exporter.models.base import PrunableViT, Seen
+from exporter.ops.cdf_retain.torch_op import batch_count, cdf_retain, cdf_retain_padded
+from exporter.ops.merging import merge_into, pair_tokens
 from exporter.ops.selection import keep_top_k
-from exporter.pruning.full_grid import FullGrid
-from exporter.pruning.grid import Grid
-from exporter.pruning.intra import INTRA, Layer
-from exporter.pruning.packed import Packed
-from exporter.pruning.scores import inter_table, log_fused, weigh_inter
-from exporter.pruning.tokens import Decision, Tokens
+from exporter.pruning.scores import INTRA, Layer, inter_table, log_fused, weigh_inter
+from exporter.pruning.tokens import Decision, FullGrid, Grid, Packed, Tokens
 from exporter.records import Schedule
-from exporter.schedule.checks import check_fits
 from exporter.schedule.macs import MacCount, schedule_macs
-from exporter.schedule.reductions import reduction_named
-from exporter.schedule.scorers import scorer_named
+from exporter.schedule.methods import reduction_named, scorer_named
+from exporter.schedule.plan import check_fits
 from exporter.tensor_names import LOGITS
 from exporter.vocabulary import Layout, Method
 

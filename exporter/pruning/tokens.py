@@ -1,25 +1,45 @@
-"""What a pruned forward pass asks of the tokens of a batch, however they lie in memory: see `grid` and `packed`."""
+"""What a pruned forward pass asks of the tokens of a batch, and the layouts of them in memory.
+
+A grid has a row of tokens for each image. Where images keep different numbers of patches, the rows of some end in
+padding, which enters no attention, no score and no count. Tokens merge where every image keeps the same number of
+them. Packed tokens of all images lie end to end: linear layers see survivors alone, only attention is spread over a
+grid. A dense head reads a full grid, a token for every patch: a dropped patch has the token that it was when its
+layer dropped it, a merged one that of the survivor that it has joined, over all layers.
+"""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from typing_extensions import override
 
-from exporter.models.base import BlockParts, PrunableViT
-from exporter.models.block import Seen
+from exporter.models.base import (
+    BlockParts,
+    PrunableViT,
+    Seen,
+    add_attention,
+    attend,
+    attention_half,
+    mlp_half,
+    project,
+    whole_block,
+)
+from exporter.ops.merging import merge_tokens
+from exporter.ops.selection import pack_tokens, take_rows, take_tokens
+from exporter.records import ModelSpec
 from exporter.tensor_names import token_count_name, token_positions_name
 from exporter.vocabulary import OutputKind
 
-__all__ = ["Decision", "Tokens", "live_tokens"]
+__all__ = ["Decision", "FullGrid", "Grid", "Packed", "Tokens", "live_tokens"]
 
 
 @dataclass(frozen=True)
 class Decision:
     """What one layer decides: `index` [b, k] are the survivors among the patches that reached it.
 
-    They are ascending, except those of pairs, which are in ToMe's order (`exporter.ops.pairing`).
+    They are ascending, except those of pairs, which are in ToMe's order (`exporter.ops.merging`).
 
     `count` [b] says how many of each row are survivors, the rest being padding; None: all of them. `into` [b, n]
     is the place, from 0 to k − 1, of the survivor that each patch joins, a survivor its own; None: the others go.
@@ -98,3 +118,194 @@ def live_tokens(decision: Decision, prefix: int) -> Tensor | None:
         return None
     places = torch.arange(prefix + decision.index.shape[1], device=decision.index.device)
     return places < (decision.count + prefix).unsqueeze(1)
+
+
+@dataclass(frozen=True)
+class FullGrid:
+    """The grid as far as a forward pass has come; at first every patch has its own token.
+
+    `names` are those of the outputs that are this grid; without any, nothing is computed. `values`
+    [b, patches, dim] are the tokens as they were before the last layer that dropped some, `joined` [b, patches] is
+    the place of each patch's survivor after the last layer that merged some. None before the first.
+    """
+
+    names: tuple[str, ...]
+    prefix: int
+    values: Float[Tensor, "b n d"] | None = None
+    joined: Int[Tensor, "b n"] | None = None
+
+    @classmethod
+    def of(cls, spec: ModelSpec) -> "FullGrid":
+        """Return the grid before the first block."""
+        names = tuple(output.name for output in spec.outputs if output.kind == OutputKind.GRID)
+        return cls(names, spec.num_prefix_tokens)
+
+    def before(self, tokens: Tokens, decision: Decision) -> "FullGrid":
+        """Return the grid before `tokens` are reduced by a decision."""
+        if not self.names:
+            return self
+        if decision.into is None:
+            return replace(self, values=self._with(tokens))
+        joined = decision.into if self.joined is None else decision.into.gather(1, self.joined)
+        return replace(self, joined=joined)
+
+    def outputs(self, vit: PrunableViT, tokens: Tokens) -> dict[str, Tensor]:
+        """Return the whole grid after the final norm, by output name; `tokens` are behind the blocks."""
+        if not self.names:
+            return {}
+        if self.joined is None:
+            grid = self._with(tokens)
+        else:
+            patches = tokens.rows()[:, self.prefix :]
+            grid = patches.gather(1, self.joined.unsqueeze(-1).expand(-1, -1, patches.shape[2]))
+        return dict.fromkeys(self.names, vit.norm(grid))
+
+    def _with(self, tokens: Tokens) -> Tensor:
+        """Return the grid with these tokens at their positions."""
+        patches, positions = tokens.rows()[:, self.prefix :], tokens.positions
+        if self.values is None or positions is None:
+            return patches
+        values, count = self.values, self.values.shape[1]
+        if tokens.live is None:
+            return _placed(values, positions, patches)
+        # Padding goes to a place behind the grid.
+        positions = positions.masked_fill(~tokens.live[:, self.prefix :], count)
+        return _placed(torch.cat([values, values[:, :1]], dim=1), positions, patches)[:, :count]
+
+
+def _placed(values: Tensor, positions: Tensor, patches: Tensor) -> Tensor:
+    images = torch.arange(values.shape[0], device=values.device).unsqueeze(1).expand_as(positions)
+    return values.index_put((images, positions), patches)
+
+
+@dataclass(frozen=True)
+class Grid(Tokens):
+    """`values` [b, prefix + n, dim].
+
+    `sizes` [b, prefix + n] are how many patches each token stands for, 1 for a prefix token; None where all are 1.
+    With `weighs_keys` a token is attended to as if it stood there so many times.
+    """
+
+    values: Tensor
+    prefix: int
+    positions: Tensor | None = None
+    count: Tensor | None = None
+    live: Tensor | None = None
+    sizes: Tensor | None = None
+    weighs_keys: bool = False
+
+    @property
+    def key_bias(self) -> Tensor | None:
+        """What is added to the logits of each key, [b, prefix + n]; None for nothing."""
+        return self.sizes.log() if self.weighs_keys and self.sizes is not None else None
+
+    @override
+    def through(self, block: BlockParts) -> "Grid":
+        if self.live is None and self.key_bias is None:
+            return replace(self, values=whole_block(block, self.values, self.positions))
+        return (self if block.attention is None else self.attention(block)[0]).mlp(block)
+
+    @override
+    def attention(self, block: BlockParts) -> tuple["Grid", Seen]:
+        values, seen = attention_half(block, self.values, self.positions, self.live, self.key_bias)
+        return replace(self, values=values), seen
+
+    @override
+    def reduce(self, decision: Decision) -> "Grid":
+        kept = decision.index
+        positions = kept if self.positions is None else self.positions.gather(1, kept)
+        if decision.into is None:
+            values, sizes = take_tokens(self.values, kept, self.prefix), self.sizes
+        else:
+            values, sizes = merge_tokens(self.values, decision.into, self.sizes, kept.shape[1], self.prefix)
+        return replace(
+            self,
+            values=values,
+            positions=positions,
+            count=decision.count,
+            live=live_tokens(decision, self.prefix),
+            sizes=sizes,
+        )
+
+    @override
+    def mlp(self, block: BlockParts) -> "Grid":
+        return replace(self, values=mlp_half(block, self.values))
+
+    @override
+    def rows(self) -> Tensor:
+        return self.values
+
+    @override
+    def normed(self, vit: PrunableViT) -> Tensor:
+        values = self.values
+        if self.live is not None and vit.spec.patch_head_macs and vit.pooling is None:
+            # A head that takes a maximum over patches must not meet padding: it gets the first survivor again.
+            values = torch.where(self.live.unsqueeze(-1), values, values[:, self.prefix : self.prefix + 1])
+        return vit.norm(values)
+
+
+@dataclass(frozen=True)
+class Packed(Tokens):
+    """`values` [total, dim], the first image's tokens first.
+
+    `slots` [b, prefix + n] says which of them stands in each place of the grid that attention needs; `places`
+    [total] is the way back, into the grid laid flat.
+    """
+
+    values: Float[Tensor, "total d"]
+    prefix: int
+    positions: Tensor
+    count: Tensor
+    live: Bool[Tensor, "b t"]
+    slots: Int[Tensor, "b t"]
+    places: Int[Tensor, " total"]
+
+    @classmethod
+    def of(cls, grid: Grid, decision: Decision) -> "Packed":
+        """The survivors of an even grid."""
+        batch, width = grid.values.shape[:2]
+        slots = torch.arange(batch * width, device=grid.values.device).reshape(batch, width)
+        positions = torch.arange(width - grid.prefix, device=slots.device).expand(batch, -1)
+        return _packed(grid.values.flatten(0, 1), grid.prefix, slots, positions, decision)
+
+    @override
+    def through(self, block: BlockParts) -> "Packed":
+        return (self if block.attention is None else self.attention(block)[0]).mlp(block)
+
+    @override
+    def attention(self, block: BlockParts) -> tuple["Packed", Seen]:
+        qkv = take_rows(project(block, self.values), self.slots)
+        context, seen = attend(block, qkv, self.positions, self.live)
+        context = context.flatten(0, 1).index_select(0, self.places)
+        return replace(self, values=add_attention(block, self.values, context)), seen
+
+    @override
+    def reduce(self, decision: Decision) -> "Packed":
+        return _packed(self.values, self.prefix, self.slots, self.positions, decision)
+
+    @override
+    def mlp(self, block: BlockParts) -> "Packed":
+        return replace(self, values=mlp_half(block, self.values))
+
+    @override
+    def rows(self) -> Tensor:
+        return take_rows(self.values, self.slots)
+
+    @override
+    def normed(self, vit: PrunableViT) -> Tensor:
+        return take_rows(vit.norm(self.values), self.slots)
+
+
+def _packed(values: Tensor, prefix: int, slots: Tensor, positions: Tensor, decision: Decision) -> Packed:
+    """Pack the survivors: `slots` and `positions` are those of the layout that they were kept in."""
+    assert decision.count is not None
+    packing = pack_tokens(slots, decision.index, decision.count, prefix)
+    return Packed(
+        values.index_select(0, packing.rows),
+        prefix,
+        positions.gather(1, decision.index),
+        decision.count,
+        packing.live,
+        packing.slots,
+        packing.places,
+    )

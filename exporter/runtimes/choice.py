@@ -6,9 +6,8 @@ from pathlib import Path
 from exporter.errors import MissingDependencyError, RecipeError, UserError
 from exporter.files import GivenPath
 from exporter.runtimes.base import Feed, Runner
-from exporter.runtimes.onnxruntime.provider_check import require_provider
-from exporter.runtimes.onnxruntime.provider_shapes import shape_options
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime.profile import require_provider
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner, shape_options
 from exporter.runtimes.openvino_runner import OpenVinoRunner, openvino_precisions
 from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path
 from exporter.runtimes.tensorrt.runner import TensorRtRunner

@@ -10,7 +10,7 @@ from exporter.artefact import tensors_of
 from exporter.errors import ParityError
 from exporter.records import ModelSpec, Output, Schedule
 from exporter.runtimes.base import Feed, Runner, TensorInfo
-from exporter.schedule.reductions import reduction_named
+from exporter.schedule.methods import reduction_named
 from exporter.tensor_names import (
     IMAGES,
     LOGITS,

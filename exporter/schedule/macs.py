@@ -6,12 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from exporter.ops.pair_sets import joined_patches
+from exporter.ops.counts import joined_patches
 from exporter.records import ModelSpec, Schedule
-from exporter.schedule.reductions import reduction_named
-from exporter.schedule.scorers import FUSED, scorer_named
+from exporter.schedule.methods import FUSED, reduction_named, scorer_named
 
-__all__ = ["MacCount", "dense_macs", "executed_macs", "mean_macs", "pruned_macs", "schedule_macs"]
+__all__ = [
+    "LayerUse",
+    "MacCount",
+    "PatchUse",
+    "dense_macs",
+    "executed_macs",
+    "mean_macs",
+    "patch_use",
+    "pruned_macs",
+    "schedule_macs",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -59,7 +68,7 @@ def pruned_macs(
     A block of N tokens costs 4·N·d² + 2·N²·d for attention and 2·h·N'·d for the MLP (3·h·N'·d for a gated one) on
     the N' tokens left; a missing part costs nothing. A head for patches costs c·d for each patch left after the
     last block.
-    In a layer that drops any, scoring costs what its intra-layer factor does (`exporter.schedule.factors`: N·d for
+    In a layer that drops any, scoring costs what its intra-layer factor does (`exporter.schedule.methods`: N·d for
     the row of each class token), where it is read, and one product per patch for the fusion.
     Merging adds two products over all tokens: N·k times the dimension of a head for the similarities to the k
     survivors, and N·N'·d for the weighted means. Pairs have no such factor; their similarities cost the product of
@@ -116,3 +125,64 @@ def executed_macs(
     if layout == "packed":
         return float(np.mean([pruned_macs(spec, counts, widest, scored).total for counts in left.tolist()]))
     return float(pruned_macs(spec, most if layout == "padded" else widest, scored=scored).total)
+
+
+@dataclass(frozen=True)
+class LayerUse:
+    """Number of patches that a 1-based layer keeps, over images; STAR would keep `star` of each."""
+
+    layer: int
+    least: int
+    median: float
+    p95: float
+    most: int
+    star: int
+
+
+@dataclass(frozen=True)
+class PatchUse:
+    """Patches kept of `images` images, and the mean multiply-adds per image.
+
+    `useful_macs` count the survivors of each image and include `scoring_macs`; `most_macs` are those of the image
+    that takes the most. `executed_macs` also count the padding in batches of `batch` images.
+    """
+
+    images: int
+    batch: int
+    layout: str
+    layers: tuple[LayerUse, ...]
+    useful_macs: int
+    scoring_macs: int
+    most_macs: int
+    executed_macs: float
+
+
+def patch_use(spec: ModelSpec, schedule: Schedule, left: Array, layout: str, batch: int) -> PatchUse:
+    """Return the use of patches; `left` [images, depth] is the number of patches of each image after each layer."""
+    layers = tuple(
+        LayerUse(
+            layer=layer,
+            least=int(left[:, layer - 1].min()),
+            median=float(np.median(left[:, layer - 1])),
+            p95=float(np.percentile(left[:, layer - 1], 95)),
+            most=int(left[:, layer - 1].max()),
+            star=schedule.keep[layer - 1],
+        )
+        for layer in schedule.pruning_layers
+    )
+    groups = [left[start : start + batch] for start in range(0, len(left), batch)]
+    executed = sum(
+        executed_macs(spec, group, layout, schedule.keep, schedule) * len(group) for group in groups
+    )
+    useful = mean_macs(spec, left, schedule)
+    most = max(pruned_macs(spec, each, scored=schedule).total for each in left.tolist())
+    return PatchUse(
+        images=len(left),
+        batch=batch,
+        layout=layout,
+        layers=layers,
+        useful_macs=useful.total,
+        scoring_macs=useful.scoring,
+        most_macs=most,
+        executed_macs=executed / len(left),
+    )

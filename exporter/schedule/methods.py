@@ -1,18 +1,157 @@
-"""What each method combines: its scores and its reductions, the default one first."""
+"""What each method combines: its scores, their factors, its reductions; one frozen row each, the default one first.
 
+A score has two factors: what a layer sees of the image's own patches (intra), and a table with one number per layer
+and patch position (inter). A weighted sum of their logarithms fuses them. ToMe's pairs need neither: they compare
+keys. `exporter.pruning.scores` computes the intra-layer factors. Each is added to an unchanged attention, so its
+multiply-adds count apart.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from exporter.errors import RecipeError
-from exporter.schedule.reductions import reduction_named
-from exporter.schedule.scorers import scorer_named
+from exporter.records import ModelSpec
 from exporter.vocabulary import Method
 
-__all__ = ["METHODS", "Choices", "check_choices", "default_method", "default_reduction"]
+__all__ = [
+    "CLASS",
+    "DROP",
+    "FUSED",
+    "INTER",
+    "INTRA",
+    "MERGE",
+    "MERGE_WEIGHTED",
+    "METHODS",
+    "PAIRS",
+    "PROBE",
+    "RANDOM",
+    "RECEIVED",
+    "REDUCTIONS",
+    "SCORERS",
+    "SIMILARITY",
+    "Choices",
+    "Factor",
+    "Reduction",
+    "Scorer",
+    "check_choices",
+    "default_method",
+    "default_reduction",
+    "reduction_named",
+    "scorer_named",
+]
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One factor.
+
+    `macs` gives the multiply-adds in one layer of so many tokens, of which every so many-th is a query. `lacks`
+    says what a model lacks for it, "" for nothing. `strided`: queries can be left out.
+    """
+
+    name: str
+    macs: Callable[[ModelSpec, int, int], int]
+    lacks: Callable[[ModelSpec], str] = lambda _spec: ""
+    strided: bool = False
+
+
+def _no_class_row(spec: ModelSpec) -> str:
+    return "" if spec.num_class_tokens else "no class token that the head reads"
+
+
+def _no_probe(spec: ModelSpec) -> str:
+    return "" if spec.probe_rows else "no attention pooling, whose query is the probe"
+
+
+# The attention of the class tokens.
+CLASS = Factor("class", lambda spec, tokens, _: spec.num_class_tokens * tokens * spec.dim, _no_class_row)
+# The mean attention that a patch receives.
+RECEIVED = Factor(
+    "received", lambda spec, tokens, stride: -(-tokens // stride) * tokens * spec.dim, strided=True
+)
+# The attention of the pooling's own query, as if the layer were the last.
+PROBE = Factor("probe", lambda spec, tokens, _: spec.probe_rows * tokens * spec.dim, _no_probe)
+# How little a patch resembles the others.
+SIMILARITY = Factor("similarity", lambda spec, tokens, _: tokens * spec.dim // spec.num_heads)
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """One way to reduce tokens.
+
+    `merges`: every patch that is not kept is averaged into a survivor, weighted by token sizes; else it is dropped.
+    `weighs_keys`: the logarithm of a token's size is added to every attention logit of its key.
+    """
+
+    name: str
+    merges: bool = False
+    weighs_keys: bool = False
+
+
+DROP = Reduction("drop")
+MERGE = Reduction("merge", merges=True)
+# ToMe's proportional attention (section 3, equation 1).
+MERGE_WEIGHTED = Reduction("merge-weighted", merges=True, weighs_keys=True)
+
+REDUCTIONS = {each.name: each for each in (DROP, MERGE, MERGE_WEIGHTED)}
+
+
+def reduction_named(name: str) -> Reduction:
+    """Return the row of that name; RecipeError with the known names if there is none."""
+    if name not in REDUCTIONS:
+        raise RecipeError("reduction", repr(name), f"one of {', '.join(REDUCTIONS)}")
+    return REDUCTIONS[name]
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """A way to score patches.
+
+    `alpha` is the weight of the intra-layer factor; None: the schedule's. `calibrated`: the table comes from a
+    calibration; otherwise it is noise drawn by the schedule's seed. `factor`: the intra-layer factor; None: the
+    model's. `pairs`: there is no score of this form; the patches that resemble their partner least stay
+    (`exporter.ops.merging`).
+    """
+
+    name: str
+    alpha: float | None
+    calibrated: bool
+    factor: Factor | None = None
+    pairs: bool = False
+
+    def weight(self, alpha: float) -> float:
+        """Return the weight of the intra-layer factor, given the schedule's `alpha`; at 1 the table is not used."""
+        return alpha if self.alpha is None else self.alpha
+
+    def factor_of(self, spec: ModelSpec) -> Factor:
+        """Return the intra-layer factor; unless it is fixed, the class tokens' attention where a model has them."""
+        return self.factor or (CLASS if spec.num_class_tokens else RECEIVED)
+
+
+FUSED = Scorer("fused", alpha=None, calibrated=True)
+INTRA = Scorer("intra", alpha=1.0, calibrated=False, factor=CLASS)
+INTER = Scorer("inter", alpha=0.0, calibrated=True)
+RANDOM = Scorer("random", alpha=0.0, calibrated=False)
+PAIRS = Scorer("pairs", alpha=1.0, calibrated=False, pairs=True)
+# For models without a class token, and others.
+_OWN = tuple(
+    Scorer(factor.name, alpha=1.0, calibrated=False, factor=factor)
+    for factor in (RECEIVED, PROBE, SIMILARITY)
+)
+
+SCORERS = {scorer.name: scorer for scorer in (FUSED, INTRA, INTER, RANDOM, *_OWN, PAIRS)}
+
+
+def scorer_named(name: str) -> Scorer:
+    """Return the row of that name; RecipeError with the known names if there is none."""
+    if name not in SCORERS:
+        raise RecipeError("scorer", repr(name), f"one of {', '.join(SCORERS)}")
+    return SCORERS[name]
 
 
 @dataclass(frozen=True)
 class Choices:
-    """The rows of `exporter.schedule.scorers` and of `exporter.schedule.reductions` that a method supports.
+    """The rows of `exporter.schedule.methods` and of `exporter.schedule.methods` that a method supports.
 
     `follows_acs`: rates follow from ACS and rho; otherwise from rho alone.
     """

@@ -1,12 +1,19 @@
-"""Make the Schedule of a model from ACS and rho, from rho alone, or from given rates."""
+"""Make the Schedule of a model from ACS and rho, from rho alone, or from given rates; and check that it fits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from exporter.errors import RecipeError, ScheduleError
 from exporter.records import ModelSpec, Schedule
-from exporter.schedule.checks import check_factor, check_scored, check_stride
-from exporter.schedule.methods import METHODS, check_choices, default_method, default_reduction
+from exporter.schedule.methods import (
+    METHODS,
+    REDUCTIONS,
+    SCORERS,
+    check_choices,
+    default_method,
+    default_reduction,
+    scorer_named,
+)
 from exporter.schedule.rates import (
     ANCHORS,
     counts,
@@ -15,19 +22,83 @@ from exporter.schedule.rates import (
     rates_from_acs,
     scaled_rates,
 )
-from exporter.schedule.reductions import REDUCTIONS
-from exporter.schedule.scorers import SCORERS, scorer_named
 from exporter.settings import Natural, Positive, Settings, Weight, option
 from exporter.vocabulary import Method
 
 __all__ = [
     "ScheduleSettings",
+    "check_factor",
+    "check_fits",
+    "check_scored",
+    "check_stride",
     "keep_everything",
     "manual_schedule",
     "scaled_schedule",
     "star_schedule",
     "tome_schedule",
 ]
+
+
+def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
+    """Raise ScheduleError, naming the wrong layer, unless the schedule fits the model."""
+    if len(schedule.rates) != spec.depth or len(schedule.keep) != spec.depth:
+        raise ScheduleError(
+            "schedule", f"{len(schedule.rates)} layers", f"{spec.depth}, the depth of {spec.name}"
+        )
+    if schedule.num_patches != spec.num_patches:
+        raise ScheduleError(
+            "schedule", f"{schedule.num_patches} patches", f"{spec.num_patches} of {spec.name}"
+        )
+    for layer, rate in enumerate(schedule.rates, start=1):
+        if not 0.0 < rate <= 1.0:
+            raise ScheduleError(f"schedule, layer {layer}", f"rate {rate}", "a rate in (0, 1]")
+    check_scored(schedule.rates, spec)
+    check_stride(schedule.scorer, schedule.query_stride)
+    if schedule.pruning_layers:
+        check_factor(schedule.scorer, spec, schedule.query_stride)
+    if not 0.0 <= schedule.alpha <= 1.0:
+        raise ScheduleError("schedule", f"alpha {schedule.alpha}", "a number in [0, 1]")
+    if schedule.round_to < 1 or schedule.seed < 0:
+        got = f"round_to {schedule.round_to}, seed {schedule.seed}"
+        raise ScheduleError("schedule", got, "round_to of at least 1, seed of at least 0")
+    check_choices(schedule.method, schedule.scorer, schedule.reduce)
+    right = counts(schedule.rates, spec.num_patches, schedule.round_to, spec.num_prefix_tokens)
+    for layer, (came, expected) in enumerate(zip(schedule.keep, right, strict=True), start=1):
+        if came != expected:
+            raise ScheduleError(
+                f"schedule, layer {layer}",
+                f"{came} patches",
+                f"{expected}, which its rate {schedule.rates[layer - 1]} gives",
+            )
+
+
+def check_scored(rates: Sequence[float], spec: ModelSpec) -> None:
+    """Raise ScheduleError where a layer without attention, which scores no patches, has a rate below 1."""
+    for layer, rate in enumerate(rates, start=1):
+        if rate < 1.0 and layer not in spec.attention_layers:
+            got, hint = f"rate {rate:.6g} in a block without attention", "nothing scores its patches"
+            raise ScheduleError(f"schedule, layer {layer}", got, "rate 1", hint)
+
+
+def check_factor(scorer: str, spec: ModelSpec, stride: int = 1) -> None:
+    """Raise RecipeError where the score reads something that the model lacks, or no queries to leave out."""
+    row = scorer_named(scorer)
+    if stride != 1 and not row.factor_of(spec).strided:
+        got = f"{stride} for {spec.name}, whose class token scores its patches"
+        raise RecipeError("query_stride", got, "1", "the scorer received can be sampled")
+    lacks = "" if row.alpha == 0.0 or row.pairs else row.factor_of(spec).lacks(spec)
+    if lacks:
+        fits = [each.name for each in SCORERS.values() if not each.factor_of(spec).lacks(spec)]
+        raise RecipeError(
+            "scorer", f"{scorer} for {spec.name}, which has {lacks}", f"one of {', '.join(fits)}"
+        )
+
+
+def check_stride(scorer: str, stride: int) -> None:
+    """Raise RecipeError for a stride of queries where the score reads no more than the class tokens'."""
+    factor = scorer_named(scorer).factor
+    if stride != 1 and not (factor.strided if factor else scorer_named(scorer).alpha is None):
+        raise RecipeError("query_stride", f"{stride} for the scorer {scorer}", "1", "received can be sampled")
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,6 @@
 """Settings: one frozen dataclass declares types, limits, defaults, help texts, flags and TOML keys."""
 
-from exporter.settings.fields import Settings, fields_of, from_table, option, redeclared
-from exporter.settings.flags import add_flags, from_flags
-from exporter.settings.limits import (
+from exporter.settings.fields import (
     LARGEST,
     Batches,
     Count,
@@ -13,11 +11,16 @@ from exporter.settings.limits import (
     Points,
     Positive,
     ServedBatch,
+    Settings,
     Share,
     Threads,
     Weight,
+    fields_of,
+    from_table,
+    option,
+    redeclared,
 )
-from exporter.settings.parser import Parser
+from exporter.settings.flags import Parser, add_flags, from_flags
 
 __all__ = [
     "LARGEST",

@@ -1,4 +1,7 @@
-"""Derive argparse's flags from the fields of settings, and settings from the flags given."""
+"""Derive argparse's flags from the fields of settings, and settings from the flags given; the parser of both.
+
+The parser's help reads top down: what is needed, examples, flags by group, exit codes.
+"""
 
 import argparse
 import ast
@@ -6,17 +9,95 @@ import dataclasses
 import math
 import re
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from exporter.errors import RecipeError
-from exporter.settings.fields import SHORT, Field, Settings, fields_of
-from exporter.settings.parser import Parser
+from exporter.files import path_of
+from exporter.settings.fields import GROUPS, SHORT, Field, Settings, fields_of
 
-__all__ = ["add_flags", "from_flags"]
+__all__ = ["Parser", "add_flags", "from_flags"]
+
+INDENT = "  "
+
+EXIT_CODES = {
+    0: "done",
+    2: "an error that you can fix: one line names the setting or file, what was given, and what is needed",
+    130: "interrupted",
+    141: "the program that reads stdout ended first",
+}
+
+
+class _Layout(argparse.HelpFormatter):
+    """Wrap paragraphs, but keep indented ones as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        parts = (
+            part.rstrip("\n")
+            if part.startswith(INDENT)
+            else super(_Layout, self)._fill_text(part, width, indent)
+            for part in text.split("\n\n")
+        )
+        return "\n\n".join(parts)
+
+
+class Parser(argparse.ArgumentParser):
+    """Parse the flags of a command or a verb; a usage error is one line, like every other error."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": _Layout, **options})
+        self.register("type", Path, _path)
+        # Made in their order; the help leaves out those without flags, and shows the last one last.
+        self._by_title = {title: self.add_argument_group(title) for title in GROUPS}
+
+    def group(self, title: str) -> Any:
+        """Return where the flags of a group are declared; of "", the parser itself."""
+        return self._by_title[title] if title else self
+
+    def explain(self, examples: Sequence[str], fails: str = "") -> None:
+        """Show commands as examples below the description, and below the flags what each exit code means.
+
+        Args:
+            examples: Whole commands.
+            fails: What exit code 1 means; "" if the command never exits with it.
+        """
+        shown = "\n".join(INDENT + example for example in examples)
+        self.description = f"{self.description}\n\nExamples:\n\n{shown}"
+        codes = {**EXIT_CODES, 1: fails}
+        lines = (f"{INDENT}{code:<5}{codes[code]}" for code in sorted(codes) if codes[code])
+        self.epilog = "exit codes:\n\n" + "\n".join(lines)
+
+    def format_help(self) -> str:
+        """Return the help: what is needed, then the groups, the advanced flags last."""
+        # argparse would list all flags here: two screens of them.
+        self.usage = self.usage or " ".join((self.prog, *self._needed(), "[options]")).replace("%", "%%")
+        # Groups of a verb's own were made later.
+        self._action_groups.sort(key=lambda group: group.title == GROUPS[-1])
+        return super().format_help()
+
+    def error(self, message: str) -> NoReturn:
+        """Print a usage error as one line, and exit with 2."""
+        self.exit(2, f"error: {message} | see {self.prog} --help\n")
+
+    def _needed(self) -> Iterator[str]:
+        """Yield the positional arguments and the flags without which the command is refused."""
+        for action in self._actions:
+            name = str(action.metavar or action.dest)
+            if not action.option_strings:
+                yield f"[{name}]" if action.nargs == "?" else name
+            elif action.required:
+                yield f"{action.option_strings[-1]} {name}"
+
+
+def _path(text: str) -> Path:
+    try:
+        return path_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"got {SHORT.repr(text)}, need {error}") from None
+
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
 

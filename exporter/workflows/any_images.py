@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from exporter.data.arrays import images_in
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder, sample
+from exporter.data.pixels import images_in
 from exporter.data.source import images_at
 from exporter.errors import ImageError
 from exporter.files import PathLike
@@ -20,7 +20,7 @@ __all__ = ["AnyImages", "array_of", "folder_of"]
 
 Array = np.ndarray[Any, Any]
 
-# A folder; an array [n, 3, height, width]; or a loader of such batches (`exporter.data.arrays.images_in`).
+# A folder; an array [n, 3, height, width]; or a loader of such batches (`exporter.data.pixels.images_in`).
 AnyImages: TypeAlias = PathLike | Array | Iterable[Any]
 
 # Images for a parity check or a benchmark; INT8's activation ranges settle within as many.

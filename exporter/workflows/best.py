@@ -10,7 +10,7 @@ from exporter.data.batches import first_images
 from exporter.errors import RecipeError
 from exporter.evaluation.benchmark import Hardware, Throughput, environment
 from exporter.evaluation.benchmark.timing import Ratio, ratio_of
-from exporter.evaluation.proportions import Interval, wilson
+from exporter.evaluation.intervals import Interval, wilson
 from exporter.records import Pair
 from exporter.runtimes.choice import why_not
 from exporter.targets import ONNXRUNTIME, TARGETS

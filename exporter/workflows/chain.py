@@ -17,13 +17,13 @@ from exporter.calibration.calibrate import calibrate as calibrated
 from exporter.calibration.calibrate import calibrate_to
 from exporter.calibration.record import Calibration
 from exporter.calibration.settings import CalibrationSettings
-from exporter.evaluation.benchmark.settings import BenchSettings
+from exporter.evaluation.benchmark.batch_sweep import BenchSettings
 from exporter.evaluation.parity import ParityReport
 from exporter.evaluation.parity.check_model import check as check_lowered
 from exporter.evaluation.parity.check_model import load_onnx
 from exporter.files import PathLike
-from exporter.lowering.metadata import artefact_of
 from exporter.lowering.pipeline import save_onnx
+from exporter.lowering.verify import artefact_of
 from exporter.models.base import PrunableViT
 from exporter.models.registry import ModelRequest
 from exporter.pruning.pruned_vit import PrunedViT

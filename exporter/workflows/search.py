@@ -14,12 +14,12 @@ from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
 from exporter.errors import RecipeError, ScheduleError
 from exporter.evaluation.benchmark import compare_speed
-from exporter.evaluation.benchmark.points import Point, RhoSweep
+from exporter.evaluation.benchmark.timing import Point, RhoSweep
 from exporter.models.base import PrunableViT
 from exporter.records import ModelSpec, Schedule
 from exporter.runtimes.choice import why_not
 from exporter.schedule.plan import ScheduleSettings
-from exporter.schedule.solve import BISECTIONS, LEAST_RHO, rho_for
+from exporter.schedule.rates import BISECTIONS, LEAST_RHO, rho_for
 from exporter.workflows import steps
 from exporter.workflows.measuring import noise
 from exporter.workflows.memory import check_batches

@@ -11,10 +11,9 @@ import numpy as np
 import onnx
 from torch import nn
 
-from exporter.calibration import agreement
-from exporter.calibration.calibrate import calibrate_to
+from exporter.calibration import draw
+from exporter.calibration.calibrate import calibrate_to, resized_to
 from exporter.calibration.record import Calibration, check_fits, load_calibration
-from exporter.calibration.resize import resized_to
 from exporter.data.batches import first_images
 from exporter.data.class_map import MAP_HINT
 from exporter.data.images import ImageFolder, sample
@@ -182,7 +181,7 @@ def warn_where_unsettled(schedule: Schedule, calibration: Calibration | None) ->
     """Log one line if halves of the calibration's images disagree in a layer that prunes by inter-layer scores."""
     if calibration is not None and schedule.inter_sha256:
         images = calibration.record.images
-        agreement.warn_where_unsettled(calibration.overlap, schedule.pruning_layers, images)
+        draw.warn_where_unsettled(calibration.overlap, schedule.pruning_layers, images)
 
 
 def warn_where_slow(*targets: Target) -> None:

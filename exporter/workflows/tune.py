@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from torch import nn
 
-from exporter.evaluation.benchmark.points import TradeOff
+from exporter.evaluation.benchmark.timing import TradeOff
 from exporter.files import PathLike, writable_folder
 from exporter.formats.canonical_json import save_json
 from exporter.lowering.pipeline import save_onnx

@@ -13,7 +13,7 @@ from torch import nn
 
 from exporter.bundled import CIFAR_VIT, DIGITS_VIT, MODELS, OFFSET_DIGITS_VIT, BundledModel
 from exporter.data.batches import batches
-from exporter.data.digests import folder_sha256
+from exporter.data.images import folder_sha256
 from exporter.evaluation.accuracy import evaluate
 from exporter.files import sha256_of
 from exporter.formats.canonical_json import load_json

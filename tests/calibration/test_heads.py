@@ -14,7 +14,7 @@ from exporter.calibration.heads import (
     share_of_outputs,
     top_outputs,
 )
-from exporter.calibration.relevance import relevance
+from exporter.calibration.importance import relevance
 from exporter.calibration.trace import in_dtype, trace
 from exporter.models.base import PrunableViT
 from exporter.models.registry import adapt

@@ -1,18 +1,183 @@
+"""The importance of one image's patches, and its ACS."""
+
+import json
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
+from exporter.calibration import cams, gradients
+from exporter.calibration.heads import cam_of_outputs, gradient_of_outputs
 from exporter.calibration.importance import (
     acs_of_images,
+    average_cosine_similarity,
     average_over_classes,
     normalise_rows,
+    relevance,
     scores_of_image,
+    sweep,
 )
-from exporter.calibration.relevance import relevance
-from exporter.calibration.trace import in_dtype
-from tests.calibration.samples import VARIANTS, frozen_images, tiny_vit
+from exporter.calibration.trace import in_dtype, trace
+from exporter.models.weights import weights_sha256
+from tests.calibration.samples import VARIANTS, frozen_images, frozen_weights, tiny_vit
+from tests.calibration.whole_attention import gradient_of_attention, relevance_of_attention
+
+GOLDEN = json.loads(Path(__file__).with_name("golden_lrp.json").read_text())["scores"]
+CLASSES = torch.tensor([[0, 2, 5], [6, 1, 0]])
+
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda g: f"image {g['image']}, class {g['class']}")
+def test_agrees_with_the_published_implementation(golden: dict[str, Any]) -> None:
+    image = frozen_images(2)[golden["image"], None]
+    scores = relevance(tiny_vit(), image, torch.tensor([[golden["class"]]]))[0, 0]
+    for row, expected in zip(scores, golden["layers"], strict=True):
+        first = torch.tensor(expected["first"], dtype=torch.float64)
+        assert pytest.approx(expected["norm"], rel=1e-6) == row.norm().item()
+        assert expected["argmax"] == int(row.argmax())
+        assert (row[: len(first)] - first).norm() <= 1e-6 * expected["norm"]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_batch_is_its_images_one_by_one_and_class_by_class(variant: str) -> None:
+    vit = in_dtype(tiny_vit(variant), torch.float64)
+    images = frozen_images(2, vit.spec.preprocessing.input_size[1:])
+    together = relevance(vit, images, CLASSES)
+    assert (2, 3, vit.spec.depth, vit.spec.num_patches) == tuple(together.shape)
+    assert torch.isfinite(together).all() and (together >= 0).all() and (together.sum(-1) > 0).all()
+    for image in range(2):
+        for place in range(3):
+            alone = relevance(vit, images[image, None], CLASSES[image, place].view(1, 1))[0, 0]
+            distance = (together[image, place] - alone).norm(dim=-1) / alone.norm(dim=-1)
+            assert distance.max() < 1e-6
+
+
+def test_a_layer_scale_of_either_sign_is_as_if_folded_into_the_weights() -> None:
+    scaled, folded = tiny_vit("layer scale"), tiny_vit("layer scale")
+    for vit, fold in ((scaled, False), (folded, True)):
+        vit.model.double()
+        frozen_weights(vit.model)
+        blocks: Any = vit.model.blocks
+        pairs = [pair for b in blocks for pair in ((b.ls1, b.attn.proj), (b.ls2, b.mlp.fc2))]
+        for scale, linear in pairs:
+            scale.gamma.add_(0.1 * scale.gamma.sign())  # none so near 0 that the rules' 1e-9 shows
+            if fold:
+                linear.weight.mul_(scale.gamma[:, None])
+                linear.bias.mul_(scale.gamma)
+                scale.gamma.fill_(1)
+    images = frozen_images(2)
+    apart, together = relevance(scaled, images, CLASSES), relevance(folded, images, CLASSES)
+    assert ((apart - together).norm(dim=-1) / together.norm(dim=-1)).max() < 1e-4
+
+
+def test_the_relevance_of_a_distilled_model_starts_at_both_classifiers() -> None:
+    vit = in_dtype(tiny_vit("distilled"), torch.float64)
+    both = relevance(vit, frozen_images(2), CLASSES)
+    second: Any = vit.model.head_dist
+    second.weight.zero_()
+    second.bias.zero_()
+    assert not torch.allclose(both, relevance(vit, frozen_images(2), CLASSES))
+
+
+def test_the_roll_out_of_a_distilled_model_is_the_mean_over_both_its_tokens() -> None:
+    """Of the last layer: the mean of the rows of both tokens, where each alone gives its own."""
+    vit = in_dtype(tiny_vit("distilled"), torch.float64)
+    seen = trace(vit, frozen_images(2))
+    both = sweep(vit, seen, CLASSES)[:, :, -1]
+    rows = []
+    for token in (0, 1):
+        block, here = vit.blocks[-1], seen.blocks[-1]
+        assert block.mlp and block.attention and here.attention
+        (mlp,) = here.token_wise
+        gradient = gradients.to_middle(block.mlp, mlp, gradient_of_outputs(vit, seen, CLASSES))
+        gradient = gradient_of_attention(
+            here.attention, gradients.to_context(block.attention, here.attention, gradient)
+        )
+        cam = cams.to_middle(block.mlp, mlp, cam_of_outputs(vit, seen, CLASSES))
+        _, context = cams.to_context(block.attention, here.attention, cam)
+        cam, _ = relevance_of_attention(here.attention, context)
+        rows.append((gradient * cam).clamp(min=0).mean(2)[:, :, token, 2:])
+    torch.testing.assert_close(both, (rows[0] + rows[1]) / 2)
+
+
+def test_the_callers_model_is_left_as_it_was() -> None:
+    vit = tiny_vit()
+    before = weights_sha256(vit.model)
+    relevance(vit, frozen_images(1), CLASSES[:1])
+    assert before == weights_sha256(vit.model)
+    for module in vit.model.modules():
+        assert not module._forward_hooks and not module._backward_hooks
+    for weight in vit.model.parameters():
+        assert weight.dtype == torch.float32 and weight.grad is None and not weight.requires_grad
+
+
+def test_float32_is_an_option() -> None:
+    images = frozen_images(1)
+    single = relevance(tiny_vit(), images, CLASSES[:1], dtype=torch.float32)
+    double = relevance(tiny_vit(), images, CLASSES[:1])
+    assert single.dtype == torch.float32
+    last = slice(-1, None)  # the layer that rounding has had the least way to
+    assert (single - double)[:, :, last].norm() < 1e-2 * double[:, :, last].norm()
+
+
+def test_a_pass_can_be_swept_again_for_other_classes() -> None:
+    vit = in_dtype(tiny_vit(), torch.float64)
+    seen = trace(vit, frozen_images(2))
+    first = sweep(vit, seen, CLASSES)
+    sweep(vit, seen, CLASSES + 1 - 1)
+    assert torch.equal(first, sweep(vit, seen, CLASSES))
+
+
+def drawn(seed: int, *shape: int) -> Tensor:
+    return torch.from_numpy(np.random.RandomState(seed).standard_normal(shape))
+
+
+def pair_by_pair(patches: Tensor) -> float:
+    """The definition, over all pairs."""
+    count, total = len(patches), 0.0
+    for i in range(count):
+        for j in range(i + 1, count):
+            total += float(torch.nn.functional.cosine_similarity(patches[i], patches[j], dim=0))
+    return total / (count * (count - 1) / 2)
+
+
+@given(st.integers(0, 1000), st.integers(2, 9), st.integers(0, 3))
+def test_is_the_mean_over_all_pairs_of_patches(seed: int, count: int, prefix: int) -> None:
+    tokens = drawn(seed, 2, prefix + count, 4) + 0.5
+    acs = average_cosine_similarity(tokens, prefix)
+    expected = [pair_by_pair(image[prefix:]) for image in tokens]
+    torch.testing.assert_close(acs, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12)
+
+
+def test_prefix_tokens_have_no_part() -> None:
+    tokens = drawn(0, 1, 6, 4)
+    other = tokens.clone()
+    other[:, :2] = 100
+    assert torch.equal(average_cosine_similarity(tokens, 2), average_cosine_similarity(other, 2))
+
+
+def test_a_row_of_zeros_is_like_no_other() -> None:
+    tokens = torch.tensor([[[1.0, 0.0], [1.0, 0.0], [0.0, 0.0]]])
+    assert pytest.approx(1 / 3) == average_cosine_similarity(tokens, 0).item()
+
+
+def test_one_patch_has_no_pair() -> None:
+    assert average_cosine_similarity(torch.ones(1, 2, 3), 1).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("scale", [1e-100, 1e100])
+def test_huge_and_tiny_rows_have_a_direction_too(scale: float) -> None:
+    tokens = torch.full((1, 5, 3), scale, dtype=torch.float64)
+    assert pytest.approx(1.0) == average_cosine_similarity(tokens, 0).item()
+
+
+def test_half_precision_is_computed_in_double() -> None:
+    acs = average_cosine_similarity(drawn(3, 2, 7, 4).half(), 1)
+    assert acs.dtype == torch.float64
 
 
 @given(st.integers(0, 1000))

@@ -11,8 +11,8 @@ from torch import nn
 from exporter.calibration import gradients
 from exporter.calibration.attention import propagate
 from exporter.calibration.calibrate import calibrate
+from exporter.calibration.importance import relevance
 from exporter.calibration.record import CalibrationSettings
-from exporter.calibration.relevance import relevance
 from exporter.calibration.trace import in_dtype, trace
 from exporter.data.images import list_images
 from exporter.depth.plan import DepthPlan

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from exporter.calibration.trace import AttentionTrace, in_dtype, trace
-from exporter.models.base import AttentionParts
-from exporter.models.block import attention_half, heads, project, whole_block
+from exporter.models.base import AttentionParts, attention_half, heads, project, whole_block
 from tests.calibration.samples import VARIANTS, frozen_images, tiny_vit
 from tests.calibration.whole_attention import matrices
 from tests.rows import row_of

@@ -11,7 +11,7 @@ from exporter.evaluation.benchmark.gpu_time import EngineBench, EnginesAtBatch, 
 from exporter.evaluation.benchmark.timing import ratio_of
 from exporter.records import Pair
 from exporter.runtimes.tensorrt.clocks import Clocks
-from exporter.runtimes.tensorrt.trtexec_runs import Load
+from exporter.runtimes.tensorrt.trtexec import Load
 from tests.runtimes.tensorrt.fake_cuda import BUILT
 
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from timm.data import create_transform
 
-from exporter.data.geometry import to_input_size
-from exporter.data.pixels import to_pixels
+from exporter.data.pixels import to_input_size, to_pixels
 from exporter.records import Preprocessing
 from exporter.vocabulary import CropMode, CropRounding, Interpolation
 from tests.versions import timm_is_before

@@ -1,3 +1,6 @@
+"""The images of a folder, their order, classes and digests."""
+
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -7,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.data.images import (
+    ImageFile,
     class_names,
+    dataset_sha256,
     draw,
+    folder_sha256,
     list_images,
     sample,
 )
@@ -179,3 +185,22 @@ def test_names_and_orders_give_the_labels(tmp_path: Path) -> None:
         assert all(file.label == int(file.path.parent.name) for file in found.files)
     # Without classes, nothing is to be decided.
     assert len(list_images(tmp_path).files) == len(list_images(tmp_path, num_classes=5).files) == 12
+
+
+def test_the_hash_is_over_the_bytes_in_order(tmp_path: Path) -> None:
+    files = list_images(touch(tmp_path, "a.png", "b.png")).files
+    assert hashlib.sha256(b"a.pngb.png").hexdigest() == dataset_sha256(files)
+    gone = ImageFile(tmp_path / "gone.png", None)
+    assert dataset_sha256(files) == dataset_sha256([*files, gone])
+    assert dataset_sha256(files) != dataset_sha256(files[::-1])
+
+
+def test_the_hash_of_a_folder_is_over_paths_and_bytes(tmp_path: Path) -> None:
+    images = list_images(touch(tmp_path / "one", "cat/1.png", "dog/2.png"))
+    expected = hashlib.sha256(b"cat/1.png 9\ncat/1.pngdog/2.png 9\ndog/2.png").hexdigest()
+    assert expected == folder_sha256(images)
+    assert expected == folder_sha256(list_images(touch(tmp_path / "two", "cat/1.png", "dog/2.png")))
+    images.files[0].path.rename(images.files[0].path.with_name("3.png"))
+    with pytest.raises(ImageError, match=r"1\.png"):
+        folder_sha256(images)
+    assert expected != folder_sha256(list_images(tmp_path / "one"))

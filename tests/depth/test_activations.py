@@ -10,8 +10,7 @@ from torch import nn
 from exporter.depth.activations import merge, remove_activation
 from exporter.depth.merge import saves_macs
 from exporter.errors import DepthError
-from exporter.models.base import BlockParts
-from exporter.models.block import mlp_half
+from exporter.models.base import BlockParts, mlp_half
 from tests.depth.models import MERGED_FAMILIES, seeded_vit
 from tests.vits import cut_vit, make_vit
 

@@ -4,8 +4,7 @@ import torch
 from torch import nn
 
 from exporter.depth.blocks import MlpBlock, exchange, pieces
-from exporter.models.base import BlockParts, MlpParts
-from exporter.models.block import mlp_half
+from exporter.models.base import BlockParts, MlpParts, mlp_half
 from exporter.models.parts import Divided
 from tests.vits import make_vit
 

@@ -18,7 +18,7 @@ from exporter.depth.surgery import apply_plan
 from exporter.errors import DepthError, ModelError
 from exporter.evaluation.parity.check_model import check
 from exporter.lowering.pipeline import lower
-from exporter.models.block import attention_half, mlp_half
+from exporter.models.base import attention_half, mlp_half
 from exporter.models.registry import ModelRequest, adapt, describe, trainable
 from exporter.models.weights import load_into
 from exporter.pruning.pruned_vit import PrunedViT

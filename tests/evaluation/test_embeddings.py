@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from exporter.evaluation import embeddings
 from exporter.evaluation.embeddings import Embeddings, agreement_of, embed_each
-from exporter.evaluation.proportions import wilson
+from exporter.evaluation.intervals import wilson
 from exporter.runtimes.base import TensorInfo
 from tests.fakes import NumpyRunner
 

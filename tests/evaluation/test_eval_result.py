@@ -8,9 +8,8 @@ import pytest
 from exporter.errors import ImageError
 from exporter.evaluation.embeddings import Agreement
 from exporter.evaluation.eval_result import Evaluation, ModelResult, require_within
+from exporter.evaluation.intervals import half_width, loss_interval, wilson
 from exporter.evaluation.loss import PairResult
-from exporter.evaluation.paired import loss_interval
-from exporter.evaluation.proportions import half_width, wilson
 
 MODEL = ModelResult("m.onnx", "onnxruntime", 400, top1=0.8, top1_hits=320)
 ALONE = Evaluation({"m": MODEL}, None, 400, {}, 10, {})

@@ -18,7 +18,7 @@ from exporter.formats.canonical_json import from_json, load_json, save_json, to_
 from exporter.models.base import PrunableViT
 from exporter.records import BlockMacs, ModelSpec, Output, Preprocessing, Schedule
 from exporter.runtimes.tensorrt.manifest import EngineManifest
-from exporter.schedule.scorers import SCORERS
+from exporter.schedule.methods import SCORERS
 from exporter.vocabulary import CropMode, Interpolation, Method, OutputKind
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from exporter.calibration.record import load_calibration
-from exporter.calibration.scored_images import scored_chunks
+from exporter.calibration.sums import scored_chunks
 from exporter.cli.stages import RichStages
 from exporter.workflows.folders.export_folder import read_folder
 from exporter.workflows.progress import Advance

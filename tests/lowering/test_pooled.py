@@ -8,9 +8,9 @@ import pytest
 
 from exporter.artefact import Artefact
 from exporter.evaluation.parity.check_model import check
-from exporter.lowering.metadata import artefact_of
 from exporter.lowering.pipeline import lower
 from exporter.lowering.scoring import scoring_nodes
+from exporter.lowering.verify import artefact_of
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.choice import why_not
 from exporter.schedule.plan import ScheduleSettings, manual_schedule

@@ -1,15 +1,41 @@
-"""Nodes that choose patches: back from each decision to the product that made the scores, and no further."""
+"""Which nodes choose patches and which compute the outputs."""
 
 from dataclasses import replace
 
+import numpy as np
 import onnx_graphsurgeon as gs
 import pytest
+import torch
 
 from exporter.artefact import Artefact
-from exporter.lowering.scoring import behind, scoring_nodes
+from exporter.lowering.graph import Builder
+from exporter.lowering.scoring import behind, scoring_nodes, write_directions
+from exporter.ops.factors import directions
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from exporter.tensor_names import count_name, into_name, keep_name, ranked_name, shares_name
 from exporter.vocabulary import Method
 from tests.lowering.graphs import artefact, graph_of
+
+HEADS, TOKENS, WIDTH = 3, 5, 4
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("packed", [False, True], ids=["by head", "as projected"])
+def test_they_are_those_of_the_operator(packed: bool) -> None:
+    by_head = np.random.default_rng(0).standard_normal((2, HEADS, TOKENS, WIDTH)).astype(np.float32)
+    by_head[1, :, 2] = 0.0  # a key of zeros
+    given = by_head.transpose(0, 2, 1, 3).reshape(2, TOKENS, -1) if packed else by_head
+    key = gs.Variable("key", np.float32, ["batch", *given.shape[1:]])
+    graph = gs.Graph([], [key], [], opset=20)
+    found = write_directions(Builder(graph, prefix="into_01"), key, HEADS)
+    found.dtype, graph.outputs = np.dtype(np.float32), [found]
+    model = gs.export_onnx(graph)
+    model.ir_version = 10
+    with OnnxRuntimeRunner(model.SerializeToString()) as runner:
+        results = runner.run({"key": given})
+    expected = directions(torch.from_numpy(by_head), 0).numpy()
+    np.testing.assert_allclose(results["into_01/directions"], expected, atol=1e-6)
+
 
 SIGNATURE = "(float[b, 17, 4] x, float[b, 4, 17] y) => (float[b, 17, 17] out, int64[b, 8] chosen)"
 BODY = """

@@ -13,8 +13,7 @@ import torch
 from exporter.errors import ModelError
 from exporter.evaluation.parity.check_model import check
 from exporter.lowering import pipeline
-from exporter.lowering.variant_files import save_variants
-from exporter.lowering.variants import selection_nodes, sliced_variant
+from exporter.lowering.variants import save_variants, selection_nodes, sliced_variant
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.tensorrt.plugin_library import calls_plugin
 from exporter.targets import (

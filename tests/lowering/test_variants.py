@@ -1,14 +1,233 @@
-"""The variants of a shipped model."""
+"""The variants of a shipped model, and their files."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from exporter.artefact import Artefact
 from exporter.errors import ArtefactError
-from exporter.lowering.variants import forced_variant, tracing_variant
+from exporter.lowering.pipeline import save_onnx
+from exporter.lowering.variants import (
+    LEAST_BYTES,
+    forced_variant,
+    patches_for_tokens,
+    patches_from_tokens,
+    save_variants,
+    selection_nodes,
+    slice_selection,
+    sliced_variant,
+    tracing_variant,
+)
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.pruning.tokens import Decision
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
-from tests.lowering.models import dense, lowered, run, star
+from exporter.targets import ONNXRUNTIME, TENSORRT, TENSORRT_FP16, TENSORRT_PLUGIN_FP16, Target
+from exporter.tensor_names import keep_name, ranked_name
+from tests.lowering.graphs import artefact, graph_of
+from tests.lowering.graphs import run as run_graph
+from tests.lowering.models import RATES, a_star, dense, lowered, merging, run, star, tome
+from tests.pruning.adaptive import varied_images
 from tests.vits import random_images
+
+
+def forced(pruned: PrunedViT, target: Target, feed: dict[str, np.ndarray]) -> np.ndarray:
+    """The logits of the variant that takes decisions."""
+    model = forced_variant(lowered(pruned, target))
+    assert not {node.op_type for node in model.graph.node if node.domain}
+    with OnnxRuntimeRunner(model.SerializeToString(), name=target.name) as runner:
+        return runner.run(feed)["logits"]
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("family", ["vit", "dinov3"])
+def test_given_survivors_are_taken(family: str) -> None:
+    pruned = star(family)
+    images = varied_images(pruned.vit, 4)
+    with torch.inference_mode():
+        decisions = pruned.trace(images).decisions
+    keeps = {keep_name(layer): each.index.numpy() for layer, each in decisions.items()}
+    feed = {"images": images.numpy(), **keeps}
+    standard, plugin = (forced(pruned, target, feed) for target in (TENSORRT_FP16, TENSORRT_PLUGIN_FP16))
+    np.testing.assert_array_equal(plugin, standard)
+
+
+LAYERS, PATCHES = (1, 2, 4), 16
+
+
+def pruning(prefix: int) -> Artefact:
+    """Of a model with so many prefix tokens that prunes thrice."""
+    of = artefact(*LAYERS)
+    return replace(of, spec=replace(of.spec, num_prefix_tokens=prefix))
+
+
+def kept(of: Artefact) -> list[int]:
+    return [of.schedule.keep[layer - 1] for layer in LAYERS]
+
+
+def choosing(of: Artefact) -> gs.Graph:
+    """Each layer chooses what is fed to it; one node reads that, and gives it as it is."""
+    prefix = of.spec.num_prefix_tokens
+    nodes, inputs, outputs = [], [], []
+    for layer, count in zip(LAYERS, kept(of), strict=True):
+        fed, chosen, read = (
+            gs.Variable(name, np.int64, ["batch", prefix + count])
+            for name in (f"fed_{layer}", ranked_name(layer), f"read_{layer}")
+        )
+        for one, other in ((fed, chosen), (chosen, read)):
+            nodes.append(gs.Node("Identity", f"{other.name}/node", {}, [one], [other]))
+        inputs.append(fed)
+        outputs.append(read)
+    return gs.Graph(nodes, inputs, outputs, opset=23)
+
+
+def shown(of: Artefact, tokens: list[np.ndarray]) -> list[np.ndarray]:
+    """What `patches_from_tokens` makes of rows of tokens."""
+    graph = choosing(of)
+    patches_from_tokens(graph, of)
+    graph.outputs += [graph.tensors()[keep_name(layer)] for layer in LAYERS]
+    found = run_graph(graph, **{f"fed_{layer}": rows for layer, rows in zip(LAYERS, tokens, strict=True)})
+    for layer, rows in zip(LAYERS, tokens, strict=True):
+        np.testing.assert_array_equal(found[f"read_{layer}"], rows)
+    return [found[keep_name(layer)] for layer in LAYERS]
+
+
+def read(of: Artefact, patches: list[np.ndarray]) -> list[np.ndarray]:
+    """What readers get after `patches_for_tokens`, from patches."""
+    graph = choosing(of)
+    patches_for_tokens(graph, of)
+    graph.inputs = [graph.tensors()[keep_name(layer)] for layer in LAYERS]
+    graph.cleanup().toposort()
+    found = run_graph(graph, **{keep_name(layer): rows for layer, rows in zip(LAYERS, patches, strict=True)})
+    return [found[f"read_{layer}"] for layer in LAYERS]
+
+
+def drawn(of: Artefact, seed: int, images: int, *, ascending: bool = False) -> list[np.ndarray]:
+    """Rows of the tokens that reach each layer: the prefix first, then as many patches as it keeps."""
+    random, prefix, reaching, rows = np.random.default_rng(seed), of.spec.num_prefix_tokens, PATCHES, []
+    for count in kept(of):
+        patches = [random.permutation(reaching)[:count] for _ in range(images)]
+        patches = [np.sort(each) for each in patches] if ascending else patches
+        rows.append(np.array([[*range(prefix), *(each + prefix)] for each in patches]))
+        reaching = count
+    return rows
+
+
+@pytest.mark.ort
+@settings(max_examples=20)
+@given(prefix=st.integers(1, 3), seed=st.integers(0, 999), images=st.integers(1, 3))
+def test_any_order_of_tokens_means_patches_that_ascend(prefix: int, seed: int, images: int) -> None:
+    """By what stands where in the image: a layer's survivors, counted among those of the layer before."""
+    of = pruning(prefix)
+    tokens = drawn(of, seed, images)
+    found = shown(of, tokens)
+    for image in range(images):
+        standing, reached = list(range(prefix + PATCHES)), list(range(PATCHES))
+        for rows, patches in zip(tokens, found, strict=True):
+            standing = [standing[row] for row in rows[image]]
+            survivors = sorted(place - prefix for place in standing[prefix:])
+            assert patches[image].tolist() == [reached.index(each) for each in survivors]
+            reached = survivors
+
+
+@pytest.mark.ort
+@settings(max_examples=20)
+@given(prefix=st.integers(1, 3), seed=st.integers(0, 999))
+def test_patches_are_read_as_the_tokens_they_are_and_shown_as_what_they_were(prefix: int, seed: int) -> None:
+    of = pruning(prefix)
+    tokens = drawn(of, seed, 2, ascending=True)
+    patches = [rows[:, prefix:] - prefix for rows in tokens]
+    for got, expected in zip(read(of, patches), tokens, strict=True):
+        np.testing.assert_array_equal(got, expected)
+    for got, expected in zip(shown(of, tokens), patches, strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.ort
+def test_forced_patches_have_the_shape_of_what_a_layer_keeps() -> None:
+    of = pruning(1)
+    graph = choosing(of)
+    patches_for_tokens(graph, of)
+    for layer, count in zip(LAYERS, kept(of), strict=True):
+        tensor = graph.tensors()[keep_name(layer)]
+        assert (tensor.dtype, tensor.shape, tensor.inputs) == (np.int64, ["batch", count], [])
+
+
+@pytest.mark.ort
+def test_a_graph_that_chooses_among_patches_is_left_as_it_is() -> None:
+    text = "(float[b, 16] x) => (int64[b, 8] keep_01) { y = Relu(x) keep_01 = star.KeepTopK <k = 8> (y) }"
+    for change in (patches_from_tokens, patches_for_tokens):
+        graph = graph_of(text)
+        change(graph, artefact(1))
+        assert [node.op for node in graph.nodes] == ["Relu", "KeepTopK"]
+
+
+def sliced(pruned: PrunedViT) -> onnx.ModelProto:
+    return sliced_variant(lowered(pruned))
+
+
+MODELS: dict[str, Callable[[], PrunedViT]] = {
+    **{family: partial(star, family) for family in ("vit", "distilled", "registers", "qk norm", "lvvit")},
+    "merging": merging,
+    "merging, weighted": partial(merging, reduce="merge-weighted"),
+    "tome": tome,
+}
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("name", MODELS)
+def test_it_computes_what_forcing_the_first_patches_does(name: str) -> None:
+    """Of merging nothing is left, and every size is 1."""
+    pruned = MODELS[name]()
+    images = random_images(pruned.vit, 3)
+    keep = {
+        layer: Decision(torch.arange(pruned.schedule.keep[layer - 1]).expand(3, -1))
+        for layer in pruned.schedule.pruning_layers
+    }
+    with torch.inference_mode():
+        expected = pruned.trace(images, forced=keep).logits.numpy()
+    got = run(sliced(pruned), images.numpy())["logits"]
+    np.testing.assert_allclose(got, expected, atol=1e-4 * expected.std() + 1e-6)
+
+
+def test_nothing_scores_or_chooses() -> None:
+    variant = sliced(star())
+    onnx.checker.check_model(variant)
+    operators = Counter(node.op_type for node in variant.graph.node)
+    extra = operators - Counter(node.op_type for node in lowered(dense()).graph.node)
+    assert extra.keys() == {"Slice"}
+
+
+def test_the_nodes_of_selection_are_those_that_go() -> None:
+    model = lowered(star())
+    names = selection_nodes(model, sliced(star()))
+    operators = {node.name: node.op_type for node in model.graph.node}
+    gone = Counter(operators[name] for name in names)
+    assert gone["TopK"] == len(RATES)
+    assert gone["Softmax"] == len(RATES)  # the class rows
+    assert gone["Attention"] == gone["LayerNormalization"] == gone["Split"] == 0
+
+
+def test_a_model_without_pruning_layers_has_none() -> None:
+    with pytest.raises(ArtefactError, match="without pruning layers"):
+        sliced(dense())
+
+
+def test_rows_that_something_else_reads_are_refused() -> None:
+    graph = gs.import_onnx(lowered(star()))
+    rows = graph.tensors()["keep_01/rows"]
+    graph.nodes.append(gs.Node("Add", "twice", inputs=[rows, rows], outputs=[gs.Variable("x", np.int64)]))
+    with pytest.raises(ArtefactError, match="keep_01"):
+        slice_selection(graph, Artefact(star().vit.spec, star().schedule, ONNXRUNTIME))
 
 
 @pytest.mark.ort
@@ -37,3 +256,64 @@ def test_a_dense_model_has_no_variants() -> None:
     for variant in (tracing_variant, forced_variant):
         with pytest.raises(ArtefactError, match="without pruning layers"):
             variant(model)
+
+
+BOTH = pytest.mark.parametrize("make", [star, a_star])
+
+
+def shipped(pruned: PrunedViT, folder: Path) -> tuple[onnx.ModelProto, Path]:
+    model, path = lowered(pruned), folder / "m.onnx"
+    save_onnx(model, path)
+    return model, path
+
+
+@BOTH
+def test_no_large_tensor_is_written_twice(make: Callable[[], PrunedViT], tmp_path: Path) -> None:
+    model, path = shipped(make(), tmp_path)
+    content = path.read_bytes()
+    weights = {tensor.name: tensor.raw_data for tensor in model.graph.initializer}
+    for name in save_variants(path).values():
+        variant = onnx.load(tmp_path / name, load_external_data=False)
+        outside = [each for each in variant.graph.initializer if each.external_data]
+        assert len(outside) > 10
+        for tensor in outside:
+            told = {entry.key: entry.value for entry in tensor.external_data}
+            start = int(told["offset"])
+            assert told["location"] == path.name
+            assert content[start : start + int(told["length"])] == weights[tensor.name]
+        assert all(len(each.raw_data) < LEAST_BYTES for each in variant.graph.initializer)
+
+
+@BOTH
+@pytest.mark.ort
+def test_the_tracing_variant_computes_what_is_shipped(make: Callable[[], PrunedViT], tmp_path: Path) -> None:
+    _, path = shipped(make(), tmp_path)
+    names = save_variants(path)
+    images = {"images": varied_images(make().vit, 3).numpy()}
+    with OnnxRuntimeRunner(path) as one, OnnxRuntimeRunner(tmp_path / names["tracing"]) as other:
+        traced = other.run(images)
+        np.testing.assert_array_equal(one.run(images)["logits"], traced.pop("logits"))
+    with OnnxRuntimeRunner(tmp_path / names["forced"]) as forced:
+        assert {info.name for info in forced.inputs} == {"images", *traced}
+
+
+@pytest.mark.ort
+def test_static_models_for_tensorrt_have_one_of_plain_slices(tmp_path: Path) -> None:
+    for pruned, roles in (
+        (star(), ["tracing", "forced", "sliced"]),
+        (a_star(layout="padded"), ["tracing", "forced"]),
+    ):
+        save_onnx(lowered(pruned, TENSORRT), tmp_path / "m.onnx")
+        names = save_variants(tmp_path / "m.onnx")
+        assert list(names) == roles
+    save_onnx(lowered(star(), TENSORRT), tmp_path / "m.onnx")
+    sliced = tmp_path / save_variants(tmp_path / "m.onnx")["sliced"]
+    with OnnxRuntimeRunner(sliced) as runner:
+        assert runner.run({"images": varied_images(star().vit, 3).numpy()})["logits"].shape[0] == 3
+    assert not {"TopK", "GatherND"} & {node.op_type for node in onnx.load(sliced).graph.node}
+
+
+def test_a_dense_model_has_none(tmp_path: Path) -> None:
+    model = lowered(dense())
+    save_onnx(model, tmp_path / "d.onnx")
+    assert save_variants(tmp_path / "d.onnx") == {}

@@ -1,4 +1,4 @@
-"""The verification of a lowered file: a wrong count is a bug in star-export, and the message names it."""
+"""The artefact in a file's metadata, and the checks of a lowered file."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,14 +6,29 @@ from dataclasses import replace
 import onnx
 import pytest
 
+from exporter.artefact import to_metadata
 from exporter.errors import ArtefactError
-from exporter.lowering.metadata import artefact_of
-from exporter.lowering.verify import check_graph, verify
+from exporter.lowering.verify import artefact_of, check_graph, stamp, verify
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.targets import TARGETS, TENSORRT
-from exporter.vocabulary import Layout
+from exporter.vocabulary import Layout, Method
+from tests.folders import artefacts
 from tests.lowering.models import a_star, dense, lowered, star
+from tests.tiny_onnx import linear_classifier
+
+
+def test_it_comes_back() -> None:
+    for artefact in (artefacts().dense, artefacts(method=Method.A_STAR).pruned):
+        model = onnx.load_model_from_string(linear_classifier())
+        stamp(model, artefact)
+        assert artefact_of(model) == artefact
+        assert {each.key: each.value for each in model.metadata_props} == to_metadata(artefact)
+
+
+def test_a_model_of_somebody_else() -> None:
+    with pytest.raises(ArtefactError, match="without star-export's metadata"):
+        artefact_of(onnx.load_model_from_string(linear_classifier()))
 
 
 def counting(schedule: Schedule, layer: int, more: int) -> Schedule:

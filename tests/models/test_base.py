@@ -1,15 +1,30 @@
-"""What a ViT is where its adapter says nothing: logits from the tokens after the final norm."""
+"""The interface of a ViT, and one block in two halves."""
+
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from exporter.models.base import PrunableViT
+from exporter.models.base import (
+    PrunableViT,
+    add_attention,
+    attend,
+    attention_half,
+    heads,
+    mlp_half,
+    project,
+    whole_block,
+)
+from exporter.models.registry import adapt
+from exporter.pruning.scores import intra_score
 from exporter.records import Output
 from exporter.tensor_names import LOGITS
 from exporter.vocabulary import OutputKind
-from tests.vits import FAMILIES, cut_vit, make_vit
+from tests.rows import row_of
+from tests.vits import FAMILIES, POOLED, cut_vit, make_model, make_vit, random_images
 
 
 class Plain(PrunableViT):
@@ -65,3 +80,149 @@ def test_the_tokens_that_classify_are_those_that_score(family: str) -> None:
 
 def test_a_block_without_attention_scores_nothing() -> None:
     assert [block.attention is None for block in cut_vit("distilled").blocks] == [False, True, *[False] * 3]
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, *POOLED])
+def test_the_parts_are_the_whole_bit_for_bit(family: str) -> None:
+    model = make_model(family)
+    vit = adapt(model)
+    images = random_images(vit, 3)
+    with torch.inference_mode():
+        tokens = vit.embed(images)
+        for block in vit.blocks:
+            half, _ = attention_half(block, tokens)
+            tokens = mlp_half(block, half)
+        assert torch.equal(vit.classify(vit.norm(tokens)), model(images))
+
+
+@pytest.mark.parametrize("family", [name for name in FAMILIES if not name.startswith("lvvit")])
+def test_the_class_row_is_the_attention_of_the_class_tokens(family: str) -> None:
+    vit = make_vit(family)
+    classifying = vit.spec.num_class_tokens
+    with torch.inference_mode():
+        tokens = vit.embed(random_images(vit, 2))
+        for block in vit.blocks:
+            row = row_of(attention_half(block, tokens)[1], classifying)
+            attention: Any = block.whole.attn
+            attention.fused_attn = False
+            seen: list[torch.Tensor] = []
+            hook = attention.attn_drop.register_forward_hook(lambda *call, to=seen: to.append(call[-1]))
+            tokens = whole_block(block, tokens)
+            hook.remove()
+            expected = seen[0][:, :, :classifying].flatten(1, 2)
+            torch.testing.assert_close(row.softmax(-1), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_the_class_row_of_lvvit_is_the_attention_of_its_class_token() -> None:
+    vit = make_vit("lvvit")
+    with torch.inference_mode():
+        tokens = vit.embed(random_images(vit, 2))
+        block = vit.blocks[0]
+        row = row_of(attention_half(block, tokens)[1])
+        assert block.attention is not None
+        qkv = block.attention.qkv(block.attention.norm(tokens)).view(2, 17, 3, 3, 16).permute(2, 0, 3, 1, 4)
+        expected = (qkv[0] * 16**-0.5 @ qkv[1].transpose(-2, -1)).softmax(-1)[:, :, 0]
+        torch.testing.assert_close(row.softmax(-1), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_token_of_size_two_is_attended_to_as_two() -> None:
+    """Attention, class row and score over sized tokens are those over tokens that stand there so many times."""
+    vit = make_vit("registers")
+    block, prefix = vit.blocks[0], vit.spec.num_prefix_tokens
+    tokens = torch.randn(2, prefix + 5, vit.spec.dim)
+    sizes = torch.ones(2, prefix + 5)
+    sizes[:, prefix + 3 :] = 2
+    with torch.inference_mode():
+        context, seen = attend(block, project(block, tokens), key_bias=sizes.log())
+        twice = torch.cat([tokens, tokens[:, prefix + 3 :]], dim=1)
+        expected, long = attend(block, project(block, twice))
+        torch.testing.assert_close(context, expected[:, : prefix + 5])
+        score, parts = (intra_score(row_of(each), prefix) for each in (seen, long))
+    torch.testing.assert_close(score[:, :3], parts[:, :3])
+    torch.testing.assert_close(score[:, 3:], parts[:, 3:5] + parts[:, 5:])
+
+
+def test_a_bias_reaches_live_tokens_alone() -> None:
+    block = make_vit().blocks[0]
+    tokens, live = torch.randn(1, 6, 48), torch.arange(6)[None] < 4
+    with torch.inference_mode():
+        masked, _ = attend(block, project(block, tokens), None, live, torch.zeros(1, 6))
+        short, _ = attend(block, project(block, tokens[:, :4]))
+    torch.testing.assert_close(masked[:, :4], short)
+
+
+@pytest.mark.parametrize("family", ["vit", "qk norm", "eva02, joined, rotary", "lvvit"])
+def test_heads_are_cut_from_the_projection_and_normed(family: str) -> None:
+    vit = make_vit(family)
+    block = vit.blocks[0]
+    part = block.attention
+    assert part is not None
+    tokens = torch.randn(2, 17, 48)
+    with torch.inference_mode():
+        qkv = project(block, tokens)
+        query, key, value = heads(block, qkv)
+        for place, (got, norm) in enumerate(((query, part.q_norm), (key, part.k_norm), (value, None))):
+            for head in range(part.num_heads):
+                start = (place * part.num_heads + head) * part.head_dim
+                expected = qkv[..., start : start + part.head_dim]
+                expected = expected if norm is None else norm(expected)
+                if part.rotary is not None and norm is not None:
+                    expected = part.rotary(expected.unsqueeze(1)).squeeze(1)
+                torch.testing.assert_close(got[:, head], expected)
+
+
+def test_dead_tokens_are_attended_to_by_none_and_stay_in_the_row() -> None:
+    block = make_vit("registers").blocks[1]
+    tokens, live = torch.randn(2, 9, 48), torch.arange(9) < torch.tensor([[9], [6]])
+    with torch.inference_mode():
+        values, seen = attention_half(block, tokens, live=live)
+        alone, short = attention_half(block, tokens[1:, :6])
+        row, whole_row = row_of(seen), row_of(attention_half(block, tokens)[1])
+    torch.testing.assert_close(values[1:, :6], alone)
+    torch.testing.assert_close(row[1:, :, :6], row_of(short))
+    torch.testing.assert_close(row, whole_row)
+
+
+def test_a_bias_of_keys_is_given_beside_them() -> None:
+    block, tokens, bias = make_vit().blocks[0], torch.randn(2, 5, 48), torch.randn(2, 5)
+    with torch.inference_mode():
+        row = row_of(attention_half(block, tokens, key_bias=bias)[1])
+        plain = row_of(attention_half(block, tokens)[1])
+    torch.testing.assert_close(row - plain, bias.unsqueeze(1).expand_as(row), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["vit", "qk norm", "eva02, joined, rotary"])
+def test_queries_and_keys_are_those_that_attention_reads(family: str) -> None:
+    """Normed and rotated; a bias of the logits is apart."""
+    block, tokens = make_vit(family).blocks[0], torch.randn(2, 17, 48)
+    with torch.inference_mode():
+        bias = torch.randn(2, 17)
+        seen = attention_half(block, tokens, key_bias=bias)[1]
+        query, key, _ = heads(block, project(block, tokens))
+        assert torch.equal(seen.key, key) and torch.equal(seen.query, query)
+        assert seen.key_bias is bias and seen.scale == 16**-0.5
+
+
+def test_attention_drops_out_while_a_block_is_trained_alone() -> None:
+    block, tokens = make_vit(attn_drop_rate=0.5).blocks[0], torch.randn(1, 17, 48)
+    with torch.inference_mode():
+        qkv = project(block, tokens)
+        first, again = (attend(block, qkv)[0] for _ in range(2))
+        assert torch.equal(first, again)
+        block.whole.train()
+        first, again = (attend(block, qkv)[0] for _ in range(2))
+        assert not torch.allclose(first, again)
+
+
+def test_a_part_that_is_missing_adds_nothing_or_is_asked_for_in_vain() -> None:
+    no_attention, no_mlp = cut_vit().blocks[1], cut_vit().blocks[3]
+    tokens = torch.randn(1, 17, 48)
+    with torch.inference_mode():
+        assert mlp_half(no_mlp, tokens) is tokens
+        assert torch.equal(attention_half(no_mlp, tokens)[0], whole_block(no_mlp, tokens))
+        assert torch.equal(mlp_half(no_attention, tokens), whole_block(no_attention, tokens))
+    for half in (attention_half, project, attend, heads):
+        with pytest.raises(ValueError, match="without an attention part"):
+            half(no_attention, tokens)
+    with pytest.raises(ValueError, match="without an attention part"):
+        add_attention(replace(no_mlp, attention=None), tokens, tokens)

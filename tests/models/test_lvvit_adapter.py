@@ -8,7 +8,7 @@ import timm
 import torch
 from torch import nn
 
-from exporter.calibration.relevance import relevance
+from exporter.calibration.importance import relevance
 from exporter.errors import ModelError
 from exporter.models.base import PrunableViT
 from exporter.models.lvvit import LvVit

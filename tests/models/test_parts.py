@@ -1,4 +1,4 @@
-"""Small modules that stand for parts; rotary positions travel with the survivors, as in timm's own block."""
+"""The parts of families, and heads that pool."""
 
 from typing import Any
 
@@ -6,13 +6,25 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from timm.layers import AttentionPoolLatent
 from timm.models.eva import Eva
 from torch import nn
 
-from exporter.models.block import attention_half, mlp_half, whole_block
-from exporter.models.parts import Divided, Gate, JoinedLinear, Rotary, Scaled
+from exporter.models.base import PrunableViT, attention_half, mlp_half, whole_block
+from exporter.models.parts import (
+    AttentionPooling,
+    Divided,
+    Gate,
+    JoinedLinear,
+    MaxPooling,
+    MeanPooling,
+    Pooling,
+    Rotary,
+    Scaled,
+)
 from exporter.models.registry import adapt
-from tests.vits import make_model, make_vit, random_images
+from tests.multiply_adds import counted
+from tests.vits import POOLED, make_model, make_vit, random_images
 
 ROTARY = ("eva02, joined, rotary", "rotary a head", "dinov3")
 POSITIONS = torch.tensor([[0, 3, 7, 9, 15], [1, 2, 3, 4, 14]])
@@ -114,3 +126,84 @@ def test_no_positions_are_all_of_them(heads: int | None) -> None:
     assert torch.equal(module(rows), module(rows, torch.arange(5).expand(2, -1)))
     assert module(rows.double()).dtype == torch.float64
     assert module.state_dict() == {}
+
+
+def made(kind: str) -> Pooling:
+    vit = make_vit("pooled by attention")
+    assert isinstance(vit.pooling, AttentionPooling)
+    rows: dict[str, Pooling] = {
+        "mean": MeanPooling(1),
+        "max": MaxPooling(1, with_mean=False),
+        "avgmax": MaxPooling(1, with_mean=True),
+        "attention": AttentionPooling(1, vit.pooling.attention),
+    }
+    return rows[kind]
+
+
+KINDS = pytest.mark.parametrize("kind", ["mean", "max", "avgmax", "attention"])
+
+
+def normed(vit: PrunableViT, tokens: int = 17) -> torch.Tensor:
+    torch.manual_seed(0)
+    return torch.randn(2, vit.spec.num_prefix_tokens + tokens, vit.spec.dim)
+
+
+@pytest.mark.parametrize("family", POOLED)
+def test_it_is_the_models_own(family: str) -> None:
+    vit = make_vit(family)
+    tokens = normed(vit)
+    assert vit.pooling is not None
+    with torch.inference_mode():
+        pooled = vit.pooling(tokens, torch.ones_like(tokens[..., 0]))
+        model: Any = vit.model
+        torch.testing.assert_close(pooled, model.pool(tokens), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(vit.classify_pooled(pooled), vit.classify(tokens), rtol=1e-5, atol=1e-5)
+
+
+@KINDS
+def test_a_token_of_size_two_is_two_patches_and_one_of_none_is_padding(kind: str) -> None:
+    pooling, tokens = made(kind), torch.randn(2, 6, 48)
+    sizes = torch.tensor([[1.0, 1, 2, 1, 0, 0], [1, 3, 1, 1, 1, 1]])
+    with torch.inference_mode():
+        got = pooling(tokens, sizes)
+        for image in range(2):
+            long = tokens[image].repeat_interleave(sizes[image].long(), dim=0)[None]
+            expected = pooling(long, torch.ones_like(long[..., 0]))
+            torch.testing.assert_close(got[image, None], expected, rtol=1e-5, atol=1e-5)
+
+
+@KINDS
+def test_the_order_of_patches_does_not_matter(kind: str) -> None:
+    pooling, tokens, sizes = made(kind), torch.randn(1, 6, 48), torch.rand(1, 6) + 0.5
+    order = torch.cat([torch.zeros(1, dtype=torch.int64), 1 + torch.randperm(5)])
+    with torch.inference_mode():
+        shuffled = pooling(tokens[:, order], sizes[:, order])
+        torch.testing.assert_close(shuffled, pooling(tokens, sizes), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"qk_norm": True}, {"qkv_bias": False}])
+def test_the_probe_is_the_attention_of_the_query(kwargs: dict[str, bool]) -> None:
+    torch.manual_seed(0)
+    attention = AttentionPoolLatent(48, num_heads=3, norm_layer=torch.nn.LayerNorm, **kwargs).eval()
+    attention.fused_attn = False
+    seen = []
+    attention.q_norm.register_forward_hook(lambda *call: seen.append(call[-1]))
+    attention.k_norm.register_forward_hook(lambda *call: seen.append(call[-1]))
+    tokens = torch.randn(2, 5, 48)
+    with torch.inference_mode():
+        attention(tokens)
+        query, key = seen
+        expected = (query @ key.transpose(-2, -1) * attention.scale)[:, :, 0]
+        got = AttentionPooling(0, attention).probe(tokens)
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_multiply_adds_of_attention_are_counted_in_closed_form() -> None:
+    vit = make_vit("pooled by attention")
+    pooling = vit.pooling
+    assert isinstance(pooling, AttentionPooling)
+    tokens = normed(vit)
+    pooling.attention.fused_attn = False
+    of_one = counted(lambda: vit.model.pool(tokens)) // len(tokens)  # type: ignore[operator]
+    assert of_one == pooling.macs + tokens.shape[1] * pooling.token_macs
+    assert vit.spec.probe_rows == 3 and MeanPooling(0).macs == MeanPooling(0).token_macs == 0

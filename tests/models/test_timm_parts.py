@@ -13,10 +13,9 @@ from timm.data import create_transform, resolve_data_config
 from timm.layers import GluMlp, Mlp, SwiGLU
 from torch import nn
 
-from exporter.data.geometry import to_input_size
-from exporter.data.pixels import normalise, to_pixels
+from exporter.data.pixels import normalise, to_input_size, to_pixels
 from exporter.errors import ModelError
-from exporter.models.pooling import AttentionPooling, MaxPooling, MeanPooling, Pooling
+from exporter.models.parts import AttentionPooling, MaxPooling, MeanPooling, Pooling
 from exporter.models.registry import adapt
 from exporter.models.spec import preprocessing_from
 from exporter.models.timm_parts import (

@@ -9,12 +9,10 @@ from torch import nn
 from torchvision.models import VisionTransformer
 
 import exporter
-from exporter.calibration.relevance import relevance
-from exporter.data.geometry import to_input_size
-from exporter.data.pixels import normalise, to_pixels
+from exporter.calibration.importance import relevance
+from exporter.data.pixels import normalise, to_input_size, to_pixels
 from exporter.errors import ModelError
-from exporter.models.base import PrunableViT
-from exporter.models.block import attention_half, mlp_half
+from exporter.models.base import PrunableViT, attention_half, mlp_half
 from exporter.models.networks import ModelRequest, source_of
 from exporter.models.registry import adapt, describe, load
 from exporter.pruning.pruned_vit import PrunedViT

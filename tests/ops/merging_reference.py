@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from exporter.ops.likeness import WIDEST_GAP
+from exporter.ops.factors import WIDEST_GAP
 
 __all__ = ["reference_into", "reference_mean"]
 

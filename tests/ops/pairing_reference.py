@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from exporter.ops.likeness import WIDEST_GAP
-from exporter.ops.pairing import PAIR_SCORE
+from exporter.ops.factors import WIDEST_GAP
+from exporter.ops.merging import PAIR_SCORE
 
 __all__ = ["Pairs", "reference_pairs"]
 

@@ -7,12 +7,10 @@ import pytest
 import torch
 
 from exporter.errors import RecipeError
-from exporter.models.base import PrunableViT
-from exporter.models.block import attention_half, mlp_half
+from exporter.models.base import PrunableViT, attention_half, mlp_half
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.tokens import Decision
-from exporter.schedule.checks import check_fits
-from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
+from exporter.schedule.plan import ScheduleSettings, check_fits, keep_everything, manual_schedule
 from tests.ops.merging_reference import reference_into, reference_mean
 from tests.pruning.adaptive import RATES, inter_of
 from tests.vits import make_model, make_vit, random_images

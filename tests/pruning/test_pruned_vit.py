@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from exporter.errors import ScheduleError
-from exporter.models.base import PrunableViT
-from exporter.models.block import attention_half, mlp_half
+from exporter.models.base import PrunableViT, attention_half, mlp_half
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.tokens import Decision
 from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule

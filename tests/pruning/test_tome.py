@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from exporter.models.base import BlockParts, PrunableViT
-from exporter.models.block import add_attention, heads, mlp_half, project
+from exporter.models.base import BlockParts, PrunableViT, add_attention, heads, mlp_half, project
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import ScheduleSettings, tome_schedule
 from exporter.vocabulary import Method

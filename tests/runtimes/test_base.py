@@ -1,3 +1,5 @@
+"""The interface of runtimes, and models run in parts."""
+
 from collections.abc import Callable
 from typing import Any
 
@@ -5,7 +7,7 @@ import numpy as np
 import pytest
 
 from exporter.errors import UserError
-from exporter.runtimes.base import Feed, TensorInfo
+from exporter.runtimes.base import Feed, PartRunner, TensorInfo
 from tests.fakes import NumpyRunner
 
 INPUTS = (TensorInfo("images", ("batch", 3, 4), "float32"), TensorInfo("keep_02", ("batch", 2), "int64"))
@@ -102,3 +104,40 @@ def test_an_error_inside_with_frees_the_model() -> None:
     with pytest.raises(UserError), model:
         model.run({})
     assert model.deactivations == 1
+
+
+IMAGES = TensorInfo("images", ("batch", 2), "float32")
+KEEP = TensorInfo("keep_01", ("batch", ""), "int64")
+
+
+def largest_of(seen: list[int]) -> NumpyRunner:
+    """Its answer is as wide as the largest image of the batch, as a-STAR's survivors are."""
+
+    def answer(feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
+        images = feed["images"]
+        seen.append(len(images))
+        width = int(images.max())
+        return {"keep_01": np.where(np.arange(width) < images[:, :1], 1, 0)}
+
+    return NumpyRunner(answer, (IMAGES,), (KEEP,))
+
+
+def test_the_largest_parts_first() -> None:
+    seen: list[int] = []
+    images = np.repeat(np.arange(1, 21, dtype=np.float32)[:, None], 2, axis=1)
+    inner = largest_of(seen)
+    with PartRunner(inner, (1, 8)) as parts:
+        found = parts.run({"images": images})["keep_01"]
+        assert (parts.name, parts.inputs, parts.outputs) == (inner.name, (IMAGES,), (KEEP,))
+    assert seen == [8, 8, 1, 1, 1, 1]
+    np.testing.assert_array_equal(found.sum(axis=1), np.arange(1, 21))
+    assert found.shape == (20, 20)
+    assert (inner.activations, inner.deactivations) == (1, 1)
+
+
+def test_a_batch_that_no_parts_make() -> None:
+    with (
+        PartRunner(largest_of([]), (4, 8)) as parts,
+        pytest.raises(UserError, match=r"got 6 .* a sum of 4, 8"),
+    ):
+        parts.run({"images": np.ones((6, 2), np.float32)})

@@ -15,8 +15,7 @@ from exporter.runtimes.choice import (
     runtime_for,
     why_not,
 )
-from exporter.runtimes.onnxruntime.provider_shapes import shape_options
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner, shape_options
 from exporter.runtimes.openvino_runner import OpenVinoRunner
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
 from exporter.targets import (

@@ -1,12 +1,164 @@
-"""Methods: which scores and reductions each supports, and what is said of the others."""
+"""The rows of factors, reductions, scorers and methods."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from exporter.errors import RecipeError
-from exporter.schedule.methods import METHODS, check_choices, default_method, default_reduction
-from exporter.schedule.reductions import REDUCTIONS
-from exporter.schedule.scorers import SCORERS, scorer_named
+from exporter.formats.canonical_json import from_json, to_json
+from exporter.models.base import PrunableViT
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.schedule.macs import schedule_macs
+from exporter.schedule.methods import (
+    CLASS,
+    DROP,
+    FUSED,
+    INTER,
+    INTRA,
+    MERGE,
+    MERGE_WEIGHTED,
+    METHODS,
+    PAIRS,
+    PROBE,
+    RANDOM,
+    RECEIVED,
+    REDUCTIONS,
+    SCORERS,
+    SIMILARITY,
+    check_choices,
+    default_method,
+    default_reduction,
+    reduction_named,
+    scorer_named,
+)
+from exporter.schedule.plan import (
+    ScheduleSettings,
+    check_factor,
+    check_fits,
+    keep_everything,
+    manual_schedule,
+)
 from exporter.vocabulary import Method
+from tests.vits import make_vit
+
+
+def test_their_multiply_adds() -> None:
+    """48 channels, 3 heads, 17 tokens."""
+    spec = make_vit("distilled").spec
+    assert [each.macs(spec, 17, 1) for each in (CLASS, RECEIVED, SIMILARITY)] == [
+        2 * 17 * 48,
+        17 * 17 * 48,
+        17 * 16,
+    ]
+    assert RECEIVED.macs(spec, 17, 4) == 5 * 17 * 48
+    assert PROBE.macs(make_vit("pooled by attention").spec, 16, 1) == 3 * 16 * 48
+
+
+@pytest.mark.parametrize(
+    ("scorer", "stride", "rows"),
+    [("received", 1, 16 + 8), ("received", 4, 4 + 2), ("fused", 4, 4 + 2), ("random", 1, 0), ("inter", 1, 0)],
+)
+def test_a_schedule_counts_the_rows_that_it_reads(scorer: str, stride: int, rows: int) -> None:
+    spec = make_vit("pooled").spec
+    settings = ScheduleSettings(scorer, reduce="drop", query_stride=stride)
+    macs = schedule_macs(spec, manual_schedule(spec, {2: 0.5, 3: 0.5}, settings))
+    fusion = 16 + 8
+    tokens = {16 + 8: 16**2 + 8**2, 4 + 2: 4 * 16 + 2 * 8, 0: 0}[rows]
+    assert macs.scoring == tokens * 48 + fusion
+
+
+def test_the_fused_score_reads_the_class_token_where_the_head_does() -> None:
+    assert FUSED.factor_of(make_vit().spec) is CLASS
+    assert FUSED.factor_of(make_vit("eva02, pooled").spec) is RECEIVED
+
+
+@pytest.mark.parametrize(
+    ("family", "refused"),
+    [
+        ("vit", {"probe"}),
+        ("pooled", {"intra", "probe"}),
+        ("eva02, pooled", {"intra", "probe"}),
+        ("pooled by attention", {"intra"}),
+    ],
+)
+def test_a_score_needs_what_it_reads(family: str, refused: set[str]) -> None:
+    spec = make_vit(family).spec
+    for scorer in SCORERS:
+        reduce = "merge" if scorer == "pairs" else "drop"
+        settings = ScheduleSettings(scorer, reduce=reduce)
+        if scorer in refused:
+            with pytest.raises(
+                RecipeError, match=rf"scorer \| got {scorer} for tiny, which has no .*received"
+            ):
+                manual_schedule(spec, {2: 0.5}, settings)
+        else:
+            schedule = manual_schedule(spec, {2: 0.5}, settings)
+            check_fits(schedule, spec)
+    with pytest.raises(RecipeError, match="one of"):
+        check_factor(sorted(refused)[0], spec)
+
+
+def test_a_schedule_of_another_model_is_refused_when_it_prunes() -> None:
+    with_class, pooled = make_vit().spec, make_vit("pooled").spec
+    check_fits(keep_everything(with_class), pooled)
+    schedule = manual_schedule(with_class, {2: 0.5}, ScheduleSettings("intra", reduce="drop"))
+    with pytest.raises(RecipeError, match="no class token that the head reads"):
+        check_fits(schedule, pooled)
+
+
+@pytest.mark.parametrize("scorer", ["intra", "inter", "random", "probe", "similarity"])
+def test_a_stride_is_for_the_attention_of_all_tokens(scorer: str) -> None:
+    with pytest.raises(RecipeError, match=rf"query_stride \| got 2 for the scorer {scorer} \| need 1"):
+        ScheduleSettings(scorer, query_stride=2)
+    with pytest.raises(RecipeError, match="2 for tiny, whose class token scores its patches"):
+        manual_schedule(make_vit().spec, {2: 0.5}, ScheduleSettings("fused", query_stride=2))
+    good = manual_schedule(make_vit("pooled by attention").spec, {2: 0.5}, ScheduleSettings("received"))
+    with pytest.raises(RecipeError, match="query_stride"):
+        check_fits(replace(good, scorer=scorer, query_stride=2), make_vit("pooled by attention").spec)
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_a_row_is_found_by_its_name(name: str) -> None:
+    assert reduction_named(name).name == name
+
+
+def test_what_merges_and_what_weighs_keys() -> None:
+    assert [each.merges for each in (DROP, MERGE, MERGE_WEIGHTED)] == [False, True, True]
+    assert [each.weighs_keys for each in (DROP, MERGE, MERGE_WEIGHTED)] == [False, False, True]
+
+
+def test_a_name_that_is_none() -> None:
+    with pytest.raises(RecipeError, match=r"reduction \| got 'melt' \| need one of drop, merge"):
+        reduction_named("melt")
+
+
+def test_weights() -> None:
+    assert [each.weight(0.3) for each in (FUSED, INTRA, INTER, RANDOM, PAIRS)] == [0.3, 1.0, 0.0, 0.0, 1.0]
+    assert [each.name for each in SCORERS.values() if each.calibrated] == ["fused", "inter"]
+    assert [each.name for each in SCORERS.values() if each.pairs] == ["pairs"]
+
+
+@pytest.mark.parametrize("scorer", SCORERS)
+def test_a_table_is_held_only_where_it_is_read(scorer: str) -> None:
+    vit = make_vit("vit" if scorer == "intra" else "pooled by attention")
+    spec, reduce = vit.spec, "merge" if scorer_named(scorer).pairs else "drop"
+    schedule = manual_schedule(spec, {2: 0.5}, ScheduleSettings(scorer, reduce=reduce))
+    inter = np.full((spec.depth, spec.num_patches), 0.5) if scorer_named(scorer).calibrated else None
+    pruned = PrunedViT(vit, schedule, inter)
+    assert bool(list(pruned.buffers(recurse=False))) == (scorer in ("fused", "inter", "random"))
+
+
+def test_one_that_is_none_is_refused_everywhere(tiny_vit: PrunableViT) -> None:
+    known = "one of fused, intra, inter, random"
+    with pytest.raises(RecipeError, match=known):
+        scorer_named("attention")
+    with pytest.raises(RecipeError, match=known):
+        ScheduleSettings(scorer="attention")
+    good = manual_schedule(tiny_vit.spec, {2: 0.5}, ScheduleSettings("intra", reduce="drop"))
+    evil = from_json(type(good), to_json(good).replace('"intra"', '"attention"'), source="test")
+    with pytest.raises(RecipeError, match=known):
+        PrunedViT(tiny_vit, evil)
 
 
 @pytest.mark.parametrize("method", Method)

@@ -11,7 +11,7 @@ MODULES = (
     "depth.plan",
     "depth.predictor",
     "depth.settings",
-    "evaluation.benchmark.settings",
+    "evaluation.benchmark.batch_sweep",
     "runtimes.choice",
     "runtimes.tensorrt.settings",
     "schedule.plan",

@@ -1,15 +1,22 @@
-"""Benchmark a dense and a pruned model at several batch sizes, with the selection cost at each."""
+"""Benchmark a dense and a pruned model at several batch sizes, with the selection cost at each.
 
+The flags of `star-export bench` are derived from the settings.
+"""
+
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
+from msgspec import Meta
 
-from exporter.evaluation.benchmark.settings import BenchSettings
+from exporter.artefact import LoweredFile
 from exporter.evaluation.benchmark.timing import (
+    LEAST_ROUNDS,
+    WARMUP_ROUNDS,
     Clock,
     Comparison,
     Ratio,
@@ -21,17 +28,95 @@ from exporter.evaluation.benchmark.timing import (
 from exporter.records import Pair
 from exporter.runtimes.base import Runner
 from exporter.schedule.macs import MacCount
+from exporter.settings import Batches, Natural, Positive, Settings, Threads, option
 from exporter.tensor_names import IMAGES
 
 __all__ = [
+    "NOT_SLICED",
     "AtBatch",
     "BenchModels",
+    "BenchSettings",
     "Selection",
+    "Sliced",
     "break_even",
     "filled_batch",
     "measure_batches",
     "selection_of",
+    "sliced_of",
 ]
+
+Rounds = Annotated[int, Meta(ge=LEAST_ROUNDS, description=f"an integer, at least {LEAST_ROUNDS}")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchSettings(Settings):
+    """Batch sizes, rounds, threads and optional measurements of a benchmark."""
+
+    batches: Batches = option((1, 4, 8, 32), "Batch sizes to measure, e.g. 1,8,32.", group="measurement")
+    rounds: Rounds = option(20, "Timed rounds; every model runs once per round.", group="measurement")
+    warmup: Natural = option(WARMUP_ROUNDS, "Untimed rounds before the timed ones.", group="advanced")
+    threads: Threads = option(0, "CPU threads of the runtime; 0: one per physical core.", group="measurement")
+    selection_cost: bool = option(
+        True, "Also measure the pruned model with plain slices instead of top-k.", group="advanced"
+    )
+    gpu_time: bool = option(
+        True,
+        "With engines, also measure GPU time: with trtexec if it is on PATH, else with CUDA events.",
+        group="advanced",
+    )
+    transfers: bool = option(
+        True, "Include the copies of inputs and outputs in trtexec's runs.", group="advanced"
+    )
+    load_s: Natural = option(
+        0,
+        "Seconds of sustained load for each engine and batch size, by trtexec, for latency percentiles; 0: none.",
+        group="advanced",
+    )
+    streams: Positive = option(
+        1, "Runs at the same time under sustained load (--infStreams).", group="advanced"
+    )
+    one_profile: bool = option(
+        False,
+        "Measure the engines for one batch size each, which `build --one-profile` builds.",
+        group="advanced",
+    )
+    profile_runs: Natural = option(
+        5, "Profiled runs for the breakdown by operator; 0: no breakdown.", group="advanced"
+    )
+
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Sliced:
+    """The sliced variant of a pruned model, and the nodes of the pruned model that it does not have."""
+
+    model: bytes | None
+    selection: frozenset[str]
+
+
+NOT_SLICED = Sliced(None, frozenset())
+
+
+def sliced_of(pruned: LoweredFile) -> Sliced:
+    """Create the sliced variant; NOT_SLICED if the libraries for lowering (onnx and others) are not installed.
+
+    NOT_SLICED also for a-STAR: a slice has a fixed count, and a-STAR's counts depend on the image.
+    """
+    if pruned.artefact.schedule.adaptive:
+        return NOT_SLICED
+    try:
+        import onnx  # noqa: PLC0415
+
+        from exporter.lowering.variants import selection_nodes, sliced_variant  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        logger.warning("the selection cost is left out: it needs %s, in star-export[export]", error.name)
+        return NOT_SLICED
+    model = onnx.load(pruned.path)
+    variant = sliced_variant(model)
+    return Sliced(variant.SerializeToString(), selection_nodes(model, variant))
+
 
 Array = np.ndarray[Any, Any]
 

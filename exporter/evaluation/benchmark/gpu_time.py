@@ -1,20 +1,127 @@
-"""Records of GPU time of engines: compute and copies separately, from turns of several runs."""
+"""Measure the GPU time of dense and pruned engines, interleaved, with trtexec if present, else CUDA events.
 
-from collections.abc import Sequence
+The engines are those that `build` wrote. This adds to the host-to-host time that is measured for every runtime: it
+separates compute from the copies to the GPU and back.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from exporter.evaluation.benchmark.batch_sweep import Selection
-from exporter.evaluation.benchmark.timing import Comparison, Throughput, summary
+from exporter.evaluation.benchmark.batch_sweep import BenchSettings, Selection, filled_batch, selection_of
+from exporter.evaluation.benchmark.breakdown import engine_breakdown, nodes_of
+from exporter.evaluation.benchmark.timing import (
+    LEAST_ROUNDS,
+    Comparison,
+    Throughput,
+    compare_speed,
+    in_turns,
+    summary,
+)
 from exporter.records import Pair
-from exporter.runtimes.tensorrt.clocks import Clocks
-from exporter.runtimes.tensorrt.gpu_timer import RunTimes
-from exporter.runtimes.tensorrt.manifest import Built
-from exporter.runtimes.tensorrt.trtexec_runs import Load
+from exporter.runtimes.tensorrt.clocks import Clocks, sampled_clocks
+from exporter.runtimes.tensorrt.gpu_timer import Cuda, GpuTimer, RunTimes
+from exporter.runtimes.tensorrt.layer_info import layers_path, saved_layers
+from exporter.runtimes.tensorrt.manifest import (
+    ENGINES,
+    Built,
+    EngineManifest,
+    build_settings,
+    engine_path,
+    profile_for,
+    read_manifest,
+)
+from exporter.runtimes.tensorrt.runner import gpu_uuid, load_engine
+from exporter.runtimes.tensorrt.trtexec import (
+    Load,
+    build_command,
+    has_trtexec,
+    load_command,
+    run_load,
+    run_profile,
+    run_trtexec,
+)
+from exporter.schedule.macs import MacCount
+from exporter.tensor_names import IMAGES
 
-__all__ = ["EngineBench", "EnginesAtBatch", "GpuTime", "gpu_time"]
+__all__ = [
+    "EngineBench",
+    "EngineByBatch",
+    "EngineFile",
+    "Engines",
+    "EnginesAtBatch",
+    "GpuTime",
+    "Run",
+    "engine_files",
+    "engine_times",
+    "gpu_time",
+    "measure_engines",
+    "timer_here",
+]
+
+
+@dataclass(frozen=True)
+class EngineFile:
+    """An engine file, the ONNX file it was built from, and its manifest."""
+
+    onnx: Path
+    path: Path
+    manifest: EngineManifest
+
+
+# The engine that runs each batch size: one for all, or one each.
+EngineByBatch: TypeAlias = Mapping[int, EngineFile]
+
+
+@dataclass(frozen=True)
+class Engines:
+    """The engines of a benchmark. `sliced` is the pruned model with plain slices, None to leave it out."""
+
+    dense: EngineByBatch
+    pruned: EngineByBatch
+    sliced: EngineByBatch | None = None
+
+    @property
+    def built(self) -> Built:
+        """The machine that they were built on."""
+        return next(iter(self.pruned.values())).manifest.built
+
+    @property
+    def folder(self) -> Path:
+        """The export folder."""
+        return next(iter(self.pruned.values())).onnx.parent
+
+    def at(self, batch: int) -> dict[str, EngineFile]:
+        """Return the engines that run a batch size, by role."""
+        present = {"dense": self.dense, "pruned": self.pruned, "sliced": self.sliced}
+        return {role: engines[batch] for role, engines in present.items() if engines is not None}
+
+
+def engine_files(onnx: Path, batches: Sequence[int], *, one_profile: bool = False) -> EngineByBatch:
+    """Find the engines of an ONNX file.
+
+    Args:
+        onnx: The ONNX file.
+        batches: The batch sizes to run.
+        one_profile: Whether each batch size has an engine of its own.
+
+    Raises:
+        ArtefactError: There is no engine.
+        UserError: It was not built for one of the batch sizes.
+    """
+    found = {}
+    for batch in batches:
+        engine = engine_path(onnx.parent / ENGINES, onnx, batch if one_profile else 0)
+        manifest = read_manifest(engine)
+        profile_for(manifest, batch, engine.name)
+        found[batch] = EngineFile(onnx, engine, manifest)
+    return found
+
 
 Array = np.ndarray[Any, Any]
 
@@ -93,3 +200,147 @@ def gpu_time(
 
 def _summary(batch: int, turns_ms: Sequence[Array]) -> Throughput:
     return summary(batch, np.concatenate(turns_ms), np.array([np.median(turn) for turn in turns_ms]))
+
+
+TRTEXEC, EVENTS = "trtexec", "CUDA events"
+# Runs of one engine in a turn. With trtexec, which loads the engine each time, a turn is one second of runs.
+RUNS_A_TURN = 10
+A_TURN_OF_TRTEXEC = ("--warmUp=200", "--duration=1")
+
+Turn: TypeAlias = Callable[[], RunTimes]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What all engines of a benchmark are run with.
+
+    `images` [n, 3, H, W] are in the models' input format, repeated or cut to each batch size. `timer` is the result
+    of `timer_here`. trtexec always has five rounds, and reads raw images in the folder `raw`; None is the export
+    folder. `plugin` is the CdfRetain library, for an engine that does not contain it.
+    """
+
+    images: Array
+    settings: BenchSettings
+    timer: str
+    plugin: Path | None = None
+    raw: Path | None = None
+
+
+def timer_here(tensorrt: str) -> str:
+    """Return the timer available on this machine, TRTEXEC or EVENTS.
+
+    Raises:
+        MissingDependencyError: Neither trtexec nor cuda-bindings is installed.
+    """
+    if has_trtexec(tensorrt):
+        return TRTEXEC
+    Cuda()
+    return EVENTS
+
+
+def measure_engines(engines: Engines, macs: Pair[MacCount], run: Run) -> Iterator[EnginesAtBatch]:
+    """Measure all engines at each batch size; `macs` are multiply-adds per image.
+
+    Raises:
+        UserError: An engine does not load or run.
+    """
+    for batch in run.settings.batches:
+        named = engines.at(batch)
+        with sampled_clocks(gpu_uuid()) as clocks:
+            times = engine_times(named, batch, run)
+        dense, pruned = times["dense"].compute, times["pruned"].compute
+        selection = None
+        if "sliced" in times:
+            selection = selection_of(dense, pruned, times["sliced"].compute, macs)
+        comparison = compare_speed(dense, pruned, (macs.dense.total, macs.pruned.total))
+        pair = Pair(times["dense"], times["pruned"])
+        breakdown = _breakdowns(named, batch, run)
+        yield EnginesAtBatch(batch, pair, comparison, clocks.summary(), selection, breakdown)
+
+
+def engine_times(named: Mapping[str, EngineFile], batch: int, run: Run) -> dict[str, GpuTime]:
+    """Measure engines in turns at one batch size, then each under load, if that is asked for; results by name.
+
+    Raises:
+        UserError: An engine does not load or run.
+    """
+    taken = _timed(named, batch, run)
+    return {role: _gpu_time(each, taken[role], batch, run) for role, each in named.items()}
+
+
+def _timed(named: Mapping[str, EngineFile], batch: int, run: Run) -> dict[str, list[RunTimes]]:
+    """Run the engines in turns, and return the times of each."""
+    by_trtexec = run.timer == TRTEXEC
+    turns = (_trtexec_turns if by_trtexec else _event_turns)(named, batch, run)
+    rounds = (LEAST_ROUNDS, 0) if by_trtexec else (run.settings.rounds, run.settings.warmup)
+    taken: dict[str, list[RunTimes]] = {role: [] for role in named}
+    with turns as turn:
+        for role, counts in in_turns(named, *rounds):
+            times = turn[role]()
+            if counts:
+                taken[role].append(times)
+    return taken
+
+
+def _gpu_time(engine: EngineFile, taken: Sequence[RunTimes], batch: int, run: Run) -> GpuTime:
+    """Summarise the turns of an engine; measure it under load, if that is asked for."""
+    settings, load = run.settings, None
+    if settings.load_s and run.timer == TRTEXEC:
+        load = run_load(_words(engine, batch, run), batch, settings.load_s, settings.streams)
+    return gpu_time(taken, batch, _line(engine, batch, run), load)
+
+
+def _breakdowns(named: Mapping[str, EngineFile], batch: int, run: Run) -> Pair[dict[str, float]] | None:
+    """Profile the dense and the pruned engine; None without trtexec, or without the layers that `build` saves."""
+    saved = all(layers_path(each.path).is_file() for each in named.values())
+    if run.timer != TRTEXEC or not run.settings.profile_runs or not saved:
+        return None
+    layers = {
+        role: saved_layers(each.path, profile_for(each.manifest, batch, each.path.name))
+        for role, each in named.items()
+    }
+    # Without the sliced engine, the words of a layer alone tell what is selection.
+    chosen = nodes_of(layers["pruned"]) - nodes_of(layers["sliced"]) if "sliced" in layers else frozenset()
+    return Pair(
+        *(
+            engine_breakdown(
+                run_profile(_words(named[role], batch, run), named[role].manifest.built.tensorrt),
+                layers[role],
+                chosen,
+            )
+            for role in ("dense", "pruned")
+        )
+    )
+
+
+@contextmanager
+def _trtexec_turns(named: Mapping[str, EngineFile], batch: int, run: Run) -> Iterator[Mapping[str, Turn]]:
+    yield {
+        role: partial(run_trtexec, _words(each, batch, run), *A_TURN_OF_TRTEXEC)
+        for role, each in named.items()
+    }
+
+
+@contextmanager
+def _event_turns(named: Mapping[str, EngineFile], batch: int, run: Run) -> Iterator[Mapping[str, Turn]]:
+    feed, cuda = {IMAGES: filled_batch(run.images, batch)}, Cuda()
+    with ExitStack() as stack:
+        timers = {}
+        for role, each in named.items():
+            loaded = load_engine(each.path, each.onnx, plugin=run.plugin)
+            timers[role] = stack.enter_context(GpuTimer(loaded, feed, batch, cuda))
+        yield {role: partial(timer.turn, RUNS_A_TURN) for role, timer in timers.items()}
+
+
+def _words(engine: EngineFile, batch: int, run: Run) -> list[str]:
+    image, transfers = run.images.shape[1:], run.settings.transfers
+    return load_command(
+        engine.path, engine.manifest, image, batch, run.plugin, transfers=transfers, raw=run.raw
+    )
+
+
+def _line(engine: EngineFile, batch: int, run: Run) -> tuple[str, ...]:
+    """Return a command for users to repeat; it reads the raw images of the export folder."""
+    settings = build_settings(engine.manifest, run.plugin)
+    version = engine.manifest.built.tensorrt
+    return tuple(build_command(engine.onnx, run.images.shape[1:], batch, settings, tensorrt=version))

@@ -1,4 +1,4 @@
-"""Time several runners, interleaved in one run.
+"""Time several runners, interleaved in one run; and the records of models measured so, with what they lose.
 
 A machine's speed drifts during a measurement. Every round therefore runs every model once, and a speed-up is the
 median of the per-round ratios, with quartiles as its uncertainty. The order is random in every round: a model that
@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from exporter.errors import UserError
+from exporter.evaluation.intervals import Interval
 from exporter.runtimes.base import Feed, Runner
 
 __all__ = [
@@ -21,8 +22,12 @@ __all__ = [
     "WARMUP_ROUNDS",
     "Clock",
     "Comparison",
+    "Point",
     "Ratio",
+    "RhoSweep",
     "Throughput",
+    "TradeOff",
+    "TradePoint",
     "compare_speed",
     "in_turns",
     "ratio_of",
@@ -180,3 +185,51 @@ def _check(runners: Mapping[str, Runner], feed: Feed, batch: int, rounds: int, w
     for name, array in feed.items():
         if array.shape[:1] != (batch,):
             raise UserError(f"input {name}", str(list(array.shape)), f"{batch} images")
+
+
+@dataclass(frozen=True)
+class Point:
+    """One schedule: GMACs per image (under a-STAR the mean over the measured images), throughput, comparison."""
+
+    rho: float | None
+    gmacs: float
+    throughput: Throughput
+    comparison: Comparison
+
+
+@dataclass(frozen=True)
+class RhoSweep:
+    """The dense model, and pruned models measured interleaved with it."""
+
+    batch: int
+    dense_gmacs: float
+    dense: Throughput
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class TradePoint:
+    """A model's speed, and what it loses against the unpruned model in points, with its 95 % interval if known.
+
+    `front`: no other model measured with it is both as fast and as accurate.
+    """
+
+    label: str
+    images_per_s: float
+    loss_points: float
+    interval_points: Interval | None = None
+    front: bool = False
+
+
+@dataclass(frozen=True)
+class TradeOff:
+    """Speed against accuracy: the unpruned model by target in images per second, and the models that were measured.
+
+    `metric` is what the points count: "top1" or "agreement"; `images` is the number of images.
+    """
+
+    batch: int
+    metric: str
+    images: int
+    unpruned: dict[str, float]
+    points: tuple[TradePoint, ...]

@@ -13,12 +13,12 @@ from exporter.evaluation.parity.reference import reference_runner
 from exporter.evaluation.parity.saturation import with_saturation
 from exporter.files import regular
 from exporter.formats.onnx_metadata import EXPECTED
-from exporter.lowering.metadata import artefact_of
 from exporter.lowering.variants import forced_variant, tracing_variant
+from exporter.lowering.verify import artefact_of
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import on_this_cpu, runner_for, runtime_for
-from exporter.schedule.scorers import scorer_named
+from exporter.schedule.methods import scorer_named
 
 __all__ = ["check", "load_onnx"]
 

@@ -1,18 +1,130 @@
-"""Numbers measured of each image, output by output and layer by layer, joined over batches."""
+"""Compare two runtimes: a few numbers of each image, output by output and layer by layer, joined over batches."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
-from exporter.evaluation.parity.kept_sets import LayerResult
-from exporter.evaluation.parity.merges import MergeResult
+from exporter.errors import ParityError
+from exporter.evaluation.accuracy import top_classes
+from exporter.evaluation.parity.decisions import LayerResult, MergeResult
 from exporter.records import Output
+from exporter.tensor_names import token_count_name, token_positions_name
+from exporter.vocabulary import OutputKind
 
-__all__ = ["Judged", "Measured", "MeasuredOutput", "Spread"]
+__all__ = [
+    "MEASURES",
+    "Judged",
+    "Measured",
+    "MeasuredOutput",
+    "Spread",
+    "agreements",
+    "check_shapes",
+    "distance",
+    "finite",
+    "own_values",
+]
 
 Array = np.ndarray[Any, Any]
+Tensors = Mapping[str, Array]
+
+# The measures of each kind of output: the first is checked, the others are only reported.
+MEASURES: Mapping[OutputKind, tuple[str, ...]] = {
+    OutputKind.LOGITS: ("top1", "top5"),
+    OutputKind.EMBEDDING: ("cosine",),
+    OutputKind.TOKENS: ("cosine",),
+    OutputKind.GRID: ("cosine",),
+}
+
+
+def own_values(output: Output, tensors: Tensors) -> Array:
+    """Return the values of an output as one float64 vector, without padding."""
+    values = tensors[output.name].astype(np.float64)
+    return values[_own(output, tensors)].ravel() if output.kind == OutputKind.TOKENS else values.ravel()
+
+
+def finite(output: Output, tensors: Tensors) -> Array:
+    """Return whether all values of an image are finite, [images]; padding is ignored."""
+    values = np.isfinite(tensors[output.name])
+    if output.kind == OutputKind.TOKENS:
+        values |= ~_own(output, tensors)[..., None]
+    return np.asarray(values.reshape(len(values), -1).all(axis=1))
+
+
+def distance(output: Output, ours: Tensors, theirs: Tensors) -> Array:
+    """Return the largest absolute difference in each image; NaN if a value is not finite (see `finite`).
+
+    Tokens are matched by position; the difference is infinite if both sides have different positions.
+    """
+    a, b, both = _rows(output, ours, theirs)
+    with np.errstate(invalid="ignore"):
+        difference = np.where(both[..., None], np.abs(a - b), 0.0).max(axis=(1, 2), initial=0.0)
+    if output.kind == OutputKind.TOKENS:
+        counts = (_own(output, each).sum(axis=1) for each in (ours, theirs))
+        alike = np.logical_and(*(count == both.sum(axis=1) for count in counts))
+        difference = np.where(alike, difference, np.inf)
+    return difference
+
+
+def agreements(output: Output, ours: Tensors, theirs: Tensors) -> dict[str, Array]:
+    """Return the measures of the output's kind, [images] each.
+
+    Logits: whether the best class is equal, and the shared part of the five best. Others: the lowest cosine between
+    the embeddings, or between tokens at a position that both sides have; −1 if there is no such position.
+    """
+    if output.kind == OutputKind.LOGITS:
+        a, b = (top_classes(each[output.name].astype(np.float64), 5) for each in (ours, theirs))
+        same = (a[:, 0] == b[:, 0]).astype(np.float64)
+        return {"top1": same, "top5": (b[:, :, None] == a[:, None, :]).any(2).mean(1)}
+    a, b, both = _rows(output, ours, theirs)
+    with np.errstate(invalid="ignore", over="ignore"):
+        lengths = np.linalg.norm(a, axis=2) * np.linalg.norm(b, axis=2)
+        cosine = (a * b).sum(axis=2) / np.where(lengths == 0, 1.0, lengths)
+    least = np.where(both, cosine, np.inf).min(axis=1, initial=np.inf)
+    return {"cosine": np.where(both.any(axis=1), least, -1.0)}
+
+
+def check_shapes(name: str, output: Output, tensors: Tensors, expected: Tensors) -> None:
+    """Raise ParityError unless the shapes match the expected ones; the number of tokens may differ."""
+    got, needed = tensors[output.name].shape, expected[output.name].shape
+    fits = got == needed
+    if output.kind == OutputKind.TOKENS:
+        fits = len(got) == len(needed) and (got[0], got[2]) == (needed[0], needed[2])
+        fits = fits and tensors[token_positions_name(output.name)].shape == got[:2]
+    if not fits:
+        raise ParityError(f"{name}: {output.name}", str(list(got)), str(list(needed)))
+
+
+def _rows(output: Output, ours: Tensors, theirs: Tensors) -> tuple[Array, Array, Array]:
+    """Return both sides as [images, rows, channels] with matching rows, and a mask of the rows that both have."""
+    a, b = (each[output.name].astype(np.float64) for each in (ours, theirs))
+    if output.kind != OutputKind.TOKENS:
+        a, b = (each.reshape(len(each), -1, each.shape[-1]) for each in (a, b))
+        return a, b, np.ones(a.shape[:2], bool)
+    places = [each[token_positions_name(output.name)] for each in (ours, theirs)]
+    known = np.unique(np.hstack(places))
+    scattered, there = [], []
+    for tokens, positions, tensors in zip((a, b), places, (ours, theirs), strict=True):
+        image, row = np.nonzero(_own(output, tensors))
+        column = np.searchsorted(known, positions[image, row])
+        rows, marks = (
+            np.zeros((len(tokens), known.size, tokens.shape[2])),
+            np.zeros((len(tokens), known.size), bool),
+        )
+        rows[image, column], marks[image, column] = tokens[image, row], True
+        scattered.append(rows)
+        there.append(marks)
+    return scattered[0], scattered[1], there[0] & there[1]
+
+
+def _own(output: Output, tensors: Tensors) -> Array:
+    """Return which tokens are not padding, [images, tokens]: all of them if there is no token count."""
+    images, width = tensors[output.name].shape[:2]
+    count = tensors.get(token_count_name(output.name), np.full(images, width))
+    return np.arange(width) < count[:, None]
+
+
 ResultT = TypeVar("ResultT", LayerResult, MergeResult)
 
 

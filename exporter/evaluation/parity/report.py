@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from exporter.evaluation.intervals import Interval
 from exporter.evaluation.parity.tolerance import Tolerance
-from exporter.evaluation.proportions import Interval
 from exporter.vocabulary import OutputKind
 
 __all__ = ["Check", "LayerParity", "OutputParity", "ParityReport", "explain"]

@@ -1,1 +1,1 @@
-"""Graph passes, one per file; `exporter.lowering.pass_table` lists them."""
+"""Graph passes by subject; `exporter.lowering.pass_table` lists them."""

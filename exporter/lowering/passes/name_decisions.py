@@ -19,9 +19,8 @@ from exporter.lowering.markers import (
     RECEIVED,
     TAKE_TOKENS,
 )
-from exporter.schedule import factors
-from exporter.schedule.reductions import reduction_named
-from exporter.schedule.scorers import scorer_named
+from exporter.schedule import methods
+from exporter.schedule.methods import reduction_named, scorer_named
 from exporter.tensor_names import (
     POOLING,
     class_row_name,
@@ -44,9 +43,9 @@ OF_PRUNING = (
 )
 # The marker of an intra-layer factor, and the name of its result. The probe's attention needs none.
 FACTORS = {
-    factors.CLASS.name: (CLASS_ROW, class_row_name),
-    factors.RECEIVED.name: (RECEIVED, factor_name),
-    factors.SIMILARITY.name: (DISSIMILARITY, factor_name),
+    methods.CLASS.name: (CLASS_ROW, class_row_name),
+    methods.RECEIVED.name: (RECEIVED, factor_name),
+    methods.SIMILARITY.name: (DISSIMILARITY, factor_name),
 }
 
 

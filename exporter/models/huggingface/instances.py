@@ -10,9 +10,8 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from exporter.models.huggingface.config import Config, vision_config
 from exporter.models.huggingface.keys import to_timm
-from exporter.models.huggingface.kinds import KINDS, class_of, kind_of, network_of
+from exporter.models.huggingface.kinds import KINDS, Config, class_of, kind_of, network_of, vision_config
 from exporter.models.huggingface.preprocessing import preprocessing_from_processor
 from exporter.models.timm_arguments import arguments
 from exporter.models.weights import load_into

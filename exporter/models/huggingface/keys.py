@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from exporter.errors import CheckpointError
-from exporter.models.huggingface.config import Config
+from exporter.models.huggingface.kinds import Config
 
 __all__ = ["resampled", "to_timm"]
 

@@ -22,11 +22,10 @@ from exporter.files import path_of
 from exporter.formats.canonical_json import read_json
 from exporter.models.class_names import config_names
 from exporter.models.conversion import without_shared_prefix
-from exporter.models.huggingface.config import Config, class_named, vision_config
 from exporter.models.huggingface.hub import hub_or_cache
 from exporter.models.huggingface.instances import library_model
 from exporter.models.huggingface.keys import resampled, to_timm
-from exporter.models.huggingface.kinds import kind_of, network_of
+from exporter.models.huggingface.kinds import Config, class_named, kind_of, network_of, vision_config
 from exporter.models.huggingface.preprocessing import preprocessing_from_processor
 from exporter.models.weights import UNREADABLE, load_into, read_state_dict
 

@@ -1,6 +1,7 @@
-"""CdfRetain as an ONNX local function: a runtime without a kernel for it runs this body of standard operators.
+"""CdfRetain and SelectTopK as ONNX local functions: a runtime without a kernel for one runs its body.
 
-The node itself, domain `star`, has the attributes by which TensorRT finds a plugin that replaces it.
+The nodes themselves, domain `star`, have the attributes by which TensorRT finds the plugin that replaces the body,
+see plugins/tensorrt. SelectTopK is STAR's top-k and the rows of tokens that follow from it, in one node.
 """
 
 import numpy as np
@@ -8,16 +9,18 @@ import onnx
 from onnx import parser
 
 from exporter.ops.cdf_retain.reference import EXACT_SUM
-from exporter.ops.keep_count import ROUNDING_GUARD
+from exporter.ops.counts import ROUNDING_GUARD
 
 __all__ = [
     "CDF_RETAIN",
     "CDF_RETAIN_PADDED",
     "DOMAIN",
     "PLUGIN_ATTRIBUTES",
+    "SELECT_TOP_K",
     "WIDEST",
     "cdf_retain_function",
     "cdf_retain_padded_function",
+    "select_top_k_function",
 ]
 
 DOMAIN, CDF_RETAIN, CDF_RETAIN_PADDED = "star", "CdfRetain", "CdfRetainPadded"
@@ -33,7 +36,7 @@ TAKES = "(score, valid_count) =>"
 
 # A mass of 1 lifts the threshold above every sum: 2²⁵ · ⌊mass⌋ + 1. Any other mass leaves the 1: a nonzero sum of
 # units is never below it, and a row of zeros keeps all that rule 5 of the reference allows.
-BODY = f"""
+CDF_RETAIN_BODY = f"""
    zero = Constant <value_float: float = 0.0> ()
    one = Constant <value_float: float = 1.0> ()
    largest_float = Constant <value_float: float = {LARGEST}> ()
@@ -119,5 +122,42 @@ def cdf_retain_padded_function(opset: int) -> onnx.FunctionProto:
 def _function(signature: str, ending: str, opset: int) -> onnx.FunctionProto:
     mass = "mass = Constant <value_float: float = @mass> ()"
     return parser.parse_function(
-        f'<opset_import: ["": {opset}], domain: "{DOMAIN}"> {signature} {{ {mass} {BODY} {ending} }}'
+        f'<opset_import: ["": {opset}], domain: "{DOMAIN}"> {signature} {{ {mass} {CDF_RETAIN_BODY} {ending} }}'
+    )
+
+
+SELECT_TOP_K = "SelectTopK"
+
+# The selection as `expand_selection` writes it: ties go to the lower position, and positions ascend.
+SELECT_TOP_K_BODY = """
+   no_axes = Constant <value_ints: ints = [-1]> ()
+   zero = Constant <value_int: int = 0> ()
+   one = Constant <value_int: int = 1> ()
+   k = Constant <value_int: int = @k> ()
+   prefix = Constant <value_int: int = @num_prefix_tokens> ()
+
+   size = Reshape (k, no_axes)
+   best, order = TopK <axis: int = 1, largest: int = 1, sorted: int = 1> (score, size)
+   keep, rank = TopK <axis: int = 1, largest: int = 0, sorted: int = 1> (order, size)
+
+   batch = Shape <start: int = 0, end: int = 1> (score)
+   width = Reshape (prefix, no_axes)
+   shape = Concat <axis: int = 0> (batch, width)
+   numbers = Range (zero, prefix, one)
+   prefixes = Expand (numbers, shape)
+   shifted = Add (keep, prefix)
+   joined = Concat <axis: int = 1> (prefixes, shifted)
+   rows = Unsqueeze (joined, no_axes)
+"""
+
+
+def select_top_k_function(opset: int) -> onnx.FunctionProto:
+    """Return the operator's function, for a model of this opset (17 or later).
+
+    It takes score [B, N] float32 and gives keep [B, k] int64, the k patches of the largest scores, ascending, and
+    rows [B, num_prefix_tokens + k, 1] int64, the prefix tokens and these patches as rows of tokens.
+    """
+    signature = "SelectTopK <k, num_prefix_tokens> (score) => (keep, rows)"
+    return parser.parse_function(
+        f'<opset_import: ["": {opset}], domain: "{DOMAIN}"> {signature} {{ {SELECT_TOP_K_BODY} }}'
     )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from exporter.errors import UserError
-from exporter.ops.keep_count import ROUNDING_GUARD
+from exporter.ops.counts import ROUNDING_GUARD
 
 __all__ = [
     "EXACT_SUM",

@@ -1,13 +1,17 @@
-"""CdfRetain as a PyTorch operator that an exporter sees as one node; the module `reference` defines it."""
+"""CdfRetain as a PyTorch operator that an exporter sees as one node; the module `reference` defines it.
+
+Also with one count for a whole batch, as in the authors' code, for comparison with published numbers: it depends on
+the other images, and no model is exported with it.
+"""
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from exporter.ops.cdf_retain.reference import EXACT_SUM
-from exporter.ops.keep_count import ROUNDING_GUARD
+from exporter.ops.counts import ROUNDING_GUARD, keep_count
 
-__all__ = ["cdf_retain", "cdf_retain_padded"]
+__all__ = ["batch_count", "cdf_retain", "cdf_retain_padded"]
 
 
 def cdf_retain(
@@ -75,3 +79,16 @@ def _survivors(score: Tensor, valid_count: Tensor, mass: float) -> tuple[Tensor,
 
 def _padded(survivors: Tensor, width: int) -> Tensor:
     return torch.where(survivors < survivors.shape[1], survivors, 0)[:, :width].contiguous()
+
+
+def batch_count(score: Float[Tensor, "b n"], mass: float) -> int:
+    """Count the patches to keep per image: where the batch's scores, image by image, reach `mass` of their sum.
+
+    Each image's scores are in descending order, the images concatenated. The index at which the running sum
+    reaches the mass, counted from 0 and divided by the number of images, is the count. With many images it
+    tends to mass · n, whatever the scores. At least one, at most k(mass, n).
+    """
+    images, patches = score.shape
+    share = score.sort(dim=1, descending=True, stable=True).values.double().flatten().cumsum(0)
+    place = int(torch.searchsorted(share, mass * share[-1]))
+    return min(max(place // images, 1), keep_count(mass, patches))

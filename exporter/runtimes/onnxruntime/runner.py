@@ -1,25 +1,128 @@
-"""`Runner` for ONNX Runtime, on the requested execution providers."""
+"""`Runner` for ONNX Runtime, on the requested execution providers; their options, and its messages in one line."""
 
+import importlib
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from exporter.errors import ArtefactError
+from exporter.artefact import read_lowered
+from exporter.errors import ArtefactError, MissingDependencyError, UserError
+from exporter.formats.onnx_metadata import read_inputs
 from exporter.runtimes.base import Feed, Runner, TensorInfo
-from exporter.runtimes.onnxruntime.errors import message_of, refusal
-from exporter.runtimes.onnxruntime.providers import (
-    CPU,
-    NO_OPTIONS,
-    TENSORRT,
-    check_available,
-    import_onnxruntime,
-    with_options,
-)
+from exporter.targets import ONNXRUNTIME_OPSET17
 
-__all__ = ["OnnxRuntimeRunner"]
+__all__ = [
+    "CPU",
+    "LARGEST_BATCH",
+    "NO_OPTIONS",
+    "TENSORRT",
+    "OnnxRuntimeRunner",
+    "check_available",
+    "check_providers",
+    "import_onnxruntime",
+    "message_of",
+    "refusal",
+    "shape_options",
+    "with_options",
+]
+
+# The first version that runs a file of an opset: 1.24 reads opset 24, but attends to padding.
+_FIRST_READERS = {"17": "1.12", "18": "1.14", "20": "1.17", "23": "1.23", "24": "1.25"}
+# Its words for an opset that it does not read.
+_UNREAD = re.compile(r"Opset (\d+) is under development")
+
+
+def refusal(source: str, reason: str, version: str) -> ArtefactError:
+    """Return the error for a model that does not load; where the runtime is too old for it, with what to do."""
+    unread = _UNREAD.search(reason)
+    if unread is None or unread[1] not in _FIRST_READERS:
+        return ArtefactError(source, reason, "an ONNX model that loads")
+    hint = f"or an export with --target {ONNXRUNTIME_OPSET17.name}"
+    expected = f"ONNX Runtime >= {_FIRST_READERS[unread[1]]}"
+    return ArtefactError(source, f"opset {unread[1]} for ONNX Runtime {version}", expected, hint)
+
+
+def message_of(error: Exception) -> str:
+    """Return ONNX Runtime's message in one line, without the two codes before it."""
+    text = " ".join(str(error).split())
+    return text.split(" : ", maxsplit=2)[-1]
+
+
+CPU = "CPUExecutionProvider"
+TENSORRT = "TensorrtExecutionProvider"
+
+NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
+
+# How to install a missing provider.
+PACKAGES = {
+    "CUDAExecutionProvider": "pip install 'star-export[onnxruntime-gpu]', CUDA and cuDNN",
+    "TensorrtExecutionProvider": "pip install 'star-export[onnxruntime-gpu]', CUDA and TensorRT",
+    "OpenVINOExecutionProvider": "pip install onnxruntime-openvino",
+}
+
+
+def check_providers(providers: Sequence[str]) -> None:
+    """Raise UserError if ONNX Runtime is missing, or this build of it lacks one of the providers."""
+    check_available(providers, import_onnxruntime().get_available_providers())
+
+
+def check_available(asked: Sequence[str], available: Sequence[str]) -> None:
+    """Raise UserError for the first provider asked for that is not available."""
+    for provider in asked:
+        if provider not in available:
+            got = f"ONNX Runtime with {', '.join(available)}"
+            raise UserError(provider, got, "a build and drivers that support it", PACKAGES.get(provider, ""))
+
+
+def import_onnxruntime() -> Any:
+    """Return ONNX Runtime's module; MissingDependencyError without it."""
+    try:
+        return importlib.import_module("onnxruntime")
+    except ImportError:
+        raise MissingDependencyError("onnxruntime", "onnxruntime") from None
+
+
+def with_options(
+    providers: Sequence[str], tf32: bool, tensorrt: Mapping[str, str] = NO_OPTIONS
+) -> list[str | tuple[str, dict[str, str]]]:
+    """Return the providers with their options. The CUDA provider enables TF32 by default; `tf32` decides here."""
+    options = {"CUDAExecutionProvider": {"use_tf32": str(int(tf32))}, TENSORRT: dict(tensorrt)}
+    return [(each, options[each]) if options.get(each) else each for each in providers]
+
+
+LARGEST_BATCH = 256
+# The kernels are tuned for the middle one.
+_BATCHES = {"min": 1, "opt": 32, "max": LARGEST_BATCH}
+
+
+def shape_options(model: Path) -> dict[str, str]:
+    """Return the profile shapes of all inputs of a model or a variant.
+
+    Without them, the provider builds its engine again whenever a batch is larger than all before. It takes none
+    unless it gets those of every input.
+
+    Raises:
+        ArtefactError: The file is no ONNX model, or star-export did not make it.
+    """
+    inputs, widths = read_inputs(model), read_lowered(model).artefact.schedule.widths
+    return {
+        f"trt_profile_{end}_shapes": ",".join(
+            f"{name}:{_shape(batch, sizes, 1 if end == 'min' else widths.get(name, 1))}"
+            for name, (_, *sizes) in inputs.items()
+        )
+        for end, batch in _BATCHES.items()
+    }
+
+
+def _shape(batch: int, sizes: list[int | str], width: int) -> str:
+    """Return the sizes as the provider reads them; `width` is that of the only dynamic one beside the batch."""
+    return "x".join(str(size if isinstance(size, int) else width) for size in (batch, *sizes))
+
 
 _DTYPES = {
     "tensor(float)": "float32",

@@ -1,8 +1,11 @@
-"""Build a TensorRT engine from an ONNX file, with TensorRT 8.6, 10 or 11.
+"""Build a TensorRT engine from an ONNX file, with TensorRT 8.6, 10 or 11; write it, its manifest and its layers.
 
-Every layer has the graph's precision: 11 always does this, 10 needs a flag, and 8.6 gets fp32 models only.
+Every layer has the graph's precision: 11 always does this, 10 needs a flag, and 8.6 gets fp32 models only. Without
+an execution context the inspector states no types for tensors of dynamic sizes, and since TensorRT 10 it does not
+list profiles apart: each profile is inspected through a context of its own, at the profile's largest sizes.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +13,10 @@ from types import MappingProxyType
 from typing import Any
 
 from exporter.errors import ArtefactError, UserError
-from exporter.files import written_beside
-from exporter.runtimes.tensorrt.inspection import inspect_profiles
+from exporter.files import sha256_of, written_beside
+from exporter.formats.canonical_json import save_json
+from exporter.runtimes.tensorrt.layer_info import layers_path
+from exporter.runtimes.tensorrt.manifest import Built, EngineManifest, manifest_path
 from exporter.runtimes.tensorrt.plugin_library import register_library
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import (
@@ -22,7 +27,56 @@ from exporter.runtimes.tensorrt.tensorrt_api import (
     needs_strong_typing_flag,
 )
 
-__all__ = ["Engine", "build_engine"]
+__all__ = ["Engine", "build_engine", "inspect_profiles", "save_engine"]
+
+# CUDA's default stream: nothing runs on it here.
+_STREAM = 0
+
+
+def inspect_profiles(trt: Any, log: Any, plan: bytes) -> tuple[str, ...]:
+    """Return the layers of each profile as the inspector's JSON.
+
+    Args:
+        trt: The module `tensorrt`.
+        log: The logger that keeps TensorRT's last error.
+        plan: A serialised engine, just built here.
+
+    Raises:
+        ArtefactError: TensorRT does not load the engine, or does not accept a profile's sizes.
+    """
+    runtime = trt.Runtime(log)
+    # A version-compatible engine contains code, built here.
+    runtime.engine_host_code_allowed = True
+    engine = runtime.deserialize_cuda_engine(plan)
+    if engine is None:
+        raise ArtefactError("the engine just built", log.last or "no reason", "one that loads")
+    form = member(trt, "LayerInformationFormat", "JSON", "the audit")
+    return tuple(
+        _inspect(trt, log, engine, profile, form) for profile in range(engine.num_optimization_profiles)
+    )
+
+
+def _inspect(trt: Any, log: Any, engine: Any, profile: int, form: Any) -> str:
+    """Inspect one profile. The context holds the activations' memory, so only one exists at a time."""
+    context = engine.create_execution_context()
+    if context is None or not _at_largest(trt, engine, context, profile):
+        got = log.last or "no reason"
+        raise ArtefactError(f"profile {profile} of the engine just built", got, "one that TensorRT can run")
+    inspector = engine.create_engine_inspector()
+    inspector.execution_context = context
+    return str(inspector.get_engine_information(form))
+
+
+def _at_largest(trt: Any, engine: Any, context: Any, profile: int) -> bool:
+    """Set the profile and its largest input sizes; return whether TensorRT accepts them."""
+    if not context.set_optimization_profile_async(profile, _STREAM):
+        return False
+    names = (engine.get_tensor_name(index) for index in range(engine.num_io_tensors))
+    inputs = [name for name in names if engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT]
+    return all(
+        context.set_input_shape(name, engine.get_tensor_profile_shape(name, profile)[-1]) for name in inputs
+    )
+
 
 _MIB = 1 << 20
 NO_WIDTHS: Mapping[str, int] = MappingProxyType({})
@@ -137,3 +191,53 @@ def _timings(config: Any, cache: Path) -> Any:
 def _keep_timings(timings: Any, cache: Path) -> None:
     with written_beside(cache) as partial:
         partial.write_bytes(bytes(timings.serialize()))
+
+
+def save_engine(
+    engine: Engine,
+    path: Path,
+    onnx: Path,
+    settings: BuildSettings,
+    here: Built,
+    *,
+    schedule_sha256: str = "",
+) -> EngineManifest:
+    """Write an engine, its layers and its manifest, and return the manifest.
+
+    Args:
+        engine: The result of `build_engine`.
+        path: The engine file to write.
+        onnx: The ONNX file that it was built from.
+        settings: The settings that it was built with.
+        here: This machine.
+        schedule_sha256: Checksum of the model's schedule; "" for a model without one.
+
+    Raises:
+        OutputError: A file cannot be written.
+    """
+    with written_beside(path) as partial:
+        partial.write_bytes(engine.plan)
+    manifest = EngineManifest(
+        engine_sha256=sha256_of(path),
+        onnx=onnx.name,
+        onnx_sha256=sha256_of(onnx),
+        schedule_sha256=schedule_sha256,
+        plugin_sha256="" if settings.plugin is None else sha256_of(settings.plugin),
+        plugin_serialised=settings.plugin is not None and settings.serialise_plugin,
+        batches=settings.batches,
+        any_batch=settings.any_batch,
+        workspace_mib=settings.workspace_mib,
+        tf32=settings.tf32,
+        hardware=settings.hardware_level,
+        version_compatible=settings.version_compatible,
+        strongly_typed=engine.strongly_typed,
+        built=here,
+        optimization_level=settings.optimization_level,
+        aux_streams=settings.aux_streams,
+    )
+    with written_beside(layers_path(path)) as partial:
+        layers = {"profiles": [json.loads(each) for each in engine.layers]}
+        partial.write_text(json.dumps(layers, indent=1), encoding="utf-8")
+    # The manifest is written last: an engine without its manifest is refused.
+    save_json(manifest, manifest_path(path))
+    return manifest

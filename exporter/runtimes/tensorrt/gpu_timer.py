@@ -1,4 +1,7 @@
-"""Time an engine on the GPU with CUDA events around CUDA graph launches; copies and compute separately."""
+"""Time an engine on the GPU with CUDA events around CUDA graph launches; copies and compute separately.
+
+Only this file imports cuda-bindings; its errors are one line.
+"""
 
 import ctypes
 from collections.abc import Mapping
@@ -9,12 +12,48 @@ from typing import Any
 
 import numpy as np
 
-from exporter.errors import UserError
-from exporter.runtimes.tensorrt.cuda import Cuda
-from exporter.runtimes.tensorrt.loading import LoadedEngine, without_nvtx
+from exporter.errors import MissingDependencyError, UserError
 from exporter.runtimes.tensorrt.manifest import profile_for
+from exporter.runtimes.tensorrt.runner import LoadedEngine, without_nvtx
 
-__all__ = ["GpuTimer", "RunTimes"]
+__all__ = ["Cuda", "GpuTimer", "RunTimes"]
+
+
+class Cuda:
+    """Calls functions of the CUDA runtime by name, e.g. `cuda.call("cudaMalloc", 1024)`."""
+
+    def __init__(self) -> None:
+        """Import the CUDA runtime.
+
+        Raises:
+            MissingDependencyError: cuda-bindings is not installed.
+        """
+        try:
+            from cuda.bindings import runtime  # noqa: PLC0415
+        except ImportError:
+            raise MissingDependencyError("cuda-bindings", "tensorrt") from None
+        self.runtime: Any = runtime
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Call a function and return its first result after the status, or None if there is none.
+
+        Raises:
+            UserError: The status is an error; quotes CUDA's message.
+        """
+        status, *values = getattr(self.runtime, name)(*arguments)
+        if status != self.runtime.cudaError_t.cudaSuccess:
+            raise UserError(name, self._words(status), "a call that succeeds")
+        return values[0] if values else None
+
+    def succeeds(self, name: str, *arguments: Any) -> bool:
+        """Call a function and return whether it succeeded."""
+        status, *_ = getattr(self.runtime, name)(*arguments)
+        return bool(status == self.runtime.cudaError_t.cudaSuccess)
+
+    def _words(self, status: Any) -> str:
+        _, text = self.runtime.cudaGetErrorString(status)
+        return text.decode() if isinstance(text, bytes) else str(text)
+
 
 Array = np.ndarray[Any, Any]
 

@@ -1,22 +1,146 @@
-"""`Runner` for a TensorRT engine. It uses Polygraphy, which allocates outputs of data-dependent sizes."""
+"""`Runner` for a TensorRT engine, loaded after its manifest was compared with this machine.
 
+It uses Polygraphy, which allocates outputs of data-dependent sizes.
+"""
+
+import ctypes
 import importlib
+import uuid
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from exporter.errors import MissingDependencyError, UserError
+from exporter.errors import ArtefactError, MissingDependencyError, UserError
 from exporter.runtimes.base import Feed, Runner, TensorInfo
-from exporter.runtimes.tensorrt.loading import LoadedEngine, load_engine, without_nvtx
-from exporter.runtimes.tensorrt.manifest import profile_for
-from exporter.runtimes.tensorrt.tensorrt_api import major_version
+from exporter.runtimes.tensorrt.manifest import Built, EngineManifest, check_manifest, profile_for
+from exporter.runtimes.tensorrt.plugin_library import checked_library, register_library
+from exporter.runtimes.tensorrt.tensorrt_api import error_log, import_tensorrt, major_version, member
 from exporter.tensor_names import IMAGES
 
-__all__ = ["TensorRtRunner"]
+__all__ = ["LoadedEngine", "TensorRtRunner", "gpu_uuid", "load_engine", "this_machine", "without_nvtx"]
+
+# Constants of the CUDA driver API (cuda.h), which is stable.
+_MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
+_NAME_BYTES = 256
+_UUID_BYTES = 16
+_NO_GPU = "a GPU with NVIDIA's driver"
+
+
+def this_machine(tensorrt: str, device: int = 0) -> Built:
+    """Query the CUDA driver, which needs no other CUDA library.
+
+    TensorRT is not queried: without a GPU, creating its first object ends the process.
+
+    Args:
+        tensorrt: The version of the loaded TensorRT.
+        device: The GPU's index.
+
+    Raises:
+        UserError: There is no driver or no GPU.
+    """
+    cuda = _driver()
+    handle, version, name = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(_NAME_BYTES)
+    if cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(handle), device):
+        raise UserError("GPU", f"a driver without GPU {device}", _NO_GPU)
+    cuda.cuDeviceGetName(name, _NAME_BYTES, handle)
+    cuda.cuDriverGetVersion(ctypes.byref(version))
+    parts = [ctypes.c_int(), ctypes.c_int()]
+    for part, attribute in zip(parts, (_MAJOR, _MINOR), strict=True):
+        cuda.cuDeviceGetAttribute(ctypes.byref(part), attribute, handle)
+    major, minor = (part.value for part in parts)
+    cuda_version = f"{version.value // 1000}.{version.value % 1000 // 10}"
+    return Built(tensorrt, cuda_version, _driver_version(), name.value.decode(), f"{major}.{minor}")
+
+
+def gpu_uuid(device: int = 0) -> str:
+    """Return the UUID of a GPU as nvidia-smi writes it, "GPU-…"; "" without a driver or this GPU.
+
+    Args:
+        device: The GPU's index among those that CUDA_VISIBLE_DEVICES leaves.
+    """
+    try:
+        cuda = _driver()
+    except UserError:
+        return ""
+    handle, number = ctypes.c_int(), ctypes.create_string_buffer(_UUID_BYTES)
+    if cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(handle), device):
+        return ""
+    return "" if cuda.cuDeviceGetUuid_v2(number, handle) else f"GPU-{uuid.UUID(bytes=number.raw)}"
+
+
+def _driver() -> Any:
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        raise UserError("GPU", "no libcuda.so.1", _NO_GPU) from None
+
+
+def _driver_version() -> str:
+    """Return the version of NVIDIA's kernel module, or "unknown"."""
+    try:
+        return Path("/sys/module/nvidia/version").read_text(encoding="utf-8").strip()
+    except OSError:
+        return "unknown"
+
+
+@dataclass(frozen=True)
+class LoadedEngine:
+    """A deserialised engine with the module `tensorrt`, the logger that records errors, and the manifest."""
+
+    name: str
+    trt: Any
+    engine: Any
+    log: Any
+    manifest: EngineManifest
+
+    def tensors(self, mode: str) -> tuple[str, ...]:
+        """Return the names of the inputs ("INPUT") or outputs ("OUTPUT"), in the engine's order."""
+        names = [self.engine.get_tensor_name(index) for index in range(self.engine.num_io_tensors)]
+        wanted = getattr(self.trt.TensorIOMode, mode)
+        return tuple(name for name in names if self.engine.get_tensor_mode(name) == wanted)
+
+
+def load_engine(engine: Path, onnx: Path, *, plugin: Path | None = None, name: str = "") -> LoadedEngine:
+    """Load an engine that `build` wrote.
+
+    Args:
+        engine: The engine file; its manifest is beside it.
+        onnx: The ONNX file that it was built from.
+        plugin: The CdfRetain library, for an engine that needs it and does not contain it.
+        name: Name in errors; by default the file's name.
+
+    Raises:
+        ArtefactError: The engine is for another model, machine or TensorRT, or TensorRT cannot load it.
+        UserError: TensorRT or a GPU is missing.
+    """
+    trt, name = import_tensorrt(), name or engine.name
+    library = None if plugin is None else checked_library(plugin, trt.__version__)
+    manifest = check_manifest(engine, onnx, this_machine(trt.__version__), library)
+    log = error_log(trt)
+    trt.init_libnvinfer_plugins(log, "")
+    if manifest.needs_plugin and library is None:
+        raise ArtefactError(name, "no plugin", "the CdfRetain library", "--plugin FILE")
+    runtime = trt.Runtime(log)
+    # A version-compatible engine contains code, and may contain the plugin; its checksum matches the manifest's.
+    runtime.engine_host_code_allowed = manifest.version_compatible
+    if manifest.needs_plugin and library is not None:
+        register_library(runtime.get_plugin_registry(), library)
+    loaded = runtime.deserialize_cuda_engine(engine.read_bytes())
+    if loaded is None:
+        raise ArtefactError(
+            str(engine), log.last or "no reason", "an engine that TensorRT loads", "star-export build"
+        )
+    return LoadedEngine(name, trt, loaded, log, manifest)
+
+
+def without_nvtx(trt: Any, context: Any) -> None:
+    """Stop an execution context from marking layers for profilers, as those of engines with details do."""
+    context.nvtx_verbosity = member(trt, "ProfilingVerbosity", "NONE", "timing")
 
 
 class TensorRtRunner(Runner):

@@ -12,13 +12,13 @@ from exporter.calibration.calibrate import sums_path
 from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder, sample
-from exporter.evaluation.benchmark.points import TradeOff
+from exporter.evaluation.benchmark.timing import TradeOff
 from exporter.evaluation.parity.reference import reference_runner
 from exporter.evaluation.report.record import Report
 from exporter.files import PathLike, writable_folder
 from exporter.formats.canonical_json import save_json
 from exporter.lowering.pipeline import save_onnx
-from exporter.lowering.variant_files import save_variants
+from exporter.lowering.variants import save_variants
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Pair

@@ -8,23 +8,20 @@ import numpy as np
 from exporter.artefact import LoweredFile
 from exporter.data.batches import View, batches_of
 from exporter.data.images import ImageFile, ImageFolder
-from exporter.evaluation.accuracy import Accuracy, predict_each
-from exporter.evaluation.answers import Batches
+from exporter.evaluation.accuracy import Accuracy, Batches, predict_each
 from exporter.evaluation.benchmark import Comparison, Throughput
-from exporter.evaluation.benchmark.batch_sweep import AtBatch, BenchModels, measure_batches
-from exporter.evaluation.benchmark.settings import BenchSettings
+from exporter.evaluation.benchmark.batch_sweep import AtBatch, BenchModels, BenchSettings, measure_batches
 from exporter.evaluation.embeddings import Agreement, agreement_of, embed_each
 from exporter.evaluation.loss import PairResult, compare_predictions
 from exporter.evaluation.parity import ParityReport
 from exporter.evaluation.parity.check_model import check, load_onnx
 from exporter.evaluation.parity.reference import patches_left_of
-from exporter.evaluation.report.examples import Example, chosen_examples
+from exporter.evaluation.report.record import Example, chosen_examples
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import on_this_cpu, runner_for
-from exporter.schedule.macs import MacCount
-from exporter.schedule.usage import PatchUse, patch_use
+from exporter.schedule.macs import MacCount, PatchUse, patch_use
 from exporter.vocabulary import InputKind
 from exporter.workflows.progress import Stages
 from exporter.workflows.recipes.requests import Measuring

@@ -7,12 +7,10 @@ from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder
 from exporter.evaluation.benchmark import environment
-from exporter.evaluation.benchmark.points import TradeOff, TradePoint
+from exporter.evaluation.benchmark.timing import TradeOff, TradePoint
 from exporter.evaluation.parity.reference import reference_runner
-from exporter.evaluation.report.page import NO_CHARTS, save_page
-from exporter.evaluation.report.pictures import Picture, drawn
-from exporter.evaluation.report.record import Gmacs, Report
-from exporter.evaluation.report.versions import installed_versions
+from exporter.evaluation.report.page import NO_CHARTS, Picture, drawn, save_page
+from exporter.evaluation.report.record import Gmacs, Report, installed_versions
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair, Schedule
 from exporter.tensor_names import IMAGES
@@ -102,7 +100,7 @@ def save_page_of(
     """
     charts = NO_CHARTS
     if report.trade_off or report.sweep:
-        from exporter.evaluation.report.page_charts import charts_of  # noqa: PLC0415  (matplotlib is slow to load)
+        from exporter.evaluation.report.chart import charts_of  # noqa: PLC0415  (matplotlib is slow to load)
 
         charts = charts_of(report, out / CHART)
     pictures = [] if folder is None else _pictures(report, pruned, folder)

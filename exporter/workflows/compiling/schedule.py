@@ -10,7 +10,7 @@ import numpy as np
 from exporter.calibration.record import Calibration
 from exporter.data.images import ImageFolder
 from exporter.errors import RecipeError, ScheduleError
-from exporter.evaluation.benchmark.points import RhoSweep, TradeOff
+from exporter.evaluation.benchmark.timing import RhoSweep, TradeOff
 from exporter.models.base import PrunableViT
 from exporter.records import Schedule
 from exporter.workflows.progress import Stages

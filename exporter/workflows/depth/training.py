@@ -5,8 +5,7 @@ from pathlib import Path
 
 from torch import nn
 
-from exporter.data.digests import listing_sha256
-from exporter.data.images import ImageFolder
+from exporter.data.images import ImageFolder, listing_sha256
 from exporter.data.source import images_at
 from exporter.depth.bookmark import Bookmark
 from exporter.depth.checkpoint import Depth, describe, read_depth

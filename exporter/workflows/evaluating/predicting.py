@@ -14,8 +14,7 @@ from exporter.data.batches import Batch, batches_of
 from exporter.data.images import UNKNOWN, ImageFile
 from exporter.data.source import ImageSource
 from exporter.errors import ImageError
-from exporter.evaluation.accuracy import Predictions, predict_each
-from exporter.evaluation.answers import Batches, require_images
+from exporter.evaluation.accuracy import Batches, Predictions, predict_each, require_images
 from exporter.evaluation.benchmark import environment
 from exporter.evaluation.embeddings import Embeddings, embed_each
 from exporter.processes import processes

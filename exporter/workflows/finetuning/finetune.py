@@ -6,8 +6,7 @@ from pathlib import Path
 from exporter.calibration.calibrate import calibrate
 from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
-from exporter.data.digests import listing_sha256
-from exporter.data.images import ImageFolder, sample
+from exporter.data.images import ImageFolder, listing_sha256, sample
 from exporter.depth.checkpoint import read_depth
 from exporter.errors import OutputError, RecipeError
 from exporter.files import PathLike, writable_file

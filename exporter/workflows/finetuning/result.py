@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from exporter.evaluation.accuracy import Predictions
-from exporter.evaluation.loss import PairResult, compare_predictions
-from exporter.evaluation.proportions import Interval
-from exporter.evaluation.recovery import Recovery, recovery_of
+from exporter.evaluation.intervals import Interval
+from exporter.evaluation.loss import PairResult, Recovery, compare_predictions, recovery_of
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.macs import dense_macs
 from exporter.training.settings import FinetuneSettings

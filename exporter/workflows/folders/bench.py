@@ -11,19 +11,20 @@ import numpy as np
 from exporter.artefact import LoweredFile
 from exporter.evaluation.benchmark import Hardware, environment
 from exporter.evaluation.benchmark.batch_sweep import (
+    NOT_SLICED,
     AtBatch,
     BenchModels,
+    BenchSettings,
+    Sliced,
     break_even,
     filled_batch,
     measure_batches,
+    sliced_of,
 )
 from exporter.evaluation.benchmark.breakdown import breakdown
-from exporter.evaluation.benchmark.engine_files import Engines
-from exporter.evaluation.benchmark.gpu_time import EngineBench
-from exporter.evaluation.benchmark.settings import BenchSettings
-from exporter.evaluation.benchmark.sliced import NOT_SLICED, Sliced, sliced_of
+from exporter.evaluation.benchmark.gpu_time import EngineBench, Engines
 from exporter.evaluation.benchmark.timing import Clock
-from exporter.evaluation.benchmark.useful_macs import useful_macs
+from exporter.evaluation.survivors import useful_macs
 from exporter.records import Pair
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import (

@@ -8,13 +8,11 @@ from exporter.artefact import Artefact
 from exporter.errors import ArtefactError, UserError
 from exporter.files import sha256_of
 from exporter.records import ModelSpec, Pair
-from exporter.runtimes.tensorrt.audit import Audit, audit
-from exporter.runtimes.tensorrt.builder import Engine, build_engine
-from exporter.runtimes.tensorrt.layer_info import read_layers
-from exporter.runtimes.tensorrt.machine import this_machine
+from exporter.runtimes.tensorrt.builder import Engine, build_engine, save_engine
+from exporter.runtimes.tensorrt.layer_info import Audit, audit, read_layers
 from exporter.runtimes.tensorrt.manifest import ENGINES, Built, EngineManifest, engine_path
 from exporter.runtimes.tensorrt.plugin_library import calls_plugin, checked_library
-from exporter.runtimes.tensorrt.saving import save_engine
+from exporter.runtimes.tensorrt.runner import this_machine
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt, version_numbers
 from exporter.runtimes.tensorrt.trtexec import build_command

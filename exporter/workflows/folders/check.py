@@ -17,12 +17,11 @@ from exporter.evaluation.parity import (
     whole_batches,
 )
 from exporter.evaluation.parity.saturation import with_saturation
-from exporter.runtimes.base import Runner
+from exporter.runtimes.base import PartRunner, Runner
 from exporter.runtimes.choice import TENSORRT, RunSettings, require_runtime, runner_for, runtime_for
-from exporter.runtimes.part_runner import PartRunner
 from exporter.runtimes.playback_runner import PlaybackRunner
 from exporter.runtimes.tensorrt.manifest import ENGINES, EngineManifest, engine_path, read_manifest
-from exporter.schedule.scorers import scorer_named
+from exporter.schedule.methods import scorer_named
 from exporter.targets import Target
 from exporter.tensor_names import IMAGES, VARIANTS, variant_path
 from exporter.vocabulary import Precision

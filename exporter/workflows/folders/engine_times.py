@@ -8,11 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from exporter.evaluation.benchmark.batch_sweep import break_even
-from exporter.evaluation.benchmark.engine_files import Engines, engine_files
-from exporter.evaluation.benchmark.engine_runs import Run, measure_engines, timer_here
-from exporter.evaluation.benchmark.gpu_time import EngineBench, EnginesAtBatch
-from exporter.evaluation.benchmark.settings import BenchSettings
+from exporter.evaluation.benchmark.batch_sweep import BenchSettings, break_even
+from exporter.evaluation.benchmark.gpu_time import (
+    EngineBench,
+    Engines,
+    EnginesAtBatch,
+    Run,
+    engine_files,
+    measure_engines,
+    timer_here,
+)
 from exporter.records import Pair
 from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path
 from exporter.schedule.macs import MacCount

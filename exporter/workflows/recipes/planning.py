@@ -17,19 +17,17 @@ from exporter.evaluation.parity.reference import patches_left_of
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Schedule
-from exporter.schedule.checks import check_fits
 from exporter.schedule.macs import dense_macs, mean_macs, schedule_macs
-from exporter.schedule.methods import METHODS
+from exporter.schedule.methods import METHODS, reduction_named
 from exporter.schedule.plan import (
     ScheduleSettings,
+    check_fits,
     manual_schedule,
     scaled_schedule,
     star_schedule,
     tome_schedule,
 )
-from exporter.schedule.rates import ends_of_acs, manual_rates
-from exporter.schedule.reductions import reduction_named
-from exporter.schedule.solve import BISECTIONS, OutOfReachError, rho_for
+from exporter.schedule.rates import BISECTIONS, OutOfReachError, ends_of_acs, manual_rates, rho_for
 from exporter.vocabulary import InputKind
 from exporter.workflows.recipes.amount import Amount, Given, MacShare, Rates, Rho, Speedup
 from exporter.workflows.recipes.recipe import needed

@@ -15,8 +15,8 @@ from exporter.models.registry import ModelRequest, check_device
 from exporter.processes import processes
 from exporter.pruning.checkpoint import Pruning, read_pruning
 from exporter.records import Schedule
+from exporter.schedule.methods import scorer_named
 from exporter.schedule.plan import ScheduleSettings
-from exporter.schedule.scorers import scorer_named
 from exporter.settings import Settings, fields_of
 from exporter.targets import target_named
 from exporter.vocabulary import Method

@@ -8,10 +8,8 @@ from typing import Any, TypeAlias
 
 from exporter.errors import RecipeError
 from exporter.records import ModelSpec
-from exporter.schedule.factors import RECEIVED
-from exporter.schedule.methods import METHODS
+from exporter.schedule.methods import INTRA, METHODS, RECEIVED, scorer_named
 from exporter.schedule.plan import ScheduleSettings
-from exporter.schedule.scorers import INTRA, scorer_named
 from exporter.vocabulary import Method
 from exporter.workflows.recipes.amount import MacShare, Rho
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from exporter.evaluation.paired import loss_bound, loss_interval
+from exporter.evaluation.intervals import loss_bound, loss_interval
 from exporter.vocabulary import Status
 from exporter.workflows.tuning.axes import Candidate
 from exporter.workflows.tuning.halving import front as _front

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from exporter.evaluation.paired import loss_interval
+from exporter.evaluation.intervals import loss_interval
 
 __all__ = ["FEWEST", "evenly", "front", "loss_of", "margin_of", "ranked", "survivors"]
 

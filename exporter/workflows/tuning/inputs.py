@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from exporter.data.batches import first_images
-from exporter.data.digests import listing_sha256
-from exporter.data.images import ImageFolder, sample
+from exporter.data.images import ImageFolder, listing_sha256, sample
 from exporter.data.source import class_mismatch, images_at
 from exporter.errors import ImageError, RecipeError
 from exporter.formats.canonical_json import to_json

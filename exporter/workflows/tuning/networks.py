@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from exporter.calibration.record import Calibration, load_calibration
-from exporter.data.digests import listing_sha256
+from exporter.data.images import listing_sha256
 from exporter.data.source import images_at
 from exporter.errors import ModelError
 from exporter.formats.canonical_json import to_json

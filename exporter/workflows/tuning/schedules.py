@@ -8,7 +8,7 @@ import numpy as np
 from exporter.errors import ScheduleError
 from exporter.records import Schedule
 from exporter.schedule.plan import keep_everything
-from exporter.schedule.solve import LEAST_RHO
+from exporter.schedule.rates import LEAST_RHO
 from exporter.workflows.recipes.job import Job
 from exporter.workflows.recipes.planning import Planner, measured_macs, solved
 from exporter.workflows.tuning.axes import Candidate

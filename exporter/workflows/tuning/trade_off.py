@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from exporter.data.images import ImageFolder
-from exporter.evaluation.benchmark.points import RhoSweep, TradeOff, TradePoint
-from exporter.evaluation.paired import loss_interval
+from exporter.evaluation.benchmark.timing import RhoSweep, TradeOff, TradePoint
+from exporter.evaluation.intervals import loss_interval
 from exporter.files import written_beside
 from exporter.workflows.tuning.accuracy import AccuracyMeter
 from exporter.workflows.tuning.axes import UNPRUNED, Candidate

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from exporter.errors import UserError
-from exporter.runtimes.tensorrt.machine import this_machine
+from exporter.runtimes.tensorrt.runner import this_machine
 from tests.benchmarks.scripts import FOLDER, script
 from tests.exhaustive import also
 

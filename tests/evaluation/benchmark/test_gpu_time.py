@@ -1,10 +1,78 @@
-"""Turns of runs into one engine's times, by hand."""
+"""Engines found, and timed."""
+
+import itertools
+import json
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from exporter.evaluation.benchmark.gpu_time import gpu_time
+from exporter.errors import ArtefactError, MissingDependencyError, UserError
+from exporter.evaluation.benchmark import gpu_time as engines
+from exporter.evaluation.benchmark.batch_sweep import BenchSettings
+from exporter.evaluation.benchmark.gpu_time import (
+    EVENTS,
+    RUNS_A_TURN,
+    TRTEXEC,
+    Engines,
+    EnginesAtBatch,
+    Run,
+    engine_files,
+    gpu_time,
+    measure_engines,
+    timer_here,
+)
+from exporter.formats.canonical_json import save_json
+from exporter.records import Pair
+from exporter.runtimes.tensorrt.clocks import NO_CLOCKS
 from exporter.runtimes.tensorrt.gpu_timer import RunTimes
+from exporter.runtimes.tensorrt.layer_info import layers_path
+from exporter.runtimes.tensorrt.manifest import engine_path, manifest_path
+from exporter.runtimes.tensorrt.runner import LoadedEngine
+from exporter.schedule.macs import MacCount
+from exporter.tensor_names import SLICED, variant_path
+from tests.runtimes.tensorrt.fake_cuda import BUILT, FakeCuda, FakeEngine, loaded_engine, manifest
+from tests.runtimes.tensorrt.fake_trtexec import install_trtexec
+
+
+def write(onnx: Path, batch: int = 0) -> None:
+    engine = engine_path(onnx.parent / "engines", onnx, batch)
+    engine.parent.mkdir(exist_ok=True)
+    engine.write_bytes(b"plan")
+    save_json(manifest(batches=(batch,) if batch else (1, 8)), manifest_path(engine))
+
+
+def test_one_engine_for_all_batches_or_one_for_each(tmp_path: Path) -> None:
+    onnx = tmp_path / "vit.dense.onnx"
+    for batch in (0, 1, 8):
+        write(onnx, batch)
+    for one_profile, names in ((False, {"vit.dense"}), (True, {"vit.dense.batch1", "vit.dense.batch8"})):
+        found = engine_files(onnx, (1, 8), one_profile=one_profile)
+        assert {each.path.stem for each in found.values()} == names
+        assert all(batch in each.manifest.batches for batch, each in found.items())
+
+
+def test_the_engines_of_a_batch_by_role(tmp_path: Path) -> None:
+    paths = [tmp_path / f"vit.{role}.onnx" for role in ("dense", "pruned", "sliced")]
+    for path in paths:
+        write(path)
+    found = [engine_files(path, (1, 8)) for path in paths]
+    two, three = Engines(*found[:2]), Engines(*found)
+    assert list(two.at(8)) == ["dense", "pruned"]
+    assert [each.onnx for each in three.at(1).values()] == paths
+    assert (three.folder, three.built) == (tmp_path, BUILT)
+
+
+def test_a_batch_without_a_profile_is_refused_at_once(tmp_path: Path) -> None:
+    onnx = tmp_path / "vit.dense.onnx"
+    write(onnx)
+    with pytest.raises(UserError, match=r"batch \| got 4 \| need one of 1, 8 \| build --batches 4"):
+        engine_files(onnx, (1, 4))
+    with pytest.raises(ArtefactError, match=r"batch1\.engine"):
+        engine_files(onnx, (1, 8), one_profile=True)
 
 
 def turn(*compute_ms: float, graph: bool = True) -> RunTimes:
@@ -29,3 +97,150 @@ def test_latency_has_both_copies_run_by_run() -> None:
 def test_a_graph_is_one_only_if_every_turn_was() -> None:
     assert gpu_time([turn(1.0), turn(1.0)], 1, ()).cuda_graph
     assert not gpu_time([turn(1.0), turn(1.0, graph=False)], 1, ()).cuda_graph
+
+
+MACS = Pair(MacCount(4000, 0), MacCount(1900, 100))
+IMAGES = np.zeros((2, 3, 4, 4), np.float32)
+SETTINGS = BenchSettings(batches=(1, 8), rounds=5, warmup=1)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Pair[Path]:
+    pair = Pair(*(tmp_path / f"vit.{role}.onnx" for role in ("dense", "pruned")))
+    for onnx in (pair.dense, pair.pruned):
+        write_engine(onnx)
+    return pair
+
+
+def measured(files: Pair[Path], timer: str, **different: object) -> list[EnginesAtBatch]:
+    settings = replace(SETTINGS, **different)  # type: ignore[arg-type]
+    paths = [files.dense, files.pruned, *different_files(files)]
+    found = Engines(
+        *(engine_files(path, settings.batches, one_profile=settings.one_profile) for path in paths)
+    )
+    return list(measure_engines(found, MACS, Run(IMAGES, settings, timer)))
+
+
+def different_files(files: Pair[Path]) -> list[Path]:
+    """The sliced variant, where a test wrote its engine."""
+    sliced = variant_path(files.pruned, SLICED)
+    return [sliced] if engine_path(sliced.parent / "engines", sliced).is_file() else []
+
+
+def write_engine(onnx: Path, batch: int = 0) -> None:
+    engine = engine_path(onnx.parent / "engines", onnx, batch)
+    engine.parent.mkdir(exist_ok=True)
+    engine.write_bytes(b"plan")
+    save_json(manifest(tf32=True, batches=(batch,) if batch else (1, 8)), manifest_path(engine))
+
+
+def test_by_trtexec(files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called = install_trtexec(tmp_path, monkeypatch)
+    assert timer_here("11.4.0") == TRTEXEC
+    first, second = measured(files, TRTEXEC)
+    assert (first.batch, second.batch) == (1, 8)
+    dense, pruned = second.times.dense, second.times.pruned
+    assert (dense.compute.median_ms, pruned.compute.median_ms) == pytest.approx((4.1, 2.1))
+    assert (dense.latency.median_ms, dense.copy_in_ms, dense.copy_out_ms) == pytest.approx((5.6, 1.0, 0.5))
+    assert pruned.compute.images_per_s == pytest.approx(8 / 2.1e-3)
+    assert second.comparison.speedup == pytest.approx(4.1 / 2.1)
+    assert second.comparison.efficiency == pytest.approx(4.1 / 2.1 / 2)
+    assert "--noTF32" not in dense.line  # as the manifest has it
+    assert f"--onnx={files.dense}" in dense.line
+    assert second.clocks == NO_CLOCKS  # there is no GPU
+    calls = [json.loads(line) for line in called.read_text().splitlines()]
+    roles = [Path(engine).name.split(".")[1] for engine, *_ in calls]
+    assert [set(roles[turn : turn + 2]) for turn in range(0, 20, 2)] == [{"dense", "pruned"}] * 10
+    assert {(profile, shape) for _, profile, shape in calls[10:]} == {("1", "images:8x3x4x4")}
+
+
+def test_compute_alone(files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_trtexec(tmp_path, monkeypatch)
+    dense = measured(files, TRTEXEC, transfers=False)[0].times.dense
+    assert (dense.copy_in_ms, dense.copy_out_ms) == (0.0, 0.0)
+    assert dense.latency.median_ms == dense.compute.median_ms == pytest.approx(4.1)
+
+
+def test_under_sustained_load(files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_trtexec(tmp_path, monkeypatch)
+    assert measured(files, TRTEXEC)[0].times.dense.load is None
+    load = measured(files, TRTEXEC, load_s=30, streams=2)[1].times.pruned.load
+    assert load is not None
+    assert (load.streams, load.runs) == (2, 2)
+    assert load.images_per_s == pytest.approx(8 * 2 / 20e-3)  # two runs of 8 images in 20 ms
+    assert load.percentiles_ms == pytest.approx({50: 3.7, 90: 3.7, 95: 3.7, 99: 3.7})
+
+
+def test_the_selection_cost_of_engines(
+    files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_trtexec(tmp_path, monkeypatch)
+    assert measured(files, TRTEXEC)[0].selection is None
+    write_engine(variant_path(files.pruned, SLICED))
+    selection = measured(files, TRTEXEC)[0].selection
+    assert selection is not None
+    assert selection.cost.median == pytest.approx(2.1 / 1.1)
+    assert selection.ceiling.speedup == pytest.approx(4.1 / 1.1)
+
+
+def test_the_breakdown_of_engines(files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sliced engine lacks the node of the layer `topk`, which is then selection."""
+    install_trtexec(tmp_path, monkeypatch)
+    assert measured(files, TRTEXEC)[0].breakdown_ms is None  # `build` saved no layers
+    sliced = variant_path(files.pruned, SLICED)
+    write_engine(sliced)
+    for onnx in (files.dense, files.pruned, sliced):
+        found = [{"Name": "gemm", "LayerType": "gemm", "Metadata": "[ONNX Layer: fc1]"}]
+        if onnx != sliced:
+            found.append({"Name": "topk", "LayerType": "x", "Metadata": "[ONNX Layer: keep_01]"})
+        told = {"profiles": [{"Layers": found}] * 2}
+        layers_path(engine_path(tmp_path / "engines", onnx)).write_text(json.dumps(told))
+    breakdown = measured(files, TRTEXEC)[1].breakdown_ms
+    assert breakdown is not None
+    assert {name: ms for name, ms in breakdown.pruned.items() if ms} == {"linear": 2.0, "selection": 0.25}
+    assert breakdown.dense["linear"] == 4.0
+    assert measured(files, TRTEXEC, profile_runs=0)[0].breakdown_ms is None
+
+
+def test_engines_of_one_batch_each(
+    files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = install_trtexec(tmp_path, monkeypatch)
+    with pytest.raises(ArtefactError, match=r"batch1\.engine"):
+        measured(files, TRTEXEC, one_profile=True)
+    for onnx in (files.dense, files.pruned):
+        for batch in (1, 8):
+            write_engine(onnx, batch)
+    measured(files, TRTEXEC, one_profile=True)
+    calls = [json.loads(line) for line in called.read_text().splitlines()]
+    assert {(Path(engine).name, profile) for engine, profile, _ in calls} == {
+        (f"vit.{role}.batch{batch}.engine", "0") for role in ("dense", "pruned") for batch in (1, 8)
+    }
+
+
+def test_by_events(files: Pair[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeCuda().installed(monkeypatch)
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert timer_here("11.4.0") == EVENTS
+    times = {"dense": itertools.repeat(4.0), "pruned": itertools.repeat(2.0)}
+
+    def load(engine: Path, onnx: Path, plugin: Path | None) -> LoadedEngine:
+        role: Iterable[float] = times[engine.name.split(".")[1]]
+        return loaded_engine(FakeEngine(fake, role, waits="pruned" in engine.name))
+
+    monkeypatch.setattr(engines, "load_engine", load)
+    first, second = measured(files, EVENTS)
+    assert (first.comparison.speedup, second.comparison.speedup) == pytest.approx((2.0, 2.0))
+    dense, pruned = second.times.dense, second.times.pruned
+    assert (dense.cuda_graph, pruned.cuda_graph) == (True, False)
+    assert (pruned.latency.median_ms, pruned.copy_in_ms, pruned.copy_out_ms) == (3.5, 1.0, 0.5)
+    assert len(dense.compute.rounds_ms) == 5
+    assert fake.launches == 2 * (5 + 1) * RUNS_A_TURN
+    assert fake.alive == []
+
+
+def test_nothing_to_measure_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(MissingDependencyError, match="cuda-bindings"):
+        timer_here("11.4.0")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from exporter.evaluation.parity.kept_sets import LayerResult
+from exporter.evaluation.parity.decisions import LayerResult
 from exporter.evaluation.parity.measured import Measured, MeasuredOutput
 
 __all__ = ["layer_result", "measured"]

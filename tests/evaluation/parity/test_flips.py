@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from exporter.errors import ParityError
-from exporter.evaluation.parity.kept_sets import compare_layers
+from exporter.evaluation.parity.decisions import compare_layers
 from tests.evaluation.parity.models import Array, compared, failing, images, pruned_family, with_outputs
 
 

@@ -7,10 +7,9 @@ import numpy as np
 from exporter.evaluation.accuracy import Accuracy, Predictions
 from exporter.evaluation.benchmark import Throughput, compare_speed, environment
 from exporter.evaluation.benchmark.batch_sweep import AtBatch
-from exporter.evaluation.benchmark.points import Point, RhoSweep, TradeOff, TradePoint
+from exporter.evaluation.benchmark.timing import Point, RhoSweep, TradeOff, TradePoint
 from exporter.evaluation.loss import compare_predictions
-from exporter.evaluation.report.examples import Example
-from exporter.evaluation.report.record import Gmacs, Report
+from exporter.evaluation.report.record import Example, Gmacs, Report
 from exporter.records import Pair
 from tests.evaluation.parity.models import compared, images, pruned_family
 from tests.folders import artefacts

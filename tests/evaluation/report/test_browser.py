@@ -14,9 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exporter.evaluation.report.page import save_page
-from exporter.evaluation.report.page_charts import charts_of
-from exporter.evaluation.report.pictures import drawn
+from exporter.evaluation.report.chart import charts_of
+from exporter.evaluation.report.page import drawn, save_page
 from exporter.tensor_names import IMAGES, keep_name
 from tests.evaluation.report.reports import full_report
 from tests.folders import artefacts

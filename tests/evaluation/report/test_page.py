@@ -1,22 +1,102 @@
-"""The page stands alone, says what the report says, and lets no name become markup."""
+"""The page: its tables, charts and pictures."""
 
+import base64
 import re
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from exporter.errors import OutputError
-from exporter.evaluation.proportions import wilson
-from exporter.evaluation.report.page import NO_CHARTS, Charts, save_page
-from exporter.evaluation.report.page_charts import charts_of
-from exporter.evaluation.report.pictures import drawn
+from exporter.evaluation.intervals import wilson
+from exporter.evaluation.report.chart import charts_of
+from exporter.evaluation.report.page import (
+    GONE_COLOUR,
+    GONE_SHARE,
+    NO_CHARTS,
+    Charts,
+    checks_table,
+    drawn,
+    faded,
+    save_page,
+)
 from exporter.evaluation.report.record import Gmacs, Report
-from exporter.schedule.usage import LayerUse, PatchUse
-from exporter.tensor_names import IMAGES, keep_name
+from exporter.schedule.macs import LayerUse, PatchUse
+from exporter.tensor_names import IMAGES, count_name, keep_name
+from tests.evaluation.parity.models import compared, pruned_family, with_outputs
 from tests.evaluation.report.reports import full_report, small_report
 from tests.folders import artefacts
+
+
+def decoded(address: str) -> np.ndarray:
+    return np.asarray(Image.open(BytesIO(base64.b64decode(address.partition(",")[2]))).convert("RGB"))
+
+
+def test_survivors_keep_their_light() -> None:
+    picture = faded(np.full((3, 8, 8), 200, dtype=np.uint8), np.array([0, 3]), grid=(2, 2))
+    gone = [int(GONE_SHARE * 200 + (1 - GONE_SHARE) * each) for each in GONE_COLOUR]
+    for channel, colour in enumerate(gone):
+        quarters = [
+            picture[channel, row : row + 4, column : column + 4] for row in (0, 4) for column in (0, 4)
+        ]
+        assert [int(np.median(each)) for each in quarters] == [200, colour, colour, 200]
+
+
+def test_frames_of_each_image_are_enlarged_and_say_what_is_left() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32), dtype=np.uint8)
+    keep = {keep_name(2): np.array([[0, 1, 5], [2, 3, 4]]), keep_name(4): np.array([[1], [2]])}
+    pictures = drawn({IMAGES: pixels, **keep}, (4, 4))
+    assert [[(frame.layer, frame.left) for frame in each.frames] for each in pictures] == [
+        [(0, 16), (2, 3), (4, 1)]
+    ] * 2
+    whole = decoded(pictures[0].frames[0].address)
+    assert whole.shape == (96, 96, 3)
+    assert abs(whole[1::3, 1::3].astype(int) - pixels[0].transpose(1, 2, 0)).mean() < 40
+
+
+def test_an_image_of_a_star_shows_its_own_count() -> None:
+    pixels = np.zeros((2, 3, 8, 8), np.uint8)
+    keep = {keep_name(1): np.array([[0, 1], [3, 0]]), count_name(1): np.array([2, 1])}
+    assert [each.frames[1].left for each in drawn({IMAGES: pixels, **keep}, (2, 2))] == [2, 1]
+
+
+def test_a_dense_model_has_no_pictures() -> None:
+    assert drawn({IMAGES: np.zeros((1, 3, 32, 32), np.uint8)}, (4, 4)) == []
+
+
+def test_a_row_for_each_check() -> None:
+    report = compared(pruned_family())
+    rows = checks_table(report)
+    assert [row.passed for row in rows] == [True] * len(report.checks)
+    assert all(" " in row.words and "_" not in row.words for row in rows)
+    assert len({row.words for row in rows}) == len(rows)
+
+
+def test_a_check_that_fails_says_what_was_measured() -> None:
+    family = pruned_family()
+    with_outputs(family.shipped, lambda results: results["logits"].__iadd__(1.0))
+    rows = [row for row in checks_table(compared(family)) if not row.passed]
+    assert rows and all(row.limit.startswith("≤") for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("embedding", "With the model's own decisions, embedding differ by rounding alone"),
+        ("forced_embedding", "With PyTorch's decisions, embedding differ by rounding alone"),
+        ("embedding_cosine", "embedding points the same way (lowest cosine)"),
+        ("finite_tokens", "All values of tokens are finite"),
+    ],
+)
+def test_outputs_are_named(name: str, words: str) -> None:
+    report = compared(pruned_family())
+    check = replace(report.checks[0], name=name, measured=None)
+    (row,) = checks_table(replace(report, checks=(check,)))
+    assert (row.words, row.measured) == (words, "nothing measured")
+
 
 FRAMES = {IMAGES: np.zeros((2, 3, 8, 8), np.uint8), keep_name(1): np.array([[0, 1], [2, 3]])}
 
@@ -110,3 +190,18 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputError):
         save_page(small_report(), artefacts().pruned, tmp_path / "file" / "report.html")
+
+
+def test_each_has_both_forms(tmp_path: Path) -> None:
+    charts = charts_of(full_report(), tmp_path / "throughput.png")
+    for chart in (charts.trade_off, charts.sweep):
+        assert chart is not None
+        assert chart.light.startswith("data:image/png;base64,") and chart.light != chart.dark
+    assert (tmp_path / "throughput.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_was_not_measured_is_not_drawn(tmp_path: Path) -> None:
+    assert charts_of(small_report(), tmp_path / "t.png") == NO_CHARTS
+    charts = charts_of(replace(full_report(), sweep=None), tmp_path / "t.png")
+    assert charts.sweep is None and charts.trade_off is not None
+    assert not (tmp_path / "t.png").exists()

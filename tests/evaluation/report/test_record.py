@@ -1,10 +1,63 @@
-"""The report's own arithmetic, and its way through JSON."""
+"""The record of a compilation."""
 
 import json
+from importlib.metadata import version
 
-from exporter.evaluation.report.record import Gmacs
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.evaluation.accuracy import Predictions
+from exporter.evaluation.report import record
+from exporter.evaluation.report.record import Gmacs, chosen_examples
 from exporter.formats.canonical_json import to_json
+from exporter.records import Pair
 from tests.evaluation.report.reports import small_report
+
+SOME = st.lists(st.tuples(st.integers(-1, 4), st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=60)
+
+
+def predictions(rows: list[tuple[int, int, int]]) -> Pair[Predictions]:
+    labels, dense, pruned = np.array(rows).T
+    return Pair(*(Predictions(each[:, None], labels) for each in (dense, pruned)))
+
+
+@given(SOME, st.integers(1, 12))
+def test_disagreements_come_first_and_take_at_most_half(rows: list[tuple[int, int, int]], count: int) -> None:
+    names = [f"{at}.png" for at in range(len(rows))]
+    shown = chosen_examples(names, predictions(rows), count)
+    assert len(shown) == len({each.image for each in shown}) == min(count, len(rows))
+    differing = [each.differs for each in shown]
+    assert differing == sorted(differing, reverse=True)
+    agreeing = sum(dense == pruned for _, dense, pruned in rows)
+    assert sum(differing) <= max(count // 2, count - agreeing)
+    for each in shown:
+        label, *classes = rows[names.index(each.image)]
+        assert (each.label, each.dense, each.pruned) == (None if label < 0 else label, *classes)
+
+
+def test_every_class_has_its_turn_before_any_has_two() -> None:
+    rows = [(0, 0, 0)] * 20 + [(each, each, each) for each in range(1, 10)]
+    shown = chosen_examples([str(at) for at in range(29)], predictions(rows), 12)
+    assert sorted(each.label or 0 for each in shown[:10]) == list(range(10))
+    assert [each.label for each in shown[10:]] == [0, 0]
+
+
+def test_without_labels_the_dense_classes_are_the_strata() -> None:
+    rows = [(-1, 0, 0)] * 5 + [(-1, 1, 1)]
+    shown = chosen_examples(list("abcdef"), predictions(rows), 2)
+    assert {each.dense for each in shown} == {0, 1}
+    assert all(each.label is None for each in shown)
+
+
+def test_those_that_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "LIBRARIES", ("numpy", "no-such-library-at-all"))
+    assert record.installed_versions() == {"numpy": version("numpy")}
+
+
+def test_what_a_compilation_stands_on() -> None:
+    assert {"torch", "timm", "onnx", "numpy"} <= record.installed_versions().keys()
 
 
 def test_the_share_that_is_saved() -> None:

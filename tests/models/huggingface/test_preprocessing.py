@@ -12,8 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from exporter.data.geometry import to_input_size
-from exporter.data.pixels import normalise, to_pixels
+from exporter.data.pixels import normalise, to_input_size, to_pixels
 from exporter.errors import ModelError
 from exporter.models.huggingface.kinds import KINDS
 from exporter.models.huggingface.preprocessing import (

@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 from exporter.errors import UserError
 from exporter.ops.cdf_retain.reference import cdf_retain, largest_counts
-from exporter.ops.keep_count import keep_count
+from exporter.ops.counts import keep_count
 
 
 def kept(row: list[float], mass: float, valid: int | None = None) -> list[int]:

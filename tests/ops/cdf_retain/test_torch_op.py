@@ -1,11 +1,12 @@
-"""The PyTorch operator, compared with the reference, and its contract with exporters."""
+"""The PyTorch operator, and the count of a whole batch."""
 
 import numpy as np
 import pytest
 import torch
 
 from exporter.ops.cdf_retain.reference import cdf_retain as reference
-from exporter.ops.cdf_retain.torch_op import cdf_retain
+from exporter.ops.cdf_retain.torch_op import batch_count, cdf_retain
+from exporter.ops.counts import keep_count
 from tests.ops.cdf_retain.rows import KINDS, score_rows, valid_counts
 
 
@@ -37,3 +38,22 @@ def test_its_width_is_a_size_that_export_knows_nothing_of() -> None:
 
 def test_the_operator_is_sound() -> None:
     torch.library.opcheck(torch.ops.star.cdf_retain, (torch.rand(3, 8), torch.tensor([8, 3, 1]), 0.5))
+
+
+@pytest.mark.parametrize(
+    ("rows", "mass", "expected"),
+    [
+        ([[6.0, 2.0, 1.0, 1.0]], 0.7, 1),  # 6, 8, 9, 10: reached at place 1 of one image
+        ([[1.0, 6.0, 1.0, 2.0]], 0.95, 3),
+        ([[6.0, 2.0, 1.0, 1.0], [6.0, 2.0, 1.0, 1.0]], 0.7, 2),  # 6, 8, 9, 10, 16: place 4 of two images
+        ([[1.0, 1.0]], 0.1, 1),
+    ],
+)
+def test_by_hand(rows: list[list[float]], mass: float, expected: int) -> None:
+    assert batch_count(torch.tensor(rows), mass) == expected
+
+
+def test_many_images_tend_to_the_share_of_patches() -> None:
+    score = torch.rand(512, 100, generator=torch.Generator().manual_seed(0)) ** 8
+    assert batch_count(score, 0.7) == pytest.approx(keep_count(0.7, 100), abs=1)
+    assert batch_count(score[:1], 0.7) < 35

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from exporter.runtimes.tensorrt.loading import LoadedEngine
 from exporter.runtimes.tensorrt.manifest import Built, EngineManifest
+from exporter.runtimes.tensorrt.runner import LoadedEngine
 from tests.runtimes.tensorrt.fake_inspector import IO_MODES
 
 __all__ = ["BUILT", "FakeCuda", "FakeEngine", "loaded_engine", "manifest"]

@@ -1,14 +1,50 @@
-"""The calls of a build to TensorRT, version by version. No engine is built: see docs/verification.md."""
+"""An engine built, inspected and saved, on a stand-in for TensorRT."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from exporter.errors import ArtefactError, UserError
-from exporter.runtimes.tensorrt.builder import build_engine
+from exporter.files import sha256_of
+from exporter.runtimes.tensorrt import builder
+from exporter.runtimes.tensorrt.builder import Engine, build_engine, inspect_profiles, save_engine
+from exporter.runtimes.tensorrt.layer_info import layers_path, read_layers
+from exporter.runtimes.tensorrt.manifest import check_manifest, read_manifest
 from exporter.runtimes.tensorrt.settings import BuildSettings
-from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt
+from exporter.runtimes.tensorrt.tensorrt_api import error_log, import_tensorrt
+from tests.runtimes.tensorrt.fake_cuda import BUILT
+from tests.runtimes.tensorrt.fake_inspector import InspectedEngine
 from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
+
+
+def inspected(engine: Any, version: str = "11.4.0.106") -> tuple[str, ...]:
+    trt = fake_tensorrt(version)
+    trt.Runtime.deserialize_cuda_engine = lambda self, plan: engine
+    return inspect_profiles(trt, error_log(trt), b"plan")
+
+
+def test_each_profile_with_its_types() -> None:
+    texts = inspected(InspectedEngine((1, 8, 32)))
+    layers = [read_layers(text, profile) for profile, text in enumerate(texts)]
+    assert [[each.name for each in found] for found in layers] == [
+        ["gemm 0", "_gemm_mha_v2"],
+        ["gemm 1"],
+        ["gemm 2"],
+    ]
+    assert {dtype for found in layers for each in found for dtype in each.writes} == {"fp32"}
+
+
+def test_an_engine_that_does_not_load() -> None:
+    with pytest.raises(ArtefactError, match="the engine just built"):
+        inspected(None)
+
+
+def test_a_profile_that_is_refused() -> None:
+    with pytest.raises(ArtefactError, match="profile 0 of the engine just built"):
+        inspected(InspectedEngine((1,), refuses=True))
+
 
 VERSIONS = ("8.6.0", "10.16.1.11", "11.4.0.106")
 
@@ -89,3 +125,32 @@ def test_without_tensorrt() -> None:
         assert "pip install" in str(error)
     else:
         pytest.skip("TensorRT is here")
+
+
+ENGINE = Engine(b"plan", ('{"Layers": [{"Name": "gemm"}]}',), strongly_typed=True)
+SETTINGS = BuildSettings(batches=(4,), tf32=True, optimization_level=5)
+
+
+def test_an_engine_its_manifest_and_its_layers(tmp_path: Path) -> None:
+    path, onnx = tmp_path / "engines/vit.engine", tmp_path / "vit.onnx"
+    onnx.write_bytes(b"model")
+    manifest = save_engine(ENGINE, path, onnx, SETTINGS, BUILT, schedule_sha256="ab")
+    assert path.read_bytes() == b"plan"
+    assert check_manifest(path, onnx, BUILT) == manifest
+    assert (manifest.onnx, manifest.onnx_sha256) == ("vit.onnx", sha256_of(onnx))
+    assert (manifest.schedule_sha256, manifest.plugin_sha256) == ("ab", "")
+    assert (manifest.batches, manifest.tf32, manifest.optimization_level) == ((4,), True, 5)
+    assert json.loads(layers_path(path).read_text()) == {"profiles": [{"Layers": [{"Name": "gemm"}]}]}
+
+
+def test_the_manifest_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(engine: Path) -> Path:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(builder, "layers_path", stopped)
+    path, onnx = tmp_path / "vit.engine", tmp_path / "vit.onnx"
+    onnx.write_bytes(b"model")
+    with pytest.raises(KeyboardInterrupt):
+        save_engine(ENGINE, path, onnx, SETTINGS, BUILT)
+    with pytest.raises(ArtefactError, match="no such file"):
+        read_manifest(path)

@@ -1,4 +1,4 @@
-"""The timer's runs, their order, and that all resources are freed. No GPU has run it: see docs/verification.md."""
+"""The time of an engine by CUDA events, on a stand-in for CUDA."""
 
 import importlib.util
 import itertools
@@ -9,9 +9,34 @@ import numpy as np
 import pytest
 
 from exporter.errors import MissingDependencyError, UserError
-from exporter.runtimes.tensorrt.cuda import Cuda
-from exporter.runtimes.tensorrt.gpu_timer import GpuTimer
+from exporter.runtimes.tensorrt.gpu_timer import Cuda, GpuTimer
 from tests.runtimes.tensorrt.fake_cuda import FakeCuda, FakeEngine, loaded_engine
+
+
+def test_a_call_gives_what_stands_behind_the_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeCuda().installed(monkeypatch)
+    cuda = Cuda()
+    assert cuda.call("cudaStreamCreate") == 7
+    assert cuda.call("cudaStreamSynchronize", 7) is None
+    assert cuda.call("cudaStreamDestroy", 7) is None
+    assert fake.alive == []
+
+
+def test_a_failure_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeCuda(memory=10).installed(monkeypatch)
+    cuda = Cuda()
+    with pytest.raises(UserError, match=r"cudaMalloc \| got cudaErrorMemoryAllocation"):
+        cuda.call("cudaMalloc", 11)
+    assert not cuda.succeeds("cudaMalloc", 11)
+    assert cuda.succeeds("cudaMalloc", 10)
+
+
+def test_the_runtime_without_cuda_bindings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cuda", None)
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    with pytest.raises(MissingDependencyError, match="cuda-bindings"):
+        Cuda()
+
 
 FEED = {"images": np.zeros((8, 3, 2, 2), np.float32)}
 

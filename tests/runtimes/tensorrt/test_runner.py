@@ -1,5 +1,6 @@
-"""The runner around an engine. TensorRT itself is stood in for: see docs/verification.md."""
+"""An engine checked against this machine, loaded and run."""
 
+import ctypes
 import importlib.util
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +11,148 @@ import numpy as np
 import pytest
 
 from exporter.errors import ArtefactError, UserError
-from exporter.runtimes.tensorrt import loading
+from exporter.files import sha256_of
+from exporter.formats.canonical_json import save_json
 from exporter.runtimes.tensorrt import runner as tensorrt_runner
-from exporter.runtimes.tensorrt.loading import LoadedEngine
-from exporter.runtimes.tensorrt.runner import TensorRtRunner
-from tests.runtimes.tensorrt.fake_cuda import BUILT, manifest
+from exporter.runtimes.tensorrt.manifest import Built, manifest_path
+from exporter.runtimes.tensorrt.runner import LoadedEngine, TensorRtRunner, load_engine
+from tests.runtimes.tensorrt.fake_cuda import BUILT, FakeCuda, FakeEngine, loaded_engine, manifest
 from tests.runtimes.tensorrt.fake_inspector import IO_MODES
+from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
+
+
+def driver(*, gpus: int = 1) -> Any:
+    """As ctypes gives libcuda: functions that write into what they are given, and answer 0 where they could."""
+
+    def get(handle: Any, device: int) -> int:
+        handle._obj.value = device
+        return 0 if device < gpus else 101
+
+    def name(buffer: Any, size: int, handle: Any) -> int:
+        buffer.value = b"NVIDIA A100"
+        return 0
+
+    def version(number: Any) -> int:
+        number._obj.value = 13010
+        return 0
+
+    def attribute(part: Any, which: int, handle: Any) -> int:
+        part._obj.value = {75: 8, 76: 6}[which]
+        return 0
+
+    def number(buffer: Any, handle: Any) -> int:
+        buffer.raw = bytes(range(16))
+        return 0
+
+    return SimpleNamespace(
+        cuDeviceGetUuid_v2=number,
+        cuInit=lambda flags: 0,
+        cuDeviceGet=get,
+        cuDeviceGetName=name,
+        cuDriverGetVersion=version,
+        cuDeviceGetAttribute=attribute,
+    )
+
+
+def test_what_an_engine_is_bound_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensorrt_runner, "_driver", driver)
+    monkeypatch.setattr(tensorrt_runner, "_driver_version", lambda: "580.65")
+    assert tensorrt_runner.this_machine("11.4.0") == Built("11.4.0", "13.1", "580.65", "NVIDIA A100", "8.6")
+
+
+def test_its_uuid_as_nvidia_smi_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensorrt_runner, "_driver", driver)
+    assert tensorrt_runner.gpu_uuid() == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
+    assert tensorrt_runner.gpu_uuid(device=1) == ""
+
+
+def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensorrt_runner, "_driver", driver)
+    with pytest.raises(UserError, match="a driver without GPU 1"):
+        tensorrt_runner.this_machine("11.4.0", device=1)
+
+
+def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(name: str) -> Any:
+        raise OSError(name)
+
+    monkeypatch.setattr(ctypes, "CDLL", none)
+    with pytest.raises(UserError, match=r"GPU \| got no libcuda\.so\.1"):
+        tensorrt_runner.this_machine("11.4.0")
+    assert tensorrt_runner.gpu_uuid() == ""
+
+
+@pytest.fixture
+def trt(monkeypatch: pytest.MonkeyPatch) -> Any:
+    fake = fake_tensorrt("11.4.0.106")
+    monkeypatch.setattr(tensorrt_runner, "import_tensorrt", lambda: fake)
+    monkeypatch.setattr(tensorrt_runner, "this_machine", lambda version: BUILT)
+    return fake
+
+
+def built(folder: Path, **different: Any) -> tuple[Path, Path]:
+    """An engine, its manifest and the model it was built of."""
+    engine, onnx = folder / "m.engine", folder / "m.onnx"
+    engine.write_bytes(b"plan")
+    onnx.write_bytes(b"model")
+    told = manifest(engine_sha256=sha256_of(engine), onnx_sha256=sha256_of(onnx), onnx=onnx.name, **different)
+    save_json(told, manifest_path(engine))
+    return engine, onnx
+
+
+def test_an_engine_of_this_machine(trt: Any, tmp_path: Path) -> None:
+    engine, onnx = built(tmp_path)
+    loaded = load_engine(engine, onnx)
+    assert (loaded.name, loaded.trt, loaded.manifest.onnx) == ("m.engine", trt, "m.onnx")
+    assert load_engine(engine, onnx, name="mine").name == "mine"
+    assert trt.asked["libraries"] == []
+
+
+def test_an_engine_of_another_model(trt: Any, tmp_path: Path) -> None:
+    engine, onnx = built(tmp_path)
+    onnx.write_bytes(b"another")
+    with pytest.raises(ArtefactError, match=r"m\.engine"):
+        load_engine(engine, onnx)
+
+
+def test_a_plan_that_tensorrt_does_not_take(
+    trt: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, onnx = built(tmp_path)
+    monkeypatch.setattr(trt.Runtime, "deserialize_cuda_engine", lambda self, plan: None)
+    with pytest.raises(ArtefactError, match=r"got no reason \| need an engine that TensorRT loads"):
+        load_engine(engine, onnx)
+
+
+def test_a_plugin_that_is_not_carried_is_asked_for(trt: Any, tmp_path: Path) -> None:
+    engine, onnx = built(tmp_path, plugin_sha256="0" * 64)
+    with pytest.raises(ArtefactError, match="plugin"):
+        load_engine(engine, onnx)
+
+
+def test_a_plugin_is_registered_once_and_before_the_engine(
+    trt: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "lib.so"
+    library.write_bytes(b"library")
+    monkeypatch.setattr(tensorrt_runner, "checked_library", lambda path, version: path)
+    # An older star-export stored it in an engine that is not version-compatible, which TensorRT does not promise.
+    for told in ({}, {"plugin_serialised": True}):
+        engine, onnx = built(tmp_path, plugin_sha256=sha256_of(library), **told)
+        load_engine(engine, onnx, plugin=library)
+    assert trt.asked["libraries"] == [str(library)]
+
+
+def test_a_plugin_that_the_engine_contains(trt: Any, tmp_path: Path) -> None:
+    told = {"plugin_sha256": "0" * 64, "plugin_serialised": True, "version_compatible": True}
+    load_engine(*built(tmp_path, **told))
+    assert trt.asked["libraries"] == []
+
+
+def test_tensors_by_their_side() -> None:
+    loaded = loaded_engine(FakeEngine(FakeCuda(), [1.0]))
+    assert (loaded.tensors("INPUT"), loaded.tensors("OUTPUT")) == (("images",), ("logits",))
+
 
 SHAPES = {"images": (-1, 3, 2, 2), "logits": (-1, 1)}
 
@@ -191,9 +328,9 @@ def test_an_engine_that_does_not_load(tmp_path: Path, monkeypatch: pytest.Monkey
         Runtime=RefusingRuntime,
         init_libnvinfer_plugins=lambda log, namespace: True,
     )
-    monkeypatch.setattr(loading, "import_tensorrt", lambda: trt)
-    monkeypatch.setattr(loading, "this_machine", lambda version: BUILT)
-    monkeypatch.setattr(loading, "check_manifest", lambda *_: manifest())
+    monkeypatch.setattr(tensorrt_runner, "import_tensorrt", lambda: trt)
+    monkeypatch.setattr(tensorrt_runner, "this_machine", lambda version: BUILT)
+    monkeypatch.setattr(tensorrt_runner, "check_manifest", lambda *_: manifest())
     runner = TensorRtRunner(tmp_path / "m.engine", tmp_path / "m.onnx")
     monkeypatch.setattr(tensorrt_runner, "_import_polygraphy", lambda: (None, PolygraphyException))
     with pytest.raises(ArtefactError, match=r"plan file is not compatible.*star-export build"):

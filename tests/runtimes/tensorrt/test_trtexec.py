@@ -1,14 +1,25 @@
-"""The command lines."""
+"""The command lines of trtexec, and the times that it exports."""
 
+import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from exporter.errors import RecipeError, UserError
+from exporter.errors import ArtefactError, RecipeError, UserError
 from exporter.runtimes.tensorrt.settings import BuildSettings
-from exporter.runtimes.tensorrt.trtexec import build_command, load_command
+from exporter.runtimes.tensorrt.trtexec import (
+    build_command,
+    has_trtexec,
+    load_command,
+    read_load,
+    read_times,
+    run_load,
+    run_trtexec,
+)
 from tests.runtimes.tensorrt.fake_cuda import BUILT, manifest
+from tests.runtimes.tensorrt.fake_trtexec import install_trtexec
 
 IMAGE = (3, 224, 224)
 
@@ -103,3 +114,115 @@ def test_compute_alone() -> None:
     assert "--includeDataTransfers" not in load_command(engine, eleven, IMAGE, 8, transfers=False)
     assert "--noDataTransfers" not in load_command(engine, ten, IMAGE, 8)
     assert "--noDataTransfers" in load_command(engine, ten, IMAGE, 8, transfers=False)
+
+
+def run(compute: float) -> dict[str, float]:
+    """One record of --exportTimes, with the keys of samples/common/sampleReporting.cpp from 8.6 to 11.1."""
+    ends = {f"{end}{part}Ms": 0.0 for part in ("Enq", "H2d", "Compute", "D2h") for end in ("start", "end")}
+    return {**ends, "h2dMs": 0.25, "computeMs": compute, "d2hMs": 0.5, "latencyMs": compute + 0.75}
+
+
+def test_times_run_by_run(tmp_path: Path) -> None:
+    path = tmp_path / "times.json"
+    path.write_text(json.dumps([run(2.0), run(4.0)]))
+    times = read_times(path)
+    assert (times.copy_in_ms, times.compute_ms, times.copy_out_ms) == ((0.25, 0.25), (2.0, 4.0), (0.5, 0.5))
+    assert times.cuda_graph
+
+
+@pytest.mark.parametrize("content", [None, "", "{}", "[]", '[{"latencyMs": 1}]', '["x"]'])
+def test_times_that_are_none(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "times.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(ArtefactError, match="trtexec exported"):
+        read_times(path)
+
+
+def stand_in(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program of that name on PATH."""
+    program = folder / "trtexec"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+WRITES = (
+    f"for word; do case $word in --exportTimes=*) echo '{json.dumps([run(1.0)])}' > ${{word#*=}};; esac; done"
+)
+
+
+def test_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(tmp_path, WRITES, monkeypatch)
+    times = run_trtexec(["trtexec", "--onnx=m.onnx"], "--duration=1")
+    assert (times.compute_ms, times.cuda_graph) == ((1.0,), True)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[W] The specified --useCudaGraph flag has been ignored. "
+        "The inference will be launched without using CUDA graph launch.",  # 8.6 to 10.16
+        "[W] CUDA graph capture failed. The inference will be launched without using CUDA graph.",  # 11.1
+    ],
+    ids=("10", "11"),
+)
+def test_a_run_without_the_graph_that_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    stand_in(tmp_path, f"{WRITES}; echo '{said}'", monkeypatch)
+    assert not run_trtexec(["trtexec"]).cuda_graph
+
+
+def test_a_captured_graph_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "[I] Capturing CUDA graph for the current execution context"
+    stand_in(tmp_path, f"{WRITES}; echo '{said}'", monkeypatch)
+    assert run_trtexec(["trtexec"]).cuda_graph
+
+
+def test_a_run_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(tmp_path, "echo '[E] Model missing or invalid'; exit 1", monkeypatch)
+    with pytest.raises(UserError, match="Model missing or invalid"):
+        run_trtexec(["trtexec", "--onnx=m.onnx"])
+
+
+def test_where_it_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_trtexec(tmp_path, monkeypatch)
+    assert has_trtexec(BUILT.tensorrt)
+    assert not has_trtexec("8.6.0")  # it would run the first profile whatever the batch
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert not has_trtexec(BUILT.tensorrt)
+    with pytest.raises(UserError, match="no such program"):
+        run_trtexec(["trtexec"])
+
+
+@pytest.mark.parametrize("number", [101601, 110300])
+def test_one_of_another_version_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    install_trtexec(tmp_path, monkeypatch, number)
+    assert not has_trtexec("11.4.0.106")
+    assert has_trtexec("10.16.1.11") == (number == 101601)
+    assert "the engines are of 11.4.0.106" in caplog.text
+
+
+def test_a_program_that_is_not_nvidia_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(tmp_path, "exit 1", monkeypatch)
+    assert not has_trtexec(BUILT.tensorrt)
+
+
+def test_load_of_runs_that_overlap(tmp_path: Path) -> None:
+    """100 runs of 4 images start a millisecond apart; the last one of the first stream ends after 102 ms."""
+    path = tmp_path / "times.json"
+    runs = [{"startEnqMs": at, "endD2hMs": at + 3, "latencyMs": 1 + at / 100} for at in range(100)]
+    path.write_text(json.dumps(runs))
+    load = read_load(path, 4, streams=3)
+    assert (load.streams, load.runs) == (3, 100)
+    assert load.images_per_s == pytest.approx(4 * 100 / 0.102)
+    assert load.percentiles_ms == pytest.approx({50: 1.5, 90: 1.9, 95: 1.95, 99: 1.99}, abs=0.011)
+
+
+def test_a_load_asks_for_its_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_trtexec(tmp_path, monkeypatch)
+    words = ["trtexec", "--loadEngine=m.dense.engine", "--useProfile=0", "--shapes=images:8x3x4x4"]
+    assert run_load(words, 8, seconds=30, streams=2).streams == 2

@@ -10,7 +10,7 @@ from exporter.calibration.record import Calibration
 from exporter.data.images import ImageFolder
 from exporter.errors import RecipeError, ScheduleError
 from exporter.evaluation.benchmark import Throughput, compare_speed
-from exporter.evaluation.benchmark.points import Point
+from exporter.evaluation.benchmark.timing import Point
 from exporter.formats.canonical_json import save_json
 from exporter.models.base import PrunableViT
 from exporter.records import Schedule

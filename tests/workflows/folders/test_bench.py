@@ -7,7 +7,7 @@ import pytest
 
 from exporter.artefact import read_pair
 from exporter.errors import ArtefactError
-from exporter.evaluation.benchmark.settings import BenchSettings
+from exporter.evaluation.benchmark.batch_sweep import BenchSettings
 from exporter.records import Pair
 from exporter.runtimes.choice import RunSettings
 from exporter.vocabulary import Method

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from exporter.evaluation.benchmark import engine_runs
+from exporter.evaluation.benchmark import gpu_time
 from exporter.evaluation.benchmark.batch_sweep import filled_batch
 from exporter.runtimes.base import TensorInfo
 from exporter.runtimes.tensorrt.gpu_timer import RunTimes
-from exporter.runtimes.tensorrt.trtexec_runs import run_trtexec
+from exporter.runtimes.tensorrt.trtexec import run_trtexec
 from exporter.targets import TENSORRT
 from exporter.tensor_names import IMAGES
 from exporter.workflows.folders import bench
@@ -75,7 +75,7 @@ def test_images_of_another_reference_are_measured_and_leave_the_folder_whole(
         read[place] = place.read_bytes()
         return run_trtexec(words, *more)
 
-    monkeypatch.setattr(engine_runs, "run_trtexec", noting)
+    monkeypatch.setattr(gpu_time, "run_trtexec", noting)
     own = read_reference(folder / REFERENCE)[IMAGES]
     np.savez(tmp_path / "other.npz", images=own + 1)
     for flags, images in (((), own), (("--reference", tmp_path / "other.npz"), own + 1), ((), own)):

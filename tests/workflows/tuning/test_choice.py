@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from exporter.data.images import ImageFile, ImageFolder
-from exporter.evaluation.paired import loss_bound
+from exporter.evaluation.intervals import loss_bound
 from exporter.vocabulary import Status
 from exporter.workflows.tuning.axes import Candidate
 from exporter.workflows.tuning.choice import Point, chosen, front, images_needed, judged, qualifies

@@ -1,0 +1,138 @@
+"""Confidence intervals of a share of images, and of what one of two models loses on the same images.
+
+Also how many images a narrower interval needs, and McNemar's exact test: only the images that exactly one of
+the two models classifies correctly tell them apart, `lost`, by the first alone, and `gained`, by the second alone.
+The loss is (lost − gained) / images, a share from −1 to 1.
+"""
+
+from collections.abc import Callable
+from math import sqrt
+from statistics import NormalDist
+from typing import TypeAlias
+
+__all__ = [
+    "Interval",
+    "half_width",
+    "images_for",
+    "loss_bound",
+    "loss_interval",
+    "mcnemar",
+    "normal_quantile",
+    "wilson",
+]
+
+# Lower and upper limit, in the unit of what is estimated.
+Interval: TypeAlias = tuple[float, float]
+
+# Larger than any set of images: a search for a number of images ends here.
+MOST_IMAGES = 2**40
+
+
+def wilson(hits: float, images: float, confidence: float = 0.95) -> Interval:
+    """Return Wilson's score interval of a share (Wilson 1927, J. Am. Stat. Assoc. 22).
+
+    It stays within [0, 1] and is not empty at 0 or all hits, unlike the normal approximation.
+
+    Args:
+        hits: Images that count; a fraction is allowed, to plan with a rate.
+        images: All images, at least one.
+        confidence: Share of repetitions whose interval contains the true share, between 0 and 1.
+    """
+    z = normal_quantile((1 + confidence) / 2)
+    share, weight = hits / images, z * z / images
+    center = (share + weight / 2) / (1 + weight)
+    half = z / (1 + weight) * sqrt(share * (1 - share) / images + weight / (4 * images))
+    # At no hit and at all hits, one limit is exact but for rounding.
+    low, high = max(0.0, center - half), min(1.0, center + half)
+    return (0.0 if hits == 0 else low), (1.0 if hits == images else high)
+
+
+def half_width(interval: Interval) -> float:
+    """Return half of the distance between the limits."""
+    low, high = interval
+    return (high - low) / 2
+
+
+def images_for(interval: Callable[[int], Interval], within: float) -> int:
+    """Return the least number of images whose interval is no wider than ± `within`.
+
+    Args:
+        interval: The interval for a number of images at the measured rates; it narrows as the number grows.
+        within: The half width, in the interval's unit, above 0.
+    """
+    low, high = 0, 1
+    while half_width(interval(high)) > within and high < MOST_IMAGES:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if half_width(interval(middle)) > within else (low, middle)
+    return high
+
+
+def normal_quantile(share: float) -> float:
+    """Return the standard normal value below which this share lies."""
+    return NormalDist().inv_cdf(share)
+
+
+# Halvings of [−1, 1], which leave the spacing of floats.
+STEPS = 54
+
+
+def mcnemar(lost: int, gained: int) -> float:
+    """Return the two-sided p-value of McNemar's exact test (McNemar 1947, Psychometrika 12).
+
+    It is the chance of a split at least as uneven as this one if each differing image were as likely to be gained
+    as to be lost. The binomial sum is exact: integers, divided once.
+    """
+    different, tail, ways = lost + gained, 0, 1
+    for count in range(min(lost, gained) + 1):
+        tail += ways
+        ways = ways * (different - count) // (count + 1)
+    return min(1.0, 2 * tail / 2**different)
+
+
+def loss_interval(lost: float, gained: float, images: float, confidence: float = 0.95) -> Interval:
+    """Return Tango's score interval of the loss (Tango 1998, Statistics in Medicine 17).
+
+    It contains the losses that a score test does not reject, and 0 where the asymptotic form of McNemar's test does
+    not reject. It needs no minimum of differing images.
+
+    Args:
+        lost: Images that the first model alone classifies correctly; a fraction is allowed, to plan with a rate.
+        gained: Images that the second model alone classifies correctly.
+        images: All images, at least one.
+        confidence: Of both limits together, between 0 and 1.
+    """
+    z = normal_quantile((1 + confidence) / 2)
+    return _where(z, lost, gained, images), _where(-z, lost, gained, images)
+
+
+def loss_bound(lost: float, gained: float, images: float, confidence: float = 0.95) -> float:
+    """Return the one-sided upper limit of the loss: it is below this, with this confidence from 0.5 to 1.
+
+    The arguments are those of `loss_interval`.
+    """
+    return loss_interval(lost, gained, images, 2 * confidence - 1)[1]
+
+
+def _where(z: float, lost: float, gained: float, images: float) -> float:
+    """Return the loss at which the score statistic, which falls in the loss, is `z`."""
+    low, high = -1.0, 1.0
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _score(middle, lost, gained, images) > z else (low, middle)
+    return (low + high) / 2
+
+
+def _score(loss: float, lost: float, gained: float, images: float) -> float:
+    """Return the deviation of the measured from this loss, in its standard deviations (Tango 1998, eq. 3 and 4).
+
+    The deviation is that of the likeliest chance `g` of a gained image under this loss, the root of
+    2n·g² + b·g − gained·loss·(1 − loss) = 0.
+    """
+    b = (2 * images - lost + gained) * loss - lost - gained
+    root = sqrt(max(0.0, b * b + 8 * images * gained * loss * (1 - loss)))
+    chance = (root - b) / (4 * images)
+    variance = images * (2 * chance + loss * (1 - loss))
+    deviation = lost - gained - images * loss
+    return deviation / sqrt(variance) if variance > 0 else deviation

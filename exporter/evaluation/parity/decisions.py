@@ -1,0 +1,270 @@
+"""Compare the decisions of two runs of a batch: the patches kept, whom each patch joined, and how close it was."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from exporter.errors import ParityError
+from exporter.evaluation.parity.report import Check
+from exporter.evaluation.survivors import NOBODY, survivors_of, take
+from exporter.ops.cdf_retain.reference import mass_before
+from exporter.tensor_names import gap_name, into_name, keep_name, score_name
+
+__all__ = ["LayerResult", "MergeResult", "compare_layers", "compare_merges", "merge_checks"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class LayerResult:
+    """One layer of one batch; every array has one entry per image.
+
+    `patches` reach the layer and `kept` are left by the reference. `flipped`: the layer is the first in which the
+    image's sets differ; else `margin` is NaN. `malformed`: indices are not distinct, in range and in order
+    (ascending; for pairs, the reference's), or under STAR their number is wrong.
+    """
+
+    layer: int
+    patches: Array
+    kept: Array
+    overlap: Array
+    differs: Array
+    flipped: Array
+    margin: Array
+    malformed: Array
+
+
+def compare_layers(
+    layers: Sequence[int],
+    reference: Mapping[str, Array],
+    tested: Mapping[str, Array],
+    masses: Mapping[int, float],
+    *,
+    ascending: bool = True,
+) -> list[LayerResult]:
+    """Compare the survivors of every pruning layer of one batch.
+
+    Args:
+        layers: The pruning layers, ascending and 1-based.
+        reference: `keep_NN` and `score_NN` of each layer, under a-STAR also `count_NN`.
+        tested: `keep_NN` of each layer, under a-STAR also `count_NN`.
+        masses: The share of the mass that each layer keeps under a-STAR; empty under STAR.
+        ascending: Whether survivors must be in ascending order; otherwise those of equal sets must be in the
+            reference's, which says what the next layer pairs.
+
+    Raises:
+        ParityError: The reference's survivors are not the best by its scores, or the tested model has none.
+    """
+    results: list[LayerResult] = []
+    images, patches = reference[score_name(layers[0])].shape
+    ours = theirs = np.broadcast_to(np.arange(patches), (images, patches))
+    same_so_far = np.ones(images, bool)
+    for layer in layers:
+        score, live = reference[score_name(layer)], ours != NOBODY
+        keep, other = survivors_of(reference, layer), tested[keep_name(layer)]
+        _check_reference(layer, keep if ascending else np.sort(keep, axis=1), score, live)
+        if len(other) != images or other.shape[1] == 0:
+            raise ParityError(
+                keep_name(layer), str(list(other.shape)), f"some patches for each of {images} images"
+            )
+        other = survivors_of(tested, layer)
+        malformed = _malformed_indices(
+            other if ascending else np.sort(other, axis=1), (theirs != NOBODY).sum(1)
+        )
+        if not masses:
+            malformed |= other.shape[1] != keep.shape[1]
+        # In the first layer that differs, the indices of both sides refer to the same patches.
+        flips = _marked(keep, score.shape[1]) ^ _marked(other, score.shape[1])
+        ours, theirs = take(ours, keep), take(theirs, other)
+        overlap = _overlap(_marked(ours, patches), _marked(theirs, patches))
+        differs = overlap < 1
+        malformed |= same_so_far & ~differs & _reordered(ours, theirs)
+        flipped = differs & same_so_far
+        margin = _margin(score, live, keep, flips, masses.get(layer))
+        counts = live.sum(1), (keep != NOBODY).sum(1)
+        flip = np.where(flipped, margin, np.nan)
+        results.append(LayerResult(layer, *counts, overlap, differs, flipped, flip, malformed))
+        same_so_far &= ~differs
+    return results
+
+
+def _marked(index: Array, size: int) -> Array:
+    """Return a mask [images, size] of the indices; an index out of range is clipped."""
+    marked = np.zeros((len(index), size + 1), bool)
+    np.put_along_axis(marked, np.where(index == NOBODY, size, index.clip(0, size - 1)), True, axis=1)
+    return marked[:, :size]
+
+
+def _malformed_indices(index: Array, patches: Array) -> Array:
+    """Return images whose indices are not ascending, distinct and below `patches`, or are none; NOBODY pads."""
+    there = index != NOBODY
+    steps = np.diff(np.hstack([np.full((len(index), 1), -1), index]), axis=1)
+    wrong = there & ((steps <= 0) | (index < 0) | (index >= patches[:, None]))
+    gaps = ~there[:, :-1] & there[:, 1:]
+    return wrong.any(1) | gaps.any(1) | ~there.any(1)
+
+
+def _reordered(index: Array, other: Array) -> Array:
+    """Return images whose survivors are in another order; none where the numbers of survivors differ."""
+    if index.shape != other.shape:
+        return np.zeros(len(index), bool)
+    changed: Array = (index != other).any(1)
+    return changed
+
+
+def _overlap(a: Array, b: Array) -> Array:
+    share: Array = (a & b).sum(1) / (a | b).sum(1)
+    return share
+
+
+def _margin(score: Array, live: Array, keep: Array, flips: Array, mass: float | None) -> Array:
+    """Return the largest distance of a flipped patch from the cut.
+
+    Under STAR, the distance to the midpoint of the k-th and the (k+1)-th log fused score. Under a-STAR, the smaller
+    of that and the distance of the mass before the patch to the mass to reach, as a share: two patches with tied
+    scores may swap across the cut.
+    """
+    values = _finite(score)
+    kept = _marked(keep, score.shape[1])
+    worst_kept = np.where(kept, values, np.inf).min(1)
+    # A layer that keeps all patches has none below the cut: its lowest kept score is used instead.
+    best_dropped = np.where(kept | ~live, -np.inf, values).max(1)
+    best_dropped = np.where(np.isneginf(best_dropped), worst_kept, best_dropped)
+    middle = (worst_kept + best_dropped) / 2
+    distance = np.abs(values - middle[:, None])
+    if mass is not None:
+        before = mass_before(np.exp(score), live.sum(1))
+        distance = np.minimum(distance, np.abs(before - np.float32(mass)))
+    margin: Array = np.where(flips, distance, 0.0).max(1)
+    return margin
+
+
+def _finite(score: Array) -> Array:
+    """Return scores in float64; the log of a zero score becomes the lowest float32, so distances stay finite."""
+    return np.maximum(score.astype(np.float64), np.finfo(np.float32).min)
+
+
+def _check_reference(layer: int, keep: Array, score: Array, live: Array) -> None:
+    """Raise ParityError unless the reference kept its best patches: otherwise margins are meaningless."""
+    subject = f"reference: {keep_name(layer)}"
+    if score.shape != live.shape:
+        raise ParityError(subject, f"{score.shape[1]} scores", f"one for each of {live.shape[1]} patches")
+    if not (score[live] < np.inf).all():
+        raise ParityError(subject, f"NaN or +inf in {score_name(layer)}", "scores that can be ranked")
+    if _malformed_indices(keep, live.sum(1)).any():
+        raise ParityError(subject, "indices out of order or range", f"ascending ones below {live.shape[1]}")
+    kept = _marked(keep, live.shape[1])
+    if (np.where(kept, score, np.inf).min(1) < np.where(kept | ~live, -np.inf, score).max(1)).any():
+        raise ParityError(subject, "a patch kept before a better one", f"the best by {score_name(layer)}")
+
+
+@dataclass(frozen=True)
+class MergeResult:
+    """One layer of one batch in which tokens merge; every array has one entry per image.
+
+    `agreement` is the share of the patches that reach the layer on both sides and join the same survivor.
+    `flipped`: the layer is the first in which the image's decisions differ, and its kept sets are equal; elsewhere
+    `gap` is NaN. `malformed`: an index is out of range, or a survivor does not join itself.
+    """
+
+    layer: int
+    agreement: Array
+    flipped: Array
+    gap: Array
+    malformed: Array
+
+
+def compare_merges(
+    kept: Sequence[LayerResult], reference: Mapping[str, Array], tested: Mapping[str, Array]
+) -> tuple[list[LayerResult], list[MergeResult]]:
+    """Compare which survivor each patch joins; kept sets that differ only after a merge flip are not flips.
+
+    Args:
+        kept: The result of `compare_layers` for the same batch.
+        reference: `keep_NN`, `into_NN` and `gap_NN` of each layer; without `into_NN` nothing is compared.
+        tested: `keep_NN` and `into_NN`.
+
+    Raises:
+        ParityError: Indices of the reference are invalid, or those of the tested model have the wrong shape.
+    """
+    if not any(into_name(each.layer) in reference for each in kept):
+        return list(kept), []
+    images = len(kept[0].patches)
+    ours = theirs = np.broadcast_to(np.arange(int(kept[0].patches[0])), (images, int(kept[0].patches[0])))
+    same_so_far, judged, merges = np.ones(images, bool), list[LayerResult](), list[MergeResult]()
+    for each in kept:
+        layer, size = each.layer, int(kept[0].patches[0])
+        _check_merges(layer, reference, ours.shape)
+        malformed = _malformed_merges(layer, tested, theirs.shape)
+        joined, gap = _by_position(layer, reference, ours, size), np.zeros((images, size))
+        np.put_along_axis(gap, ours, reference[gap_name(layer)], axis=1)
+        other = _by_position(layer, tested, theirs, size)
+        differ = joined != other
+        flipped = same_so_far & ~each.differs & differ.any(1)
+        first = each.flipped & same_so_far
+        judged.append(replace(each, flipped=first, margin=np.where(first, each.margin, np.nan)))
+        largest = np.where(flipped, np.where(differ, gap, 0.0).max(1), np.nan)
+        merges.append(MergeResult(layer, _agreement(joined, other), flipped, largest, malformed))
+        same_so_far &= ~(each.differs | differ.any(1))
+        ours, theirs = (
+            take(now, run[keep_name(layer)]) for now, run in ((ours, reference), (theirs, tested))
+        )
+    return judged, merges
+
+
+def merge_checks(merges: Sequence[MergeResult], allowed: float) -> list[Check]:
+    """Check that indices are valid and the gap of every flip is below `allowed`; [] if no tokens merge."""
+    if not merges:
+        return []
+    malformed = int(np.any([each.malformed for each in merges], axis=0).sum())
+    flipped = sum(int(each.flipped.sum()) for each in merges)
+    gap = max(float(each.gap[each.flipped].max(initial=0.0)) for each in merges)
+    return [
+        Check(
+            "merge_indices",
+            malformed,
+            "<=",
+            0,
+            malformed <= 0,
+            "images with an index out of range, or a survivor that joins another",
+        ),
+        Check("merges", gap, "<", allowed, gap < allowed, f"{flipped} images merge differently"),
+    ]
+
+
+def _by_position(layer: int, run: Mapping[str, Array], positions: Array, size: int) -> Array:
+    """Return, for each of `size` positions, the position of the survivor that its patch joins, or NOBODY."""
+    keep = run[keep_name(layer)]
+    places = run[into_name(layer)].clip(0, keep.shape[1] - 1)
+    joined = np.full((len(keep), size), NOBODY)
+    np.put_along_axis(joined, positions, np.take_along_axis(take(positions, keep), places, axis=1), axis=1)
+    return joined
+
+
+def _agreement(joined: Array, other: Array) -> Array:
+    both = (joined != NOBODY) & (other != NOBODY)
+    share: Array = (both & (joined == other)).sum(1) / np.maximum(both.sum(1), 1)
+    return share
+
+
+def _malformed_merges(layer: int, run: Mapping[str, Array], shape: tuple[int, ...]) -> Array:
+    """Return the images with an index out of range, or with a survivor that joins another one."""
+    into, keep = run[into_name(layer)], run[keep_name(layer)]
+    if into.shape != shape:
+        raise ParityError(into_name(layer), str(list(into.shape)), f"{list(shape)}, one index per patch")
+    own = np.take_along_axis(into, keep.clip(0, shape[1] - 1), axis=1)
+    wrong: Array = ((into < 0) | (into >= keep.shape[1])).any(1) | (own != np.arange(keep.shape[1])).any(1)
+    return wrong
+
+
+def _check_merges(layer: int, run: Mapping[str, Array], shape: tuple[int, ...]) -> None:
+    """Raise ParityError if indices or gaps of the reference are invalid."""
+    if _malformed_merges(layer, run, shape).any():
+        raise ParityError(
+            f"reference: {into_name(layer)}", "a survivor that joins another one", "each joins itself"
+        )
+    gap = run[gap_name(layer)]
+    if gap.shape != shape or not (gap >= 0).all():
+        raise ParityError(f"reference: {gap_name(layer)}", "NaN, or less than 0", "one gap >= 0 per patch")

@@ -1,0 +1,326 @@
+"""Attention: as one node of opset 23, on heads, or in standard operators; its biases and its masks.
+
+The exporter turns a packed projection [batch, tokens, 3·dim] into heads by Reshape, Transpose, Slice and Squeeze,
+and the result back by Transpose and Reshape. The node of opset 23 reads and writes [batch, tokens, dim] and needs
+none of them.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from exporter.artefact import Artefact
+from exporter.lowering.graph import Builder, as_linear, linear, markers, nodes_of, producer, replace
+from exporter.lowering.markers import (
+    ATTENTION,
+    CLASS_ROW,
+    DISSIMILARITY,
+    DOMAIN,
+    MERGE_INTO,
+    PAIR_TOKENS,
+    RECEIVED,
+)
+
+__all__ = [
+    "COMPARES_KEYS",
+    "expand_attention",
+    "fold_attention_biases",
+    "fuse_attention",
+    "split_heads",
+    "spread_masks",
+]
+
+# [batch, tokens, 3, heads, head_dim] to [3, batch, heads, tokens, head_dim], and heads back to tokens.
+SPLIT_HEADS, MERGE_HEADS = [2, 0, 3, 1, 4], [0, 2, 1, 3]
+
+PARTS = ("query", "key", "value")
+COMPARES_KEYS = (MERGE_INTO, PAIR_TOKENS, DISSIMILARITY)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """The three parts of a packed projection, each [batch, tokens, dim]."""
+
+    query: gs.Variable
+    key: gs.Variable
+    value: gs.Variable
+
+
+def fuse_attention(graph: gs.Graph, artefact: Artefact) -> int:
+    """Fuse every attention whose heads come directly from one packed projection.
+
+    1. A norm on query or key needs the heads as they are: those blocks are left to a later pass.
+    2. The projection becomes one product for each of the three parts: splitting the result of one product would
+       copy it, 2 % of a model's time. A projection that is not a plain linear layer is split by Split.
+    3. The class row of a fused block reads the same parts, see `_fuse_class_row`; so does what compares keys, and
+       the attention received, whose rows are too many for one product of all heads.
+    """
+    heads = artefact.spec.num_heads
+    changed = 0
+    for node in markers(graph, ATTENTION):
+        projection = _projection_of(node)
+        merge = _merge(node.outputs[0])
+        if projection is None or merge is None:
+            continue
+        packed = _unpacked(graph, node, projection)
+        for row in [each for each in node.inputs[0].outputs if _is_class_row(each)]:
+            _fuse_class_row(graph, row, packed, heads)
+        for receiving in [each for each in node.inputs[0].outputs if each.op == RECEIVED]:
+            _read_parts(graph, receiving, packed, heads)
+        for comparing in [each for each in node.inputs[1].outputs if each.op in COMPARES_KEYS]:
+            comparing.inputs[0] = packed.key
+        _fuse(graph, node, merge, packed, heads)
+        changed += 1
+    return changed
+
+
+def _fuse(graph: gs.Graph, node: gs.Node, merge: gs.Node, packed: Packed, heads: int) -> None:
+    (by_head,), (merged,), mask = node.outputs, merge.outputs, node.inputs[3:]
+    attributes = {"q_num_heads": heads, "kv_num_heads": heads, "scale": node.attrs["scale"]}
+    name, by_head.name = by_head.name, f"{by_head.name}/heads"
+    op = Builder(graph, node, prefix=name)
+    context = op.Attention(
+        packed.query,
+        packed.key,
+        packed.value,
+        *mask,
+        **attributes,
+        name="attention",
+        out=name,
+        shape=packed.query.shape,
+    )
+    node.inputs.clear()
+    if len(merged.shape) == 2:
+        # Packed tokens: the exporter merged this Reshape with the one that flattens the grid.
+        merge.inputs[0] = context
+        return
+    merge.outputs.clear()
+    for reader in list(merged.outputs):
+        reader.inputs[[each is merged for each in reader.inputs].index(True)] = context
+
+
+def _fuse_class_row(graph: gs.Graph, node: gs.Node, packed: Packed, heads: int) -> None:
+    """Write one product for all heads: the class queries, spread over a block diagonal, times the keys.
+
+    The zeros in other heads' columns cost a thousandth of a block's work, and the keys are not moved.
+    """
+    dim = int(np.asarray(packed.query.shape)[-1])
+    diagonal = np.kron(np.eye(heads, dtype=np.float32), np.ones(dim // heads, dtype=np.float32))
+    scaled = (node.attrs["scale"] * diagonal)[None].astype(np.float32)
+    op = Builder(graph, node, prefix=node.outputs[0].name)
+    tokens = node.attrs["num_class_tokens"]
+    query = op.Slice(packed.query, [0], [tokens], [1], name="take_class")
+    if tokens == 1:
+        spread = op.Mul(query, scaled, name="spread_heads")
+    else:
+        column = op.Unsqueeze(query, [1], name="column")
+        spread = op.Mul(column, scaled[:, :, None], name="spread_tokens")
+        spread = op.Reshape(spread, [0, heads * tokens, dim], name="spread_heads")
+    keys = op.Transpose(packed.key, perm=[0, 2, 1], name="turn_keys")
+    replace(graph, node, op.MatMul(spread, keys, name="query_keys"))
+
+
+def _read_parts(graph: gs.Graph, node: gs.Node, packed: Packed, heads: int) -> None:
+    """Let the attention received read heads that are cut from the parts."""
+    for place, (name, part) in enumerate((("query", packed.query), ("key", packed.key))):
+        op = Builder(graph, node, prefix=f"{node.outputs[0].name}/{name}")
+        split = op.Reshape(part, [0, 0, heads, -1], name="split")
+        node.inputs[place] = op.Transpose(split, perm=MERGE_HEADS, name="heads")
+
+
+def _is_class_row(node: gs.Node) -> bool:
+    return node.op == CLASS_ROW and node.domain == DOMAIN
+
+
+def _projection_of(node: gs.Node) -> gs.Variable | None:
+    """Return the packed projection that query, key and value are slices of, in this order; else None."""
+    thirds = [_slice_of(tensor) for tensor in node.inputs[:3]]
+    found = [third[0] for place, third in enumerate(thirds) if third is not None and third[1] == place]
+    return found[0] if len(found) == 3 and all(each is found[0] for each in found) else None
+
+
+def _unpacked(graph: gs.Graph, node: gs.Node, projection: gs.Variable) -> Packed:
+    """Return the three parts, each from its own linear layer where the projection is a linear layer."""
+    name, shape = node.outputs[0].name, [*projection.shape[:-1], projection.shape[-1] // 3]
+    layer = as_linear(projection)
+    if layer is None:
+        op, outs = Builder(graph, node, prefix=name), tuple(f"{name}/{part}" for part in PARTS)
+        return Packed(*op.several("Split", projection, outs=outs, shape=shape, axis=2, num_outputs=3))
+    weights = np.split(layer.weight, 3, axis=1)
+    biases = [None] * 3 if layer.bias is None else np.split(layer.bias, 3)
+    parts = []
+    for part, weight, bias in zip(PARTS, weights, biases, strict=True):
+        op = Builder(graph, node, prefix=f"{name}/{part}")
+        parts.append(linear(op, layer.tokens, weight, bias, shape))
+    return Packed(*parts)
+
+
+def _slice_of(tensor: gs.Tensor) -> tuple[gs.Variable, int] | None:
+    """Return the packed projection that a tensor of heads comes from, and which third it is."""
+    path = []
+    for operator in ("Squeeze", "Slice", "Transpose", "Reshape"):
+        node = producer(tensor, operator)
+        if node is None:
+            return None
+        path.append(node)
+        tensor = node.inputs[0]
+    _, slice_, turn, _ = path
+    if turn.attrs["perm"] != SPLIT_HEADS or not isinstance(slice_.inputs[1], gs.Constant):
+        return None
+    return tensor, int(slice_.inputs[1].values.item())
+
+
+def _merge(context: gs.Variable) -> gs.Node | None:
+    """Return the Reshape that ends the conversion from heads to tokens; None where heads have another reader."""
+    if len(context.outputs) != 1 or context.outputs[0].op != "Transpose":
+        return None
+    turn = context.outputs[0]
+    readers = turn.outputs[0].outputs
+    if turn.attrs["perm"] != MERGE_HEADS or len(readers) != 1 or readers[0].op != "Reshape":
+        return None
+    return readers[0]
+
+
+def fold_attention_biases(graph: gs.Graph, artefact: Artefact) -> int:
+    """Drop the bias of the keys, and move that of the values into the projection after the attention.
+
+    1. The key's bias adds the same number, query · bias, to every logit of a softmax row, so the softmax does not
+       change. The class row changes by one number per head, and its softmax does not. Keys that are
+       compared where tokens merge keep their bias: it changes their cosines.
+    2. The weights of a row sum to 1, so attention passes the value's bias on unchanged. The projection then turns
+       it into bias · W + b, computed in float64.
+    3. The values keep their bias where the projection does not directly follow the attention (a norm between them).
+    """
+    del artefact
+    return sum(_drop_key_bias(node) + _move_value_bias(node) for node in nodes_of(graph, "Attention"))
+
+
+def _drop_key_bias(node: gs.Node) -> int:
+    key = node.inputs[1]
+    linear = as_linear(key)
+    compared = any(reader.op in COMPARES_KEYS for reader in key.outputs)
+    if linear is None or linear.bias is None or compared:
+        return 0
+    multiply, add = linear.nodes
+    add.outputs.clear()
+    multiply.outputs = [key]
+    return 1
+
+
+def _move_value_bias(node: gs.Node) -> int:
+    value, context = node.inputs[2], node.outputs[0]
+    linear = as_linear(value)
+    if linear is None or linear.bias is None or len(value.outputs) != 1 or len(context.outputs) != 1:
+        return 0
+    readers = context.outputs[0].outputs[0].outputs
+    projection = as_linear(readers[0].outputs[0]) if len(readers) == 1 else None
+    if projection is None or projection.bias is None or projection.tokens is not context:
+        return 0
+    moved = linear.bias.astype(np.float64) @ projection.weight.astype(np.float64) + projection.bias
+    name = f"{context.name}/projected_bias"
+    projection.nodes[1].inputs[1] = gs.Constant(name, moved.astype(np.float32))
+    multiply, add = linear.nodes
+    add.outputs.clear()
+    multiply.outputs = [value]
+    return 1
+
+
+# [batch, tokens, heads, head_dim] to [batch, heads, tokens, head_dim], and back.
+HEADS_FIRST = [0, 2, 1, 3]
+
+
+def split_heads(graph: gs.Graph, artefact: Artefact) -> int:
+    """Convert every node on [batch, tokens, dim] to the marker on heads, which a later pass expands.
+
+    It runs behind the passes that read attention as one node: query, key and value stay products of their own,
+    without the biases that those passes remove.
+    """
+    del artefact
+    fused = [node for node in nodes_of(graph, "Attention") if "q_num_heads" in node.attrs]
+    for node in fused:
+        _split(graph, node)
+    return len(fused)
+
+
+def _split(graph: gs.Graph, node: gs.Node) -> None:
+    (query, key, value, *mask), (merged,) = node.inputs, node.outputs
+    heads, dim = node.attrs["q_num_heads"], int(np.asarray(value.shape)[-1])
+    name, merged.name = merged.name, f"{merged.name}/merged"
+    op = Builder(graph, node, prefix=name)
+    by_head = (
+        op.Transpose(
+            op.Reshape(part, [0, 0, heads, -1], name=f"split_{of}"), perm=HEADS_FIRST, name=f"{of}_heads"
+        )
+        for of, part in (("query", query), ("key", key), ("value", value))
+    )
+    scale = node.attrs["scale"]
+    context = op(ATTENTION, *by_head, *mask, domain=DOMAIN, scale=scale, name="attention", out=name)
+    tokens = op.Transpose(context, perm=HEADS_FIRST, name="turn_heads")
+    replace(graph, node, op.Reshape(tokens, [0, 0, dim], name="merge_heads", shape=merged.shape))
+
+
+def spread_masks(graph: gs.Graph, artefact: Artefact) -> int:
+    """Expand the mask [batch, 1, 1, keys] of an Attention node to [batch, 1, queries, keys].
+
+    It runs once the queries are final, since those of dropped patches may be removed. Markers are left as they are:
+    they expand to operators that broadcast.
+    """
+    del artefact
+    masked = [node for node in nodes_of(graph, "Attention") if len(node.inputs) > 3]
+    for node in masked:
+        node.inputs[3] = _expanded(graph, node)
+    return len(masked)
+
+
+def _expanded(graph: gs.Graph, node: gs.Node) -> gs.Variable:
+    query, mask = node.inputs[0], node.inputs[3]
+    op = Builder(graph, node, prefix=node.outputs[0].name)
+    queries = op.Shape(query, start=1, end=2, name="count_queries")
+    shape = op.Concat([1, 1], queries, [1], axis=0, name="mask_shape")
+    return op.Expand(mask, shape, name="spread_mask")
+
+
+TURNED = [0, 1, 3, 2]
+
+
+def expand_attention(graph: gs.Graph, artefact: Artefact) -> int:
+    """Expand both markers, on tensors of shape [batch, heads, tokens, head_dim].
+
+    The audit of a TensorRT engine finds a block's attention by the node names.
+    """
+    del artefact
+    attentions, rows = markers(graph, ATTENTION), markers(graph, CLASS_ROW)
+    for node in attentions:
+        _expand_attention(graph, node)
+    for node in rows:
+        _expand_class_row(graph, node)
+    return len(attentions) + len(rows)
+
+
+def _expand_attention(graph: gs.Graph, node: gs.Node) -> None:
+    """Write softmax(query · scale · keyᵀ) · value; a float mask is added to the logits, another excludes keys."""
+    query, key, value, *mask = node.inputs
+    op = Builder(graph, node, prefix=node.outputs[0].name)
+    scaled = op.Mul(query, float(node.attrs["scale"]), name="scale_query")
+    logits = op.MatMul(scaled, op.Transpose(key, perm=TURNED, name="turn_key"), name="query_key")
+    if mask and mask[0].dtype == np.float32:
+        logits = op.Add(logits, *mask, name="mask")
+    elif mask:
+        logits = op.Where(*mask, logits, -np.inf, name="mask")
+    weights = op.Softmax(logits, axis=-1, name="softmax")
+    replace(graph, node, op.MatMul(weights, value, name="weigh_value"))
+
+
+def _expand_class_row(graph: gs.Graph, node: gs.Node) -> None:
+    """Write the rows scale · q_class · keyᵀ; the class tokens are the first."""
+    (query, key), tokens = node.inputs, node.attrs["num_class_tokens"]
+    op = Builder(graph, node, prefix=node.outputs[0].name)
+    first = op.Slice(query, [0], [tokens], [2], name="take_class")
+    scaled = op.Mul(first, float(node.attrs["scale"]), name="scale_query")
+    row = op.MatMul(scaled, op.Transpose(key, perm=TURNED, name="turn_key"), name="query_key")
+    if tokens == 1:
+        replace(graph, node, op.Squeeze(row, [2], name="flatten"))
+        return
+    rows = int(query.shape[1]) * tokens
+    replace(graph, node, op.Reshape(row, [0, rows, -1], name="flatten"))

@@ -1,0 +1,131 @@
+"""Merging in standard operators: who joins whom, by survivors or in ToMe's pairs, and the weighted mean."""
+
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+
+from exporter.artefact import Artefact
+from exporter.lowering.graph import Builder, markers, replace
+from exporter.lowering.markers import DOMAIN, KEEP_TOP_K, MERGE_INTO, MERGE_TOKENS, PAIR_TOKENS, TAKE_TOKENS
+from exporter.lowering.passes.selection import behind_prefix, prefix_rows
+from exporter.lowering.scoring import write_directions
+from exporter.ops.counts import joined_patches
+from exporter.tensor_names import into_name
+
+__all__ = ["expand_merging", "expand_pairing"]
+
+# Above any cosine, so that a survivor joins itself.
+ITSELF = 2.0
+
+
+def expand_merging(graph: gs.Graph, artefact: Artefact) -> int:
+    """Expand MergeInto to a product and ArgMax, and MergeTokens to a product with the weights of the mean.
+
+    1. Both products cover all tokens. Removing and restoring prefix tokens would copy the patches; instead their
+       rows are not read in the first product, and take one token each in the second.
+    2. The weights hold a 1 for each token, in the row of the survivor it joins. A sum by ScatterElements takes
+       twice the time on a CPU.
+    3. `exporter.lowering.scoring` finds all nodes but the last product through their tensors and keeps them fp32.
+    """
+    choosing, merging = markers(graph, MERGE_INTO), markers(graph, MERGE_TOKENS)
+    for node in choosing:
+        _expand_merge_into(graph, node, artefact.spec.num_heads)
+    prefixes: gs.Variable | None = None
+    for node in merging:
+        rows, prefix = node.inputs[1], node.attrs["num_prefix_tokens"]
+        if prefix:
+            if prefixes is None:
+                prefixes = prefix_rows(Builder(graph, node, prefix="merging/prefix"), rows, prefix)
+            rows = behind_prefix(Builder(graph, node, prefix=f"{rows.name}/rows"), rows, prefixes, prefix)
+        _expand_merge_tokens(graph, node, rows)
+    return len(choosing) + len(merging)
+
+
+def _expand_merge_into(graph: gs.Graph, node: gs.Node, heads: int) -> None:
+    """Write ArgMax over survivors of the cosine between mean keys."""
+    (key, keep), prefix = node.inputs, node.attrs["num_prefix_tokens"]
+    count, channels = int(key.shape[-2]), int(key.shape[-1]) // (heads if len(key.shape) == 3 else 1)
+    op = Builder(graph, node, prefix=node.outputs[0].name)
+    directions = write_directions(op, key, heads)
+    directions.shape = [key.shape[0], count, channels]
+    rows = op.Add(keep, prefix, name="rows")
+    shape = [key.shape[0], keep.shape[1], channels]
+    survivors = op(
+        TAKE_TOKENS, directions, rows, name="survivors", domain=DOMAIN, shape=shape, num_prefix_tokens=0
+    )
+    likeness = op.MatMul(directions, op.Transpose(survivors, perm=[0, 2, 1]), name="likeness")
+    itself = op.Equal(op.Unsqueeze(rows, [1]), np.arange(count)[:, None])
+    places = op.ArgMax(op.Where(itself, ITSELF, likeness), axis=2, keepdims=0)
+    node.outputs = [node.outputs[0]]
+    replace(graph, node, op.Slice(places, [prefix], [count], [1], name="patches"))
+
+
+def _expand_merge_tokens(graph: gs.Graph, node: gs.Node, rows: gs.Variable) -> None:
+    """Write weights · tokens; row j of the weights holds the sizes of the tokens that join j, normalised."""
+    tokens, _, *sizes = node.inputs
+    merged, merged_sizes = node.outputs
+    width = node.attrs["num_prefix_tokens"] + node.attrs["kept"]
+    op = Builder(graph, node, prefix=merged_sizes.name)
+    joins = op.Equal(op.Unsqueeze(rows, [1]), np.arange(width)[:, None])
+    weights = op.Cast(joins, to=onnx.TensorProto.FLOAT)
+    for each in sizes:
+        weights = op.Mul(weights, op.Unsqueeze(each, [1]))
+    total = op.ReduceSum(weights, [2], keepdims=1)
+    shares = op.Div(weights, total, name="shares")
+    op.Squeeze(total, [2], name="flat").inputs[0].outputs = [merged_sizes]
+    node.outputs = [merged]
+    mean = Builder(graph, node, prefix=merged.name).MatMul(shares, tokens, name="mean")
+    replace(graph, node, mean)
+
+
+def expand_pairing(graph: gs.Graph, artefact: Artefact) -> int:
+    """Expand PairTokens to slices, one product, and a top-k.
+
+    1. Sets that alternate are slices; where the second has fewer tokens, the first is gathered.
+    2. Who stays is chosen by KeepTopK from the negative largest cosine, with its tie rule.
+    3. The mean keys are named after `into_NN`: `exporter.lowering.scoring` keeps all from them on fp32.
+    """
+    paired = markers(graph, PAIR_TOKENS)
+    for layer, node in zip(artefact.schedule.pruning_layers if paired else (), paired, strict=True):
+        _expand(graph, node, into_name(layer), artefact.spec.num_heads)
+    return len(paired)
+
+
+def _expand(graph: gs.Graph, node: gs.Node, prefix: str, heads: int) -> None:
+    (key,), before, kept = node.inputs, node.attrs["num_prefix_tokens"], node.attrs["kept"]
+    patches = int(key.shape[-2]) - before
+    second = joined_patches(patches, kept, before)
+    joined, joins = np.array(second), ~np.isin(np.arange(patches), second)
+    joining = np.flatnonzero(joins)
+    op = Builder(graph, node, prefix=prefix)
+    directions = write_directions(op, key, heads)
+    others = op.Slice(
+        directions, [before + second.start], [before + patches], [1], [second.step], name="joined"
+    )
+    if second.step == 2:
+        start = before + 1 - second.start
+        ones = op.Slice(directions, [start], [before + patches], [1], [2], name="joining")
+    else:
+        ones = op.Gather(directions, before + joining, axis=1, name="joining")
+    cosine = op.MatMul(ones, op.Transpose(others, perm=[0, 2, 1]), name="cosine")
+    batch = op.Shape(cosine, start=0, end=1, name="batch")
+    keep = op.Expand(joined[None], op.Concat(batch, [len(joined)], axis=0), name="all_joined")
+    staying = kept - len(joined)
+    if staying:
+        stay = _staying(op, cosine, [key.shape[0], len(joining)], staying)
+        keep = op.Concat(op.Gather(joining, stay, axis=0), keep, axis=1, name="kept")
+    # The place in the first set of each patch; entries of the second set are overwritten.
+    by_patch = np.maximum(joins.cumsum() - 1, 0)
+    partners = op.Gather(op.ArgMax(cosine, axis=2, keepdims=0), by_patch, axis=1, name="partners")
+    places = op.Expand(np.arange(kept)[None], op.Shape(keep), name="places")
+    into = op.ScatterElements(op.Add(partners, staying), keep, places, axis=1, name="own_places")
+    node.outputs = node.outputs[:2]  # score and gap have no reader
+    replace(graph, node, keep, into)
+
+
+def _staying(op: Builder, cosine: gs.Variable, shape: list[int | str], staying: int) -> gs.Variable:
+    """Write a marker for the patches of the first set whose largest cosine is smallest, ascending."""
+    novelty = op.Neg(op.ReduceMax(cosine, [2], keepdims=0), name="novelty", shape=shape)
+    stay = op(KEEP_TOP_K, novelty, name="stay", shape=[shape[0], staying], domain=DOMAIN, k=staying)
+    stay.dtype = np.dtype(np.int64)
+    return stay

@@ -1,0 +1,183 @@
+"""What a file computes in and is fed with: half precision, uint8 pixels, the operators of opset 17.
+
+In half precision, Cast nodes state which precision each node uses. Runtimes that take precision from the graph
+alone (TensorRT from 11 on) and those without a flag for it (ONNX Runtime) then compute the same.
+"""
+
+import math
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+
+from exporter.artefact import Artefact
+from exporter.lowering.graph import Builder, replace, sort_nodes
+from exporter.lowering.markers import DOMAIN
+from exporter.lowering.scoring import scoring_nodes
+
+__all__ = ["opset_17", "to_bf16", "to_fp16", "uint8_input"]
+
+# Operators whose row sums lose too much in half precision, and those that create floats from no float tensor.
+IN_FP32 = {"LayerNormalization", "RMSNormalization", "ConstantOfShape", "Range", "EyeLike"}
+
+FP32 = np.dtype(np.float32)
+
+
+def to_fp16(graph: gs.Graph, artefact: Artefact) -> int:
+    """Convert to fp16 all but LayerNorm, the class row, the scores and the selection: see `_Halver`."""
+    return _Halver(graph, artefact, np.dtype(np.float16)).run()
+
+
+def to_bf16(graph: gs.Graph, artefact: Artefact) -> int:
+    """Convert the same nodes to bf16, which has fp32's range."""
+    return _Halver(graph, artefact, np.dtype(ml_dtypes.bfloat16)).run()
+
+
+class _Halver:
+    """Assign every node one precision, and insert a Cast on every edge between two precisions.
+
+    1. `images` and `logits` stay fp32, so that a file of another precision can replace the fp32 one.
+    2. All nodes from the product that computes the class row to the survivors stay fp32: a score rounded to 11 bits
+       would tie with its neighbours, and position decides ties.
+    3. Weights are stored in the precision of the node that reads them; twice, where nodes of both precisions do.
+    """
+
+    def __init__(self, graph: gs.Graph, artefact: Artefact, half: np.dtype) -> None:
+        self._graph, self._half = graph, half
+        self._scoring = scoring_nodes(graph, artefact)
+        self._turned: dict[tuple[str, np.dtype], gs.Tensor] = {}
+
+    def run(self) -> int:
+        """Convert the graph and return the number of nodes in half precision."""
+        _infer_dtypes(self._graph)
+        floats = {name for name, tensor in self._graph.tensors().items() if tensor.dtype == FP32}
+        halved = 0
+        for node in list(sort_nodes(self._graph).nodes):
+            precision = self._precision(node)
+            node.inputs = [self._as(each, precision) if each.name in floats else each for each in node.inputs]
+            results = [each for each in node.outputs if each.name in floats]
+            for each in results:
+                each.dtype = precision
+            if node.op == "Cast" and results:
+                node.attrs["to"] = _onnx(precision)
+            if node.op == "Attention" and precision != FP32:
+                node.attrs["softmax_precision"] = int(onnx.TensorProto.FLOAT)
+            halved += bool(results) and precision != FP32
+        self._keep_outputs()
+        return halved
+
+    def _precision(self, node: gs.Node) -> np.dtype:
+        exact = node.op in IN_FP32 or node.domain == DOMAIN or id(node) in self._scoring
+        return FP32 if exact else self._half
+
+    def _as(self, tensor: gs.Tensor, precision: np.dtype) -> gs.Tensor:
+        """Return the tensor in a precision: itself, a converted constant, or the result of a shared Cast."""
+        if tensor.dtype == precision:
+            return tensor
+        key = (tensor.name, precision)
+        if key not in self._turned:
+            name = f"{tensor.name}/{precision.name}"
+            if isinstance(tensor, gs.Constant):
+                self._turned[key] = gs.Constant(name, _rounded(tensor.values, precision))
+            else:
+                self._turned[key] = gs.Variable(name, precision, tensor.shape)
+                self._cast(tensor, self._turned[key])
+        return self._turned[key]
+
+    def _cast(self, source: gs.Tensor, result: gs.Variable) -> None:
+        to = {"to": _onnx(result.dtype)}
+        self._graph.nodes.append(gs.Node("Cast", f"{result.name}/cast", to, [source], [result]))
+
+    def _keep_outputs(self) -> None:
+        """Cast the model's outputs back to fp32, under their own names."""
+        for place, output in enumerate(self._graph.outputs):
+            if output.dtype == self._half:
+                whole = gs.Variable(output.name, FP32, output.shape)
+                output.name = f"{output.name}/{self._half.name}"
+                self._cast(output, whole)
+                self._graph.outputs[place] = whole
+
+
+def _infer_dtypes(graph: gs.Graph) -> None:
+    """Fill in the dtypes that earlier passes left open; one that stays open would keep its tensor as it is."""
+    model = onnx.shape_inference.infer_shapes(gs.export_onnx(graph, do_type_check=False))
+    kinds = {value.name: value.type.tensor_type.elem_type for value in model.graph.value_info}
+    for name, tensor in graph.tensors().items():
+        if isinstance(tensor, gs.Variable) and tensor.dtype is None and kinds.get(name):
+            tensor.dtype = onnx.helper.tensor_dtype_to_np_dtype(kinds[name])
+    unknown = [
+        name for name, tensor in graph.tensors().items() if tensor.dtype is None and not tensor.is_empty()
+    ]
+    if unknown:
+        raise RuntimeError(f"no dtype is known of {', '.join(unknown)}")
+
+
+def _rounded(values: np.ndarray, precision: np.dtype) -> np.ndarray:
+    """Round values and keep finite ones finite: fp16 ends at 65504."""
+    most = float(ml_dtypes.finfo(precision).max)
+    finite = np.isfinite(values)
+    return np.where(finite, np.clip(values, -most, most), values).astype(precision)
+
+
+def _onnx(precision: np.dtype) -> int:
+    return int(onnx.helper.np_dtype_to_tensor_dtype(precision))
+
+
+def uint8_input(graph: gs.Graph, artefact: Artefact) -> int:
+    """Make `images` uint8 [batch, 3, H, W]; pixels / 255, − mean, / std follow, in PyTorch's order."""
+    (images,) = graph.inputs
+    readers = list(images.outputs)
+    pixels = gs.Variable(images.name, np.uint8, images.shape)
+    preprocessing = artefact.spec.preprocessing
+    mean, std = (
+        np.array(values, dtype=np.float32).reshape(3, 1, 1)
+        for values in (preprocessing.mean, preprocessing.std)
+    )
+    op = Builder(graph, graph.nodes[0], prefix=images.name)
+    share = op.Div(op.Cast(pixels, to=onnx.TensorProto.FLOAT), 255.0)
+    normalised = op.Div(op.Sub(share, mean), std)
+    normalised.inputs[0].outputs = [images]
+    images.name = f"{pixels.name}/normalised"
+    graph.inputs = [pixels]
+    return len(readers)
+
+
+OPSET, IR_VERSION = 17, 8  # those of ONNX 1.12
+
+
+def opset_17(graph: gs.Graph, artefact: Artefact) -> int:
+    """Declare opset 17 and rewrite the nodes whose form has changed since.
+
+    1. Reductions take their axes as an attribute; since opset 18, as an input.
+    2. Split takes sizes, or nothing for equal ones; since opset 18, also a number of outputs.
+    3. Gelu is not an operator before opset 20.
+    """
+    del artefact
+    changed = 0
+    for node in list(graph.nodes):
+        if node.op in ("ReduceMean", "ReduceMax", "ReduceMin") and len(node.inputs) > 1:
+            node.attrs["axes"] = node.inputs.pop(1).values.tolist()
+            node.attrs.pop("noop_with_empty_axes", None)
+        elif node.op == "Split" and "num_outputs" in node.attrs:
+            del node.attrs["num_outputs"]
+        elif node.op == "Gelu":
+            _expand_gelu(graph, node)
+        else:
+            continue
+        changed += 1
+    graph.opset, graph.ir_version = OPSET, IR_VERSION
+    graph.import_domains = None  # None: the opset above, and the nodes' other domains
+    return changed
+
+
+def _expand_gelu(graph: gs.Graph, node: gs.Node) -> None:
+    """Write x · (1 + erf(x / √2)) / 2, or with tanh(√(2/π) (x + 0.044715 x³)) instead of erf."""
+    (x,) = node.inputs
+    op = Builder(graph, node, prefix=f"{node.outputs[0].name}/gelu")
+    if node.attrs.get("approximate", "none") == "tanh":
+        cubed = op.Mul(op.Mul(op.Mul(x, x), x), 0.044715)
+        curve = op.Tanh(op.Mul(op.Add(cubed, x), math.sqrt(2 / math.pi)))
+    else:
+        curve = op.Erf(op.Mul(x, math.sqrt(0.5)))
+    replace(graph, node, op.Mul(op.Mul(op.Add(curve, 1.0), x), 0.5))

@@ -1,0 +1,280 @@
+"""The scores that patches are ranked by, and the ranking itself."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+
+from exporter.artefact import Artefact
+from exporter.lowering.graph import Builder, markers, nodes_of, producer, replace
+from exporter.lowering.markers import DISSIMILARITY, KEEP_TOP_K, RECEIVED, TAKE_TOKENS
+from exporter.lowering.scoring import write_directions
+from exporter.pruning.scores import SCORE_FLOOR
+from exporter.tensor_names import ranked_name
+from exporter.vocabulary import OutputKind
+
+__all__ = ["LARGEST_WEIGHT", "expand_factors", "rank_prefix", "shorten_scores", "sort_once"]
+
+TURNED = [0, 1, 3, 2]
+# Past the end of any axis, and below any finite bias.
+END, LOWEST = int(np.iinfo(np.int64).max), float(np.finfo(np.float32).min)
+
+
+def expand_factors(graph: gs.Graph, artefact: Artefact) -> int:
+    """Expand Received to a product and its softmax's mean, Dissimilarity to the cosine to the mean direction.
+
+    Sums over patches and channels are ReduceSum: `exporter.lowering.scoring` walks back to the first product, and
+    keeps all behind it fp32.
+    """
+    receiving, comparing = markers(graph, RECEIVED), markers(graph, DISSIMILARITY)
+    for node in receiving:
+        _expand_received(graph, node)
+    for node in comparing:
+        _expand_dissimilarity(graph, node, artefact.spec.num_heads)
+    return len(receiving) + len(comparing)
+
+
+def _expand_received(graph: gs.Graph, node: gs.Node) -> None:
+    """Write the mean over heads and queries of softmax(query · scale · keyᵀ + bias); padding asks nothing."""
+    (query, key, *bias), stride = node.inputs, node.attrs["stride"]
+    op = Builder(graph, node, prefix=node.outputs[0].name)
+    if stride > 1:
+        query = op.Slice(query, [0], [END], [2], [stride], name="take_queries")
+    scaled = op.Mul(query, float(node.attrs["scale"]), name="scale_query")
+    logits = op.MatMul(scaled, op.Transpose(key, perm=TURNED, name="turn_key"), name="query_keys")
+    if not bias:
+        weights = op.Softmax(logits, axis=-1, name="softmax")
+        replace(graph, node, op.ReduceMean(weights, [1, 2], keepdims=0, name="mean"))
+        return
+    logits = op.Add(logits, op.Unsqueeze(bias[0], [1, 2]), name="add_bias")
+    weights = op.ReduceMean(op.Softmax(logits, axis=-1, name="softmax"), [1], keepdims=0, name="over_heads")
+    asking = op.Cast(op.Greater(bias[0], LOWEST), to=onnx.TensorProto.FLOAT, name="asking")
+    if stride > 1:
+        asking = op.Slice(asking, [0], [END], [1], [stride])
+    shares = op.Div(asking, op.ReduceSum(asking, [1], keepdims=1), name="shares")
+    shared = op.Mul(weights, op.Unsqueeze(shares, [2]), name="share")
+    replace(graph, node, op.ReduceSum(shared, [1], keepdims=0, name="over_queries"))
+
+
+def _expand_dissimilarity(graph: gs.Graph, node: gs.Node, heads: int) -> None:
+    """Write 1 − direction · mean direction of the patches."""
+    (key, *live), prefix = node.inputs, node.attrs["num_prefix_tokens"]
+    op = Builder(graph, node, prefix=node.outputs[0].name)
+    patches = op.Slice(write_directions(op, key, heads), [prefix], [END], [1], name="patches")
+    if live:
+        own = op.Cast(op.Slice(live[0], [prefix], [END], [1]), to=onnx.TensorProto.FLOAT, name="own")
+        shares = op.Div(own, op.ReduceSum(own, [1], keepdims=1), name="shares")
+        mean = op.ReduceSum(op.Mul(patches, op.Unsqueeze(shares, [2])), [1], keepdims=1, name="mean")
+    else:
+        mean = op.ReduceMean(patches, [1], keepdims=1, name="mean")
+    cosine = op.ReduceSum(op.Mul(patches, mean), [2], keepdims=0, name="cosine")
+    replace(graph, node, op.Sub(1.0, cosine, name="dissimilarity"))
+
+
+# In this range, a weight times any score from the floor to 1 is a normal float32, so that none is lost, and it is
+# less than the score that `rank_prefix` gives a prefix token.
+LEAST_WEIGHT, LARGEST_WEIGHT = float(np.finfo(np.float32).tiny) / SCORE_FLOOR, 2.0**27
+
+
+def shorten_scores(graph: gs.Graph, artefact: Artefact) -> int:
+    """Rewrite alpha · log(intra) + table into intra · exp(table / alpha), which has the same order.
+
+    1. The table is computed ahead of time, in float64.
+    2. Gather looks it up by position; the exporter's GatherND needs a further axis. Where every patch is still in
+       its place, the table is used directly.
+    3. The largest weight is the largest allowed, since only the order counts. Where the smallest is then still too
+       small for float32, the score stays a sum, log(intra) + table / alpha.
+
+    A score of another form, with a mask or without a table, is left as it is.
+    """
+    del artefact
+    changed = 0
+    for node in markers(graph, KEEP_TOP_K):
+        add = producer(node.inputs[0], "Add")
+        if add is None:
+            continue
+        weighed, lookup = producer(add.inputs[0], "Mul"), producer(add.inputs[1])
+        if weighed is None or lookup is None:
+            continue
+        if _is_weighed_log(weighed) and _is_lookup(lookup):
+            _shorten(add, weighed, lookup)
+            changed += 1
+    return changed
+
+
+def _shorten(add: gs.Node, weighed: gs.Node, lookup: gs.Node) -> None:
+    log, alpha = weighed.inputs
+    table = lookup.inputs[0].values.astype(np.float64) / alpha.values
+    weighed.inputs.clear()
+    add.inputs[0] = log
+    weights = LARGEST_WEIGHT * np.exp(table - table.max())
+    if weights.min() >= LEAST_WEIGHT:
+        add.op, table = "Mul", weights
+        add.inputs[0] = log.inputs[0].inputs[0]
+    table = gs.Constant(f"{add.outputs[0].name}/table", table.astype(np.float32))
+    if lookup.op == "Expand":
+        add.inputs[1] = table
+        return
+    lookup.op, lookup.attrs = "Gather", {"axis": 0}
+    lookup.inputs = [table, lookup.inputs[1].inputs[0].inputs[0]]
+
+
+def _is_weighed_log(node: gs.Node) -> bool:
+    """Whether the node is a logarithm times one positive number, with one reader."""
+    log, alpha = node.inputs
+    if len(node.outputs[0].outputs) != 1 or not isinstance(alpha, gs.Constant):
+        return False
+    return producer(log, "Log") is not None and bool(alpha.values.size == 1 and alpha.values > 0)
+
+
+def _is_lookup(node: gs.Node) -> bool:
+    """Whether the node is a constant row of scores, fixed or looked up by position, with one reader."""
+    if node.op not in ("Expand", "GatherND") or not isinstance(node.inputs[0], gs.Constant):
+        return False
+    table, index = node.inputs
+    if table.values.ndim != 1 or len(node.outputs[0].outputs) != 1:
+        return False
+    return node.op == "Expand" or producer(index, "Unsqueeze") is not None
+
+
+LARGEST = np.finfo(np.float32).max
+
+# The operator that weights a score, and the operators between it and the class row's mean, last to first.
+WEIGHED = {"Mul": ("Clip", "Slice"), "Add": ("Log", "Clip", "Slice")}
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """One layer's score, and the top-k that ranks by it.
+
+    `cut` drops the prefix columns of the class row's mean. `weigh` combines the rest, after floor and logarithm,
+    with the inter-layer scores: a constant row, or a `lookup` by position.
+    """
+
+    keep: gs.Node
+    weigh: gs.Node
+    cut: gs.Node
+    lookup: gs.Node | None
+
+
+def rank_prefix(graph: gs.Graph, artefact: Artefact) -> int:
+    """Score all tokens, the prefix tokens higher than any patch, and keep `num_prefix_tokens` more.
+
+    1. The top-k then gives `keep_NN/tokens`, rows of tokens: no node has to remove the prefix from the scores, to
+       shift the survivors past it, or to concatenate it with them.
+    2. Positions count the prefix tokens as well, and so do the tables looked up by position.
+    3. Scores have a positive floor, so float32's largest number ranks a prefix token above every patch, whether it
+       is added to a logarithm or multiplied.
+
+    The pass changes all layers or none. It leaves a model as it is where scores have another form, or where other
+    nodes read survivors or their positions, as with rotary embeddings or with tokens as an output; or where a
+    stride of queries counts tokens in their order.
+    """
+    prefix, layers = artefact.spec.num_prefix_tokens, artefact.schedule.pruning_layers
+    rankings = [each for each in map(_ranking, markers(graph, KEEP_TOP_K)) if each is not None]
+    lookups = [each.lookup for each in rankings if each.lookup is not None]
+    kinds = {output.kind for output in artefact.spec.outputs}
+    gives_tokens = bool(kinds & {OutputKind.TOKENS, OutputKind.GRID})
+    counts_tokens = artefact.schedule.query_stride > 1
+    if not prefix or gives_tokens or counts_tokens or len(rankings) < len(layers):
+        return 0
+    if not all(_only_takes(each.keep, lookups) for each in rankings):
+        return 0
+    for layer, ranking in zip(layers, rankings, strict=True):
+        _widen(ranking, prefix)
+        ranking.keep.outputs[0].name = ranked_name(layer)
+    return len(layers)
+
+
+def _ranking(keep: gs.Node) -> Ranking | None:
+    """Return the score that a top-k ranks by; None for a score of another form."""
+    weigh = producer(keep.inputs[0])
+    if weigh is None or weigh.op not in WEIGHED:
+        return None
+    cut = weigh
+    for op in WEIGHED[weigh.op]:
+        before = producer(cut.inputs[0], op)
+        if before is None:
+            return None
+        cut = before
+    lookup = producer(weigh.inputs[1])
+    table = weigh.inputs[1] if lookup is None else lookup.inputs[0]
+    if not isinstance(table, gs.Constant) or table.values.ndim != 1:
+        return None
+    return Ranking(keep, weigh, cut, lookup) if lookup is None or lookup.op == "Gather" else None
+
+
+def _only_takes(keep: gs.Node, lookups: list[gs.Node]) -> bool:
+    """Whether only gathers and score lookups read the survivors and the positions computed from them."""
+    for reader in keep.outputs[0].outputs:
+        taken = reader.outputs[0].outputs if reader.op == "GatherElements" else [reader]
+        for each in taken:
+            known = each.op in (TAKE_TOKENS, "GatherElements") or any(each is lookup for lookup in lookups)
+            if not known:
+                return False
+    return True
+
+
+def _widen(ranking: Ranking, prefix: int) -> None:
+    weigh, lookup = ranking.weigh, ranking.lookup
+    node, slot = (weigh, 1) if lookup is None else (lookup, 0)
+    table = node.inputs[slot]
+    values = np.concatenate([np.full(prefix, LARGEST), table.values]).astype(np.float32)
+    node.inputs[slot] = gs.Constant(f"{table.name}/{ranking.keep.outputs[0].name}", values)
+    for tensor in _between(ranking):
+        if tensor.shape is not None:
+            tensor.shape = [tensor.shape[0], tensor.shape[1] + prefix]
+    for reader in list(ranking.cut.outputs[0].outputs):
+        reader.inputs[0] = ranking.cut.inputs[0]
+    ranking.keep.attrs["k"] += prefix
+    for reader in ranking.keep.outputs[0].outputs:
+        if reader.op == TAKE_TOKENS:
+            reader.attrs["num_prefix_tokens"] = 0
+
+
+def _between(ranking: Ranking) -> Iterator[gs.Variable]:
+    """Yield the tensors whose width counts patches, from after the cut to the survivors and their positions."""
+    tensor = ranking.weigh.inputs[0]
+    while tensor.inputs[0] is not ranking.cut:
+        yield tensor
+        tensor = tensor.inputs[0].inputs[0]
+    yield from ranking.weigh.outputs
+    yield from ranking.keep.outputs
+    if ranking.lookup is not None:
+        yield from ranking.lookup.outputs
+    for reader in ranking.keep.outputs[0].outputs:
+        if reader.op == "GatherElements" and reader.inputs[1] is ranking.keep.outputs[0]:
+            yield from reader.outputs
+
+
+def sort_once(graph: gs.Graph, artefact: Artefact) -> int:
+    """Remove one sort where a TopK only orders the indices of another, whose values have no reader.
+
+    1. The first gets `sorted` = 0: ONNX Runtime then selects in linear time, by value and then by index, so that
+       the tie rule holds. TensorRT supports only sorted = 1, and OpenVINO is no faster.
+    2. Where all tokens are ranked, see `rank_prefix`, the second is removed. The class token comes out first, and
+       the order of the others does not matter: attention and linear layers do not depend on it, and scores are
+       looked up by position. Several prefix tokens would have to keep their order; both TopK stay then.
+
+    Under 2, which of two equal scores at the cut survives is undefined from the second pruning layer on.
+    """
+    single = artefact.spec.num_prefix_tokens == 1
+    ranked = {ranked_name(layer) for layer in artefact.schedule.pruning_layers if single}
+    pairs = [(node, node.outputs[1].outputs[0]) for node in nodes_of(graph, "TopK") if _is_sorted_again(node)]
+    for choosing, sorting in pairs:
+        survivors = sorting.outputs[0]
+        if survivors.name in ranked:
+            sorting.outputs.clear()
+            choosing.outputs = [choosing.outputs[0], survivors]
+        else:
+            choosing.attrs["sorted"] = 0
+    return len(pairs)
+
+
+def _is_sorted_again(node: gs.Node) -> bool:
+    if not node.attrs.get("sorted", 1):
+        return False
+    values, indices = node.outputs
+    return not values.outputs and [reader.op for reader in indices.outputs] == ["TopK"]

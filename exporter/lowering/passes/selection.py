@@ -1,0 +1,274 @@
+"""Which patches go on: top-k and the gathers of survivors, in standard operators or in one node."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from exporter.artefact import Artefact
+from exporter.lowering.graph import Builder, markers, nodes_of, place_of, replace
+from exporter.lowering.markers import DOMAIN, KEEP_TOP_K, PACK_TOKENS, SELECT_TOP_K, TAKE_TOKENS
+from exporter.ops.cdf_retain.onnx_function import PLUGIN_ATTRIBUTES
+from exporter.tensor_names import IMAGES, rows_of
+
+__all__ = [
+    "behind_prefix",
+    "expand_packing",
+    "expand_selection",
+    "flat_gathers",
+    "prefix_rows",
+    "select_early",
+    "select_in_one",
+]
+
+
+def expand_selection(graph: gs.Graph, artefact: Artefact) -> int:
+    """Expand KeepTopK to two TopK nodes, and TakeTokens to GatherND with batch_dims = 1.
+
+    1. ONNX ranks the lower index first among equal scores; that is the tie rule.
+    2. The second TopK, smallest first, sorts the survivors by position. TensorRT supports only sorted = 1.
+    3. GatherND reads whole rows. GatherElements would need an index as large as the tokens.
+    4. The index includes the rows of the prefix tokens: splitting them off and concatenating them again would copy
+       all tokens twice. All gathers of the same patches share one index, which SelectTopK gives where it chooses.
+    """
+    del artefact
+    chosen, taken = markers(graph, KEEP_TOP_K), markers(graph, TAKE_TOKENS)
+    for node in chosen:
+        _expand_keep_top_k(graph, node)
+    rows = {each.outputs[0].name: each.outputs[1] for each in markers(graph, SELECT_TOP_K)}
+    prefixes: gs.Variable | None = None
+    for node in taken:
+        (tokens, keep), prefix = node.inputs, node.attrs["num_prefix_tokens"]
+        if keep.name not in rows:
+            op = Builder(graph, node, prefix=rows_of(keep.name))
+            kept = keep
+            if prefix:
+                if prefixes is None:
+                    prefixes = prefix_rows(Builder(graph, node, prefix="prefix"), keep, prefix)
+                kept = behind_prefix(op, keep, prefixes, prefix)
+            rows[keep.name] = op.Unsqueeze(kept, [-1], name="column", out=rows_of(keep.name))
+        op = Builder(graph, node, prefix=node.outputs[0].name)
+        replace(graph, node, op.GatherND(tokens, rows[keep.name], batch_dims=1, name="gather"))
+    return len(chosen) + len(taken)
+
+
+def _expand_keep_top_k(graph: gs.Graph, node: gs.Node) -> None:
+    (score,), k = node.inputs, [node.attrs["k"]]
+    name = node.outputs[0].name
+    op = Builder(graph, node, prefix=name)
+    best, rank = (f"{name}/best", f"{name}/order"), ("", f"{name}/rank")
+    _, order = op.several("TopK", score, k, outs=best, name="by_score", axis=1, largest=1, sorted=1)
+    keep, _ = op.several("TopK", order, k, outs=rank, name="by_position", axis=1, largest=0, sorted=1)
+    replace(graph, node, keep)
+
+
+def prefix_rows(op: Builder, keep: gs.Variable, prefix: int) -> gs.Variable:
+    """Write rows 0, 1, … of the prefix tokens for each row of `keep`: [batch, prefix]."""
+    batch = op.Shape(keep, start=0, end=1, name="batch_of")
+    return op.Expand(
+        np.arange(prefix)[None], op.Concat(batch, [prefix], axis=0, name="shape_of"), name="rows"
+    )
+
+
+def behind_prefix(op: Builder, keep: gs.Variable, prefixes: gs.Variable, prefix: int) -> gs.Variable:
+    """Write rows of tokens, [batch, prefix + k]: the prefix tokens, then the kept patches shifted by `prefix`."""
+    return op.Concat(prefixes, op.Add(keep, prefix, name="shift"), axis=1, name="join")
+
+
+def select_in_one(graph: gs.Graph, artefact: Artefact) -> int:
+    """Replace KeepTopK by SelectTopK, which also gives the rows of tokens to take, prefix included.
+
+    In standard operators these are two TopK, Add, Concat and Unsqueeze. A score of any form is taken; a-STAR and
+    pairs have no KeepTopK.
+    """
+    prefix = artefact.spec.num_prefix_tokens
+    found = markers(graph, KEEP_TOP_K)
+    for node in found:
+        (score,), (keep,), k = node.inputs, node.outputs, node.attrs["k"]
+        rows = gs.Variable(rows_of(keep.name), np.int64, [keep.shape[0], prefix + k, 1])
+        attributes = {"k": k, "num_prefix_tokens": prefix, **PLUGIN_ATTRIBUTES}
+        node.inputs.clear()
+        node.outputs.clear()
+        name = f"{SELECT_TOP_K}/{keep.name}"
+        chosen = gs.Node(SELECT_TOP_K, name, attributes, [score], [keep, rows], domain=DOMAIN)
+        graph.nodes[place_of(node, graph.nodes)] = chosen
+    return len(found)
+
+
+@dataclass(frozen=True)
+class Taking:
+    """One retention being moved up: its marker and the patches it keeps."""
+
+    node: gs.Node
+    keep: gs.Variable
+    count: int | str | None
+
+    def rows_of(self, op: Builder, tensor: gs.Variable) -> gs.Variable:
+        """Write a marker that gathers the kept rows of a tensor."""
+        attributes, shape = self.node.attrs, self.shape_of(tensor)
+        return op(TAKE_TOKENS, tensor, self.keep, name="taken", shape=shape, domain=DOMAIN, **attributes)
+
+    def shape_of(self, tensor: gs.Variable) -> list[int | str] | None:
+        """Return the tensor's shape with only the kept rows."""
+        if tensor.shape is None or self.count is None:
+            return None
+        return [tensor.shape[0], self.count, *tensor.shape[2:]]
+
+
+def select_early(graph: gs.Graph, artefact: Artefact) -> int:
+    """Move each TakeTokens up through the residual sum, the projection and the attention, to its queries.
+
+    1. Each of these computes a row from the same row of its input, so gathering before or after gives the same.
+    2. In attention this holds only for the query; keys and values stay whole. Dropped patches then have no
+       attention row and no projection: less work than the schedule's MACs count, with the same results.
+    3. The move ends at a tensor that another node reads whole, like the residual or the query that the class row
+       reads: the marker goes there. A marker that cannot move stays.
+    """
+    del artefact
+    changed = 0
+    for node in markers(graph, TAKE_TOKENS):
+        tokens, keep = node.inputs
+        if len(tokens.outputs) == 1 and row_inputs(tokens):
+            _move_up(graph, node, tokens, keep)
+            changed += 1
+    return changed
+
+
+def _move_up(graph: gs.Graph, node: gs.Node, tokens: gs.Variable, keep: gs.Variable) -> None:
+    taken = node.outputs[0]
+    count = taken.shape[1] if taken.shape is not None else None
+    taking = Taking(node, keep, count)
+    op = Builder(graph, node, prefix=taken.name)
+    open_ = [tokens]
+    while open_:
+        tensor = open_.pop(0)
+        producer = tensor.inputs[0]
+        tensor.shape = taking.shape_of(tensor)
+        for index in row_inputs(tensor):
+            source = producer.inputs[index]
+            if len(source.outputs) == 1 and row_inputs(source):
+                open_.append(source)
+            else:
+                producer.inputs[index] = taking.rows_of(op, source)
+    producer = tokens.inputs[0]
+    node.outputs.clear()
+    node.inputs.clear()
+    producer.outputs = [taken]
+
+
+def row_inputs(tensor: gs.Tensor) -> list[int]:
+    """Return the indices of the inputs that the tensor's node reads row by row; none where there are none."""
+    if not tensor.inputs:
+        return []
+    node = tensor.inputs[0]
+    rule = ROW_RULES.get(node.op)
+    return rule(node) if rule is not None and not node.domain else []
+
+
+def _elementwise(node: gs.Node) -> list[int]:
+    """Accept tensors of one shape, and constants that are the same for every row."""
+    tensors = [index for index, each in enumerate(node.inputs) if not isinstance(each, gs.Constant)]
+    constants = [each for each in node.inputs if isinstance(each, gs.Constant)]
+    shapes = {str(node.inputs[index].shape) for index in tensors}
+    same = len(shapes) == 1 and all(_is_tokens(node.inputs[index]) for index in tensors)
+    return tensors if same and all(each.values.ndim <= 1 for each in constants) else []
+
+
+def _first(node: gs.Node) -> list[int]:
+    """Accept tokens followed by weights: a linear layer, or a norm over channels."""
+    weights = node.inputs[1:]
+    plain = all(isinstance(each, gs.Constant) and each.values.ndim <= 2 for each in weights)
+    over_channels = node.op != "LayerNormalization" or node.attrs.get("axis", -1) == -1
+    return [0] if plain and over_channels and _is_tokens(node.inputs[0]) else []
+
+
+def _query(node: gs.Node) -> list[int]:
+    """Accept the query of an attention on tokens; a mask is the same for all queries, see `spread_masks`."""
+    return [0] if _is_tokens(node.inputs[0]) else []
+
+
+def _is_tokens(tensor: gs.Tensor) -> bool:
+    return tensor.shape is not None and len(tensor.shape) == 3
+
+
+ROW_RULES: dict[str, Callable[[gs.Node], list[int]]] = {
+    "Add": _elementwise,
+    "Mul": _elementwise,
+    "Div": _elementwise,
+    "MatMul": _first,
+    "LayerNormalization": _first,
+    "Attention": _query,
+}
+
+
+def flat_gathers(graph: gs.Graph, artefact: Artefact) -> int:
+    """Replace GatherND with batch_dims = 1 by Reshape, Gather along the first axis, Reshape.
+
+    Each image's index is offset by its place in the batch times its number of tokens; gathers of the same rows
+    share the offset index. GatherND stays where the number of tokens is not static.
+    """
+    del artefact
+    gathers = [node for node in nodes_of(graph, "GatherND") if _takes_counted_rows(node)]
+    if not gathers:
+        return 0
+    places = _places_in_batch(graph, gathers[0])
+    flat: dict[tuple[str, int], gs.Variable] = {}
+    for node in gathers:
+        (tokens, rows), (taken,) = node.inputs, node.outputs
+        _, count, width = tokens.shape
+        if (rows.name, count) not in flat:
+            op = Builder(graph, node, prefix=f"{rows.name}/of_{count}")
+            index = op.Add(rows, op.Mul(places, [count], name="offset"), name="index")
+            flat[rows.name, count] = op.Reshape(index, [-1], name="flat")
+        op = Builder(graph, node, prefix=taken.name)
+        matrix = op.Reshape(tokens, [-1, width], name="flatten")
+        picked = op.Gather(matrix, flat[rows.name, count], axis=0, name="gather")
+        replace(graph, node, op.Reshape(picked, [-1, *taken.shape[1:]], name="unflatten"))
+    return len(gathers)
+
+
+def _takes_counted_rows(gather: gs.Node) -> bool:
+    """Whether the node gathers rows within each image, with static numbers of rows."""
+    counted = all(_has_static_rows(each) for each in (gather.inputs[0], gather.outputs[0]))
+    return counted and gather.attrs.get("batch_dims") == 1
+
+
+def _has_static_rows(tensor: gs.Variable) -> bool:
+    shape = tensor.shape
+    return shape is not None and len(shape) == 3 and all(isinstance(size, int) for size in shape[1:])
+
+
+def _places_in_batch(graph: gs.Graph, before: gs.Node) -> gs.Variable:
+    """Write the images' places in the batch, 0, 1, …: [batch, 1, 1]."""
+    op = Builder(graph, before, prefix="batch")
+    size = op.Squeeze(op.Shape(graph.tensors()[IMAGES], start=0, end=1, name="size"), [0], name="scalar")
+    return op.Unsqueeze(op.Range(0, size, 1, name="places"), [1, 2], name="column")
+
+
+def expand_packing(graph: gs.Graph, artefact: Artefact) -> int:
+    """Expand PackTokens (`exporter.ops.selection`): the rows that stay, and where they stand."""
+    del artefact
+    packing = markers(graph, PACK_TOKENS)
+    for node in packing:
+        _expand(graph, node)
+    return len(packing)
+
+
+def _expand(graph: gs.Graph, node: gs.Node) -> None:
+    (slots, index, count), prefix = node.inputs, node.attrs["num_prefix_tokens"]
+    op = Builder(graph, node, prefix=node.outputs[1].name)
+    width = op.Squeeze(op.Shape(index, start=1, end=2), [0], name="width")
+    columns = op.Range(0, op.Add(width, prefix, name="tokens"), 1, name="columns")
+    tokens = op.Unsqueeze(op.Add(count, prefix, name="own"), [1], name="own_column")
+    live = op.Less(columns, tokens, name="live")
+    places = op.Reshape(op.NonZero(op.Reshape(live, [-1], name="flat")), [-1], name="places")
+    before = op.Slice(slots, [0], [prefix], [1], name="prefix")
+    patches = op.Slice(slots, [prefix], [2**62], [1], name="patches")
+    taken = op.Concat(
+        before, op.GatherElements(patches, index, axis=1, name="survivors"), axis=1, name="taken"
+    )
+    rows = op.Gather(op.Reshape(taken, [-1], name="flat_taken"), places, axis=0, name="rows")
+    start = op.CumSum(tokens, 0, exclusive=1, name="start")
+    within = op.Min(columns, op.Sub(tokens, 1, name="last"), name="within")
+    replace(graph, node, rows, live, op.Add(start, within, name="slots"), places)

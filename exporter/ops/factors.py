@@ -1,0 +1,146 @@
+"""What intra-layer factors read, as operators that an exporter sees as one node each.
+
+Those that choose pass no gradient: training learns through the tokens that they keep. How alike two patches are is
+the cosine of their keys, averaged over heads (ToMe, section 3).
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional as F
+
+__all__ = ["WIDEST_GAP", "class_row", "directions", "dissimilarity", "received", "register_without_gradient"]
+
+
+def register_without_gradient(operator: Any, count: int) -> None:
+    """Let autograd pass an operator of torch.library with `count` inputs, and give none of them a gradient."""
+
+    def mark(ctx: Any, inputs: tuple[Any, ...], output: Tensor | tuple[Tensor, ...]) -> None:  # noqa: ARG001
+        ctx.mark_non_differentiable(*(output if isinstance(output, tuple) else (output,)))
+
+    def no_gradients(ctx: Any, *grads: Tensor) -> tuple[None, ...]:  # noqa: ARG001
+        return (None,) * count
+
+    operator.register_autograd(no_gradients, setup_context=mark)
+
+
+# Upper bound of the difference of two cosines: the gap of a token that joins its survivor in any case.
+WIDEST_GAP = 2.0
+
+
+def directions(key: Float[Tensor, "b h t c"], num_prefix_tokens: int) -> Float[Tensor, "b n c"]:
+    """Return the mean over heads of each patch's key, divided by its length, in float32."""
+    return F.normalize(key.float().mean(dim=1)[:, num_prefix_tokens:], dim=-1)
+
+
+def class_row(
+    query: Float[Tensor, "b h t c"], key: Float[Tensor, "b h t c"], scale: float, num_class_tokens: int = 1
+) -> Float[Tensor, "b rows t"]:
+    """Return scale · q · keyᵀ of the first `num_class_tokens` tokens, O(tokens · dim) beside the fused attention.
+
+    There is a row for each head and class token, those of one head side by side.
+    """
+    return torch.ops.star.class_row(query, key, scale, num_class_tokens)
+
+
+@torch.library.custom_op("star::class_row", mutates_args=())
+def _class_row(query: Tensor, key: Tensor, scale: float, num_class_tokens: int) -> Tensor:
+    return (query[:, :, :num_class_tokens] * scale @ key.transpose(-2, -1)).flatten(1, 2)
+
+
+@_class_row.register_fake
+def _(query: Tensor, key: Tensor, scale: float, num_class_tokens: int) -> Tensor:  # noqa: ARG001
+    batch, heads, tokens, _ = key.shape
+    return key.new_empty(batch, heads * num_class_tokens, tokens)
+
+
+def _save(ctx: Any, inputs: tuple[Tensor, Tensor, float, int], output: Tensor) -> None:  # noqa: ARG001
+    query, key, ctx.scale, ctx.num_class_tokens = inputs
+    ctx.save_for_backward(query, key)
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    query, key = ctx.saved_tensors
+    scaled = (ctx.scale * grad).unflatten(1, (-1, ctx.num_class_tokens))
+    grad_query = torch.zeros_like(query)
+    grad_query[:, :, : ctx.num_class_tokens] = scaled @ key
+    return grad_query, scaled.transpose(-2, -1) @ query[:, :, : ctx.num_class_tokens], None, None
+
+
+_class_row.register_autograd(_backward, setup_context=_save)
+
+
+def received(
+    query: Float[Tensor, "b h t c"],
+    key: Float[Tensor, "b h t c"],
+    key_bias: Float[Tensor, "b t"] | None,
+    scale: float,
+    stride: int = 1,
+) -> Float[Tensor, "b t"]:
+    """Return the column means of softmax(scale · q · keyᵀ + bias), over heads and queries, float32.
+
+    One step, from uniform weights, of the weighted page rank of Zero-TPrune (Wang et al., CVPR 2024). It is
+    computed beside the fused attention, O(tokens² / stride · dim). Gradients do not pass.
+
+    Args:
+        query: Of all tokens.
+        key: Of all tokens.
+        key_bias: Added to the logits of each key. A token of −∞ is padding, which is neither key nor query.
+        scale: Of the logits.
+        stride: Only every so many-th token is a query, from the first on.
+    """
+    return torch.ops.star.received(query, key, key_bias, scale, stride)
+
+
+@torch.library.custom_op("star::received", mutates_args=())
+def _received(query: Tensor, key: Tensor, key_bias: Tensor | None, scale: float, stride: int) -> Tensor:
+    logits = query[:, :, ::stride].float() * scale @ key.float().transpose(-2, -1)
+    if key_bias is None:
+        return logits.softmax(dim=-1).mean(dim=(1, 2))
+    attention = (logits + key_bias[:, None, None]).softmax(dim=-1).mean(dim=1)
+    asking = (key_bias[:, ::stride] > -torch.inf).float()
+    return (attention * (asking / asking.sum(dim=1, keepdim=True)).unsqueeze(-1)).sum(dim=1)
+
+
+@_received.register_fake
+def _(query: Tensor, key: Tensor, key_bias: Tensor | None, scale: float, stride: int) -> Tensor:  # noqa: ARG001
+    return key.new_empty((key.shape[0], key.shape[2]), dtype=torch.float32)
+
+
+register_without_gradient(_received, 5)
+
+
+def dissimilarity(
+    key: Float[Tensor, "b h t c"], live: Bool[Tensor, "b t"] | None, num_prefix_tokens: int
+) -> Float[Tensor, "b n"]:
+    """Return 1 − the mean cosine between a patch's mean key and those of all patches, in [0, 2], float32.
+
+    The mean of the cosines is the product with the mean direction: O(patches · head_dim). Gradients do not pass.
+
+    Args:
+        key: The keys of all tokens, prefix tokens first; their mean over heads is compared.
+        live: Which tokens are an image's own, None for all.
+        num_prefix_tokens: Tokens before the first patch.
+    """
+    return torch.ops.star.dissimilarity(key, live, num_prefix_tokens)
+
+
+@torch.library.custom_op("star::dissimilarity", mutates_args=())
+def _dissimilarity(key: Tensor, live: Tensor | None, num_prefix_tokens: int) -> Tensor:
+    patches = directions(key, num_prefix_tokens)
+    if live is None:
+        mean = patches.mean(dim=1, keepdim=True)
+    else:
+        own = live[:, num_prefix_tokens:].float()
+        mean = ((own / own.sum(dim=1, keepdim=True)).unsqueeze(-1) * patches).sum(dim=1, keepdim=True)
+    return 1.0 - (patches * mean).sum(dim=-1)
+
+
+@_dissimilarity.register_fake
+def _(key: Tensor, live: Tensor | None, num_prefix_tokens: int) -> Tensor:  # noqa: ARG001
+    return key.new_empty((key.shape[0], key.shape[2] - num_prefix_tokens), dtype=torch.float32)
+
+
+register_without_gradient(_dissimilarity, 3)

@@ -1,0 +1,287 @@
+"""The deployment targets: the record, and a row for each runtime and precision."""
+
+from dataclasses import dataclass, replace
+
+from exporter.errors import ModelError
+from exporter.tensor_names import SLICED, VARIANTS
+from exporter.vocabulary import Layout, Method, Precision
+
+__all__ = [
+    "FUSED",
+    "ONNXRUNTIME",
+    "ONNXRUNTIME_FP16",
+    "ONNXRUNTIME_INT8",
+    "ONNXRUNTIME_OPSET17",
+    "OPENVINO",
+    "OPENVINO_BF16",
+    "OPENVINO_INT8",
+    "OPENVINO_INT8_BF16",
+    "PRIMITIVE",
+    "TARGETS",
+    "TENSORRT",
+    "TENSORRT_8",
+    "TENSORRT_FP8",
+    "TENSORRT_FP16",
+    "TENSORRT_INT8",
+    "TENSORRT_PLUGIN_FP16",
+    "Target",
+    "target_named",
+    "variant_roles",
+]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A runtime and precision, and how a model is lowered for them.
+
+    `layouts` are the a-STAR layouts that the runtime supports, the best one first (`exporter.pruning`).
+    `passes` are the graph passes in execution order (`exporter.lowering.pipeline`). `quantization` is the
+    scheme applied after them, "" for none (`exporter.lowering.quantize`). `passes_after` run on the quantized
+    graph. `methods` are the pruning methods that the runtime supports, `largest_top_k` the most that its top-k
+    returns, None for any number. `least_version` is the first version of the runtime that takes the file, and
+    `least_sm` the lowest compute capability of a GPU that does; () for any. `instead` is the target to take on an
+    older one.
+    """
+
+    name: str
+    runtime: str
+    precision: Precision
+    layouts: tuple[Layout, ...]
+    opset: int
+    passes: tuple[str, ...]
+    quantization: str = ""
+    passes_after: tuple[str, ...] = ()
+    methods: tuple[Method, ...] = (Method.STAR, Method.A_STAR, Method.TOME)
+    largest_top_k: int | None = None
+    least_version: tuple[int, ...] = ()
+    least_sm: tuple[int, ...] = ()
+    instead: str = ""
+
+    @property
+    def takes_ranges(self) -> bool:
+        """Whether quantization needs activation ranges, measured on images during lowering."""
+        return self.quantization not in ("", "dynamic")
+
+    @property
+    def reduced(self) -> tuple[Precision, ...]:
+        """The precisions below fp32: of linear layers, and bf16 where the rest is converted to it."""
+        rest = (Precision.BF16,) if "to_bf16" in self.passes_after else ()
+        return tuple(each for each in (self.precision, *rest) if each != Precision.FP32)
+
+    def layout(self, wanted: Layout | str | None) -> Layout:
+        """Return the wanted a-STAR layout, by default the best; ModelError if the runtime does not support it."""
+        if wanted is None:
+            return self.layouts[0]
+        wanted = Layout.named(wanted)
+        if wanted not in self.layouts:
+            raise ModelError(f"target {self.name}", f"layout {wanted}", f"one of {', '.join(self.layouts)}")
+        return wanted
+
+    def check_method(self, method: Method) -> None:
+        """Raise ModelError if the runtime does not support the method."""
+        if method not in self.methods:
+            raise ModelError(f"target {self.name}", f"method {method}", " or ".join(self.methods))
+
+    def check_top_k(self, most: int) -> None:
+        """Raise ModelError if a top-k of the model returns `most` patches, and the runtime's returns fewer."""
+        if self.largest_top_k is not None and most > self.largest_top_k:
+            expected = f"at most {self.largest_top_k}, the runtime's limit"
+            raise ModelError(f"target {self.name}", f"a top-k of {most} patches", expected)
+
+    def file_name(self, model: str, method: str) -> str:
+        """Return the file name of a model pruned by `method` ("dense" for the unpruned model)."""
+        return f"{model}.{method}.{self.name}.onnx"
+
+
+# PRIMITIVE: attention as MatMul, Softmax, MatMul, for the runtime to fuse. FUSED: as one node, with more passes.
+PRIMITIVE = (
+    "name_decisions",
+    "expand_attention",
+    "expand_factors",
+    "expand_pairing",
+    "expand_merging",
+    "expand_selection",
+    "expand_packing",
+)
+FUSED = (
+    "name_decisions",
+    "fuse_attention",
+    "fold_attention_biases",
+    "shorten_scores",
+    "rank_prefix",
+    "select_early",
+    "spread_masks",
+    "expand_attention",
+    "expand_factors",
+    "expand_pairing",
+    "expand_merging",
+    "expand_selection",
+    "expand_packing",
+)
+
+
+ONNXRUNTIME = Target(
+    name="onnxruntime-fp32",
+    runtime="onnxruntime",
+    precision=Precision.FP32,
+    layouts=(Layout.PACKED, Layout.SHRINKING, Layout.PADDED),
+    opset=23,  # the first with an Attention operator
+    passes=(*FUSED, "sort_once", "linear_as_gemm"),
+)
+
+ONNXRUNTIME_FP16 = replace(
+    ONNXRUNTIME, name="onnxruntime-fp16", precision=Precision.FP16, passes=(*ONNXRUNTIME.passes, "to_fp16")
+)
+
+ONNXRUNTIME_INT8 = replace(
+    ONNXRUNTIME,
+    name="onnxruntime-int8",
+    precision=Precision.INT8,
+    # Linear layers are MatMul, not Gemm, so that query, key and value share the quantized tokens.
+    passes=(*FUSED, "sort_once", "patches_as_linear", "split_gemm"),
+    quantization="dynamic",
+)
+
+# For ONNX Runtime before 1.23, the first that reads opset 23.
+ONNXRUNTIME_OPSET17 = replace(
+    ONNXRUNTIME, name="onnxruntime-opset17-fp32", opset=18, passes=(*PRIMITIVE, "sort_once", "opset_17")
+)
+
+
+# OpenVINO decomposes the attention node and fuses it again. Its GatherND is slow, and its top-k needs sorted = 1.
+OPENVINO = Target(
+    name="openvino-fp32",
+    runtime="openvino",
+    precision=Precision.FP32,
+    layouts=(Layout.PADDED,),
+    opset=23,
+    passes=(*FUSED, "flat_gathers"),
+)
+
+# OpenVINO's own conversion to bf16 at load time would convert the scores too.
+OPENVINO_BF16 = replace(
+    OPENVINO, name="openvino-bf16", precision=Precision.BF16, passes=(*OPENVINO.passes, "to_bf16")
+)
+
+OPENVINO_INT8 = replace(
+    OPENVINO,
+    name="openvino-int8",
+    precision=Precision.INT8,
+    # Attention is in parts, for pairs between them; their masks need no row for every query.
+    passes=(
+        *("split_heads" if name == "spread_masks" else name for name in OPENVINO.passes),
+        *("patches_as_linear", "split_gemm"),
+    ),
+    quantization="qdq",
+)
+
+# As "qdq", OpenVINO 2026.4 computes EVA-02 wrongly between bf16 tensors.
+OPENVINO_INT8_BF16 = replace(
+    OPENVINO_INT8,
+    name="openvino-int8-bf16",
+    passes=(*OPENVINO.passes, "patches_as_linear", "split_gemm"),
+    quantization="qdq-linear",
+    passes_after=("to_bf16",),
+)
+
+
+# TensorRT's attention fusion needs the pattern MatMul, Softmax, MatMul, and its top-k needs sorted = 1. Its
+# parser supports the Attention operator of opset 23 late and only in part. Padded a-STAR needs no plugin and no
+# data-dependent shapes.
+TENSORRT = Target(
+    name="tensorrt-fp32",
+    runtime="tensorrt",
+    precision=Precision.FP32,
+    layouts=(Layout.PADDED, Layout.SHRINKING),
+    opset=20,
+    passes=PRIMITIVE,
+    largest_top_k=3840,  # ITopKLayer's limit
+    least_version=(10,),
+    instead="tensorrt8-fp32",
+)
+
+# The parser of TensorRT 8.6 ends at opset 17. It has no plugins with data-dependent shapes; int64 becomes int32.
+TENSORRT_8 = replace(
+    TENSORRT,
+    name="tensorrt8-fp32",
+    opset=18,
+    passes=(*PRIMITIVE, "opset_17"),
+    methods=(Method.STAR, Method.TOME),
+    least_version=(),
+    instead="",
+)
+
+# TensorRT 11 takes precision from the graph alone, as TensorRT 10 does with strong typing.
+TENSORRT_FP16 = replace(
+    TENSORRT, name="tensorrt-fp16", precision=Precision.FP16, passes=(*PRIMITIVE, "to_fp16")
+)
+
+# Selects in one node a layer, by the plugin library that the user compiles; its kernel takes 4096 patches at most.
+TENSORRT_PLUGIN_FP16 = replace(
+    TENSORRT_FP16,
+    name="tensorrt-plugin-fp16",
+    passes=("name_decisions", "select_in_one", *TENSORRT_FP16.passes[1:]),
+    methods=(Method.STAR,),
+    largest_top_k=4096,
+    least_version=(10, 7),  # the first that prefers a plugin to the function of its name
+    instead=TENSORRT_FP16.name,
+)
+
+# The rest of the graph is fp16: attention is fused in half precision only, and GELU and sums are memory-bound.
+TENSORRT_INT8 = replace(
+    TENSORRT,
+    name="tensorrt-int8",
+    precision=Precision.INT8,
+    passes=(*PRIMITIVE, "split_gemm"),
+    quantization="symmetric",
+    passes_after=("to_fp16",),
+)
+
+# E4M3 in linear layers and in both products of attention. GPUs have it from compute capability 8.9 on, TensorRT a
+# scale for each column of an FP8 matrix from 10.6 on.
+TENSORRT_FP8 = replace(
+    TENSORRT_INT8,
+    name="tensorrt-fp8",
+    precision=Precision.FP8,
+    quantization="fp8",
+    least_version=(10, 6),
+    least_sm=(8, 9),
+    instead=TENSORRT_INT8.name,
+)
+
+
+TARGETS = {
+    target.name: target
+    for target in (
+        ONNXRUNTIME,
+        ONNXRUNTIME_FP16,
+        ONNXRUNTIME_INT8,
+        ONNXRUNTIME_OPSET17,
+        OPENVINO,
+        OPENVINO_BF16,
+        OPENVINO_INT8,
+        OPENVINO_INT8_BF16,
+        TENSORRT,
+        TENSORRT_8,
+        TENSORRT_FP16,
+        TENSORRT_INT8,
+        TENSORRT_FP8,
+        TENSORRT_PLUGIN_FP16,
+    )
+}
+
+
+def target_named(name: str) -> Target:
+    """Return the target of that name; ModelError lists the known names."""
+    if name not in TARGETS:
+        raise ModelError("target", repr(name), f"one of {', '.join(TARGETS)}")
+    return TARGETS[name]
+
+
+def variant_roles(target: Target, *, adaptive: bool) -> tuple[str, ...]:
+    """Return the variants that are written beside a pruned model, for `check` and for `bench` on engines.
+
+    The sliced one has fixed counts; those of a-STAR, which is `adaptive`, depend on the image.
+    """
+    sliced = target.runtime == TENSORRT.runtime and not adaptive
+    return (*VARIANTS, SLICED) if sliced else VARIANTS

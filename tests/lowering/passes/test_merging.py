@@ -1,0 +1,146 @@
+"""The passes of merging, by survivors and in pairs."""
+
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+import pytest
+
+from exporter.lowering.markers import DOMAIN, MERGE_INTO, MERGE_TOKENS, PAIR_TOKENS
+from exporter.lowering.passes.merging import expand_merging, expand_pairing
+from exporter.lowering.passes.selection import expand_selection
+from exporter.ops.counts import joined_patches
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from tests.lowering.graphs import applied, artefact, operators
+from tests.ops.merging_reference import reference_into, reference_mean
+from tests.ops.pairing_reference import reference_pairs
+
+PATCHES, KEPT, DIM = 9, 4, 6
+HEADS, WIDTH = artefact().spec.num_heads, 4
+
+
+def merging(prefix: int, *, sized: bool, packed: bool = False) -> bytes:
+    """A graph of the two markers alone, expanded; keys by head, or as the projection gives them."""
+    count = prefix + PATCHES
+    shape = ["batch", count, HEADS * WIDTH] if packed else ["batch", HEADS, count, WIDTH]
+    key = gs.Variable("key", np.float32, shape)
+    tokens = gs.Variable("tokens", np.float32, ["batch", prefix + PATCHES, DIM])
+    keep = gs.Variable("keep", np.int64, ["batch", KEPT])
+    sizes = gs.Variable("sizes", np.float32, ["batch", prefix + PATCHES])
+    into, gap = gs.Variable("into", np.int64, ["batch", PATCHES]), gs.Variable("gap", np.float32)
+    merged = gs.Variable("merged", np.float32, ["batch", prefix + KEPT, DIM])
+    merged_sizes = gs.Variable("merged_sizes", np.float32, ["batch", prefix + KEPT])
+    attributes = {"num_prefix_tokens": prefix}
+    read = [tokens, into, *([sizes] if sized else [])]
+    nodes = [
+        gs.Node(MERGE_INTO, "choose", attributes, [key, keep], [into, gap], domain=DOMAIN),
+        gs.Node(
+            MERGE_TOKENS, "merge", {**attributes, "kept": KEPT}, read, [merged, merged_sizes], domain=DOMAIN
+        ),
+    ]
+    inputs = [key, tokens, keep, *([sizes] if sized else [])]
+    graph = gs.Graph(nodes, inputs, [into, merged, merged_sizes], opset=20)
+    assert applied(expand_merging, graph, artefact(1)) == 2
+    assert applied(expand_selection, graph) == 1
+    model = gs.export_onnx(graph)
+    model.ir_version = 10
+    onnx.checker.check_model(model)
+    return model.SerializeToString()
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("packed", [False, True], ids=["by head", "packed"])
+@pytest.mark.parametrize("sized", [False, True])
+@pytest.mark.parametrize("prefix", [0, 1, 3])
+def test_the_numpy_reference_is_computed(prefix: int, sized: bool, packed: bool) -> None:
+    rng = np.random.default_rng(prefix)
+    tokens = rng.standard_normal((3, prefix + PATCHES, DIM)).astype(np.float32)
+    key = rng.standard_normal((3, HEADS, prefix + PATCHES, WIDTH)).astype(np.float32)
+    keep = np.stack([np.sort(rng.permutation(PATCHES)[:KEPT]) for _ in range(3)])
+    sizes = rng.integers(1, 5, (3, prefix + PATCHES)).astype(np.float32)
+    fed = key.transpose(0, 2, 1, 3).reshape(3, prefix + PATCHES, -1) if packed else key
+    feed: dict[str, np.ndarray] = {"key": fed, "tokens": tokens, "keep": keep}
+    feed |= {"sizes": sizes} if sized else {}
+    with OnnxRuntimeRunner(merging(prefix, sized=sized, packed=packed), name="merging") as runner:
+        results = runner.run(feed)
+    for image in range(3):
+        into, _ = reference_into(key[image], keep[image], prefix)
+        own = sizes[image] if sized else None
+        merged, merged_sizes = reference_mean(tokens[image], into, own, KEPT, prefix)
+        np.testing.assert_array_equal(results["into"][image], into)
+        np.testing.assert_allclose(results["merged"][image], merged, atol=1e-6)
+        np.testing.assert_array_equal(results["merged_sizes"][image], merged_sizes)
+
+
+@pytest.mark.ort
+def test_twins_stay_themselves() -> None:
+    tokens = np.ones((1, 1 + PATCHES, DIM), np.float32)
+    key = np.ones((1, HEADS, 1 + PATCHES, WIDTH), np.float32)
+    with OnnxRuntimeRunner(merging(1, sized=False), name="merging") as runner:
+        results = runner.run({"key": key, "tokens": tokens, "keep": np.array([[1, 3, 5, 7]])})
+    assert results["into"].tolist() == [[0, 0, 0, 1, 0, 2, 0, 3, 0]]
+    np.testing.assert_allclose(results["merged"], tokens[:, : 1 + KEPT])
+
+
+def pairing(patches: int, kept: int, prefix: int, packed: bool) -> gs.Graph:
+    """A graph of the marker alone, expanded; keys by head, or as the projection gives them."""
+    tokens = prefix + patches
+    shape = ["batch", tokens, HEADS * WIDTH] if packed else ["batch", HEADS, tokens, WIDTH]
+    key = gs.Variable("key", np.float32, shape)
+    keep = gs.Variable("keep_01", np.int64, ["batch", kept])
+    into = gs.Variable("into_01", np.int64, ["batch", patches])
+    unread = [gs.Variable("score", np.float32), gs.Variable("gap", np.float32)]
+    attributes = {"kept": kept, "num_prefix_tokens": prefix}
+    node = gs.Node(PAIR_TOKENS, "pair", attributes, [key], [keep, into, *unread], domain=DOMAIN)
+    graph = gs.Graph([node], [key], [keep, into], opset=20)
+    assert applied(expand_pairing, graph, artefact(1)) == 1
+    assert applied(expand_selection, graph) == (kept > len(joined_patches(patches, kept, prefix)))
+    return graph
+
+
+def run(graph: gs.Graph, key: np.ndarray) -> dict[str, np.ndarray]:
+    model = gs.export_onnx(graph)
+    model.ir_version = 10
+    onnx.checker.check_model(model)
+    with OnnxRuntimeRunner(model.SerializeToString(), name="pairing") as runner:
+        return runner.run({"key": key})
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("packed", [False, True], ids=["by head", "packed"])
+@pytest.mark.parametrize("patches", [8, 9])
+@pytest.mark.parametrize("prefix", [0, 1, 2])
+def test_the_numpy_reference_of_pairs_is_computed(prefix: int, patches: int, packed: bool) -> None:
+    alternating = len(joined_patches(patches, patches, prefix))
+    for kept in (1, 2, alternating - 1, alternating, alternating + 2, patches - 1):
+        keys = np.random.default_rng(kept).standard_normal((3, HEADS, prefix + patches, WIDTH))
+        keys = keys.astype(np.float32)
+        fed = keys.transpose(0, 2, 1, 3).reshape(3, prefix + patches, -1) if packed else keys
+        results = run(pairing(patches, kept, prefix, packed), fed)
+        for image in range(3):
+            expected = reference_pairs(keys[image], kept, prefix)
+            np.testing.assert_array_equal(results["keep_01"][image], expected.index)
+            np.testing.assert_array_equal(results["into_01"][image], expected.into)
+
+
+@pytest.mark.ort
+def test_of_equal_cosines_the_lower_position_stays_and_is_joined() -> None:
+    directions = np.eye(WIDTH, dtype=np.float32)[np.random.default_rng(0).integers(0, 2, (8, 10))]
+    keys = np.repeat(directions[:, None], HEADS, axis=1)
+    results = run(pairing(9, 7, 1, packed=False), keys)
+    for image in range(8):
+        expected = reference_pairs(keys[image], 7, 1)
+        np.testing.assert_array_equal(results["keep_01"][image], expected.index)
+        np.testing.assert_array_equal(results["into_01"][image], expected.into)
+
+
+@pytest.mark.ort
+def test_the_sets_are_slices_and_one_product_compares_them() -> None:
+    counts = operators(pairing(9, 7, 1, packed=False))
+    assert (counts["MatMul"], counts["ArgMax"], counts["TopK"]) == (1, 1, 2)
+    assert operators(pairing(9, 5, 1, packed=False))["TopK"] == 0
+
+
+@pytest.mark.ort
+def test_without_pairs_nothing_changes() -> None:
+    graph = gs.Graph([], [], [], opset=20)
+    assert applied(expand_pairing, graph, artefact(1)) == 0

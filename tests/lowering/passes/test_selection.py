@@ -1,0 +1,248 @@
+"""The passes of top-k and of the gathers of survivors."""
+
+from collections import Counter
+
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from exporter.lowering.markers import DOMAIN, KEEP_TOP_K, TAKE_TOKENS
+from exporter.lowering.passes.selection import (
+    expand_packing,
+    expand_selection,
+    flat_gathers,
+    select_early,
+    select_in_one,
+)
+from exporter.ops.selection import keep_top_k, take_tokens
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from tests.lowering.graphs import RNG, applied, artefact, graph_of, noise, operators, run
+from tests.lowering.models import lowered, star
+from tests.lowering.targets import without
+from tests.ops.packing_reference import drawn_choice, packed
+
+
+def selection(patches: int, k: int, prefix: int) -> bytes:
+    """A graph of the two markers alone, expanded."""
+    score = gs.Variable("score", np.float32, ["batch", patches])
+    tokens = gs.Variable("tokens", np.float32, ["batch", prefix + patches, 2])
+    keep, taken = (
+        gs.Variable("keep", np.int64, ["batch", k]),
+        gs.Variable("taken", np.float32, ["batch", prefix + k, 2]),
+    )
+    nodes = [
+        gs.Node(KEEP_TOP_K, attrs={"k": k}, inputs=[score], outputs=[keep], domain=DOMAIN),
+        gs.Node(
+            TAKE_TOKENS,
+            attrs={"num_prefix_tokens": prefix},
+            inputs=[tokens, keep],
+            outputs=[taken],
+            domain=DOMAIN,
+        ),
+    ]
+    graph = gs.Graph(nodes, [score, tokens], [keep, taken], opset=20)
+    assert applied(expand_selection, graph) == 2
+    model = gs.export_onnx(graph)
+    model.ir_version = 10
+    onnx.checker.check_model(model)
+    return model.SerializeToString()
+
+
+@pytest.mark.ort
+@settings(max_examples=25)
+@given(data=st.data())
+def test_ties_go_to_the_lower_position_and_survivors_ascend(data: st.DataObject) -> None:
+    patches = data.draw(st.integers(1, 40))
+    k, prefix = data.draw(st.integers(1, patches)), data.draw(st.integers(0, 3))
+    rows = data.draw(
+        st.lists(st.lists(st.integers(0, 3), min_size=patches, max_size=patches), min_size=1, max_size=3)
+    )
+    score = torch.tensor(rows, dtype=torch.float32)
+    tokens = torch.randn(len(rows), prefix + patches, 2)
+    with OnnxRuntimeRunner(selection(patches, k, prefix), name="selection") as runner:
+        results = runner.run({"score": score.numpy(), "tokens": tokens.numpy()})
+    keep = keep_top_k(score, k)
+    np.testing.assert_array_equal(results["keep"], keep.numpy())
+    np.testing.assert_array_equal(results["taken"], take_tokens(tokens, keep, prefix).numpy())
+
+
+OF = artefact(1)  # one prefix token
+
+
+def test_the_gathers_take_the_rows_that_the_node_gives() -> None:
+    graph = graph_of(
+        "(float[b, 12] s, float[b, 13, 2] t) => (float[b, 6, 2] taken, int64[b, 5] keep) {"
+        " keep = star.KeepTopK <k = 5> (s) taken = star.TakeTokens <num_prefix_tokens = 1> (t, keep) }"
+    )
+    assert applied(select_in_one, graph, OF) == 1
+    (node,) = (each for each in graph.nodes if each.op == "SelectTopK")
+    assert node.domain == "star"
+    assert node.attrs == {"k": 5, "num_prefix_tokens": 1, "plugin_version": "1", "plugin_namespace": "star"}
+    assert [(each.name, each.shape) for each in node.outputs] == [
+        ("keep", ["b", 5]),
+        ("keep/rows", ["b", 6, 1]),
+    ]
+    assert applied(expand_selection, graph, OF) == 1
+    assert operators(graph) == Counter({"SelectTopK": 1, "GatherND": 1})
+    (gather,) = (each for each in graph.nodes if each.op == "GatherND")
+    assert [each.name for each in gather.inputs] == ["t", "keep/rows"]
+
+
+def test_other_retentions_are_left_alone() -> None:
+    graph = graph_of(
+        "(float[b, 12] s, int64[b] n) => (int64[b, w] keep, int64[b] count, int64 width)"
+        " { keep, count, width = star.CdfRetain <mass = 0.5> (s, n) }"
+    )
+    assert applied(select_in_one, graph, OF) == 0
+    assert operators(graph) == Counter({"CdfRetain": 1})
+
+
+WEIGHTS = {"w": noise(6, 6), "b": noise(6), "s": noise(6), "half": np.array(0.5, np.float32)}
+TAKING = "t = star.TakeTokens <num_prefix_tokens = 1> (y, keep)"
+KEEP = np.array([[0, 3], [1, 2]])
+ATTENTION = "c = Attention <q_num_heads = 2, kv_num_heads = 2> (x, k, k)"
+
+CASES = {
+    "a sum of two": ("a = Abs(x) y = Add(x, a)", ["Abs"], 2),
+    "a linear layer": ("a = Abs(x) p = MatMul(a, w) y = Add(p, b)", ["Abs"], 1),
+    "a scaled residual": ("a = Abs(x) p = MatMul(a, w) m = Mul(p, s) y = Add(m, x)", ["Abs"], 2),
+    "a norm over channels": ("a = Abs(x) y = LayerNormalization(a, s, b)", ["Abs"], 1),
+    "a division": ("a = Abs(x) y = Div(a, half)", ["Abs"], 1),
+    "an attention's query": (f"k = Abs(x) {ATTENTION} y = Add(c, b)", ["Abs"], 1),
+}
+
+
+def block(body: str, reads: str = "", outputs: str = "") -> gs.Graph:
+    return graph_of(
+        f"(float[n, 5, 6] x, int64[n, 2] keep) => (float[n, 3, 6] t{outputs}) {{ {body} {TAKING} {reads} }}",
+        WEIGHTS,
+    )
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("case", CASES)
+def test_the_same_rows_from_fewer_of_them(case: str) -> None:
+    body, whole, taken = CASES[case]
+    one, other, x = block(body), block(body), noise(2, 5, 6)
+    assert applied(select_early, other) == 1
+    sources = [node.inputs[0] for node in other.nodes if node.op == TAKE_TOKENS]
+    assert len(sources) == taken
+    assert all(not each.inputs or each.inputs[0].op in whole for each in sources)
+    for graph in (one, other):
+        applied(expand_selection, graph)
+    expected, got = (run(graph, x=x, keep=KEEP)["t"] for graph in (one, other))
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("body", "reads", "outputs"),
+    [
+        ("y = Softmax <axis = 1> (x)", "", ""),  # mixes rows
+        ("y = Add(x, x)", "z = Abs(y)", ", float[n, 5, 6] z"),  # read by something else
+    ],
+    ids=["rows mixed", "read whole"],
+)
+def test_what_cannot_move_stays(body: str, reads: str, outputs: str) -> None:
+    graph = block(body, reads, outputs)
+    assert applied(select_early, graph) == 0
+    assert [node.op for node in graph.nodes if node.domain] == [TAKE_TOKENS]
+
+
+def test_survivors_are_taken_before_their_queries_meet_the_keys() -> None:
+    spec, keep = star().vit.spec, star().schedule.keep
+    graph = gs.import_onnx(onnx.shape_inference.infer_shapes(lowered(star()), data_prop=True))
+    tensors = graph.tensors()
+    for layer in (1, 2, 4):
+        query, key, _ = tensors[f"context_{layer:02d}"].inputs[0].inputs
+        before = (spec.num_patches, *keep)[layer - 1]
+        assert query.shape == ["batch", spec.num_prefix_tokens + keep[layer - 1], spec.dim]
+        assert key.shape == ["batch", spec.num_prefix_tokens + before, spec.dim]
+        assert query.inputs[0].op == "GatherND"
+        rows = tensors[f"keep_{layer:02d}/rows"]
+        assert [reader.op for reader in rows.outputs] == ["GatherND"] * 2
+
+
+def test_without_a_class_row_survivors_are_taken_before_their_projection() -> None:
+    graph = gs.import_onnx(lowered(star(scorer="inter"), without("linear_as_gemm")))
+    query = graph.tensors()["context_01"].inputs[0].inputs[0]
+    product = query.inputs[0].inputs[0]
+    assert [query.inputs[0].op, product.inputs[0].op] == ["Add", "MatMul"]
+    assert product.inputs[0].inputs[0].inputs[0].op == "GatherND"
+
+
+TOKENS, KEPT, DIM = 7, 3, 4
+
+
+def gathers(tokens: int | str = TOKENS) -> gs.Graph:
+    """Two tensors of tokens of which the same rows are taken."""
+    images = gs.Variable("images", np.float32, ["batch", tokens, DIM])
+    rows = gs.Variable("rows", np.int64, ["batch", KEPT, 1])
+    doubled = gs.Variable("doubled", np.float32, ["batch", tokens, DIM])
+    taken = [gs.Variable(name, np.float32, ["batch", KEPT, DIM]) for name in ("once", "twice")]
+    nodes = [gs.Node("Add", "double", {}, [images, images], [doubled])]
+    for source, result in zip((images, doubled), taken, strict=True):
+        nodes.append(gs.Node("GatherND", result.name, {"batch_dims": 1}, [source, rows], [result]))
+    return gs.Graph(nodes, [images, rows], taken, opset=20)
+
+
+def feed(batch: int) -> dict[str, np.ndarray]:
+    rows = np.stack([RNG.permutation(TOKENS)[:KEPT, None] for _ in range(batch)])
+    return {"images": noise(batch, TOKENS, DIM), "rows": rows}
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("batch", [1, 3])
+def test_the_same_rows(batch: int) -> None:
+    graph = gathers()
+    assert applied(flat_gathers, graph) == 2
+    given = feed(batch)
+    result = run(graph, **given)
+    expected = np.take_along_axis(given["images"], given["rows"], axis=1)
+    np.testing.assert_array_equal(result["once"], expected)
+    np.testing.assert_array_equal(result["twice"], 2 * expected)
+
+
+def test_one_index_for_all_that_takes_the_same_rows() -> None:
+    graph = gathers()
+    applied(flat_gathers, graph)
+    ops = [node.op for node in graph.nodes]
+    assert ops.count("Gather") == 2
+    assert ops.count("Mul") == 1
+    assert "GatherND" not in ops
+
+
+def test_tokens_that_are_not_counted_are_left_alone() -> None:
+    graph = gathers("tokens")
+    assert applied(flat_gathers, graph) == 0
+    assert [node.op for node in graph.nodes].count("GatherND") == 2
+
+
+COMMON = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def packing(prefix: int) -> gs.Graph:
+    return graph_of(
+        "(int64[b, t] before, int64[b, k] index, int64[b] count)"
+        " => (int64[n] rows, bool[b, s] live, int64[b, s] slots, int64[n] places) {"
+        f" rows, live, slots, places = star.PackTokens <num_prefix_tokens = {prefix}> (before, index, count) }}"
+    )
+
+
+def compare(graph: gs.Graph, seed: int, prefix: int) -> None:
+    slots, index, count = drawn_choice(np.random.default_rng(seed), prefix)
+    found = run(graph, before=slots, index=index, count=count)
+    for name, expected in packed(slots, index, count, prefix)._asdict().items():
+        np.testing.assert_array_equal(found[name], expected, err_msg=name)
+
+
+@pytest.mark.ort
+@COMMON
+@given(st.integers(0, 2**32 - 1), st.integers(0, 2))
+def test_in_standard_operators(seed: int, prefix: int) -> None:
+    graph = packing(prefix)
+    assert applied(expand_packing, graph) == 1
+    compare(graph, seed, prefix)
