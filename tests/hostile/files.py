@@ -208,7 +208,7 @@ FILES = (
     Hostile(f"{CALIBRATE} --images {{work}}/shards", "bad.tar", prepare=_shard, name="fifo"),
     *(
         Hostile(
-            f"{CALIBRATE} --recipe {{work}}/r.toml", "bad", prepare=partial(_embeddings, ending), name="fifo"
+            f"{CALIBRATE} --recipe {{work}}/r.toml", "bad", prepare=partial(_embeddings, ending), name=ending
         )
         for ending in ("npz", "safetensors")
     ),

@@ -127,15 +127,14 @@ def _check_retention(pruned: Path, artefact: Artefact, settings: BuildSettings, 
         UserError: The model needs the plugin and none was given, or this TensorRT cannot build it.
     """
     if settings.plugin is None and calls_plugin(pruned):
-        other = f"--target {artefact.target.instead}"
-        if artefact.follows_image:
-            other = 'with layout = "padded" in a recipe'
-        hint = f"build --plugin FILE, or compile {other}"
+        padded = 'with layout = "padded" in a recipe'
+        instead = padded if artefact.follows_image else f"--target {artefact.target.instead}"
+        hint = f"build --plugin FILE, or star-export compile {instead}"
         raise UserError(pruned.name, "no plugin", "the library of --plugin-source, which selects", hint)
     if settings.plugin is not None:
         checked_library(settings.plugin, version)
-    padded = artefact.schedule.adaptive and not artefact.follows_image
-    if padded and version_numbers(version) < LEAST_CUMULATIVE:
+    cumulative = artefact.schedule.adaptive and not artefact.follows_image
+    if cumulative and version_numbers(version) < LEAST_CUMULATIVE:
         expected = f"{'.'.join(map(str, LEAST_CUMULATIVE))} or later, which has a cumulative sum"
         raise UserError(pruned.name, f"TensorRT {version}", expected)
 

@@ -18,7 +18,7 @@ def test_a_subset_is_that_of_a_class_map() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"within": 0.0}, {"within": 100.0}, {"batch": 0}, {"max_images": 0}], ids=str
+    "wrong", [{"within": 0.0}, {"within": 100.0}, {"batch": 0}, {"max_eval_images": 0}], ids=str
 )
 def test_settings_out_of_range(wrong: dict[str, Any]) -> None:
     (name,) = wrong

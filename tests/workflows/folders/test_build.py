@@ -159,7 +159,7 @@ def test_the_sliced_variant_and_an_engine_for_each_batch(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "method", "layout", "instead"),
     [
-        (TENSORRT, Method.A_STAR, Layout.SHRINKING, 'layout = "padded"'),
+        (TENSORRT, Method.A_STAR, Layout.SHRINKING, 'with layout = "padded" in a recipe'),
         (TENSORRT_PLUGIN_FP16, Method.STAR, Layout.SHRINKING, "--target tensorrt-fp16"),
     ],
     ids=["tokens that shrink", "selection in one node"],
