@@ -12,7 +12,6 @@ from typing import Any
 import exporter
 from exporter.cli import (
     bench,
-    best,
     build,
     calibrate,
     check,
@@ -25,7 +24,6 @@ from exporter.cli import (
     models,
     plan,
     plugin,
-    search,
     serve_config,
     tune,
 )
@@ -43,7 +41,6 @@ VERBS = (
     depth,
     calibrate,
     plan,
-    search,
     finetune,
     export,
     check,
@@ -51,7 +48,6 @@ VERBS = (
     plugin,
     bench,
     eval,
-    best,
     tune,
     compile,
     serve_config,
@@ -64,6 +60,18 @@ EXAMPLES = (
     "star-export check build/digits",
 )
 FAILS = "a check failed, or a search found nothing: see the help of the verb"
+
+# What replaces former verbs, and former flags of a verb.
+FORMER = {
+    "search": "tune --speedup X",
+    "best": "tune --rho R --max-drop POINTS",
+    "compile --speedup": "tune --speedup X",
+    "compile --max-drop": "tune --max-drop POINTS",
+    "compile --sweep": "tune --method M, which measures several amounts and draws their front",
+    "tune --minutes": "tune --max-eval-images N: fewer images take less time",
+    "tune --finalists": "tune, which times some of each way",
+    "tune --confident": "the status of tune --json: met, not-shown or missed",
+}
 
 # Libraries of the export machine that a deployment machine does not need.
 EXPORT_LIBRARIES = (
@@ -109,7 +117,11 @@ def _run(argv: Sequence[str] | None) -> int:
     words = sys.argv[1:] if argv is None else argv
     if "_ARGCOMPLETE" in os.environ:
         complete(build_parser())
-    parser = build_parser(next((word for word in words if not word.startswith("-")), ""))
+    verb = next((word for word in words if not word.startswith("-")), "")
+    for word in (verb, *(f"{verb} {word.partition('=')[0]}" for word in words)):
+        if word in FORMER:
+            raise UserError(word, "a former command", f"star-export {FORMER[word]}")
+    parser = build_parser(verb)
     arguments, unknown = parser.parse_known_args(words)
     if unknown:
         arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")

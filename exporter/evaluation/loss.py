@@ -10,7 +10,7 @@ from exporter.evaluation.accuracy import Predictions
 from exporter.evaluation.paired import loss_bound, loss_interval, mcnemar
 from exporter.evaluation.proportions import Interval, wilson
 
-__all__ = ["ClassChange", "PairResult", "compare_predictions"]
+__all__ = ["ClassChange", "PairResult", "compare_predictions", "loss_of"]
 
 Array = np.ndarray[Any, Any]
 
@@ -75,7 +75,7 @@ def compare_predictions(
     if not first.labelled:
         return pair
     before, after = first.hits[:, 0], second.hits[:, 0]
-    lost, gained = int((before & ~after).sum()), int((after & ~before).sum())
+    lost, gained = loss_of(before, after)
     low, high = loss_interval(lost, gained, images)
     return replace(
         pair,
@@ -87,6 +87,11 @@ def compare_predictions(
         gained=gained,
         classes=_by_class(first.labels, before, after, class_names),
     )
+
+
+def loss_of(first: Array, second: Array) -> tuple[int, int]:
+    """Return how many images only the first model has right, and only the second; bool [images]."""
+    return int((first & ~second).sum()), int((second & ~first).sum())
 
 
 def _by_class(

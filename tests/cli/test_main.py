@@ -75,7 +75,7 @@ def test_rates_are_of_layers_and_other_pairs_of_names(parser: argparse.ArgumentP
 
 
 def test_exit_codes_are_documented(star_export: Command) -> None:
-    for verb in ("check", "compile", "models", "search", "tune"):
+    for verb in ("check", "compile", "models", "tune"):
         assert "\n  1    " in star_export(verb, "--help").out
     shown = star_export("plan", "--help").out
     assert "\n  1    " not in shown
@@ -170,7 +170,14 @@ def test_steps_are_logged_where_that_is_asked_for(
         (["compile", "--rho", "high", "--out", "x"], "'high'"),
         (["compile", "--method", "ab-star", "--out", "x"], "'ab-star'"),
         (["compile", "--layout", "folded", "--out", "x"], "'folded'"),
-        (["best", "--max-drop", "-1"], "0 or more"),
+        (["search", "--speedup", "2"], "search | got a former command | need star-export tune --speedup X"),
+        (["best", "--rho", "0.7"], "best | got a former command | need star-export tune"),
+        (["compile", "--speedup=2"], "compile --speedup | got a former command | need star-export tune"),
+        (["compile", "--sweep", "0.9"], "compile --sweep | got a former command | need star-export tune"),
+        (
+            ["-q", "compile", "--max-drop", "1"],
+            "compile --max-drop | got a former command | need star-export",
+        ),
         (["compile"], "--out"),
         (["fly"], "'fly'"),
     ],

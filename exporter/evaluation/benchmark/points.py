@@ -1,31 +1,10 @@
-"""Records of several models measured in one run: their multiply-adds and speed, and what they lose."""
+"""Records of several models measured in one run: their speed, and what they lose."""
 
 from dataclasses import dataclass
 
-from exporter.evaluation.benchmark.timing import Comparison, Throughput
 from exporter.evaluation.proportions import Interval
 
-__all__ = ["Point", "RhoSweep", "TradeOff", "TradePoint"]
-
-
-@dataclass(frozen=True)
-class Point:
-    """One schedule: GMACs per image (under a-STAR the mean over the measured images), throughput, comparison."""
-
-    rho: float | None
-    gmacs: float
-    throughput: Throughput
-    comparison: Comparison
-
-
-@dataclass(frozen=True)
-class RhoSweep:
-    """The dense model, and pruned models measured interleaved with it."""
-
-    batch: int
-    dense_gmacs: float
-    dense: Throughput
-    points: tuple[Point, ...]
+__all__ = ["TradeOff", "TradePoint"]
 
 
 @dataclass(frozen=True)

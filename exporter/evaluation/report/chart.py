@@ -1,4 +1,4 @@
-"""Draw charts: accuracy against throughput, and throughput against multiply-adds; light or dark."""
+"""Draw the chart of accuracy against throughput; light or dark."""
 
 import base64
 from collections.abc import Callable, Sequence
@@ -11,9 +11,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from exporter.evaluation.benchmark.points import Point, RhoSweep, TradeOff, TradePoint
+from exporter.evaluation.benchmark.points import TradeOff, TradePoint
 
-__all__ = ["DARK", "LIGHT", "Palette", "png_address", "throughput_chart", "trade_off_chart"]
+__all__ = ["DARK", "LIGHT", "Palette", "png_address", "trade_off_chart"]
 
 
 @dataclass(frozen=True)
@@ -32,21 +32,6 @@ class Palette:
 LONGEST_NAME = 24
 LIGHT = Palette("#ffffff", "#1c2330", "#e6e9ef", dense="#1c2330", pruned="#2f6fb5", faint="#9aa5b8")
 DARK = Palette("#161b24", "#dfe5ee", "#2a3240", dense="#f0f3f8", pruned="#6cabec", faint="#7d8aa0")
-
-
-def throughput_chart(sweep: RhoSweep, model: str, palette: Palette = LIGHT) -> bytes:
-    """Draw a PNG: images per second over GMACs per image, with quartile bars and the curve of efficiency 1.
-
-    The same sweep gives the same bytes with the same matplotlib. The user's matplotlib settings are ignored.
-    """
-
-    def draw(axes: Axes) -> None:
-        _draw_promise(axes, sweep, palette)
-        _draw_measured(axes, sweep, palette)
-        axes.set_ylim(bottom=0)
-
-    labels = ("GMACs per image, scoring included", "images per second")
-    return _chart(draw, f"{model}, batch {sweep.batch}", labels, palette)
 
 
 def trade_off_chart(trade_off: TradeOff, model: str, palette: Palette = LIGHT) -> bytes:
@@ -125,49 +110,6 @@ def _annotate(
         axes.annotate(name, (x, y), fontsize=7.5, color=colour, xytext=offset, textcoords="offset points")
 
 
-def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    return [x for x, _ in points], [y for _, y in points]
-
-
 def png_address(content: bytes) -> str:
     """Encode a PNG as a data URI."""
     return "data:image/png;base64," + base64.b64encode(content).decode("ascii")
-
-
-def _draw_promise(axes: Axes, sweep: RhoSweep, palette: Palette) -> None:
-    """Draw the throughput at efficiency 1, inversely proportional to the multiply-adds."""
-    least = min([point.gmacs for point in sweep.points], default=sweep.dense_gmacs)
-    gmacs = np.linspace(least, sweep.dense_gmacs, 100)
-    promised = sweep.dense.images_per_s * sweep.dense_gmacs / gmacs
-    label = "proportional to the MACs, E = 1"
-    axes.plot(gmacs, promised, "--", color=palette.faint, linewidth=1.2, label=label)
-
-
-def _draw_measured(axes: Axes, sweep: RhoSweep, palette: Palette) -> None:
-    points = sorted(sweep.points, key=lambda point: point.gmacs)
-    x = [point.gmacs for point in points]
-    y = [point.throughput.images_per_s for point in points]
-    bars = np.array([_bar(point) for point in points]).reshape(-1, 2).T
-    style: dict[str, Any] = {"color": palette.pruned, "marker": "o", "markersize": 4.5, "linewidth": 1.4}
-    axes.errorbar(x, y, yerr=bars, label="pruned, by rho", capsize=2.5, **style)
-    for point in points:
-        axes.annotate(
-            f"{point.rho:.4g}" if point.rho is not None else "rates",
-            (point.gmacs, point.throughput.images_per_s),
-            textcoords="offset points",
-            xytext=(-5, -4),
-            ha="right",
-            va="top",
-            fontsize=8,
-            color=palette.pruned,
-        )
-    axes.plot(
-        sweep.dense_gmacs, sweep.dense.images_per_s, "s", color=palette.dense, markersize=6, label="dense"
-    )
-
-
-def _bar(point: Point) -> tuple[float, float]:
-    """Return the bar's length below and above the median, in images per second; below is the slow quartile."""
-    fast_ms, slow_ms = point.throughput.quartiles_ms
-    median, batch = point.throughput.images_per_s, point.throughput.batch
-    return max(median - batch / slow_ms * 1e3, 0.0), max(batch / fast_ms * 1e3 - median, 0.0)

@@ -9,21 +9,21 @@ import pytest
 
 from exporter.errors import OutputError
 from exporter.evaluation.proportions import wilson
-from exporter.evaluation.report.page import NO_CHARTS, Charts, save_page
-from exporter.evaluation.report.page_charts import charts_of
+from exporter.evaluation.report.page import Chart, save_page
+from exporter.evaluation.report.page_charts import chart_of
 from exporter.evaluation.report.pictures import drawn
 from exporter.evaluation.report.record import Gmacs, Report
 from exporter.schedule.usage import LayerUse, PatchUse
 from exporter.tensor_names import IMAGES, keep_name
-from tests.evaluation.report.reports import full_report, small_report
+from tests.evaluation.report.reports import full_report, small_report, trade_off
 from tests.folders import artefacts
 
 FRAMES = {IMAGES: np.zeros((2, 3, 8, 8), np.uint8), keep_name(1): np.array([[0, 1], [2, 3]])}
 
 
-def page_of(report: Report, folder: Path, charts: Charts = NO_CHARTS) -> str:
+def page_of(report: Report, folder: Path, chart: Chart | None = None) -> str:
     pictures = drawn(FRAMES, (2, 2)) if report.examples else []
-    save_page(report, artefacts().pruned, folder / "report.html", pictures=pictures, charts=charts)
+    save_page(report, artefacts().pruned, folder / "report.html", pictures=pictures, chart=chart)
     return (folder / "report.html").read_text(encoding="utf-8")
 
 
@@ -64,7 +64,7 @@ def test_images_that_could_not_be_read_are_counted_and_named(tmp_path: Path) -> 
 
 def test_it_needs_nothing_beside_it(tmp_path: Path) -> None:
     report = full_report()
-    page = page_of(report, tmp_path, charts_of(report, tmp_path / "t.png"))
+    page = page_of(report, tmp_path, chart_of(trade_off(), report.model))
     addresses = re.findall(r"""(?:src|srcset|href)=["']([^"']*)""", page)
     assert len(addresses) >= 6
     for address in addresses:
