@@ -22,20 +22,17 @@ from exporter.cli.stages import RichStages
 from exporter.evaluation.benchmark import Ratio, ratio_of
 from exporter.evaluation.benchmark.timing import TradeOff, TradePoint
 from exporter.evaluation.intervals import loss_interval, wilson
+from exporter.evaluation.loss import loss_of
+from exporter.evaluation.report.chart import trade_off_chart
 from exporter.settings import add_flags, from_flags
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_INT8
 from exporter.vocabulary import Method
 from exporter.workflows import steps
 from exporter.workflows.recipes.recipe import Recipe
 from exporter.workflows.recipes.resolve import resolve
-from exporter.workflows.tuning.accuracy import AccuracyMeter
-from exporter.workflows.tuning.axes import OWN, UNPRUNED, Candidate
-from exporter.workflows.tuning.bench import Bench, Timed
-from exporter.workflows.tuning.halving import front, loss_of
-from exporter.workflows.tuning.inputs import timing_images
-from exporter.workflows.tuning.ledger import Ledger
-from exporter.workflows.tuning.networks import Network
-from exporter.workflows.tuning.trade_off import save_trade_off_chart
+from exporter.workflows.tuning.choice import Timed
+from exporter.workflows.tuning.measured import Book, Meter, Network
+from exporter.workflows.tuning.ways import OWN, UNPRUNED, Candidate
 
 Array = np.ndarray[Any, Any]
 FP32, INT8 = ONNXRUNTIME.name, ONNXRUNTIME_INT8.name
@@ -72,37 +69,36 @@ def main() -> int:
     logging.disable(logging.WARNING)  # silences the quantizer
     job = resolve(from_flags(Recipe, options))
     vit = steps.load_model(job.model, job.device)
-    calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
     folder = steps.eval_images(job.images, vit.spec)
     options.out.mkdir(parents=True, exist_ok=True)
-    ledger = Ledger(options.out / "measurements", "")
-    pixels = timing_images(job.images, vit.spec, job.measuring.batch)
-    bench = Bench({OWN: Network(vit, calibration=calibration)}, job, ledger, options.out, pixels)
+    meter = Meter(
+        {OWN: Network(vit, job)}, Book(options.out / "measurements.jsonl", ""), options.out, {"all": folder}
+    )
     with stages.stage("speed"):
-        rows = _timed(bench, AccuracyMeter(bench, folder, "top1"), stages)
-    _print(rows, bench)
+        rows = _timed(meter, stages)
+    _print(rows, meter)
     if options.chart:
-        save_trade_off_chart(_trade_off(rows, job.measuring.batch), vit.spec.name, options.chart)
+        options.chart.write_bytes(trade_off_chart(_trade_off(rows, job.measuring.batch), vit.spec.name))
     return 0
 
 
-def _timed(bench: Bench, meter: AccuracyMeter, stages: RichStages) -> list[Row]:
+def _timed(meter: Meter, stages: RichStages) -> list[Row]:
     placed = [(name, each.on(target)) for name, each, targets in PEERS for target in targets]
-    times = bench.speeds([each for _, each, _ in PEERS], [ONNXRUNTIME, ONNXRUNTIME_INT8])
+    times = meter.speeds([each for _, each in placed])
     base = times[UNPRUNED.on(FP32)]
     rows = []
     for name, each in placed:
         label = f"{name}, INT8" if each.target == INT8 else name
         with stages.stage(label):
-            hits = meter.right(each)
+            hits = meter.right(each, "all")
         ratio = ratio_of(base.throughput, times[each].throughput)
-        rows.append(Row(label, bench.macs(each.on("")) / 1e9, hits, times[each], ratio))
+        rows.append(Row(label, meter.macs(each) / 1e9, hits, times[each], ratio))
     return rows
 
 
-def _print(rows: Sequence[Row], bench: Bench) -> None:
-    dense, measuring = rows[0].hits, bench.job.measuring
-    print(f"{bench.vit.spec.name}, {len(dense)} images, batch {measuring.batch}, {measuring.rounds} rounds\n")
+def _print(rows: Sequence[Row], meter: Meter) -> None:
+    dense, measuring = rows[0].hits, meter.job.measuring
+    print(f"{meter.vit.spec.name}, {len(dense)} images, batch {measuring.batch}, {measuring.rounds} rounds\n")
     print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
     for row in rows:
         loss, interval = _loss(dense, row.hits)
@@ -114,7 +110,7 @@ def _print(rows: Sequence[Row], bench: Bench) -> None:
             f"{100 * low:.1f} to {100 * high:.1f}",
             f"{loss:+.2f}",
             f"{interval[0]:+.2f} to {interval[1]:+.2f}",
-            f"{row.timed.images_per_s:.1f}",
+            f"{row.timed.throughput.images_per_s:.1f}",
             f"{row.ratio.median:.2f}",
             f"{row.ratio.quartiles[0]:.2f} to {row.ratio.quartiles[1]:.2f}",
             f"{row.timed.file_bytes / 1e6:.1f}",
@@ -126,12 +122,13 @@ def _trade_off(rows: Sequence[Row], batch: int) -> TradeOff:
     """Return all rows but the first, which is the unpruned model, as points of a chart."""
     dense = rows[0].hits
     losses = [_loss(dense, row.hits) for row in rows]
-    times = {at: row.timed.median_ms for at, row in enumerate(rows) if at}
-    best = front(times, lambda at: losses[at][0], times)
-    points = tuple(
-        TradePoint(rows[at].name, rows[at].timed.images_per_s, *losses[at], front=at in best) for at in times
-    )
-    return TradeOff(batch, "top1", len(dense), {"dense": rows[0].timed.images_per_s}, points)
+    points: list[TradePoint] = []
+    for at in sorted(range(1, len(rows)), key=lambda at: rows[at].timed.throughput.median_ms):
+        best = all(losses[at][0] < point.loss_points for point in points)
+        speed = rows[at].timed.throughput.images_per_s
+        points.append(TradePoint(rows[at].name, speed, *losses[at], front=best))
+    unpruned = {"dense": rows[0].timed.throughput.images_per_s}
+    return TradeOff(batch, "top1", len(dense), unpruned, tuple(points))
 
 
 def _loss(dense: Array, own: Array) -> tuple[float, tuple[float, float]]:

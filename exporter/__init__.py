@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from exporter.workflows.recipes.amount import MacShare as MacShare
     from exporter.workflows.recipes.amount import Rates as Rates
     from exporter.workflows.recipes.amount import Rho as Rho
-    from exporter.workflows.recipes.amount import Speedup as Speedup
     from exporter.workflows.recipes.job import Job as Job
     from exporter.workflows.recipes.recipe import Recipe as Recipe
     from exporter.workflows.recipes.requests import CalibrationSource as CalibrationSource
@@ -48,11 +47,10 @@ if TYPE_CHECKING:
     from exporter.workflows.recipes.requests import Lowering as Lowering
     from exporter.workflows.recipes.requests import Measuring as Measuring
     from exporter.workflows.recipes.resolve import resolve as resolve
-    from exporter.workflows.search import search as search
     from exporter.workflows.steps import dense as dense
     from exporter.workflows.steps import prune as prune
-    from exporter.workflows.tune import tune as tune
-    from exporter.workflows.tuning.settings import TuneSettings as TuneSettings
+    from exporter.workflows.tuning.choice import TuneSettings as TuneSettings
+    from exporter.workflows.tuning.tune import tune as tune
 
     compile, evaluate = compile_model, evaluate_models  # noqa: A001
     finetune, inspect = finetune_model, inspect_artefact
@@ -78,15 +76,14 @@ _PLACES = {
     "workflows.evaluating.pytorch": ("torch_models",),
     "workflows.evaluating.settings": ("EvalSettings",),
     "workflows.progress": ("Stages", "CallbackStages"),
-    "workflows.recipes.amount": ("Given", "MacShare", "Rates", "Rho", "Speedup"),
+    "workflows.recipes.amount": ("Given", "MacShare", "Rates", "Rho"),
     "workflows.recipes.job": ("Job",),
     "workflows.recipes.recipe": ("Recipe",),
     "workflows.recipes.requests": ("CalibrationSource", "Images", "Lowering", "Measuring"),
     "workflows.recipes.resolve": ("resolve",),
-    "workflows.search": ("search",),
     "workflows.steps": ("dense", "prune"),
-    "workflows.tune": ("tune",),
-    "workflows.tuning.settings": ("TuneSettings",),
+    "workflows.tuning.choice": ("TuneSettings",),
+    "workflows.tuning.tune": ("tune",),
 }
 _PUBLIC = {
     **{name: (place, name) for place, names in _PLACES.items() for name in names},

@@ -6,7 +6,7 @@ accelerate launch --multi_gpu --num_processes 2 -m tests.launched PLAN OUT
 import json
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
@@ -17,16 +17,14 @@ import pytest
 import torch
 
 from exporter.cli.main import main
-from exporter.data.images import ImageFolder
 from exporter.evaluation.benchmark import Throughput
 from exporter.processes import processes
-from exporter.targets import ONNXRUNTIME, Target
+from exporter.targets import ONNXRUNTIME
 from exporter.training.finetune import _Trainer
-from exporter.workflows import tune
-from exporter.workflows.tuning import inputs, study
-from exporter.workflows.tuning.axes import Candidate
-from exporter.workflows.tuning.bench import Bench, Timed
-from tests.workflows.tuning.small import few_candidates
+from exporter.workflows.tuning import tune, ways
+from exporter.workflows.tuning.choice import Timed
+from exporter.workflows.tuning.measured import Meter
+from exporter.workflows.tuning.ways import Candidate
 
 __all__ = ["obey"]
 
@@ -52,29 +50,31 @@ def obey(plan: Path, out: Path) -> None:
 
 
 def _simplified(patch: pytest.MonkeyPatch, times: Path) -> None:
-    """Let `tune` have few candidates, on a machine whose time is multiply-adds, and compile nothing.
+    """Let `tune` have few ways, on a machine whose time is multiply-adds, and compile nothing.
 
     The file `times` is there while models are timed: by the main process, alone.
     """
-    predict = Bench._predict
+    predict, every = Meter._predict, ways.candidates
 
-    def speeds(bench: Bench, some: Collection[Candidate], targets: Sequence[Target]) -> list[dict[str, Any]]:
+    def speeds(meter: Meter, placed: Sequence[Candidate]) -> list[dict[str, Any]]:
         assert processes().main, "a process times models beside the main one"
         times.touch(exist_ok=False)
         time.sleep(TIMING_S)
         times.unlink()
-        each_ms = [bench.pruned(each).macs.total / 1e6 for each in some for _ in targets]
+        each_ms = [meter.pruned(each).macs.total / 1e6 for each in placed]
         return [asdict(Timed(Throughput(2, 1e3 / ms, ms, ms, (ms, ms), (ms,) * 5), 5)) for ms in each_ms]
 
-    def predicted(bench: Bench, candidate: Candidate, images: ImageFolder) -> dict[str, Any]:
+    def predicted(meter: Meter, candidate: Candidate, part: str) -> dict[str, Any]:
         assert not times.exists(), "a process predicts while the main one times models"
-        return predict(bench, candidate, images)
+        return predict(meter, candidate, part)
 
-    patch.setattr(Bench, "_speeds", speeds)
-    patch.setattr(Bench, "_predict", predicted)
-    patch.setattr(inputs, "candidates", few_candidates)
-    patch.setattr(study, "refined", lambda _, answers, *__, **___: answers)
-    patch.setattr(tune, "targets_here", lambda _: (ONNXRUNTIME,))
+    def few(*given: Any) -> tuple[Candidate, ...]:
+        return tuple(each for each in every(*given) if each.scorer in ("pairs", "fused") and not each.alpha)
+
+    patch.setattr(Meter, "_speeds", speeds)
+    patch.setattr(Meter, "_predict", predicted)
+    patch.setattr(tune, "candidates", few)
+    patch.setattr(tune, "targets_here", lambda *_: (ONNXRUNTIME,))
     patch.setattr(tune, "compile_model", lambda *_, **__: SimpleNamespace(passed=True))
 
 

@@ -8,7 +8,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from safetensors.torch import save_file
 
@@ -28,10 +27,8 @@ from exporter.workflows.evaluating.pytorch import torch_models
 from exporter.workflows.evaluating.settings import EvalSettings
 from exporter.workflows.recipes.recipe import Recipe
 from exporter.workflows.recipes.resolve import resolve
-from exporter.workflows.tuning.axes import OWN, Candidate
-from exporter.workflows.tuning.bench import Bench
-from exporter.workflows.tuning.ledger import Ledger
-from exporter.workflows.tuning.networks import Network
+from exporter.workflows.tuning.measured import Book, Meter, Network
+from exporter.workflows.tuning.ways import OWN, Candidate
 from tests.vits import make_vit
 
 __all__ = ["work"]
@@ -48,11 +45,10 @@ def work(images: Path, out: Path) -> None:
         calibrate_to(out / f"{name}.safetensors", vit, folder, settings)
     schedule = tome_schedule(vit.spec, 0.6, ScheduleSettings())
     evaluation, differing = evaluate_models(torch_models(vit, schedule), [images], EvalSettings(batch=2))
-    ledger = Ledger(out / "measurements", "")
-    pixels = np.zeros((0, 3, 32, 32), np.float32)  # nothing is timed
-    bench = Bench({OWN: Network(vit)}, resolve(Recipe(images=images)), ledger, out, pixels)
-    predicted = bench.predicted(Candidate(rho=0.6), folder, "all")
-    measured_by = ledger.record("who", lambda: processes().index)
+    book = Book(out / "measurements.jsonl", "")
+    meter = Meter({OWN: Network(vit, resolve(Recipe(images=images)))}, book, out, {"all": folder})
+    right = meter.right(Candidate(rho=0.6), "all")
+    measured_by = book.record("who", "", lambda: processes().index)
     student = PrunedViT(vit, schedule)
     batches = TrainBatches(folder, SETTINGS, vit.spec.preprocessing, 7)
     with trainable(vit):
@@ -63,7 +59,7 @@ def work(images: Path, out: Path) -> None:
         told = {
             "evaluation": replace(evaluation, versions={}),
             "differing": differing,
-            "classes": predicted.best.tolist(),
+            "right": right.tolist(),
             "measured_by": measured_by,
         }
         save_json(told, out / "evaluation.json")

@@ -70,11 +70,10 @@ INNER_ORDER = {
         ("dry_run",),
         ("folders",),
         ("evaluating", "inspect", "chain"),
-        ("tuning",),
-        ("search", "best"),
         ("compiling",),
-        ("finetuning", "tune"),
+        ("finetuning",),
         ("depth",),
+        ("tuning",),
     ),
 }
 
@@ -102,7 +101,7 @@ OWNERS = {
         "training/settings.py",
         "workflows/depth/steps.py",
     ),
-    "tomli_w": ("workflows/tuning/result.py",),
+    "tomli_w": ("workflows/recipes/recipe.py",),
     "timm": ("models/", "training/"),
     "accelerate": ("processes.py", "training/"),
     "torchvision": ("models/", "training/"),
@@ -114,7 +113,6 @@ OWNERS = {
         "workflows/compiling/proof.py",
         "workflows/chain.py",
         "workflows/steps.py",
-        "workflows/tuning/bench.py",
     ),
     "onnx_graphsurgeon": ("lowering/",),
 }
@@ -206,12 +204,8 @@ def test_no_stage_sees_a_recipe() -> None:
         "recipes/recipe",
         "recipes/resolve",
         "compiling/compile",
-        "search",
-        "best",
         "finetuning/finetune",
-        "tune",
-        "tuning/jobs",
-        "tuning/result",
+        "tuning/tune",
     )
     entries = {f"workflows/{name}.py" for name in names}
     for path in MODULES:

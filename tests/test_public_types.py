@@ -43,7 +43,6 @@ def test_mypy_sees_the_types(tmp_path: Path) -> None:
         'exporter.RunSettings(plugin="libcdf_retain_plugin.so")\n'
         'exporter.EvalSettings(class_map="map.json")\n'
         "module = torch.nn.Linear(1, 1)\n"
-        "exporter.search(recipe, model=module)\n"
         'exporter.tune(recipe, exporter.TuneSettings(max_drop=1.0), "out", model=module)\n'
         'exporter.finetune(recipe, exporter.FinetuneSettings(), "w.safetensors", model=module, teacher=module)\n'
         'exporter.evaluate([module, exporter.dense(exporter.load_model(module))], "photos")\n'

@@ -1,7 +1,7 @@
 """Run the whole pipeline: calibrate, plan, prune, export, compare with PyTorch, and measure.
 
 Settings come from flags, from a TOML recipe, or from both; a flag overrides the recipe. Exits with 1 if an exported
-model does not agree with its PyTorch reference. With --max-drop, `tune` first chooses how to prune and the target.
+model does not agree with its PyTorch reference. `tune` finds how to prune, how much, and the target.
 """
 
 import argparse
@@ -24,7 +24,7 @@ EXAMPLES = (
     "star-export compile --recipe engines/demo.toml --rho 0.5 --out build/demo",
     "star-export compile --model digits_vit --images photos/ --mac-reduction 0.4 --out build/digits --dry-run",
 )
-FAILS = "an exported model does not agree with PyTorch, or no model is within --max-drop"
+FAILS = "an exported model does not agree with PyTorch"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,13 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="The export folder.")
     evaluated = ("eval_images", "max_eval_images", "calibration")
-    amount = (*AMOUNT, "speedup")
-    names = (*MODEL, *OUTPUTS, *IMAGES, *evaluated, *amount, *SCHEDULE, *MEASURED)
-    add_flags(parser, Recipe, (*names, "sweep"))
-    parser.add_argument(
-        "--max-drop", type=float, metavar="POINTS",
-        help="Largest loss of top-1 in percentage points; `tune` then finds the fastest model within it.",
-    )  # fmt: skip
+    add_flags(parser, Recipe, (*MODEL, *OUTPUTS, *IMAGES, *evaluated, *AMOUNT, *SCHEDULE, *MEASURED))
     add_dry_run(parser)
 
 
@@ -48,8 +42,6 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.cli.stages import RichStages
     from exporter.workflows.compiling.compile import compile_model, dry_compile
 
-    if arguments.max_drop is not None:
-        return _tuned(arguments)
     if arguments.dry_run:
         return print_dry_run(dry_compile(recipe_of(arguments), arguments.out), as_json=arguments.json)
     report = compile_model(recipe_of(arguments), arguments.out, stages=RichStages(quiet=arguments.quiet))
@@ -58,28 +50,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _print(report, arguments.out)
     return 0 if report.passed else 1
-
-
-def _tuned(arguments: argparse.Namespace) -> int:
-    """Search with tune's defaults, and compile what it finds; the exit code is 1 if nothing is within the limit."""
-    from exporter.cli.output import print_json
-    from exporter.cli.stages import RichStages
-    from exporter.cli.tune import DEFAULTS, exit_code, print_tuned
-    from exporter.workflows.recipes.recipe import read_recipe
-    from exporter.workflows.tune import dry_tune, tune
-    from exporter.workflows.tuning.settings import TuneSettings
-
-    told = {**(read_recipe(arguments.recipe) if arguments.recipe else {}), **vars(arguments)}
-    settings = TuneSettings(max_drop=arguments.max_drop, target=told.get("target"))
-    recipe, out = recipe_of(arguments, DEFAULTS), arguments.out
-    if arguments.dry_run:
-        return print_dry_run(dry_tune(recipe, settings, out / "tune"), as_json=arguments.json)
-    found = tune(recipe, settings, out / "tune", compiled=out, stages=RichStages(quiet=arguments.quiet))
-    if arguments.json:
-        print_json(found)
-    else:
-        print_tuned(found)
-    return exit_code(found, settings)
 
 
 def _print(report: "Report", out: Path) -> None:
@@ -115,7 +85,7 @@ def _print(report: "Report", out: Path) -> None:
 
 
 def _lines(report: "Report") -> Iterator[str]:
-    """Yield what follows the tables: parity, loss, speed, and the points of a sweep."""
+    """Yield what follows the tables: parity, loss and speed."""
     from exporter.cli.output import skipped_lines
     from exporter.evaluation.parity import explain
 
@@ -131,9 +101,4 @@ def _lines(report: "Report") -> Iterator[str]:
         yield (
             f"{report.comparison.outcome}: {report.comparison.speedup:.2f} × (quartiles {low:.2f} to {high:.2f}), "
             f"E = {report.comparison.efficiency:.2f} relative to the MAC ratio"
-        )
-    for point in report.sweep.points if report.sweep else ():
-        yield (
-            f"rho {point.rho:.4g}: {point.gmacs:.3f} GMACs, {point.throughput.images_per_s:.1f} images/s, "
-            f"{point.comparison.outcome}, {point.comparison.speedup:.2f} ×"
         )

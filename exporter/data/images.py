@@ -25,6 +25,7 @@ __all__ = [
     "dataset_sha256",
     "draw",
     "folder_sha256",
+    "halves",
     "list_images",
     "listing_sha256",
     "ranked",
@@ -201,6 +202,28 @@ def sample(images: ImageFolder, count: int | None, seed: int) -> ImageFolder:
     if count is None or count >= len(images.files):
         return images
     return replace(images, files=tuple(images.files[i] for i in draw(len(images.files), count, f"{seed}")))
+
+
+def halves(images: ImageFolder, seed: int) -> tuple[ImageFolder, ImageFolder]:
+    """Return two halves, each with every second image of each class.
+
+    Images are ranked by the hash of their name with the seed, so that a renamed folder or another order of files
+    changes nothing. The first images of a half are a fair sample of it.
+
+    Args:
+        images: Labelled, or all without a label.
+        seed: Of the split.
+    """
+
+    def rank(file: ImageFile) -> bytes:
+        return hashlib.sha256(os.fsencode(f"{seed}/{images.name_of(file)}")).digest()
+
+    seen: Counter[int | None] = Counter()
+    parts: tuple[list[ImageFile], list[ImageFile]] = ([], [])
+    for file in sorted(images.files, key=rank):
+        parts[seen[file.label] % 2].append(file)
+        seen[file.label] += 1
+    return ImageFolder(images.root, tuple(parts[0])), ImageFolder(images.root, tuple(parts[1]))
 
 
 def draw(total: int, count: int, seed: str) -> list[int]:

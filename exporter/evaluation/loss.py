@@ -17,7 +17,7 @@ from exporter.evaluation.intervals import (
 )
 from exporter.vocabulary import Status
 
-__all__ = ["GOAL", "ClassChange", "PairResult", "Recovery", "compare_predictions", "recovery_of"]
+__all__ = ["GOAL", "ClassChange", "PairResult", "Recovery", "compare_predictions", "loss_of", "recovery_of"]
 
 Array = np.ndarray[Any, Any]
 
@@ -82,7 +82,7 @@ def compare_predictions(
     if not first.labelled:
         return pair
     before, after = first.hits[:, 0], second.hits[:, 0]
-    lost, gained = int((before & ~after).sum()), int((after & ~before).sum())
+    lost, gained = loss_of(before, after)
     low, high = loss_interval(lost, gained, images)
     return replace(
         pair,
@@ -94,6 +94,11 @@ def compare_predictions(
         gained=gained,
         classes=_by_class(first.labels, before, after, class_names),
     )
+
+
+def loss_of(first: Array, second: Array) -> tuple[int, int]:
+    """Return how many images only the first model has right, and only the second; bool [images]."""
+    return int((first & ~second).sum()), int((second & ~first).sum())
 
 
 def _by_class(

@@ -12,7 +12,7 @@ from exporter.runtimes.openvino_runner import OpenVinoRunner, openvino_precision
 from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
 from exporter.settings import Settings, Threads, option
-from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_OPSET17, Target
+from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_OPSET17, TARGETS, Target
 
 __all__ = [
     "ONNXRUNTIME_CPU",
@@ -23,6 +23,7 @@ __all__ = [
     "require_runtime",
     "runner_for",
     "runtime_for",
+    "targets_here",
     "why_not",
 ]
 
@@ -134,3 +135,21 @@ def why_not(target: Target) -> str:
         return error.hint
     lacking = [each for each in target.reduced if each not in precisions]
     return f"this CPU has no {lacking[0]} instructions" if lacking else ""
+
+
+def targets_here(runtime: str | None = None, target: str | None = None) -> tuple[Target, ...]:
+    """Return the targets that run on this machine, of one runtime or that of one name.
+
+    Raises:
+        RecipeError: None of those that are asked for does.
+    """
+    asked = (
+        each for each in TARGETS.values() if runtime in (None, each.runtime) and target in (None, each.name)
+    )
+    reasons = {each: why_not(each) for each in asked}
+    here = tuple(each for each, reason in reasons.items() if not reason)
+    if not here:
+        name, got = ("target", target) if target else ("runtime", runtime)
+        reason = next(iter(reasons.values()), "a runtime without this target")
+        raise RecipeError(name, f"{got}: {reason}", "one that runs here")
+    return here

@@ -8,7 +8,7 @@ from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.settings import Settings, fields_of
 from exporter.workflows import steps
-from exporter.workflows.recipes.amount import MacShare, Speedup
+from exporter.workflows.recipes.amount import MacShare
 from exporter.workflows.recipes.job import Job
 from exporter.workflows.recipes.planning import Planner, plan
 
@@ -63,8 +63,6 @@ def dry_run(vit: PrunableViT, job: Job, *settings: Settings, unknown: str = "") 
 
 def _unknown(job: Job) -> str:
     """Return what the schedule still depends on, "" if on nothing."""
-    if isinstance(job.amount, Speedup):
-        return "measurements on this machine"
     if isinstance(job.amount, MacShare) and job.scoring.planned_by.counts_vary:
         return "the images"
     if job.follows_acs and not job.calibration.exists:

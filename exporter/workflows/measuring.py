@@ -6,6 +6,7 @@ Outputs are not compared here; `exporter.workflows.compiling.proof` does that.
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,9 +34,9 @@ KeyT = TypeVar("KeyT")
 
 @dataclass(frozen=True)
 class Lowered:
-    """A lowered model in memory."""
+    """A lowered model, in memory or in a file."""
 
-    content: bytes
+    content: bytes | Path
     target: Target
 
     def runner(self, threads: int, name: str = "") -> Runner:

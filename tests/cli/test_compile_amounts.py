@@ -46,7 +46,6 @@ def test_rates_then_the_schedule_that_they_left(
         (["--rates", "2=1.5"], "LAYER=RATE"),
         (["--rates", "2=0.5", "2=0.7"], "--rates | got a name twice"),
         (["--schedule", "none.json"], "none.json"),
-        (["--speedup", "1.5"], "rounds | got 0"),
     ],
 )
 def test_what_is_refused_leaves_nothing(

@@ -11,9 +11,7 @@ import pytest
 import torch
 
 from exporter.errors import RecipeError
-from exporter.targets import ONNXRUNTIME
 from exporter.training.settings import FinetuneSettings
-from exporter.workflows import best
 from exporter.workflows.recipes.recipe import Recipe
 from tests.commands import BRIEF, Command, Outcome, Workplace, recipe_file
 from tests.disk_cache import shared_folder
@@ -156,9 +154,6 @@ def test_compile_needs_the_checkpoint_alone(
     [
         ("compile", ("--recipe", "{folder}/again.toml", "--rho", "0.5"), "--images | got nothing"),
         ("compile", ("--target", "openvino-int8"), "for the activation ranges of openvino-int8"),
-        ("compile", ("--max-drop", "1"), "tune | got rates or a speed-up"),
-        ("compile", ("--recipe", "{folder}/again.toml", "--max-drop", "1"), "--eval-images | got nothing"),
-        ("compile", ("--sweep", "0.5"), "--sweep | got no images | need --images"),
         ("compile", ("--class-map", "{folder}/map.json"), "--class-map | got no images | need --images"),
         ("export", ("--target", "openvino-int8"), "for the activation ranges of openvino-int8"),
     ],
@@ -190,7 +185,6 @@ def test_it_says_what_prunes_it(star_export: Command, trained: Path) -> None:
     ("verb", "flags"),
     [
         ("plan", ()),
-        ("best", ("--rounds", "5", "--batch", "1")),
         ("finetune", QUICK),
     ],
 )
@@ -201,9 +195,7 @@ def test_a_verb_that_needs_an_amount_takes_its_own(
     workplace: Workplace,
     trained: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(best, "why_not", lambda target: "" if target is ONNXRUNTIME else "left out")
     given: tuple[object, ...] = () if verb == "plan" else ("--images", workplace.images)
     if verb == "finetune":
         given = (*images(workplace), "--out", tmp_path / "w.safetensors")
@@ -250,11 +242,26 @@ def test_with_the_word_it_is_done_and_warned_of(star_export: Command, trained: P
     assert "is not pruned as it was trained, with star, rho 0.6" in done.err
 
 
+@pytest.mark.parametrize("verb", ["eval", "tune"])
 def test_what_is_measured_and_was_not_trained_is_warned_of(
-    star_export: Command, workplace: Workplace, trained: Path, tmp_path: Path
+    star_export: Command,
+    workplace: Workplace,
+    trained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    verb: str,
 ) -> None:
-    again = recipe_file(tmp_path, recalibrate=True)
-    done = star_export("eval", "--checkpoint", trained, *again, "--images", workplace.images)
+    """The search itself is left out: the warning comes before it."""
+
+    def stop(*_: object, **__: object) -> None:
+        raise RecipeError("run", "stopped", "nothing else")
+
+    monkeypatch.setattr("exporter.workflows.tuning.tune._networks", stop)
+    amount = {
+        "eval": ("--images", workplace.images),
+        "tune": (*images(workplace), "--max-drop", "1", "--weights", trained, "--out", tmp_path / "out"),
+    }
+    done = star_export(verb, "--checkpoint", trained, *recipe_file(tmp_path, recalibrate=True), *amount[verb])
     warned = [line for line in done.err.splitlines() if line.startswith("WARNING")]
     assert warned == [f"WARNING: {trained} is not pruned as it was trained, with star, rho 0.6"], done.err
 

@@ -48,7 +48,6 @@ def test_flags_stand_over_the_recipe(tmp_path: Path) -> None:
         (("--mac-reduction", "0.4"), {"mac_reduction": 0.4}),
         (("--rates", "2=0.5"), {"rates": {2: 0.5}}),
         (("--schedule", "s.json"), {"schedule": Path("s.json")}),
-        (("--speedup", "1.5"), {"speedup": 1.5}),
     ],
 )
 def test_an_amount_takes_the_place_of_the_recipes_other(

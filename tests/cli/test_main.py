@@ -113,7 +113,7 @@ def test_rates_are_of_layers_and_other_pairs_of_names(parser: argparse.ArgumentP
 
 
 def test_exit_codes_are_documented(star_export: Command) -> None:
-    for verb in ("check", "compile", "models", "search", "tune"):
+    for verb in ("check", "compile", "models", "tune"):
         assert "\n  1    " in star_export(verb, "--help").out
     shown = star_export("plan", "--help").out
     assert "\n  1    " not in shown
@@ -208,7 +208,11 @@ def test_steps_are_logged_where_that_is_asked_for(
         (["compile", "--rho", "high", "--out", "x"], "'high'"),
         (["compile", "--method", "ab-star", "--out", "x"], "'ab-star'"),
         (["compile", "--target", "folded", "--out", "x"], "'folded'"),
-        (["best", "--max-drop", "-1"], "0 or more"),
+        (["search", "--speedup", "2"], "search | got no verb"),
+        (["best", "--rho", "0.7"], "star-export tune"),
+        (["compile", "--speedup=2"], "star-export tune"),
+        (["compile", "--sweep", "0.9"], "star-export tune"),
+        (["-q", "compile", "--max-drop", "1"], "star-export tune"),
         (["compile"], "--out"),
         (["fly"], "'fly'"),
     ],

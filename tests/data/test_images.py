@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 
 from exporter.data.images import (
     ImageFile,
+    ImageFolder,
     class_names,
     dataset_sha256,
     draw,
     folder_sha256,
+    halves,
     list_images,
     sample,
 )
@@ -204,3 +207,31 @@ def test_the_hash_of_a_folder_is_over_paths_and_bytes(tmp_path: Path) -> None:
     with pytest.raises(ImageError, match=r"1\.png"):
         folder_sha256(images)
     assert expected != folder_sha256(list_images(tmp_path / "one"))
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(0, 99))
+def test_each_class_is_halved(counts: list[int], seed: int) -> None:
+    images = numbered(counts)
+    first, second = halves(images, seed)
+    assert set(first.files) | set(second.files) == set(images.files)
+    assert not set(first.files) & set(second.files)
+    ours, theirs = (Counter(file.label for file in half.files) for half in (first, second))
+    assert all(ours[label] - theirs[label] in (0, 1) for label in range(len(counts)))
+
+
+def test_names_and_the_seed_alone_decide_the_halves_and_their_first_images_are_of_all_classes() -> None:
+    images = numbered([200] * 5)
+    backwards = ImageFolder(images.root, images.files[::-1])
+    elsewhere = numbered([200] * 5, Path("elsewhere"))
+    first, _ = halves(images, 3)
+    assert halves(images, 3) == halves(backwards, 3) != halves(images, 4)
+    assert [file.path.name for file in halves(elsewhere, 3)[0].files] == [
+        file.path.name for file in first.files
+    ]
+    assert min(Counter(file.label for file in first.files[:100]).values()) >= 8
+
+
+def numbered(counts: list[int], root: Path = Path("images")) -> ImageFolder:
+    """Images that do not exist, so many of each class."""
+    places = ((label, at) for label, count in enumerate(counts) for at in range(count))
+    return ImageFolder(root, tuple(ImageFile(root / f"{label}" / f"{at}.png", label) for label, at in places))

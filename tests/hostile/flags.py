@@ -17,8 +17,6 @@ FINETUNE = (
     f"finetune {MODEL} --images {{images}} --eval-images {{images}} --rho 0.5 --out {{work}}/f.safetensors"
 )
 TUNE = f"tune {MODEL} --images {{images}} --eval-images {{images}} --max-drop 1 --out {{work}}/tune"
-SEARCH = f"search {MODEL} --images {{images}} --calibration {{calibration}} --speedup 1.2"
-BEST = f"best {MODEL} --images {{images}} --calibration {{calibration}} --rho 0.5"
 EXPORT = f"export {MODEL} --dense --out {{work}}/m.onnx"
 EVAL = "eval {folder} --images {images}"
 BENCH = "bench {folder}"
@@ -36,7 +34,6 @@ COUNTS = {
     "rounds": BENCH,
     "epochs": FINETUNE,
     "batch-size": FINETUNE,
-    "finalists": TUNE,
     "workers": EVAL,
     "max-batch": SERVE,
     "instances": SERVE,
@@ -81,8 +78,6 @@ TOO_MANY = (
 NO_MEMORY = (
     f"{COMPILE} --batch 2000000000",
     f"{TUNE} --batch 2000000000",
-    f"{SEARCH} --batch 2000000000",
-    f"{BEST} --batch 2000000000",
     f"{FINETUNE} --batch-size 2000000000",
     f"{FINETUNE} --batch 2000000000",
     f"{BENCH} --batches 1,2000000000",
@@ -164,14 +159,11 @@ COMBINED = (
         ("--method tome --reduce drop", "tome"),
         ("--method a-star-batch", "a-star-batch"),
         ("--scorer pairs --reduce drop", "pairs"),
-        ("--sweep 0.9,0.5", "sweep"),
-        ("--sweep 0.9,,0.5", "sweep"),
-        ("--sweep nan", "sweep"),
+        ("--sweep 0.9,0.5", "compile --sweep"),
+        ("--max-drop=1", "compile --max-drop"),
         ("--batch 0", "batch"),
         ("--rounds 1", "rounds"),
-        ("--speedup 1.2", "rho and speedup"),
-        ("--speedup 1", "speedup"),
-        ("--speedup nan", "speedup"),
+        ("--speedup 1.2", "compile --speedup"),
         ("--class-map {work}/none.json", "none.json"),
         ("--calibration {work}/none.safetensors", "none.safetensors"),
         ("--images {work}/none", "none"),
@@ -246,31 +238,19 @@ COMBINED = (
         ("--max-drop -1", "max-drop"),
         ("--max-drop 101", "max-drop"),
         ("--max-drop 1 --max-ms 5", "max_ms"),
+        ("--speedup 1.5", "one goal"),
+        ("--speedup 1", "speedup"),
+        ("--speedup nan", "speedup"),
+        ("--rounds 0", "--rounds"),
+        ("--rates 2=0.5", "--rates"),
         ("--max-drop nan", "max-drop"),
-        ("--minutes 0", "minutes"),
-        ("--minutes nan", "minutes"),
-        ("--finalists 0", "finalists"),
+        ("--minutes 5", "tune --minutes | got a former command"),
         ("--metric loss", "metric"),
         ("--runtime coreml", "runtime"),
         ("--runtime tensorrt", "tensorrt"),
         ("--weights {work}/none.safetensors", "none.safetensors"),
         ("--eval-images {work}/none", "none"),
-        ("--confident", "confident"),
-    ),
-    *each(
-        SEARCH,
-        ("--speedup 0.5", "speedup"),
-        ("--speedup 1e6", "--speedup | got 1e+06 | need at most"),
-        ("--steps 0", "measurements"),
-        ("--out .", "folder"),
-        ("--target tensorrt-fp32", "tensorrt"),
-    ),
-    *each(
-        BEST,
-        ("--speedup 2", "speedup"),
-        ("--max-drop -1", "max_drop"),
-        ("--rounds 0", "rounds"),
-        ("--method a-star", "a-star"),
+        ("--confident", "tune --confident | got a former command"),
     ),
     *each(
         EXPORT,

@@ -17,7 +17,7 @@ from exporter.workflows.folders.checksums import CHECKSUMS, save_checksums
 from exporter.workflows.folders.reference import REFERENCE
 from exporter.workflows.recipes.recipe import Recipe
 from tests.hostile import mutations
-from tests.hostile.flags import BEST, CALIBRATE, COMPILE, EXPORT, FINETUNE, MODEL, PLAN, SEARCH, SERVE, TUNE
+from tests.hostile.flags import CALIBRATE, COMPILE, EXPORT, FINETUNE, MODEL, PLAN, SERVE, TUNE
 from tests.hostile.inputs import Place
 
 __all__ = ["COMMANDS", "Input", "input_of", "subparsers"]
@@ -29,7 +29,7 @@ COMMANDS = (
     f"{COMPILE} --method star --dry-run",
     f"{PLAN} --rho 0.5",
     f"{PLAN} --rates 2=0.5",
-    *(f"{each} {NO_IMAGES}" for each in (CALIBRATE, FINETUNE, TUNE, SEARCH, BEST)),
+    *(f"{each} {NO_IMAGES}" for each in (CALIBRATE, FINETUNE, TUNE)),
     f"{EXPORT} --schedule {{work}}/none",
     "depth choose --model digits_vit --samples {work}/none --units 2",
     f"depth choose --model digits_vit {NO_IMAGES} --units 2 --out {{work}}/d.safetensors",
@@ -62,7 +62,7 @@ RECIPE = {
     "rho": 0.5,
     "batch": 8,
     "rounds": 20,
-    "sweep": [0.9, 0.7],
+    "more_batches": [1, 4],
     "outputs": ["logits"],
     "method": "star",
     "model_kwargs": {"img_size": 32},
@@ -171,16 +171,15 @@ def _changed(random: Random, path: Path) -> None:
 
 
 def _recipe(random: Random, place: Place) -> Input:
-    path, verb = place.work / "recipe.toml", random.choice(("compile --dry-run", "best --max-drop 1"))
-    table = {**RECIPE, "images": str(place.images if verb.startswith("compile") else place.work / "none")}
+    path = place.work / "recipe.toml"
+    table = {**RECIPE, "images": str(place.images)}
     if random.random() < 0.5:
         table[random.choice(KEYS)] = deepcopy(random.choice((*mutations.VALUES, *mutations.WORDS)))
         text = mutations.toml_of(table)
     else:
         text = mutations.changed_toml(random, table)
     path.write_text(text, encoding="utf-8", errors="replace")
-    words = [*verb.split(), "--recipe", str(path)]
-    return Input((*words, "--out", str(place.work / "out")) if verb.startswith("compile") else tuple(words))
+    return Input(("compile", "--dry-run", "--recipe", str(path), "--out", str(place.work / "out")))
 
 
 def _file(random: Random, place: Place) -> Input:

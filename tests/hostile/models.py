@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from tests.hostile.flags import BEST, CALIBRATE, COMPILE, EXPORT, FINETUNE, MODEL, TUNE
+from tests.hostile.flags import CALIBRATE, COMPILE, EXPORT, FINETUNE, MODEL, TUNE
 from tests.hostile.inputs import Hostile, Place, each, keys
 from tests.vits import make_model
 
@@ -170,11 +170,9 @@ UNCALIBRATED = (
     f"{COMPILE} --method tome",
     EXPORT,
     f"{FINETUNE} --method tome",
-    f"{BEST} --method tome",
     f"depth apply {MODEL} --attention 2 --out {{work}}/d.safetensors",
     f"depth choose {MODEL} --images {{images}} --attention-units 2 --out {{work}}/d.safetensors",
     f"depth choose {MODEL} --images {{images}} --eval-images {{images}} --units 2 --out {{work}}/c.safetensors",
-    f"search {MODEL} --method tome --speedup 1.2",
     TUNE,
 )
 NOT_FINITE = ("nan", "one nan", "inf")

@@ -13,6 +13,7 @@ from exporter.runtimes.choice import (
     require_runtime,
     runner_for,
     runtime_for,
+    targets_here,
     why_not,
 )
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner, shape_options
@@ -21,6 +22,7 @@ from exporter.runtimes.tensorrt.runner import TensorRtRunner
 from exporter.targets import (
     ONNXRUNTIME,
     ONNXRUNTIME_FP16,
+    ONNXRUNTIME_INT8,
     ONNXRUNTIME_OPSET17,
     OPENVINO_BF16,
     OPENVINO_INT8,
@@ -107,3 +109,11 @@ def test_why_a_target_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(choice, "openvino_precisions", missing)
     assert "star-export[openvino]" in why_not(OPENVINO_INT8)
+
+
+def test_the_targets_of_this_machine() -> None:
+    assert {ONNXRUNTIME, ONNXRUNTIME_INT8} <= set(targets_here("onnxruntime"))
+    assert targets_here(target=ONNXRUNTIME_INT8.name) == (ONNXRUNTIME_INT8,)
+    for runtime, target in (("tensorrt", None), ("openvino", ONNXRUNTIME.name), (None, "tensorrt-fp32")):
+        with pytest.raises(RecipeError, match="one that runs here"):
+            targets_here(runtime, target)

@@ -20,7 +20,7 @@ MODULES = (
     "workflows.evaluating.settings",
     "workflows.recipes.recipe",
     "workflows.folders.triton",
-    "workflows.tuning.settings",
+    "workflows.tuning.choice",
 )
 
 

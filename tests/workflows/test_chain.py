@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import exporter
 from exporter.data.batches import first_images
 from exporter.data.images import list_images
-from exporter.errors import ModelError, RecipeError, ScheduleError
+from exporter.errors import ModelError, RecipeError
 from exporter.evaluation.benchmark.timing import LEAST_ROUNDS
 from exporter.models.base import PrunableViT
 from exporter.workflows.any_images import AnyImages
@@ -128,8 +128,6 @@ def test_a_plan_takes_any_amount(tiny_vit: PrunableViT) -> None:
     assert exporter.plan(tiny_vit, exporter.Rates({2: 0.5}), settings=STAR).keep == (16, 8, 8, 8)
     with pytest.raises(RecipeError, match="rho"):
         exporter.plan(tiny_vit, 1.7)
-    with pytest.raises(ScheduleError, match="speedup"):
-        exporter.plan(tiny_vit, exporter.Speedup(1.5))
 
 
 def test_a_target_is_named(tiny_vit: PrunableViT, images: np.ndarray[Any, Any]) -> None:

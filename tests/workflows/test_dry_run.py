@@ -13,14 +13,11 @@ from exporter.models.registry import load
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.training.settings import FinetuneSettings
-from exporter.workflows import tune
 from exporter.workflows.compiling.compile import dry_compile
 from exporter.workflows.dry_run import DryRun, dry_run
 from exporter.workflows.finetuning.finetune import dry_finetune
 from exporter.workflows.recipes.resolve import resolve
-from exporter.workflows.tune import dry_tune
 from tests.commands import Workplace
-from tests.workflows.tuning.small import TARGETS, recipe_for, settings
 
 SETTINGS = FinetuneSettings(epochs=3, batch_size=5)
 
@@ -55,7 +52,6 @@ def test_nothing_is_written(workplace: Workplace, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("how", "unknown"),
     [
-        ({"speedup": 1.5}, "measurements on this machine"),
         ({"method": "star", "rho": 0.5}, "the calibration"),
         ({"method": "a-star", "mac_reduction": 0.3}, "the images"),
     ],
@@ -104,15 +100,3 @@ def test_what_finetune_refuses_is_refused(
     with pytest.raises(error, match=message):
         training = replace(SETTINGS, batch_size=how.get("batch_size", 5))
         dry_finetune(workplace.recipe(**{"rho": 0.6, **own}), training, out, teacher=teacher)
-
-
-def test_a_search_is_checked(workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tune, "targets_here", lambda _: TARGETS)
-    recipe = recipe_for(workplace)
-    found = dry_tune(replace(recipe, mac_reduction=0.25), settings(minutes=600.0), tmp_path)
-    assert (found.schedule, found.unknown, found.settings["minutes"]) == (None, "the search", 600.0)
-    assert found.gmacs_pruned == pytest.approx(0.75 * found.gmacs_dense)
-    for wrong, message in (({"rounds": 0}, "--rounds"), ({"eval_images": None}, "--eval-images")):
-        with pytest.raises(RecipeError, match=message):
-            dry_tune(replace(recipe, **wrong), settings(), tmp_path)
-    assert list(tmp_path.iterdir()) == []

@@ -22,9 +22,7 @@ __all__ = [
     "WARMUP_ROUNDS",
     "Clock",
     "Comparison",
-    "Point",
     "Ratio",
-    "RhoSweep",
     "Throughput",
     "TradeOff",
     "TradePoint",
@@ -185,26 +183,6 @@ def _check(runners: Mapping[str, Runner], feed: Feed, batch: int, rounds: int, w
     for name, array in feed.items():
         if array.shape[:1] != (batch,):
             raise UserError(f"input {name}", str(list(array.shape)), f"{batch} images")
-
-
-@dataclass(frozen=True)
-class Point:
-    """One schedule: GMACs per image (under a-STAR the mean over the measured images), throughput, comparison."""
-
-    rho: float | None
-    gmacs: float
-    throughput: Throughput
-    comparison: Comparison
-
-
-@dataclass(frozen=True)
-class RhoSweep:
-    """The dense model, and pruned models measured interleaved with it."""
-
-    batch: int
-    dense_gmacs: float
-    dense: Throughput
-    points: tuple[Point, ...]
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,9 @@
-"""Draw the charts of a report: accuracy against throughput, and throughput against multiply-adds; light or dark."""
+"""Draw the chart of accuracy against throughput, for light and for dark screens."""
 
 import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import matplotlib.style
@@ -12,20 +11,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from exporter.evaluation.benchmark.timing import Point, RhoSweep, TradeOff, TradePoint
-from exporter.evaluation.report.page import Chart, Charts
-from exporter.evaluation.report.record import Report
-from exporter.files import written_beside
+from exporter.evaluation.benchmark.timing import TradeOff, TradePoint
+from exporter.evaluation.report.page import Chart
 
-__all__ = [
-    "DARK",
-    "LIGHT",
-    "Palette",
-    "charts_of",
-    "png_address",
-    "throughput_chart",
-    "trade_off_chart",
-]
+__all__ = ["DARK", "LIGHT", "Palette", "chart_of", "png_address", "trade_off_chart"]
 
 
 @dataclass(frozen=True)
@@ -44,21 +33,6 @@ class Palette:
 LONGEST_NAME = 24
 LIGHT = Palette("#ffffff", "#1c2330", "#e6e9ef", dense="#1c2330", pruned="#2f6fb5", faint="#9aa5b8")
 DARK = Palette("#161b24", "#dfe5ee", "#2a3240", dense="#f0f3f8", pruned="#6cabec", faint="#7d8aa0")
-
-
-def throughput_chart(sweep: RhoSweep, model: str, palette: Palette = LIGHT) -> bytes:
-    """Draw a PNG: images per second over GMACs per image, with quartile bars and the curve of efficiency 1.
-
-    The same sweep gives the same bytes with the same matplotlib. The user's matplotlib settings are ignored.
-    """
-
-    def draw(axes: Axes) -> None:
-        _draw_promise(axes, sweep, palette)
-        _draw_measured(axes, sweep, palette)
-        axes.set_ylim(bottom=0)
-
-    labels = ("GMACs per image, scoring included", "images per second")
-    return _chart(draw, f"{model}, batch {sweep.batch}", labels, palette)
 
 
 def trade_off_chart(trade_off: TradeOff, model: str, palette: Palette = LIGHT) -> bytes:
@@ -137,87 +111,16 @@ def _annotate(
         axes.annotate(name, (x, y), fontsize=7.5, color=colour, xytext=offset, textcoords="offset points")
 
 
-def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    return [x for x, _ in points], [y for _, y in points]
-
-
 def png_address(content: bytes) -> str:
     """Encode a PNG as a data URI."""
     return "data:image/png;base64," + base64.b64encode(content).decode("ascii")
 
 
-def _draw_promise(axes: Axes, sweep: RhoSweep, palette: Palette) -> None:
-    """Draw the throughput at efficiency 1, inversely proportional to the multiply-adds."""
-    least = min([point.gmacs for point in sweep.points], default=sweep.dense_gmacs)
-    gmacs = np.linspace(least, sweep.dense_gmacs, 100)
-    promised = sweep.dense.images_per_s * sweep.dense_gmacs / gmacs
-    label = "proportional to the MACs, E = 1"
-    axes.plot(gmacs, promised, "--", color=palette.faint, linewidth=1.2, label=label)
-
-
-def _draw_measured(axes: Axes, sweep: RhoSweep, palette: Palette) -> None:
-    points = sorted(sweep.points, key=lambda point: point.gmacs)
-    x = [point.gmacs for point in points]
-    y = [point.throughput.images_per_s for point in points]
-    bars = np.array([_bar(point) for point in points]).reshape(-1, 2).T
-    style: dict[str, Any] = {"color": palette.pruned, "marker": "o", "markersize": 4.5, "linewidth": 1.4}
-    axes.errorbar(x, y, yerr=bars, label="pruned, by rho", capsize=2.5, **style)
-    for point in points:
-        axes.annotate(
-            f"{point.rho:.4g}" if point.rho is not None else "rates",
-            (point.gmacs, point.throughput.images_per_s),
-            textcoords="offset points",
-            xytext=(-5, -4),
-            ha="right",
-            va="top",
-            fontsize=8,
-            color=palette.pruned,
-        )
-    axes.plot(
-        sweep.dense_gmacs, sweep.dense.images_per_s, "s", color=palette.dense, markersize=6, label="dense"
-    )
-
-
-def _bar(point: Point) -> tuple[float, float]:
-    """Return the bar's length below and above the median, in images per second; below is the slow quartile."""
-    fast_ms, slow_ms = point.throughput.quartiles_ms
-    median, batch = point.throughput.images_per_s, point.throughput.batch
-    return max(median - batch / slow_ms * 1e3, 0.0), max(batch / fast_ms * 1e3 - median, 0.0)
-
-
-def charts_of(report: Report, sweep_path: Path) -> Charts:
-    """Draw the charts of a report that has a trade-off or a sweep; write that of the sweep also to a file.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
-    trade_off, sweep = report.trade_off, report.sweep
-    if sweep is not None:
-        with written_beside(sweep_path) as partial:
-            partial.write_bytes(throughput_chart(sweep, report.model))
-    return Charts(
-        None if trade_off is None else _of_trade_off(trade_off, report.model),
-        None if sweep is None else _of_sweep(sweep, report.model),
-    )
-
-
-def _of_trade_off(trade_off: TradeOff, model: str) -> Chart:
+def chart_of(trade_off: TradeOff, model: str) -> Chart:
+    """Draw the accuracy of models against their speed."""
     words = (
         f"Loss on {trade_off.images} images, speed at batch {trade_off.batch}, all models measured interleaved "
         "in one run. Bars are 95 % intervals. Right and up is better."
     )
-    title = "Accuracy against images per second"
-    return _in_both_forms(title, words, lambda palette: trade_off_chart(trade_off, model, palette))
-
-
-def _of_sweep(sweep: RhoSweep, model: str) -> Chart:
-    words = (
-        f"Measured interleaved in one run of {len(sweep.dense.rounds_ms)} rounds at batch {sweep.batch}. Bars "
-        "are quartiles. E is the speed-up divided by the ratio of multiply-adds."
-    )
-    title = "Throughput against multiply-adds"
-    return _in_both_forms(title, words, lambda palette: throughput_chart(sweep, model, palette))
-
-
-def _in_both_forms(title: str, words: str, draw: Callable[[Palette], bytes]) -> Chart:
-    return Chart(title, words, light=png_address(draw(LIGHT)), dark=png_address(draw(DARK)))
+    light, dark = (png_address(trade_off_chart(trade_off, model, palette)) for palette in (LIGHT, DARK))
+    return Chart("Accuracy against images per second", words, light=light, dark=dark)

@@ -21,9 +21,7 @@ from exporter.files import written_beside
 from exporter.tensor_names import IMAGES
 
 __all__ = [
-    "NO_CHARTS",
     "Chart",
-    "Charts",
     "CheckRow",
     "Frame",
     "Picture",
@@ -176,24 +174,13 @@ class Chart:
     dark: str
 
 
-@dataclass(frozen=True)
-class Charts:
-    """The charts of a report; None of what was not measured."""
-
-    trade_off: Chart | None = None
-    sweep: Chart | None = None
-
-
-NO_CHARTS = Charts()
-
-
 def save_page(
     report: Report,
     artefact: Artefact,
     path: Path,
     *,
     pictures: Sequence[Picture] = (),
-    charts: Charts = NO_CHARTS,
+    chart: Chart | None = None,
 ) -> None:
     """Write the page atomically.
 
@@ -202,7 +189,7 @@ def save_page(
         artefact: What the pruned file says of itself.
         path: Path of the HTML file.
         pictures: The report's examples with their kept patches, in the same order.
-        charts: Of the report's trade-off and sweep.
+        chart: Of the report's trade-off.
 
     Raises:
         OutputError: The path cannot be written.
@@ -220,7 +207,7 @@ def save_page(
         report=report,
         artefact=artefact,
         pictures=list(zip(pictures, report.examples or [None] * len(pictures), strict=True)),
-        charts=charts,
+        chart=chart,
         checks={role: checks_table(parity) for role, parity in parities.items()},
         layers=list(enumerate(zip(report.schedule.rates, report.schedule.keep, strict=True), start=1)),
         script=serving_script(artefact, report.files["pruned"]),

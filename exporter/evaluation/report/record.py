@@ -12,7 +12,7 @@ from exporter.data.images import UNKNOWN, ranked
 from exporter.evaluation.accuracy import Accuracy, Predictions
 from exporter.evaluation.benchmark import Comparison, Hardware, Throughput
 from exporter.evaluation.benchmark.batch_sweep import AtBatch
-from exporter.evaluation.benchmark.timing import RhoSweep, TradeOff
+from exporter.evaluation.benchmark.timing import TradeOff
 from exporter.evaluation.embeddings import Agreement
 from exporter.evaluation.loss import PairResult
 from exporter.evaluation.parity import ParityReport
@@ -133,7 +133,7 @@ class Gmacs:
 class Report:
     """A compilation. `accuracy` and `agreement` are None where there is nothing to measure them by.
 
-    Times and `sweep` are None if they were not measured. `batches` are the times at every batch size, `trade_off`
+    Times are None if they were not measured. `batches` are the times at every batch size, `trade_off`
     the speed and the loss of several models, at least of both. `pair` compares the classes of both models, and
     `examples` are the images that the page shows, with the model's `class_names`. `file_bytes` are the sizes of
     `files`.
@@ -172,7 +172,6 @@ class Report:
     skipped_images: int
     versions: dict[str, str]
     hardware: Hardware
-    sweep: RhoSweep | None = None
     calibration_overlap: tuple[float, ...] | None = None
     agreement: Agreement | None = None
     batches: tuple[AtBatch, ...] = ()

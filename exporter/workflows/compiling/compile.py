@@ -25,11 +25,7 @@ from exporter.records import ModelSpec, Pair
 from exporter.workflows import steps
 from exporter.workflows.compiling.proof import prove
 from exporter.workflows.compiling.reporting import report_of, save_page_of
-from exporter.workflows.compiling.schedule import (
-    checked_amount,
-    measured_sweep,
-    schedule_of,
-)
+from exporter.workflows.compiling.schedule import checked_amount, schedule_of
 from exporter.workflows.dry_run import DryRun, dry_run
 from exporter.workflows.folders.export_folder import (
     CALIBRATION,
@@ -70,8 +66,7 @@ def compile_model(
             removed.
         model: A ViT to use instead of the recipe's: an adapter, or a timm module.
         stages: Shows progress.
-        trade_off: What a search measured, to be shown in the report in place of the two models alone; the recipe's
-            own sweep replaces it.
+        trade_off: What a search measured, to be shown in the report in place of the two models alone.
 
     Returns:
         The report; `report.passed` says whether both models passed the parity check.
@@ -87,7 +82,7 @@ def compile_model(
     if calibration is not None:
         calibration = calibration.of_first(vit.spec.depth)
     lowering, images = job.lowering, _images(folder, vit.spec, job)
-    schedule = schedule_of(vit, calibration, amount=amount, images=images, job=job, stages=stages)
+    schedule = schedule_of(vit, calibration, amount=amount, job=job, stages=stages)
     steps.warn_where_unsettled(schedule, calibration)
     references = Pair(steps.dense(vit), steps.prune(vit, schedule, calibration, lowering.layout))
     ranges = steps.range_images(job.images, vit.spec, lowering.input_kind, lowering.target)
@@ -97,11 +92,6 @@ def compile_model(
     report = report_of(
         references, models, proof=proof, calibration=calibration, folder=folder, measuring=job.measuring
     )
-    if job.sweep and folder is not None:
-        swept, trade_off = measured_sweep(
-            vit, calibration, images=images, folder=folder, job=job, stages=stages
-        )
-        report = replace(report, sweep=swept)
     report = replace(report, trade_off=trade_off or report.trade_off)
     with stages.stage("report"):
         save_json(recipe, out / RECIPE)

@@ -9,13 +9,13 @@ from exporter.data.images import ImageFolder
 from exporter.evaluation.benchmark import environment
 from exporter.evaluation.benchmark.timing import TradeOff, TradePoint
 from exporter.evaluation.parity.reference import reference_runner
-from exporter.evaluation.report.page import NO_CHARTS, Picture, drawn, save_page
+from exporter.evaluation.report.page import Picture, drawn, save_page
 from exporter.evaluation.report.record import Gmacs, Report, installed_versions
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair, Schedule
 from exporter.tensor_names import IMAGES
 from exporter.workflows.compiling.proof import Proof, macs_of
-from exporter.workflows.folders.export_folder import CHART, PAGE
+from exporter.workflows.folders.export_folder import PAGE
 from exporter.workflows.recipes.requests import Measuring
 from exporter.workflows.steps import with_class_names
 
@@ -86,26 +86,26 @@ def save_page_of(
 ) -> list[str]:
     """Write the page, and return the names of its files.
 
-    It shows examples with the patches that the PyTorch reference keeps of them, and charts.
+    It shows examples with the patches that the PyTorch reference keeps of them, and a chart.
 
     Args:
         report: The record to show.
         artefact: What the pruned file says of itself.
         pruned: The PyTorch reference of the pruned model.
         folder: The images of the examples; None for a page without pictures.
-        out: The export folder; the chart of a sweep is also written there as a file of its own.
+        out: The export folder.
 
     Raises:
         OutputError: A file cannot be written.
     """
-    charts = NO_CHARTS
-    if report.trade_off or report.sweep:
-        from exporter.evaluation.report.chart import charts_of  # noqa: PLC0415  (matplotlib is slow to load)
+    chart = None
+    if report.trade_off:
+        from exporter.evaluation.report.chart import chart_of  # noqa: PLC0415  (matplotlib is slow to load)
 
-        charts = charts_of(report, out / CHART)
+        chart = chart_of(report.trade_off, report.model)
     pictures = [] if folder is None else _pictures(report, pruned, folder)
-    save_page(report, artefact, out / PAGE, pictures=pictures, charts=charts)
-    return [PAGE] if report.sweep is None else [PAGE, CHART]
+    save_page(report, artefact, out / PAGE, pictures=pictures, chart=chart)
+    return [PAGE]
 
 
 def _pictures(report: Report, pruned: PrunedViT, folder: ImageFolder) -> list[Picture]:

@@ -158,7 +158,7 @@ def _pruned(
     some = sample(images, job.measuring.batch, job.images.seed).files
     pixels = first_images(some, vit.spec.preprocessing, InputKind.FLOAT32, job.measuring.batch)
     amount = job.needed_amount("finetune")
-    schedule = schedule_of(vit, calibration, amount=amount, images=pixels, job=job, stages=stages)
+    schedule = schedule_of(vit, calibration, amount=amount, job=job, stages=stages)
     pruned = steps.prune(vit, schedule, calibration)
     return pruned, calibration, mean_useful_macs(pruned, pixels, InputKind.FLOAT32)
 

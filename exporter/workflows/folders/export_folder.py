@@ -21,7 +21,6 @@ from exporter.workflows.folders.reference import REFERENCE, read_reference, read
 
 __all__ = [
     "CALIBRATION",
-    "CHART",
     "MODEL",
     "PAGE",
     "RECIPE",
@@ -39,7 +38,7 @@ MODEL = "model.json"
 RECIPE = "recipe.json"
 CALIBRATION = "calibration.safetensors"
 # For readers alone.
-PAGE, CHART = "report.html", "throughput.png"
+PAGE = "report.html"
 
 Array = np.ndarray[Any, Any]
 

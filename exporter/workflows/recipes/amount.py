@@ -1,4 +1,4 @@
-"""How much to prune: one of five forms. `exporter.workflows.recipes.planning` turns each into a schedule."""
+"""How much to prune: one of four forms. `exporter.workflows.recipes.planning` turns each into a schedule."""
 
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
@@ -18,7 +18,6 @@ __all__ = [
     "MacShare",
     "Rates",
     "Rho",
-    "Speedup",
 ]
 
 Above0 = Annotated[float, Meta(gt=0, le=LARGEST, description="a number above 0")]
@@ -42,14 +41,6 @@ class MacShare(Settings):
 
 
 @dataclass(frozen=True)
-class Speedup(Settings):
-    """Dense ÷ pruned time to reach on this machine; the search makes at most `measurements` measurements."""
-
-    speedup: Above1
-    measurements: Annotated[int, Meta(ge=2, description="an integer, at least 2")] = 6
-
-
-@dataclass(frozen=True)
 class Rates(Settings):
     """Retention rates of some 1-based layers; the others keep all patches."""
 
@@ -63,4 +54,4 @@ class Given:
     schedule: Schedule
 
 
-Amount: TypeAlias = Rho | MacShare | Speedup | Rates | Given
+Amount: TypeAlias = Rho | MacShare | Rates | Given

@@ -32,7 +32,6 @@ class Job:
     shape: Rates | Given | None
     lowering: Lowering
     measuring: Measuring
-    sweep: tuple[float, ...]
     trained: bool = False
 
     @property
@@ -42,8 +41,8 @@ class Job:
 
     @property
     def follows_acs(self) -> bool:
-        """Whether the rates of the schedule, or of a sweep, follow from ACS."""
-        from_rho = bool(self.sweep) or not isinstance(self.amount, Given | Rates)
+        """Whether the rates of the schedule follow from ACS."""
+        from_rho = not isinstance(self.amount, Given | Rates)
         return from_rho and self.shape is None and METHODS[self.scoring.planned_by].follows_acs
 
     @property

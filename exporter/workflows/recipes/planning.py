@@ -1,4 +1,4 @@
-"""Turn an amount into a schedule: solve for rho if a share of MACs is given, search if a speed-up is."""
+"""Turn an amount into a schedule: solve for rho if a share of MACs is given."""
 
 import logging
 import math
@@ -29,7 +29,7 @@ from exporter.schedule.plan import (
 )
 from exporter.schedule.rates import BISECTIONS, OutOfReachError, ends_of_acs, manual_rates, rho_for
 from exporter.vocabulary import InputKind
-from exporter.workflows.recipes.amount import Amount, Given, MacShare, Rates, Rho, Speedup
+from exporter.workflows.recipes.amount import Amount, Given, MacShare, Rates, Rho
 from exporter.workflows.recipes.recipe import needed
 from exporter.workflows.recipes.requests import Images
 
@@ -102,7 +102,6 @@ def plan(
     planner: Planner,
     *,
     image_macs: Callable[[Schedule], float] | None = None,
-    search: Callable[[Speedup], Schedule] | None = None,
 ) -> Schedule:
     """Return the schedule of an amount.
 
@@ -110,11 +109,10 @@ def plan(
         amount: How much to prune.
         planner: The model's shape, and how patches are scored.
         image_macs: Mean MACs of an image under an a-STAR schedule; see `measured_macs`.
-        search: Finds the schedule of a speed-up; see `exporter.workflows.search`.
 
     Raises:
-        ScheduleError: The amount is out of reach, the schedule is of another model, or the amount needs images or
-            measurements and none are given.
+        ScheduleError: The amount is out of reach, the schedule is of another model, or the amount needs images and
+            none are given.
     """
     if isinstance(amount, Given):
         check_fits(amount.schedule, planner.spec)
@@ -122,12 +120,7 @@ def plan(
     warn_of_pooling(planner.spec, planner.scoring)
     if isinstance(amount, Rates):
         return manual_schedule(planner.spec, amount.rates, planner.scoring, planner.inter_sha256)
-    if isinstance(amount, Rho | MacShare):
-        schedule = solved(amount, planner, image_macs)
-    elif search is None:
-        raise ScheduleError("speedup", "no measurements", "a model to measure", "use search or compile")
-    else:
-        schedule = search(amount)
+    schedule = solved(amount, planner, image_macs)
     warn_of_anchors(schedule)
     warn_of_scaling(planner.rates, schedule)
     return schedule

@@ -12,15 +12,24 @@ from msgspec import Meta
 from exporter.calibration.settings import NORMALIZE
 from exporter.data.class_map import is_order
 from exporter.errors import MissingDependencyError, RecipeError, reason_of
-from exporter.files import GivenPath, regular
+from exporter.files import GivenPath, regular, written_beside
 from exporter.schedule.plan import ScheduleSettings
-from exporter.settings import Positive, Settings, Share, from_table, option
+from exporter.settings import Positive, Settings, Share, fields_of, from_table, option
 from exporter.targets import ONNXRUNTIME, TARGETS
 from exporter.vocabulary import InputKind, Layout
-from exporter.workflows.recipes.amount import Above1, Below1, LayerRates
+from exporter.workflows.recipes.amount import Below1, LayerRates
 from exporter.workflows.recipes.requests import Images, Measuring
 
-__all__ = ["AMOUNTS", "A_MODEL", "Recipe", "needed", "read_recipe", "read_training", "yielding"]
+__all__ = [
+    "AMOUNTS",
+    "A_MODEL",
+    "Recipe",
+    "needed",
+    "read_recipe",
+    "read_training",
+    "save_recipe",
+    "yielding",
+]
 
 ValueT = TypeVar("ValueT")
 
@@ -37,7 +46,7 @@ TRAINING = "training"
 MOST_EXTENDS = 50
 
 # The fields that say how much to prune: a number, or rates; a number with rates scales these.
-NUMBERS, SHAPES = ("rho", "mac_reduction", "speedup"), ("rates", "schedule")
+NUMBERS, SHAPES = ("rho", "mac_reduction"), ("rates", "schedule")
 AMOUNTS = (*NUMBERS, *SHAPES)
 
 
@@ -123,11 +132,6 @@ class Recipe(Measuring, ScheduleSettings, Images):
         "Share of the multiply-adds (MACs) to save, in (0, 1); rho is computed from it.",
         group="how much to prune",
     )
-    speedup: Above1 | None = option(
-        None,
-        "Speed-up (dense ÷ pruned time) to reach on this machine; rho is found by measuring.",
-        group="how much to prune",
-    )
     rates: LayerRates = option(
         {},
         "Retention rates of layers, counted from 1, e.g. 4=0.7 7=0.49; other layers keep all patches. A number for "
@@ -136,7 +140,7 @@ class Recipe(Measuring, ScheduleSettings, Images):
     )
     schedule: GivenPath = option(
         None,
-        "A schedule file from `plan` or `search`, with method, scorer and alpha. A number for how much to prune, "
+        "A schedule file from `plan`, with method, scorer and alpha. A number for how much to prune, "
         "where the command takes one beside it, scales its rates to reach it.",
         group="how much to prune",
     )
@@ -152,11 +156,6 @@ class Recipe(Measuring, ScheduleSettings, Images):
         "Type of the input images; uint8 puts the normalisation into the graph.",
         group="target",
     )
-    sweep: tuple[Share, ...] = option(
-        (),
-        "Also measure these values of rho, e.g. 0.9,0.7,0.5, and plot throughput against MACs.",
-        group="measurement",
-    )
 
     def check(self) -> None:
         """Raise RecipeError for settings that contradict each other."""
@@ -164,10 +163,7 @@ class Recipe(Measuring, ScheduleSettings, Images):
         for names in (NUMBERS, SHAPES):
             told = [name for name in names if getattr(self, name) not in (None, {})]
             if len(told) > 1:
-                raise RecipeError(" and ".join(told), "both" if len(told) == 2 else "all", "one of them")
-        self.require(
-            "sweep", not self.sweep or self.rounds > 0, "none if rounds are 0, since a sweep measures speed"
-        )
+                raise RecipeError(" and ".join(told), "both", "one of them")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,6 +233,26 @@ def _read(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     inherited = _read(extended, (*above, place)) if extended else {}
     merged = {**inherited.get(TRAINING, {}), **training}
     return {**yielding(inherited, values), **values, TRAINING: merged}
+
+
+def save_recipe(recipe: Recipe, path: Path, head: str = "") -> None:
+    """Write what a recipe sets as TOML, with whole paths; the head is a comment.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    import tomli_w  # noqa: PLC0415  (a deployment machine has none)
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Path):
+            return str(value if is_order(value) else value.absolute())
+        return str(value) if isinstance(value, str) else value
+
+    told = ((name, getattr(recipe, name), field.default) for name, field in fields_of(Recipe).items())
+    values = {name: plain(value) for name, value, default in told if value not in (default, None, {})}
+    with written_beside(path) as partial:
+        comment = f"# {head}\n" if head else ""
+        partial.write_text(comment + tomli_w.dumps(values), encoding="utf-8")
 
 
 def yielding(base: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

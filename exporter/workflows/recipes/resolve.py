@@ -20,7 +20,7 @@ from exporter.schedule.plan import ScheduleSettings
 from exporter.settings import Settings, fields_of
 from exporter.targets import target_named
 from exporter.vocabulary import Method
-from exporter.workflows.recipes.amount import Given, MacShare, Rates, Rho, Speedup
+from exporter.workflows.recipes.amount import Given, MacShare, Rates, Rho
 from exporter.workflows.recipes.job import Job
 from exporter.workflows.recipes.recipe import AMOUNTS, Recipe
 from exporter.workflows.recipes.requests import CalibrationSource, Images, Lowering, Measuring
@@ -59,8 +59,6 @@ def resolve(recipe: Recipe, *, restore: bool = True, dense: bool = False) -> Job
     if scoring.method is None and recipe.calibration is not None:
         scoring = replace(scoring, method=Method.STAR)
     lowering = _lowering(recipe, None if dense else scoring.planned_by)
-    if isinstance(number, Speedup) and not recipe.rounds:
-        raise RecipeError("rounds", "0", "at least 5: a speed-up is measured")
     return Job(
         model=_request(recipe),
         outputs=recipe.outputs,
@@ -77,7 +75,6 @@ def resolve(recipe: Recipe, *, restore: bool = True, dense: bool = False) -> Job
         shape=shape if number else None,
         lowering=lowering,
         measuring=_part(Measuring, recipe),
-        sweep=recipe.sweep,
         trained=restored is not None,
     )
 
@@ -147,10 +144,8 @@ def _lowering(recipe: Recipe, method: Method | None) -> Lowering:
     return Lowering(target, layout, recipe.input_kind)
 
 
-def _number(recipe: Recipe) -> Rho | MacShare | Speedup | None:
+def _number(recipe: Recipe) -> Rho | MacShare | None:
     """Return how much to prune as a number; `Recipe.check` refuses two."""
-    if recipe.speedup is not None:
-        return Speedup(recipe.speedup)
     if recipe.mac_reduction is not None:
         return MacShare(recipe.mac_reduction)
     return None if recipe.rho is None else Rho(recipe.rho)

@@ -1,1 +1,1 @@
-"""Find the fastest model within a loss of accuracy, or the most accurate one within a latency."""
+"""The search for a model: ways to prune, what is measured of them, and the choice; `compile` stands below it."""

@@ -1,27 +1,105 @@
-"""Choose among measured candidates, and judge the choice on images that it has not read."""
+"""What to find, and the choice among measured candidates, judged on images that it has not read."""
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any
 
 import numpy as np
 
+from exporter.evaluation.benchmark.timing import Ratio, Throughput, ratio_of
 from exporter.evaluation.intervals import loss_bound, loss_interval
+from exporter.evaluation.loss import loss_of
+from exporter.runtimes.choice import RUNTIMES
+from exporter.settings import Points, Settings, option
+from exporter.targets import TARGETS
 from exporter.vocabulary import Status
-from exporter.workflows.tuning.axes import Candidate
-from exporter.workflows.tuning.halving import front as _front
-from exporter.workflows.tuning.halving import loss_of
+from exporter.workflows.recipes.amount import Above0, Above1
+from exporter.workflows.tuning.ways import Candidate, Way
 
-__all__ = ["Judged", "Point", "chosen", "front", "images_needed", "judged", "qualifies"]
+__all__ = [
+    "Judged",
+    "Point",
+    "Timed",
+    "TuneSettings",
+    "around",
+    "chosen",
+    "different",
+    "front",
+    "images_needed",
+    "judged",
+    "margin_of",
+    "point_of",
+    "qualifies",
+]
 
 Array = np.ndarray[Any, Any]
+
+METRICS = ("top1", "agreement")
+# Standard errors that are added to a loss.
+ERRORS = 2.0
+# Ways that are left of those that merge, and of those that drop: of equal multiply-adds, merging takes longer.
+LEFT = 2
+# Points of rounding.
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneSettings(Settings):
+    """What to find: one goal, and where."""
+
+    max_drop: Points | None = option(
+        None,
+        "Largest loss of top-1 against the unpruned model, in percentage points: find the fastest model.",
+    )
+    max_ms: Above0 | None = option(
+        None, "Largest median latency of a batch, in ms: find the most accurate model within it."
+    )
+    speedup: Above1 | None = option(
+        None,
+        "Images per second, as a multiple of those of the unpruned model in fp32 on ONNX Runtime: find the most "
+        "accurate model that reaches it.",
+    )
+    metric: str = option(
+        "top1",
+        "top1: accuracy, needs labels. agreement: images with the same class as from the unpruned model.",
+        METRICS,
+        group="advanced",
+    )
+    runtime: str | None = option(
+        None, "Use only this runtime; by default all that are installed.", RUNTIMES, group="target"
+    )
+    target: str | None = option(None, "Use only this runtime and precision.", TARGETS, group="target")
+
+    def check(self) -> None:
+        """Raise RecipeError unless exactly one goal is given."""
+        super().check()
+        goals = sum(each is not None for each in (self.max_drop, self.max_ms, self.speedup))
+        self.require("max_drop", goals == 1, "one goal: max_drop, max_ms or speedup")
+
+    def reached(self, median_ms: float, gain: Ratio) -> bool:
+        """Whether a time reaches the goal; where that is a loss, whether it is better than the unpruned model's."""
+        if self.max_ms is not None:
+            return median_ms <= self.max_ms
+        return gain.median > 1 if self.speedup is None else gain.quartiles[0] >= self.speedup
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One model on one target, timed in one run with all others."""
+
+    throughput: Throughput
+    file_bytes: int
 
 
 @dataclass(frozen=True)
 class Point:
     """A measured candidate: loss on the search half, in points, and speed in one run with the unpruned model.
 
-    `gain` is over the unpruned model in fp32 on ONNX Runtime. `margin_points` is the loss plus two standard errors.
+    `gain` is over the unpruned model in fp32 on ONNX Runtime, with quartiles. `margin_points` is the loss plus two
+    standard errors.
     """
 
     candidate: Candidate
@@ -32,7 +110,12 @@ class Point:
     images_per_s: float
     median_ms: float
     gain: float
+    gain_quartiles: tuple[float, float]
     file_bytes: int
+
+    def reaches(self, settings: TuneSettings) -> bool:
+        """Whether its time reaches the goal."""
+        return settings.reached(self.median_ms, Ratio(self.gain, self.gain_quartiles))
 
 
 @dataclass(frozen=True)
@@ -45,18 +128,104 @@ class Judged:
     bound_points: float
 
 
-def qualifies(point: Point, max_drop: float) -> bool:
-    """Whether a candidate gains anything within the loss, in points, on the search half; 1e-9 absorbs rounding."""
-    return point.gain > 1 and point.margin_points <= max_drop + 1e-9
+def point_of(
+    candidate: Candidate, macs: float, right: tuple[Array, Array], timed: tuple[Timed, Timed]
+) -> Point:
+    """Return a measured candidate.
+
+    Args:
+        candidate: On its target.
+        macs: Its multiply-adds.
+        right: Which images the unpruned model has right, and which the candidate has; bool [images].
+        timed: The times of both in one run.
+    """
+    (lost, gained), images = loss_of(*right), len(right[0])
+    base, own = (each.throughput for each in timed)
+    gain = ratio_of(base, own)
+    return Point(
+        candidate=candidate,
+        gmacs=macs / 1e9,
+        loss_points=100 * (lost - gained) / images,
+        margin_points=100 * margin_of(*right),
+        images=images,
+        images_per_s=own.images_per_s,
+        median_ms=own.median_ms,
+        gain=gain.median,
+        gain_quartiles=gain.quartiles,
+        file_bytes=timed[1].file_bytes,
+    )
 
 
-def chosen(points: Sequence[Point], max_drop: float | None, max_ms: float | None) -> Point | None:
-    """Return the fastest that qualifies, or within a latency the one that loses least; None where there is none."""
-    if max_ms is not None:
-        within = [each for each in points if each.median_ms <= max_ms]
-        return min(within, key=lambda each: (each.margin_points, each.median_ms), default=None)
-    fit = [each for each in points if max_drop is not None and qualifies(each, max_drop)]
-    return max(fit, key=lambda each: each.images_per_s, default=None)
+def margin_of(dense: Array, other: Array) -> float:
+    """Return the loss plus two standard errors, as a share: what a candidate qualifies by.
+
+    Without them, the fastest of many would be one whose loss was measured too low. Half an image is added to each
+    way in which two models can differ or agree (Agresti and Min 2005, Statistics in Medicine 24): few images
+    without a difference show little.
+    """
+    lost, gained = loss_of(dense, other)
+    images = len(dense) + 2
+    mean = (lost - gained) / images
+    variance = (lost + gained + 1) / images - mean**2
+    return mean + ERRORS * sqrt(variance / images)
+
+
+def different(ways: Sequence[Way], right: Callable[[Way], int]) -> list[Way]:
+    """Return the ways that have most images right: `LEFT` of those that do the same with the other patches.
+
+    Args:
+        ways: Of any weights; those of other weights compete among themselves. What prunes nothing, and what comes
+            with its schedule, is left.
+        right: Images at one share, of an equal number.
+    """
+    ranked = sorted(ways, key=right, reverse=True)
+    groups: dict[Any, list[Way]] = defaultdict(list)
+    for way in ranked:
+        first = way[0]
+        free = first.prunes and not first.given
+        groups[(first.weights, first.reduce) if free else first].append(way)
+    return [way for way in ranked for group in groups.values() if way in group[:LEFT]]
+
+
+def around(way: Way, beyond: Callable[[Candidate], bool], count: int, *, milder: bool) -> list[Candidate]:
+    """Return some shares of a way at the edge of a goal, which is found by bisection.
+
+    Args:
+        way: Its shares, the smallest one first.
+        beyond: Whether a share is past the edge; so are all larger ones.
+        count: How many.
+        milder: The last share before the edge, then smaller ones in steps of two: a loss is measured on few images,
+            and its errors count too. Otherwise the first share past the edge, and its neighbours.
+    """
+    edge = bisect_left(way, True, key=beyond)
+    edge = max(edge - 1, 0) if milder else min(edge, len(way) - 1)
+
+    def order(place: int) -> tuple[bool, int]:
+        return milder and (place > edge or (edge - place) % 2 > 0), abs(place - edge)
+
+    return [way[place] for place in sorted(range(len(way)), key=order)[:count]]
+
+
+def qualifies(point: Point, settings: TuneSettings) -> bool:
+    """Whether a candidate is fast, and within the loss with its errors, on the search half."""
+    within = settings.max_drop is None or point.margin_points <= settings.max_drop + ROUNDING
+    return within and point.reaches(settings)
+
+
+def chosen(points: Sequence[Point], settings: TuneSettings) -> Point | None:
+    """Return the fastest that qualifies by its loss, or by its time the one that loses least.
+
+    Few images show no loss to be small. Where none qualifies, it is the most accurate of those that are fast and
+    whose measured loss is within the limit; None where even that is not.
+    """
+    qualified = [each for each in points if qualifies(each, settings)]
+    limit = settings.max_drop
+    if limit is not None:
+        if qualified:
+            return max(qualified, key=lambda each: each.images_per_s)
+        within = (each for each in points if each.loss_points <= limit + ROUNDING)
+        qualified = [each for each in within if each.reaches(settings)]
+    return min(qualified, key=lambda each: (each.margin_points, each.median_ms), default=None)
 
 
 def judged(dense: Array, own: Array, max_drop: float | None) -> Judged:
@@ -76,26 +245,25 @@ def judged(dense: Array, own: Array, max_drop: float | None) -> Judged:
 
 def front(points: Sequence[Point]) -> tuple[Point, ...]:
     """Return the points that no other one beats in both speed and loss, fastest first."""
-    places = range(len(points))
-    best = _front(places, lambda at: points[at].loss_points, {at: -points[at].images_per_s for at in places})
-    return tuple(points[at] for at in best)
+    kept: list[Point] = []
+    for each in sorted(points, key=lambda each: (-each.images_per_s, each.loss_points)):
+        if not kept or each.loss_points < kept[-1].loss_points:
+            kept.append(each)
+    return tuple(kept)
 
 
-def images_needed(rates: Mapping[str, float], max_drop: float) -> int:
-    """Return how many final images would show a loss within the limit.
+def images_needed(max_drop: float, changed: float = 0.0) -> int:
+    """Return how many final images would show a loss within the limit, in points, if as many are gained as lost.
 
     Args:
-        rates: The shares of images "lost" and "gained" that are expected.
-        max_drop: The limit, in points, above the expected loss.
+        max_drop: The limit.
+        changed: The share of images that are lost or gained.
     """
-    low, high = 1, 2
-    while _bound(rates, high) > max_drop and high < 1 << 40:
-        low, high = high, high * 2
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _bound(rates, middle) <= max_drop else (middle + 1, high)
-    return high
 
+    def shows(images: int) -> bool:
+        return 100 * loss_bound(changed / 2 * images, changed / 2 * images, images) <= max_drop
 
-def _bound(rates: Mapping[str, float], images: int) -> float:
-    return 100 * loss_bound(rates["lost"] * images, rates["gained"] * images, images)
+    high = 1
+    while not shows(high) and high < 1 << 40:
+        high *= 2
+    return bisect_left(range(high), True, lo=max(1, high // 2), key=shows)

@@ -7,18 +7,18 @@ import numpy as np
 from exporter.evaluation.accuracy import Accuracy, Predictions
 from exporter.evaluation.benchmark import Throughput, compare_speed, environment
 from exporter.evaluation.benchmark.batch_sweep import AtBatch
-from exporter.evaluation.benchmark.timing import Point, RhoSweep, TradeOff, TradePoint
+from exporter.evaluation.benchmark.timing import TradeOff, TradePoint
 from exporter.evaluation.loss import compare_predictions
 from exporter.evaluation.report.record import Example, Gmacs, Report
 from exporter.records import Pair
 from tests.evaluation.parity.models import compared, images, pruned_family
 from tests.folders import artefacts
 
-__all__ = ["full_report", "small_report", "sweep", "times", "trade_off"]
+__all__ = ["full_report", "small_report", "times", "trade_off"]
 
 
 def small_report() -> Report:
-    """Without labels, times and a sweep."""
+    """Without labels and times."""
     parity = compared(pruned_family(), images(2))
     return Report(
         model="<vit>",
@@ -47,7 +47,7 @@ def small_report() -> Report:
 
 
 def full_report() -> Report:
-    """With accuracy, times at three batch sizes, examples, a sweep and its trade-off."""
+    """With accuracy, times at three batch sizes, examples and a trade-off."""
     labels = np.arange(100) % 3
     best = np.stack([labels, (labels + 1) % 3], axis=1)
     dense, pruned = (
@@ -75,7 +75,6 @@ def full_report() -> Report:
         examples=(Example("cat/<1>.png", 0, dense=0, pruned=2), Example("dog/2.png", 1, dense=1, pruned=1)),
         class_names=("cat", "dog", "a very long name of a class"),
         file_bytes={"dense": 22_000_000, "pruned": 22_100_000},
-        sweep=sweep(),
         trade_off=trade_off(),
     )
 
@@ -84,16 +83,6 @@ def times(ms: float, batch: int = 8) -> Throughput:
     """Rounds around a median."""
     rounds = tuple(ms * factor for factor in (0.9, 0.95, 1.0, 1.05, 1.1))
     return Throughput(batch, 1e3 * batch / ms, ms, 1.1 * ms, (0.95 * ms, 1.05 * ms), rounds)
-
-
-def sweep() -> RhoSweep:
-    """Three rho."""
-    dense = times(100.0)
-    points = [
-        Point(rho, gmacs, times(ms), compare_speed(dense, times(ms), (4.6, gmacs)))
-        for rho, gmacs, ms in ((0.9, 3.6, 85.0), (0.7, 2.3, 60.0), (0.5, 1.6, 45.0))
-    ]
-    return RhoSweep(8, 4.6, dense, tuple(points))
 
 
 def trade_off() -> TradeOff:

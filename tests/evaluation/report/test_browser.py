@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exporter.evaluation.report.chart import charts_of
+from exporter.evaluation.report.chart import chart_of
 from exporter.evaluation.report.page import drawn, save_page
 from exporter.tensor_names import IMAGES, keep_name
-from tests.evaluation.report.reports import full_report
+from tests.evaluation.report.reports import full_report, trade_off
 from tests.folders import artefacts
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -47,8 +47,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, report = tmp_path_factory.mktemp("page"), full_report()
     images = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32), dtype=np.uint8)
     pictures = drawn({IMAGES: images, keep_name(1): np.array([[0, 5], [3, 7]])}, (4, 4))
-    charts = charts_of(report, folder / "t.png")
-    save_page(report, artefacts().pruned, folder / "report.html", pictures=pictures, charts=charts)
+    chart = chart_of(trade_off(), report.model)
+    save_page(report, artefacts().pruned, folder / "report.html", pictures=pictures, chart=chart)
     with (folder / "report.html").open("a", encoding="utf-8") as file:
         file.write(PROBE)
     return folder / "report.html"

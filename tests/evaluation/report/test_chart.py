@@ -1,4 +1,4 @@
-"""The picture of a sweep: what it shows, and the same bytes each time."""
+"""The picture of speed against loss: what it shows, and the same bytes each time."""
 
 from dataclasses import replace
 from io import BytesIO
@@ -8,35 +8,21 @@ import matplotlib as mpl
 import numpy as np
 from PIL import Image
 
-from exporter.evaluation.benchmark.timing import RhoSweep, TradeOff
+from exporter.evaluation.benchmark.timing import TradeOff
 from exporter.evaluation.report.chart import (
     DARK,
     LIGHT,
     png_address,
-    throughput_chart,
     trade_off_chart,
 )
-from tests.evaluation.report.reports import sweep, trade_off
+from tests.evaluation.report.reports import trade_off
 
 
-def test_it_is_a_picture_with_the_colours_of_both_models() -> None:
-    picture = np.asarray(Image.open(BytesIO(throughput_chart(sweep(), "deit"))).convert("RGB"))
-    assert picture.shape[0] > 400 and picture.shape[1] > 800
-    for colour in ((0x1C, 0x23, 0x30), (0x2F, 0x6F, 0xB5)):
-        assert (picture == colour).all(axis=-1).sum() > 50
-
-
-def test_the_same_sweep_gives_the_same_bytes_whatever_the_users_settings() -> None:
-    before = throughput_chart(sweep(), "deit")
+def test_the_same_points_give_the_same_bytes_whatever_the_users_settings() -> None:
+    before = trade_off_chart(trade_off(), "deit")
     with mpl.rc_context({"axes.facecolor": "red", "font.size": 30}):
-        assert throughput_chart(sweep(), "deit") == before
+        assert trade_off_chart(trade_off(), "deit") == before
     assert b"matplotlib" not in before.lower()
-
-
-def test_a_sweep_of_nothing_and_of_one_is_drawn() -> None:
-    whole = sweep()
-    for points in ((), whole.points[:1]):
-        assert throughput_chart(RhoSweep(8, 4.6, whole.dense, points), "deit")
 
 
 def test_speed_against_loss_in_either_palette() -> None:

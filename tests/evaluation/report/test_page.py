@@ -12,12 +12,11 @@ from PIL import Image
 
 from exporter.errors import OutputError
 from exporter.evaluation.intervals import wilson
-from exporter.evaluation.report.chart import charts_of
+from exporter.evaluation.report.chart import chart_of
 from exporter.evaluation.report.page import (
     GONE_COLOUR,
     GONE_SHARE,
-    NO_CHARTS,
-    Charts,
+    Chart,
     checks_table,
     drawn,
     faded,
@@ -27,7 +26,7 @@ from exporter.evaluation.report.record import Gmacs, Report
 from exporter.schedule.macs import LayerUse, PatchUse
 from exporter.tensor_names import IMAGES, count_name, keep_name
 from tests.evaluation.parity.models import compared, pruned_family, with_outputs
-from tests.evaluation.report.reports import full_report, small_report
+from tests.evaluation.report.reports import full_report, small_report, trade_off
 from tests.folders import artefacts
 
 
@@ -101,9 +100,9 @@ def test_outputs_are_named(name: str, words: str) -> None:
 FRAMES = {IMAGES: np.zeros((2, 3, 8, 8), np.uint8), keep_name(1): np.array([[0, 1], [2, 3]])}
 
 
-def page_of(report: Report, folder: Path, charts: Charts = NO_CHARTS) -> str:
+def page_of(report: Report, folder: Path, chart: Chart | None = None) -> str:
     pictures = drawn(FRAMES, (2, 2)) if report.examples else []
-    save_page(report, artefacts().pruned, folder / "report.html", pictures=pictures, charts=charts)
+    save_page(report, artefacts().pruned, folder / "report.html", pictures=pictures, chart=chart)
     return (folder / "report.html").read_text(encoding="utf-8")
 
 
@@ -144,7 +143,7 @@ def test_images_that_could_not_be_read_are_counted_and_named(tmp_path: Path) -> 
 
 def test_it_needs_nothing_beside_it(tmp_path: Path) -> None:
     report = full_report()
-    page = page_of(report, tmp_path, charts_of(report, tmp_path / "t.png"))
+    page = page_of(report, tmp_path, chart_of(trade_off(), report.model))
     addresses = re.findall(r"""(?:src|srcset|href)=["']([^"']*)""", page)
     assert len(addresses) >= 6
     for address in addresses:
@@ -192,16 +191,7 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
         save_page(small_report(), artefacts().pruned, tmp_path / "file" / "report.html")
 
 
-def test_each_has_both_forms(tmp_path: Path) -> None:
-    charts = charts_of(full_report(), tmp_path / "throughput.png")
-    for chart in (charts.trade_off, charts.sweep):
-        assert chart is not None
-        assert chart.light.startswith("data:image/png;base64,") and chart.light != chart.dark
-    assert (tmp_path / "throughput.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_what_was_not_measured_is_not_drawn(tmp_path: Path) -> None:
-    assert charts_of(small_report(), tmp_path / "t.png") == NO_CHARTS
-    charts = charts_of(replace(full_report(), sweep=None), tmp_path / "t.png")
-    assert charts.sweep is None and charts.trade_off is not None
-    assert not (tmp_path / "t.png").exists()
+def test_the_chart_has_both_forms() -> None:
+    chart = chart_of(trade_off(), "deit")
+    assert chart.light.startswith("data:image/png;base64,") and chart.light != chart.dark
+    assert "1000 images" in chart.words and "batch 8" in chart.words

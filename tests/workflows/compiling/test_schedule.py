@@ -1,42 +1,28 @@
 """The schedule of a compilation: what has to be there for each amount, and how it is found."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from exporter.calibration.record import Calibration
-from exporter.data.images import ImageFolder
-from exporter.errors import RecipeError, ScheduleError
-from exporter.evaluation.benchmark import Throughput, compare_speed
-from exporter.evaluation.benchmark.timing import Point
+from exporter.errors import RecipeError
 from exporter.formats.canonical_json import save_json
 from exporter.models.base import PrunableViT
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
 from exporter.workflows.compiling import schedule as compile_schedule
-from exporter.workflows.compiling.schedule import (
-    checked_amount,
-    measured_sweep,
-    schedule_of,
-)
+from exporter.workflows.compiling.schedule import checked_amount, schedule_of
 from exporter.workflows.progress import Silent
-from exporter.workflows.recipes.amount import MacShare, Rates, Rho, Speedup
+from exporter.workflows.recipes.amount import MacShare, Rates, Rho
 from exporter.workflows.recipes.job import Job
-from exporter.workflows.recipes.planning import Planner
 from exporter.workflows.recipes.recipe import Recipe
 from exporter.workflows.recipes.requests import Images
 from exporter.workflows.recipes.resolve import resolve
-from exporter.workflows.search import Search
-from exporter.workflows.tuning.axes import OWN, Candidate
-from exporter.workflows.tuning.bench import Bench
 from tests.calibration.acs import acs_alone
-from tests.vits import random_images
 
 PHOTOS = Path("photos")
-TIMES = Throughput(2, 1.0, 1.0, 1.0, (1.0, 1.0), (1.0,) * 5)
 
 
 def job_of(**values: Any) -> Job:
@@ -56,13 +42,11 @@ def schedule_file(tiny_vit: PrunableViT, tmp_path: Path) -> Path:
     [
         ({"rho": 0.5}, True),
         ({"mac_reduction": 0.3}, True),
-        ({"speedup": 1.5}, True),
         ({"rates": {2: 0.5}}, False),
         ({"rates": {2: 0.5}, "scorer": "fused"}, True),
-        ({"rates": {2: 0.5}, "sweep": (0.5,)}, True),
         ({"rates": {2: 0.5}, "calibration": "c.safetensors"}, True),
         ({"rho": 0.5, "method": "tome", "scorer": None}, False),
-        ({"mac_reduction": 0.3, "method": "tome", "scorer": None, "sweep": (0.5,)}, False),
+        ({"mac_reduction": 0.3, "method": "tome", "scorer": None}, False),
         ({"rho": 0.5, "method": "tome", "scorer": None, "calibration": "c.safetensors"}, True),
     ],
 )
@@ -119,35 +103,14 @@ def calibration(tiny_vit: PrunableViT) -> Calibration:
 
 def found_for(vit: PrunableViT, calibration: Calibration | None, **values: Any) -> Schedule:
     """The schedule of a recipe's amount."""
-    job, images = job_of(**values), random_images(vit, 2).numpy()
+    job = job_of(**values)
     amount = job.needed_amount("compile")
-    return schedule_of(vit, calibration, amount=amount, images=images, job=job, stages=Silent())
+    return schedule_of(vit, calibration, amount=amount, job=job, stages=Silent())
 
 
 def test_rho_and_rates(tiny_vit: PrunableViT, calibration: Calibration) -> None:
     assert found_for(tiny_vit, calibration, rho=0.5).keep == (16, 12, 11, 6)
     assert found_for(tiny_vit, None, rates={2: 0.5}).rates == (1.0, 0.5, 1.0, 1.0)
-
-
-def test_a_speed_up_is_searched_with_the_calibration(
-    tiny_vit: PrunableViT, calibration: Calibration, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def search_model(wanted: Speedup, vit: PrunableViT, job: Job, acs: Any, **more: Any) -> Search:
-        assert (wanted.speedup, vit, acs, job.measuring.batch) == (1.5, tiny_vit, calibration, 2)
-        assert set(more) == {"images", "stages"}
-        return Search(wanted.speedup, 2, Planner.of(vit.spec, job.scoring, acs).of_rho(0.6), None, ())
-
-    monkeypatch.setattr(compile_schedule, "search_model", search_model)
-    assert found_for(tiny_vit, calibration, speedup=1.5, batch=2).rho == 0.6
-
-
-def test_a_speed_up_out_of_reach_says_how_far_one_gets(
-    tiny_vit: PrunableViT, calibration: Calibration, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tried = Point(0.001, 1.0, TIMES, compare_speed(TIMES, TIMES, (2.0, 1.0)))
-    monkeypatch.setattr(compile_schedule, "search_model", lambda *_, **__: Search(9, 2, None, None, (tried,)))
-    with pytest.raises(ScheduleError, match=r"speedup .* 9 .* 1\.00"):
-        found_for(tiny_vit, calibration, speedup=9)
 
 
 def test_a_share_of_macs_under_a_star_counts_on_the_calibrations_images(
@@ -162,24 +125,3 @@ def test_a_share_of_macs_under_a_star_counts_on_the_calibrations_images(
     schedule = found_for(tiny_vit, calibration, **values)
     assert schedule.rho == pytest.approx(0.7, abs=1e-3)
     assert schedule.method == "a-star"
-
-
-def test_a_sweep_measures_each_rho_in_the_layout_that_is_asked_for(
-    tiny_vit: PrunableViT, calibration: Calibration, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    images, asked = random_images(tiny_vit, 2).numpy(), list[Any]()
-
-    def sweep(bench: Bench, candidates: Sequence[Candidate]) -> None:
-        asked.extend((each.rho, each.method, bench.job.lowering.layout) for each in candidates)
-        assert bench.pixels is images and bench.job.measuring.batch == 3
-        assert bench.networks[OWN].calibration is calibration
-
-    def trade_off(bench: Bench, candidates: Sequence[Candidate], measured: None, seen: ImageFolder) -> None:
-        assert (len(candidates), measured, seen) == (2, None, folder)
-
-    folder = ImageFolder(PHOTOS, ())
-    monkeypatch.setattr(compile_schedule, "sweep", sweep)
-    monkeypatch.setattr(compile_schedule, "trade_off_of_sweep", trade_off)
-    job = job_of(rho=0.5, sweep=(0.8, 0.6), batch=3, method="a-star", layout="padded")
-    measured_sweep(tiny_vit, calibration, images=images, folder=folder, job=job, stages=Silent())
-    assert asked == [(0.8, "a-star", "padded"), (0.6, "a-star", "padded")]

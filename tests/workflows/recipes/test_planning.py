@@ -11,7 +11,7 @@ from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, pruned_macs, schedule_macs
 from exporter.schedule.plan import ScheduleSettings, manual_schedule, tome_schedule
 from exporter.vocabulary import Method
-from exporter.workflows.recipes.amount import Given, MacShare, Rates, Rho, Speedup
+from exporter.workflows.recipes.amount import Given, MacShare, Rates, Rho
 from exporter.workflows.recipes.planning import Planner, plan
 from tests.schedule.published import MODELS
 from tests.vits import make_vit
@@ -69,19 +69,6 @@ def test_a_share_under_a_star_counts_on_images(tiny_vit: PrunableViT) -> None:
     assert plan(MacShare(0.3), planner, image_macs=macs).rho == pytest.approx(0.7, abs=1e-3)
 
 
-def test_a_speed_up_is_searched(tiny_vit: PrunableViT) -> None:
-    planner, asked = Planner(tiny_vit.spec, INTRA, ACS), []
-
-    def search(wanted: Speedup) -> Schedule:
-        asked.append(wanted.speedup)
-        return planner.of_rho(0.5)
-
-    assert plan(Speedup(1.5), planner, search=search).rho == 0.5
-    assert asked == [1.5]
-    with pytest.raises(ScheduleError, match="speedup"):
-        plan(Speedup(1.5), planner)
-
-
 def test_acs_is_wanted_where_rates_follow_it(tiny_vit: PrunableViT) -> None:
     with pytest.raises(ScheduleError, match=r"ACS \| got 0 values \| need 4"):
         plan(Rho(0.5), Planner(tiny_vit.spec, INTRA))
@@ -97,16 +84,13 @@ def test_a_schedule_of_another_model(tiny_vit: PrunableViT) -> None:
 RISING, EARLY_PEAK = (0.1, 0.3, 0.5, 0.9), (0.1, 0.9, 0.3, 0.2)
 
 
-@pytest.mark.parametrize(
-    "amount", [Rho(0.5), MacShare(0.1), Speedup(1.5)], ids=lambda each: type(each).__name__
-)
+@pytest.mark.parametrize("amount", [Rho(0.5), MacShare(0.1)], ids=lambda each: type(each).__name__)
 def test_a_rho_far_from_the_last_layers_is_one_line(
-    tiny_vit: PrunableViT, caplog: pytest.LogCaptureFixture, amount: Rho | MacShare | Speedup
+    tiny_vit: PrunableViT, caplog: pytest.LogCaptureFixture, amount: Rho | MacShare
 ) -> None:
     for acs in (RISING, EARLY_PEAK):
         planner = Planner(tiny_vit.spec, INTRA, acs)
-        found = planner.of_rho(0.5)
-        schedule = plan(amount, planner, search={Speedup(1.5): found}.__getitem__)
+        schedule = plan(amount, planner)
     (line,) = caplog.messages
     assert "first layer (at 0.00 of its range) to the last (at 0.12): layer 2 of 4" in line
     assert f"{schedule.keep[-1]} of 16 patches" in line

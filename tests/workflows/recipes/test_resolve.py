@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from exporter.errors import ArtefactError, ModelError, RecipeError
+from exporter.errors import ArtefactError, ModelError
 from exporter.formats.canonical_json import save_json
 from exporter.models.base import PrunableViT
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
 from exporter.vocabulary import Layout, Method
-from exporter.workflows.recipes.amount import Given, MacShare, Rates, Rho, Speedup
+from exporter.workflows.recipes.amount import Given, MacShare, Rates, Rho
 from exporter.workflows.recipes.recipe import Recipe
 from exporter.workflows.recipes.resolve import resolve
 
@@ -44,7 +44,6 @@ def test_the_parts_of_a_recipe() -> None:
         ({}, None),
         ({"rho": 0.7}, Rho(0.7)),
         ({"mac_reduction": 0.4}, MacShare(0.4)),
-        ({"speedup": 1.5}, Speedup(1.5)),
         ({"rates": {4: 0.7}}, Rates({4: 0.7})),
     ],
 )
@@ -52,7 +51,7 @@ def test_amounts(values: dict[str, Any], amount: object) -> None:
     assert resolve(Recipe(**values)).amount == amount
 
 
-@pytest.mark.parametrize("number", [{"rho": 0.7}, {"mac_reduction": 0.4}, {"speedup": 1.5}], ids=str)
+@pytest.mark.parametrize("number", [{"rho": 0.7}, {"mac_reduction": 0.4}], ids=str)
 def test_a_number_scales_rates_and_needs_no_acs(number: dict[str, Any]) -> None:
     job = resolve(Recipe(**number, rates={4: 0.7}, scorer="intra"))
     assert (job.amount, job.shape) == (resolve(Recipe(**number)).amount, Rates({4: 0.7}))
@@ -65,8 +64,8 @@ def test_a_number_scales_rates_and_needs_no_acs(number: dict[str, Any]) -> None:
 def test_a_number_scales_a_schedule_with_its_scores(tmp_path: Path, tiny_vit: PrunableViT) -> None:
     schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, ScheduleSettings("random", seed=7, reduce="drop"))
     save_json(schedule, tmp_path / "s.json")
-    job = resolve(Recipe(speedup=1.5, schedule=tmp_path / "s.json"))
-    assert (job.amount, job.shape) == (Speedup(1.5), Given(schedule))
+    job = resolve(Recipe(rho=0.7, schedule=tmp_path / "s.json"))
+    assert (job.amount, job.shape) == (Rho(0.7), Given(schedule))
     assert (job.scoring.scorer, job.scoring.seed) == ("random", 7)
 
 
@@ -108,7 +107,6 @@ def test_tome_is_scored_and_reduced_by_its_own_defaults() -> None:
         ({"layout": "packed", "target": "tensorrt-fp32"}, ModelError, "layout packed"),
         ({"method": "a-star-batch"}, ModelError, "method a-star-batch"),
         ({"method": "a-star", "target": "tensorrt8-fp32"}, ModelError, "method a-star"),
-        ({"speedup": 1.5, "rounds": 0}, RecipeError, "rounds | got 0"),
         ({"schedule": "none.json"}, ArtefactError, "none.json"),
     ],
 )

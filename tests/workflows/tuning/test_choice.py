@@ -2,22 +2,39 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from exporter.data.images import ImageFile, ImageFolder
+from exporter.data.images import ImageFile, ImageFolder, halves
+from exporter.errors import RecipeError
+from exporter.evaluation.benchmark import Throughput
+from exporter.evaluation.benchmark.timing import Ratio
 from exporter.evaluation.intervals import loss_bound
-from exporter.vocabulary import Status
-from exporter.workflows.tuning.axes import Candidate
-from exporter.workflows.tuning.choice import Point, chosen, front, images_needed, judged, qualifies
-from exporter.workflows.tuning.halves import halves
-from exporter.workflows.tuning.halving import loss_of, margin_of
+from exporter.evaluation.loss import loss_of
+from exporter.vocabulary import Method, Status
+from exporter.workflows.tuning.choice import (
+    Point,
+    Timed,
+    TuneSettings,
+    around,
+    chosen,
+    different,
+    front,
+    images_needed,
+    judged,
+    margin_of,
+    point_of,
+    qualifies,
+)
+from exporter.workflows.tuning.ways import Candidate, Way
 
 WAY = Candidate(mac_reduction=0.3, target="onnxruntime-fp32")
 
 
 def point(images_per_s: float, loss: float, margin: float | None = None) -> Point:
+    gain = images_per_s / 10
     return Point(
         candidate=replace(WAY, mac_reduction=loss),
         gmacs=1.0,
@@ -26,29 +43,52 @@ def point(images_per_s: float, loss: float, margin: float | None = None) -> Poin
         images=100,
         images_per_s=images_per_s,
         median_ms=1000 / images_per_s,
-        gain=images_per_s / 10,
+        gain=gain,
+        gain_quartiles=(0.9 * gain, 1.1 * gain),
         file_bytes=1,
     )
 
 
+def within(points: float) -> TuneSettings:
+    return TuneSettings(max_drop=points)
+
+
+@pytest.mark.parametrize("goals", [{}, {"max_drop": 1, "max_ms": 5}, {"max_drop": 1, "speedup": 2}])
+def test_one_goal_is_given(goals: dict[str, Any]) -> None:
+    with pytest.raises(RecipeError, match="need one goal: max_drop, max_ms or speedup"):
+        TuneSettings(**goals)
+
+
 def test_the_fastest_that_qualifies_is_chosen() -> None:
     points = [point(300, 2.0), point(200, 0.4), point(250, 0.4, margin=0.6), point(100, 0.0)]
-    assert chosen(points, 0.5, None) == points[1]
-    assert chosen(points, 0.6, None) == points[2]
-    assert chosen(points[:1], 0.5, None) is None
-    assert qualifies(point(100, 0.5), 0.5)
-    assert not qualifies(point(9, 0.5), 0.5)
+    assert chosen(points, within(0.5)) == points[1]
+    assert chosen(points, within(0.6)) == points[2]
+    assert qualifies(point(100, 0.5), within(0.5))
+    assert not qualifies(point(9, 0.5), within(0.5))
 
 
-def test_within_a_latency_the_least_loss_is_chosen() -> None:
+def test_on_few_images_the_most_accurate_of_the_fast_ones_is_chosen() -> None:
+    """Nothing is shown to be within the limit, but some losses are measured there."""
+    points = [point(300, 0.9, margin=4.0), point(200, 0.5, margin=3.0), point(9, 0.0, margin=0.0)]
+    assert chosen(points, within(1.0)) == points[1]
+    assert chosen([point(300, 1.1, margin=4.0), points[2]], within(1.0)) is None
+
+
+def test_within_a_time_the_least_loss_is_chosen() -> None:
     points = [point(300, 2.0), point(200, 0.4), point(100, 0.0)]
-    assert chosen(points, None, 5.0) == points[1]
-    assert chosen(points, None, 3.0) is None
+    assert chosen(points, TuneSettings(max_ms=5.0)) == points[1]
+    assert chosen(points, TuneSettings(max_ms=3.0)) is None
+    # By the lower quartile: 0.9 of the gain.
+    assert chosen(points, TuneSettings(speedup=18.0)) == points[1]
+    assert chosen(points, TuneSettings(speedup=18.1)) == points[0]
+    assert TuneSettings(speedup=2.0).reached(1.0, Ratio(2.5, (2.0, 3.0)))
+    assert not TuneSettings(speedup=2.0).reached(1.0, Ratio(2.5, (1.9, 3.0)))
 
 
 def test_the_front_is_what_nothing_beats_in_both() -> None:
     points = [point(300, 2.0), point(250, 2.5), point(200, 0.4), point(100, 0.4), point(50, -0.1)]
     assert front(points) == (points[0], points[2], points[4])
+    assert front([]) == ()
 
 
 @pytest.mark.parametrize(
@@ -63,14 +103,58 @@ def test_the_status_follows_the_limits(right: int, status: Status) -> None:
     assert judged(dense, own, None).status == Status.MET
 
 
-def test_images_needed_are_enough_and_no_fewer() -> None:
-    for rates in ({"lost": 0.0, "gained": 0.0}, {"lost": 0.01, "gained": 0.008}):
-        enough = images_needed(rates, 0.5)
-        bounds = [
-            100 * loss_bound(rates["lost"] * count, rates["gained"] * count, count)
-            for count in (enough - 1, enough)
-        ]
-        assert bounds[1] <= 0.5 < bounds[0]
+@pytest.mark.parametrize(("limit", "changed"), [(0.5, 0.0), (1.0, 0.04), (3.0, 0.2)])
+def test_images_needed_are_enough_and_no_fewer(limit: float, changed: float) -> None:
+    enough = images_needed(limit, changed)
+    bounds = [100 * loss_bound(changed / 2 * n, changed / 2 * n, n) for n in (enough - 1, enough)]
+    assert bounds[1] <= limit < bounds[0]
+
+
+def test_a_point_is_paired_in_images_and_in_rounds() -> None:
+    dense, own = np.array([1, 1, 0, 0], bool), np.array([1, 0, 1, 1], bool)
+    times = [Throughput(2, 2e3 / ms, ms, ms, (ms, ms), (ms,) * 5) for ms in (10.0, 4.0)]
+    found = point_of(WAY, 2e9, (dense, own), (Timed(times[0], 7), Timed(times[1], 5)))
+    assert (found.loss_points, found.images, found.gain, found.gmacs) == (-25.0, 4, 2.5, 2.0)
+    assert (found.images_per_s, found.median_ms, found.file_bytes) == (500.0, 4.0, 5)
+    # Of four images and two half ones of each kind, one is lost and two are gained.
+    assert found.margin_points == pytest.approx(100 * (-1 / 6 + 2 * ((4 / 6 - 1 / 36) / 6) ** 0.5))
+    same = np.arange(64) < 60
+    assert margin_of(same, same) == pytest.approx(2 / 66)
+
+
+def test_different_ways_are_left_not_shares_of_one() -> None:
+    """Two that merge and two that drop, of each network; what has no rival is left."""
+    merging: list[Way] = [(Candidate(scorer=name, mac_reduction=0.4),) for name in "abc"]
+    dropping: list[Way] = [
+        (Candidate(method=Method.STAR, scorer=name, reduce="drop", mac_reduction=0.4),) for name in "abc"
+    ]
+    given, small = (Candidate(weights="w", given=True),), (Candidate(weights="s"),)
+    right: dict[Way, int] = {way: 90 - place for place, way in enumerate([*merging, *dropping])} | {
+        given: 1,
+        small: 2,
+    }
+    assert set(different(list(right), right.__getitem__)) == {*merging[:2], *dropping[:2], given, small}
+
+
+SHARES = tuple(Candidate(mac_reduction=share / 10) for share in range(1, 10))
+
+
+@pytest.mark.parametrize("edge", range(10))
+def test_the_edge_of_a_goal_is_found_by_few_measurements(edge: int) -> None:
+    asked: list[Candidate] = []
+
+    def beyond(each: Candidate) -> bool:
+        asked.append(each)
+        return SHARES.index(each) >= edge
+
+    milder = [SHARES.index(each) for each in around(SHARES, beyond, 3, milder=True)]
+    assert milder[0] == max(edge - 1, 0)
+    assert len(asked) <= 4
+    if edge > 4:
+        assert milder == [edge - 1, edge - 3, edge - 5]
+    faster = [SHARES.index(each) for each in around(SHARES, beyond, 3, milder=False)]
+    assert faster[0] == min(edge, 8)
+    assert set(faster) == {edge - 1, edge, edge + 1} or edge in (0, 8, 9)
 
 
 def test_the_promise_is_held_over_ten_seeds() -> None:
@@ -92,7 +176,7 @@ def test_the_promise_is_held_over_ten_seeds() -> None:
             lost, gained = loss_of(dense[first], own[first])
             margin = 100 * margin_of(dense[first], own[first])
             points.append(point(100 + saved, 100 * (lost - gained) / len(first), margin))
-        found = chosen(points, 3.0, None)
+        found = chosen(points, within(3.0))
         assert found is not None
         own = answers[min(answers, key=lambda saved: abs(100 + saved - found.images_per_s))]
         held += judged(dense[second], own[second], 3.0).loss_points <= 3.0

@@ -1,6 +1,6 @@
-"""The axes of the search: one row each, with the values that it tries. A candidate has one value of each."""
+"""The ways to prune, all of them: an axis is a row with the values that are tried, a candidate has one of each."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from types import MappingProxyType
@@ -13,22 +13,20 @@ from exporter.schedule.plan import ScheduleSettings
 from exporter.vocabulary import Method
 from exporter.workflows.recipes.amount import MacShare, Rho
 
-__all__ = ["AXES", "OWN", "SCORING", "UNPRUNED", "Candidate", "Way", "candidates", "pinned", "suited", "ways"]
+__all__ = ["AXES", "OWN", "SCORING", "UNPRUNED", "Candidate", "Way", "candidates", "ways_of"]
 
-# The model's own weights, on the axis of weights.
+# The model's own weights, among those of other checkpoints.
 OWN = ""
 
-# Values by axis. "mac_reduction" is the share of the multiply-adds to save; "rho" is tried only where it is given;
-# targets are added where they run.
+# Values by axis, "mac_reduction" the share of the multiply-adds to save. Weights and targets are added where they
+# are given, and where they run.
 AXES: Mapping[str, tuple[Any, ...]] = MappingProxyType(
     {
-        "weights": (OWN,),
         "method": (Method.TOME, Method.STAR, Method.A_STAR),
         "scorer": ("pairs", "fused", "intra", "inter", "random"),
         "reduce": ("merge-weighted", "drop"),
         "alpha": (None, 0.5),
-        "mac_reduction": (0.1, 0.2, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6),
-        "rho": (None,),
+        "mac_reduction": tuple(step / 20 for step in range(2, 15)),
     }
 )
 # The axes that a recipe can pin by its settings of the same name.
@@ -54,11 +52,6 @@ class Candidate:
     target: str = ""
 
     @property
-    def way(self) -> "Candidate":
-        """What candidates have in common that differ in the share and the target alone: 0 stands for all shares."""
-        return replace(self, mac_reduction=None if self.mac_reduction is None else 0.0, target="")
-
-    @property
     def how(self) -> dict[str, Any]:
         """The settings by which it chooses patches."""
         return {name: getattr(self, name) for name in SCORING}
@@ -73,12 +66,13 @@ class Candidate:
     @property
     def prunes(self) -> bool:
         """Whether it prunes anything."""
-        return self.given or self.amount is not None
+        return self.given or (self.mac_reduction, self.rho) != (None, None)
 
     @property
     def calibrated(self) -> bool:
         """Whether it needs a calibration."""
-        return METHODS[self.method].follows_acs or scorer_named(self.scorer).calibrated
+        followed = METHODS[self.method].follows_acs or scorer_named(self.scorer).calibrated
+        return self.given or (self.prunes and followed)
 
     @property
     def label(self) -> str:
@@ -109,59 +103,46 @@ Way: TypeAlias = tuple[Candidate, ...]
 UNPRUNED = Candidate()
 
 
-def pinned(
-    scoring: ScheduleSettings, amount: Rho | MacShare | None, weights: tuple[str, ...] = ()
-) -> Mapping[str, Any]:
-    """Return the axes with the values that a user gave alone, and all values of the others.
-
-    Args:
-        scoring: What is None is not pinned.
-        amount: One amount in place of the axis of shares.
-        weights: Names of checkpoints, beside the model's own weights.
-    """
-    axes = {**AXES, "weights": (OWN, *weights)}
-    axes |= {name: (getattr(scoring, name),) for name in SCORING if getattr(scoring, name) is not None}
-    if isinstance(amount, Rho):
-        axes |= {"mac_reduction": (None,), "rho": (amount.rho,)}
-    elif amount is not None:
-        axes |= {"mac_reduction": (amount.mac_reduction,)}
-    return axes
-
-
-def suited(axes: Mapping[str, tuple[Any, ...]], spec: ModelSpec) -> Mapping[str, tuple[Any, ...]]:
-    """Return the axes for a model: if its head reads no class token, the attention received replaces its row."""
-    if spec.num_class_tokens or len(axes["scorer"]) == 1:
-        return axes
-    scorers = tuple(RECEIVED.name if each == INTRA.name else each for each in axes["scorer"])
-    return {**axes, "scorer": scorers}
-
-
 def candidates(
-    axes: Mapping[str, tuple[Any, ...]] = AXES, given: Collection[Candidate] = ()
+    spec: ModelSpec,
+    scoring: ScheduleSettings,
+    amount: Rho | MacShare | None = None,
+    weights: Mapping[str, Candidate | None] = MappingProxyType({}),
 ) -> tuple[Candidate, ...]:
-    """Return all combinations that a method supports, without those that differ only in what they do not use.
-
-    Other weights than the model's are tried unpruned too. The model itself is not among the candidates.
+    """Return all combinations that a method supports, each once.
 
     Args:
-        axes: Their values.
-        given: Candidates whose weights come with their schedule: these weights are tried with no other.
+        spec: If the model's head reads no class token, the attention received replaces its row.
+        scoring: What it sets pins an axis.
+        amount: One amount in place of the axis of shares.
+        weights: Other checkpoints, which are tried unpruned too; or as the one candidate that their schedule says.
+
+    Raises:
+        RecipeError: The values that are pinned do not go together.
     """
-    fixed = {each.weights for each in given}
-    every = (Candidate(**dict(zip(axes, values, strict=True))) for values in product(*axes.values()))
-    unpruned = (Candidate(weights=name) for name in axes["weights"] if name not in (OWN, *fixed))
-    return (
-        *given,
-        *unpruned,
-        *(each for each in every if each.weights not in fixed and _makes_sense(each)),
+    axes = dict(AXES) | ({} if amount is None else {"mac_reduction": (None,)})
+    axes |= {name: (getattr(scoring, name),) for name in SCORING if getattr(scoring, name) is not None}
+    if not spec.num_class_tokens and scoring.scorer is None:
+        axes["scorer"] = tuple(RECEIVED.name if each == INTRA.name else each for each in axes["scorer"])
+    pinned = {} if amount is None else vars(amount)
+    every = (Candidate(**dict(zip(axes, values, strict=True)) | pinned) for values in product(*axes.values()))
+    found = tuple(each for each in every if _makes_sense(each))
+    if not found:
+        choices = "; ".join(f"{name}: {', '.join(each.scorers)}" for name, each in METHODS.items())
+        raise RecipeError("tune", "settings that do not go together", f"scores by method: {choices}")
+    others = (
+        (given,) if given else (Candidate(weights=name), *(replace(each, weights=name) for each in found))
+        for name, given in weights.items()
     )
+    return (*found, *(each for group in others for each in group))
 
 
-def ways(found: Iterable[Candidate]) -> list[Way]:
-    """Return the candidates of each way, the smallest share first."""
+def ways_of(found: Iterable[Candidate]) -> list[Way]:
+    """Return the candidates of each way, in their order."""
     groups: dict[Candidate, list[Candidate]] = {}
-    for each in sorted(found, key=lambda each: each.mac_reduction or 0.0):
-        groups.setdefault(each.way, []).append(each)
+    for each in found:
+        way = each if each.mac_reduction is None else replace(each, mac_reduction=0.0)
+        groups.setdefault(way, []).append(each)
     return [tuple(group) for group in groups.values()]
 
 

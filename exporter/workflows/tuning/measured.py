@@ -1,0 +1,364 @@
+"""What a search measures of candidates: the classes that they give images, and their times; each once, on disk."""
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from exporter.calibration.record import Calibration, load_calibration
+from exporter.data.batches import View, first_images
+from exporter.data.images import ImageFolder, listing_sha256, sample
+from exporter.data.source import ImageSource, images_at
+from exporter.errors import ArtefactError, OutputError, ScheduleError, reason_of
+from exporter.evaluation.benchmark.batch_sweep import filled_batch
+from exporter.evaluation.parity.reference import reference_runner
+from exporter.files import regular
+from exporter.formats.canonical_json import from_json, to_json
+from exporter.models.base import PrunableViT
+from exporter.processes import processes
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.records import Schedule
+from exporter.schedule.plan import ScheduleSettings, keep_everything
+from exporter.schedule.rates import LEAST_RHO
+from exporter.targets import TARGETS, Target
+from exporter.vocabulary import Layout
+from exporter.workflows import steps
+from exporter.workflows.evaluating.models import EvalModel
+from exporter.workflows.evaluating.predicting import predict_models
+from exporter.workflows.evaluating.settings import EvalSettings
+from exporter.workflows.measuring import Lowered, lowered, mean_useful_macs, timed
+from exporter.workflows.progress import Stages
+from exporter.workflows.recipes.amount import Given
+from exporter.workflows.recipes.job import Job
+from exporter.workflows.recipes.planning import Planner, measured_macs, solved
+from exporter.workflows.recipes.requests import Lowering
+from exporter.workflows.tuning.choice import Timed
+from exporter.workflows.tuning.ways import OWN, SCORING, UNPRUNED, Candidate
+
+__all__ = ["Book", "Meter", "Network"]
+
+Array = np.ndarray[Any, Any]
+
+BATCH = 32
+# Images on which a-STAR's multiply-adds are counted, and the rho at which they are.
+COUNTED = 32
+RHOS = (LEAST_RHO, *(step / 12 for step in range(1, 13)))
+
+
+class Book:
+    """Finished measurements, a line of a file each: a run that was killed goes on, and measures nothing twice.
+
+    Under a launcher, the main process reads and writes.
+
+    Args:
+        path: The file. It may hold measurements of other models and images; they are left alone.
+        identity: What the measurements depend on beside what each one names: images, versions.
+
+    Raises:
+        ArtefactError: The file cannot be read.
+    """
+
+    def __init__(self, path: Path, identity: str) -> None:
+        self.path, self.identity = path, identity
+        self._known = self._read() if processes().main else {}
+
+    def record(self, what: str, of: object, measure: Callable[[], Any], *, together: bool = False) -> Any:
+        """Return plain values, measured unless they are known.
+
+        Args:
+            what: The measurement, for people.
+            of: All that it depends on.
+            measure: Returns the values.
+            together: Every process of a launcher measures its part; otherwise the main one, while the others wait.
+
+        Raises:
+            OutputError: The file cannot be written.
+        """
+        crew = processes()
+        key = hashlib.sha256(to_json([self.identity, what, of]).encode()).hexdigest()[:24]
+        known = crew.of_main(self._known.get(key))
+        if known is None:
+            value = measure() if together or crew.main else None
+            known = crew.of_main(json.loads(to_json(value)))
+            if crew.main:
+                self._known[key] = known
+                self._append(json.dumps({"key": key, "what": what, "value": known}))
+        return known
+
+    def _append(self, line: str) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(f"{line}\n")
+        except OSError as error:
+            raise OutputError(str(self.path), reason_of(error), "a file that can be written") from None
+
+    def _read(self) -> dict[str, Any]:
+        """Return the values by key; a line that is not whole is no finished measurement."""
+        if not self.path.exists():
+            return {}
+        try:
+            content = regular(self.path).read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise ArtefactError(str(self.path), reason_of(error), "measurements") from None
+        if not content.endswith("\n"):
+            self._append("")  # the run ended while it wrote this line
+        found = {}
+        for line in content.split("\n"):
+            with suppress(ValueError, KeyError, TypeError, RecursionError):
+                told = json.loads(line)
+                found[told["key"]] = told["value"]
+        return found
+
+
+@dataclass(eq=False)
+class Network:
+    """The model of a job, or another checkpoint of it; `file` is where its calibration lies, once it has one."""
+
+    vit: PrunableViT
+    job: Job
+    calibration: Calibration | None = None
+    file: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Read the calibration that the job brings."""
+        if self.calibration is None:
+            self.calibration = steps.read_calibration(
+                self.job.calibration, self.vit.spec, self.vit.weights_sha256
+            )
+            self.file = self.job.calibration.path
+
+    @property
+    def given(self) -> Schedule | None:
+        """The schedule that the weights were trained with."""
+        return self.job.amount.schedule if isinstance(self.job.amount, Given) else None
+
+    def candidate(self, weights: str) -> Candidate | None:
+        """Return the one way in which it is pruned if that is given; None if any way will do."""
+        if self.given is None:
+            return None
+        return Candidate(weights=weights, given=True, **{name: getattr(self.given, name) for name in SCORING})
+
+    def calibrate(self, path: Path, book: Book, stages: Stages) -> None:
+        """Calibrate on the images of the job, with the scores of every candidate, and note what was skipped."""
+        if self.given is not None or self.calibration is not None or self.job.images.images is None:
+            return
+        source, images = self.job.calibration, self.job.images
+        whole = replace(source, settings=replace(source.settings, relevance=True))
+        with stages.stage("calibration") as advance:
+
+            def calibrate() -> dict[str, Any]:
+                done = steps.calibrate(self.vit, whole, images, path, advance)
+                return {"inter_sha256": done.inter_sha256, "skipped": dict(done.skipped)}
+
+            assert images.images is not None
+            told = (listing_sha256(images_at(images.images)), whole.settings, self.vit.weights_sha256)
+            made = book.record("calibration", told, calibrate, together=True)
+            if not path.exists() or load_calibration(path).inter_sha256 != made["inter_sha256"]:
+                calibrate()
+        # The file has their number alone.
+        self.calibration, self.file = replace(load_calibration(path), skipped=made["skipped"]), path
+
+
+@dataclass(frozen=True, eq=False)
+class Meter:
+    """Measures candidates: which images each has right by a metric, and how fast it is.
+
+    Args:
+        networks: By name, the model under `OWN`.
+        book: Keeps the measurements.
+        scratch: A folder for lowered models: many take no memory there.
+        images: Parts of the images, by name.
+        metric: "top1": right is an image's label. "agreement": it is the unpruned model's class.
+        scoring: What candidates do not say of a schedule.
+    """
+
+    networks: Mapping[str, Network]
+    book: Book
+    scratch: Path
+    images: Mapping[str, ImageFolder]
+    metric: str = "top1"
+    scoring: ScheduleSettings = field(default_factory=ScheduleSettings)
+    seen: set[Candidate] = field(default_factory=set)
+    skipped: dict[str, str] = field(default_factory=dict)
+    _files: dict[Candidate, Path] = field(default_factory=dict)
+    _schedules: dict[Candidate, Schedule] = field(default_factory=dict)
+
+    @property
+    def job(self) -> Job:
+        """What the model's recipe says."""
+        return self.networks[OWN].job
+
+    @property
+    def vit(self) -> PrunableViT:
+        """The model."""
+        return self.networks[OWN].vit
+
+    @cached_property
+    def pixels(self) -> Array:
+        """Images to time on, as the lowered models take them: those to calibrate on, where there are any."""
+        images, kind, batch = self.job.images, self.job.lowering.input_kind, self.job.measuring.batch
+        place = images.images or images.eval_images
+        assert place is not None
+        files = sample(images_at(place), batch, images.seed).files
+        return filled_batch(first_images(files, self.vit.spec.preprocessing, kind, batch), batch)
+
+    @cached_property
+    def ranges(self) -> Array | None:
+        """Calibration images for the activation ranges of INT8."""
+        kind = self.job.lowering.input_kind
+        return steps.range_images(self.job.images, self.vit.spec, kind, *TARGETS.values())
+
+    def schedule(self, candidate: Candidate) -> Schedule | None:
+        """Return the schedule of a candidate, whatever its target.
+
+        None where its amount is out of reach, or a calibration is missing.
+        """
+        anywhere = candidate.on("")
+        if anywhere not in self._schedules:
+            found = self._solved(anywhere)
+            if found is None:
+                return None
+            self._schedules[anywhere] = found
+        return self._schedules[anywhere]
+
+    def _solved(self, candidate: Candidate) -> Schedule | None:
+        network, amount = self.networks[candidate.weights], candidate.amount
+        if candidate.given:
+            return network.given
+        if amount is None:
+            return keep_everything(network.vit.spec)
+        if candidate.calibrated and network.calibration is None:
+            return None
+        scoring = replace(self.scoring, **candidate.how)
+        planner = Planner.of(network.vit.spec, scoring, self._calibration(candidate))
+        counted = candidate.method.counts_vary and candidate.rho is None
+        macs = self._macs_by_rho(candidate, planner) if counted else None
+        try:
+            return solved(amount, planner, macs)
+        except ScheduleError:
+            return None
+
+    def _macs_by_rho(self, candidate: Candidate, planner: Planner) -> Callable[[Schedule], float]:
+        """Return a-STAR's mean multiply-adds, counted on images at a few rho and linear in between.
+
+        To solve rho for every share by itself would run the model ten times as often.
+        """
+        network, own = self.networks[candidate.weights], self.job.images
+        images = replace(own, images=own.images or own.eval_images, check_images=COUNTED)
+
+        def count() -> list[float]:
+            measured = measured_macs(network.vit, images, network.calibration, BATCH)
+            return [measured(planner.of_rho(rho)) for rho in RHOS]
+
+        told = self._told(replace(candidate, mac_reduction=0.0))
+        counted = self.book.record("multiply-adds by rho", [told, RHOS], count)
+        return lambda schedule: float(np.interp(schedule.rho or 1.0, RHOS, counted))
+
+    def _calibration(self, candidate: Candidate) -> Calibration | None:
+        """Return what a candidate takes: a measurement of one that needs none holds before there is one."""
+        return self.networks[candidate.weights].calibration if candidate.calibrated else None
+
+    def _told(self, candidate: Candidate) -> list[Any]:
+        """Return all that a measurement of a candidate depends on, beside images and machine."""
+        network, calibration = self.networks[candidate.weights], self._calibration(candidate)
+        record = None if calibration is None else calibration.record
+        return [candidate, self.scoring, network.vit.weights_sha256, record, network.given]
+
+    def pruned(self, candidate: Candidate, layout: Layout = Layout.SHRINKING) -> PrunedViT:
+        """Return the PyTorch model of a candidate, which is within reach."""
+        schedule = self.schedule(candidate)
+        assert schedule is not None
+        vit = self.networks[candidate.weights].vit
+        return steps.prune(vit, schedule, self._calibration(candidate), layout)
+
+    def macs(self, candidate: Candidate) -> float:
+        """Return the multiply-adds of an image, under a-STAR the mean of those that are timed."""
+        pruned = self.pruned(candidate)
+        if not pruned.schedule.adaptive:
+            return float(pruned.macs.total)
+        kind = self.job.lowering.input_kind
+        told = self._told(candidate.on(""))
+        return float(
+            self.book.record("multiply-adds", told, lambda: mean_useful_macs(pruned, self.pixels, kind))
+        )
+
+    def right(self, candidate: Candidate, *parts: str) -> Array:
+        """Return which images of some parts a candidate has right, bool [images]: on its target, or in PyTorch."""
+        self.seen.add(candidate.on(""))
+        return np.concatenate([self._right(candidate, part) for part in parts if self.images[part].files])
+
+    def _right(self, candidate: Candidate, part: str) -> Array:
+        found = self._answers(candidate, part)
+        classes = np.array(found["classes"], np.int64)
+        if self.metric == "top1":
+            return classes == np.array(found["labels"], np.int64)
+        return classes == np.array(self._answers(UNPRUNED, part)["classes"], np.int64)
+
+    def _answers(self, candidate: Candidate, part: str) -> dict[str, Any]:
+        """Return the class that a candidate gives each image, and the true one; all processes share the work."""
+        what = f"answers on the part {part}: {candidate.label}"
+        told = self._told(candidate)
+        found = self.book.record(what, told, lambda: self._predict(candidate, part), together=True)
+        self.skipped.update(found["skipped"])
+        return dict(found)
+
+    def _predict(self, candidate: Candidate, part: str) -> dict[str, Any]:
+        spec, images = self.networks[candidate.weights].vit.spec, self.images[part]
+        view = View(spec.preprocessing, self.job.lowering.input_kind)
+        runner, threads = None, self.job.measuring.threads
+        if candidate.target:
+            runner = self.lower([candidate])[candidate].runner(threads)
+        else:
+            runner = reference_runner(self.pruned(candidate), view.input_kind, threads=threads or None)
+        model = EvalModel(candidate.label, spec.name, candidate.target, runner, view, spec.num_classes)
+        source = ImageSource(images.root, images.files, len(images.files), {})
+        answers = predict_models([model], source, EvalSettings(batch=BATCH), lambda *_: None)
+        (found,) = answers.found
+        classes, labels = found.best[:, 0].tolist(), found.labels.tolist()
+        return {"classes": classes, "labels": labels, "skipped": answers.skipped}
+
+    def lower(self, placed: Collection[Candidate]) -> dict[Candidate, Lowered]:
+        """Lower candidates for their targets, each once; the targets of one candidate share torch's export."""
+        missing: dict[Candidate, list[Target]] = {}
+        for each in placed:
+            if each not in self._files:
+                missing.setdefault(each.on(""), []).append(TARGETS[each.target])
+        for candidate, targets in missing.items():
+            for target, content in self._lowered(candidate, targets):
+                path = self.scratch / f"{len(self._files)}.onnx"
+                path.write_bytes(content)
+                self._files[candidate.on(target.name)] = path
+        return {each: Lowered(self._files[each], TARGETS[each.target]) for each in placed}
+
+    def _lowered(self, candidate: Candidate, targets: Sequence[Target]) -> Iterator[tuple[Target, bytes]]:
+        """Yield a candidate for each target, an a-STAR model in each target's best layout."""
+        kind, pruned = self.job.lowering.input_kind, self.pruned(candidate)
+        if not pruned.schedule.adaptive:
+            for model in lowered(pruned, targets, kind, self.ranges):
+                assert isinstance(model.content, bytes)
+                yield model.target, model.content
+            return
+        for target in targets:
+            layout = target.layout(None)
+            own = steps.export(self.pruned(candidate, layout), Lowering(target, layout, kind), self.ranges)
+            yield target, own.SerializeToString()
+
+    def speeds(self, placed: Collection[Candidate]) -> dict[Candidate, Timed]:
+        """Time candidates, each on its target, interleaved in one run."""
+        every = list(dict.fromkeys(placed))
+        what = f"speed of {len(every)} models"
+        told = self.book.record(what, [self._told(each) for each in every], lambda: self._speeds(every))
+        read = (from_json(Timed, to_json(each), source="a measurement") for each in told)
+        return dict(zip(every, read, strict=True))
+
+    def _speeds(self, placed: Sequence[Candidate]) -> list[dict[str, Any]]:
+        models = self.lower(placed)
+        times = timed(models, self.pixels, self.job.measuring)
+        return [asdict(Timed(times[each], self._files[each].stat().st_size)) for each in placed]

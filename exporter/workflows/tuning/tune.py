@@ -1,0 +1,457 @@
+"""Find a model: screen the ways, time what is left, judge the choice; it leaves a recipe and an export folder."""
+
+import logging
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
+
+from torch import nn
+
+from exporter.data.images import ImageFolder, halves, listing_sha256, sample
+from exporter.data.source import class_mismatch, images_at
+from exporter.errors import ImageError, ModelError, RecipeError
+from exporter.evaluation.benchmark.timing import TradeOff, TradePoint, ratio_of
+from exporter.evaluation.loss import loss_of
+from exporter.files import PathLike, writable_folder, written_beside
+from exporter.formats.canonical_json import save_json, to_json
+from exporter.lowering.pipeline import save_onnx
+from exporter.models.base import PrunableViT
+from exporter.processes import processes
+from exporter.records import ModelSpec
+from exporter.runtimes.choice import targets_here
+from exporter.schedule.plan import ScheduleSettings
+from exporter.settings import fields_of
+from exporter.targets import ONNXRUNTIME, TARGETS
+from exporter.training.checkpoint import versions
+from exporter.vocabulary import Precision
+from exporter.workflows import steps
+from exporter.workflows.compiling.compile import compile_model
+from exporter.workflows.dry_run import DryRun, dry_run
+from exporter.workflows.folders.stale import finish_folder
+from exporter.workflows.memory import check_batches
+from exporter.workflows.progress import Silent, Stages
+from exporter.workflows.recipes.amount import MacShare, Rho
+from exporter.workflows.recipes.job import Job
+from exporter.workflows.recipes.recipe import Recipe, needed, save_recipe
+from exporter.workflows.recipes.requests import Images, Lowering
+from exporter.workflows.recipes.resolve import resolve
+from exporter.workflows.tuning.choice import (
+    Judged,
+    Point,
+    Timed,
+    TuneSettings,
+    around,
+    chosen,
+    different,
+    front,
+    images_needed,
+    judged,
+    point_of,
+    qualifies,
+)
+from exporter.workflows.tuning.measured import Book, Meter, Network
+from exporter.workflows.tuning.ways import OWN, SCORING, UNPRUNED, Candidate, Way, candidates, ways_of
+
+__all__ = ["Tuned", "dry_tune", "tune"]
+
+# What a search writes to its folder.
+RECIPE, FRONT, CHART, COMPILED = "tune.toml", "front.json", "front.png", "compiled"
+MEASUREMENTS = "measurements.jsonl"
+# Images of the search half on which ways are screened, at about this share of saved multiply-adds.
+SCREENED, AT_SHARE = 256, 0.4
+# Candidates to be timed: about so many in all, and no fewer of a way.
+TIMED, OF_A_WAY = 12, 3
+# A target on which the unpruned model has less than this share of the best speed is timed once.
+WORTH = 0.75
+# The share of answers that change in a usual choice.
+CHANGED = 0.04
+# A checkpoint beside the model has its own: what pins an axis of the search, and what names the model.
+OWN_VALUES: Mapping[str, Any] = {
+    **dict.fromkeys((*SCORING, "calibration", "rho", "mac_reduction", "model", "num_classes")),
+    "model_kwargs": {},
+    "preprocess": {},
+    "recalibrate": False,
+}
+# The unpruned model that all others are compared with.
+BASE = UNPRUNED.on(ONNXRUNTIME.name)
+
+Model: TypeAlias = PrunableViT | nn.Module | None
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a search found. `choice` and what follows from it are None if nothing reaches the goal.
+
+    `judged` is measured on the final half, which no choice has read; the losses of `tried` and `front` on the
+    search half. `unpruned` has images per second by target. `parity`: whether the compiled pair agrees with
+    PyTorch; None where there is no pair. `skipped` has the reasons of the images to measure on that could not be
+    read, by name; `calibration_skipped` has those of the images to calibrate on, unless a calibration was given.
+    """
+
+    model: str
+    settings: TuneSettings
+    candidates: int
+    images: int
+    unpruned: dict[str, float]
+    tried: tuple[Point, ...]
+    front: tuple[Point, ...]
+    choice: Point | None = None
+    judged: Judged | None = None
+    recipe: str | None = None
+    parity: bool | None = None
+    skipped: dict[str, str] = field(default_factory=dict)
+    calibration_skipped: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        if self.choice is None or self.judged is None:
+            return f"<Tuned {self.model}: nothing found>"
+        return f"<Tuned {self.model}: {self.choice.gain:.2f} ×, {self.judged.status}>"
+
+
+def tune(
+    recipe: Recipe,
+    settings: TuneSettings,
+    out: PathLike,
+    *,
+    model: Model = None,
+    weights: Sequence[PathLike] = (),
+    stages: Stages | None = None,
+    command: Sequence[str] = (),
+) -> Tuned:
+    """Search the recipe's model; write recipe, export folder, front and chart to `out`.
+
+    Under a launcher, all processes call this and share the runs for accuracy; the main one times and writes.
+
+    Args:
+        recipe: The model, the images to calibrate on (`images`) and to measure on (`eval_images`), batch, rounds;
+            method, scorer, reduce, alpha, rho and mac_reduction pin an axis.
+        settings: What to find.
+        out: A folder. It keeps all measurements: after an interruption the same call repeats none.
+        model: A ViT to use instead of the recipe's, an adapter or a module; it is not changed. The recipe that is
+            found does not name it: `compile` takes it beside the recipe.
+        weights: Checkpoints of the model, depth-pruned or fine-tuned, to be tried beside its own weights.
+        stages: Shows progress.
+        command: Written into the recipe.
+
+    Raises:
+        UserError: The recipe cannot be carried out.
+    """
+    stages, place, recipes = stages or Silent(), writable_folder(Path(out)), _recipes(recipe, weights)
+    networks, parts = _opened(recipes, settings, stages, model)
+    measuring = networks[OWN].job.measuring
+    told = [*map(listing_sha256, parts.values()), measuring, versions()]
+    book = Book(place / MEASUREMENTS, to_json(told))
+    with TemporaryDirectory(prefix="star-export-") as scratch:
+        meter = Meter(networks, book, Path(scratch), parts, settings.metric, _scoring(recipe))
+        found = _Search(meter, settings, place, stages).found()
+        if not processes().main:
+            return found
+        save_json({"front": found.front, "tried": found.tried, "unpruned": found.unpruned}, place / FRONT)
+        trade_off = _trade_off(found, measuring.batch)
+        _save_chart(trade_off, found.model, place / CHART)
+        if found.choice is None:
+            (place / RECIPE).unlink(missing_ok=True)  # an earlier search's
+            return found
+        choice = found.choice.candidate
+        best = _recipe_of(recipes, choice, meter)
+        save_recipe(best, place / RECIPE, f"Found by: {shlex.join(command)}" if command else "")
+        if choice.prunes:
+            own = model if choice.weights == OWN else None
+            report = compile_model(best, place / COMPILED, own, stages, trade_off=trade_off)
+            return replace(found, recipe=str(place / RECIPE), parity=report.passed)
+        _save_unpruned(meter, choice, place / COMPILED)
+    return replace(found, recipe=str(place / RECIPE))
+
+
+def dry_tune(
+    recipe: Recipe, settings: TuneSettings, out: PathLike, *, weights: Sequence[PathLike] = ()
+) -> DryRun:
+    """Check what `tune` checks before its first measurement, weights included; nothing is written.
+
+    Raises:
+        UserError: The recipe cannot be carried out.
+    """
+    writable_folder(Path(out))
+    networks, parts = _opened(_recipes(recipe, weights), settings, Silent())
+    ways, images = len(_ways(networks, _scoring(recipe))), len(parts["screen"].files)
+    unknown = f"the search, which screens {ways} ways on {images} images each"
+    return dry_run(networks[OWN].vit, networks[OWN].job, recipe, settings, unknown=unknown)
+
+
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """A search, step by step: what measures, what to find, and the folder."""
+
+    meter: Meter
+    settings: TuneSettings
+    place: Path
+    stages: Stages
+
+    def found(self) -> Tuned:
+        """Run all steps but the compilation."""
+        meter, rates = self.meter, self.unpruned()
+        here = [each.name for each in targets_here(self.settings.runtime, self.settings.target)]
+        here.sort(key=rates.__getitem__, reverse=True)
+        worth = [each for each in here if rates[each] >= WORTH * rates[here[0]]]
+        ways = self.screened()
+        count = max(OF_A_WAY, TIMED // len(ways))
+        with self.stages.stage(f"how much to prune, {len(ways)} ways"):
+            some = [each for way in ways for each in self.listed(way, worth[0], count)]
+        points = self.points(some, worth)
+        choice = chosen(points, self.settings)
+        made = [each.calibration.skipped for each in meter.networks.values() if each.calibration is not None]
+        return Tuned(
+            model=meter.vit.spec.name,
+            settings=self.settings,
+            candidates=len(meter.seen - {UNPRUNED}),
+            images=len(meter.right(UNPRUNED, "screen", "rest")),
+            unpruned=rates,
+            tried=points,
+            front=front(points),
+            choice=choice,
+            judged=None if choice is None else self.judged(choice),
+            skipped=dict(sorted(meter.skipped.items())),
+            calibration_skipped=dict(sorted(item for each in made for item in each.items())),
+        )
+
+    def unpruned(self) -> dict[str, float]:
+        """Return images per second of the unpruned model on every target, whose accuracy allows for the loss."""
+        settings = self.settings
+        with self.stages.stage("the unpruned model"):
+            top1 = 100 * float(self.meter.right(UNPRUNED, "screen").mean())
+        if settings.metric == "top1" and settings.max_drop is not None and settings.max_drop >= top1:
+            raise RecipeError("max_drop", f"{settings.max_drop:g}", f"less than the accuracy, {top1:.3g} %")
+        every = dict.fromkeys((*targets_here(settings.runtime, settings.target), ONNXRUNTIME))
+        with self.stages.stage(f"speed of the unpruned model on {len(every)} targets"):
+            speeds = self.meter.speeds([UNPRUNED.on(each.name) for each in every])
+        return {each.target: timed.throughput.images_per_s for each, timed in speeds.items()}
+
+    def screened(self) -> list[Way]:
+        """Return the different ways that lose least on a few images, at about one share.
+
+        Those that need no calibration come first, and a calibration is made only for one that needs it.
+
+        Raises:
+            RecipeError: No way has a schedule.
+        """
+        meter, every = self.meter, _ways(self.meter.networks, self.meter.scoring)
+        needy = [way for way in every if way[0].calibrated]
+        ways = self._screened([way for way in every if way not in needy])
+        for name in dict.fromkeys(way[0].weights for way in needy):
+            path = self.place / f"{name or 'model'}.calibration.safetensors"
+            meter.networks[name].calibrate(path, meter.book, self.stages)
+        ways |= self._screened(needy)
+        if not ways:
+            expected = "a smaller amount, or --images where scores or rates need a calibration"
+            raise RecipeError("tune", "no candidate that can be pruned so", expected)
+        return different(list(ways), ways.__getitem__)
+
+    def _screened(self, ways: Sequence[Way]) -> dict[Way, int]:
+        """Return the ways, of the shares within reach, with the images that each has right."""
+        found = {}
+        with self.stages.stage(
+            f"ways to prune, by {len(self.meter.images['screen'].files)} images"
+        ) as advance:
+            for done, way in enumerate(ways, 1):
+                reached = tuple(each for each in way if self.meter.schedule(each) is not None)
+                if reached:
+                    one = min(reached, key=lambda each: abs((each.mac_reduction or AT_SHARE) - AT_SHARE))
+                    found[reached] = int(self.meter.right(one, "screen").sum())
+                advance(done, len(ways))
+        return found
+
+    def listed(self, way: Way, fastest: str, count: int) -> list[Candidate]:
+        """Return the shares of a way that are worth timing, by the screened loss or the measured time of a few."""
+        settings, meter = self.settings, self.meter
+
+        def loses(each: Candidate) -> bool:
+            dense = meter.right(UNPRUNED, "screen")
+            lost, gained = loss_of(dense, meter.right(each, "screen"))
+            return 100 * (lost - gained) > (settings.max_drop or 0.0) * len(dense)
+
+        def is_fast(each: Candidate) -> bool:
+            base, own = (timed.throughput for timed in meter.speeds([BASE, each.on(fastest)]).values())
+            return settings.reached(own.median_ms, ratio_of(base, own))
+
+        if len(way) == 1:
+            return [*way]
+        if settings.max_drop is None:
+            return around(way, is_fast, count, milder=False)
+        return around(way, loses, count, milder=True)
+
+    def points(self, some: Sequence[Candidate], targets: Sequence[str]) -> tuple[Point, ...]:
+        """Time candidates and the unpruned model in one run, and return them with their losses, fastest first.
+
+        In fp32 the loss is that of the PyTorch model. In lower precision it is measured on the runtime: on
+        the first target of all, on the others of those that no faster one beats whose loss qualifies.
+        """
+        placed = [each.on(target) for each in (UNPRUNED, *some) for target in targets]
+        with self.stages.stage(f"speed of {len(some)} candidates on {len(targets)} targets"):
+            speeds = self.meter.speeds([BASE, *placed])
+        found, limit = list[Point](), self.settings.max_drop
+        order = sorted(placed, key=lambda each: -speeds[each].throughput.images_per_s)
+        with self.stages.stage(f"accuracy of {len(order)} models") as advance:
+            for done, each in enumerate(order, 1):
+                fp32 = TARGETS[each.target].precision == Precision.FP32
+                beaten = limit is not None and any(qualifies(point, self.settings) for point in found)
+                if fp32 or each.target == targets[0] or not beaten:
+                    found.append(self._point(each, each.on("") if fp32 else each, speeds))
+                advance(done, len(order))
+        return tuple(found)
+
+    def _point(self, each: Candidate, run: Candidate, speeds: Mapping[Candidate, Timed]) -> Point:
+        dense, own = (self.meter.right(one, "screen", "rest") for one in (UNPRUNED, run))
+        return point_of(each, self.meter.macs(each), (dense, own), (speeds[BASE], speeds[each]))
+
+    def judged(self, choice: Point) -> Judged:
+        """Judge the choice on the final half, on its runtime, against the unpruned fp32 model."""
+        with self.stages.stage(f"{len(self.meter.images['final'].files)} images that no choice has read"):
+            own = self.meter.right(choice.candidate, "final")
+            return judged(self.meter.right(UNPRUNED, "final"), own, self.settings.max_drop)
+
+
+def _recipes(recipe: Recipe, weights: Sequence[PathLike]) -> dict[str, Recipe]:
+    """Return the recipes of the model and of other checkpoints, which say themselves which networks they are.
+
+    Raises:
+        RecipeError: Two checkpoints have one name.
+    """
+    files = [Path(each) for each in weights]
+    others = {path.stem: replace(recipe, **OWN_VALUES, checkpoint=path) for path in files}
+    if len(others) < len(files):
+        names = ", ".join(path.stem for path in files)
+        raise RecipeError("weights", names, "files of different names")
+    return {OWN: recipe, **others}
+
+
+def _scoring(recipe: Recipe) -> ScheduleSettings:
+    """Return what a recipe says of schedules; a calibration that it names pins no method."""
+    return ScheduleSettings(**{name: getattr(recipe, name) for name in fields_of(ScheduleSettings)})
+
+
+def _opened(
+    recipes: Mapping[str, Recipe], settings: TuneSettings, stages: Stages, model: Model = None
+) -> tuple[dict[str, Network], dict[str, ImageFolder]]:
+    """Return the networks and the parts of the images, after all checks; say what so few images cannot show."""
+    targets_here(settings.runtime, settings.target)
+    jobs = {name: resolve(each) for name, each in recipes.items()}
+    job = jobs[OWN]
+    needed(job.measuring.rounds or None, "--rounds", "at least 5: speeds are measured")
+    if job.shape is not None or not isinstance(job.amount, Rho | MacShare | None):
+        hint = "--weights FILE tries a fine-tuned checkpoint as it was trained"
+        raise RecipeError("tune", "rates", "rho, mac_reduction, or no amount: it is searched for", hint)
+    networks = _networks(jobs, stages, model)
+    check_batches("--batch", (job.measuring.batch,), networks[OWN].vit.spec)
+    parts = _parts(job.images, networks[OWN].vit.spec, settings)
+    images, most = len(parts["final"].files), settings.max_drop
+    if most is not None and images < images_needed(most, CHANGED):
+        logger.warning(
+            "%d images are in the final half: to show a loss within %g points takes %d if no answer changes, %d if "
+            "%g %% do (--eval-images, --max-eval-images)",
+            *(images, most, images_needed(most), images_needed(most, CHANGED), 100 * CHANGED),
+        )
+    return networks, parts
+
+
+def _networks(jobs: Mapping[str, Job], stages: Stages, model: Model) -> dict[str, Network]:
+    """Load the networks of jobs, that of the model first.
+
+    Raises:
+        ModelError: A checkpoint has other classes than the model.
+        RecipeError: The model has none: losses are those of images whose class is right, or the unpruned model's.
+    """
+    found: dict[str, Network] = {}
+    for name, job in jobs.items():
+        with stages.stage(f"model {job.model.name}"):
+            vit = steps.load_model(job.model, job.device, model if name == OWN else None)
+        found[name] = Network(vit, job)
+        classes, expected = vit.spec.num_classes, found[OWN].vit.spec.num_classes
+        if not expected:
+            hint = "--text-embeddings FILE makes a tower one; compile --rho R says how its embeddings agree"
+            got = "a model without logits, which has no top-1"
+            raise RecipeError(vit.spec.name, got, "a classifier", hint)
+        if classes != expected:
+            raise ModelError(str(job.model.checkpoint), f"{classes} classes", f"{expected}, as the model has")
+    return found
+
+
+def _parts(images: Images, spec: ModelSpec, settings: TuneSettings) -> dict[str, ImageFolder]:
+    """Split the evaluation images: "screen" and "rest" are the search half, "final" is the other one.
+
+    Raises:
+        RecipeError: There are no --eval-images.
+        ImageError: There are too few, or labels are missing.
+    """
+    expected = "images to measure on, which calibration does not see"
+    place, labelled = needed(images.eval_images, "--eval-images", expected), settings.metric == "top1"
+    classes, names = spec.num_classes, spec.class_names
+    found = images_at(place, classes, images.class_map, names=names, labels=labelled)
+    if labelled and not found.labelled:
+        got = class_mismatch(found, classes) or "images without classes"
+        hint = "--metric agreement needs none"
+        raise ImageError(str(place), got, f"one folder of images for each of {classes} classes", hint)
+    search, final = halves(sample(found, images.max_eval_images, images.seed), images.seed)
+    if not final.files:
+        raise ImageError(str(place), f"{len(found.files)} images", "at least 2 for each class")
+    screen, rest = search.files[:SCREENED], search.files[SCREENED:]
+    return {
+        "screen": ImageFolder(search.root, screen),
+        "rest": ImageFolder(search.root, rest),
+        "final": final,
+    }
+
+
+def _ways(networks: Mapping[str, Network], scoring: ScheduleSettings) -> list[Way]:
+    """Return all ways: one value of every axis that is pinned, all values of the others."""
+    own, amount = networks[OWN], networks[OWN].job.amount
+    weights = {name: network.candidate(name) for name, network in networks.items() if name != OWN}
+    pinned = amount if isinstance(amount, Rho | MacShare) else None
+    return ways_of(candidates(own.vit.spec, scoring, pinned, weights))
+
+
+def _recipe_of(recipes: Mapping[str, Recipe], choice: Candidate, meter: Meter) -> Recipe:
+    """Return the recipe that compiles a choice; weights trained for pruning record their own schedule."""
+    free: dict[str, Any] = dict.fromkeys((*SCORING, "rho", "mac_reduction", "calibration"))
+    plain = replace(recipes[choice.weights], **free, target=choice.target, max_eval_images=1000)
+    schedule = meter.schedule(choice)
+    if choice.amount is None or schedule is None:
+        return plain
+    file = meter.networks[choice.weights].file if choice.calibrated else None
+    return replace(plain, **choice.how, rho=schedule.rho, calibration=file)
+
+
+def _save_unpruned(meter: Meter, choice: Candidate, folder: Path) -> None:
+    """Write the one file of a choice that prunes nothing: there is no pair to compare."""
+    dense, target = steps.dense(meter.networks[choice.weights].vit), TARGETS[choice.target]
+    path = folder / target.file_name(dense.vit.spec.name, dense.method)
+    lowering = Lowering(target, input_kind=meter.job.lowering.input_kind)
+    save_onnx(steps.export(dense, lowering, meter.ranges), path)
+    finish_folder(folder, [path.name], meter.job.calibration.path)
+
+
+def _trade_off(found: Tuned, batch: int) -> TradeOff:
+    """Return every measured point with its loss on the search half, two standard errors to each side."""
+    points = (
+        TradePoint(
+            each.candidate.label,
+            each.images_per_s,
+            each.loss_points,
+            (2 * each.loss_points - each.margin_points, each.margin_points),
+            front=each in found.front,
+        )
+        for each in found.tried
+    )
+    return TradeOff(batch, found.settings.metric, found.images, found.unpruned, tuple(points))
+
+
+def _save_chart(trade_off: TradeOff, model: str, path: Path) -> None:
+    from exporter.evaluation.report.chart import trade_off_chart  # noqa: PLC0415  (matplotlib is slow to load)
+
+    content = trade_off_chart(trade_off, model)
+    with written_beside(path) as partial:
+        partial.write_bytes(content)

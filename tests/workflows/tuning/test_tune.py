@@ -1,0 +1,294 @@
+"""A search screens different ways, times what is left, and judges on images that it has not read."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from exporter.artefact import read_lowered
+from exporter.depth.checkpoint import Depth
+from exporter.depth.checkpoint import save_checkpoint as save_smaller
+from exporter.depth.plan import DepthPlan
+from exporter.depth.surgery import apply_plan
+from exporter.errors import ImageError, ModelError, RecipeError, UserError
+from exporter.formats.canonical_json import to_json
+from exporter.models.networks import identity_of
+from exporter.models.registry import load
+from exporter.pruning.checkpoint import save_checkpoint
+from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.vocabulary import Method, Status
+from exporter.workflows import steps
+from exporter.workflows.folders.checksums import verify_checksums
+from exporter.workflows.recipes.recipe import Recipe, read_recipe
+from exporter.workflows.tuning import tune as module
+from exporter.workflows.tuning.choice import TuneSettings
+from exporter.workflows.tuning.tune import Tuned, dry_tune, tune
+from tests.commands import Workplace
+from tests.digits import digits
+from tests.folders import write_folder
+from tests.vits import make_vit
+from tests.workflows.tuning.small import Machine, many_images
+
+Search = Callable[..., Tuned]
+ONE_POINT = TuneSettings(max_drop=1.0, target="onnxruntime-fp32")
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return many_images(tmp_path_factory.mktemp("many"))
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(monkeypatch)
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What is compiled: nothing is."""
+    given: list[Any] = []
+
+    def compile_model(*what: Any, **_: Any) -> SimpleNamespace:
+        given.append(what)
+        return SimpleNamespace(passed=True)
+
+    monkeypatch.setattr(module, "compile_model", compile_model)
+    return given
+
+
+@pytest.fixture
+def search(
+    workplace: Workplace, many: Path, machine: Machine, compiled: list[Any], calibration: Path, tmp_path: Path
+) -> Search:
+    """A search on the made-up machine; its results are in `tmp_path`."""
+    free = workplace.recipe(eval_images=many, max_eval_images=800, batch=2, rounds=5, calibration=calibration)
+
+    def run(
+        settings: TuneSettings = ONE_POINT, weights: Any = (), model: Any = None, **changes: Any
+    ) -> Tuned:
+        return tune(replace(free, **changes), settings, tmp_path, weights=weights, model=model)
+
+    return run
+
+
+def test_it_finds_the_fastest_model_within_a_loss(search: Search, machine: Machine, tmp_path: Path) -> None:
+    found = search(method=Method.STAR)
+    assert found.choice is not None and found.judged is not None
+    own = found.choice.candidate
+    # At 1 point, 30 % by merging; the errors of 400 images allow for less.
+    assert own.reduce == "merge-weighted" and 0.1 <= (own.mac_reduction or 0) <= 0.3
+    assert found.judged.status in (Status.MET, Status.NOT_SHOWN)
+    assert found.choice.loss_points <= 1 and found.judged.images == 400
+    assert (found.images, found.settings, found.parity) == (400, ONE_POINT, True)
+    # All in one run with the unpruned model, and different ways among them.
+    last = machine.timed[-1]
+    assert last[0] == "unpruned, onnxruntime-fp32"
+    assert len({label.split("% saved")[0].rpartition(", ")[0] for label in last[1:]}) == 4
+    assert {part for _, part in machine.predicted} == {"screen", "rest", "final"}
+    assert sum(part == "final" for _, part in machine.predicted) == 2
+    speeds = [point.images_per_s for point in found.tried]
+    assert speeds == sorted(speeds, reverse=True)
+    front = json.loads((tmp_path / "front.json").read_text())
+    assert len(front["tried"]) == len(found.tried) and len(front["front"]) == len(found.front)
+    assert (tmp_path / "front.png").read_bytes().startswith(b"\x89PNG")
+    assert repr(found) == f"<Tuned vit_tiny_patch16_224: {found.choice.gain:.2f} ×, {found.judged.status}>"
+
+
+def test_tome_is_reached_without_a_calibration_and_before_one(
+    search: Search, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screened: list[list[tuple[str, str]]] = []
+
+    def calibrate(*_: Any) -> Any:
+        screened.append([*machine.predicted])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(steps, "calibrate", calibrate)
+    found = search(method=Method.TOME, calibration=None)
+    assert found.choice is not None and found.choice.candidate.method == Method.TOME
+    machine.predicted.clear()
+    with pytest.raises(KeyboardInterrupt):
+        search(calibration=None, seed=1)
+    assert [label for label, _ in screened[0]] == ["unpruned", "tome, pairs, merge-weighted, 40% saved"]
+
+
+@pytest.mark.parametrize("goal", [{"speedup": 1.3}, {"max_ms": 7.0}, {"max_ms": 10.0}], ids=str)
+def test_a_time_is_reached_by_the_most_accurate_model(search: Search, goal: dict[str, Any]) -> None:
+    """STAR takes 10 ms less 9 ms for all multiply-adds; the unpruned model may do."""
+    settings = TuneSettings(target="onnxruntime-fp32", **goal)
+    found = search(settings, method=Method.STAR, scorer="pairs")
+    assert found.choice is not None and found.judged is not None
+    assert found.choice.candidate.prunes == (goal != {"max_ms": 10.0})
+    assert found.choice.reaches(settings)
+    slower = [each for each in found.tried if each.median_ms > found.choice.median_ms]
+    assert not any(each.reaches(settings) and each.loss_points < found.choice.loss_points for each in slower)
+    assert found.judged.status == Status.MET
+
+
+def test_what_is_out_of_reach_is_said_and_leaves_no_recipe(search: Search, tmp_path: Path) -> None:
+    """A recipe of an earlier search would pass for this one's."""
+    (tmp_path / "tune.toml").write_text('model = "digits_vit"\n')
+    found = search(TuneSettings(speedup=50, target="onnxruntime-fp32"), method=Method.TOME)
+    assert (found.choice, found.judged, found.recipe) == (None, None, None)
+    assert len(found.tried) > 3 and repr(found) == "<Tuned vit_tiny_patch16_224: nothing found>"
+    assert (tmp_path / "front.json").exists() and not (tmp_path / "tune.toml").exists()
+
+
+def test_few_images_show_little_but_the_best_is_named_and_it_is_said_before(
+    search: Search, machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = search(max_eval_images=60, method=Method.TOME)
+    (line,) = caplog.messages
+    assert line.startswith(
+        "30 images are in the final half: to show a loss within 1 points takes 268 if no answer"
+    )
+    assert found.judged is not None and found.judged.status == Status.NOT_SHOWN
+    assert found.choice is not None and found.choice.margin_points > 1 >= found.choice.loss_points
+
+
+def test_a_run_that_was_killed_goes_on_and_repeats_nothing(
+    search: Search, machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def killed(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "around", killed)
+        with pytest.raises(KeyboardInterrupt):
+            search(method=Method.TOME)
+    with (tmp_path / "measurements.jsonl").open("a") as file:
+        file.write('{"key": "half a li')
+    first = search(method=Method.TOME)
+    assert len(machine.predicted) == len(set(machine.predicted))
+    assert len({*map(tuple, machine.timed)}) == len(machine.timed)
+    before = len(machine.predicted), len(machine.timed)
+    assert to_json(search(method=Method.TOME)) == to_json(first)
+    assert (len(machine.predicted), len(machine.timed)) == before
+    search(method=Method.TOME, seed=1)  # other images
+    assert len(machine.predicted) > before[0]
+
+
+def test_the_choice_is_compiled_from_its_recipe(
+    search: Search, compiled: list[Any], calibration: Path, workplace: Workplace, tmp_path: Path
+) -> None:
+    module_of_mine = load(workplace.request).model
+    found = search(
+        method=Method.STAR, scorer="fused", model=module_of_mine, checkpoint=None, model_kwargs={}, threads=1
+    )
+    assert found.choice is not None
+    ((recipe, folder, model, _),) = compiled
+    assert (folder, model) == (tmp_path / "compiled", module_of_mine)
+    own = found.choice.candidate
+    assert recipe.target == own.target and own.how == {name: getattr(recipe, name) for name in own.how}
+    assert 0 < recipe.rho < 1 and recipe.mac_reduction is None and recipe.threads == 1
+    told = read_recipe(tmp_path / "tune.toml")
+    assert Recipe(**told) == replace(recipe, calibration=calibration)
+
+
+def test_a_choice_that_prunes_nothing_is_one_file_also_in_the_folder_of_an_earlier_compilation(
+    search: Search, tmp_path: Path
+) -> None:
+    write_folder(tmp_path / "compiled")
+    (tmp_path / "compiled/notes.txt").write_text("mine")
+    found = search(TuneSettings(max_ms=5.0, runtime="onnxruntime"), method=Method.TOME)
+    assert found.choice is not None
+    assert found.choice.candidate.label == "unpruned, onnxruntime-int8"
+    (path,) = (tmp_path / "compiled").glob("*.onnx")
+    assert {each.name for each in path.parent.iterdir()} == {path.name, "SHA256SUMS", "notes.txt"}
+    assert verify_checksums(path.parent).keys() == {path.name}
+    assert read_lowered(path).artefact.target.name == "onnxruntime-int8"
+    assert not {"rho", "method"} & read_recipe(tmp_path / "tune.toml").keys()
+
+
+def test_other_weights_are_tried_as_they_are(
+    search: Search, machine: Machine, workplace: Workplace, tmp_path: Path
+) -> None:
+    vit = load(workplace.request)
+    identity, plan = identity_of(workplace.request, vit.spec.num_classes), DepthPlan((2,))
+    smaller, trained = tmp_path / "smaller.safetensors", tmp_path / "trained.safetensors"
+    save_smaller(apply_plan(vit, plan), identity, Depth(plan), smaller)
+    schedule = manual_schedule(vit.spec, {2: 0.5}, ScheduleSettings("intra"))
+    save_checkpoint(steps.prune(vit, schedule), identity, None, trained)
+    search(method=Method.TOME, weights=(smaller, trained))
+    timed = " ".join(machine.timed[-1])
+    for words in ("smaller, unpruned", "smaller, tome", "trained, star, intra, drop, α 0.15, as given"):
+        assert words in timed
+    other = tmp_path / "other.safetensors"
+    save_smaller(
+        apply_plan(make_vit(num_classes=5), plan), identity_of(workplace.request, 5), Depth(plan), other
+    )
+    with pytest.raises(ModelError, match="5 classes"):
+        search(weights=(other,))
+    with pytest.raises(RecipeError, match="files of different names"):
+        search(weights=(smaller, tmp_path / "b" / smaller.name))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"eval_images": None}, RecipeError, "--eval-images"),
+        ({"max_eval_images": 1}, ImageError, "at least 2 for each class"),
+        ({"rounds": 0}, RecipeError, "--rounds"),
+        ({"rates": {2: 0.5}}, RecipeError, "--weights FILE"),
+        ({"rates": {2: 0.5}, "rho": 0.7}, RecipeError, "--weights FILE"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused_before_any_work(
+    search: Search,
+    machine: Machine,
+    workplace: Workplace,
+    many: Path,
+    tmp_path: Path,
+    changes: dict[str, Any],
+    error: type[UserError],
+    message: str,
+) -> None:
+    with pytest.raises(error, match=message):
+        search(**changes)
+    recipe = workplace.recipe(**{"eval_images": many, **changes})
+    with pytest.raises(error, match=message):
+        dry_tune(recipe, ONE_POINT, tmp_path)
+    assert list(tmp_path.iterdir()) == [] and not machine.predicted
+
+
+def test_a_loss_of_all_accuracy_and_an_amount_out_of_reach_are_refused(search: Search) -> None:
+    with pytest.raises(RecipeError, match="less than the accuracy"):
+        search(TuneSettings(max_drop=95.0, target="onnxruntime-fp32"), method=Method.TOME)
+    with pytest.raises(RecipeError, match="or --images where"):
+        search(method=Method.TOME, mac_reduction=0.99)
+
+
+def test_a_dry_run_says_how_much_is_screened(workplace: Workplace, many: Path, tmp_path: Path) -> None:
+    found = dry_tune(workplace.recipe(eval_images=many, mac_reduction=0.25), ONE_POINT, tmp_path)
+    assert found.unknown == "the search, which screens 17 ways on 256 images each"
+    assert found.gmacs_pruned == pytest.approx(0.75 * found.gmacs_dense)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.ort
+def test_a_real_search_of_the_digits_model(tmp_path: Path) -> None:
+    """Trained weights, real measurements, and a compiled folder."""
+    values: dict[str, Any] = {"model": "digits_vit", "method": Method.TOME, "mac_reduction": 0.4, "rounds": 5}
+    images: dict[str, Any] = {
+        "images": digits() / "train",
+        "eval_images": digits() / "held_out",
+        "max_eval_images": 60,
+    }
+    recipe = Recipe(**values, **images, check_images=4)
+    settings = TuneSettings(max_ms=1e6, target="onnxruntime-int8")
+    found = tune(recipe, settings, tmp_path / "out")
+    assert found.choice is not None and found.judged is not None
+    assert found.judged.status == Status.MET and found.judged.loss_points < 20
+    assert {point.candidate.target for point in found.tried} == {"onnxruntime-int8"}
+    assert {*found.unpruned} == {"onnxruntime-fp32", "onnxruntime-int8"}
+    assert all(rate > 0 for rate in found.unpruned.values())
+    shutil.rmtree(tmp_path / "out/compiled")
+    again = tune(recipe, settings, tmp_path / "out")
+    assert (again.choice, again.judged, again.tried) == (found.choice, found.judged, found.tried)
+    assert json.loads((tmp_path / "out/front.json").read_text()).keys() == {"front", "tried", "unpruned"}
+    assert (tmp_path / "out/compiled").is_dir()
