@@ -208,7 +208,10 @@ def test_steps_are_logged_where_that_is_asked_for(
         (["compile", "--rho", "high", "--out", "x"], "'high'"),
         (["compile", "--method", "ab-star", "--out", "x"], "'ab-star'"),
         (["compile", "--target", "folded", "--out", "x"], "'folded'"),
-        (["search", "--speedup", "2"], "search | got no verb"),
+        (
+            ["search", "--speedup", "2"],
+            "search | got a name that is gone | need star-export tune --speedup X",
+        ),
         (["best", "--rho", "0.7"], "star-export tune"),
         (["compile", "--speedup=2"], "star-export tune"),
         (["compile", "--sweep", "0.9"], "star-export tune"),

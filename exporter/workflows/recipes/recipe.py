@@ -244,6 +244,8 @@ def save_recipe(recipe: Recipe, path: Path, head: str = "") -> None:
     import tomli_w  # noqa: PLC0415  (a deployment machine has none)
 
     def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {str(key): plain(each) for key, each in value.items()}
         if isinstance(value, Path):
             return str(value if is_order(value) else value.absolute())
         return str(value) if isinstance(value, str) else value
