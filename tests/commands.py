@@ -12,7 +12,7 @@ from exporter.models.networks import ModelRequest
 from exporter.workflows.recipes.recipe import Recipe
 from tests.vits import TINY_SHAPE
 
-__all__ = ["BRIEF", "Command", "Outcome", "Workplace", "recipe_file"]
+__all__ = ["BRIEF", "NAME", "Command", "Outcome", "Workplace", "recipe_file"]
 
 # A recipe that keeps tests short.
 BRIEF = Path(__file__).parent / "brief.toml"

@@ -31,6 +31,13 @@ def test_a_file_beside_the_model_that_it_was_made_from(
     assert (shown.code, "PASSED" in shown.out) == (0, True)
 
 
+def test_a_recipe_beside_a_folder_would_not_be_read(star_export: Command, tmp_path: Path) -> None:
+    assert (
+        "--recipe | got a value beside an export folder"
+        in star_export("check", tmp_path, "--recipe", BRIEF).error
+    )
+
+
 @pytest.mark.ort
 def test_another_models_file_fails_with_1(
     star_export: Command, workplace: Workplace, compiled: Callable[..., Path], tmp_path: Path

@@ -165,6 +165,13 @@ def test_a_recipe_over_another(tmp_path: Path) -> None:
     }
 
 
+def test_an_order_of_classes_is_no_path(tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_text('class_map = "natural"\n')
+    assert read_recipe(tmp_path / "r.toml") == {"class_map": Path("natural")}
+    (tmp_path / "r.toml").write_text('class_map = "map.json"\n')
+    assert read_recipe(tmp_path / "r.toml") == {"class_map": tmp_path / "map.json"}
+
+
 @pytest.mark.parametrize("text", ["extends = 3", 'extends = "none.toml"', 'extends = "r.toml"'])
 def test_a_base_that_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "r.toml").write_text(text)
