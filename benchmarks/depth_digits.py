@@ -3,7 +3,8 @@ r"""Prune depth, patches and both of the bundled digits model, from its training
     python calib_data/digits.py --out build/digits
     python benchmarks/depth_digits.py --digits build/digits --out build/depth_digits
 
-The commands of docs/depth.md run in turn: `collect` and `choose` on every third training image, `finetune` on all.
+The commands of docs/depth.md run in turn: `depth choose` on every third training image, `finetune` on all. It runs
+twice: within a budget, for the table of samples, and for numbers of each type, for the other table.
 Half of the held-out images steer choices; accuracy is stated on the other half, which nothing has read. A command
 whose file is there is not run again, and one that was interrupted goes on. At last the four models are timed in one
 run.
@@ -57,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         measuring = from_flags(Measuring, options)
         for made, words in _commands(options):
-            if made is None or not made.exists():
+            if not made.exists():
                 code = star_export([str(word) for word in words])
                 if code:
                     return code
@@ -68,18 +69,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _commands(options: argparse.Namespace) -> Iterator[tuple[Path | None, Sequence[object]]]:
-    """Yield each command with a file that it leaves when it is done; `collect` sees by itself whether it is."""
+def _commands(options: argparse.Namespace) -> Iterator[tuple[Path, Sequence[object]]]:
+    """Yield each command with a file that it leaves when it is done."""
     out, train = options.out, options.digits / "train"
     third, choices, unseen = (_split(options.digits, out / "images", name) for name in SPLITS)
     star, batch = ("--method", "star", "--scorer", "intra"), ("--batch-size", 16)
-    chosen, tuned, merged = (out / f"{name}.safetensors" for name in ("chosen", "tuned", "merged"))
+    names = ("budget", "chosen", "tuned", "merged")
+    budget, chosen, tuned, merged = (out / f"{name}.safetensors" for name in names)
     units = ("--attention-units", options.attention_units, "--activation-units", options.activation_units)
-    collected = ("--eval-images", choices, "--units", UNITS, "--epochs", 1)
-    smaller = ("--images", third, "--model", MODEL)
-    yield None, ("depth", "collect", *smaller, *collected, *batch, "--out", out / "collected")
-    stages = (*units, "--epochs", 1, "--growth", 0, *batch, "--out", chosen)
-    yield chosen, ("depth", "choose", *smaller, *stages)
+    stages = ("--images", third, "--model", MODEL, "--epochs", 1, "--growth", 0, *batch)
+    within = ("--eval-images", choices, "--units", UNITS)
+    yield budget, ("depth", "choose", *stages, *within, "--out", budget)
+    yield chosen, ("depth", "choose", *stages, *units, "--out", chosen)
     short = ("--preset", "short", "--epochs", options.epochs, *batch, "--lr", 3e-4, "--out", tuned)
     images = ("--images", train, "--eval-images", choices, "--rho", RHO, *star)
     start = ("--model", MODEL, "--checkpoint", chosen, "--teacher", TEACHER)

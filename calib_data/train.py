@@ -35,7 +35,7 @@ from exporter.formats.canonical_json import save_json, to_json
 from exporter.models.networks import ModelRequest, Source, create, preprocessing_of, source_of
 from exporter.records import Preprocessing
 from exporter.runtimes.torch_runner import logits_runner
-from exporter.settings import Natural, Number, Share, Threads, add_flags, from_flags, option
+from exporter.settings import Natural, Number, Share, Threads, add_flags, fields_of, from_flags, option
 from exporter.training.checkpoint import versions
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import Batch, Batches, finetune
@@ -133,7 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--out", type=Path, required=True, help="File for the weights, ending in .safetensors."
     )
-    add_flags(parser, TrainSettings)
+    add_flags(parser, TrainSettings, fields_of(TrainSettings))
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     plain = RichHandler(console=console, show_time=False, show_level=False, show_path=False)
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[plain])

@@ -12,6 +12,9 @@ from typing import Any
 
 import exporter
 from exporter.cli.main import build_parser
+from exporter.settings import fields_of
+from exporter.training.settings import FinetuneSettings
+from exporter.workflows.recipes.recipe import Recipe
 
 __all__ = ["OUTSIDE", "inside", "on_files", "on_page_markdown", "public_names", "verbs"]
 
@@ -71,7 +74,17 @@ def verbs() -> str:
     lines = []
     for words, verb in _verbs(build_parser(), ()):
         lines += [f"## {' '.join(words)}\n", f"{_escaped(verb.description or '')}\n", *_flags(verb), ""]
-    return "\n".join(lines)
+    return "\n".join((*lines, *_keys()))
+
+
+def _keys() -> Iterator[str]:
+    """Yield a table of what a recipe takes beside the flags: its own keys, then those of its table `training`."""
+    yield "## Keys of a recipe that are no flag\n"
+    yield "| key | is |\n|---|---|"
+    for table, settings in (("", Recipe), ("[training] ", FinetuneSettings)):
+        for name, field in fields_of(settings).items():
+            if not field.has_flag and (settings is Recipe or name != "seed"):
+                yield f"| `{table}{name}` | {_escaped(field.help)} |"
 
 
 def _verbs(

@@ -50,7 +50,7 @@ def record(images: Path, out: Path) -> None:
 
     for name, flags, calibration in (
         ("digits_vit", ["--model", "digits_vit"], ["--max-images", "24"]),
-        ("deit_tiny", _seeded_deit(out), ["--max-images", "3", "--gamma", "2"]),
+        ("deit_tiny", _seeded_deit(out), ["--max-images", "3", *_recipe(out, "gamma = 2")]),
     ):
         folder = out / name
         where = folder / "calibration.safetensors"
@@ -68,7 +68,8 @@ def record(images: Path, out: Path) -> None:
                 made = ["--schedule", folder / f"{method}.json", "--calibration", where]
                 _star_export("export", *common, *made, "--out", folder / f"{method}.{target.name}.onnx")
             for layout in MORE_LAYOUTS.get(target.name, ()):
-                made = ["--schedule", folder / "a-star.json", "--calibration", where, "--layout", layout]
+                made = ["--schedule", folder / "a-star.json", "--calibration", where]
+                made += _recipe(out, f'layout = "{layout}"')
                 _star_export("export", *common, *made, "--out", folder / f"{layout}.{target.name}.onnx")
 
 
@@ -174,6 +175,13 @@ def _constant(tensor: onnx.TensorProto) -> str:
 
 def _digest(*parts: str) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _recipe(folder: Path, text: str) -> list[str]:
+    """Write a setting that has no flag, and return the flag of its file."""
+    path = folder.parent / "recipe.toml"
+    path.write_text(text, encoding="utf-8")
+    return ["--recipe", str(path)]
 
 
 def _seeded_deit(folder: Path) -> list[str]:

@@ -6,13 +6,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
 from exporter.models.networks import ModelRequest
 from exporter.workflows.recipes.recipe import Recipe
 from tests.vits import TINY_SHAPE
 
-__all__ = ["Command", "Outcome", "Workplace"]
+__all__ = ["BRIEF", "Command", "Outcome", "Workplace", "recipe_file"]
+
+# A recipe that keeps tests short.
+BRIEF = Path(__file__).parent / "brief.toml"
 
 NAME = "vit_tiny_patch16_224"
+
+
+def recipe_file(folder: Path, **keys: Any) -> tuple[str, Path]:
+    """The flag of a recipe with some keys, written into a folder."""
+    path = folder / "recipe.toml"
+    path.write_text(tomli_w.dumps(keys), encoding="utf-8")
+    return "--recipe", path
 
 
 @dataclass(frozen=True)

@@ -81,9 +81,9 @@ def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, star_expo
     draw = [sys.executable, str(ROOT / "calib_data/digits.py"), "--out", "build/digits"]
     subprocess.run(draw, check=True, capture_output=True)
     fewer = {
-        "compile": ("--max-eval-images", "40", "--check-images", "8", "--rounds", "0"),
+        "compile": ("--max-eval-images", "40", "--rounds", "0"),
         "bench": ("--rounds", "5", "--no-selection-cost", "--profile-runs", "0"),
-        "eval": ("--max-images", "40"),
+        "eval": ("--max-eval-images", "40"),
     }
     verbs = []
     for words in commands_of("docs/tutorial.md", "test_the_tutorial"):
@@ -170,9 +170,9 @@ def told_lines() -> list[re.Pattern[str]]:
 
 def test_the_reference_has_every_verb_and_flag() -> None:
     page = docs_site().verbs()
-    for verb in ("compile", "tune", "depth apply", "serve-config"):
+    for verb in ("compile", "tune", "depth choose", "depth apply", "serve-config"):
         assert f"\n## {verb}\n" in page
-    for flag in ("--mac-reduction", "--more-batches", "--max-drop"):
+    for flag in ("--mac-reduction", "--batches", "--max-drop", "more_batches", "[training] ema_decay"):
         assert f"`{flag}" in page
 
 
@@ -208,4 +208,4 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
 def test_help_needs_no_library_of_the_export_machine(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["compile", "--help"])
-    assert left.value.code == 0 and "--more-batches" in capsys.readouterr().out
+    assert left.value.code == 0 and "--batch N" in capsys.readouterr().out

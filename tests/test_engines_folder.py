@@ -96,8 +96,9 @@ def test_every_point_of_the_paper_resolves(name: str, own: str, others: str, sav
     for rho, target in product((own, *others.split()), supporting):
         layouts = ALL_TARGETS[target].layouts
         # The layout of the recipes is shrinking.
-        told = () if method == "star" or Layout.SHRINKING in layouts else ("--layout", layouts[0])
-        job = resolve(resolved("--recipe", path, "--rho", rho, "--target", target, *told))
+        layout = None if method == "star" or Layout.SHRINKING in layouts else layouts[0]
+        recipe = resolved("--recipe", path, "--rho", rho, "--target", target)
+        job = resolve(recipe if layout is None else replace(recipe, layout=layout))
         # Padded, a-STAR would execute STAR's counts at a rho near 1: about the dense model's.
         assert (job.lowering.layout == Layout.PADDED) == (method == "star")
         schedule = plan(job.needed_amount("plan"), Planner(spec, job.scoring, acs))

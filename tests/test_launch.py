@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.commands import Workplace
+from tests.commands import BRIEF, Workplace
 from tests.launched import obey
 from tests.shards import encoded, write_shard
 
@@ -29,7 +29,7 @@ PYTHON = [sys.executable, "-m"]
 ACCELERATE = [*PYTHON, "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
 ACCELERATE += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
 STAR = ("--method", "star", "--rho", "0.6", "--max-images", "4")
-QUICK = ("--preset", "short", "--batch-size", "4", "--augment", "none", "--epochs")
+QUICK = ("--preset", "short", "--batch-size", "4", "--recipe", BRIEF, "--epochs")
 # Gradients differ by the order of additions, about 1e-9; AdamW divides them by their size, down to its eps of 1e-8.
 # So most weights differ by less than 1e-6 after an epoch, and the largest difference met is 1.3e-6.
 ROUNDING = 1e-5

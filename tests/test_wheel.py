@@ -45,7 +45,7 @@ def test_it_holds_package_data_and_no_tests(installed: Path) -> None:
 def test_the_plugin_can_be_built_from_it(installed: Path, tmp_path: Path) -> None:
     code = "import sys; from exporter.cli.main import main; sys.exit(main())"
     done = subprocess.run(
-        [sys.executable, "-c", code, "plugin", "--out", "source"],
+        [sys.executable, "-c", code, "build", "--plugin-source", "source"],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(installed)}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "cmake -S source -B source/build" in done.stdout

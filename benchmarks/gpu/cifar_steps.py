@@ -14,6 +14,7 @@ __all__ = ["cifar_steps"]
 
 NAME = "cifar196"
 # DeiT-Tiny on images of 56 pixels, enlarged from 32: 14 × 14 patches, as at 224 pixels.
+RECIPE = "benchmarks/gpu/cifar196.toml"
 NETWORK = ("--model", "deit_tiny_patch16_224", "--model-kwargs", "img_size=56", "patch_size=4")
 EPOCHS = ("--epochs", "100", "--small-epochs", "60", "--warmup-epochs", "5")
 # As in docs/results.md, at equal multiply-adds.
@@ -41,7 +42,8 @@ def cifar_steps(request: Request) -> Iterator[Step]:
 def _commands(cifar: Path, out: Path) -> Mapping[str, tuple[str, ...]]:
     """Return the commands by the names of their steps."""
     weights, calibration = out / f"{NAME}.safetensors", out / f"{NAME}.calibration.safetensors"
-    network = (*NETWORK, "--checkpoint", str(weights), *_preprocess(), "--device", "cuda")
+    trained = ("--checkpoint", str(weights), "--device", "cuda")
+    network = (*NETWORK, *_preprocess(), *trained)
     images, tested = ("--images", str(cifar / "train")), ("--eval-images", str(cifar / "test"))
     calibrated = ("--calibration", str(calibration), "--mac-reductions", *SHARES)
     finetune = (sys.executable, "benchmarks/finetuning.py", *network, *images, *tested, *calibrated, *TUNING)
@@ -49,7 +51,7 @@ def _commands(cifar: Path, out: Path) -> Mapping[str, tuple[str, ...]]:
         "cifar": _training(cifar, out / f"{CIFAR_VIT.name}.safetensors"),
         NAME: (*_training(cifar, weights), *NETWORK, *EPOCHS),
         f"{NAME}-calibrate": (
-            *(sys.executable, "-m", "exporter", "calibrate", *network, *images),
+            *(sys.executable, "-m", "exporter", "calibrate", "--recipe", RECIPE, *trained, *images),
             *("--out", str(calibration)),
         ),
         f"{NAME}-finetune": (*finetune, "--out", str(out / f"{NAME}-finetune")),
@@ -72,6 +74,6 @@ def _training(cifar: Path, out: Path) -> tuple[str, ...]:
 
 
 def _preprocess() -> tuple[str, ...]:
-    """Return the flags of the preprocessing that both models are trained with."""
+    """Return the flags of the preprocessing that both models are trained with, for the scripts of benchmarks."""
     values = (f"{key}={str(value).replace(' ', '')}" for key, value in CIFAR_VIT.preprocessing.items())
     return ("--preprocess", *values)

@@ -1,4 +1,4 @@
-"""Measure what the samples of `depth collect` give: the accuracy of one, and a split of units with noise."""
+"""Measure what the samples of `depth choose` give: the accuracy of one, and a split of units with noise."""
 
 from kept import kept
 from place import Missing, needed

@@ -37,7 +37,7 @@ class Way:
     from its defaults, with the epochs; without any, the model is not fine-tuned. `drop_path` is the share of
     residual branches that training leaves out. `batch` is that of the throughput and, for "a-star-batch", of its
     common counts. `shifted`: measured on the images of another distribution. `depth` has the layers that are
-    removed. Of the samples of `depth collect`, `collected` says how many units of each type one has lost, attention
+    removed. Of the samples of `depth choose`, `collected` says how many units of each type one has lost, attention
     first, and `split_units` how many units are split by type on all of them, with noise.
     """
 

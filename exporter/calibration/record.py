@@ -103,7 +103,7 @@ def check_fits(calibration: Calibration, spec: ModelSpec, weights_sha256: str) -
     crops = [(each.crop_mode, each.crop_pct) for each in (record.preprocessing, spec.preprocessing)]
     if crops[0] != crops[1]:
         made, need = (f"crop_mode={mode} crop_pct={share:g}" for mode, share in crops)
-        hint = "scores belong to positions: calibrate with this crop, or set --preprocess"
+        hint = "scores belong to positions: calibrate with this crop, or set preprocess in a recipe"
         raise CalibrationError("calibration", f"images by {made}", f"{need} of {spec.name}", hint)
     if weights_sha256 and record.weights_sha256 != weights_sha256:
         got = f"weights {record.weights_sha256[:12]} of {record.model}"

@@ -1,12 +1,15 @@
 """Build the TensorRT engines of an export folder for this GPU and this version of TensorRT.
 
 Writes a manifest beside each engine and audits it: the data types of its layers, and the attention of every block.
+With --plugin-source it writes the source of the CdfRetain plugin for a-STAR instead, and prints the command that
+builds it.
 """
 
 import argparse
 import shlex
 from pathlib import Path
 
+from exporter.errors import RecipeError
 from exporter.settings import add_flags, from_flags
 
 __all__ = ["EXAMPLES", "add_arguments", "run"]
@@ -14,6 +17,7 @@ __all__ = ["EXAMPLES", "add_arguments", "run"]
 EXAMPLES = (
     "star-export build build/digits",
     "star-export build build/digits --batches 1,8",
+    "star-export build --plugin-source plugin/",
 )
 
 
@@ -21,12 +25,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     from exporter.runtimes.tensorrt.settings import BuildSettings
 
-    parser.add_argument("folder", type=Path, help="The export folder that `compile` wrote.")
+    parser.add_argument("folder", type=Path, nargs="?", help="The export folder that `compile` wrote.")
+    parser.add_argument(
+        "--plugin-source",
+        type=Path,
+        metavar="DIR",
+        help="Write the plugin's source there, instead of a folder.",
+    )
     add_flags(parser, BuildSettings)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Build the engines and print their audits; the exit code is 0."""
+    """Build the engines and print their audits, or write the plugin's source; the exit code is 0."""
+    if (arguments.folder is None) == (arguments.plugin_source is None):
+        got = "neither" if arguments.folder is None else "a folder and --plugin-source"
+        raise RecipeError("build", got, "an export folder, or --plugin-source DIR")
+    return _build(arguments) if arguments.plugin_source is None else _write_source(arguments)
+
+
+def _write_source(arguments: argparse.Namespace) -> int:
+    """Write the source and print the build command: neither TensorRT nor rich is needed for it."""
+    from exporter.formats.canonical_json import to_json
+    from exporter.runtimes.tensorrt.plugin_library import build_command, write_source
+
+    out = arguments.plugin_source
+    write_source(out)
+    command = build_command(out)
+    print(to_json({"source": str(out), "command": command}) if arguments.json else command)
+    return 0
+
+
+def _build(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import print_json, print_lines
     from exporter.cli.stages import RichStages
     from exporter.runtimes.tensorrt.layer_info import explain_audit

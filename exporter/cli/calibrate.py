@@ -7,9 +7,9 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from exporter.cli.flags import CALIBRATION, IMAGES, MODEL
+from exporter.cli.flags import IMAGES, MODEL, add_recipe, recipe_of
 from exporter.schedule.methods import FUSED
-from exporter.settings import add_flags, from_flags
+from exporter.settings import add_flags
 from exporter.workflows.recipes.recipe import Recipe, needed
 
 __all__ = ["EXAMPLES", "SPREAD", "add_arguments", "run"]
@@ -25,7 +25,8 @@ SPREAD = True
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    add_flags(parser, Recipe, (*MODEL, *IMAGES, *CALIBRATION, "scorer"))
+    add_recipe(parser)
+    add_flags(parser, Recipe, (*MODEL, *IMAGES, "scorer"))
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE", help="The calibration to write, .safetensors."
     )
@@ -40,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.workflows import steps
     from exporter.workflows.recipes.resolve import resolve
 
-    recipe, out = from_flags(Recipe, arguments), writable_file(arguments.out)
+    recipe, out = recipe_of(arguments), writable_file(arguments.out)
     # The file serves every scorer unless one is named: the default one needs no inter-layer scores.
     job = resolve(replace(recipe, scorer=recipe.scorer or FUSED.name), restore=False)
     needed(job.images.images, "--images", "a folder of images")

@@ -7,7 +7,7 @@ ONNX file with the PyTorch model. Exits with 1 if they do not agree.
 import argparse
 from pathlib import Path
 
-from exporter.cli.flags import IMAGES, MODEL, refuse
+from exporter.cli.flags import MODEL, add_recipe, recipe_of, refuse
 from exporter.errors import ArtefactError, RecipeError
 from exporter.settings import add_flags, from_flags
 from exporter.workflows.recipes.recipe import Recipe, needed
@@ -21,7 +21,7 @@ EXAMPLES = (
 FAILS = "a model does not agree with PyTorch"
 
 # What describes the PyTorch model and its images; a folder holds PyTorch's outputs instead.
-REFERENCE = (*MODEL, *IMAGES, "calibration", "interpolate", "check_images")
+REFERENCE = (*MODEL, "images", "calibration")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument("folder", type=Path, nargs="?", help="The export folder that `compile` wrote.")
     add_flags(parser, RunSettings, ("runtime", "plugin"))
+    add_recipe(parser)
     add_flags(parser, Recipe, (*REFERENCE, "threads"))
     parser.add_argument(
         "--onnx", type=Path, metavar="FILE", help="An ONNX file to check, instead of a folder."
@@ -43,7 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise RecipeError("check", got, "an export folder, or --onnx FILE")
     if arguments.folder is None:
         return _check_file(arguments)
-    refuse(arguments, REFERENCE, "an export folder", "the folder has its own images and PyTorch's outputs")
+    given = REFERENCE if arguments.recipe is None else ("recipe", *REFERENCE)
+    refuse(arguments, given, "an export folder", "the folder has its own images and PyTorch's outputs")
     return _check_folder(arguments)
 
 
@@ -81,7 +83,7 @@ def _check_file(arguments: argparse.Namespace) -> int:
     from exporter.workflows import steps
     from exporter.workflows.recipes.resolve import resolve
 
-    job, asked = resolve(from_flags(Recipe, arguments)), from_flags(RunSettings, arguments).runtime
+    job, asked = resolve(recipe_of(arguments)), from_flags(RunSettings, arguments).runtime
     if asked is not None:
         raise RecipeError("--runtime", asked, "none with --onnx: a file is checked on its target's runtime")
     stages, chosen = RichStages(quiet=arguments.quiet), job.images
@@ -92,7 +94,7 @@ def _check_file(arguments: argparse.Namespace) -> int:
         vit = steps.load_model(job.model, job.device)
         if artefact.spec.preprocessing != vit.spec.preprocessing:
             got = "another preprocessing than that of the model"
-            expected = "the model, and --preprocess, that it was exported with"
+            expected = "the model, and preprocess in a recipe, that it was exported with"
             raise ArtefactError(str(arguments.onnx), got, expected)
         calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
         names = [asked_as(output) for output in artefact.spec.outputs]

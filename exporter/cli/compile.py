@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.cli.dry_run import add_dry_run, print_dry_run
-from exporter.cli.flags import AMOUNT, CALIBRATION, IMAGES, MEASURED, MODEL, OUTPUTS, SCHEDULE, recipe_of
+from exporter.cli.flags import AMOUNT, IMAGES, MEASURED, MODEL, OUTPUTS, SCHEDULE, add_recipe, recipe_of
 from exporter.settings import add_flags
 from exporter.workflows.recipes.recipe import Recipe
 
@@ -29,14 +29,12 @@ FAILS = "an exported model does not agree with PyTorch, or no model is within --
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument(
-        "--recipe", type=Path, metavar="FILE", help="A TOML file with any of the settings below."
-    )
+    add_recipe(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="The export folder.")
-    evaluated = ("eval_images", "max_eval_images", "check_images", "calibration", "interpolate")
+    evaluated = ("eval_images", "max_eval_images", "calibration")
     amount = (*AMOUNT, "speedup")
-    names = (*MODEL, *OUTPUTS, *IMAGES, *evaluated, *CALIBRATION, *amount, *SCHEDULE, *MEASURED)
-    add_flags(parser, Recipe, (*names, "more_batches", "sweep"))
+    names = (*MODEL, *OUTPUTS, *IMAGES, *evaluated, *amount, *SCHEDULE, *MEASURED)
+    add_flags(parser, Recipe, (*names, "sweep"))
     parser.add_argument(
         "--max-drop", type=float, metavar="POINTS",
         help="Largest loss of top-1 in percentage points; `tune` then finds the fastest model within it.",

@@ -1,40 +1,51 @@
-"""Remove attention layers and activations (BoundaryDPT), or find how many of each to remove, and which.
+"""Remove attention layers and activations (BoundaryDPT), and find how many of each to remove, and which.
 
-A unit is one attention layer or one activation. `depth collect` measures models with fewer and fewer units. From
-these samples, `depth search` finds how many units of each type to remove. `depth choose` finds the layers by
-training. `depth apply` removes the layers that you name. The weights that `apply` and `choose` write record what
-was removed, so every verb with --checkpoint restores it. Fine-tune the unmerged form, then apply once more to merge
-it.
+A unit is one attention layer or one activation. `depth choose` finds the units by training. `depth apply` removes
+those that you name. The weights that both write record what was removed, so every verb with --checkpoint restores
+it. Fine-tune the unmerged form, then apply once more to merge it.
 """
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from exporter.cli import depth_training
-from exporter.cli.depth_lines import applied_lines, fitted_lines, found_line
-from exporter.cli.flags import add_action, add_common
+from exporter.cli.flags import MODEL, add_action, add_common, add_recipe, recipe_of
+from exporter.cli.training_flags import add_training, training_of
+from exporter.errors import RecipeError
 from exporter.settings import add_flags, from_flags
-from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipes.recipe import Recipe, needed
 
-__all__ = ["EXAMPLES", "add_arguments", "run"]
+if TYPE_CHECKING:
+    from exporter.depth.plan import DepthPlan
+    from exporter.workflows.depth.result import Chosen, Collected
+    from exporter.workflows.depth.steps import Applied, Found
+    from exporter.workflows.recipes.job import Job
 
-EXAMPLES = (
-    depth_training.COLLECT,
-    "star-export depth search --samples build/depth/samples.json --layers 6 --units 3",
-    "star-export depth apply --model digits_vit --attention 5,6 --out smaller.safetensors",
+__all__ = ["EXAMPLES", "add_arguments", "polynomial_lines", "run"]
+
+CHOOSE = (
+    "star-export depth choose --model digits_vit --images train/ --eval-images val/ --units 4 --out c.safetensors",
+    "star-export depth choose --model digits_vit --images train/ --attention-units 2 --activation-units 2"
+    " --out c.safetensors",
+    "star-export depth choose --model deit_base_patch16_224 --samples samples.json --units 8",
 )
+APPLY = "star-export depth apply --model digits_vit --attention 5,6 --out smaller.safetensors"
+EXAMPLES = (CHOOSE[0], APPLY)
 
-MODEL = ("model", "checkpoint", "num_classes", "model_kwargs", "preprocess")
+# Stages are short: the samples need an order of models, not their best accuracy.
+PRESET = "short"
+COUNTS = ("attention_units", "activation_units")
+AMOUNTS = "--units N, or --attention-units N and --activation-units N"
+
+# The powers of a and t in the predictor, in the order of its coefficients.
+TERMS = tuple((total - power, power) for total in range(5) for power in range(total + 1))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the actions and their flags."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    depth_training.add_collect(actions)
-    _add_fit(actions)
-    _add_search(actions)
-    depth_training.add_choose(actions)
+    _add_choose(actions)
     _add_apply(actions)
     for action in actions.choices.values():
         add_common(action, default=argparse.SUPPRESS)
@@ -45,13 +56,36 @@ def run(arguments: argparse.Namespace) -> int:
     return int(arguments.act(arguments))
 
 
+def _add_choose(actions: Any) -> None:
+    from exporter.depth.settings import ChoiceSettings, CollectSettings
+
+    summary = "Train to find which units to remove within a budget, and remove them."
+    action = add_action(actions, "choose", summary, *CHOOSE)
+    add_recipe(action)
+    add_flags(action, Recipe, (*MODEL, "images", "eval_images"))
+    # There is no default: the units are given in all, or of each type.
+    add_flags(action, CollectSettings, ("units", "step"), {"units": None})
+    action.add_argument(
+        "--samples", type=Path, metavar="FILE",
+        help='Samples of before, a JSON list of {"attention": share removed, "activation": share removed, '
+        '"accuracy": percent}: none are measured then.',
+    )  # fmt: skip
+    add_flags(action, ChoiceSettings)
+    action.add_argument(
+        "--out", type=Path, metavar="FILE",
+        help="The weights to write, unmerged, .safetensors; samples are kept beside them, in a folder .samples. "
+        "Without it, only the split of --units by --samples is printed.",
+    )  # fmt: skip
+    add_training(action, PRESET)
+    action.set_defaults(act=_choose)
+
+
 def _add_apply(actions: Any) -> None:
     from exporter.depth.plan import DepthPlan
 
-    apply = add_action(
-        actions, "apply", "Remove units, and write the weights of the smaller model.", EXAMPLES[2]
-    )
-    add_flags(apply, Recipe, MODEL)
+    apply = add_action(actions, "apply", "Remove units, and write the weights of the smaller model.", APPLY)
+    add_recipe(apply)
+    add_flags(apply, Recipe, [name for name in MODEL if name != "device"])
     add_flags(apply, DepthPlan)
     apply.add_argument(
         "--unmerged", action="store_true", help="Do not merge linear layers: the form for fine-tuning."
@@ -60,70 +94,148 @@ def _add_apply(actions: Any) -> None:
     apply.set_defaults(act=_apply)
 
 
-def _add_fit(actions: Any) -> None:
-    example = "star-export depth fit --samples build/depth/samples.json"
-    fit = add_action(actions, "fit", "Fit the predictor of accuracy to samples.", example)
-    _add_samples(fit)
-    fit.set_defaults(act=_fit)
-
-
-def _add_search(actions: Any) -> None:
-    search = add_action(actions, "search", "Find how many units of each type to remove.", EXAMPLES[1])
-    _add_samples(search)
-    search.add_argument("--layers", type=int, required=True, metavar="N", help="Blocks of the model.")
-    search.add_argument("--units", type=int, required=True, metavar="K", help="Units to remove in all.")
-    search.set_defaults(act=_search)
-
-
-def _add_samples(action: argparse.ArgumentParser) -> None:
-    action.add_argument(
-        "--samples", type=Path, required=True, metavar="FILE",
-        help='JSON, as of collect: a list of {"attention": share removed, "activation": share removed, '
-        '"accuracy": percent}.',
-    )  # fmt: skip
-
-
 def _apply(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import print_json, print_lines
     from exporter.depth.plan import DepthPlan
     from exporter.workflows.depth.steps import apply_to
-    from exporter.workflows.recipes.resolve import resolve
 
-    job = resolve(from_flags(Recipe, arguments))
-    job.check_named()
-    done = apply_to(job.model, from_flags(DepthPlan, arguments), arguments.out, unmerged=arguments.unmerged)
+    model, plan = _job(recipe_of(arguments)).model, from_flags(DepthPlan, arguments)
+    done = apply_to(model, plan, arguments.out, unmerged=arguments.unmerged)
     if arguments.json:
         print_json(done)
     else:
-        print_lines(applied_lines(done))
+        print_lines(_applied_lines(done))
     return 0
 
 
-def _fit(arguments: argparse.Namespace) -> int:
-    from exporter.cli.output import print_json, print_lines, print_table
-    from exporter.workflows.depth.steps import fitted, read_samples
+def _choose(arguments: argparse.Namespace) -> int:
+    from exporter.cli.output import print_json
 
-    samples = read_samples(arguments.samples)
-    found = fitted(samples)
-    if arguments.json:
-        print_json(found)
+    given = [name for name in ("units", *COUNTS) if name in arguments]
+    if not given or ("units" in given and len(given) > 1):
+        raise RecipeError("depth choose", " and ".join(given) or "no number of units", AMOUNTS)
+    if "units" in given and arguments.out is None:
+        found = _split(arguments)
+        if arguments.json:
+            print_json(found)
+        else:
+            _print_found(found)
         return 0
-    rows = [(degree, f"{error:.3f}") for degree, error in found.rmse.items()]
-    print_table(f"{len(samples)} samples", ("degree", "leave-two-out error, points"), rows)
-    print_lines(fitted_lines(found))
+    done = _chosen(arguments, within="units" in given)
+    if arguments.json:
+        print_json(done)
+    else:
+        _print(done)
     return 0
 
 
-def _search(arguments: argparse.Namespace) -> int:
-    from exporter.cli.output import print_json, print_lines, print_table
-    from exporter.workflows.depth.steps import read_samples, split_for
+def _split(arguments: argparse.Namespace) -> "Found":
+    """Split the budget by the samples: no weights are read."""
+    from exporter.depth.checkpoint import describe
+    from exporter.depth.settings import CollectSettings
+    from exporter.workflows.depth.steps import read_samples, split_of
 
-    samples = read_samples(arguments.samples)
-    found = split_for(samples, arguments.layers, arguments.units)
-    if arguments.json:
-        print_json(found)
-        return 0
+    samples = read_samples(needed(arguments.samples, "depth choose", "--out FILE, or --samples FILE"))
+    vit = describe(_job(recipe_of(arguments)).model)
+    return split_of(vit, samples, from_flags(CollectSettings, arguments))
+
+
+def _chosen(arguments: argparse.Namespace, *, within: bool) -> "Chosen":
+    """Choose the units; all settings are checked before."""
+    from exporter.cli.stages import RichStages
+    from exporter.depth.settings import ChoiceSettings, CollectSettings
+    from exporter.workflows.depth.steps import read_samples
+    from exporter.workflows.depth.training import choose_to, choose_within
+
+    recipe, stages = recipe_of(arguments), RichStages(quiet=arguments.quiet)
+    job, training = _job(recipe), training_of(arguments, recipe)
+    out = needed(arguments.out, "--out", "a file for the weights")
+    if not within:
+        if arguments.samples is not None:
+            raise RecipeError("--samples", "a file beside numbers of each type", "none, or --units N")
+        return choose_to(job, from_flags(ChoiceSettings, arguments), training, out, stages)
+    budget = from_flags(CollectSettings, arguments)
+    choice = from_flags(ChoiceSettings, arguments, {"activation_units": budget.units})
+    samples = None if arguments.samples is None else read_samples(arguments.samples)
+    return choose_within(job, budget, choice, training, out, samples=samples, stages=stages)
+
+
+def _job(recipe: Recipe) -> "Job":
+    from exporter.workflows.recipes.resolve import resolve
+
+    job = resolve(recipe)
+    job.check_named()
+    return job
+
+
+def _print(done: "Chosen") -> None:
+    from exporter.cli.output import print_lines
+
+    if done.collected is not None:
+        _print_collected(done.collected)
+    if done.found is not None:
+        _print_found(done.found)
+    print_lines(_chosen_lines(done))
+
+
+def _print_collected(found: "Collected") -> None:
+    from exporter.cli.output import print_lines, print_table, skipped_lines
+
+    samples = found.samples
+    rows = [(*_layers(each.plan), f"{each.accuracy:.2f}") for each in samples]
+    columns = ("without attention", "without activation", "top-1, %")
+    print_table(f"{len(samples)} samples, {samples[0].images} images", columns, rows)
+    print_lines(skipped_lines({"training": found.training_skipped, "evaluation": found.skipped}))
+
+
+def _print_found(found: "Found") -> None:
+    """Print the error of each degree, the polynomial, and every split with its prediction."""
+    from exporter.cli.output import print_lines, print_table
+
+    errors = [(degree, f"{error:.3f}") for degree, error in found.rmse.items()]
+    print_table("accuracy as a polynomial", ("degree", "leave-two-out error, points"), errors)
+    print_lines(polynomial_lines(found))
     rows = [(each.attention, each.activation, f"{each.accuracy:.2f}") for each in found.splits]
-    print_table(f"{arguments.units} units", ("attention", "activation", "predicted, %"), rows)
-    print_lines([found_line(found)])
-    return 0
+    units = found.best.attention + found.best.activation
+    print_table(f"{units} units", ("attention", "activation", "predicted, %"), rows)
+    best, degree = found.best, found.predictor.degree
+    print_lines(
+        [
+            f"best: {best.attention} attention layers and {best.activation} activations, "
+            f"{best.accuracy:.2f} % predicted (degree {degree}, error {found.rmse[degree]:.2f} points)"
+        ]
+    )
+
+
+def polynomial_lines(found: "Found") -> Iterator[str]:
+    """Return the polynomial, term by term."""
+    yield f"degree {found.predictor.degree}; a and t are the shares of attention layers and activations that stay"
+    for (a, t), coefficient in zip(TERMS, found.predictor.coefficients, strict=False):
+        yield f"{coefficient:+12.4f} · a^{a} · t^{t}"
+
+
+def _chosen_lines(done: "Chosen") -> Iterator[str]:
+    """Yield the scores of all units, what was removed, and what was skipped."""
+    from exporter.cli.output import skipped_lines
+
+    for unit, scores in vars(done.importance).items():
+        told = ", ".join(f"{layer}: {score:.2e}" for layer, score in enumerate(scores, start=1))
+        yield f"importance of {unit} by layer: {told}"
+    yield from _applied_lines(done.applied)
+    yield from skipped_lines({"training": done.training_skipped})
+
+
+def _applied_lines(done: "Applied") -> list[str]:
+    """Return what was removed, and what that saves."""
+    plan, form = done.depth.plan, "merged" if done.depth.merged else "unmerged"
+    return [
+        f"{done.file}: without attention {list(plan.attention)}, activation {list(plan.activation)}, {form}",
+        f"GMACs {done.gmacs_before:.3f} → {done.gmacs_after:.3f}, "
+        f"parameters {done.parameters_before:,} → {done.parameters_after:,}",
+    ]
+
+
+def _layers(plan: "DepthPlan") -> tuple[str, str]:
+    """Return the layers without attention and those without activation, for a table."""
+    attention, activation = (" ".join(map(str, each)) or "-" for each in (plan.attention, plan.activation))
+    return attention, activation

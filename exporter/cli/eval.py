@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.cli.flags import MODEL
+from exporter.cli.flags import MODEL, add_recipe, recipe_of
 from exporter.errors import RecipeError
 from exporter.processes import processes
 from exporter.settings import add_flags, from_flags
@@ -34,7 +34,7 @@ EXAMPLES = (
 # The processes of a launcher share the images.
 SPREAD = True
 
-TORCH = (*MODEL, "schedule", "calibration", "interpolate")
+TORCH = (*MODEL, "schedule", "calibration", "recipe")
 # Classes that are listed with the largest change; JSON has all.
 MOST_CLASSES = 5
 
@@ -57,7 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Write the images to which both models give different classes, as PATH.json and PATH.csv.",
     )  # fmt: skip
     torch = parser.add_argument_group("a PyTorch model; with a schedule, also its pruned form")
-    add_flags(torch, Recipe, TORCH)
+    add_recipe(torch)
+    add_flags(torch, Recipe, TORCH[:-1])
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -96,28 +97,27 @@ def _models(arguments: argparse.Namespace, stages: "RichStages") -> "tuple[EvalM
 
     paths = [path for path in (arguments.first, arguments.second) if path is not None]
     settings = from_flags(RunSettings, arguments)
-    named = "model" in arguments or "checkpoint" in arguments
-    files, wanted = models_at(paths, settings), named * (2 if "schedule" in arguments else 1)
+    # Only these: a recipe has fields of the same names as other flags of this verb.
+    own = argparse.Namespace(**{name: value for name, value in vars(arguments).items() if name in TORCH})
+    recipe = recipe_of(own)
+    named = recipe.model is not None or recipe.checkpoint is not None
+    files, wanted = models_at(paths, settings), named * (2 if recipe.schedule is not None else 1)
     if not 1 <= wanted + len(files) <= 2:
         got = f"{wanted + len(files)} models" if wanted or files else "no model (name it before --images)"
         raise RecipeError("eval", got, "an export folder, or one or two of FILE, FILE and --model NAME")
-    given = _torch_models(arguments, settings.threads, stages) if named else ()
+    given = _torch_models(recipe, settings.threads, stages) if named else ()
     if given and files:
         return replace(given[0], name="pytorch"), *files
     return *given, *files
 
 
-def _torch_models(
-    arguments: argparse.Namespace, threads: int, stages: "RichStages"
-) -> "tuple[EvalModel, ...]":
+def _torch_models(recipe: Recipe, threads: int, stages: "RichStages") -> "tuple[EvalModel, ...]":
     from exporter.workflows import steps
     from exporter.workflows.evaluating.pytorch import torch_models
     from exporter.workflows.recipes.amount import Given
     from exporter.workflows.recipes.resolve import resolve
 
-    # Only these: a recipe has fields of the same names as other flags of this verb.
-    own = {name: value for name, value in vars(arguments).items() if name in TORCH}
-    job = resolve(from_flags(Recipe, argparse.Namespace(**own)))
+    job = resolve(recipe)
     with stages.stage("model"):
         vit = steps.load_model(job.model, job.device)
         calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)

@@ -6,9 +6,9 @@ The file contains the weights, and as metadata the schedule, the preprocessing a
 import argparse
 from pathlib import Path
 
-from exporter.cli.flags import MODEL, OUTPUTS, refuse
+from exporter.cli.flags import MODEL, OUTPUTS, add_recipe, recipe_of, refuse
 from exporter.errors import RecipeError
-from exporter.settings import add_flags, from_flags
+from exporter.settings import add_flags
 from exporter.workflows.recipes.recipe import Recipe
 
 __all__ = ["EXAMPLES", "add_arguments", "run"]
@@ -20,14 +20,15 @@ EXAMPLES = (
 
 
 # What only a pruned model needs.
-PRUNES = ("schedule", "calibration", "interpolate")
+PRUNES = ("schedule", "calibration")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    lowered = ("target", "layout", "input_kind")
-    ranges = ("images", "max_images", "seed")  # images for the INT8 activation ranges
-    add_flags(parser, Recipe, (*MODEL, *OUTPUTS, "calibration", "interpolate", *lowered, *ranges, "schedule"))
+    add_recipe(parser)
+    ranges = ("images", "max_images")  # images for the INT8 activation ranges
+    lowered = ("target", "input_kind", *ranges)
+    add_flags(parser, Recipe, (*MODEL, *OUTPUTS, "calibration", *lowered, "schedule"))
     parser.add_argument("--dense", action="store_true", help="Export the dense model; no schedule is given.")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="The ONNX file to write.")
 
@@ -42,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.workflows.recipes.amount import Given
     from exporter.workflows.recipes.resolve import resolve
 
-    job = resolve(from_flags(Recipe, arguments), dense=arguments.dense)
+    job = resolve(recipe_of(arguments), dense=arguments.dense)
     out = writable_file(arguments.out)
     amount = None if arguments.dense else job.amount
     if arguments.dense:

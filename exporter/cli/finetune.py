@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.cli.dry_run import add_dry_run, print_dry_run
-from exporter.cli.flags import AMOUNT, CALIBRATION, IMAGES, MODEL, SCHEDULE
+from exporter.cli.flags import MODEL, add_recipe, recipe_of
 from exporter.cli.training_flags import add_training, training_of
-from exporter.settings import Parser, add_flags, from_flags
+from exporter.settings import Parser, add_flags
 from exporter.workflows.recipes.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -31,8 +31,9 @@ DEFAULT_PRESET = "paper"
 
 def add_arguments(parser: Parser) -> None:
     """Declare the flags."""
-    names = (*MODEL, *IMAGES, "eval_images", "max_eval_images", *AMOUNT, *SCHEDULE)
-    add_flags(parser, Recipe, (*names, "calibration", "interpolate", *CALIBRATION))
+    add_recipe(parser)
+    images = ("images", "max_images", "eval_images")
+    add_flags(parser, Recipe, (*MODEL, *images, "rho", "mac_reduction", "method", "scorer"))
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE", help="The weights to write, .safetensors."
     )
@@ -50,7 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.cli.stages import RichStages
     from exporter.workflows.finetuning.finetune import dry_finetune, finetune_model
 
-    recipe, settings = from_flags(Recipe, arguments), training_of(arguments)
+    recipe = recipe_of(arguments)
+    settings = training_of(arguments, recipe)
     if arguments.dry_run:
         found = dry_finetune(recipe, settings, arguments.out, teacher=arguments.teacher)
         return print_dry_run(found, as_json=arguments.json)

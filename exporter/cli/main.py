@@ -24,15 +24,21 @@ from exporter.cli import (
     inspect,
     models,
     plan,
-    plugin,
     search,
     serve_config,
     tune,
 )
 from exporter.cli.completion import complete
-from exporter.cli.flags import add_common
+from exporter.cli.flags import add_common, recipe_key
 from exporter.cli.streams import checked_streams
-from exporter.errors import ArtefactError, LaunchError, MissingDependencyError, UserError, reason_of
+from exporter.errors import (
+    ArtefactError,
+    LaunchError,
+    MissingDependencyError,
+    RecipeError,
+    UserError,
+    reason_of,
+)
 from exporter.processes import processes
 from exporter.settings import Parser
 
@@ -48,7 +54,6 @@ VERBS = (
     export,
     check,
     build,
-    plugin,
     bench,
     eval,
     best,
@@ -64,6 +69,18 @@ EXAMPLES = (
     "star-export check build/digits",
 )
 FAILS = "a check failed, or a search found nothing: see the help of the verb"
+
+# What replaces a verb, an action ("depth fit") or a flag ("eval --max-images") that is gone.
+FORMER = {
+    "ops": "nothing: ONNX Runtime runs the exported files as they are",
+    "plugin": "star-export build --plugin-source DIR",
+    "eval --max-images": "--max-eval-images",
+    "depth collect": "star-export depth choose --units N",
+    "depth fit": "star-export depth choose --samples FILE --units N",
+    "depth search": "star-export depth choose --samples FILE --units N",
+    "depth joint": "star-export depth choose for the units, then compile for the patches",
+    "depth robustness": "benchmarks/papers/robustness.py",
+}
 
 # Libraries of the export machine that a deployment machine does not need.
 EXPORT_LIBRARIES = (
@@ -109,9 +126,13 @@ def _run(argv: Sequence[str] | None) -> int:
     words = sys.argv[1:] if argv is None else argv
     if "_ARGCOMPLETE" in os.environ:
         complete(build_parser())
+    _refuse_former(words)
     parser = build_parser(next((word for word in words if not word.startswith("-")), ""))
     arguments, unknown = parser.parse_known_args(words)
     if unknown:
+        key = recipe_key(unknown[0], arguments)
+        if key is not None:
+            raise RecipeError(unknown[0], "no flag of this verb", f"{key} = … in the file of --recipe")
         arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     level = logging.ERROR if arguments.quiet else logging.DEBUG if arguments.verbose else logging.WARNING
     lines = logging.StreamHandler(sys.stderr)
@@ -120,6 +141,15 @@ def _run(argv: Sequence[str] | None) -> int:
     logging.basicConfig(handlers=[lines], level=level, force=True)
     with _joined(arguments.verb, spread=arguments.spread):
         return int(arguments.run(arguments))
+
+
+def _refuse_former(words: Sequence[str]) -> None:
+    """Raise RecipeError for a verb, an action or a flag of a verb that is gone."""
+    plain = [word for word in words if not word.startswith("-")]
+    flags = [f"{plain[0]} {word.partition('=')[0]}" for word in words if word.startswith("--") and plain]
+    for name in (*plain[:1], " ".join(plain[:2]), *flags):
+        if name in FORMER:
+            raise RecipeError(name, "a name that is gone", FORMER[name])
 
 
 @contextmanager

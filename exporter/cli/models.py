@@ -87,7 +87,7 @@ def _lines(answers: "Sequence[Answer]", *, refused: bool) -> Iterator[str]:
             yield f"{each.name:{width}}  {each.reason}"
             continue
         pixels, patches = ("×".join(map(str, size)) for size in (each.shape.pixels, each.shape.grid))
-        head = "" if each.shape.own_head else "  gives an embedding; --num-classes adds a classifier"
+        head = "" if each.shape.own_head else "  gives an embedding; num_classes adds a classifier"
         yield f"{each.name:{width}}  {pixels:>9} pixels  {patches:>7} patches{head}"
 
 
@@ -95,6 +95,6 @@ def _in_words(answer: "Answer") -> str:
     shape = answer.shape
     if shape is None:
         return f"cannot be pruned: {answer.reason}"
-    head = "" if shape.own_head else "; it gives an embedding: --num-classes adds a classifier"
+    head = "" if shape.own_head else "; it gives an embedding: num_classes adds a classifier"
     patches = math.prod(shape.grid)
     return f"can be pruned: {shape.blocks} blocks, {patches} patches, {shape.channels} channels{head}"

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.cli.flags import AMOUNT, MODEL, OUTPUTS, SCHEDULE
+from exporter.cli.flags import AMOUNT, MODEL, OUTPUTS, SCHEDULE, add_recipe, recipe_of
 from exporter.errors import ArtefactError, RecipeError, reason_of
 from exporter.formats.canonical_json import read_json
-from exporter.settings import add_flags, from_flags
+from exporter.settings import add_flags
 from exporter.vocabulary import Method
 from exporter.workflows.recipes.recipe import Recipe
 
@@ -30,7 +30,9 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    add_flags(parser, Recipe, (*MODEL, *OUTPUTS, *AMOUNT, *SCHEDULE, "seed", "calibration", "interpolate"))
+    add_recipe(parser)
+    model = tuple(name for name in MODEL if name != "device")  # no weights are needed
+    add_flags(parser, Recipe, (*model, *OUTPUTS, *AMOUNT, *SCHEDULE, "calibration"))
     parser.add_argument("--acs", type=Path, metavar="FILE", help="A JSON list with one ACS value per layer.")
     parser.add_argument("--out", type=Path, metavar="FILE", help="The schedule to write, as JSON.")
 
@@ -45,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.schedule.macs import dense_macs, schedule_macs
     from exporter.workflows.recipes.resolve import resolve
 
-    recipe = from_flags(Recipe, arguments)
+    recipe = recipe_of(arguments)
     if arguments.acs and recipe.method is None:
         recipe = replace(recipe, method=Method.STAR)
     job = resolve(recipe)

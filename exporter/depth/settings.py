@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from exporter.settings import Natural, Positive, Settings, option
 from exporter.vocabulary import AttentionVariant, UnitType
 
-__all__ = ["WEIGHTS", "ChoiceSettings", "CollectSettings", "UnitSettings"]
-
-WEIGHTS = ("whole", "last")
+__all__ = ["ChoiceSettings", "CollectSettings", "UnitSettings"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,25 +35,26 @@ class ChoiceSettings(UnitSettings):
     growth: Natural = option(
         2, "Number of epochs that each stage has more than the one before.", group="advanced"
     )
-    weights: str = option(
-        "whole",
-        "Weights to write: those of the whole model, or those of the last stage.",
-        WEIGHTS,
-        group="advanced",
+    last_weights: bool = option(
+        False, "Write the weights of the last stage, not those of the whole model.", group="advanced"
     )
 
     def check(self) -> None:
         """Raise RecipeError if there is nothing to choose."""
         some = self.attention_units + self.activation_units > 0
-        self.require("attention_units", some, "a number above 0, or --activation-units")
+        self.require("attention_units", some, "a number above 0, or one of activation_units")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CollectSettings(UnitSettings):
     """How many units are removed in all and per step."""
 
-    units: Positive = option(8, "Largest number of units to remove, of one type or of both.")
-    step: Positive = option(1, "Units to remove in each step.")
+    units: Positive = option(
+        8,
+        "Units to remove in all. How many of each type is predicted from samples: models with fewer and fewer "
+        "units, trained and measured before.",
+    )
+    step: Positive = option(1, "Units to remove in each step of collecting samples.", group="advanced")
 
     def check(self) -> None:
         """Raise RecipeError if a step removes more than all."""

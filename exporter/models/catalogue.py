@@ -32,7 +32,7 @@ MODULES = (
 class Support:
     """Whether a model can be pruned. `reason` says why not; `spec` is its shape where it can.
 
-    `own_head` is False for a model without a classifier, which gives an embedding: `--num-classes` adds one, and a
+    `own_head` is False for a model without a classifier, which gives an embedding: `num_classes` adds one, and a
     checkpoint its weights.
     """
 

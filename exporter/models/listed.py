@@ -21,7 +21,7 @@ class Shape:
     """What a model that can be pruned looks like.
 
     `pixels` and `grid` (of patches) are (height, width). `own_head` is False for a model without a classifier,
-    which gives an embedding: `--num-classes` adds one, and a checkpoint its weights.
+    which gives an embedding: `num_classes` adds one, and a checkpoint its weights.
     """
 
     blocks: int

@@ -182,7 +182,7 @@ def load_into(
                 source,
                 f"{key} of shape {list(state[key].shape)}",
                 f"{list(value.shape)}",
-                "check --model, --model-kwargs and --num-classes",
+                "check --model and --model-kwargs, and num_classes in a recipe",
             )
         if value.is_floating_point() and not state[key].is_floating_point():
             kind = str(state[key].dtype).removeprefix("torch.")

@@ -114,17 +114,17 @@ class ScheduleSettings(Settings):
     alpha: Weight | None = option(
         None,
         "Weight of the class token's attention in the fused score, in [0, 1]; by default 0.15, for LV-ViT 0.3.",
-        group="advanced",
+        flag=False,
     )
     anchors: str | None = option(
         None,
         "Layers that get the rates 1 and rho: minmax, by smallest and largest ACS (the default), or endpoints, the "
         "first and the last layer.",
         ANCHORS,
-        group="advanced",
+        flag=False,
     )
-    seed: Natural = option(0, "Seed of all random draws.", group="advanced")
-    round_to: Positive = option(1, "Round token counts up to a multiple of this.", group="advanced")
+    seed: Natural = option(0, "Seed of all random draws.", flag=False)
+    round_to: Positive = option(1, "Round token counts up to a multiple of this.", flag=False)
     method: Method | None = option(
         None,
         "tome: merge the same number of patches in every layer. star: keep a share of the patches, computed from "
@@ -135,7 +135,7 @@ class ScheduleSettings(Settings):
     query_stride: Positive = option(
         1,
         "For the scorer received: read the attention of every n-th token only.",
-        group="advanced",
+        flag=False,
     )
     reduce: str | None = option(
         None,

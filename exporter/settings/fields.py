@@ -102,7 +102,14 @@ class Settings:
             raise RecipeError(name, SHORT.repr(getattr(self, name)), expected)
 
 
-def option(default: Any, help: str, choices: Iterable[str] = (), group: str = "") -> Any:  # noqa: A002
+def option(
+    default: Any,
+    help: str,  # noqa: A002
+    choices: Iterable[str] = (),
+    group: str = "",
+    *,
+    flag: bool = True,
+) -> Any:
     """Declare a field of settings.
 
     Args:
@@ -110,8 +117,9 @@ def option(default: Any, help: str, choices: Iterable[str] = (), group: str = ""
         help: Its help text.
         choices: Its allowed words if its type is no enum.
         group: The group of its flag, one of `GROUPS`; "" for a verb's main flags.
+        flag: Whether commands have a flag for it; if not, it is a key of a recipe alone.
     """
-    metadata = {"help": help, "choices": tuple(choices), "group": group}
+    metadata = {"help": help, "choices": tuple(choices), "group": group, "flag": flag}
     if isinstance(default, dict):
         return dataclasses.field(default_factory=default.copy, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -121,7 +129,7 @@ def redeclared(settings: type, name: str, default: Any) -> Any:
     """Declare a field of a base class again, with another default."""
     (field,) = (each for each in dataclasses.fields(settings) if each.name == name)
     told = field.metadata
-    return option(default, told["help"], told["choices"], told["group"])
+    return option(default, told["help"], told["choices"], told["group"], flag=told["flag"])
 
 
 class Field:
@@ -131,6 +139,7 @@ class Field:
         self.help: str = declared.metadata.get("help", "")
         self.default: Any = declared.default
         self.group: str = declared.metadata.get("group", "")
+        self.has_flag: bool = declared.metadata.get("flag", True)
         self.words: tuple[str, ...] = declared.metadata.get("choices", ())
         # The default is one of the words, or None.
         self.kind = self.plain = Literal[(*self.words, declared.default)] if self.words else kind

@@ -130,18 +130,19 @@ def add_flags(
     names: Iterable[str] | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> None:
-    """Add a flag for each field of settings, or for those named, in that order.
+    """Add a flag for each field of settings that has one, or for those named, in that order.
 
     An unused flag adds nothing to the namespace, so the recipe's value applies.
 
     Args:
         parser: A `Parser`, which shows each flag in the group of its field; or one group for all of them.
         settings: Whose fields become flags.
-        names: Of these fields; all by default.
+        names: Of these fields; by default all but those that are keys of a recipe alone.
         defaults: What the help shows as the default of a field, where the verb has another one.
     """
     known, defaults = fields_of(settings), defaults or {}
-    for name in known if names is None else names:
+    with_flag = [name for name, field in known.items() if field.has_flag]
+    for name in with_flag if names is None else names:
         field = known[name]
         place = parser.group(field.group) if isinstance(parser, Parser) else parser
         given = {"dest": name, "default": argparse.SUPPRESS, **_arguments(field)}

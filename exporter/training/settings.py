@@ -42,16 +42,20 @@ class LoopSettings(Settings):
     epochs: Positive = option(100, "Passes over the training images.")
     batch_size: Positive = option(64, "Images per step, over all processes together.")
     lr: Above0 = option(1e-3, "Highest learning rate, not scaled by the batch size; cosine decay to min-lr.")
-    min_lr: Above0 | None = option(None, "Last learning rate; if not set, a hundredth of lr.")
-    warmup_epochs: Natural = option(5, "Epochs over which the learning rate rises; included in `epochs`.")
-    weight_decay: NotBelow0 = option(
-        0.05, "Weight decay of AdamW; not applied to biases, norms and embeddings."
+    min_lr: Above0 | None = option(None, "Last learning rate; if not set, a hundredth of lr.", flag=False)
+    warmup_epochs: Natural = option(
+        5, "Epochs over which the learning rate rises; included in `epochs`.", flag=False
     )
-    clip_grad: NotBelow0 = option(1.0, "Largest norm of the gradient; 0: no clipping.")
-    distillation: Weight = option(0.5, "Weight of the teacher's class in the loss; the label has the rest.")
-    smoothing: Below1 = option(0.1, "Label smoothing, a share in [0, 1).")
+    weight_decay: NotBelow0 = option(
+        0.05, "Weight decay of AdamW; not applied to biases, norms and embeddings.", flag=False
+    )
+    clip_grad: NotBelow0 = option(1.0, "Largest norm of the gradient; 0: no clipping.", flag=False)
+    distillation: Weight = option(
+        0.5, "Weight of the teacher's class in the loss; the label has the rest.", flag=False
+    )
+    smoothing: Below1 = option(0.1, "Label smoothing, a share in [0, 1).", flag=False)
     ema_decay: Below1 = option(
-        0.0, "Decay of the moving average of the weights, which is the result; 0: no averaging."
+        0.0, "Decay of the moving average of the weights, which is the result; 0: no averaging.", flag=False
     )
     augment: str = option(
         "affine",
@@ -59,33 +63,41 @@ class LoopSettings(Settings):
         "deit: as in DeiT, also RandAugment, erasing, mixup and cutmix. none: no augmentation. The settings below "
         "override its values.",
         AUGMENTATIONS,
+        flag=False,
     )
-    rotate: Number | None = option(None, "affine: largest rotation in both directions, in degrees.")
-    shear: Number | None = option(None, "affine: largest shear in both directions, in degrees.")
-    translate: Weight | None = option(None, "affine: largest shift, as a share of the side.")
+    rotate: Number | None = option(
+        None, "affine: largest rotation in both directions, in degrees.", flag=False
+    )
+    shear: Number | None = option(None, "affine: largest shear in both directions, in degrees.", flag=False)
+    translate: Weight | None = option(None, "affine: largest shift, as a share of the side.", flag=False)
     scale: tuple[Above0, Above0] | None = option(
-        None, "affine: range of the zoom; crop, deit: range of the area kept, at most 1."
+        None, "affine: range of the zoom; crop, deit: range of the area kept, at most 1.", flag=False
     )
-    hflip: Weight | None = option(None, "Probability of mirroring left and right.")
-    color_jitter: NotBelow0 | None = option(None, "crop: change of brightness, contrast and saturation.")
+    hflip: Weight | None = option(None, "Probability of mirroring left and right.", flag=False)
+    color_jitter: NotBelow0 | None = option(
+        None, "crop: change of brightness, contrast and saturation.", flag=False
+    )
     auto_augment: str | None = option(
-        None, "crop, deit: timm's augmentation policy, e.g. rand-m9-mstd0.5; it replaces the jitter."
+        None,
+        "crop, deit: timm's augmentation policy, e.g. rand-m9-mstd0.5; it replaces the jitter.",
+        flag=False,
     )
-    erase: Weight | None = option(None, "crop, deit: probability of erasing a rectangle.")
-    mixup: NotBelow0 | None = option(None, "Alpha of mixup, the blending of two images; 0: none.")
+    erase: Weight | None = option(None, "crop, deit: probability of erasing a rectangle.", flag=False)
+    mixup: NotBelow0 | None = option(None, "Alpha of mixup, the blending of two images; 0: none.", flag=False)
     cutmix: NotBelow0 | None = option(
-        None, "Alpha of cutmix, the pasting of one image into another; 0: none."
+        None, "Alpha of cutmix, the pasting of one image into another; 0: none.", flag=False
     )
     repeats: Positive | None = option(
         None,
         "Variants of an image in a batch (repeated augmentation); an epoch then has fewer different images.",
+        flag=False,
     )
     amp: bool = option(
         False,
         "Compute in bfloat16 by PyTorch's autocast. The paper trained in mixed precision: add this on a GPU.",
     )
-    workers: Threads = option(0, "Processes that load images, for each training process.")
-    seed: Natural = option(0, "Seed of the weights, the order and the augmentation.")
+    workers: Threads = option(0, "Processes that load images, for each training process.", flag=False)
+    seed: Natural = option(0, "Seed of the weights, the order and the augmentation.", flag=False)
 
     @property
     def augmentation(self) -> Augmentation:

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from exporter.calibration.record import load_calibration
-from tests.commands import Command, Workplace
+from tests.commands import Command, Workplace, recipe_file
 from tests.shards import encoded, write_shard
 from tests.vits import TINY_SHAPE
 
@@ -36,7 +36,8 @@ def test_scores_may_be_normalised_before_their_mean(
     star_export: Command, workplace: Workplace, calibration: Path, tmp_path: Path
 ) -> None:
     out, plain = tmp_path / "c.safetensors", load_calibration(calibration)
-    flags = (*workplace.model, "--images", workplace.images, "--normalize", "sum", "--out", out, "--json")
+    summed = recipe_file(tmp_path, normalize="sum")
+    flags = (*workplace.model, *summed, "--images", workplace.images, "--out", out, "--json")
     done = star_export("calibrate", *flags)
     assert done.json["record"]["settings"]["normalize"] == "sum"
     made = load_calibration(out)
@@ -62,7 +63,7 @@ def test_auto_takes_all_of_a_small_folder_and_says_what_is_not_settled(
     star_export: Command, workplace: Workplace, tmp_path: Path
 ) -> None:
     out = tmp_path / "c.safetensors"
-    flags = (*workplace.model, "--images", workplace.images, "--max-images", "auto", "--gamma", "1")
+    flags = (*workplace.model, "--images", workplace.images, "--max-images", "auto")
     done = star_export("calibrate", *flags, "--out", out)
     assert done.code == 0, done.err
     made = load_calibration(out)
@@ -76,7 +77,8 @@ def test_auto_takes_all_of_a_small_folder_and_says_what_is_not_settled(
 def test_a_protocol_that_sets_the_number_leaves_none_to_auto(
     star_export: Command, workplace: Workplace, tmp_path: Path
 ) -> None:
-    flags = (*workplace.model, "--images", workplace.images, "--max-images", "auto", "--protocol", "paper")
+    paper = recipe_file(tmp_path, protocol="paper")
+    flags = (*workplace.model, *paper, "--images", workplace.images, "--max-images", "auto")
     done = star_export("calibrate", *flags, "--out", tmp_path / "c.safetensors")
     assert done.code == 2
     assert "max_images | got auto" in done.error
@@ -147,7 +149,7 @@ def test_a_head_that_projects_is_explained_by_the_length_of_its_embedding(
     flags = [*tower, *kwargs, "--images", workplace.images, "--out", tmp_path / "c.safetensors"]
     assert star_export("calibrate", *flags).code == 0
     assert load_calibration(tmp_path / "c.safetensors").inter is not None
-    done = star_export("calibrate", *flags, "--gamma", "2")
+    done = star_export("calibrate", *flags, *recipe_file(tmp_path, gamma=2))
     assert done.code == 2
     assert "1 for an embedding" in done.error
 
@@ -159,7 +161,7 @@ def test_a_head_that_takes_the_largest_has_no_relevance(
     torch.save(timm.create_model("vit_tiny_patch16_224", **shape).state_dict(), tmp_path / "max.pth")
     model = ["--model", "vit_tiny_patch16_224", "--checkpoint", tmp_path / "max.pth", "--model-kwargs"]
     kwargs = [f"{key}={value}" for key, value in shape.items() if key != "num_classes"]
-    flags = [*model, *kwargs, "--num-classes", "5", "--images", workplace.images]
+    flags = [*model, *kwargs, *recipe_file(tmp_path, num_classes=5), "--images", workplace.images]
     done = star_export("calibrate", *flags, "--out", tmp_path / "c.safetensors")
     assert done.code == 2
     assert "mean of the patches" in done.error

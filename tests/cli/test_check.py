@@ -11,7 +11,7 @@ import pytest
 
 from exporter.records import Pair
 from exporter.workflows.folders.checksums import save_checksums
-from tests.commands import Command, Workplace
+from tests.commands import BRIEF, Command, Workplace, recipe_file
 
 
 def files_of(folder: Path) -> Pair[Path]:
@@ -27,7 +27,7 @@ def test_a_file_beside_the_model_that_it_was_made_from(
     flags = (*workplace.model, "--images", workplace.images, "--onnx", pruned)
     done = star_export("check", *flags, "--json")
     assert (done.code, done.json["passed"], done.json["images"]) == (0, True, 12)
-    shown = star_export("check", *flags, "--check-images", "4")
+    shown = star_export("check", *flags, "--recipe", BRIEF)
     assert (shown.code, "PASSED" in shown.out) == (0, True)
 
 
@@ -108,9 +108,9 @@ def test_a_wide_input_takes_the_calibration_of_a_square_one(
 ) -> None:
     images = ["--images", workplace.images]
     wide = [*workplace.model, "img_size=(16,48)"]
-    given = ["--calibration", calibration, "--interpolate"]
+    given = ["--calibration", calibration, *recipe_file(tmp_path, interpolate=True, check_images=4)]
     schedule, onnx = tmp_path / "s.json", tmp_path / "m.onnx"
     assert star_export("plan", *wide, *given, "--rho", "0.6", "--out", schedule).code == 0
     assert star_export("export", *wide, *given, "--schedule", schedule, "--out", onnx).code == 0
-    checked = star_export("check", *wide, *given, *images, "--onnx", onnx, "--check-images", "4")
+    checked = star_export("check", *wide, *given, *images, "--onnx", onnx)
     assert checked.code == 0, checked.out

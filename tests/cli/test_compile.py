@@ -14,9 +14,9 @@ from exporter.formats.canonical_json import load_json
 from exporter.tensor_names import VARIANTS, variant_path
 from exporter.workflows.compiling import compile as compile_module
 from exporter.workflows.recipes.recipe import Recipe
-from tests.commands import Command, Workplace
+from tests.commands import BRIEF, Command, Workplace, recipe_file
 
-SETTINGS = ["--gamma", "2", "--seed", "1"]
+SETTINGS = {"gamma": 2, "seed": 1}
 
 
 @pytest.mark.ort
@@ -26,7 +26,7 @@ def test_it_leaves_a_folder_that_proves_itself(
 ) -> None:
     flags = (
         *workplace.model,
-        *SETTINGS,
+        *recipe_file(tmp_path, **SETTINGS),
         "--images",
         workplace.images,
         "--method",
@@ -85,7 +85,14 @@ def test_it_leaves_a_folder_that_proves_itself(
 def test_compiling_a_star_for_a_mean_of_macs(
     star_export: Command, workplace: Workplace, tmp_path: Path
 ) -> None:
-    flags = (*workplace.model, *SETTINGS, "--images", workplace.images, "--mac-reduction", "0.3")
+    flags = (
+        *workplace.model,
+        *recipe_file(tmp_path, **SETTINGS),
+        "--images",
+        workplace.images,
+        "--mac-reduction",
+        "0.3",
+    )
     done = star_export(
         "compile",
         *(*flags, "--method", "a-star"),
@@ -211,7 +218,7 @@ def test_outputs_are_compared_by_their_kinds_and_the_embedding_between_models(
     assert star_export("check", folder).code == 0
     flags = ("--images", workplace.images, "--threads", "1")
     pruned = folder / report["files"]["pruned"]
-    assert star_export("check", "--onnx", pruned, *workplace.model, *flags, "--check-images", "4").code == 0
+    assert star_export("check", "--onnx", pruned, *workplace.model, *flags, "--recipe", BRIEF).code == 0
     done = star_export("eval", folder, *flags, "--json")
     assert done.json["agreement"]["retrieval_at_1"] == agreement["retrieval_at_1"]
     assert done.json["pair"] is None

@@ -8,10 +8,10 @@ import exporter
 from exporter.errors import RecipeError
 from exporter.formats.canonical_json import load_json
 from exporter.records import Schedule
-from tests.commands import Command, Workplace
+from tests.commands import BRIEF, Command, Workplace, recipe_file
 from tests.vits import make_vit
 
-QUICK = ("--rounds", "0", "--check-images", "4", "--scorer", "intra")
+QUICK = ("--rounds", "0", "--recipe", BRIEF, "--scorer", "intra")
 
 
 def compile_flags(workplace: Workplace, out: Path, *more: object) -> tuple[object, ...]:
@@ -42,10 +42,7 @@ def test_rates_then_the_schedule_that_they_left(
         (["--rates", "2=0.5", "--schedule", "s.json"], "rates and schedule | got both"),
         (["--rho", "0"], "--rho | got 0"),
         (["--rho", "nan"], "--rho | got 'nan'"),
-        (["--rho", "0.7", "--alpha", "7"], "--alpha | got 7"),
-        (["--rho", "0.7", "--method", "a-star", "--round-to", "4"], "round_to | got 4 for a-star"),
         (["--rho", "0.7", "--scorer", "attention"], "--scorer | got 'attention' | need one of fused"),
-        (["--rho", "0.7", "--layout", "packed", "--target", "tensorrt-fp32"], "layout packed"),
         (["--rates", "2=1.5"], "LAYER=RATE"),
         (["--rates", "2=0.5", "2=0.7"], "--rates | got a name twice"),
         (["--schedule", "none.json"], "none.json"),
@@ -56,6 +53,24 @@ def test_what_is_refused_leaves_nothing(
     star_export: Command, workplace: Workplace, tmp_path: Path, flags: list[str], message: str
 ) -> None:
     done = star_export(*compile_flags(workplace, tmp_path / "out", *flags))
+    assert done.code == 2
+    assert message in done.error
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"alpha": 7}, "alpha | got 7"),
+        ({"method": "a-star", "round_to": 4}, "round_to | got 4 for a-star"),
+        ({"layout": "packed", "target": "tensorrt-fp32"}, "layout packed"),
+    ],
+)
+def test_what_is_refused_of_a_recipe(
+    star_export: Command, workplace: Workplace, tmp_path: Path, keys: dict[str, object], message: str
+) -> None:
+    told = recipe_file(tmp_path, rho=0.7, **keys)
+    done = star_export(*compile_flags(workplace, tmp_path / "out", *told))
     assert done.code == 2
     assert message in done.error
     assert not (tmp_path / "out").exists()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.commands import Command, Workplace
+from tests.commands import Command, Workplace, recipe_file
 from tests.vits import make_model
 
 
@@ -31,7 +31,7 @@ def test_a_pickle_that_is_not_weights(star_export: Command, workplace: Workplace
 
 def test_gamma_above_the_class_count(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
     assert "gamma | got 3 | need at most 2" in compile_with(
-        star_export, workplace, tmp_path / "o", "--gamma", "3", "--method", "star"
+        star_export, workplace, tmp_path / "o", *recipe_file(tmp_path, gamma=3), "--method", "star"
     )
 
 
@@ -42,7 +42,7 @@ def test_an_empty_folder(star_export: Command, workplace: Workplace, tmp_path: P
 
 def test_fewer_images_than_a_round(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
     assert "192 for a round" in compile_with(
-        star_export, workplace, tmp_path / "o", "--protocol", "paper", "--reduce", "drop"
+        star_export, workplace, tmp_path / "o", *recipe_file(tmp_path, protocol="paper"), "--reduce", "drop"
     )
 
 
@@ -64,18 +64,19 @@ def test_a_calibration_of_another_model(
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    ("keys", "message"),
     [
-        (["--device", "abacus"], "device | got 'abacus'"),
+        ({"device": "abacus"}, "device | got 'abacus'"),
         (
-            ["--preprocess", "wings=2"],
-            "--preprocess | got {'wings': 2} | need values of interpolation, mean, std",
+            {"preprocess": {"wings": 2}},
+            "preprocess | got {'wings': 2} | need values of interpolation, mean, std",
         ),
-        (["--preprocess", "mean=abc"], "preprocessing | got could not convert"),
-        (["--preprocess", "mean=(0.5,0.5)"], "preprocessing | got 2 numbers"),
+        ({"preprocess": {"mean": "abc"}}, "preprocessing | got could not convert"),
+        ({"preprocess": {"mean": [0.5, 0.5]}}, "preprocessing | got 2 numbers"),
     ],
 )
 def test_settings_of_the_model(
-    star_export: Command, workplace: Workplace, tmp_path: Path, flags: list[str], message: str
+    star_export: Command, workplace: Workplace, tmp_path: Path, keys: dict[str, object], message: str
 ) -> None:
-    assert message in compile_with(star_export, workplace, tmp_path / "o", *flags)
+    told = recipe_file(tmp_path, **keys)
+    assert message in compile_with(star_export, workplace, tmp_path / "o", *told)

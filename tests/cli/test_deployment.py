@@ -59,7 +59,7 @@ def test_the_folder_is_checked_measured_inspected_and_served(folder: Path, tmp_p
         ("bench", folder, *QUICK, "--json"),
         ("inspect", folder),
         ("serve-config", folder, "--out", tmp_path / "triton"),
-        ("plugin", "--out", tmp_path / "plugin"),
+        ("build", "--plugin-source", tmp_path / "plugin"),
     ):
         done = on_the_machine(*arguments, without=("PIL",))
         assert done.returncode == 0, done.stderr

@@ -5,7 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import Command, Workplace
+from exporter.cli.depth import polynomial_lines
+from exporter.depth.predictor import Predictor
+from exporter.depth.search import Split
+from exporter.workflows.depth.steps import Found
+from tests.commands import BRIEF, Command, Workplace
 from tests.depth.published import SAMPLES
 
 
@@ -38,7 +42,7 @@ def test_it_is_fine_tuned_and_merged(star_export: Command, workplace: Workplace,
     words = ("--attention", "2", "--activation", "1", "--unmerged", "--out", apart)
     assert star_export("depth", "apply", *workplace.model, *words).code == 0
     images = ("--images", workplace.images, "--eval-images", workplace.images)
-    quick = ("--preset", "short", "--epochs", "1", "--batch-size", "4", "--augment", "none", "--rho", "0.7")
+    quick = ("--preset", "short", "--epochs", "1", "--batch-size", "4", "--recipe", BRIEF, "--rho", "0.7")
     done = star_export("finetune", "--checkpoint", apart, *images, *quick, "--out", tuned)
     assert done.code == 0, done.err
     assert "the teacher is the shallower network too" in done.err
@@ -55,41 +59,48 @@ def test_it_is_fine_tuned_and_merged(star_export: Command, workplace: Workplace,
     assert before["pruned"]["top1"] == after["pruned"]["top1"]
 
 
-def test_the_split_of_a_budget(star_export: Command, tmp_path: Path) -> None:
+@pytest.fixture
+def published(tmp_path: Path) -> tuple[object, ...]:
+    """The command that splits a budget by the published samples of a model of 12 blocks."""
     samples = tmp_path / "samples.json"
     samples.write_text(json.dumps([vars(sample) for sample in SAMPLES]))
-    flags = ("--samples", samples, "--layers", "12", "--units", "8")
-    done = star_export("depth", "search", *flags, "--json")
+    return "depth", "choose", "--model", "deit_base_patch16_224", "--samples", samples, "--units"
+
+
+def test_the_split_of_a_budget(star_export: Command, published: tuple[object, ...]) -> None:
+    done = star_export(*published, 8, "--json")
     assert done.code == 0, done.err
     assert (done.json["best"]["attention"], done.json["best"]["activation"]) == (2, 6)
     assert done.json["predictor"]["degree"] == 2
-    shown = star_export("depth", "search", *flags)
-    assert "best: 2 attention layers and 6 activations" in shown.out
-
-
-@pytest.mark.parametrize("units", [25, 24])
-def test_a_budget_beyond_all_units(star_export: Command, tmp_path: Path, units: int) -> None:
-    samples = tmp_path / "samples.json"
-    samples.write_text(json.dumps([vars(sample) for sample in SAMPLES]))
-    done = star_export("depth", "search", "--samples", samples, "--layers", "12", "--units", units)
-    assert done.code == 2
-    assert f"units | got {units} | need 0 to 23" in done.error
-
-
-def test_the_fit_says_every_coefficient(star_export: Command, tmp_path: Path) -> None:
-    samples = tmp_path / "samples.json"
-    samples.write_text(json.dumps([vars(sample) for sample in SAMPLES]))
-    done = star_export("depth", "fit", "--samples", samples, "--json")
-    assert done.code == 0, done.err
-    assert done.json["predictor"]["degree"] == 2
     assert sorted(done.json["rmse"]) == ["1", "2", "3", "4"]
-    shown = star_export("depth", "fit", "--samples", samples).out
+    shown = star_export(*published, 8).out
+    assert "best: 2 attention layers and 6 activations" in shown
     for coefficient, power in zip(
         done.json["predictor"]["coefficients"], ("0 · t^0", "1 · t^0", "0 · t^1", "2 · t^0"), strict=False
     ):
         assert f"{coefficient:+.4f} · a^{power}" in shown
-    samples.write_text(json.dumps([vars(sample) for sample in SAMPLES[:3]]))
-    assert "3 of them" in star_export("depth", "fit", "--samples", samples).error
+
+
+@pytest.mark.parametrize("units", [25, 24])
+def test_a_budget_beyond_all_units(star_export: Command, published: tuple[object, ...], units: int) -> None:
+    assert f"units | got {units} | need 0 to 23" in star_export(*published, units).error
+
+
+def test_too_few_samples(star_export: Command, published: tuple[object, ...], tmp_path: Path) -> None:
+    (tmp_path / "samples.json").write_text(json.dumps([vars(sample) for sample in SAMPLES[:3]]))
+    assert "3 of them" in star_export(*published, 8).error
+
+
+def test_each_coefficient_has_the_term_that_it_multiplies() -> None:
+    """One sample is enough to tell the terms apart: 2 for a and 3 for t, which are the shares that stay."""
+    predictor = Predictor(4, tuple(float(number) for number in range(1, 16)))
+    (_, *lines) = polynomial_lines(Found(Split(0, 0, 0.0), (), predictor, {}))
+    assert len(lines) == 15
+    total = 0.0
+    for line in lines:
+        coefficient, a, t = line.split(" · ")
+        total += float(coefficient) * 2 ** int(a.removeprefix("a^")) * 3 ** int(t.removeprefix("t^"))
+    assert total == predictor.accuracy(-1.0, -2.0)
 
 
 @pytest.mark.parametrize(

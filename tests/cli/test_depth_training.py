@@ -1,47 +1,59 @@
-"""`star-export depth collect` and `choose`: samples for the search, and a checkpoint for fine-tuning."""
+"""`star-export depth choose`: from images or samples to a checkpoint for fine-tuning."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from tests.commands import Command, Workplace
+from tests.commands import BRIEF, Command, Workplace, recipe_file
+from tests.depth.published import SAMPLES
 
-QUICK = ("--epochs", "1", "--batch-size", "4", "--augment", "none")
+QUICK = ("--epochs", "1", "--batch-size", "4", "--growth", "0")
 
 
-def test_samples_are_collected_fitted_and_searched(
-    star_export: Command, workplace: Workplace, tmp_path: Path
-) -> None:
-    images = ("--images", workplace.images, "--eval-images", workplace.images, "--max-eval-images", "4")
-    words = ("depth", "collect", *workplace.model, *images, *QUICK, "--units", "2", "--out", tmp_path)
-    done = star_export(*words)
+def test_units_are_chosen_within_a_budget(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
+    """Samples are collected, and split; the same command continues after them, and another one starts from them."""
+    few = recipe_file(tmp_path, max_eval_images=4, training={"augment": "none"})
+    images = ("--images", workplace.images, "--eval-images", workplace.images)
+    words = ("depth", "choose", *workplace.model, *images, *QUICK, *few, "--units", "2")
+    done = star_export(*words, "--out", tmp_path / "c.safetensors")
     assert done.code == 0, done.err
     assert "6 samples, 4 images" in done.out
     assert "step 5 of 6: attention" in done.err
-    again = star_export(*words, "--json")
-    assert again.json["samples"] == json.loads((tmp_path / "samples.json").read_text())
-    assert again.json["skipped"] == again.json["training_skipped"] == {}
+    assert "a^0 · t^1" in done.out and "best: " in done.out
+    samples = tmp_path / "c.samples" / "samples.json"
+    again = star_export(*words, "--json", "--out", tmp_path / "c.safetensors")
+    assert again.json["collected"]["samples"] == json.loads(samples.read_text())
+    assert again.json["collected"]["skipped"] == again.json["collected"]["training_skipped"] == {}
     assert "step" not in again.err
-    samples = ("--samples", tmp_path / "samples.json")
-    assert star_export("depth", "fit", *samples, "--json").json["predictor"]["degree"] == 1
-    found = star_export("depth", "search", *samples, "--layers", "4", "--units", "2", "--json")
-    assert found.json["best"]["attention"] + found.json["best"]["activation"] == 2
+    plan, best = again.json["applied"]["depth"]["plan"], again.json["found"]["best"]
+    assert (len(plan["attention"]), len(plan["activation"])) == (best["attention"], best["activation"])
+    assert best["attention"] + best["activation"] == 2
+    split = ("depth", "choose", *workplace.model, "--samples", samples, "--units", "2", "--json")
+    assert star_export(*split).json == again.json["found"]
+    beside = star_export(*words, "--samples", samples, "--json", "--out", tmp_path / "d.safetensors")
+    assert beside.json["collected"] is None
+    assert beside.json["applied"]["depth"] == again.json["applied"]["depth"]
+    assert not (tmp_path / "d.samples").exists()
+
+
+def test_the_split_takes_only_what_may_go(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
+    samples = tmp_path / "samples.json"
+    samples.write_text(json.dumps([vars(sample) for sample in SAMPLES]))
+    words = ("depth", "choose", *workplace.model, "--samples", samples, "--json", "--units")
+    assert star_export(*words, "3").json["best"]["activation"] == 2
+    kept = star_export(*words, "3", "--keep-activation", "1,2,3").json
+    assert kept["best"]["activation"] == 1
+    assert len(kept["splits"]) == 4
+    refused = star_export(*words, "5", "--keep-activation", "1,2,3")
+    assert "units | got 5 | need at most 4, which can go" in refused.error
 
 
 def test_units_are_chosen(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
     out = tmp_path / "c.safetensors"
-    counts = (
-        "--attention-units",
-        "1",
-        "--activation-units",
-        "1",
-        "--growth",
-        "0",
-        "--keep-attention",
-        "1,2,3",
-    )
-    words = ("depth", "choose", *workplace.model, "--images", workplace.images, *QUICK, *counts)
+    counts = ("--attention-units", "1", "--activation-units", "1", "--keep-attention", "1,2,3")
+    brief = (*QUICK, "--recipe", BRIEF)
+    words = ("depth", "choose", *workplace.model, "--images", workplace.images, *brief, *counts)
     done = star_export(*words, "--out", out)
     assert done.code == 0, done.err
     assert "importance of attention by layer: 1: " in done.out
@@ -54,17 +66,21 @@ def test_units_are_chosen(star_export: Command, workplace: Workplace, tmp_path: 
     assert again.json["applied"]["depth"] == told["depth"]
     assert len(again.json["importance"]["activation"]) == 4
     assert again.json["training_skipped"] == {}
+    assert again.json["found"] is again.json["collected"] is None
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ((), "attention_units"),
+        ((), "depth choose | got no number of units | need --units N, or --attention-units N and"),
+        (("--units", "2"), "--eval-images"),
+        (("--units", "2", "--growth", "-1"), "--growth"),
+        (("--attention-units", "0"), "attention_units | got 0"),
         (("--attention-units", "4"), "attention units | got 4 | need at most 3"),
         (("--attention-units", "1", "--keep-attention", "9"), "keep_attention | got layer 9"),
         (("--attention-units", "1", "--variant", "half"), "one of remove"),
         (("--attention-units", "1", "--preset", "long"), "--preset"),
-        (("--attention-units", "1", "--epochs", "1", "--warmup-epochs", "1"), "warmup_epochs"),
+        (("--attention-units", "1", "--recipe", "none.toml"), "none.toml"),
     ],
 )
 def test_what_a_user_can_mend_is_one_line(
@@ -75,11 +91,3 @@ def test_what_a_user_can_mend_is_one_line(
     assert done.code == 2
     assert message in done.error
     assert not (tmp_path / "c.safetensors").exists()
-
-
-def test_collecting_needs_images_to_measure_on(
-    star_export: Command, workplace: Workplace, tmp_path: Path
-) -> None:
-    done = star_export("depth", "collect", *workplace.model, "--images", workplace.images, "--out", tmp_path)
-    assert done.code == 2
-    assert "--eval-images" in done.error

@@ -10,7 +10,7 @@ import pytest
 
 from exporter.targets import Target
 from exporter.workflows import steps
-from tests.commands import Command, Workplace
+from tests.commands import Command, Workplace, recipe_file
 
 
 @pytest.mark.ort
@@ -39,7 +39,7 @@ def test_the_dense_model_is_of_no_method(star_export: Command, workplace: Workpl
 
 
 def test_a_dense_model_has_no_layout(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
-    flags = ("--dense", "--layout", "packed", "--out", tmp_path / "m.onnx")
+    flags = ("--dense", *recipe_file(tmp_path, layout="packed"), "--out", tmp_path / "m.onnx")
     done = star_export("export", *workplace.model, *flags)
     assert done.code == 2
     assert done.error.startswith("error: layout | got packed for a dense model | need none")

@@ -15,13 +15,13 @@ from exporter.targets import ONNXRUNTIME
 from exporter.training.settings import FinetuneSettings
 from exporter.workflows import best
 from exporter.workflows.recipes.recipe import Recipe
-from tests.commands import Command, Outcome, Workplace
+from tests.commands import BRIEF, Command, Outcome, Workplace, recipe_file
 from tests.disk_cache import shared_folder
 from tests.exhaustive import also
 from tests.vits import make_images
 
 ROOT = Path(__file__).parents[2]
-QUICK = ("--preset", "short", "--epochs", "1", "--batch-size", "4", "--augment", "none")
+QUICK = ("--preset", "short", "--epochs", "1", "--batch-size", "4", "--recipe", BRIEF)
 STAR = ("--method", "star", "--rho", "0.6", "--max-images", "4")
 
 
@@ -57,7 +57,8 @@ def test_the_result_is_in_the_json(star_export: Command, workplace: Workplace, t
 
 
 def test_the_table_says_it_in_words(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
-    done = finetune(star_export, workplace, tmp_path / "w.safetensors", "--rho", "0.6", "--reduce", "merge")
+    merged = recipe_file(tmp_path, reduce="merge", training={"augment": "none"})
+    done = finetune(star_export, workplace, tmp_path / "w.safetensors", "--rho", "0.6", *merged)
     assert done.code == 0, done.err
     assert "tome, merge, rho 0.6: 12 images" in done.out
     assert "compile it with --checkpoint alone" in done.out
@@ -73,19 +74,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory, workplace: Workplace) -> tup
     # Sums of a calibration are kept every 16 images.
     given = ("--images", make_images(folder / "images", each=9), "--eval-images", workplace.images)
     pruned = ("--method", "star", "--scorer", "fused", "--rho", "0.6")
-    trained = (
-        "--preset",
-        "short",
-        "--epochs",
-        "2",
-        "--batch-size",
-        "8",
-        "--ema-decay",
-        "0.9",
-        "--mixup",
-        "0.8",
-    )
-    flags = [*map(str, (*workplace.model, *given, *pruned, *trained, "--augment", "crop", "--quiet"))]
+    varied = recipe_file(folder, training={"ema_decay": 0.9, "mixup": 0.8, "augment": "crop"})
+    trained = ("--preset", "short", "--epochs", "2", "--batch-size", "8", *varied)
+    flags = [*map(str, (*workplace.model, *given, *pruned, *trained, "--quiet"))]
     assert main(["finetune", *flags, "--out", str(folder / "w.safetensors")]) == 0
     return folder / "w.safetensors", flags
 
@@ -163,10 +154,10 @@ def test_compile_needs_the_checkpoint_alone(
 @pytest.mark.parametrize(
     ("verb", "flags", "message"),
     [
-        ("compile", ("--recalibrate", "--rho", "0.5"), "--images | got nothing"),
+        ("compile", ("--recipe", "{folder}/again.toml", "--rho", "0.5"), "--images | got nothing"),
         ("compile", ("--target", "openvino-int8"), "for the activation ranges of openvino-int8"),
         ("compile", ("--max-drop", "1"), "tune | got rates or a speed-up"),
-        ("compile", ("--recalibrate", "--max-drop", "1"), "--eval-images | got nothing"),
+        ("compile", ("--recipe", "{folder}/again.toml", "--max-drop", "1"), "--eval-images | got nothing"),
         ("compile", ("--sweep", "0.5"), "--sweep | got no images | need --images"),
         ("compile", ("--class-map", "{folder}/map.json"), "--class-map | got no images | need --images"),
         ("export", ("--target", "openvino-int8"), "for the activation ranges of openvino-int8"),
@@ -176,11 +167,12 @@ def test_what_only_images_can_tell_is_refused_before_any_work(
     star_export: Command, trained: Path, tmp_path: Path, verb: str, flags: tuple[str, ...], message: str
 ) -> None:
     (tmp_path / "map.json").write_text('{"class0": 0, "class1": 1}')
+    (tmp_path / "again.toml").write_text("recalibrate = true")
     given = [flag.format(folder=tmp_path) for flag in flags]
     refused = star_export(verb, "--checkpoint", trained, *given, "--quiet", "--out", tmp_path / "out")
     assert refused.code == 2
     assert message in refused.error
-    assert [path.name for path in tmp_path.iterdir()] == ["map.json"]
+    assert {path.name for path in tmp_path.iterdir()} == {"again.toml", "map.json"}
 
 
 def test_a_dry_run_needs_no_images_either(star_export: Command, trained: Path, tmp_path: Path) -> None:
@@ -199,7 +191,7 @@ def test_it_says_what_prunes_it(star_export: Command, trained: Path) -> None:
     [
         ("plan", ()),
         ("best", ("--rounds", "5", "--batch", "1")),
-        ("finetune", (*QUICK, "--max-eval-images", "2")),
+        ("finetune", QUICK),
     ],
 )
 def test_a_verb_that_needs_an_amount_takes_its_own(
@@ -247,39 +239,22 @@ def test_another_way_to_prune_needs_a_word(
     assert refused.code == 2
     assert f"{flags[0]} | got a setting beside" in refused.err
     assert "trained with star, rho 0.6 | need none" in refused.err
-    assert "--recalibrate allows it" in refused.err
+    assert "recalibrate = true in a recipe allows it" in refused.err
 
 
-def test_with_the_word_it_is_done_and_warned_of(star_export: Command, trained: Path) -> None:
-    done = star_export("plan", "--checkpoint", trained, "--recalibrate", "--rho", "0.9", "--json")
+def test_with_the_word_it_is_done_and_warned_of(star_export: Command, trained: Path, tmp_path: Path) -> None:
+    allowed = recipe_file(tmp_path, recalibrate=True)
+    done = star_export("plan", "--checkpoint", trained, *allowed, "--rho", "0.9", "--json")
     assert done.code == 0, done.err
     assert done.json["rho"] == 0.9
     assert "is not pruned as it was trained, with star, rho 0.6" in done.err
 
 
-@pytest.mark.parametrize("verb", ["eval", "tune", "search"])
 def test_what_is_measured_and_was_not_trained_is_warned_of(
-    star_export: Command,
-    workplace: Workplace,
-    trained: Path,
-    calibration: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    verb: str,
+    star_export: Command, workplace: Workplace, trained: Path, tmp_path: Path
 ) -> None:
-    """The search itself is left out: the warning comes before it."""
-
-    def stop(*_: object, **__: object) -> None:
-        raise RecipeError("run", "stopped", "nothing else")
-
-    monkeypatch.setattr("exporter.workflows.tune.load_vits", stop)
-    monkeypatch.setattr("exporter.workflows.search.search_model", stop)
-    amount = {
-        "eval": ("--images", workplace.images),
-        "tune": (*images(workplace), "--max-drop", "1", "--weights", trained, "--out", tmp_path / "out"),
-        "search": ("--speedup", "2", "--calibration", calibration, "--scorer", "intra"),
-    }
-    done = star_export(verb, "--checkpoint", trained, "--recalibrate", *amount[verb])
+    again = recipe_file(tmp_path, recalibrate=True)
+    done = star_export("eval", "--checkpoint", trained, *again, "--images", workplace.images)
     warned = [line for line in done.err.splitlines() if line.startswith("WARNING")]
     assert warned == [f"WARNING: {trained} is not pruned as it was trained, with star, rho 0.6"], done.err
 
@@ -288,14 +263,14 @@ def test_layers_chosen_by_training_without_pruning_are_not_pruned(
     star_export: Command, workplace: Workplace, trained: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "c.safetensors"
-    flags = ("--images", workplace.images, "--epochs", "1", "--batch-size", "4", "--augment", "none")
-    counts = ("--activation-units", "1", "--weights", "last", "--growth", "0", "--out", out)
+    flags = ("--images", workplace.images, "--epochs", "1", "--batch-size", "4", "--recipe", BRIEF)
+    counts = ("--activation-units", "1", "--last-weights", "--growth", "0", "--out", out)
     words = ("depth", "choose", "--checkpoint", trained, *flags, *counts)
     refused = star_export(*words)
     assert refused.code == 2
-    assert "--weights | got last beside" in refused.error
+    assert "--last-weights | got the last stage's beside" in refused.error
     assert list(tmp_path.iterdir()) == []
-    done = star_export(*words, "--recalibrate")
+    done = star_export(*words, *recipe_file(tmp_path, recalibrate=True, training={"augment": "none"}))
     assert done.code == 0, done.err
     assert "is not pruned as it was trained" in done.err
     told = star_export("inspect", out, "--json").json
@@ -338,16 +313,13 @@ def test_what_a_user_can_mend_is_one_line(
 
 
 @pytest.mark.parametrize(
-    ("flags", "augment", "hflip"),
-    [
-        (("--model", "digits_vit"), "affine", 0.0),
-        (("--model", "digits_vit", "--augment", "crop"), "crop", 0.5),
-    ],
+    ("training", "augment", "hflip"), [({}, "affine", 0.0), ({"augment": "crop"}, "crop", 0.5)]
 )
-def test_a_flag_goes_before_a_bundled_models_own_augmentation(
+def test_a_recipe_goes_before_a_bundled_models_own_augmentation(
     star_export: Command,
     monkeypatch: pytest.MonkeyPatch,
-    flags: tuple[str, ...],
+    tmp_path: Path,
+    training: dict[str, object],
     augment: str,
     hflip: float,
 ) -> None:
@@ -358,6 +330,7 @@ def test_a_flag_goes_before_a_bundled_models_own_augmentation(
         raise RecipeError("run", "stopped", "nothing else")
 
     monkeypatch.setattr("exporter.workflows.finetuning.finetune.finetune_model", stop)
-    done = star_export("finetune", *flags, "--rho", "0.6", "--out", "w.safetensors")
+    recipe = recipe_file(tmp_path, model="digits_vit", rho=0.6, training=training)
+    done = star_export("finetune", *recipe, "--out", "w.safetensors")
     assert done.error.startswith("error: run | got stopped")
     assert (asked[0].augment, asked[0].augmentation.hflip) == (augment, hflip)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from exporter.cli import compile  # noqa: A004
-from exporter.cli.flags import AMOUNT, CALIBRATION, IMAGES, MEASURED, MODEL, SCHEDULE, recipe_of
+from exporter.cli.flags import AMOUNT, IMAGES, KEYS, MEASURED, MODEL, SCHEDULE, recipe_of
 from exporter.errors import RecipeError
 from exporter.settings import fields_of
 from exporter.workflows.recipes.recipe import Recipe
@@ -20,14 +20,14 @@ def arguments_of(*flags: str) -> argparse.Namespace:
     return parser.parse_args(["--out", "out", *flags])
 
 
-@pytest.mark.parametrize("group", [AMOUNT, CALIBRATION, IMAGES, MEASURED, MODEL, SCHEDULE])
+@pytest.mark.parametrize("group", [AMOUNT, IMAGES, MEASURED, MODEL, SCHEDULE])
 def test_a_group_names_fields_of_the_recipe(group: tuple[str, ...]) -> None:
     assert set(group) <= set(fields_of(Recipe))
     assert len(set(group)) == len(group)
 
 
 def test_no_two_groups_share_a_flag() -> None:
-    names = [*AMOUNT, *CALIBRATION, *IMAGES, *MEASURED, *MODEL, *SCHEDULE]
+    names = [*AMOUNT, *IMAGES, *KEYS, *MEASURED, *MODEL, *SCHEDULE]
     assert len(set(names)) == len(names)
 
 

@@ -13,36 +13,13 @@ import pytest
 
 import exporter
 from exporter.cli import inspect
-from exporter.cli.main import VERBS, build_parser
+from exporter.cli.flags import KEYS
+from exporter.cli.main import FORMER, VERBS, build_parser
 from exporter.errors import RecipeError
+from exporter.settings import fields_of
+from exporter.training.settings import FinetuneSettings
+from exporter.workflows.recipes.recipe import Recipe
 from tests.commands import Command, Workplace
-
-
-def test_help_of_every_verb(star_export: Command) -> None:
-    overview = star_export("--help").out
-    for verb in VERBS:
-        name = verb.__name__.rpartition(".")[2].replace("_", "-")
-        shown = star_export(name, "--help")
-        assert shown.code == 0
-        assert f"star-export {name}" in shown.out
-        assert name in overview
-
-
-def test_help_ends_with_the_advanced_flags_and_the_exit_codes(star_export: Command) -> None:
-    shown = star_export("compile", "--help").out
-    heads = [line[:-1] for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
-    wanted = ["model", "images", "how much to prune", "how to prune", "target", "measurement", "advanced"]
-    assert heads == ["Examples", "options", *wanted, "exit codes"]
-    assert shown.startswith("usage: star-export compile --out DIR [options]\n")
-    assert shown.index("advanced:") < shown.index("--relevance-dtype")
-    assert shown.index("--rho") < shown.index("advanced:")
-
-
-@pytest.mark.parametrize("verb", ["eval", "finetune", "tune"])
-def test_advanced_flags_come_last_beside_groups_of_a_verbs_own(star_export: Command, verb: str) -> None:
-    shown = star_export(verb, "--help").out
-    heads = [line[:-1] for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
-    assert heads[-2:] == ["advanced", "exit codes"]
 
 
 def parsers_of(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -57,6 +34,67 @@ def parsers_of(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentPar
 PARSERS = tuple(parsers_of(build_parser()))
 
 
+def test_help_of_every_verb(star_export: Command) -> None:
+    overview = star_export("--help").out
+    for verb in VERBS:
+        name = verb.__name__.rpartition(".")[2].replace("_", "-")
+        shown = star_export(name, "--help")
+        assert shown.code == 0
+        assert f"star-export {name}" in shown.out
+        assert name in overview
+
+
+@pytest.mark.parametrize("name", FORMER)
+def test_what_is_gone_names_what_replaces_it(star_export: Command, name: str) -> None:
+    done = star_export(*name.split(), "value", "--json")
+    assert done.code == 2
+    assert done.error == f"error: {name} | got a name that is gone | need {FORMER[name]}"
+
+
+def test_nothing_that_is_gone_is_still_there() -> None:
+    known = {f"{parser.prog} {flag}" for parser in PARSERS for flag in parser._option_string_actions}
+    known |= {parser.prog for parser in PARSERS}
+    assert not {f"star-export {name}" for name in FORMER} & known
+
+
+@pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.prog)
+def test_a_help_fits_two_screens(parser: argparse.ArgumentParser) -> None:
+    """Beside those that every command has; what is set rarely is a key of the recipe."""
+    common = {"help", "json", "quiet", "verbose"}
+    own = [each.dest for each in parser._actions if each.option_strings and each.dest not in common]
+    assert len(own) <= (24 if parser.prog.endswith("finetune") else 30)
+
+
+@pytest.mark.parametrize("verb", ["compile", "calibrate", "plan", "export", "check", "eval", "finetune"])
+def test_a_key_of_the_recipe_is_no_flag_and_the_answer_says_so(star_export: Command, verb: str) -> None:
+    needed = {"plan": (), "check": (), "eval": ("--images", "x")}.get(verb, ("--out", "x"))
+    training = [name for name, field in fields_of(FinetuneSettings).items() if not field.has_flag]
+    for name in KEYS + (tuple(training) if verb == "finetune" else ()):
+        flag = f"--{name.replace('_', '-')}"
+        if verb == "eval" and name == "seed":  # that of the draw of images
+            continue
+        table = "" if name in fields_of(Recipe) else "[training] "
+        told = f"error: {flag} | got no flag of this verb | need {table}{name} = … in the file of --recipe"
+        assert star_export(verb, *needed, flag, "1").error == told
+
+
+def test_help_ends_with_the_advanced_flags_and_the_exit_codes(star_export: Command) -> None:
+    shown = star_export("compile", "--help").out
+    heads = [line[:-1] for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    wanted = ["model", "images", "how much to prune", "how to prune", "target", "measurement"]
+    assert heads == ["Examples", "options", *wanted, "exit codes"]
+    assert shown.startswith("usage: star-export compile --out DIR [options]\n")
+    shown = star_export("bench", "--help").out
+    assert shown.index("--batches") < shown.index("advanced:") < shown.index("--warmup")
+
+
+@pytest.mark.parametrize("verb", ["eval", "tune"])
+def test_advanced_flags_come_last_beside_groups_of_a_verbs_own(star_export: Command, verb: str) -> None:
+    shown = star_export(verb, "--help").out
+    heads = [line[:-1] for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert heads[-2:] == ["advanced", "exit codes"]
+
+
 @pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.prog)
 def test_a_help_names_flags_that_the_command_has(parser: argparse.ArgumentParser) -> None:
     known = {name for action in parser._actions for name in action.option_strings}
@@ -68,7 +106,7 @@ def test_a_help_names_flags_that_the_command_has(parser: argparse.ArgumentParser
 
 @pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.prog)
 def test_rates_are_of_layers_and_other_pairs_of_names(parser: argparse.ArgumentParser) -> None:
-    shown = {"--rates": "LAYER=RATE", "--preprocess": "NAME=VALUE", "--model-kwargs": "NAME=VALUE"}
+    shown = {"--rates": "LAYER=RATE", "--model-kwargs": "NAME=VALUE"}
     for action in parser._actions:
         for flag in shown.keys() & {*action.option_strings}:
             assert action.metavar == shown[flag]
@@ -169,7 +207,7 @@ def test_steps_are_logged_where_that_is_asked_for(
         (["compile", "--wings", "2", "--out", "x"], "--wings 2 | see star-export compile --help"),
         (["compile", "--rho", "high", "--out", "x"], "'high'"),
         (["compile", "--method", "ab-star", "--out", "x"], "'ab-star'"),
-        (["compile", "--layout", "folded", "--out", "x"], "'folded'"),
+        (["compile", "--target", "folded", "--out", "x"], "'folded'"),
         (["best", "--max-drop", "-1"], "0 or more"),
         (["compile"], "--out"),
         (["fly"], "'fly'"),

@@ -36,7 +36,7 @@ def test_json_has_both(star_export: Command) -> None:
     ("flags", "answer"),
     [
         (("vit_tiny_patch16_224",), "can be pruned: 12 blocks, 196 patches, 192 channels"),
-        (("vit_small_patch14_dinov2",), "it gives an embedding: --num-classes adds a classifier"),
+        (("vit_small_patch14_dinov2",), "it gives an embedding: num_classes adds a classifier"),
         (("vit_base_patch16_siglip_224",), "can be pruned: 12 blocks, 196 patches, 768 channels"),
         (("resnet50",), "resnet50: cannot be pruned: a ResNet, which has no adapter"),
         (("vit_base_patch16_xp_224",), "cannot be pruned: block 1 with the layout ParallelScalingBlock"),

@@ -9,7 +9,7 @@ import pytest
 from exporter.calibration.record import load_calibration
 from exporter.formats.canonical_json import load_json
 from exporter.records import Schedule
-from tests.commands import Command, Workplace
+from tests.commands import Command, Workplace, recipe_file
 from tests.schedule.ours import DEIT_B_COUNTS_AT_07
 from tests.schedule.published import DEIT_B
 
@@ -81,7 +81,6 @@ def test_tome_needs_no_acs(star_export: Command, tmp_path: Path) -> None:
         ),
         (["--method", "a-star", "--reduce", "merge"], "reduce | got merge for a-star | need drop"),
         (["--method", "tome", "--scorer", "intra"], "scorer | got intra for tome | need one of pairs"),
-        (["--method", "a-star", "--round-to", "8"], "round_to | got 8 for a-star | need 1"),
         (["--method", "tome", "--acs", "acs.json"], "plan | got --acs for tome | need no ACS"),
         (
             ["--scorer", "pairs", "--reduce", "drop"],
@@ -130,13 +129,13 @@ def test_the_schedule_does_not_replace_a_folder(star_export: Command, tmp_path: 
 
 
 def test_a_calibration_of_another_input_size(
-    star_export: Command, workplace: Workplace, calibration: Path
+    star_export: Command, workplace: Workplace, calibration: Path, tmp_path: Path
 ) -> None:
     flags = (*workplace.model, "img_size=(16,48)", "--calibration", calibration, "--rho", "0.6", "--json")
     refused = star_export("plan", *flags)
     assert refused.code == 2
     assert "32x32" in refused.error
-    assert star_export("plan", *flags, "--interpolate").json["keep"][0] <= 12
+    assert star_export("plan", *flags, *recipe_file(tmp_path, interpolate=True)).json["keep"][0] <= 12
 
 
 def test_an_unknown_model(star_export: Command, acs: Path) -> None:
@@ -151,7 +150,6 @@ def test_an_unknown_model(star_export: Command, acs: Path) -> None:
         (["--rho", "0"], "--rho | got 0"),
         (["--rho", "1.5"], "--rho | got 1.5"),
         (["--rho", "nan"], "--rho | got 'nan'"),
-        (["--rho", "0.7", "--alpha", "2"], "--alpha | got 2"),
         (["--mac-reduction", "0.99"], "--mac-reduction | got 0.99 | need at most 0.457, which star reaches"),
         ([], "mac_reduction"),
     ],

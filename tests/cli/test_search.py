@@ -100,7 +100,6 @@ def test_out_of_reach_is_1_and_leaves_nothing(
         (["--speedup", "1.5", "--rounds", "0"], "rounds | got 0"),
         (["--speedup", "1.5", "--batch", "0"], "--batch | got 0"),
         (["--speedup", "much"], "'much'"),
-        (["--speedup", "1.5", "--round-to", "0"], "--round-to | got 0"),
         ([], "--speedup"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 import timm
 import torch
 
-from tests.commands import Command, Workplace
+from tests.commands import Command, Workplace, recipe_file
 from tests.vits import TINY_SHAPE
 
 NAME = "vit_xsmall_patch16_clip_224"
@@ -76,6 +76,6 @@ def test_text_embeddings_of_another_width(
 ) -> None:
     np.savez(tmp_path / "texts.npz", embeddings=np.ones((2, 100), np.float32), names=["class_0", "class_1"])
     flags = ["--rho", "0.5", "--images", workplace.images, "--out", tmp_path / "out"]
-    done = star_export("compile", *tower, *flags, "--text-embeddings", tmp_path / "texts.npz")
+    done = star_export("compile", *tower, *flags, *recipe_file(tmp_path, text_embeddings="texts.npz"))
     assert done.code == 2
     assert "100" in done.error and "512" in done.error and "\n" not in done.error

@@ -112,7 +112,7 @@ WRITERS = (
     f"{EXPORT} --out {LOCKED}",
     f"{COMPILE} --out {LOCKED}",
     f"{TUNE} --out {LOCKED}",
-    f"plugin --out {LOCKED}",
+    f"build --plugin-source {LOCKED}",
     f"serve-config {{folder}} --out {LOCKED}",
     f"depth apply {MODEL} --attention 2 --out {LOCKED}.safetensors",
 )

@@ -23,7 +23,7 @@ JSON = (
     f"{PLAN} --schedule {BAD}",
     f"{PLAN} --method star --rho 0.5 --acs {BAD}",
     f"{COMPILE} --class-map {BAD}",
-    f"depth search --samples {BAD} --layers 12 --units 4",
+    f"depth choose --model vit_tiny_patch16_224 --samples {BAD} --units 4",
 )
 TOML = (f"compile --out {{work}}/out --recipe {BAD}", f"best --recipe {BAD}")
 TENSORS = (
@@ -58,9 +58,9 @@ def _shard(place: Place) -> None:
     os.mkfifo(place.work / "shards" / "bad.tar")
 
 
-def _embeddings(place: Place) -> None:
-    for ending in ("npz", "safetensors"):
-        os.mkfifo(place.work / f"bad.{ending}")
+def _embeddings(ending: str, place: Place) -> None:
+    os.mkfifo(place.work / f"bad.{ending}")
+    (place.work / "r.toml").write_text(f'text_embeddings = "bad.{ending}"', encoding="utf-8")
 
 
 def _folder(place: Place) -> None:
@@ -207,7 +207,9 @@ FILES = (
     ),
     Hostile(f"{CALIBRATE} --images {{work}}/shards", "bad.tar", prepare=_shard, name="fifo"),
     *(
-        Hostile(f"{CALIBRATE} --text-embeddings {BAD}.{ending}", "bad", prepare=_embeddings, name="fifo")
+        Hostile(
+            f"{CALIBRATE} --recipe {{work}}/r.toml", "bad", prepare=partial(_embeddings, ending), name="fifo"
+        )
         for ending in ("npz", "safetensors")
     ),
     *_json(),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tests.hostile.inputs import Hostile, each
+from tests.hostile.inputs import Hostile, each, keys
 
 __all__ = ["FLAGS"]
 
@@ -28,10 +28,9 @@ SERVE = "serve-config {folder} --out {work}/triton"
 
 HUGE = "9" * 5001  # beyond what Python converts to an integer
 NO_NUMBERS = ("nan", "inf", "-inf", "1e400", "abc", "''", "0x10", HUGE)
-SHARES = {"rho": (COMPILE, PLAN), "mac-reduction": (PLAN,), "alpha": (COMPILE,), "lr": (FINETUNE,)}
+SHARES = {"rho": (COMPILE, PLAN), "mac-reduction": (PLAN,), "lr": (FINETUNE,)}
 COUNTS = {
     "max-images": CALIBRATE,
-    "check-images": COMPILE,
     "batch": COMPILE,
     "threads": BENCH,
     "rounds": BENCH,
@@ -42,11 +41,17 @@ COUNTS = {
     "max-batch": SERVE,
     "instances": SERVE,
     "workspace-mib": BUILD,
-    "seed": CALIBRATE,
-    "round-to": PLAN,
-    "num-classes": PLAN,
 }
 NO_COUNTS = ("-1", "1.5", "nan", "many", HUGE)
+# Keys of a recipe that have no flag.
+SHARE_KEYS = {"alpha": COMPILE, "ema_decay": FINETUNE}
+COUNT_KEYS = {
+    "check_images": COMPILE,
+    "seed": CALIBRATE,
+    "round_to": PLAN,
+    "num_classes": PLAN,
+    "workers": FINETUNE,
+}
 
 
 def _numbers() -> Iterator[Hostile]:
@@ -55,23 +60,26 @@ def _numbers() -> Iterator[Hostile]:
             yield from (Hostile(f"{command} --{flag} {value}", flag) for value in NO_NUMBERS)
     for flag, command in COUNTS.items():
         yield from (Hostile(f"{command} --{flag} {value}", flag) for value in NO_COUNTS)
+    for tables, values in (
+        (SHARE_KEYS, ("nan", "-inf", "7.5", "'abc'")),
+        (COUNT_KEYS, ("-1", "1.5", "nan", "'x'")),
+    ):
+        for key, command in tables.items():
+            table = "[training]\n" if command == FINETUNE else ""
+            yield from keys(command, *((f"{table}{key} = {value}", key) for value in values))
 
 
 # Integers that no machine has room for.
 TOO_MANY = (
     f"{COMPILE} --batch 2147483648",
-    f"{COMPILE} --check-images 999999999999",
     f"{BENCH} --threads 2147483648",
     f"{BENCH} --threads 30000",
     f"{EVAL} --threads 30000",
     f"{EVAL} --workers 100000",
-    f"{CALIBRATE} --seed 99999999999999999999",
-    f"{PLAN} --num-classes 99999999999",
 )
 # Those that are within the limits, but for which no machine has memory.
 NO_MEMORY = (
     f"{COMPILE} --batch 2000000000",
-    f"{COMPILE} --more-batches 1,2000000000",
     f"{TUNE} --batch 2000000000",
     f"{SEARCH} --batch 2000000000",
     f"{BEST} --batch 2000000000",
@@ -105,7 +113,6 @@ COMBINED = (
         ("--rho 0.5 --model-kwargs class_token=flase", "class_token='flase', a text"),
         ("--rho 0.5 --model-kwargs img_size=224x224", "--model-kwargs img_size"),
         ("--rho 0.5 --model-kwargs drop_rate=1e-", "--model-kwargs drop_rate"),
-        ("--rho 0.5 --preprocess crop_pct=90%", "--preprocess crop_pct"),
         ("--rho 0.5 --schedule {work}/none.json", "none.json"),
         ("--schedule {work}/none.json", "none.json"),
         ("--rho 0.5 --acs {work}/none.json", "no ACS"),
@@ -117,13 +124,8 @@ COMBINED = (
         ("--method evit", "method"),
         ("--scorer evil", "scorer"),
         ("--reduce prune", "reduce"),
-        ("--anchors none", "anchors"),
         ("--target abacus", "target"),
-        ("--layout flat", "layout"),
         ("--input-kind int4", "input-kind"),
-        ("--protocol some", "protocol"),
-        ("--normalize max", "normalize"),
-        ("--relevance-dtype float16", "relevance-dtype"),
         ("--device nosuch", "device"),
         ("--device cuda:99", "device"),
         ("--device meta", "device"),
@@ -133,19 +135,35 @@ COMBINED = (
         ("--model ./none", "none"),
         ("--model ''", "model"),
     ),
+    *keys(
+        COMPILE,
+        ("anchors = 'none'", "anchors"),
+        ("layout = 'flat'", "layout"),
+        ("protocol = 'some'", "protocol"),
+        ("normalize = 'max'", "normalize"),
+        ("relevance_dtype = 'float16'", "relevance_dtype"),
+        ("more_batches = [1, 2000000000]", "GB are free"),
+        ("check_images = 999999999999", "check_images"),
+        ("seed = 9999999999999999999", "seed"),
+        ("gamma = 0\nscorer = 'fused'", "gamma"),
+        ("training = 3", "training"),
+    ),
+    # Flags of before, and those of other verbs
+    *each(
+        COMPILE,
+        ("--alpha 0.5", "need alpha = … in the file of --recipe"),
+        ("--no-recalibrate", "need recalibrate = …"),
+        ("--mixup=0.8", "unrecognized"),
+    ),
+    *each(FINETUNE, ("--mixup=0.8", "need [training] mixup = …"), ("--rates 2=0.5", "need rates = …")),
+    *each(EVAL, ("--max-images 3", "need --max-eval-images")),
     # Choices that do not go together
     *each(
         COMPILE,
         ("--method tome --scorer fused", "tome"),
         ("--method tome --reduce drop", "tome"),
-        ("--method a-star --round-to 8", "round_to"),
         ("--method a-star-batch", "a-star-batch"),
         ("--scorer pairs --reduce drop", "pairs"),
-        ("--method star --layout packed", "layout"),
-        ("--method a-star --layout packed --target tensorrt-fp32", "layout"),
-        ("--alpha 7 --method star", "alpha"),
-        ("--gamma 3 --method star", "gamma"),
-        ("--protocol paper --reduce drop", "192"),
         ("--sweep 0.9,0.5", "sweep"),
         ("--sweep 0.9,,0.5", "sweep"),
         ("--sweep nan", "sweep"),
@@ -165,23 +183,36 @@ COMBINED = (
         ("--images {work}/\udcff", "UTF-8"),
         ("--recipe {work}/none.toml", "none.toml"),
     ),
-    # Flags that the verb does not use are checked too.
+    *keys(
+        COMPILE,
+        ("method = 'a-star'\nround_to = 8", "round_to"),
+        ("method = 'star'\nlayout = 'packed'", "layout"),
+        ("method = 'a-star'\nlayout = 'packed'\ntarget = 'tensorrt-fp32'", "layout"),
+        ("method = 'star'\nalpha = 7", "alpha"),
+        ("method = 'star'\ngamma = 3", "gamma"),
+        ("reduce = 'drop'\nprotocol = 'paper'", "192"),
+    ),
+    # Flags and keys that the verb does not use are checked too.
     *each(
         CALIBRATE,
         ("--class-map {work}/none.json", "none.json"),
         ("--class-map {images}", "images"),
-        ("--scorer intra --gamma 0", "gamma"),
+    ),
+    *keys(CALIBRATE, ("scorer = 'intra'\ngamma = 0", "gamma")),
+    *keys(
+        f"{PLAN} --rho 0.5",
+        ("device = 'nosuch'", "device"),
+        ("device = 'cuda:99'", "device"),
+        ("device = 'meta'", "device"),
+        ("text_embeddings = 'none.npz'", "none.npz"),
+        ("seed = -1", "seed"),
+        ("preprocess = { crop_pct = 7 }", "crop_pct"),
+        ("preprocess = { crop_pct = '90%' }", "crop_pct"),
     ),
     *each(
         PLAN,
-        ("--rho 0.5 --device nosuch", "device"),
-        ("--rho 0.5 --device cuda:99", "device"),
-        ("--rho 0.5 --device meta", "device"),
         ("--rho 0.5 --calibration {work}/none.safetensors", "none.safetensors"),
         ("--rho 0.5 --checkpoint {work}/none.safetensors", "none.safetensors"),
-        ("--rho 0.5 --text-embeddings {work}/none.npz", "none.npz"),
-        ("--rho 0.5 --seed -1", "seed"),
-        ("--rho 0.5 --preprocess crop_pct=7", "crop_pct"),
     ),
     *each(
         EXPORT,
@@ -193,18 +224,22 @@ COMBINED = (
     *each(
         FINETUNE,
         ("--epochs 0", "epochs"),
-        ("--warmup-epochs 200", "warmup_epochs"),
-        ("--min-lr 1", "min_lr"),
         ("--lr 0", "lr"),
-        ("--scale 2 1 --augment affine", "scale"),
-        ("--scale 0.5 2 --augment crop", "scale"),
-        ("--augment flip", "augment"),
         ("--preset long", "preset"),
-        ("--ema-decay 1", "ema-decay"),
-        ("--hflip 2", "hflip"),
-        ("--auto-augment nosuch", "auto_augment"),
         ("--teacher {work}/none.safetensors", "none.safetensors"),
         ("--eval-images {work}/none", "none"),
+    ),
+    *keys(
+        FINETUNE,
+        ("[training]\nwarmup_epochs = 200", "warmup_epochs"),
+        ("[training]\nmin_lr = 1", "min_lr"),
+        ("[training]\nscale = [2, 1]\naugment = 'affine'", "scale"),
+        ("[training]\nscale = [0.5, 2]\naugment = 'crop'", "scale"),
+        ("[training]\naugment = 'flip'", "augment"),
+        ("[training]\nema_decay = 1", "ema_decay"),
+        ("[training]\nhflip = 2", "hflip"),
+        ("[training]\nauto_augment = 'nosuch'", "auto_augment"),
+        ("[training]\nnosuch = 1", "nosuch"),
     ),
     *each(
         TUNE,
@@ -267,7 +302,7 @@ COMBINED = (
     *each(
         CHECK,
         ("--model vit_tiny_patch16_224 --images {images}", "--model"),
-        ("--check-images 3", "check"),
+        ("--recipe {work}/none.toml", "recipe"),
         ("--plugin {work}/none.so", "plugin"),
         ("--onnx {folder}/none.onnx", "onnx"),
         ("--runtime tensorrt", "engine"),
@@ -312,14 +347,17 @@ COMBINED = (
         ("{work}/none --images {images}", "none"),
         ("{weights} --images {images}", "w.safetensors"),
     ),
-    *each("build", ("{work}/none", "none"), ("{images}", "images")),
-    *each("serve-config", ("{work}/none --out {work}/t", "none"), ("{images} --out {work}/t", "images")),
     *each(
-        "plugin",
-        ("--out {weights}", "w.safetensors"),
-        ("--out /dev/null", "/dev/null"),
-        ("--out /proc/x", "/proc/x"),
+        "build",
+        ("", "neither"),
+        ("{work}/none", "none"),
+        ("{images}", "images"),
+        ("{images} --plugin-source {work}/p", "a folder and"),
+        ("--plugin-source {weights}", "w.safetensors"),
+        ("--plugin-source /dev/null", "/dev/null"),
+        ("--plugin-source /proc/x", "/proc/x"),
     ),
+    *each("serve-config", ("{work}/none --out {work}/t", "none"), ("{images} --out {work}/t", "images")),
     *each(
         f"depth apply {MODEL} --out {{work}}/d.safetensors",
         ("", "attention"),
@@ -334,10 +372,16 @@ COMBINED = (
         ("--attention 1 --out .", ".safetensors"),
     ),
     *each(
-        "depth search --samples {work}/none.json --layers 12 --units 4",
-        ("", "none.json"),
-        ("--units x", "units"),
-        ("--layers x", "layers"),
+        "depth choose --model vit_tiny_patch16_224",
+        ("", "no number of units"),
+        ("--units 4", "--samples FILE"),
+        ("--units 4 --attention-units 2", "units and attention_units"),
+        ("--units 4 --samples {work}/none.json", "none.json"),
+        ("--units x --samples {work}/none.json", "none.json"),
+        ("--attention-units 1", "--out"),
+        ("--attention-units 1 --samples {work}/none.json --out {work}/d.safetensors", "--samples"),
+        ("--attention-units 1 --weights last --out {work}/d.safetensors", "--weights"),
+        ("--units 4 --growth -1 --images {images} --out {work}/d.safetensors", "growth"),
     ),
     *each("nosuch", ("", "nosuch")),
     *each("depth", ("nosuch", "nosuch")),

@@ -31,17 +31,16 @@ COMMANDS = (
     f"{PLAN} --rates 2=0.5",
     *(f"{each} {NO_IMAGES}" for each in (CALIBRATE, FINETUNE, TUNE, SEARCH, BEST)),
     f"{EXPORT} --schedule {{work}}/none",
-    "depth fit --samples {work}/none",
-    "depth search --samples {work}/none --layers 4 --units 2",
-    f"depth collect --model digits_vit {NO_IMAGES} --out {{work}}/collect",
-    f"depth choose --model digits_vit {NO_IMAGES} --out {{work}}/d.safetensors",
+    "depth choose --model digits_vit --samples {work}/none --units 2",
+    f"depth choose --model digits_vit {NO_IMAGES} --units 2 --out {{work}}/d.safetensors",
+    f"depth choose --model digits_vit {NO_IMAGES} --attention-units 2 --out {{work}}/d.safetensors",
     "check {folder} --threads 1",
     "eval {folder} --images {work}/none",
     "bench {work}/none",
     "build {folder}",
     f"{SERVE}",
     f"depth apply {MODEL} --attention 2 --out {{work}}/d.safetensors",
-    "plugin --out {work}/plugin",
+    "build --plugin-source {work}/plugin",
     "models --why digits_vit",
     "inspect {folder}",
 )
@@ -54,7 +53,7 @@ QUICK = "--rounds 5 --warmup 0 --batches 1 --profile-runs 0 --no-selection-cost 
 READERS = (
     "check {work}/x --threads 1",
     "serve-config {work}/x --out {work}/triton",
-    "eval {work}/x --images {images} --max-images 2 --threads 1 --workers 1",
+    "eval {work}/x --images {images} --max-eval-images 2 --threads 1 --workers 1",
     f"bench {{work}}/x {QUICK}",
     "build {work}/x",
 )
@@ -75,7 +74,7 @@ RECIPE = {
     "threads": 1,
     "seed": 3,
 }
-KEYS = ("extends", *(field.name for field in fields(Recipe)))
+KEYS = ("extends", "training", *(field.name for field in fields(Recipe)))
 SAMPLES = '[{"attention": 0.0, "activation": 0.25, "accuracy": 90.0}, {"attention": 0.5, "activation": 0.0, '
 SAMPLES += '"accuracy": 80.0}, {"attention": 0.25, "activation": 0.5, "accuracy": 70.5}]'
 
@@ -193,8 +192,7 @@ def _file(random: Random, place: Place) -> Input:
         "plan --model vit_tiny_patch16_224 --model-kwargs img_size=32 patch_size=8 depth=4 --schedule {work}/bad": (
             partial(mutations.changed_json, random, (place.folder / "schedule.json").read_text())
         ),
-        "depth fit --samples {work}/bad": partial(mutations.changed_json, random, SAMPLES),
-        "depth search --samples {work}/bad --layers 4 --units 2 --trials 2": (
+        "depth choose --model digits_vit --samples {work}/bad --units 2": (
             partial(mutations.changed_json, random, SAMPLES)
         ),
         "inspect {work}/bad": partial(mutations.bytes_of, random, place.calibration.read_bytes()),
@@ -220,7 +218,9 @@ def _arrays(random: Random, place: Place) -> Input:
     bad = place.work / "bad.npz"
     if random.random() < 0.5:
         np.savez(bad, embeddings=np.eye(3, 128, dtype=np.float32), names=np.array(["a", "b", "c"]))
-        line = "plan --model digits_vit --method tome --rho 0.5 --text-embeddings {work}/bad.npz"
+        recipe = 'model = "digits_vit"\nmethod = "tome"\nrho = 0.5\ntext_embeddings = "bad.npz"'
+        (place.work / "r.toml").write_text(recipe, encoding="utf-8")
+        line = "plan --recipe {work}/r.toml"
     else:
         shutil.copyfile(place.folder / REFERENCE, bad)
         line = f"bench --dense {{dense}} --pruned {{pruned}} --reference {{work}}/bad.npz {QUICK}"

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from stat import S_ISDIR
 
-__all__ = ["Hostile", "Place", "each", "state_of"]
+__all__ = ["Hostile", "Place", "each", "keys", "state_of"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,17 @@ class Hostile:
 def each(command: str, *rows: tuple[str, str]) -> Iterator[Hostile]:
     """The inputs of a command: further words, and a part of the answer."""
     yield from (Hostile(f"{command} {words}", says) for words, says in rows)
+
+
+def keys(command: str, *rows: tuple[str, str]) -> Iterator[Hostile]:
+    """The inputs of a command with a recipe: its text, and a part of the answer."""
+    for text, says in rows:
+        line, prepare = f"{command} --recipe {{work}}/r.toml", partial(_write_recipe, text)
+        yield Hostile(line, says, prepare=prepare, name=text)
+
+
+def _write_recipe(text: str, place: Place) -> None:
+    (place.work / "r.toml").write_text(text, encoding="utf-8")
 
 
 def state_of(*folders: Path) -> dict[Path, tuple[int, ...]]:

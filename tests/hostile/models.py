@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 from tests.hostile.flags import BEST, CALIBRATE, COMPILE, EXPORT, FINETUNE, MODEL, TUNE
-from tests.hostile.inputs import Hostile, Place, each
+from tests.hostile.inputs import Hostile, Place, each, keys
 from tests.vits import make_model
 
 __all__ = ["MODELS"]
@@ -61,25 +61,25 @@ KWARGS = (
         ("norm_eps=[1]", "norm_eps"),
         ("rope_grid_indexing=[1]", "rope_grid_indexing"),
     ),
-    *each(
-        f"{CALIBRATE} --preprocess",
-        ("crop_pct=0", "crop_pct"),
-        ("crop_pct=2", "crop_pct"),
-        ("crop_pct=1e-9", "crop_pct"),
-        ("crop_pct=0.001", "crop_pct"),
-        ("crop_pct=nan", "crop_pct"),
-        ("crop_mode=zzz", "zzz"),
-        ("interpolation=magic", "magic"),
-        ("std=(0,0,0)", "std"),
-        ("std=(-1,1,1)", "std"),
-        ("std=(1e-320,1,1)", "std"),
-        ("std=(1e300,1,1)", "std"),
-        ("mean=(1e300,0,0)", "mean"),
-        ("mean=(-1,0,0)", "mean"),
-        ("mean=(1e400,0,0)", "preprocess"),
-        ("mean=(0.5,0.5)", "preprocess"),
-        ("mean=half", "preprocess"),
-        ("nosuch=1", "nosuch"),
+    *keys(
+        CALIBRATE,
+        ("preprocess = { crop_pct = 0 }", "crop_pct"),
+        ("preprocess = { crop_pct = 2 }", "crop_pct"),
+        ("preprocess = { crop_pct = 1e-9 }", "crop_pct"),
+        ("preprocess = { crop_pct = 0.001 }", "crop_pct"),
+        ("preprocess = { crop_pct = nan }", "crop_pct"),
+        ("preprocess = { crop_mode = 'zzz' }", "zzz"),
+        ("preprocess = { interpolation = 'magic' }", "magic"),
+        ("preprocess = { std = [0,0,0] }", "std"),
+        ("preprocess = { std = [-1,1,1] }", "std"),
+        ("preprocess = { std = [1e-320,1,1] }", "std"),
+        ("preprocess = { std = [1e300,1,1] }", "std"),
+        ("preprocess = { mean = [1e300,0,0] }", "mean"),
+        ("preprocess = { mean = [-1,0,0] }", "mean"),
+        ("preprocess = { mean = [1e400,0,0] }", "preprocess"),
+        ("preprocess = { mean = [0.5,0.5] }", "preprocess"),
+        ("preprocess = { mean = 'half' }", "preprocess"),
+        ("preprocess = { nosuch = 1 }", "nosuch"),
     ),
 )
 
@@ -172,8 +172,8 @@ UNCALIBRATED = (
     f"{FINETUNE} --method tome",
     f"{BEST} --method tome",
     f"depth apply {MODEL} --attention 2 --out {{work}}/d.safetensors",
-    f"depth choose {MODEL} --images {{images}} --attention 2 --out {{work}}/d.safetensors",
-    f"depth collect {MODEL} --images {{images}} --eval-images {{images}} --out {{work}}/collected",
+    f"depth choose {MODEL} --images {{images}} --attention-units 2 --out {{work}}/d.safetensors",
+    f"depth choose {MODEL} --images {{images}} --eval-images {{images}} --units 2 --out {{work}}/c.safetensors",
     f"search {MODEL} --method tome --speedup 1.2",
     TUNE,
 )

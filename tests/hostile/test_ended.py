@@ -20,7 +20,7 @@ from exporter.calibration.sums import scored_chunks
 from exporter.cli.stages import RichStages
 from exporter.workflows.folders.export_folder import read_folder
 from exporter.workflows.progress import Advance
-from tests.commands import Command, Workplace
+from tests.commands import BRIEF, Command, Workplace
 from tests.vits import make_images
 
 PRUNED = ("--rho", "0.5", "--scorer", "intra")
@@ -93,7 +93,7 @@ def counted_images(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 DENSE = "vit_tiny_patch16_224.dense.onnxruntime-fp32.onnx"
-SHORT = ("--preset", "short", "--epochs", "2", "--augment", "none")
+SHORT = ("--preset", "short", "--epochs", "2", "--recipe", str(BRIEF))
 
 
 @pytest.mark.ort

@@ -90,5 +90,5 @@ def test_a_slow_answer_is_none(run: Callable[[], None], why: str) -> None:
 def test_the_table_covers_every_verb() -> None:
     verbs = {each.line.split()[0] for each in TABLE}
     assert verbs >= {"compile", "tune", "calibrate", "plan", "finetune", "export", "check", "build", "bench"}
-    assert verbs >= {"eval", "best", "search", "serve-config", "inspect", "models", "plugin", "depth"}
+    assert verbs >= {"eval", "best", "search", "serve-config", "inspect", "models", "depth"}
     assert len({(each.name, each.line) for each in TABLE}) == len(TABLE) >= 300

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.errors import RecipeError
+from exporter.evaluation.benchmark.batch_sweep import BenchSettings
 from exporter.schedule.plan import ScheduleSettings
-from exporter.settings import Parser, Settings, add_flags, fields_of, from_table
+from exporter.settings import Parser, Settings, add_flags, fields_of, from_flags, from_table
 from exporter.settings.fields import GROUPS
 from exporter.vocabulary import Layout
 from tests.settings.every import every_settings
@@ -213,20 +214,29 @@ def test_the_help_of_each_kind(shown: str) -> None:
 
 def test_a_parser_shows_flags_in_the_group_of_their_field() -> None:
     parser = Parser(prog="star-export")
-    add_flags(parser, ScheduleSettings, ("alpha", "method"))
+    add_flags(parser, BenchSettings)
     shown = parser.format_help()
     assert shown.startswith("usage: star-export [options]\n")
-    assert shown.index("how to prune:") < shown.index("--method") < shown.index("advanced:")
-    assert shown.index("advanced:") < shown.index("--alpha")
+    assert shown.index("measurement:") < shown.index("--batches") < shown.index("advanced:")
+    assert shown.index("advanced:") < shown.index("--warmup")
     assert "target:" not in shown
 
 
 def test_one_group_takes_all_flags() -> None:
     parser = Parser(prog="star-export")
-    add_flags(parser.add_argument_group("of the search"), ScheduleSettings, ("alpha", "method"))
+    add_flags(parser.add_argument_group("of the search"), BenchSettings)
     shown = parser.format_help()
     assert "advanced:" not in shown
     assert "of the search:" in shown
+
+
+def test_a_field_without_a_flag_gets_one_by_name_alone() -> None:
+    parser = argparse.ArgumentParser()
+    add_flags(parser, ScheduleSettings)
+    assert "--method" in parser.format_help() and "--alpha" not in parser.format_help()
+    parser = argparse.ArgumentParser()
+    add_flags(parser, ScheduleSettings, ("alpha",))
+    assert from_flags(ScheduleSettings, parser.parse_args(["--alpha", "0.5"])).alpha == 0.5
 
 
 @pytest.mark.parametrize("settings", every_settings(), ids=lambda each: each.__name__)

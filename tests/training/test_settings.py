@@ -13,7 +13,7 @@ from exporter.bundled import DIGITS_VIT, MODELS, OFFSET_DIGITS_VIT
 from exporter.errors import RecipeError
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.models.identity import Identity, to_metadata
-from exporter.settings import add_flags, from_flags
+from exporter.settings import add_flags, fields_of, from_flags
 from exporter.training.presets import AUGMENTATIONS, PRESETS
 from exporter.training.settings import FinetuneSettings, LoopSettings, preset_values
 
@@ -22,7 +22,7 @@ DOCS = Path(__file__).parents[2] / "docs/finetuning.md"
 
 def parse(*flags: str) -> LoopSettings:
     parser = argparse.ArgumentParser()
-    add_flags(parser, LoopSettings)
+    add_flags(parser, LoopSettings, fields_of(LoopSettings))
     return from_flags(LoopSettings, parser.parse_args(flags))
 
 
@@ -32,7 +32,7 @@ def test_no_flags_are_the_defaults() -> None:
 
 def test_every_field_has_a_flag_with_a_sentence() -> None:
     parser = argparse.ArgumentParser()
-    add_flags(parser, LoopSettings)
+    add_flags(parser, LoopSettings, fields_of(LoopSettings))
     text = parser.format_help()
     for option in dataclasses.fields(LoopSettings):
         assert "--" + option.name.replace("_", "-") in text

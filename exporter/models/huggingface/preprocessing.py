@@ -70,7 +70,7 @@ WITHOUT_EFFECT = (
 )
 
 MOST_PIXELS = 10_000  # of a side
-ALL_GIVEN = "or give all of it: --preprocess interpolation=… mean=… std=… crop_pct=… crop_mode=…"
+ALL_GIVEN = "or give all of it in a recipe: interpolation, mean, std, crop_pct and crop_mode of preprocess"
 # ConvNeXt's processor crops below this size only, and LeViT's resizes to more than it is told.
 CONVNEXT_WHOLE, LEVIT_MORE = 384, 256 / 224
 

@@ -172,7 +172,7 @@ def _profile(builder: Any, network: Any, batches: tuple[int, int], widths: Mappi
         sizes = tuple(tensor.shape)[1:]
         if any(size < 0 for size in sizes) and tensor.name not in widths:
             got, expected = f"{tensor.name} of sizes {list(sizes)}", "static sizes except for the batch"
-            raise UserError("engine", got, expected, "--layout padded has them")
+            raise UserError("engine", got, expected, 'layout = "padded" in a recipe has them')
         least = (batches[0], *(1 if size < 0 else size for size in sizes))
         most = (batches[1], *(widths[tensor.name] if size < 0 else size for size in sizes))
         profile.set_shape(tensor.name, least, most, most)

@@ -36,7 +36,7 @@ _CREATORS = tuple((name, "1", _DOMAIN) for name in ("CdfRetain", "SelectTopK"))
 # tensor by the values of another, which no TensorRT builds.
 LEAST_VERSION = (10, 7)
 
-_HINT = "star-export plugin --out DIR writes its source and prints the build command"
+_HINT = "star-export build --plugin-source DIR writes its source and prints the build command"
 
 
 def calls_plugin(onnx: Path) -> bool:

@@ -134,7 +134,7 @@ def _opened(
         vit, _ = steps.with_outputs(whole, job.outputs)
         check_batches("--batch", (job.measuring.batch, *job.measuring.more_batches), vit.spec)
         if job.on_noise:
-            check_batches("--check-images", (job.images.check_images,), vit.spec)
+            check_batches("check_images", (job.images.check_images,), vit.spec)
         return whole, vit, None if job.on_noise else steps.eval_images(job.images, vit.spec)
 
 

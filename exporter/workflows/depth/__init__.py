@@ -1,1 +1,1 @@
-"""Depth pruning as jobs: score, collect, choose and apply."""
+"""Depth pruning as jobs: choose and apply."""

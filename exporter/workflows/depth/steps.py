@@ -1,5 +1,6 @@
 """Depth pruning as steps of a job: apply a plan to a model, and choose how many units of each type to remove."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +10,9 @@ from torch import nn
 from exporter.depth.checkpoint import Depth, read_depth, save_checkpoint
 from exporter.depth.plan import DepthPlan
 from exporter.depth.predictor import CrossValidation, Predictor, Sample, accuracies_of, fit_best
+from exporter.depth.ranked import spare
 from exporter.depth.search import Split, best_split, splits
+from exporter.depth.settings import CollectSettings
 from exporter.depth.surgery import apply_plan
 from exporter.errors import ArtefactError, DepthError, OutputError, reason_of
 from exporter.files import writable_file
@@ -18,6 +21,7 @@ from exporter.models.base import PrunableViT
 from exporter.models.networks import ModelRequest, identity_of
 from exporter.pruning.checkpoint import pruning_records, read_pruning
 from exporter.schedule.macs import dense_macs
+from exporter.vocabulary import UnitType
 from exporter.workflows import steps
 
 __all__ = [
@@ -28,6 +32,7 @@ __all__ = [
     "fitted",
     "read_samples",
     "split_for",
+    "split_of",
     "weights_file",
     "written",
 ]
@@ -169,13 +174,27 @@ def fitted(samples: tuple[Sample, ...]) -> Fitted:
     return Fitted(fit_best(samples), rmse)
 
 
-def split_for(samples: tuple[Sample, ...], depth: int, units: int) -> Found:
-    """Fit the predictor, and return the best split of a budget of units, of which one attention stays.
+def split_of(vit: PrunableViT, samples: tuple[Sample, ...], settings: CollectSettings) -> Found:
+    """Return the best split of a budget among the units of a ViT that may go; its weights are not read.
+
+    Raises:
+        DepthError: There are too few samples, or the budget is out of range.
+    """
+    most = {unit: spare(vit, unit, settings) for unit in UnitType}
+    return split_for(samples, vit.spec.depth, settings.units, most)
+
+
+def split_for(
+    samples: tuple[Sample, ...], depth: int, units: int, most: Mapping[UnitType, int] | None = None
+) -> Found:
+    """Fit the predictor, and return the best split of a budget of units; `most` of each type may go.
+
+    By default, those are all but one attention.
 
     Raises:
         DepthError: There are too few samples, or the budget is out of range.
     """
     fit = fitted(samples)
     every = tuple(splits(fit.predictor, depth, units))
-    best = best_split(fit.predictor, depth, units)
+    best = best_split(fit.predictor, depth, units, most)
     return Found(best, every, fit.predictor, fit.rmse)

@@ -1,4 +1,4 @@
-"""The steps of depth pruning that train: choose units by learned gates, and collect samples for the predictor."""
+"""Depth pruning that trains: choose units by learned gates, and collect samples of how many of each type can go."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,9 +8,10 @@ from torch import nn
 from exporter.data.images import ImageFolder, listing_sha256
 from exporter.data.source import images_at
 from exporter.depth.bookmark import Bookmark
-from exporter.depth.checkpoint import Depth, read_depth
+from exporter.depth.checkpoint import Depth, describe, read_depth
 from exporter.depth.choose import choose_units
 from exporter.depth.collect import collect
+from exporter.depth.predictor import Sample
 from exporter.depth.ranked import Stage
 from exporter.depth.samples import SampleBook, Tally
 from exporter.depth.settings import ChoiceSettings, CollectSettings, UnitSettings
@@ -28,13 +29,13 @@ from exporter.training.finetune import finetune
 from exporter.training.settings import FinetuneSettings
 from exporter.workflows import steps
 from exporter.workflows.depth.result import Chosen, Collected
-from exporter.workflows.depth.steps import weights_file, written
+from exporter.workflows.depth.steps import split_of, weights_file, written
 from exporter.workflows.evaluating.pytorch import torch_models
 from exporter.workflows.finetuning.images import Exam, shown, train_images
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipes.job import Job
 
-__all__ = ["choose_to", "collect_to"]
+__all__ = ["choose_to", "choose_within", "collect_to"]
 
 
 def choose_to(
@@ -55,12 +56,7 @@ def choose_to(
     Raises:
         UserError: The job cannot be carried out, or a file cannot be written.
     """
-    path, stages, last = weights_file(out), stages or Silent(), choice.weights == "last"
-    if last and job.trained:
-        got = f"last beside {job.model.checkpoint}, whose pruned patches these stages do not train"
-        raise DepthError(
-            "--weights", got, "whole", "--recalibrate allows it, and the file then prunes no patches"
-        )
+    path, stages, last = _checked(job, choice, out), stages or Silent(), choice.last_weights
     vit, images = _loaded(job, stages)
     run = _run(vit, images, choice, settings)
     bookmark = Bookmark(
@@ -76,6 +72,42 @@ def choose_to(
     applied = written(job.model, vit, chosen, Depth(ranked.plan, merged=False), path, keep_pruning=not last)
     bookmark.path.unlink(missing_ok=True)
     return Chosen(applied, ranked.importance, bookmark.skipped.training)
+
+
+def choose_within(
+    job: Job,
+    budget: CollectSettings,
+    choice: ChoiceSettings,
+    settings: FinetuneSettings,
+    out: Path,
+    *,
+    samples: tuple[Sample, ...] | None = None,
+    stages: Stages | None = None,
+) -> Chosen:
+    """Find how many units of each type to remove within a budget, choose them, and write the network without them.
+
+    Args:
+        job: The model, the images to train on, and, without samples, those to measure on.
+        budget: How many units go in all, and how far the steps of a collection go.
+        choice: As of `choose_to`; its counts are replaced.
+        settings: How to train.
+        out: A .safetensors file; samples are collected beside it, in a folder that ends in .samples.
+        samples: What to predict accuracies from; None: samples are collected.
+        stages: Shows progress.
+
+    Raises:
+        UserError: The job cannot be carried out, or a file cannot be written.
+    """
+    path, collected = _checked(job, choice, out), None
+    vit = describe(job.model)
+    if samples is None:
+        collected = collect_to(job, budget, settings, path.with_suffix(".samples"), stages)
+        samples = tuple(each.sample for each in collected.samples)
+    found = split_of(vit, samples, budget)
+    best = found.best
+    choice = replace(choice, attention_units=best.attention, activation_units=best.activation)
+    chosen = choose_to(job, choice, settings, out, stages)
+    return replace(chosen, found=found, collected=collected)
 
 
 def collect_to(
@@ -112,6 +144,22 @@ def collect_to(
     train = _Trainer(vit, images, settings, folder / "step.ckpt", run, stages, skipped)
     samples = collect(vit, collection, train, evaluate, book=SampleBook(folder), bookmark=bookmark)
     return Collected(samples, skipped.evaluation, skipped.training)
+
+
+def _checked(job: Job, choice: ChoiceSettings, out: Path) -> Path:
+    """Return the path of the weights, which are checked before the work.
+
+    Raises:
+        DepthError: They would be those of stages that do not prune patches, for a model that was trained to.
+        OutputError: They cannot be written.
+    """
+    if choice.last_weights and job.trained:
+        got = (
+            f"the last stage's beside {job.model.checkpoint}, whose pruned patches these stages do not train"
+        )
+        hint = "recalibrate = true in a recipe allows it, and the file then prunes no patches"
+        raise DepthError("--last-weights", got, "those of the whole model", hint)
+    return weights_file(out)
 
 
 @dataclass(frozen=True, eq=False)

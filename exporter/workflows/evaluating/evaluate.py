@@ -67,7 +67,7 @@ def evaluate_models(
         class_map=settings.class_map,
         names=_common_names(ready) if settings.labels and settings.class_map is None else (),
         labels=settings.labels,
-        max_images=settings.max_images,
+        max_images=settings.max_eval_images,
         seed=settings.seed,
     )
     _check_batch(ready, source, settings)
@@ -112,7 +112,7 @@ def _agreement(
         raise RecipeError(models[0].name, "a model without logits, which has no top-1", expected)
     if settings.class_map is not None:
         raise RecipeError("--class-map", "classes for models without logits", "none")
-    source = open_source(images, 0, labels=False, max_images=settings.max_images, seed=settings.seed)
+    source = open_source(images, 0, labels=False, max_images=settings.max_eval_images, seed=settings.seed)
     _check_batch(models, source, settings)
     with stages.stage("images") as advance:
         answers = embed_models(models, source, settings, advance)

@@ -30,7 +30,7 @@ class EvalSettings(Settings):
         "Use the labels of the images; without labels, only the agreement of two models is measured.",
         group="images",
     )
-    max_images: Positive | None = option(
+    max_eval_images: Positive | None = option(
         None,
         "Largest number of images; drawn at random by the seed from a folder, the first ones from tar files.",
         group="images",

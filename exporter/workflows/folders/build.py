@@ -127,9 +127,11 @@ def _check_retention(pruned: Path, artefact: Artefact, settings: BuildSettings, 
         UserError: The model needs the plugin and none was given, or this TensorRT cannot build it.
     """
     if settings.plugin is None and calls_plugin(pruned):
-        instead = "--layout padded" if artefact.follows_image else f"--target {artefact.target.instead}"
-        hint = f"build --plugin FILE, or star-export compile {instead}"
-        raise UserError(pruned.name, "no plugin", "the library of star-export plugin, which selects", hint)
+        other = f"--target {artefact.target.instead}"
+        if artefact.follows_image:
+            other = 'with layout = "padded" in a recipe'
+        hint = f"build --plugin FILE, or compile {other}"
+        raise UserError(pruned.name, "no plugin", "the library of --plugin-source, which selects", hint)
     if settings.plugin is not None:
         checked_library(settings.plugin, version)
     padded = artefact.schedule.adaptive and not artefact.follows_image

@@ -10,16 +10,17 @@ import msgspec
 from msgspec import Meta
 
 from exporter.calibration.settings import NORMALIZE
+from exporter.data.class_map import is_order
 from exporter.errors import MissingDependencyError, RecipeError, reason_of
 from exporter.files import GivenPath, regular
 from exporter.schedule.plan import ScheduleSettings
-from exporter.settings import Positive, Share, from_table, option
+from exporter.settings import Positive, Settings, Share, from_table, option
 from exporter.targets import ONNXRUNTIME, TARGETS
 from exporter.vocabulary import InputKind, Layout
 from exporter.workflows.recipes.amount import Above1, Below1, LayerRates
 from exporter.workflows.recipes.requests import Images, Measuring
 
-__all__ = ["AMOUNTS", "A_MODEL", "Recipe", "needed", "read_recipe", "yielding"]
+__all__ = ["AMOUNTS", "A_MODEL", "Recipe", "needed", "read_recipe", "read_training", "yielding"]
 
 ValueT = TypeVar("ValueT")
 
@@ -28,6 +29,9 @@ ValueT = TypeVar("ValueT")
 PREPROCESS_KEYS = ("interpolation", "mean", "std", "crop_pct", "crop_mode", "crop_rounding")
 PreprocessKey = Annotated[str, Meta(pattern=rf"\A({'|'.join(PREPROCESS_KEYS)})\Z")]
 Overrides = Annotated[dict[PreprocessKey, Any], Meta(description=f"values of {', '.join(PREPROCESS_KEYS)}")]
+
+# The table of a recipe that says how a verb trains.
+TRAINING = "training"
 
 # Longest chain of recipes that extend each other.
 MOST_EXTENDS = 50
@@ -54,23 +58,23 @@ class Recipe(Measuring, ScheduleSettings, Images):
     recalibrate: bool = option(
         False,
         "Accept pruning settings other than those that the checkpoint was trained with.",
-        group="advanced",
+        flag=False,
     )
     num_classes: Positive | None = option(
-        None, "Classes of the head; by default those of the checkpoint.", group="model"
+        None, "Classes of the head; by default those of the checkpoint.", group="model", flag=False
     )
     model_kwargs: dict[str, Any] = option(
         {}, "Keyword arguments of the model, e.g. img_size=32 patch_size=4.", group="model"
     )
     preprocess: Overrides = option(
-        {}, "Overrides of the model's preprocessing, e.g. crop_pct=1.0.", group="advanced"
+        {}, "Overrides of the model's preprocessing, e.g. crop_pct=1.0.", flag=False
     )
     device: str = option("cpu", "PyTorch device, e.g. cpu or cuda.", group="model")
     text_embeddings: GivenPath = option(
         None,
         "Text embeddings and names of classes (.npz, .safetensors), to use an image tower as a zero-shot "
         "classifier.",
-        group="advanced",
+        flag=False,
     )
     outputs: tuple[str, ...] = option(
         (),
@@ -83,28 +87,30 @@ class Recipe(Measuring, ScheduleSettings, Images):
         None, "An existing calibration file, used instead of a new calibration.", group="how to prune"
     )
     interpolate: bool = option(
-        False, "Accept a calibration for another input size, and interpolate its scores.", group="advanced"
+        False,
+        "Accept a calibration for another input size, and interpolate its scores.",
+        flag=False,
     )
     gamma: Positive | None = option(
         None,
         "Number of classes per image whose relevance is computed; by default 6, or all if there are fewer.",
-        group="advanced",
+        flag=False,
     )
     protocol: str = option(
         "all",
         "all: every image once. paper: ten random batches of images.",
         ("all", "paper"),
-        group="advanced",
+        flag=False,
     )
     normalize: str = option(
         "none",
         "Scaling of the relevance of each image and class before averaging: none, sum (to a sum of 1), or minmax "
         "(to [0, 1]).",
         NORMALIZE,
-        group="advanced",
+        flag=False,
     )
     relevance_dtype: str = option(
-        "float64", "Precision of the relevance.", ("float64", "float32"), group="advanced"
+        "float64", "Precision of the relevance.", ("float64", "float32"), flag=False
     )
 
     rho: Share | None = option(
@@ -139,7 +145,7 @@ class Recipe(Measuring, ScheduleSettings, Images):
     layout: Layout | None = option(
         None,
         "Memory layout of a-star's tokens in a batch; by default the best one for the target.",
-        group="advanced",
+        flag=False,
     )
     input_kind: InputKind = option(
         InputKind.FLOAT32,
@@ -169,6 +175,7 @@ class _RecipeFile(Recipe):
     """The settings of a recipe's file."""
 
     extends: GivenPath = option(None, "Another recipe; values that this one does not set are taken from it.")
+    training: dict[str, Any] = option({}, "How a verb that trains does it: settings of fine-tuning.")
 
 
 A_MODEL = "the name of a model, e.g. digits_vit"
@@ -185,17 +192,31 @@ def needed(value: ValueT | None, flag: str, expected: str) -> ValueT:
     return value
 
 
-def read_recipe(path: Path, above: tuple[Path, ...] = ()) -> Mapping[str, Any]:
-    """Read the values that a TOML recipe sets; its paths are relative to the recipe's folder.
+def read_recipe(path: Path) -> Mapping[str, Any]:
+    """Read the values that a TOML recipe sets, but for its table `training`; paths are relative to its folder.
 
     Args:
         path: The recipe. It may extend another one: values that it does not set are taken from there.
-        above: The recipes that extend this one, by their whole paths.
 
     Raises:
         RecipeError: The file is not TOML, a key or value is not one of a recipe, or recipes extend each other.
         MissingDependencyError: Python 3.10 has no TOML reader, and none is installed.
     """
+    return {name: value for name, value in _read(path).items() if name != TRAINING}
+
+
+def read_training(path: Path, settings: type[Settings]) -> Mapping[str, Any]:
+    """Read the table `training` of a TOML recipe, checked against the fields of settings.
+
+    Raises:
+        RecipeError: As `read_recipe`; or a key is unknown, or a value has the wrong type.
+        MissingDependencyError: Python 3.10 has no TOML reader, and none is installed.
+    """
+    return from_table(settings, _read(path).get(TRAINING, {}), f"{path}: {TRAINING}")
+
+
+def _read(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Return what a recipe sets; `above` are the recipes that extend it, by their whole paths."""
     # The path may be invalid, and TOML may be nested deeper than the recursion limit.
     try:
         place, table = Path(os.path.realpath(path)), msgspec.toml.decode(regular(path).read_bytes())
@@ -207,10 +228,15 @@ def read_recipe(path: Path, above: tuple[Path, ...] = ()) -> Mapping[str, Any]:
         got = "a recipe that extends itself" if place in above else f"more than {MOST_EXTENDS} in a row"
         raise RecipeError(f"{path}: extends", got, "a chain that ends")
     told = from_table(_RecipeFile, table, str(path))
-    values = {key: path.parent / value if isinstance(value, Path) else value for key, value in told.items()}
+    training = told.pop(TRAINING, {})
+    values = {
+        key: path.parent / value if isinstance(value, Path) and not is_order(value) else value
+        for key, value in told.items()
+    }
     extended = values.pop("extends", None)
-    inherited = read_recipe(extended, (*above, place)) if extended else {}
-    return {**yielding(inherited, values), **values}
+    inherited = _read(extended, (*above, place)) if extended else {}
+    merged = {**inherited.get(TRAINING, {}), **training}
+    return {**yielding(inherited, values), **values, TRAINING: merged}
 
 
 def yielding(base: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -45,9 +45,9 @@ class Images(Settings):
         1000, "Largest number of images for accuracy, drawn at random by the seed.", group="images"
     )
     check_images: Positive = option(
-        64, "Number of images for the parity check and reference.npz.", group="advanced"
+        64, "Number of images for the parity check and reference.npz.", flag=False
     )
-    seed: Natural = option(0, "Seed of all random draws.", group="advanced")
+    seed: Natural = option(0, "Seed of all random draws.", flag=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +59,7 @@ class Measuring(Settings):
         (1, 4),
         "More batch sizes to measure, for the table of batch sizes in the report.",
         group="measurement",
+        flag=False,
     )
     rounds: Natural = option(
         20, "Rounds of the throughput comparison; 0: no comparison.", group="measurement"

@@ -100,10 +100,10 @@ def _restored(recipe: Recipe, *, restore: bool) -> Pruning | None:
     others = [name for name in names if getattr(recipe, name) != getattr(plain, name) and name != "seed"]
     if others:
         raise RecipeError(
-            f"--{others[0].replace('_', '-')}",
+            f"--{others[0].replace('_', '-')}" if fields_of(Recipe)[others[0]].has_flag else others[0],
             f"a setting beside {recipe.checkpoint}, which was trained with {trained}",
             "none: a checkpoint is pruned as it was trained",
-            "--recalibrate allows it",
+            "recalibrate = true in a recipe allows it",
         )
     return restored
 

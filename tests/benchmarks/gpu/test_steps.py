@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from exporter.cli.flags import recipe_of
 from exporter.cli.main import build_parser
+from exporter.formats.canonical_json import to_json
 from exporter.models.registry import ModelRequest, describe
 from tests.benchmarks.scripts import script
 
@@ -122,3 +124,6 @@ def test_a_deit_tiny_of_196_patches_is_trained_calibrated_and_tuned(
     assert recipe.checkpoint == weights
     assert recipe.model_kwargs == settings.model_kwargs
     assert (recipe.device, recipe.preprocess["mean"]) == ("cuda", settings.mean)
+    same = recipe_of(calibrated)
+    for name in ("model", "model_kwargs", "preprocess", "device"):
+        assert to_json(getattr(same, name)) == to_json(getattr(recipe, name)), name

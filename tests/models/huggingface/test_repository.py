@@ -312,7 +312,9 @@ def test_a_processor_that_is_refused_is_not_read_where_all_of_it_is_given(tmp_pa
     saved(tmp_path)
     (tmp_path / "preprocessor_config.json").write_text('{"do_pad": true}')
     request = ModelRequest(str(tmp_path))
-    with pytest.raises(ModelError, match=r"preprocessor_config\.json \| got do_pad=True .* --preprocess"):
+    with pytest.raises(
+        ModelError, match=r"preprocessor_config\.json \| got do_pad=True .* crop_mode of preprocess"
+    ):
         describe(request)
     whole = {
         "interpolation": "box",

@@ -27,7 +27,7 @@ def test_a_library_of_somebody_else(tmp_path: Path) -> None:
 def test_no_library(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError) as refused:
         checked_library(tmp_path / "none.so", "11.4.0")
-    assert "star-export plugin --out DIR" in str(refused.value)
+    assert "star-export build --plugin-source DIR" in str(refused.value)
     (tmp_path / "text.so").write_text("text")
     with pytest.raises(ArtefactError, match="a library that loads"):
         checked_library(tmp_path / "text.so", "11.4.0")

@@ -25,7 +25,7 @@ from tests.shards import encoded
 from tests.vits import TINY
 
 QUICK = FinetuneSettings(epochs=1, batch_size=4, lr=1e-3, augment="none", ema_decay=0.0)
-COUNTS = ChoiceSettings(attention_units=1, activation_units=1, growth=1, weights="last")
+COUNTS = ChoiceSettings(attention_units=1, activation_units=1, growth=1, last_weights=True)
 STEPS = CollectSettings(units=2)
 
 
@@ -87,7 +87,7 @@ def test_a_choice_is_a_checkpoint_to_fine_tune_and_merge(job: Job, tmp_path: Pat
 
 
 def test_the_choice_starts_again_from_the_models_weights(job: Job, tmp_path: Path) -> None:
-    done = choose_to(job, replace(COUNTS, weights="whole"), QUICK, tmp_path / "c.safetensors")
+    done = choose_to(job, replace(COUNTS, last_weights=False), QUICK, tmp_path / "c.safetensors")
     apply_to(job.model, done.applied.depth.plan, tmp_path / "a.safetensors", unmerged=True)
     assert (tmp_path / "c.safetensors").read_bytes() == (tmp_path / "a.safetensors").read_bytes()
     assert done.importance != Importance.unknown(4)

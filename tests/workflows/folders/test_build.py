@@ -159,7 +159,7 @@ def test_the_sliced_variant_and_an_engine_for_each_batch(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "method", "layout", "instead"),
     [
-        (TENSORRT, Method.A_STAR, Layout.SHRINKING, "--layout padded"),
+        (TENSORRT, Method.A_STAR, Layout.SHRINKING, 'layout = "padded"'),
         (TENSORRT_PLUGIN_FP16, Method.STAR, Layout.SHRINKING, "--target tensorrt-fp16"),
     ],
     ids=["tokens that shrink", "selection in one node"],
@@ -216,7 +216,7 @@ def test_padded_a_star_needs_a_cumulative_sum(
 
 @pytest.mark.usefixtures("machine")
 def test_a_plugin_that_is_not_there(folder: Path) -> None:
-    with pytest.raises(ArtefactError, match="star-export plugin"):
+    with pytest.raises(ArtefactError, match="build --plugin-source"):
         build_folder(folder, BuildSettings(plugin=folder / "none.so"))
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from exporter.errors import MissingDependencyError, RecipeError
-from exporter.settings import add_flags, from_flags
+from exporter.settings import add_flags, fields_of, from_flags
 from exporter.workflows.recipes.recipe import MOST_EXTENDS, Recipe, needed, read_recipe
 
 
 def parse(*flags: str) -> Recipe:
     parser = argparse.ArgumentParser(exit_on_error=False)
-    add_flags(parser, Recipe)
+    add_flags(parser, Recipe, fields_of(Recipe))
     return from_flags(Recipe, parser.parse_args(flags))
 
 
@@ -25,7 +25,7 @@ def test_no_flags_are_the_defaults() -> None:
 
 def test_every_setting_has_a_flag_and_a_help_text() -> None:
     parser = argparse.ArgumentParser()
-    add_flags(parser, Recipe)
+    add_flags(parser, Recipe, fields_of(Recipe))
     text = " ".join(parser.format_help().split())
     for field in dataclasses.fields(Recipe):
         assert f"--{field.name.replace('_', '-')} " in text
