@@ -14,7 +14,7 @@ from onnxscript import opset18, opset20, values
 import exporter.ops.cdf_retain.torch_op
 import exporter.ops.factors
 import exporter.ops.merging
-import exporter.ops.selection  # noqa: F401  (registers take_rows)  # noqa: F401
+import exporter.ops.selection  # noqa: F401  (these register operators)
 from exporter.ops.cdf_retain.onnx_function import (
     CDF_RETAIN,
     CDF_RETAIN_PADDED,
