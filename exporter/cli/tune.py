@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.cli.dry_run import add_dry_run, print_dry_run
-from exporter.cli.flags import IMAGES, MODEL
+from exporter.cli.flags import IMAGES, MODEL, add_recipe, recipe_of
 from exporter.settings import add_flags, from_flags
 from exporter.vocabulary import Status
 from exporter.workflows.recipes.recipe import Recipe
@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     from exporter.workflows.tuning.choice import TuneSettings
 
+    add_recipe(parser)
     add_flags(parser, TuneSettings)
     measured = ("eval_images", "max_eval_images", "calibration", "batch", "rounds", "threads")
     add_flags(parser, Recipe, (*MODEL, *IMAGES, *measured), DEFAULTS)
@@ -59,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.workflows.tuning.tune import dry_tune, tune
 
     settings, weights = from_flags(TuneSettings, arguments), arguments.weights
-    recipe, out = from_flags(Recipe, arguments, DEFAULTS), arguments.out
+    recipe, out = recipe_of(arguments, DEFAULTS), arguments.out
     if arguments.dry_run:
         return print_dry_run(dry_tune(recipe, settings, out, weights=weights), as_json=arguments.json)
     command, stages = ("star-export", *sys.argv[1:]), RichStages(quiet=arguments.quiet)

@@ -23,7 +23,7 @@ def tower(tmp_path: Path) -> list[object]:
 
 NO_TOP1 = (
     f"error: {NAME} | got a model without logits, which has no top-1 | need a classifier | "
-    "--text-embeddings FILE makes a tower one; compile --rho R says how its embeddings agree"
+    "text_embeddings in a recipe makes a tower one; compile --rho R says how its embeddings agree"
 )
 
 

@@ -248,6 +248,8 @@ def save_recipe(recipe: Recipe, path: Path, head: str = "") -> None:
             return {str(key): plain(each) for key, each in value.items()}
         if isinstance(value, Path):
             return str(value if is_order(value) else value.absolute())
+        if isinstance(value, dict):  # the keys of TOML are text
+            return {str(key): plain(each) for key, each in value.items()}
         return str(value) if isinstance(value, str) else value
 
     told = ((name, getattr(recipe, name), field.default) for name, field in fields_of(Recipe).items())

@@ -372,7 +372,9 @@ def _networks(jobs: Mapping[str, Job], stages: Stages, model: Model) -> dict[str
         found[name] = Network(vit, job)
         classes, expected = vit.spec.num_classes, found[OWN].vit.spec.num_classes
         if not expected:
-            hint = "--text-embeddings FILE makes a tower one; compile --rho R says how its embeddings agree"
+            hint = (
+                "text_embeddings in a recipe makes a tower one; compile --rho R says how its embeddings agree"
+            )
             got = "a model without logits, which has no top-1"
             raise RecipeError(vit.spec.name, got, "a classifier", hint)
         if classes != expected:
