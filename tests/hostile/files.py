@@ -25,7 +25,7 @@ JSON = (
     f"{COMPILE} --class-map {BAD}",
     f"depth choose --model vit_tiny_patch16_224 --samples {BAD} --units 4",
 )
-TOML = (f"compile --out {{work}}/out --recipe {BAD}", f"best --recipe {BAD}")
+TOML = (f"compile --out {{work}}/out --recipe {BAD}",)
 TENSORS = (
     f"{COMPILE} --calibration {BAD}",
     f"{CALIBRATE} --checkpoint {BAD}",
