@@ -391,6 +391,8 @@ def _parts(images: Images, spec: ModelSpec, settings: TuneSettings) -> dict[str,
     """
     expected = "images to measure on, which calibration does not see"
     place, labelled = needed(images.eval_images, "--eval-images", expected), settings.metric == "top1"
+    if images.images is not None:
+        images_at(images.images)  # those to calibrate on are read later, after measurements
     classes, names = spec.num_classes, spec.class_names
     found = images_at(place, classes, images.class_map, names=names, labels=labelled)
     if labelled and not found.labelled:

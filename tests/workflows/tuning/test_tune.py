@@ -232,6 +232,7 @@ def test_other_weights_are_tried_as_they_are(
     [
         ({"eval_images": None}, RecipeError, "--eval-images"),
         ({"max_eval_images": 1}, ImageError, "at least 2 for each class"),
+        ({"images": "nowhere"}, ImageError, "no such folder"),
         ({"rounds": 0}, RecipeError, "--rounds"),
         ({"rates": {2: 0.5}}, RecipeError, "--weights FILE"),
         ({"rates": {2: 0.5}, "rho": 0.7}, RecipeError, "--weights FILE"),
