@@ -338,7 +338,7 @@ def _opened(
     recipes: Mapping[str, Recipe], settings: TuneSettings, stages: Stages, model: Model = None
 ) -> tuple[dict[str, Network], dict[str, ImageFolder]]:
     """Return the networks and the parts of the images, after all checks; say what so few images cannot show."""
-    targets_here(settings.runtime, settings.target)
+    steps.warn_where_slow(*targets_here(settings.runtime, settings.target))
     jobs = {name: resolve(each) for name, each in recipes.items()}
     job = jobs[OWN]
     needed(job.measuring.rounds or None, "--rounds", "at least 5: speeds are measured")

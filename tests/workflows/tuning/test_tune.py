@@ -15,6 +15,7 @@ from exporter.depth.checkpoint import save_checkpoint as save_smaller
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
 from exporter.errors import ImageError, ModelError, RecipeError, UserError
+from exporter.evaluation.benchmark import hardware
 from exporter.formats.canonical_json import to_json
 from exporter.models.networks import identity_of
 from exporter.models.registry import load
@@ -254,6 +255,23 @@ def test_what_cannot_be_searched_is_refused_before_any_work(
     with pytest.raises(error, match=message):
         dry_tune(recipe, ONE_POINT, tmp_path)
     assert list(tmp_path.iterdir()) == [] and not machine.predicted
+
+
+def test_a_target_that_this_cpu_makes_slow_is_said_before_the_work(
+    workplace: Workplace,
+    many: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (tmp_path / "cpuinfo").write_text("flags\t: avx2\n")
+    monkeypatch.setattr(hardware, "CPUINFO", tmp_path / "cpuinfo")
+    recipe = workplace.recipe(eval_images=many)
+    dry_tune(recipe, TuneSettings(max_drop=50.0, target="openvino-int8"), tmp_path / "out")
+    assert "openvino-int8 is slower than openvino-fp32 here" in caplog.text
+    caplog.clear()
+    dry_tune(recipe, ONE_POINT, tmp_path / "out")
+    assert "slower" not in caplog.text
 
 
 def test_a_loss_of_all_accuracy_and_an_amount_out_of_reach_are_refused(search: Search) -> None:
