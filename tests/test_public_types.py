@@ -62,7 +62,7 @@ def test_mypy_sees_the_types(tmp_path: Path) -> None:
     )
     assert 'user.py:3: error: Unexpected keyword argument "imagess" for "Recipe"' in done.stdout, done
     assert 'user.py:4: error: Argument "images" to "Recipe" has incompatible type "int"' in done.stdout
-    assert 'user.py:16: error: List item 0 has incompatible type "str"' in done.stdout
+    assert 'user.py:15: error: List item 0 has incompatible type "str"' in done.stdout
     assert 'Revealed type is "pathlib.Path | None"' in done.stdout
     assert "-> exporter.evaluation.report.record.Report" in done.stdout
     assert "Literal[exporter.vocabulary.Method.STAR]" in done.stdout
