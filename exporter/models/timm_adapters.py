@@ -34,7 +34,33 @@ from exporter.models.weights import weights_sha256
 __all__ = ["TimmEva", "TimmViT", "why_not"]
 
 
-class TimmViT(PrunableViT):
+class _Timm(PrunableViT):
+    """What timm's networks have in common: the final norm and the head."""
+
+    model: Any
+
+    @override
+    def norm(self, tokens: Tensor) -> Tensor:
+        return self.model.norm(tokens)
+
+    @override
+    def features(self, normed: Tensor) -> Tensor:
+        return self.model.fc_norm(normed)
+
+    @override
+    def pooled(self, normed: Tensor) -> Tensor:
+        return self.model.forward_head(normed, pre_logits=True)
+
+    @override
+    def classify(self, normed: Tensor) -> Tensor:
+        return self.model.forward_head(normed)
+
+    @override
+    def classify_pooled(self, pooled: Tensor) -> Tensor:
+        return self.model.head(self.model.head_drop(self.features(pooled)))
+
+
+class TimmViT(_Timm):
     """A timm VisionTransformer that classifies from its class token or from its pooled patches.
 
     Args:
@@ -74,26 +100,6 @@ class TimmViT(PrunableViT):
         tokens = self.model._pos_embed(self.model.patch_embed(images))
         return self.model.norm_pre(self.model.patch_drop(tokens))
 
-    @override
-    def norm(self, tokens: Tensor) -> Tensor:
-        return self.model.norm(tokens)
-
-    @override
-    def features(self, normed: Tensor) -> Tensor:
-        return self.model.fc_norm(normed)
-
-    @override
-    def pooled(self, normed: Tensor) -> Tensor:
-        return self.model.forward_head(normed, pre_logits=True)
-
-    @override
-    def classify(self, normed: Tensor) -> Tensor:
-        return self.model.forward_head(normed)
-
-    @override
-    def classify_pooled(self, pooled: Tensor) -> Tensor:
-        return self.model.head(self.model.head_drop(self.features(pooled)))
-
 
 def why_not(model: VisionTransformer) -> str:
     """Return why a model cannot be pruned, or an empty string."""
@@ -130,7 +136,7 @@ def _vit_parts(block: Any) -> BlockParts:
     )
 
 
-class TimmEva(PrunableViT):
+class TimmEva(_Timm):
     """A timm Eva that classifies from its class token or from its pooled patches.
 
     Survivors keep the rotation of their own positions. The tables of sines and cosines are computed once: learned
@@ -171,26 +177,6 @@ class TimmEva(PrunableViT):
         # VisionTransformer's method, which differs in that it makes no rotation table: the blocks have theirs.
         tokens = VisionTransformer._pos_embed(self.model, self.model.patch_embed(images))
         return self.model.norm_pre(tokens)
-
-    @override
-    def norm(self, tokens: Tensor) -> Tensor:
-        return self.model.norm(tokens)
-
-    @override
-    def features(self, normed: Tensor) -> Tensor:
-        return self.model.fc_norm(normed)
-
-    @override
-    def pooled(self, normed: Tensor) -> Tensor:
-        return self.model.forward_head(normed, pre_logits=True)
-
-    @override
-    def classify(self, normed: Tensor) -> Tensor:
-        return self.model.forward_head(normed)
-
-    @override
-    def classify_pooled(self, pooled: Tensor) -> Tensor:
-        return self.model.head(self.model.head_drop(self.features(pooled)))
 
 
 class BiasedQkv(WeightedModule):
