@@ -338,7 +338,7 @@ def _opened(
     recipes: Mapping[str, Recipe], settings: TuneSettings, stages: Stages, model: Model = None
 ) -> tuple[dict[str, Network], dict[str, ImageFolder]]:
     """Return the networks and the parts of the images, after all checks; say what so few images cannot show."""
-    steps.warn_where_slow(*targets_here(settings.runtime, settings.target))
+    targets = targets_here(settings.runtime, settings.target)
     jobs = {name: resolve(each) for name, each in recipes.items()}
     job = jobs[OWN]
     needed(job.measuring.rounds or None, "--rounds", "at least 5: speeds are measured")
@@ -355,6 +355,7 @@ def _opened(
             "%g %% do (--eval-images, --max-eval-images)",
             *(images, most, images_needed(most), images_needed(most, CHANGED), 100 * CHANGED),
         )
+    steps.warn_where_slow(*targets)
     return networks, parts
 
 
