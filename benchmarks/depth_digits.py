@@ -21,7 +21,7 @@ from typing import Any
 from exporter.cli.main import main as star_export
 from exporter.data.batches import first_images
 from exporter.data.images import list_images
-from exporter.depth.checkpoint import describe
+from exporter.depth.checkpoint import describe_vit
 from exporter.errors import UserError
 from exporter.evaluation.benchmark import compare_speed
 from exporter.models.networks import ModelRequest
@@ -111,7 +111,7 @@ def _print_table(out: Path, measuring: Measuring) -> None:
         name: Lowered((out / folder / reports[folder]["files"][which]).read_bytes(), ONNXRUNTIME)
         for name, (folder, which) in MODELS.items()
     }
-    spec = describe(ModelRequest(MODEL)).spec
+    spec = describe_vit(ModelRequest(MODEL)).spec
     unread = list_images(out / "images" / "unseen").files
     images = first_images(unread, spec.preprocessing, InputKind.FLOAT32, measuring.batch)
     times = timed(files, images, measuring)

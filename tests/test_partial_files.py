@@ -4,10 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from exporter.files import written_beside
-from exporter.partial_files import partial_of, remove_left
+from exporter.files import partial_of, remove_left, written_beside
 
-LEAVE = "import os, pathlib, sys; from exporter.partial_files import partial_of"
+LEAVE = "import os, pathlib, sys; from exporter.files import partial_of"
 LEAVE += "; partial_of(pathlib.Path(sys.argv[1])).touch(); os.kill(os.getpid(), 9)"
 
 

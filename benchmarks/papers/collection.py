@@ -5,8 +5,8 @@ from place import Missing, needed
 from prepared import Prepared
 from robustness import robustness
 
-from exporter.depth.samples import Measured, SampleBook
-from exporter.depth.settings import CollectSettings
+from exporter.depth.collect import Measured, SampleBook
+from exporter.depth.plan import CollectSettings
 from exporter.errors import DepthError
 from exporter.workflows.depth.training import collect_to
 from exporter.workflows.recipes.recipe import Recipe

@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from exporter.depth.activations import merge, remove_activation
-from exporter.depth.merge import saves_macs
+from exporter.depth.surgery import merge, remove_activation, saves_macs
 from exporter.errors import DepthError
 from exporter.models.base import BlockParts, mlp_half
 from tests.depth.models import MERGED_FAMILIES, seeded_vit

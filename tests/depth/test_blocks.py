@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from exporter.depth.blocks import MlpBlock, exchange, pieces
+from exporter.depth.surgery import MlpBlock, exchange, pieces
 from exporter.models.base import BlockParts, MlpParts, mlp_half
 from exporter.models.parts import Divided
 from tests.vits import make_vit

@@ -4,12 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from exporter.depth.bookmark import Bookmark
 from exporter.depth.checkpoint import read_depth
+from exporter.depth.choose import Bookmark, RankedViT, Skipped
 from exporter.depth.gates import Importance
 from exporter.depth.plan import DepthPlan
-from exporter.depth.ranked import RankedViT
-from exporter.depth.skipped import Skipped
 from exporter.depth.surgery import apply_plan
 from exporter.errors import ArtefactError
 from exporter.models.identity import Identity

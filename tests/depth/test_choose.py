@@ -8,12 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from exporter.depth.bookmark import Bookmark
-from exporter.depth.choose import choose_units, turns
+from exporter.depth.choose import Bookmark, Stage, choose_units, turns
 from exporter.depth.gates import GatedViT
-from exporter.depth.plan import DepthPlan
-from exporter.depth.ranked import Stage
-from exporter.depth.settings import ChoiceSettings
+from exporter.depth.plan import ChoiceSettings, DepthPlan
 from exporter.depth.surgery import apply_plan
 from exporter.errors import DepthError
 from exporter.models.identity import Identity

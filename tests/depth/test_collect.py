@@ -7,11 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.depth.bookmark import Bookmark
-from exporter.depth.collect import Evaluate, collect, steps_of
-from exporter.depth.ranked import Stage, Train
-from exporter.depth.samples import Measured, SampleBook, Tally
-from exporter.depth.settings import CollectSettings
+from exporter.depth.choose import Bookmark, Stage, Train
+from exporter.depth.collect import Evaluate, Measured, SampleBook, Tally, collect, steps_of
+from exporter.depth.plan import CollectSettings
 from exporter.errors import ArtefactError, DepthError
 from exporter.models.base import PrunableViT
 from exporter.models.identity import Identity

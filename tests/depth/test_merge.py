@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from exporter.depth.merge import Affine, saves_macs, without_affine
+from exporter.depth.surgery import Affine, saves_macs, without_affine
 
 SIZES = st.integers(1, 12)
 

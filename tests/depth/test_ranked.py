@@ -4,10 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from exporter.depth.choose import RankedViT, Stage, Train, spare
 from exporter.depth.gates import GatedViT, Importance
-from exporter.depth.plan import DepthPlan
-from exporter.depth.ranked import RankedViT, Stage, Train, spare
-from exporter.depth.settings import UnitSettings
+from exporter.depth.plan import DepthPlan, UnitSettings
 from exporter.depth.surgery import apply_plan
 from exporter.errors import DepthError
 from exporter.models.base import PrunableViT

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from exporter.depth.collect import Measured, SampleBook, Tally
 from exporter.depth.gates import Importance
 from exporter.depth.plan import DepthPlan
-from exporter.depth.samples import Measured, SampleBook, Tally
 from exporter.errors import ArtefactError
 from exporter.vocabulary import AttentionVariant
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from exporter.depth.predictor import Predictor, fit_best
-from exporter.depth.search import best_split, splits
+from exporter.depth.predictor import Predictor, best_split, fit_best, splits
 from exporter.errors import DepthError
 from tests.depth.published import DEPTH, PUBLISHED, SAMPLES
 

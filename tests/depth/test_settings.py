@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporter.depth.settings import ChoiceSettings, CollectSettings, UnitSettings
+from exporter.depth.plan import ChoiceSettings, CollectSettings, UnitSettings
 from exporter.errors import RecipeError
 from exporter.vocabulary import UnitType
 

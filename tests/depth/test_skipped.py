@@ -1,6 +1,6 @@
 """What parts of a search could not read is kept by its use."""
 
-from exporter.depth.skipped import Skipped
+from exporter.depth.choose import Skipped
 
 
 def test_those_of_another_part_are_added_in_place() -> None:

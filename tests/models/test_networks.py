@@ -11,7 +11,7 @@ from torch import nn
 
 from exporter import bundled
 from exporter.errors import CheckpointError, HubError, ModelError
-from exporter.models.huggingface import hub
+from exporter.models.huggingface import repository
 from exporter.models.lvvit import LvVit
 from exporter.models.networks import ModelRequest, Source, create, preprocessing_of, source_of
 from exporter.models.registry import describe
@@ -112,7 +112,7 @@ def test_a_hub_that_does_not_answer_is_not_asked_by_timm(
         return nn.Identity()
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(hub, "_answers", lambda: False)
+    monkeypatch.setattr(repository, "_answers", lambda: False)
     monkeypatch.setattr("timm.create_model", build)
     create(source(name), pretrained=pretrained)
     assert seen == [offline]
@@ -182,7 +182,7 @@ def test_a_hub_that_does_not_answer_says_nothing_of_the_model(monkeypatch: pytes
     def offline(*args: object, **kwargs: object) -> nn.Module:
         raise LocalEntryNotFoundError("no connection")
 
-    monkeypatch.setattr(hub, "_answers", lambda: False)
+    monkeypatch.setattr(repository, "_answers", lambda: False)
     monkeypatch.setattr("timm.create_model", offline)
     with pytest.raises(HubError, match=r"hf-hub:a/b \| got no answer .* need a hub that can be reached"):
         create(source("hf-hub:a/b"))

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
-from exporter.models.on_device import on_device
+from exporter.models.networks import on_device
 from tests.vits import TINY
 
 NAME = "vit_tiny_patch16_224"

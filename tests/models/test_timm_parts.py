@@ -18,7 +18,7 @@ from exporter.errors import ModelError
 from exporter.models.parts import AttentionPooling, MaxPooling, MeanPooling, Pooling
 from exporter.models.registry import adapt
 from exporter.models.spec import preprocessing_from
-from exporter.models.timm_parts import (
+from exporter.models.timm_adapters import (
     mlp_parts,
     outputs_of,
     pooling_of,
