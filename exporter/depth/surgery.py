@@ -139,9 +139,6 @@ def remove_activation(block: BlockParts, layer: int) -> BlockParts:
     Args:
         block: Its modules.
         layer: Its number, counted from 1, for messages.
-
-    Raises:
-        DepthError: The MLP is missing, cannot be merged, or its activation is no module of it.
     """
     mlp = block.mlp
     reason = why_not(mlp)
@@ -239,9 +236,6 @@ def halve_later_branches(vit: PrunableViT, layer: int) -> None:
     Args:
         vit: Its block `layer` has lost its attention; changed in place.
         layer: Counted from 1.
-
-    Raises:
-        DepthError: A later norm is no LayerNorm, or a later attention was replaced by the identity.
     """
     for norm in _later_norms(vit, layer):
         norm.eps /= 4
