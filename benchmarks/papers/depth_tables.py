@@ -33,8 +33,9 @@ FAST: Mapping[str, Any] = {**TRAINING, "epochs": 10, "warmup_epochs": 0, "repeat
 DROP_PATH = 0.1
 # Units of the split whose robustness the MAP page reports.
 SPLIT_UNITS = 8
-# What was shipped for DeiT-B, and the layers of NOSE (Lin et al., CVPR 2024).
-SHIPPED = DepthPlan((1, 4, 8, 9, 12), (3, 8, 9, 11, 12))
+# What was shipped for DeiT-B, and the layers of NOSE (Lin et al., CVPR 2024). In the authors' code a removed
+# attention returns its input, the tokens after the norm.
+SHIPPED = DepthPlan((1, 4, 8, 9, 12), (3, 8, 9, 11, 12), AttentionVariant.IDENTITY)
 NOSE = DepthPlan((1, 2, 4, 5, 7, 10), (), AttentionVariant.NOSE)
 
 

@@ -126,9 +126,10 @@ class Prepared:
         settings = self.tuning_settings
         if settings is None:
             return self.network
-        # The batch-wide form has no gradient of its own: one image's counts would depend on the others.
+        # The batch-wide form has no gradient: one image's counts would depend on the others. With many images its
+        # count tends to STAR's, so STAR trains at the multiply-adds at which a-STAR is measured.
         own = self.pruned.schedule
-        schedule = replace(own, method=Method.A_STAR) if own.method.counts_vary else own
+        schedule = replace(own, method=Method.STAR) if own.method.counts_vary else own
         record = {
             "weights": self.vit.weights_sha256,
             "images": self.place.digests.get("images"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from exporter.depth.plan import DepthPlan
@@ -90,3 +91,10 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     note: str = ""
+
+    @cached_property
+    def decimals(self) -> tuple[int, ...]:
+        """The decimals that each column is printed with: those of its number with the most."""
+        columns = zip(*(row.printed for row in self.rows), strict=True)
+        texts = ([f"{value:g}" for value in column if value is not None] for column in columns)
+        return tuple(max((len(text.partition(".")[2]) for text in each), default=0) for each in texts)
