@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from collection import NOISY, collected, noise_of_samples
+from collection import COST, NOISY, collected, cost_of_samples, noise_of_samples
+from observations import GAP, gradient_gap, plans_of_one_unit
 from place import needed
 from prepared import Prepared
 
@@ -57,6 +58,15 @@ def recovery(row: Prepared) -> Numbers:
     """Return top-1 in percent before fine-tuning and after it; twice the same where the way has none."""
     untrained = replace(row, way=replace(row.way, training={}))
     return {"top-1 before": accuracy(untrained)["top-1"], "top-1 after": accuracy(row)["top-1"]}
+
+
+def asymmetry(row: Prepared) -> Numbers:
+    """Return the points that a layer's unit costs before training, and those that training wins back, on average."""
+    found = [recovery(each) for each in plans_of_one_unit(row)]
+    whole = accuracy(replace(row, way=replace(row.way, each=None, training={})))["top-1"]
+    before, after = (np.mean([each[f"top-1 {when}"] for each in found]) for when in ("before", "after"))
+    assert whole is not None
+    return {"lost, points": float(whole - before), "won back, points": float(after - before)}
 
 
 def flops(row: Prepared) -> Numbers:
@@ -127,4 +137,7 @@ MEASURED: Mapping[tuple[str, ...], Callable[[Prepared], Numbers]] = {
     ("ACS, s",): acs_time,
     ("accuracy",): collected,
     NOISY: noise_of_samples,
+    COST: cost_of_samples,
+    (GAP,): gradient_gap,
+    ("lost, points", "won back, points"): asymmetry,
 }

@@ -19,7 +19,10 @@ reproduce, measure, prepared = (script(f"papers/{name}.py") for name in ("reprod
 TABLES, COLUMNS = reproduce.TABLES, script("papers/tables.py").COLUMNS
 FIGURE_TABLES = script("papers/figures.py").TABLES
 # They train, collect samples of depth, or measure a network of twelve layers.
-LONG = ("star-1", "star-8", "depth-robustness", "depth-samples", "depth-models", "depth-recovery")
+LONG = (
+    *("star-1", "star-8", "depth-robustness", "depth-samples", "depth-models", "depth-recovery"),
+    *("depth-cost", "depth-observations", "depth-tokens"),
+)
 DEIT_T = "deit_tiny_patch16_224"
 # Of matplotlib's first lines.
 COLOURS = ((31, 119, 180), (255, 127, 14))
