@@ -151,8 +151,8 @@ TABLES: Mapping[str, Table] = {
         "BoundaryDPT: gradients of the gates, and what training wins back on CIFAR-100",
         (GAP, "lost, points", "won back, points"),
         tuple(_observations()),
-        "Printed of the gradients: activations two to three orders of magnitude above attention; no number. The other "
-        "printed numbers are means over the layers of `depth-recovery`.",
+        "Printed of the gradients: activations two to three orders of magnitude above attention. The other printed "
+        "numbers are means over the layers of `depth-recovery`.",
     ),
     "depth-tokens": Table(
         "BoundaryDPT: depth beside STAR and ToMe, which save 30 % of each model's multiply-adds",
