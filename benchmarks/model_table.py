@@ -26,7 +26,7 @@ from pathlib import Path
 import torch
 from small_networks import evenly_pruned, identical, own_settings, random_images, signature, small
 
-from exporter.evaluation.parity.check_model import check
+from exporter.evaluation.parity.reference import check
 from exporter.formats.canonical_json import save_json
 from exporter.lowering.pipeline import lower
 from exporter.models.base import PrunableViT

@@ -22,7 +22,7 @@ from deits import DEIT_S_ACS
 
 from exporter import bundled
 from exporter.evaluation.benchmark import Throughput, compare_speed
-from exporter.evaluation.parity.check_model import check
+from exporter.evaluation.parity.reference import check
 from exporter.lowering.pipeline import lower_each
 from exporter.models.base import PrunableViT
 from exporter.models.networks import ModelRequest, create, source_of

@@ -109,7 +109,7 @@ OWNERS = {
         "lowering/",
         "ops/cdf_retain/onnx_function.py",
         "evaluation/benchmark/batch_sweep.py",
-        "evaluation/parity/check_model.py",
+        "evaluation/parity/reference.py",
         "workflows/compiling/proof.py",
         "workflows/chain.py",
         "workflows/steps.py",

@@ -87,7 +87,7 @@ def test_a_folder_runs_on_what_it_was_made_for(
     done = star_export("check", folder, "--json")
     assert done.code == 0, done.out
     assert done.json["runtime"] == target.rpartition("-")[0]
-    assert done.json["dense"]["logit_diff_needed_per_std"] > 1e-4
+    assert done.json["parity"]["dense"]["outputs"][0]["diff_needed_per_std"] > 1e-4
     measured = star_export("bench", folder, *QUICK, "--json")
     assert measured.code == 0, measured.err
     assert measured.json["runtime"] == done.json["runtime"]

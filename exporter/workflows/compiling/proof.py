@@ -14,8 +14,7 @@ from exporter.evaluation.benchmark.batch_sweep import AtBatch, BenchModels, Benc
 from exporter.evaluation.embeddings import Agreement, agreement_of, embed_each
 from exporter.evaluation.loss import PairResult, compare_predictions
 from exporter.evaluation.parity import ParityReport
-from exporter.evaluation.parity.check_model import check, load_onnx
-from exporter.evaluation.parity.reference import patches_left_of
+from exporter.evaluation.parity.reference import check, load_onnx, patches_left_of
 from exporter.evaluation.report.record import Example, chosen_examples
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair

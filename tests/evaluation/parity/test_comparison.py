@@ -10,7 +10,7 @@ import pytest
 from exporter.errors import ParityError, UserError
 from exporter.evaluation.parity import ParityReport, compare, explain
 from exporter.evaluation.parity.comparison import (
-    Models,
+    ComparedModels,
     decision_names,
     forced_names,
     interface_faults,
@@ -25,9 +25,9 @@ from tests.fakes import NumpyRunner
 from tests.tiny_onnx import pruned_classifier
 
 
-def models() -> Models:
+def models() -> ComparedModels:
     family = pruned_family()
-    return Models(family.reference, family.shipped, family.tracing, family.forced)
+    return ComparedModels(family.reference, family.shipped, family.tracing, family.forced)
 
 
 def declaring(
@@ -43,7 +43,7 @@ def declaring(
 def test_models_that_fit_have_no_fault() -> None:
     assert interface_faults(models()) == []
     assert len(models().present) == 4
-    assert len(Models(models().reference, models().shipped).present) == 2
+    assert len(ComparedModels(models().reference, models().shipped).present) == 2
 
 
 def test_names_of_a_reference() -> None:
@@ -130,11 +130,11 @@ def test_batches_change_nothing() -> None:
     parts = compared(disturbed(), batch[:3], batch[3:3], batch[3:4], batch[4:])
     assert without_floats(whole) == without_floats(parts)
     assert whole.layers == parts.layers
-    assert whole.logit_std is not None and parts.logit_std is not None
+    assert whole.outputs[0].std is not None and parts.outputs[0].std is not None
     # The size of a batch may change the last bits of a float32 product.
-    assert math.isclose(whole.logit_std, parts.logit_std, rel_tol=1e-8)
+    assert math.isclose(whole.outputs[0].std, parts.outputs[0].std, rel_tol=1e-8)
     expected = pruned_family().reference.function({"images": batch})["logits"]
-    assert whole.logit_std == pytest.approx(expected.std(), rel=1e-6)
+    assert whole.outputs[0].std == pytest.approx(expected.std(), rel=1e-6)
 
 
 def test_batches_are_read_one_at_a_time() -> None:

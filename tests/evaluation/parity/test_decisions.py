@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from exporter.errors import ParityError
+from exporter.evaluation.parity.checks import ParityReport, explain
 from exporter.evaluation.parity.decisions import LayerResult, MergeResult, compare_layers, compare_merges
-from exporter.evaluation.parity.report import ParityReport, explain
 from exporter.runtimes.base import Feed, TensorInfo
 from tests.evaluation.parity.models import FP32, Family, compared, failing, images
 from tests.fakes import NumpyRunner
@@ -204,7 +204,7 @@ def test_a_patch_may_join_another_survivor_only_near_a_tie(gap: float, passes: b
     assert failing(report) == ([] if passes else ["merges"])
     assert_one_image_merges_otherwise(report)
     assert report.layers[0].largest_merge_gap == pytest.approx(gap)
-    assert report.max_abs_logit_diff_forced == 0
+    assert report.outputs[0].max_abs_diff_forced == 0
 
 
 def test_where_every_image_merges_otherwise_forced_decisions_are_judged() -> None:
@@ -217,7 +217,7 @@ def test_where_every_image_merges_otherwise_forced_decisions_are_judged() -> Non
 
     report = compared(merging_family(rejoin_in_all, gap=0.0))
     assert (failing(report), report.flipped_images) == ([], report.images)
-    assert (report.max_abs_logit_diff, report.top1_agreement) == (None, None)
+    assert (report.outputs[0].max_abs_diff, report.outputs[0].agreement) == (None, None)
     details = {each.name: each.detail for each in report.checks}
     assert details["logits"] == "every image flips: with forced decisions"
 

@@ -45,19 +45,23 @@ def test_a_flip_is_forgiven_only_near_the_cut(margin: float, passes: bool) -> No
 
 def test_a_flip_leaves_the_other_images_and_the_forced_indices_to_the_arithmetic() -> None:
     report = compared(pruned_family(swap_at_the_cut), cut_at(0.0)(0))
-    assert (report.max_abs_logit_diff, report.max_abs_logit_diff_forced) == (0.0, 0.0)
+    assert (report.outputs[0].max_abs_diff, report.outputs[0].max_abs_diff_forced) == (0.0, 0.0)
     assert next(check.detail for check in report.checks if check.name == "logits").startswith("5 of 6")
 
 
 def test_where_every_image_flips_the_logits_are_those_of_forced_indices() -> None:
     report = compared(pruned_family(swap_at_the_cut), cut_at(0.0)(0)[:1])
-    assert (report.max_abs_logit_diff, report.max_abs_logit_diff_forced, report.top1_agreement) == (
+    assert (
+        report.outputs[0].max_abs_diff,
+        report.outputs[0].max_abs_diff_forced,
+        report.outputs[0].agreement,
+    ) == (
         None,
         0.0,
         None,
     )
     assert not set(failing(report)) & {"logits", "forced_logits", "top1"}
-    assert report.top1_agreement_all is not None
+    assert report.outputs[0].agreement_all is not None
 
 
 def test_only_the_first_flipped_layer_of_an_image_counts() -> None:
