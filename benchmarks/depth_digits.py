@@ -123,7 +123,7 @@ def _print_table(out: Path, measuring: Measuring) -> None:
             *_told(reports[folder], which),
             f"{times[name].images_per_s:.0f}",
             f"{found.speedup:.2f}, {low:.2f} to {high:.2f}",
-            "passed" if reports[folder]["passed"] else "failed",
+            "passed" if reports[folder]["parity"][which]["passed"] else "failed",
         )
         print(f"| {name} | {' | '.join(cells)} |")
 

@@ -70,7 +70,7 @@ def write_folder(
     for role in VARIANTS:
         variant_path(files.pruned, role).write_bytes(pruned_classifier(role, TYPES[input_kind], metadata))
     named = {role: path.name for role, path in vars(files).items()}
-    parity = {"images": IMAGES}
+    parity = {role: {"images": IMAGES} for role in named}
     save_json({"files": named, "parity": parity, **(told or {})}, place / "report.json")
     save_json(made.pruned.spec, place / "model.json")
     save_json(made.pruned.schedule, place / "schedule.json")

@@ -85,7 +85,7 @@ def read_folder(folder: Path) -> ExportFolder:
         told = read_json(report)
         # Only the file name is used, so a report cannot point outside the folder.
         files = Pair(*(folder / Path(told["files"][role]).name for role in ("dense", "pruned")))
-        images = int(told["parity"]["images"])
+        images = int(told["parity"]["pruned"]["images"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtefactError(str(report), reason_of(error), "the report of a compilation") from None
     for name in (REPORT, REFERENCE, SCHEDULE, MODEL, files.dense.name, files.pruned.name):

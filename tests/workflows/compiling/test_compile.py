@@ -56,8 +56,9 @@ def test_a_model_in_memory(tiny_vit: PrunableViT, image_folder: Path, tmp_path: 
         "report",
     ]
     assert report.passed
-    assert (report.throughput, report.accuracy) == (None, None)
-    assert (report.method, report.rho, report.calibration_images) == ("star", 0.5, 6)
+    assert (report.speed, report.accuracy) == (None, None)
+    assert (report.schedule.method, report.schedule.rho) == ("star", 0.5)
+    assert report.calibration is not None and report.calibration.images == 6
     assert report.gmacs.pruned < report.gmacs.dense
     assert len(report.examples) == 6 and report.pair is not None
     assert report.file_bytes == {
