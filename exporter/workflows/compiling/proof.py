@@ -12,7 +12,7 @@ from exporter.data.batches import View, batches_of, first_images
 from exporter.data.images import ImageFile, ImageFolder
 from exporter.evaluation.accuracy import Accuracy, Batches, predict_each
 from exporter.evaluation.benchmark import environment
-from exporter.evaluation.benchmark.batch_sweep import AtBatch, BenchModels, BenchSettings, measure_batches
+from exporter.evaluation.benchmark.batch_sweep import AtBatch, BenchSettings, measure_batches
 from exporter.evaluation.embeddings import Agreement, agreement_of, embed_each
 from exporter.evaluation.loss import PairResult, compare_predictions
 from exporter.evaluation.parity import ParityReport
@@ -176,9 +176,9 @@ def _speed(
     models: Pair[LoweredFile], images: Array, measuring: Measuring, macs: Pair[MacCount]
 ) -> tuple[AtBatch, ...]:
     sizes = tuple(sorted({measuring.batch, *measuring.more_batches}))
-    both = BenchModels(*_runners(models, measuring), None, macs)
+    dense, pruned = _runners(models, measuring)
     settings = BenchSettings(batches=sizes, rounds=measuring.rounds)
-    return tuple(measure_batches(both, images, settings))
+    return tuple(measure_batches({"dense": dense, "pruned": pruned}, macs, images, settings))
 
 
 def _runner(model: LoweredFile, threads: int) -> Runner:
