@@ -18,7 +18,7 @@ from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_sch
 from exporter.targets import ONNXRUNTIME, Target
 from exporter.tensor_names import VARIANTS, variant_path
 from exporter.vocabulary import InputKind, Layout, Method
-from exporter.workflows.folders.checksums import save_checksums
+from exporter.workflows.folders.export_folder import save_checksums
 from tests.evaluation.parity.models import images as scored_images
 from tests.evaluation.parity.models import pruned_family
 from tests.tiny_onnx import KEEP, SIDE, WEIGHT, linear_classifier, pruned_classifier

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from exporter.records import Pair
-from exporter.workflows.folders.checksums import save_checksums
+from exporter.workflows.folders.export_folder import save_checksums
 from tests.commands import BRIEF, Command, Workplace, recipe_file
 
 

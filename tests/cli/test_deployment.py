@@ -74,7 +74,7 @@ def test_the_folder_is_evaluated(folder: Path, workplace: Workplace, tmp_path: P
     for images, count in ((workplace.images, 12), (shard, 1)):
         done = on_the_machine("eval", folder, "--images", images, "--json")
         assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["models"]["pruned"]["images"] == count
+        assert json.loads(done.stdout)["models"]["pruned"]["accuracy"]["images"] == count
 
 
 @pytest.mark.ort

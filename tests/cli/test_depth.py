@@ -56,7 +56,7 @@ def test_it_is_fine_tuned_and_merged(star_export: Command, workplace: Workplace,
         star_export("eval", "--checkpoint", each, "--images", workplace.images, "--json").json["models"]
         for each in (tuned, merged)
     )
-    assert before["pruned"]["top1"] == after["pruned"]["top1"]
+    assert before["pruned"]["accuracy"] == after["pruned"]["accuracy"]
 
 
 @pytest.fixture

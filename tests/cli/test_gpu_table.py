@@ -67,7 +67,7 @@ def test_what_stands_beneath_the_table(
     assert [("batch 1" in line, "batch 8" in line) for line in clocks] == [(True, False), (False, True)]
     (graph,) = (line for line in lines if "CUDA graph" in line)
     assert "pruned at batch 8" in graph
-    assert any(break_even_words([GPU[1]]) in line for line in lines)
+    assert any(break_even_words(GPU) in line for line in lines)
     assert [line for line in lines if line.startswith("  trtexec ")] == [
         "  trtexec '--onnx=dense model.onnx'",
         "  trtexec --onnx=pruned.onnx",

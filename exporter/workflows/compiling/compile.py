@@ -32,10 +32,10 @@ from exporter.workflows.folders.export_folder import (
     RECIPE,
     REPORT,
     SCHEDULE,
+    finish_folder,
     save_raw_images,
 )
 from exporter.workflows.folders.reference import REFERENCE, save_reference
-from exporter.workflows.folders.stale import finish_folder
 from exporter.workflows.measuring import noise
 from exporter.workflows.memory import check_batches
 from exporter.workflows.progress import Silent, Stages

@@ -30,7 +30,7 @@ from exporter.training.settings import FinetuneSettings
 from exporter.workflows import steps
 from exporter.workflows.depth.result import Chosen, Collected
 from exporter.workflows.depth.steps import split_of, weights_file, written
-from exporter.workflows.evaluating.pytorch import torch_models
+from exporter.workflows.evaluating.models import torch_models
 from exporter.workflows.finetuning.images import Exam, shown, train_images
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipes.job import Job

@@ -79,7 +79,7 @@ def embed_models(
     """
 
     def embedded(batches: Batches) -> tuple[Embeddings, ...]:
-        runners, outputs = [model.runner for model in models], [model.embedding for model in models]
+        runners, outputs = [model.runner for model in models], [model.spec.embedding for model in models]
         return embed_each(runners, batches, outputs, size=settings.batch)
 
     return _answered(models, embedded, _Seen(source, advance, needs_labels=False), settings)
