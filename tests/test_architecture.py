@@ -59,7 +59,6 @@ INNER_ORDER = {
         ("accuracy",),
         ("embeddings",),
         ("loss",),
-        ("eval_result",),
         ("benchmark",),
         ("parity",),
         ("report",),

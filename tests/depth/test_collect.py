@@ -96,7 +96,7 @@ def test_a_run_that_was_killed_ends_with_the_same_samples(
 
 def test_another_collection_is_refused(tmp_path: Path) -> None:
     run(tmp_path, nudge())
-    with pytest.raises(ArtefactError, match=r"last\.safetensors \| got a search with other settings"):
+    with pytest.raises(ArtefactError, match=r"last\.safetensors \| got a search of other settings"):
         run(tmp_path, nudge(), name="other")
     (tmp_path / "last.safetensors").unlink()
     with pytest.raises(ArtefactError, match=r"samples\.json \| got samples of another collection"):

@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from exporter import bundled
 from exporter.errors import HubError, ModelError
-from exporter.evaluation.parity.check_model import check
+from exporter.evaluation.parity.reference import check
 from exporter.lowering.pipeline import lower
 from exporter.models import listed as module
 from exporter.models.base import PrunableViT
