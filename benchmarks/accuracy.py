@@ -42,8 +42,8 @@ from exporter.workflows import steps
 from exporter.workflows.measuring import mean_useful_macs
 from exporter.workflows.recipes.amount import MacShare, Rates, Rho
 from exporter.workflows.recipes.planning import Planner, plan
-from exporter.workflows.recipes.recipe import Recipe
-from exporter.workflows.recipes.resolve import resolve
+from exporter.workflows.recipe import Recipe
+from exporter.workflows.opened import open_recipe
 
 COLUMNS = ("way", "GMACs", "top-1", "95 %", "points lost", "95 %", "points below the first row", "95 %")
 
@@ -129,7 +129,7 @@ class Bench:
 def main() -> None:
     """Measure and print one table for each amount."""
     options = _options()
-    job = resolve(from_flags(Recipe, options))
+    job = open_recipe(from_flags(Recipe, options))
     if job.measuring.threads:
         torch.set_num_threads(job.measuring.threads)
     vit = steps.load_model(job.model, job.device)

@@ -19,12 +19,12 @@ from exporter.errors import UserError
 from exporter.evaluation.benchmark import Comparison, compare_speed
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.schedule.plan import ScheduleSettings, keep_everything, star_schedule
+from exporter.schedule.plan import Prune, keep_everything, star_schedule
 from exporter.settings import add_flags, from_flags
 from exporter.targets import ONNXRUNTIME
 from exporter.vocabulary import InputKind, Method
 from exporter.workflows.measuring import lowered, noise, timed
-from exporter.workflows.recipes.requests import Measuring
+from exporter.workflows.recipe import Measuring
 
 COLUMNS = ("model", "GMACs", "img/s", "speed-up", "quartiles", "E")
 
@@ -70,7 +70,7 @@ def _pruned(vit: PrunableViT, options: argparse.Namespace) -> PrunedViT:
     """Return a network with the rates that the whole model has; its inter-layer scores are noise."""
     acs = schedule(options.model, options.rho).acs
     assert acs is not None
-    planned = star_schedule(vit.spec, acs, options.rho, ScheduleSettings(method=Method.STAR, reduce="drop"))
+    planned = star_schedule(vit.spec, acs, options.rho, Prune(method=Method.STAR, reduce="drop"))
     inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
     return PrunedViT(vit, planned, inter)
 

@@ -29,7 +29,7 @@ from exporter.settings import add_flags, from_flags
 from exporter.targets import ONNXRUNTIME
 from exporter.vocabulary import InputKind
 from exporter.workflows.measuring import Lowered, timed
-from exporter.workflows.recipes.requests import Measuring
+from exporter.workflows.recipe import Measuring
 
 MODEL, RHO, UNITS = "digits_vit", 0.7, 4
 TEACHER = Path(__file__).parents[1] / "exporter" / "bundled" / f"{MODEL}.safetensors"

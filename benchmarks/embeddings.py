@@ -25,7 +25,7 @@ from exporter.models.base import PrunableViT
 from exporter.models.outputs import with_outputs
 from exporter.models.registry import ModelRequest, adapt, load
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.schedule.plan import ScheduleSettings
+from exporter.schedule.plan import Prune
 from exporter.tensor_names import EMBEDDING
 from exporter.vocabulary import InputKind, Method
 from exporter.workflows import steps
@@ -70,7 +70,7 @@ def agreements(
     for scorer in scorers:
         for reduce in REDUCTIONS if scorer != "pairs" else REDUCTIONS[1:]:
             planner = Planner.of(
-                vit.spec, ScheduleSettings(scorer, method=Method.STAR, reduce=reduce), calibration
+                vit.spec, Prune(scorer, method=Method.STAR, reduce=reduce), calibration
             )
             for rho in options.rhos:
                 pruned = steps.prune(vit, planner.of_rho(rho), calibration)

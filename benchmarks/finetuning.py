@@ -22,16 +22,16 @@ from typing import Any
 import numpy as np
 from ways import WAYS
 
-from exporter.cli.stages import RichStages
+from exporter.cli.output import RichStages
 from exporter.errors import ArtefactError, ScheduleError, UserError
 from exporter.formats.canonical_json import save_json, to_json
 from exporter.models.registry import describe
 from exporter.settings import add_flags, from_flags
 from exporter.training.settings import FinetuneSettings, preset_values
 from exporter.vocabulary import Method
-from exporter.workflows.finetuning.finetune import finetune_model
-from exporter.workflows.recipes.recipe import Recipe
-from exporter.workflows.recipes.resolve import resolve
+from exporter.workflows.finetune import finetune_model
+from exporter.workflows.recipe import Recipe
+from exporter.workflows.opened import open_recipe
 
 DENSE = "dense"
 TRAINED = (DENSE, *WAYS)
@@ -74,7 +74,7 @@ def _table(
         for way in options.ways or TRAINED
         if "rho" not in amount or way == DENSE or WAYS[way].counts_of_star
     ]
-    depth = describe(resolve(recipe).model).spec.depth
+    depth = describe(open_recipe(recipe).model).spec.depth
     found: dict[str, list[Any]] = {way: [] for way in ways}
     for seed in range(options.seeds):
         for way, results in found.items():

@@ -19,7 +19,7 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from exporter.schedule.macs import schedule_macs
-from exporter.schedule.plan import ScheduleSettings, tome_schedule
+from exporter.schedule.plan import Prune, tome_schedule
 from exporter.schedule.rates import rho_for
 from exporter.targets import ONNXRUNTIME
 from exporter.tensor_names import IMAGES, LOGITS
@@ -38,7 +38,7 @@ COLUMNS = (
     "largest error",
 )
 DROP, PAIRS = "fused, drop", "pairs, merge-weighted"
-TOME = ScheduleSettings(method=Method.TOME)
+TOME = Prune(method=Method.TOME)
 
 
 def schedules(model: str, rho: float) -> dict[str, Schedule]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from exporter.cli.stages import RichStages
+from exporter.cli.output import RichStages
 from exporter.evaluation.benchmark import Ratio, ratio_of
 from exporter.evaluation.benchmark.timing import TradeOff, TradePoint
 from exporter.evaluation.intervals import loss_interval, wilson
@@ -28,8 +28,8 @@ from exporter.settings import add_flags, from_flags
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_INT8
 from exporter.vocabulary import Method
 from exporter.workflows import steps
-from exporter.workflows.recipes.recipe import Recipe
-from exporter.workflows.recipes.resolve import resolve
+from exporter.workflows.recipe import Recipe
+from exporter.workflows.opened import open_recipe
 from exporter.workflows.tuning.choice import Timed
 from exporter.workflows.tuning.measured import Book, Meter, Network
 from exporter.workflows.tuning.ways import OWN, UNPRUNED, Candidate
@@ -67,7 +67,7 @@ def main() -> int:
     """Measure, print the table, draw the chart."""
     options, stages = _options(), RichStages()
     logging.disable(logging.WARNING)  # silences the quantizer
-    job = resolve(from_flags(Recipe, options))
+    job = open_recipe(from_flags(Recipe, options))
     vit = steps.load_model(job.model, job.device)
     folder = steps.eval_images(job.images, vit.spec)
     options.out.mkdir(parents=True, exist_ok=True)

@@ -44,7 +44,7 @@ from exporter.targets import TARGETS
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
 from exporter.workflows.measuring import noise
-from exporter.workflows.recipes.requests import CalibrationSource, Images, Lowering
+from exporter.workflows.recipe import CalibrationSource, Images, Lowering
 
 BATCH = 100
 # The opset that timm's own model is exported with.

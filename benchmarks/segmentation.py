@@ -22,7 +22,7 @@ from exporter.models.outputs import with_outputs
 from exporter.models.registry import adapt
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
-from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
+from exporter.schedule.plan import Prune, keep_everything, manual_schedule
 from exporter.tensor_names import GRID, IMAGES, TOKENS, token_positions_name
 
 SIDE, PATCH, CLASSES = 64, 8, 4
@@ -111,7 +111,7 @@ def compared(rates: dict[int, float], train: int = 64, test: int = 64) -> dict[s
     unseen = scenes(test, seed=1)
     found = {"dense": measured(dense, head, *unseen)}
     for way in ("drop", "merge"):
-        schedule = manual_schedule(vit.spec, rates, ScheduleSettings("intra", reduce=way))
+        schedule = manual_schedule(vit.spec, rates, Prune("intra", reduce=way))
         found[way] = measured(PrunedViT(vit, schedule).eval(), head, *unseen)
     return found
 

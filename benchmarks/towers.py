@@ -32,12 +32,12 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Schedule
 from exporter.runtimes.choice import why_not
 from exporter.schedule.macs import dense_macs, schedule_macs
-from exporter.schedule.plan import ScheduleSettings, keep_everything, star_schedule, tome_schedule
+from exporter.schedule.plan import Prune, keep_everything, star_schedule, tome_schedule
 from exporter.targets import ONNXRUNTIME, OPENVINO, Target
 from exporter.tensor_names import EMBEDDING, TOKENS
 from exporter.vocabulary import Method
 from exporter.workflows.measuring import Lowered, noise, timed
-from exporter.workflows.recipes.requests import Measuring
+from exporter.workflows.recipe import Measuring
 
 __all__ = ["main"]
 
@@ -143,13 +143,13 @@ def _schedules(spec: ModelSpec, rho: float, scorers: tuple[str, ...]) -> dict[st
     """Return the schedules by what the table calls them; rates follow from DeiT-S's ACS, stretched to the depth."""
     places = np.linspace(0, 1, spec.depth)
     acs = np.interp(places, np.linspace(0, 1, len(DEIT_S_ACS)), DEIT_S_ACS).tolist()
-    settings = {scorer: ScheduleSettings(scorer, reduce="drop") for scorer in scorers}
+    settings = {scorer: Prune(scorer, reduce="drop") for scorer in scorers}
     if "received" in scorers:
-        settings["received by every 8th"] = ScheduleSettings("received", reduce="drop", query_stride=8)
+        settings["received by every 8th"] = Prune("received", reduce="drop", query_stride=8)
     dropped = {f"STAR, {how}, drop": star_schedule(spec, acs, rho, each) for how, each in settings.items()}
     return {
         DENSE: keep_everything(spec),
-        "ToMe": tome_schedule(spec, rho, ScheduleSettings(method=Method.TOME)),
+        "ToMe": tome_schedule(spec, rho, Prune(method=Method.TOME)),
         **dropped,
     }
 

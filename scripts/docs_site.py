@@ -14,7 +14,7 @@ import exporter
 from exporter.cli.main import build_parser
 from exporter.settings import fields_of
 from exporter.training.settings import FinetuneSettings
-from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipe import Recipe
 
 __all__ = ["OUTSIDE", "inside", "on_files", "on_page_markdown", "public_names", "verbs"]
 

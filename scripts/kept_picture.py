@@ -31,8 +31,8 @@ from exporter.vocabulary import Method
 from exporter.workflows import steps
 from exporter.workflows.recipes.job import Job
 from exporter.workflows.recipes.planning import Planner, plan
-from exporter.workflows.recipes.recipe import Recipe
-from exporter.workflows.recipes.resolve import resolve
+from exporter.workflows.recipe import Recipe
+from exporter.workflows.opened import open_recipe
 
 Array = np.ndarray[Any, Any]
 WAYS: Mapping[str, dict[str, Any]] = {
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="The PNG.")
     options = parser.parse_args(argv)
     recipe = from_flags(Recipe, options, {"mac_reduction": 0.4})
-    kept = [_kept(name, resolve(replace(recipe, **way))) for name, way in WAYS.items()]
+    kept = [_kept(name, open_recipe(replace(recipe, **way))) for name, way in WAYS.items()]
     with written_beside(options.out) as partial:
         partial.write_bytes(_drawn(kept))
     return 0

@@ -9,7 +9,7 @@ from typing import Any
 import tomli_w
 
 from exporter.models.networks import ModelRequest
-from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipe import Recipe
 from tests.vits import TINY_SHAPE
 
 __all__ = ["BRIEF", "NAME", "Command", "Outcome", "Workplace", "recipe_file"]
@@ -71,4 +71,4 @@ class Workplace:
     def recipe(self, **changes: Any) -> Recipe:
         """The model and the images, also to measure on, with more settings."""
         own = {"model": NAME, "checkpoint": self.checkpoint, "model_kwargs": TINY_SHAPE}
-        return Recipe(**{**own, "images": self.images, "eval_images": self.images, **changes})
+        return Recipe.of(**{**own, "images": self.images, "eval_images": self.images, **changes})

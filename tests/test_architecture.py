@@ -212,7 +212,7 @@ def test_no_stage_sees_a_recipe() -> None:
         relative = path.relative_to(ROOT).as_posix()
         if relative.startswith("cli/") or relative == "__init__.py":
             continue
-        if "exporter.workflows.recipes.recipe.Recipe" in imports_of(path):
+        if "exporter.workflows.recipe.Recipe" in imports_of(path):
             assert relative in entries, f"{relative} takes a recipe"
 
 

@@ -21,8 +21,8 @@ from exporter.targets import TENSORRT
 from exporter.vocabulary import Layout
 from exporter.workflows.recipes.amount import Rho
 from exporter.workflows.recipes.planning import Planner, plan
-from exporter.workflows.recipes.recipe import Recipe
-from exporter.workflows.recipes.resolve import resolve
+from exporter.workflows.recipe import Recipe
+from exporter.workflows.opened import open_recipe
 from tests.schedule.published import MODELS
 
 ENGINES = Path(__file__).parent.parent / "engines"
@@ -79,7 +79,7 @@ def test_a_star_saves_the_macs_that_star_saves(name: str, own: str, others: str,
     assert (adaptive.rho, adaptive.mac_reduction) == (None, float(saved))
     spec, published = spec_of(str(star.model)), MODELS[str(star.model)]
     assert published.rho == star.rho
-    kept = plan(Rho(published.rho), Planner(spec, resolve(star).scoring, published.acs)).keep
+    kept = plan(Rho(published.rho), Planner(spec, open_recipe(star).scoring, published.acs)).keep
     assert float(saved) == round(1 - pruned_macs(spec, kept).total / dense_macs(spec).total, 3)
 
 
@@ -98,7 +98,7 @@ def test_every_point_of_the_paper_resolves(name: str, own: str, others: str, sav
         # The layout of the recipes is shrinking.
         layout = None if method == "star" or Layout.SHRINKING in layouts else layouts[0]
         recipe = resolved("--recipe", path, "--rho", rho, "--target", target)
-        job = resolve(recipe if layout is None else replace(recipe, layout=layout))
+        job = open_recipe(recipe if layout is None else replace(recipe, layout=layout))
         # Padded, a-STAR would execute STAR's counts at a rho near 1: about the dense model's.
         assert (job.lowering.layout == Layout.PADDED) == (method == "star")
         schedule = plan(job.needed_amount("plan"), Planner(spec, job.scoring, acs))

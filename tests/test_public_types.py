@@ -24,7 +24,7 @@ def test_names_are_imported_for_type_checkers_too() -> None:
 
 
 def test_a_path_is_given_as_text_and_kept_as_a_path() -> None:
-    assert exporter.Recipe(images="photos").images == Path("photos")
+    assert exporter.Recipe.of(images="photos").images == Path("photos")
     assert exporter.CalibrationSource("c.safetensors").path == Path("c.safetensors")
 
 
@@ -34,9 +34,9 @@ def test_mypy_sees_the_types(tmp_path: Path) -> None:
     (tmp_path / "user.py").write_text(
         "from pathlib import Path\n"
         "import exporter, torch\n"
-        'exporter.Recipe(imagess="photos")\n'
-        "exporter.Recipe(images=7)\n"
-        'recipe = exporter.Recipe(images="photos", checkpoint=Path("w.safetensors"))\n'
+        'exporter.Recipe.of(imagess="photos")\n'
+        "exporter.Recipe.of(images=7)\n"
+        'recipe = exporter.Recipe.of(images="photos", checkpoint=Path("w.safetensors"))\n'
         'exporter.ModelRequest("digits_vit", "w.safetensors")\n'
         'exporter.CalibrationSource("c.safetensors")\n'
         'exporter.Images(images="photos")\n'

@@ -9,8 +9,8 @@ from exporter.depth.samples import Measured, SampleBook
 from exporter.depth.settings import CollectSettings
 from exporter.errors import DepthError
 from exporter.workflows.depth.training import collect_to
-from exporter.workflows.recipes.recipe import Recipe
-from exporter.workflows.recipes.resolve import resolve
+from exporter.workflows.recipe import Recipe
+from exporter.workflows.opened import open_recipe
 
 __all__ = ["NOISY", "collected", "noise_of_samples"]
 
@@ -46,7 +46,7 @@ def _samples(row: Prepared) -> tuple[Measured, ...]:
     """Return the samples of the collection, which is made once."""
     place, settings, tuning = row.place, CollectSettings(units=row.place.most_units), row.tuning_settings
     assert tuning is not None
-    recipe = Recipe(
+    recipe = Recipe.of(
         model=row.request.name or None,
         checkpoint=row.request.checkpoint,
         images=needed(place.images),
@@ -56,6 +56,6 @@ def _samples(row: Prepared) -> tuple[Measured, ...]:
     )
     record = {"weights": row.vit.weights_sha256, "units": settings, "tuning": tuning, "images": place.digests}
     folder = kept(
-        place.out, record, "", lambda path: collect_to(resolve(recipe), settings, tuning, path) and None
+        place.out, record, "", lambda path: collect_to(open_recipe(recipe), settings, tuning, path) and None
     )
     return SampleBook(folder).samples()

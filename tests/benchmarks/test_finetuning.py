@@ -7,7 +7,7 @@ import pytest
 
 from exporter.errors import ScheduleError
 from exporter.training.settings import FinetuneSettings
-from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipe import Recipe
 from tests.benchmarks.scripts import script
 
 finetuning = script("finetuning.py")

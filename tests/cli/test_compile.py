@@ -13,7 +13,7 @@ from exporter.evaluation.report.record import Report
 from exporter.formats.canonical_json import load_json
 from exporter.tensor_names import VARIANTS, variant_path
 from exporter.workflows.compiling import compile as compile_module
-from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipe import Recipe
 from tests.commands import BRIEF, Command, Workplace, recipe_file
 
 SETTINGS = {"gamma": 2, "seed": 1}

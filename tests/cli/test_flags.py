@@ -10,7 +10,7 @@ from exporter.cli import compile  # noqa: A004
 from exporter.cli.flags import AMOUNT, IMAGES, KEYS, MEASURED, MODEL, SCHEDULE, recipe_of
 from exporter.errors import RecipeError
 from exporter.settings import fields_of
-from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipe import Recipe
 from tests.commands import Command
 
 
@@ -32,14 +32,14 @@ def test_no_two_groups_share_a_flag() -> None:
 
 
 def test_flags_alone() -> None:
-    assert recipe_of(arguments_of("--rho", "0.5", "--batch", "3")) == Recipe(rho=0.5, batch=3)
+    assert recipe_of(arguments_of("--rho", "0.5", "--batch", "3")) == Recipe.of(rho=0.5, batch=3)
 
 
 def test_flags_stand_over_the_recipe(tmp_path: Path) -> None:
     recipe = tmp_path / "r.toml"
     recipe.write_text('model = "digits_vit"\nimages = "photos"\nrho = 0.9\nbatch = 4\n')
     told = recipe_of(arguments_of("--recipe", str(recipe), "--rho", "0.6", "--threads", "1"))
-    assert told == Recipe(model="digits_vit", images=tmp_path / "photos", rho=0.6, batch=4, threads=1)
+    assert told == Recipe.of(model="digits_vit", images=tmp_path / "photos", rho=0.6, batch=4, threads=1)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_an_amount_takes_the_place_of_the_recipes_other(
 ) -> None:
     recipe = tmp_path / "r.toml"
     recipe.write_text("rho = 0.7\nseed = 3\n")
-    assert recipe_of(arguments_of("--recipe", str(recipe), *flags)) == Recipe(seed=3, **amount)
+    assert recipe_of(arguments_of("--recipe", str(recipe), *flags)) == Recipe.of(seed=3, **amount)
 
 
 def test_a_recipe_that_is_none(tmp_path: Path) -> None:

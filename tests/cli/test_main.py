@@ -18,7 +18,7 @@ from exporter.cli.main import FORMER, VERBS, build_parser
 from exporter.errors import RecipeError
 from exporter.settings import fields_of
 from exporter.training.settings import FinetuneSettings
-from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipe import Recipe
 from tests.commands import Command, Workplace
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from exporter.cli.flags import add_recipe, recipe_of
-from exporter.cli.training_flags import add_training, training_of
+from exporter.cli.flags import add_training, training_of
 from exporter.errors import RecipeError
 from exporter.settings import Parser
 from exporter.training.presets import PRESETS

@@ -15,7 +15,7 @@ from exporter.cli.main import build_parser
 from exporter.settings import Parser
 from exporter.workflows.folders.checksums import CHECKSUMS, save_checksums
 from exporter.workflows.folders.reference import REFERENCE
-from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipe import Recipe
 from tests.hostile import mutations
 from tests.hostile.flags import CALIBRATE, COMPILE, EXPORT, FINETUNE, MODEL, PLAN, SERVE, TUNE
 from tests.hostile.inputs import Place

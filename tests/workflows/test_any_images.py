@@ -8,7 +8,7 @@ import pytest
 from exporter.errors import ImageError
 from exporter.models.base import PrunableViT
 from exporter.vocabulary import InputKind
-from exporter.workflows.any_images import MOST, array_of, folder_of
+from exporter.workflows.steps import MOST, array_of, folder_of
 from tests.vits import random_images
 
 

@@ -15,11 +15,11 @@ from exporter.data.images import list_images
 from exporter.errors import ModelError, RecipeError
 from exporter.evaluation.benchmark.timing import LEAST_ROUNDS
 from exporter.models.base import PrunableViT
-from exporter.workflows.any_images import AnyImages
+from exporter.workflows.steps import AnyImages
 from tests.vits import make_model, random_images
 
 ACS_ALONE = exporter.CalibrationSettings(relevance=False)
-STAR = exporter.ScheduleSettings("intra", reduce="drop")
+STAR = exporter.Prune("intra", reduce="drop")
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def assert_untouched(network: nn.Module, before: dict[str, torch.Tensor]) -> Non
 def test_compiling_leaves_a_module_as_it_is(network: nn.Module, image_folder: Path, tmp_path: Path) -> None:
     before = {name: value.clone() for name, value in network.state_dict().items()}
     stages: list[str] = []
-    recipe = exporter.Recipe(images=str(image_folder), rho=0.5, rounds=0, threads=1)
+    recipe = exporter.Recipe.of(images=str(image_folder), rho=0.5, rounds=0, threads=1)
     told = exporter.CallbackStages(lambda stage, done, total: stages.append(stage))
     report = exporter.compile(recipe, str(tmp_path / "out"), network, told)
     assert report.passed

@@ -14,9 +14,9 @@ from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.training.settings import FinetuneSettings
 from exporter.workflows.compiling.compile import dry_compile
-from exporter.workflows.dry_run import DryRun, dry_run
-from exporter.workflows.finetuning.finetune import dry_finetune
-from exporter.workflows.recipes.resolve import resolve
+from exporter.workflows.opened import DryRun, dry_run
+from exporter.workflows.finetune import dry_finetune
+from exporter.workflows.opened import open_recipe
 from tests.commands import Workplace
 
 SETTINGS = FinetuneSettings(epochs=3, batch_size=5)
@@ -24,7 +24,7 @@ SETTINGS = FinetuneSettings(epochs=3, batch_size=5)
 
 def planned(workplace: Workplace, **how: Any) -> DryRun:
     recipe = workplace.recipe(**how)
-    return dry_run(load(workplace.request), resolve(recipe), recipe)
+    return dry_run(load(workplace.request), open_recipe(recipe), recipe)
 
 
 def test_its_schedule_and_multiply_adds_are_those_of_the_compilation(

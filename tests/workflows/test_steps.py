@@ -15,14 +15,14 @@ from exporter.evaluation.benchmark import hardware
 from exporter.models.base import PrunableViT
 from exporter.models.registry import ModelRequest
 from exporter.records import Schedule
-from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.schedule.plan import Prune, manual_schedule
 from exporter.targets import ONNXRUNTIME, OPENVINO, OPENVINO_INT8
 from exporter.vocabulary import InputKind, Layout, Method
 from exporter.workflows import steps
-from exporter.workflows.recipes.requests import CalibrationSource, Images, Lowering
+from exporter.workflows.recipe import CalibrationSource, Images, Lowering
 from tests.vits import make_model, make_vit, random_images
 
-INTRA = ScheduleSettings("intra", reduce="drop")
+INTRA = Prune("intra", reduce="drop")
 QUICK = CalibrationSource(settings=CalibrationSettings(relevance=False))
 
 
@@ -177,7 +177,7 @@ def test_halves_that_disagree_are_named_where_their_scores_prune(
 ) -> None:
     made = replace(calibrated[1], inter=np.ones((4, 16)), overlap=np.array([0.5, 0.5, 0.6, 1.0]))
     schedule = manual_schedule(
-        tiny_vit.spec, {3: 0.5, 4: 0.5}, ScheduleSettings(scorer=scorer, reduce="drop"), made.inter_sha256
+        tiny_vit.spec, {3: 0.5, 4: 0.5}, Prune(scorer=scorer, reduce="drop"), made.inter_sha256
     )
     steps.warn_where_unsettled(schedule, made)
     steps.warn_where_unsettled(schedule, None)

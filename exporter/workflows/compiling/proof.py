@@ -24,7 +24,7 @@ from exporter.runtimes.choice import on_this_cpu, runner_for
 from exporter.schedule.macs import MacCount, PatchUse, patch_use
 from exporter.vocabulary import InputKind
 from exporter.workflows.progress import Stages
-from exporter.workflows.recipes.requests import Measuring
+from exporter.workflows.recipe import Measuring
 
 __all__ = ["Proof", "macs_of", "prove"]
 

@@ -16,7 +16,7 @@ from exporter.records import Pair, Schedule
 from exporter.tensor_names import IMAGES
 from exporter.workflows.compiling.proof import Proof, macs_of
 from exporter.workflows.folders.export_folder import PAGE
-from exporter.workflows.recipes.requests import Measuring
+from exporter.workflows.recipe import Measuring
 from exporter.workflows.steps import with_class_names
 
 __all__ = ["report_of", "save_page_of"]

@@ -6,7 +6,6 @@ from exporter.calibration.record import Calibration
 from exporter.data.batches import View
 from exporter.evaluation.parity.reference import reference_runner
 from exporter.models.base import PrunableViT
-from exporter.models.registry import ModelRequest
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.vocabulary import InputKind
@@ -52,9 +51,7 @@ def torch_model(model: PrunedViT | PrunableViT | nn.Module, name: str = "", *, t
         ModelError: There is no adapter for a module.
     """
     if not isinstance(model, PrunedViT):
-        return torch_model(
-            steps.dense(steps.load_model(ModelRequest(""), model=model)), name, threads=threads
-        )
+        return torch_model(steps.dense(steps.load_model(model)), name, threads=threads)
     spec = model.vit.spec
     view = View(spec.preprocessing, InputKind.FLOAT32)
     name, runner = name or str(model.method), reference_runner(model, threads=threads or None)

@@ -13,7 +13,7 @@ from exporter.evaluation.benchmark.batch_sweep import filled_batch
 from exporter.files import regular, written_beside
 from exporter.formats.canonical_json import load_json, read_json
 from exporter.records import ModelSpec, Pair, Schedule
-from exporter.schedule.plan import check_fits
+from exporter.schedule.fits import check_fits
 from exporter.targets import Target
 from exporter.tensor_names import ALL_VARIANTS, IMAGES, RAW_IMAGES, variant_path
 from exporter.workflows.folders.checksums import CHECKSUMS, verify_checksums

@@ -13,7 +13,7 @@ from exporter.depth.plan import DepthPlan
 from exporter.models.identity import read_identity
 from exporter.models.networks import ModelRequest
 from exporter.training.settings import FinetuneSettings
-from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipe import Recipe
 from tests.benchmarks.papers.quick import DEIT_B, TUNING
 from tests.benchmarks.scripts import script
 

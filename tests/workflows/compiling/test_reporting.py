@@ -16,7 +16,7 @@ from exporter.records import Pair
 from exporter.workflows.compiling.proof import prove
 from exporter.workflows.compiling.reporting import report_of, save_page_of
 from exporter.workflows.progress import Silent
-from exporter.workflows.recipes.requests import Measuring
+from exporter.workflows.recipe import Measuring
 from tests.evaluation.report.reports import times
 from tests.lowering.models import a_star, dense, star
 from tests.vits import make_images

@@ -11,28 +11,28 @@ from exporter.formats.canonical_json import save_json
 from exporter.models.base import PrunableViT
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs
-from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.schedule.plan import Prune, manual_schedule
 from exporter.workflows.compiling import schedule as compile_schedule
 from exporter.workflows.compiling.schedule import checked_amount, schedule_of
 from exporter.workflows.progress import Silent
 from exporter.workflows.recipes.amount import MacShare, Rates, Rho
 from exporter.workflows.recipes.job import Job
-from exporter.workflows.recipes.recipe import Recipe
-from exporter.workflows.recipes.requests import Images
-from exporter.workflows.recipes.resolve import resolve
+from exporter.workflows.recipe import Recipe
+from exporter.workflows.recipe import Images
+from exporter.workflows.opened import open_recipe
 from tests.calibration.acs import acs_alone
 
 PHOTOS = Path("photos")
 
 
 def job_of(**values: Any) -> Job:
-    return resolve(Recipe(**{"scorer": "intra", **values}))
+    return open_recipe(Recipe.of(**{"scorer": "intra", **values}))
 
 
 @pytest.fixture
 def schedule_file(tiny_vit: PrunableViT, tmp_path: Path) -> Path:
     """A schedule that was made with inter-layer scores."""
-    schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, ScheduleSettings("fused", reduce="drop"), "abc")
+    schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, Prune("fused", reduce="drop"), "abc")
     save_json(schedule, tmp_path / "s.json")
     return tmp_path / "s.json"
 
@@ -93,7 +93,7 @@ def test_what_is_missing_is_named(values: dict[str, Any], missing: str) -> None:
 
 def test_a_schedule_of_inter_layer_scores_needs_them(schedule_file: Path) -> None:
     with pytest.raises(RecipeError, match="--calibration"):
-        checked_amount(resolve(Recipe(schedule=schedule_file, images=PHOTOS)))
+        checked_amount(open_recipe(Recipe.of(schedule=schedule_file, images=PHOTOS)))
 
 
 @pytest.fixture

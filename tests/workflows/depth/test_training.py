@@ -18,8 +18,8 @@ from exporter.training.settings import FinetuneSettings
 from exporter.workflows.depth.steps import apply_to, fitted, read_samples
 from exporter.workflows.depth.training import choose_to, collect_to
 from exporter.workflows.recipes.job import Job
-from exporter.workflows.recipes.recipe import Recipe
-from exporter.workflows.recipes.resolve import resolve
+from exporter.workflows.recipe import Recipe
+from exporter.workflows.opened import open_recipe
 from tests.commands import Workplace
 from tests.shards import encoded
 from tests.vits import TINY
@@ -35,14 +35,14 @@ class PowerCutError(Exception):
 
 @pytest.fixture
 def job(workplace: Workplace) -> Job:
-    recipe = Recipe(
+    recipe = Recipe.of(
         model="vit_tiny_patch16_224",
         checkpoint=workplace.checkpoint,
         model_kwargs={key: value for key, value in TINY.items() if key != "num_classes"},
         images=workplace.images,
         eval_images=workplace.images,
     )
-    return resolve(recipe)
+    return open_recipe(recipe)
 
 
 @pytest.fixture

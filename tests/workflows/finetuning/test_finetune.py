@@ -22,10 +22,10 @@ from exporter.training.checkpoint import RunState
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method
 from exporter.workflows.finetuning import finetune
-from exporter.workflows.finetuning.finetune import finetune_model
+from exporter.workflows.finetune import finetune_model
 from exporter.workflows.recipes.amount import Given
-from exporter.workflows.recipes.recipe import Recipe
-from exporter.workflows.recipes.resolve import resolve
+from exporter.workflows.recipe import Recipe
+from exporter.workflows.opened import open_recipe
 from tests.commands import Workplace
 from tests.shards import encoded, write_shard
 
@@ -157,7 +157,7 @@ def _cut(*_: object) -> None:
 def test_a_fine_tuned_checkpoint_is_trained_further_as_it_is_pruned(recipe: Recipe, tmp_path: Path) -> None:
     first, second = tmp_path / "1.safetensors", tmp_path / "2.safetensors"
     finetune_model(replace(recipe, method=Method.STAR, max_images=4), QUICK, first)
-    further = Recipe(checkpoint=first, images=recipe.images, eval_images=recipe.eval_images)
+    further = Recipe.of(checkpoint=first, images=recipe.images, eval_images=recipe.eval_images)
     result = finetune_model(further, QUICK, second, teacher=recipe.checkpoint)
     one, two = read_pruning(first), read_pruning(second)
     assert one is not None and two is not None
@@ -186,7 +186,7 @@ def test_a_model_of_the_callers_is_trained_like_a_named_one_and_stays_as_it_is(
         assert all(torch.equal(before[name], value) for name, value in state.items())
     # The names are the module's own. The file has its schedule, and serves a name that is given beside it.
     module.load_state_dict(load_file(tmp_path / "module.safetensors"))
-    job = resolve(Recipe(checkpoint=tmp_path / "module.safetensors"))
+    job = open_recipe(Recipe.of(checkpoint=tmp_path / "module.safetensors"))
     assert isinstance(job.amount, Given) and job.amount.schedule.rho == recipe.rho
     assert load(replace(workplace.request, checkpoint=job.model.checkpoint)).spec == adapter.spec
 

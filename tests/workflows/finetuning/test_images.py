@@ -12,9 +12,9 @@ from exporter.processes import Processes
 from exporter.training.data import TrainBatches
 from exporter.training.settings import FinetuneSettings
 from exporter.workflows.finetuning import images as finetune_images
-from exporter.workflows.finetuning.images import Exam, shown, train_images
+from exporter.workflows.exam import Exam, shown, train_images
 from exporter.workflows.progress import Silent
-from exporter.workflows.recipes.requests import Images
+from exporter.workflows.recipe import Images
 from tests.shards import encoded, write_shard
 from tests.vits import make_images, make_vit
 

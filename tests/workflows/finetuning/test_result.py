@@ -6,9 +6,9 @@ import pytest
 from exporter.evaluation.accuracy import Predictions
 from exporter.models.base import PrunableViT
 from exporter.schedule.macs import dense_macs
-from exporter.schedule.plan import ScheduleSettings, tome_schedule
+from exporter.schedule.plan import Prune, tome_schedule
 from exporter.training.settings import FinetuneSettings
-from exporter.workflows.finetuning.result import Trained, result_of
+from exporter.workflows.finetune import Trained, result_of
 from tests.evaluation.hits import hits
 
 
@@ -18,7 +18,7 @@ def answers(right: int) -> Predictions:
 
 
 def test_losses_are_against_the_unpruned_model(tiny_vit: PrunableViT) -> None:
-    schedule = tome_schedule(tiny_vit.spec, 0.6, ScheduleSettings())
+    schedule = tome_schedule(tiny_vit.spec, 0.6, Prune())
     trained = Trained("w.safetensors", 40, {"torn.png": "why"}, FinetuneSettings(), 1)
     found = result_of(
         tiny_vit.spec,

@@ -9,7 +9,7 @@ from exporter.models.base import PrunableViT
 from exporter.models.registry import ModelRequest, describe
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, pruned_macs, schedule_macs
-from exporter.schedule.plan import ScheduleSettings, manual_schedule, tome_schedule
+from exporter.schedule.plan import Prune, manual_schedule, tome_schedule
 from exporter.vocabulary import Method
 from exporter.workflows.recipes.amount import Given, MacShare, Rates, Rho
 from exporter.workflows.recipes.planning import Planner, plan
@@ -17,7 +17,7 @@ from tests.schedule.published import MODELS
 from tests.vits import make_vit
 
 ACS = (0.1, 0.5, 0.3, 0.9)
-INTRA = ScheduleSettings("intra", reduce="drop")
+INTRA = Prune("intra", reduce="drop")
 
 
 def test_rho_rates_and_a_schedule(tiny_vit: PrunableViT) -> None:
@@ -47,7 +47,7 @@ def test_a_number_scales_rates_and_a_schedule(tiny_vit: PrunableViT) -> None:
 
 
 def test_tome_follows_no_acs(tiny_vit: PrunableViT) -> None:
-    spec, scoring = tiny_vit.spec, ScheduleSettings(method=Method.TOME)
+    spec, scoring = tiny_vit.spec, Prune(method=Method.TOME)
     planner = Planner(spec, scoring)
     assert plan(Rho(0.5), planner) == tome_schedule(spec, 0.5, scoring)
     schedule = plan(MacShare(0.2), planner)
@@ -59,7 +59,7 @@ def test_tome_follows_no_acs(tiny_vit: PrunableViT) -> None:
 
 
 def test_a_share_under_a_star_counts_on_images(tiny_vit: PrunableViT) -> None:
-    planner = Planner(tiny_vit.spec, ScheduleSettings("intra", method=Method.A_STAR), ACS)
+    planner = Planner(tiny_vit.spec, Prune("intra", method=Method.A_STAR), ACS)
     with pytest.raises(ScheduleError, match="a-star without images"):
         plan(MacShare(0.3), planner)
 
@@ -110,7 +110,7 @@ def test_either_end_of_acs_may_be_out_of_place(
 def test_nothing_is_told_where_acs_puts_rho_nowhere_else(
     tiny_vit: PrunableViT, caplog: pytest.LogCaptureFixture
 ) -> None:
-    endpoints = ScheduleSettings("intra", anchors="endpoints", reduce="drop")
+    endpoints = Prune("intra", anchors="endpoints", reduce="drop")
     plan(Rho(0.5), Planner(tiny_vit.spec, endpoints, EARLY_PEAK))
     plan(Rho(1.0), Planner(tiny_vit.spec, INTRA, EARLY_PEAK))
     plan(Rates({2: 0.5}), Planner(tiny_vit.spec, INTRA, EARLY_PEAK))
@@ -129,15 +129,15 @@ def test_none_of_the_authors_models_is_told_of(caplog: pytest.LogCaptureFixture)
 def test_patches_dropped_from_what_a_head_pools_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
     for family, reduce, told in (("pooled", "drop", 1), ("pooled", "merge", 0), ("vit", "drop", 0)):
         caplog.clear()
-        settings = ScheduleSettings("received", reduce=reduce)
+        settings = Prune("received", reduce=reduce)
         plan(Rates({2: 0.5}), Planner(make_vit(family).spec, settings))
         assert len(caplog.messages) == told
         assert all("--reduce merge-weighted" in message for message in caplog.messages)
 
 
-@pytest.mark.parametrize("settings", [INTRA, ScheduleSettings(method=Method.TOME)], ids=["star", "tome"])
+@pytest.mark.parametrize("settings", [INTRA, Prune(method=Method.TOME)], ids=["star", "tome"])
 def test_a_share_out_of_reach_names_the_flag_and_one_that_is_not(
-    tiny_vit: PrunableViT, settings: ScheduleSettings
+    tiny_vit: PrunableViT, settings: Prune
 ) -> None:
     planner = Planner(tiny_vit.spec, settings, RISING)
     with pytest.raises(ScheduleError) as caught:

@@ -11,7 +11,7 @@ import pytest
 from exporter.errors import MissingDependencyError, RecipeError
 from exporter.formats.canonical_json import to_json
 from exporter.settings import add_flags, fields_of, from_flags
-from exporter.workflows.recipes.recipe import MOST_EXTENDS, Recipe, needed, read_recipe, save_recipe
+from exporter.workflows.recipe import MOST_EXTENDS, Recipe, needed, read_recipe, save_recipe
 
 
 def parse(*flags: str) -> Recipe:
@@ -115,10 +115,10 @@ def test_a_wrong_recipe_names_the_key(tmp_path: Path, text: str, message: str) -
     ],
 )
 def test_a_recipe_that_is_written_is_read_again(tmp_path: Path, values: dict[str, Any]) -> None:
-    recipe = Recipe(images="/photos", rho=0.5, **values)
+    recipe = Recipe.of(images="/photos", rho=0.5, **values)
     save_recipe(recipe, tmp_path / "r.toml", "Found by: hand")
     assert (tmp_path / "r.toml").read_text().startswith("# Found by: hand\n")
-    again = Recipe(
+    again = Recipe.of(
         **{**read_recipe(tmp_path / "r.toml"), **({"class_map": "sorted"} if "class_map" in values else {})}
     )
     assert to_json(again) == to_json(recipe)
@@ -140,7 +140,7 @@ def test_a_missing_recipe(tmp_path: Path) -> None:
 )
 def test_values_that_no_stage_takes(values: dict[str, Any], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
-        Recipe(**values)
+        Recipe.of(**values)
 
 
 def test_a_pair_without_a_name() -> None:
@@ -184,7 +184,7 @@ RECIPES = sorted((Path(__file__).parents[3] / "engines").rglob("*.toml"))
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_the_recipes_that_come_with_it(path: Path) -> None:
-    Recipe(**read_recipe(path))
+    Recipe.of(**read_recipe(path))
 
 
 def test_recipes_that_extend_each_other(tmp_path: Path) -> None:

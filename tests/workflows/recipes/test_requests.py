@@ -10,8 +10,8 @@ from exporter.errors import RecipeError
 from exporter.evaluation.benchmark.timing import LEAST_ROUNDS
 from exporter.targets import ONNXRUNTIME
 from exporter.vocabulary import InputKind, Layout
-from exporter.workflows.recipes.recipe import Recipe
-from exporter.workflows.recipes.requests import Images, Lowering, Measuring
+from exporter.workflows.recipe import Recipe
+from exporter.workflows.recipe import Images, Lowering, Measuring
 
 
 @pytest.mark.parametrize("rounds", [0, LEAST_ROUNDS, LEAST_ROUNDS + 1])

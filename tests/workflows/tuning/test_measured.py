@@ -16,14 +16,14 @@ from exporter.data.images import list_images
 from exporter.errors import ArtefactError
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs
-from exporter.schedule.plan import ScheduleSettings, tome_schedule
+from exporter.schedule.plan import Prune, tome_schedule
 from exporter.targets import ONNXRUNTIME
 from exporter.vocabulary import Method
 from exporter.workflows import steps
 from exporter.workflows.progress import Silent
 from exporter.workflows.recipes.amount import Given
 from exporter.workflows.recipes.planning import measured_macs
-from exporter.workflows.recipes.resolve import resolve
+from exporter.workflows.opened import open_recipe
 from exporter.workflows.tuning import measured as module
 from exporter.workflows.tuning.measured import RHOS, Book, Meter, Network
 from exporter.workflows.tuning.ways import OWN, UNPRUNED, Candidate
@@ -70,7 +70,7 @@ def test_measurements_that_are_none_are_one_line(tmp_path: Path) -> None:
 
 @pytest.fixture
 def meter_with(workplace: Workplace, tmp_path: Path) -> Callable[..., Meter]:
-    job = resolve(workplace.recipe(max_images=4, gamma=2, batch=2, rounds=5, threads=1))
+    job = open_recipe(workplace.recipe(max_images=4, gamma=2, batch=2, rounds=5, threads=1))
     vit, images = steps.load_model(job.model), list_images(workplace.images)
 
     def make(*, calibrated: bool = True) -> Meter:
@@ -150,7 +150,7 @@ def test_a_calibration_is_made_once_with_what_it_skipped(
 ) -> None:
     images = shutil.copytree(workplace.images, tmp_path / "images")
     (images / "class_0/0.png").write_bytes(b"torn")
-    job, made = resolve(workplace.recipe(images=images, gamma=2, max_images=100)), list[Path]()
+    job, made = open_recipe(workplace.recipe(images=images, gamma=2, max_images=100)), list[Path]()
     vit, whole = steps.load_model(job.model), steps.calibrate
 
     def counted(*given: Any) -> Any:
@@ -168,7 +168,7 @@ def test_a_calibration_is_made_once_with_what_it_skipped(
         assert network.file == tmp_path / "c.safetensors"
     assert len(made) == 2
     given = Network(vit, job)
-    given.job = replace(job, amount=Given(tome_schedule(vit.spec, 0.5, ScheduleSettings())))
+    given.job = replace(job, amount=Given(tome_schedule(vit.spec, 0.5, Prune())))
     given.calibrate(tmp_path / "none", Book(tmp_path / "book.jsonl", ""), Silent())
     assert given.calibration is None and given.candidate("w") == Candidate(
         weights="w", given=True, alpha=0.15
