@@ -22,12 +22,12 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from exporter.schedule.macs import executed_macs, mean_macs
+from exporter.schedule.plan import IMAGE_BISECTIONS
 from exporter.schedule.rates import rho_for
 from exporter.targets import ONNXRUNTIME
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import Method
 from exporter.workflows.measuring import noise
-from exporter.workflows.recipes.planning import IMAGE_BISECTIONS
 
 COLUMNS = ("model", "rho", "useful GMACs", "executed GMACs", "ms", "time / STAR's", "quartiles")
 PEAKED, SIGMA, STRENGTHS = 6.0, 1.5, (0.2, 3.0)

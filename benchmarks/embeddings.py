@@ -29,7 +29,6 @@ from exporter.schedule.plan import Prune
 from exporter.tensor_names import EMBEDDING
 from exporter.vocabulary import InputKind, Method
 from exporter.workflows import steps
-from exporter.workflows.recipes.planning import Planner
 
 BATCH = 50
 SCORERS = ("fused", "intra", "inter", "received", "similarity", "random", "pairs")
@@ -69,11 +68,9 @@ def agreements(
     dense = embedded(steps.dense(vit))
     for scorer in scorers:
         for reduce in REDUCTIONS if scorer != "pairs" else REDUCTIONS[1:]:
-            planner = Planner.of(
-                vit.spec, Prune(scorer, method=Method.STAR, reduce=reduce), calibration
-            )
             for rho in options.rhos:
-                pruned = steps.prune(vit, planner.of_rho(rho), calibration)
+                how = Prune(scorer, method=Method.STAR, reduce=reduce, rho=rho)
+                pruned = steps.prune(vit, how.plan(vit.spec, calibration, told=False), calibration)
                 yield scorer, reduce, rho, agreement_of(dense, embedded(pruned))
 
 

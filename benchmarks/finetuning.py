@@ -31,7 +31,6 @@ from exporter.training.settings import FinetuneSettings, preset_values
 from exporter.vocabulary import Method
 from exporter.workflows.finetune import finetune_model
 from exporter.workflows.recipe import Recipe
-from exporter.workflows.opened import open_recipe
 
 DENSE = "dense"
 TRAINED = (DENSE, *WAYS)
@@ -43,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _options(argv)
     try:
         recipe = from_flags(Recipe, options)
-        start = preset_values(options.preset, recipe.model, recipe.checkpoint)
+        start = preset_values(options.preset, recipe.model.name or None, recipe.model.checkpoint)
         settings = from_flags(FinetuneSettings, options, start)
         tables = {name: _table(amount, recipe, settings, options) for name, amount in _amounts(options)}
     except UserError as error:
@@ -74,11 +73,11 @@ def _table(
         for way in options.ways or TRAINED
         if "rho" not in amount or way == DENSE or WAYS[way].counts_of_star
     ]
-    depth = describe(open_recipe(recipe).model).spec.depth
+    depth = describe(recipe.model).spec.depth
     found: dict[str, list[Any]] = {way: [] for way in ways}
     for seed in range(options.seeds):
         for way, results in found.items():
-            own = replace(recipe, seed=seed, **_choices(way, amount, depth))
+            own = recipe.but(seed=seed, **_choices(way, amount, depth))
             try:
                 results.append(_result(way, own, replace(settings, seed=seed), options.out))
             except ScheduleError as error:
@@ -109,7 +108,8 @@ def _result(way: str, recipe: Recipe, settings: FinetuneSettings, out: Path) -> 
     Raises:
         ArtefactError: A run of other settings was finished there.
     """
-    amount = recipe.rho if recipe.mac_reduction is None else recipe.mac_reduction
+    prune = recipe.prune
+    amount = prune.rho if prune.mac_reduction is None else prune.mac_reduction
     words = f"{way} {amount} {settings.seed}".replace(",", "").split()
     path = out / f"{'-'.join(words)}.safetensors"
     asked, record = {"recipe": recipe, "settings": settings}, path.with_suffix(".json")

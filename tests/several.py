@@ -25,8 +25,8 @@ from exporter.training.settings import LoopSettings
 from exporter.workflows.evaluating.evaluate import evaluate_models
 from exporter.workflows.evaluating.pytorch import torch_models
 from exporter.workflows.evaluating.settings import EvalSettings
-from exporter.workflows.recipe import Recipe
 from exporter.workflows.opened import open_recipe
+from exporter.workflows.recipe import Recipe
 from exporter.workflows.tuning.measured import Book, Meter, Network
 from exporter.workflows.tuning.ways import OWN, Candidate
 from tests.vits import make_vit
@@ -46,7 +46,9 @@ def work(images: Path, out: Path) -> None:
     schedule = tome_schedule(vit.spec, 0.6, Prune())
     evaluation, differing = evaluate_models(torch_models(vit, schedule), [images], EvalSettings(batch=2))
     book = Book(out / "measurements.jsonl", "")
-    meter = Meter({OWN: Network(vit, open_recipe(Recipe.of(images=images)))}, book, out, {"all": folder})
+    meter = Meter(
+        {OWN: Network(open_recipe(Recipe.of(images=images), model=vit))}, book, out, {"all": folder}
+    )
     right = meter.right(Candidate(rho=0.6), "all")
     measured_by = book.record("who", "", lambda: processes().index)
     student = PrunedViT(vit, schedule)

@@ -9,8 +9,8 @@ from exporter.depth.samples import Measured, SampleBook
 from exporter.depth.settings import CollectSettings
 from exporter.errors import DepthError
 from exporter.workflows.depth.training import collect_to
-from exporter.workflows.recipe import Recipe
 from exporter.workflows.opened import open_recipe
+from exporter.workflows.recipe import Recipe
 
 __all__ = ["NOISY", "collected", "noise_of_samples"]
 
@@ -47,7 +47,7 @@ def _samples(row: Prepared) -> tuple[Measured, ...]:
     place, settings, tuning = row.place, CollectSettings(units=row.place.most_units), row.tuning_settings
     assert tuning is not None
     recipe = Recipe.of(
-        model=row.request.name or None,
+        model=row.request.name,
         checkpoint=row.request.checkpoint,
         images=needed(place.images),
         eval_images=needed(place.eval_images),

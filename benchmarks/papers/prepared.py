@@ -143,9 +143,7 @@ class Prepared:
 
     def _schedule(self) -> Schedule:
         way, spec, calibration = self.way, self.network.spec, self.calibration
-        scoring = Prune(
-            way.scorer, alpha=way.alpha, method=Method.named(way.method), reduce=way.reduce
-        )
+        scoring = Prune(way.scorer, alpha=way.alpha, method=Method.named(way.method), reduce=way.reduce)
         inter = "" if calibration is None else calibration.inter_sha256
         if way.rates:
             rates = {layer: rate for layer, rate in way.rates.items() if layer <= spec.depth}
@@ -165,7 +163,7 @@ class Prepared:
             request = ModelRequest("", self._written(path.with_suffix(".apart.safetensors"), self.plan))
             teacher = self._written(path.with_suffix(".whole.safetensors"), DepthPlan())
         recipe = Recipe.of(
-            model=request.name or None,
+            model=request.name,
             checkpoint=request.checkpoint,
             images=needed(place.images),
             eval_images=needed(place.eval_images),

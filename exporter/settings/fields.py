@@ -198,8 +198,8 @@ def from_table(settings: type[Settings], table: Mapping[str, Any], source: str) 
     known, values = fields_of(settings), {}
     for key, value in table.items():
         if key not in known:
-            raise RecipeError(f"{source}: {key}", "an unknown key", f"one of {', '.join(known)}")
-        values[key] = known[key].converted(f"{source}: {key}", value)
+            raise RecipeError(f"{source} {key}", "an unknown key", f"one of {', '.join(known)}")
+        values[key] = known[key].converted(f"{source} {key}", value)
     return values
 
 

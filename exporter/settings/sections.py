@@ -116,8 +116,8 @@ def from_tables(kind: type, tables: Mapping[str, Any], source: str) -> dict[str,
         for key in table:
             if key not in fields_of(section) and homes_of(kind, key):
                 where = " or ".join(homes_of(kind, key))
-                raise RecipeError(f"{source}: [{name}] {key}", "a key of another table", where)
-        found[name] = from_table(section, table, f"{source}: [{name}]")
+                raise RecipeError(f"{source} [{name}] {key}", "a key of another table", where)
+        found[name] = from_table(section, table, f"{source} [{name}]")
     return found
 
 
@@ -137,8 +137,8 @@ def _misplaced(kind: type, name: str, value: Any, source: str) -> RecipeError:
     """Return the refusal of a key outside a table, or of a table that is none."""
     homes = homes_of(kind, name)
     if homes and not isinstance(value, Mapping):
-        return RecipeError(f"{source}: {name}", "a key outside its table", " or ".join(homes))
+        return RecipeError(f"{source} {name}", "a key outside its table", " or ".join(homes))
     if name in sections_of(kind):
-        return RecipeError(f"{source}: {name}", text_of(value), f"a table, [{name}]")
+        return RecipeError(f"{source} {name}", text_of(value), f"a table, [{name}]")
     known = ", ".join(f"[{each}]" for each in sections_of(kind))
-    return RecipeError(f"{source}: {name}", "an unknown key", f"one of the tables {known}")
+    return RecipeError(f"{source} {name}", "an unknown key", f"one of the tables {known}")

@@ -185,7 +185,7 @@ def read_recipe(path: Path) -> Tables:
         RecipeError: The file is not TOML, a key or value is not one of a recipe, or recipes extend each other.
         MissingDependencyError: Python 3.10 has no TOML reader, and none is installed.
     """
-    return {name: table for name, table in _read(path).items() if name != TRAINING}
+    return {name: table for name, table in _read(path).items() if table and name != TRAINING}
 
 
 def read_training(path: Path, settings: type[Settings]) -> Mapping[str, Any]:
@@ -211,10 +211,10 @@ def _read(path: Path, above: tuple[Path, ...] = ()) -> Tables:
         got = "a recipe that extends itself" if place in above else f"more than {MOST_EXTENDS} in a row"
         raise RecipeError(f"{path}: extends", got, "a chain that ends")
     beside = {name: content.pop(name) for name in ("extends", TRAINING) if name in content}
-    own = from_table(_Beside, beside, str(path))
+    own = from_table(_Beside, beside, f"{path}:")
     tables = {
         name: {key: _placed(value, path.parent) for key, value in table.items()}
-        for name, table in from_tables(Recipe, content, str(path)).items()
+        for name, table in from_tables(Recipe, content, f"{path}:").items()
     }
     tables[TRAINING] = own.get(TRAINING, {})
     extended = own.get("extends")

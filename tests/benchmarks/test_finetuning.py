@@ -52,7 +52,7 @@ def test_each_way_and_seed_is_run_once(
         "50%",
     )
     assert f"| fused, drop | {' | '.join(cells)} |" in shown
-    asked = [(recipe.rho, recipe.reduce, settings.seed) for recipe, settings in runs]
+    asked = [(recipe.prune.rho, recipe.prune.reduce, settings.seed) for recipe, settings in runs]
     assert asked == [(0.5, "drop", 0), (1.0, None, 0), (0.5, "drop", 1), (1.0, None, 1)]
     assert {settings.augment for _, settings in runs} == {"affine"}
     assert finetuning.main(words(tmp_path)) == 0
@@ -64,7 +64,9 @@ def test_manual_rates_keep_their_proportions_at_equal_multiply_adds_alone(
 ) -> None:
     ways = ["--ways", "fused, drop", "fused, drop, manual rates", "--mac-reductions", "0.4", "--seeds", "1"]
     assert finetuning.main(words(tmp_path, *ways)) == 0
-    asked = {(recipe.rho, recipe.mac_reduction, tuple(recipe.rates)) for recipe, _ in runs}
+    asked = {
+        (prune.rho, prune.mac_reduction, tuple(prune.rates)) for prune in (recipe.prune for recipe, _ in runs)
+    }
     assert asked == {(0.5, None, ()), (None, 0.4, ()), (None, 0.4, (4, 7, 10))}
 
 

@@ -4,15 +4,16 @@ import argparse
 import shutil
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 
 from exporter.cli.main import build_parser
-from exporter.settings import Parser
+from exporter.settings import Parser, flags_of, sections_of
 from exporter.workflows.folders.checksums import CHECKSUMS, save_checksums
 from exporter.workflows.folders.reference import REFERENCE
 from exporter.workflows.recipe import Recipe
@@ -58,23 +59,20 @@ READERS = (
     "build {work}/x",
 )
 RECIPE = {
-    "model": "digits_vit",
-    "rho": 0.5,
-    "batch": 8,
-    "rounds": 20,
-    "more_batches": [1, 4],
-    "outputs": ["logits"],
-    "method": "star",
-    "model_kwargs": {"img_size": 32},
-    "preprocess": {"crop_pct": 1.0},
-    "input_kind": "uint8",
-    "max_images": "auto",
-    "check_images": 4,
-    "target": "onnxruntime-fp32",
-    "threads": 1,
-    "seed": 3,
+    "model": {
+        "name": "digits_vit",
+        "outputs": ["logits"],
+        "model_kwargs": {"img_size": 32},
+        "preprocess": {"crop_pct": 1.0},
+    },
+    "images": {"check_images": 4, "seed": 3},
+    "prune": {"rho": 0.5, "method": "star"},
+    "calibrate": {"max_images": "auto"},
+    "lower": {"input_kind": "uint8", "target": "onnxruntime-fp32"},
+    "measure": {"batch": 8, "rounds": 20, "more_batches": [1, 4], "threads": 1},
 }
-KEYS = ("extends", "training", *(field.name for field in fields(Recipe)))
+KEYS = ("extends", "training", *flags_of(Recipe))
+TABLES = tuple(sections_of(Recipe))
 SAMPLES = '[{"attention": 0.0, "activation": 0.25, "accuracy": 90.0}, {"attention": 0.5, "activation": 0.0, '
 SAMPLES += '"accuracy": 80.0}, {"attention": 0.25, "activation": 0.5, "accuracy": 70.5}]'
 
@@ -172,9 +170,11 @@ def _changed(random: Random, path: Path) -> None:
 
 def _recipe(random: Random, place: Place) -> Input:
     path = place.work / "recipe.toml"
-    table = {**RECIPE, "images": str(place.images)}
+    table: dict[str, Any] = deepcopy(RECIPE)
+    table["images"]["images"] = str(place.images)
     if random.random() < 0.5:
-        table[random.choice(KEYS)] = deepcopy(random.choice((*mutations.VALUES, *mutations.WORDS)))
+        inner = table if random.random() < 0.2 else table[random.choice(TABLES)]
+        inner[random.choice(KEYS)] = deepcopy(random.choice((*mutations.VALUES, *mutations.WORDS)))
         text = mutations.toml_of(table)
     else:
         text = mutations.changed_toml(random, table)

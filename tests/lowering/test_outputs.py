@@ -33,9 +33,7 @@ RATES = {1: 0.8, 2: 0.7, 4: 0.5}
 
 def pruned(vit: PrunableViT, method: Method, layout: str = "shrinking", scorer: str = "fused") -> PrunedViT:
     inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
-    schedule = manual_schedule(
-        vit.spec, RATES, Prune(scorer, alpha=0.5, method=method, reduce="drop")
-    )
+    schedule = manual_schedule(vit.spec, RATES, Prune(scorer, alpha=0.5, method=method, reduce="drop"))
     return PrunedViT(vit, schedule, inter, layout).eval()
 
 

@@ -82,9 +82,7 @@ def test_forced_survivors_take_the_place_of_decisions(tiny_vit: PrunableViT) -> 
 
 
 def test_gradients_flow_through_pruning(tiny_vit: PrunableViT) -> None:
-    model = PrunedViT(
-        tiny_vit, manual_schedule(tiny_vit.spec, RATES, Prune("intra", reduce="drop"))
-    )
+    model = PrunedViT(tiny_vit, manual_schedule(tiny_vit.spec, RATES, Prune("intra", reduce="drop")))
     model.requires_grad_(True)
     model(random_images(tiny_vit, 2)).sum().backward()
     gradient = tiny_vit.model.get_parameter("patch_embed.proj.weight").grad

@@ -114,9 +114,7 @@ def test_our_macs_of_manual_schedules() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_closed_form_counts_what_runs(family: str) -> None:
     vit = make_vit(family)
-    pruned = PrunedViT(
-        vit, manual_schedule(vit.spec, {1: 0.6, 3: 0.5}, Prune("intra", reduce="drop"))
-    )
+    pruned = PrunedViT(vit, manual_schedule(vit.spec, {1: 0.6, 3: 0.5}, Prune("intra", reduce="drop")))
     images = random_images(vit, 1)
     # The class rows are one operator, which the counter does not look into.
     assert counted(lambda: pruned(images)) == pruned.macs.network

@@ -9,6 +9,7 @@ from exporter.errors import RecipeError
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
+from exporter.schedule.fits import check_factor, check_fits
 from exporter.schedule.macs import schedule_macs
 from exporter.schedule.methods import (
     CLASS,
@@ -32,7 +33,6 @@ from exporter.schedule.methods import (
     reduction_named,
     scorer_named,
 )
-from exporter.schedule.fits import check_factor, check_fits
 from exporter.schedule.plan import Prune, keep_everything, manual_schedule
 from exporter.vocabulary import Method
 from tests.vits import make_vit

@@ -8,7 +8,14 @@ import pytest
 from exporter.errors import RecipeError, ScheduleError
 from exporter.models.base import PrunableViT
 from exporter.schedule.fits import check_fits
-from exporter.schedule.plan import Prune, keep_everything, manual_schedule, scaled_schedule, star_schedule, tome_schedule
+from exporter.schedule.plan import (
+    Prune,
+    keep_everything,
+    manual_schedule,
+    scaled_schedule,
+    star_schedule,
+    tome_schedule,
+)
 from exporter.vocabulary import Method
 from tests.vits import cut_vit
 
@@ -55,10 +62,7 @@ def test_star_schedule_holds_what_it_was_made_from(tiny_vit: PrunableViT) -> Non
 
 
 def test_only_scorers_that_read_inter_name_it(tiny_vit: PrunableViT) -> None:
-    assert (
-        star_schedule(tiny_vit.spec, ACS, 0.5, Prune("intra", reduce="drop"), "abc").inter_sha256
-        == ""
-    )
+    assert star_schedule(tiny_vit.spec, ACS, 0.5, Prune("intra", reduce="drop"), "abc").inter_sha256 == ""
 
 
 def test_keep_everything_prunes_nowhere(tiny_vit: PrunableViT) -> None:
@@ -133,9 +137,7 @@ def test_defaults_are_those_of_the_method() -> None:
 
 
 def test_scaled_rates_keep_their_proportions_and_their_scorer(tiny_vit: PrunableViT) -> None:
-    schedule = scaled_schedule(
-        tiny_vit.spec, (1.0, 0.9, 1.0, 0.5), 0.25, Prune("intra", reduce="drop")
-    )
+    schedule = scaled_schedule(tiny_vit.spec, (1.0, 0.9, 1.0, 0.5), 0.25, Prune("intra", reduce="drop"))
     np.testing.assert_allclose(schedule.rates, (1.0, 0.85, 1.0, 0.25))
     assert (schedule.rho, schedule.acs, schedule.scorer) == (0.25, None, "intra")
     check_fits(schedule, tiny_vit.spec)

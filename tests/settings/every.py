@@ -16,9 +16,9 @@ MODULES = (
     "runtimes.tensorrt.settings",
     "schedule.plan",
     "training.settings",
-    "workflows.recipes.amount",
     "workflows.evaluating.settings",
-    "workflows.recipes.recipe",
+    "workflows.recipe",
+    "models.request",
     "workflows.folders.triton",
     "workflows.tuning.choice",
 )

@@ -36,7 +36,7 @@ def trained(monkeypatch: pytest.MonkeyPatch, place: Any, taught_by: list[Path]) 
     def train(recipe: Recipe, settings: FinetuneSettings, out: Path, *, teacher: Path | None) -> None:
         seen.append(settings)
         taught_by.extend([teacher] if teacher else [])
-        shutil.copy(recipe.checkpoint or place.stand_in, out)
+        shutil.copy(recipe.model.checkpoint or place.stand_in, out)
 
     monkeypatch.setattr(prepared, "finetune_model", train)
     return seen

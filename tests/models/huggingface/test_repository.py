@@ -323,9 +323,7 @@ def test_a_processor_that_is_refused_is_not_read_where_all_of_it_is_given(tmp_pa
         "crop_pct": 0.8,
         "crop_mode": "squash",
     }
-    assert (
-        describe(ModelRequest(str(tmp_path), preprocess=whole)).spec.preprocessing.interpolation == "box"
-    )
+    assert describe(ModelRequest(str(tmp_path), preprocess=whole)).spec.preprocessing.interpolation == "box"
 
 
 @pytest.mark.parametrize(

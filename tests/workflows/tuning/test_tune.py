@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -71,7 +70,7 @@ def search(
     def run(
         settings: TuneSettings = ONE_POINT, weights: Any = (), model: Any = None, **changes: Any
     ) -> Tuned:
-        return tune(replace(free, **changes), settings, tmp_path, weights=weights, model=model)
+        return tune(free.but(**changes), settings, tmp_path, weights=weights, model=model)
 
     return run
 
@@ -184,10 +183,11 @@ def test_the_choice_is_compiled_from_its_recipe(
     ((recipe, folder, model, _),) = compiled
     assert (folder, model) == (tmp_path / "compiled", module_of_mine)
     own = found.choice.candidate
-    assert recipe.target == own.target and own.how == {name: getattr(recipe, name) for name in own.how}
-    assert 0 < recipe.rho < 1 and recipe.mac_reduction is None and recipe.threads == 1
+    prune = recipe.prune
+    assert recipe.lower.target == own.target and own.how == {name: getattr(prune, name) for name in own.how}
+    assert 0 < prune.rho < 1 and prune.mac_reduction is None and recipe.measure.threads == 1
     told = read_recipe(tmp_path / "tune.toml")
-    assert Recipe.of(**told) == replace(recipe, calibration=calibration)
+    assert Recipe.of(told) == recipe.but(calibration=calibration)
 
 
 def test_a_choice_that_prunes_nothing_is_one_file_also_in_the_folder_of_an_earlier_compilation(
@@ -202,7 +202,7 @@ def test_a_choice_that_prunes_nothing_is_one_file_also_in_the_folder_of_an_earli
     assert {each.name for each in path.parent.iterdir()} == {path.name, "SHA256SUMS", "notes.txt"}
     assert verify_checksums(path.parent).keys() == {path.name}
     assert read_lowered(path).artefact.target.name == "onnxruntime-int8"
-    assert not {"rho", "method"} & read_recipe(tmp_path / "tune.toml").keys()
+    assert "prune" not in read_recipe(tmp_path / "tune.toml")
 
 
 def test_other_weights_are_tried_as_they_are(
