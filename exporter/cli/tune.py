@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.cli.flags import IMAGES, MODEL, add_dry_run, add_recipe, print_dry_run, recipe_of
+from exporter.cli.flags import MODEL, add_dry_run, add_recipe, print_dry_run, recipe_of
 from exporter.settings import add_flags, from_flags
 from exporter.vocabulary import Status
 from exporter.workflows.recipe import Recipe
@@ -40,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     add_recipe(parser)
     add_flags(parser, TuneSettings)
-    measured = ("eval_images", "max_eval_images", "calibration", "batch", "rounds", "threads")
-    add_flags(parser, Recipe, (*MODEL, *IMAGES, *measured), DEFAULTS)
+    measured = ("images", "eval_images", "max_eval_images", "batch", "rounds")
+    add_flags(parser, Recipe, (*MODEL, *measured), DEFAULTS)
     parser.add_argument(
         "--weights", type=Path, nargs="+", default=(), metavar="FILE",
         help="More checkpoints of the model to try: without some layers, or fine-tuned.",

@@ -70,7 +70,8 @@ def test_what_others_script_against(
     assert done.json["judged"].keys() == {"status", "images", "loss_points", "bound_points"}
     assert {"images_per_s", "gain"} <= done.json["choice"].keys()
     assert (asked["settings"].max_drop, asked["out"]) == (1.0, Path("out"))
-    assert (asked["recipe"].images, asked["recipe"].max_eval_images) == (workplace.images, 4000)
+    images = asked["recipe"].images
+    assert (images.images, images.max_eval_images) == (workplace.images, 4000)
     assert asked["command"][0] == "star-export"
 
 
