@@ -134,7 +134,7 @@ def test_flags_pin_axes(star_export: Command, workplace: Workplace, monkeypatch:
     ]
     done, asked = run(star_export, workplace, monkeypatch, FOUND, "--max-ms", "5", *pins)
     assert done.code == 0, done.err
-    assert (asked["recipe"].scorer, asked["recipe"].rho) == ("fused", 0.7)
+    assert (asked["recipe"].prune.scorer, asked["recipe"].prune.rho) == ("fused", 0.7)
     assert (asked["settings"].target, asked["settings"].max_ms) == ("openvino-fp32", 5.0)
     assert asked["weights"] == [Path("a.safetensors"), Path("b.pt")]
 

@@ -24,6 +24,7 @@ from exporter.vocabulary import Method, Status
 from exporter.workflows import steps
 from exporter.workflows.folders.checksums import verify_checksums
 from exporter.workflows.recipe import Recipe, read_recipe
+from exporter.workflows.tuning import measured
 from exporter.workflows.tuning import tune as module
 from exporter.workflows.tuning.choice import TuneSettings
 from exporter.workflows.tuning.tune import Tuned, dry_tune, tune
@@ -107,7 +108,7 @@ def test_tome_is_reached_without_a_calibration_and_before_one(
         screened.append([*machine.predicted])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(steps, "calibrate", calibrate)
+    monkeypatch.setattr(measured, "calibrate_to", calibrate)
     found = search(method=Method.TOME, calibration=None)
     assert found.choice is not None and found.choice.candidate.method == Method.TOME
     machine.predicted.clear()
