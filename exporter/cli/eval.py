@@ -20,8 +20,8 @@ from exporter.workflows.recipe import Recipe
 if TYPE_CHECKING:
     from exporter.cli.output import RichStages
     from exporter.evaluation.embeddings import Agreement
-    from exporter.evaluation.eval_result import Evaluation, ModelResult
     from exporter.evaluation.loss import PairResult
+    from exporter.workflows.evaluating.evaluate import Evaluation, ModelResult
     from exporter.workflows.evaluating.models import EvalModel
 
 __all__ = ["EXAMPLES", "SPREAD", "add_arguments", "run"]
@@ -64,15 +64,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Evaluate and print; the exit code is 0, or 2 if the interval is wider than asked for."""
     from exporter.cli.output import RichStages, print_json
-    from exporter.evaluation.eval_result import require_within
-    from exporter.workflows.evaluating.disagreements import disagreement_paths, save_disagreements
-    from exporter.workflows.evaluating.evaluate import evaluate_models
+    from exporter.workflows.evaluating.evaluate import (
+        disagreement_paths,
+        evaluate_models,
+        require_within,
+        save_disagreements,
+    )
     from exporter.workflows.evaluating.settings import EvalSettings
 
     settings, stages = from_flags(EvalSettings, arguments), RichStages(quiet=arguments.quiet)
     models = _models(arguments, stages)
     if arguments.disagreements is not None:
-        if len(models) < 2 or not all(model.num_classes for model in models):
+        if len(models) < 2 or not all(model.spec.num_classes for model in models):
             got = "one model" if len(models) < 2 else "a model without logits"
             raise RecipeError("--disagreements", got, "two that classify, to disagree")
         disagreement_paths(arguments.disagreements)
@@ -111,7 +114,7 @@ def _models(arguments: argparse.Namespace, stages: "RichStages") -> "tuple[EvalM
 
 
 def _torch_models(recipe: Recipe, threads: int, stages: "RichStages") -> "tuple[EvalModel, ...]":
-    from exporter.workflows.evaluating.pytorch import torch_models
+    from exporter.workflows.evaluating.models import torch_models
     from exporter.workflows.opened import open_recipe
 
     opened = open_recipe(recipe, stages)
@@ -132,9 +135,10 @@ def _print(result: "Evaluation") -> None:
 def _row(model: "ModelResult") -> tuple[str, ...]:
     from exporter.cli.output import percent_interval
 
-    if model.top1 is None or model.top5 is None or model.interval is None:
+    found = model.accuracy
+    if found is None:
         return model.runtime, "", "", ""
-    return model.runtime, f"{model.top1:.2%}", percent_interval(model.interval), f"{model.top5:.2%}"
+    return model.runtime, f"{found.top1:.2%}", percent_interval(found.interval), f"{found.top5:.2%}"
 
 
 def _lines(result: "Evaluation") -> Iterator[str]:

@@ -34,7 +34,7 @@ from exporter.training.finetune import finetune
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
-from exporter.workflows.evaluating.pytorch import torch_models
+from exporter.workflows.evaluating.models import torch_models
 from exporter.workflows.exam import Exam, shown, train_images
 from exporter.workflows.measuring import mean_useful_macs
 from exporter.workflows.memory import check_batches

@@ -23,18 +23,17 @@ from exporter.lowering.variants import save_variants
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
 from exporter.workflows import steps
-from exporter.workflows.compiling.proof import prove
-from exporter.workflows.compiling.reporting import report_of, save_page_of
+from exporter.workflows.compiling.proof import prove, save_page_of
 from exporter.workflows.folders.export_folder import (
     CALIBRATION,
     MODEL,
     RECIPE,
     REPORT,
     SCHEDULE,
+    finish_folder,
     save_raw_images,
 )
 from exporter.workflows.folders.reference import REFERENCE, save_reference
-from exporter.workflows.folders.stale import finish_folder
 from exporter.workflows.measuring import noise
 from exporter.workflows.memory import check_batches
 from exporter.workflows.opened import (
@@ -95,11 +94,16 @@ def compile_model(
     ranges = opened.ranges(lowering.row)
     paths = (_lowered(each, lowering, ranges, out, stages) for each in (references.dense, references.pruned))
     models = read_pair(Pair(*paths))
-    proof = prove(references, models, folder=folder, images=images, measuring=measuring, stages=stages)
-    report = report_of(
-        references, models, proof=proof, calibration=calibration, folder=folder, measuring=measuring
+    report = prove(
+        references,
+        models,
+        calibration=calibration,
+        folder=folder,
+        images=images,
+        measuring=measuring,
+        stages=stages,
     )
-    report = replace(report, trade_off=trade_off or report.trade_off)
+    report = replace(report, searched=trade_off)
     with stages.stage("report"):
         save_json(recipe, out / RECIPE)
         names = _deliver(references, models, images, measuring.batch, out)

@@ -24,7 +24,7 @@ from exporter.training.checkpoint import versions
 from exporter.vocabulary import Precision
 from exporter.workflows import steps
 from exporter.workflows.compiling.compile import compile_model
-from exporter.workflows.folders.stale import finish_folder
+from exporter.workflows.folders.export_folder import finish_folder
 from exporter.workflows.memory import check_batches
 from exporter.workflows.opened import DryRun, Opened, dry_run, open_recipe, warn_where_slow
 from exporter.workflows.progress import Silent, Stages
