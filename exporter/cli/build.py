@@ -56,8 +56,7 @@ def _write_source(arguments: argparse.Namespace) -> int:
 
 
 def _build(arguments: argparse.Namespace) -> int:
-    from exporter.cli.output import print_json, print_lines
-    from exporter.cli.stages import RichStages
+    from exporter.cli.output import RichStages, print_json, print_lines
     from exporter.runtimes.tensorrt.layer_info import explain_audit
     from exporter.runtimes.tensorrt.settings import BuildSettings
     from exporter.workflows.folders.build import build_folder
