@@ -5,6 +5,7 @@ is reported as faster only if both quartiles of the per-round speed-ups are abov
 """
 
 import argparse
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure and print; the exit code is 0 whichever model is faster."""
+    """Measure and print; the exit code is 0 whichever model is faster, 2 where the GPU time is missing."""
     from exporter.cli.output import print_json
     from exporter.cli.stages import RichStages
     from exporter.evaluation.benchmark.batch_sweep import BenchSettings
@@ -62,7 +63,9 @@ def run(arguments: argparse.Namespace) -> int:
         print_json(result)
     else:
         _print(result)
-    return 0
+    if result.gpu_failure:
+        print(f"error: {result.gpu_failure}", file=sys.stderr)
+    return 2 if result.gpu_failure else 0
 
 
 def _models(arguments: argparse.Namespace) -> "tuple[Pair[LoweredFile], Mapping[str, Any]]":

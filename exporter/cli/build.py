@@ -73,7 +73,7 @@ def _build(arguments: argparse.Namespace) -> int:
         print_lines(
             [f"{each.file}: TensorRT {where.tensorrt}, {where.gpu} (SM {where.sm}), driver {where.driver}"]
         )
-        for batch, audit in zip(each.manifest.batches, each.audits, strict=True):
+        for batch, audit in zip(each.manifest.batches, each.audits, strict=bool(each.audits)):
             print_lines(f"  batch {batch}: {line}" for line in explain_audit(audit))
         print_lines(f"  {shlex.join(words)}" for words in each.trtexec)
     return 0

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from exporter.artefact import LoweredFile
+from exporter.errors import UserError
 from exporter.evaluation.benchmark import Hardware, environment
 from exporter.evaluation.benchmark.batch_sweep import (
     NOT_SLICED,
@@ -53,7 +54,7 @@ class Bench:
     """The result of a benchmark. `breakdown_ms`: milliseconds per run by operator class, for each batch size.
 
     `break_even_batch` is None if the pruned model is not faster at the largest batch measured. `gpu` is the GPU
-    time, None unless engines ran.
+    time, None unless engines ran; `gpu_failure` says why it could not be measured where the rest could.
     """
 
     model: str
@@ -68,6 +69,7 @@ class Bench:
     settings: BenchSettings
     hardware: Hardware
     gpu: EngineBench | None = None
+    gpu_failure: str = ""
 
     def __repr__(self) -> str:
         faster = ", ".join(f"{each.comparison.speedup:.2f} × at batch {each.batch}" for each in self.batches)
@@ -115,6 +117,8 @@ def bench(
     with stages.stage("models"):
         setup = _setup(models, reference, settings, runtime)
     measured = _throughputs(setup, settings, stages, clock)
+    breakdowns = _breakdowns(setup, settings, stages)
+    gpu, failure = _gpu_times(setup, settings, runtime.plugin, stages)
     pruned = models.pruned.artefact
     return Bench(
         model=pruned.spec.name,
@@ -125,10 +129,11 @@ def bench(
         macs=Pair(setup.macs.dense.total, setup.macs.pruned.total),
         batches=measured,
         break_even_batch=break_even(measured),
-        breakdown_ms=_breakdowns(setup, settings, stages),
+        breakdown_ms=breakdowns,
         settings=settings,
         hardware=environment(settings.threads),
-        gpu=_gpu_times(setup, settings, runtime.plugin, stages),
+        gpu=gpu,
+        gpu_failure=failure,
     )
 
 
@@ -176,13 +181,17 @@ def _breakdowns(setup: Setup, settings: BenchSettings, stages: Stages) -> tuple[
 
 def _gpu_times(
     setup: Setup, settings: BenchSettings, plugin: Path | None, stages: Stages
-) -> EngineBench | None:
+) -> tuple[EngineBench | None, str]:
+    """Return the GPU time, or why it cannot be measured: what was measured before it stays."""
     if not settings.gpu_time or setup.engines is None:
-        return None
-    with stages.stage("GPU time") as advance:
-        return bench_engines(
-            setup.engines, setup.images, setup.macs, settings, plugin=plugin, advance=advance
-        )
+        return None, ""
+    try:
+        with stages.stage("GPU time") as advance:
+            return bench_engines(
+                setup.engines, setup.images, setup.macs, settings, plugin=plugin, advance=advance
+            ), ""
+    except UserError as error:
+        return None, str(error)
 
 
 def _breakdown(setup: Setup, images: Array, settings: BenchSettings) -> Pair[dict[str, float]]:
