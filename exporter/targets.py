@@ -232,7 +232,7 @@ TENSORRT_INT8 = replace(
     TENSORRT,
     name="tensorrt-int8",
     precision=Precision.INT8,
-    passes=(*PRIMITIVE, "split_gemm"),
+    passes=("name_decisions", "split_projections", *PRIMITIVE[1:], "split_gemm"),
     quantization="symmetric",
     passes_after=("to_fp16",),
 )

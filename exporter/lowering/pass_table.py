@@ -28,6 +28,7 @@ from exporter.lowering.passes.attention import (
     fold_attention_biases,
     fuse_attention,
     split_heads,
+    split_projections,
     spread_masks,
 )
 from exporter.lowering.passes.linear import linear_as_gemm, patches_as_linear, split_gemm
@@ -128,6 +129,7 @@ _ROWS = (
     Pass(select_early, requires=(MERGE_INTO, TAKE_TOKENS, LINEAR, QUERIES_OPEN)),
     Pass(spread_masks, requires=(FUSED,), ends=(QUERIES_OPEN,)),
     Pass(split_heads, requires=(FUSED, ATTENTION), ends=(FUSED,)),
+    Pass(split_projections, requires=(ATTENTION, CLASS_ROW, LINEAR)),
     Pass(
         expand_attention,
         requires=(NAMED, ATTENTION, CLASS_ROW),

@@ -11,7 +11,16 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
-from exporter.lowering.graph import Builder, as_linear, linear, markers, nodes_of, producer, replace
+from exporter.lowering.graph import (
+    Builder,
+    as_linear,
+    linear,
+    markers,
+    nodes_of,
+    producer,
+    replace,
+    rewire,
+)
 from exporter.lowering.markers import (
     ATTENTION,
     CLASS_ROW,
@@ -28,6 +37,7 @@ __all__ = [
     "fold_attention_biases",
     "fuse_attention",
     "split_heads",
+    "split_projections",
     "spread_masks",
 ]
 
@@ -258,6 +268,29 @@ def _split(graph: gs.Graph, node: gs.Node) -> None:
     context = op(ATTENTION, *by_head, *mask, domain=DOMAIN, scale=scale, name="attention", out=name)
     tokens = op.Transpose(context, perm=HEADS_FIRST, name="turn_heads")
     replace(graph, node, op.Reshape(tokens, [0, 0, dim], name="merge_heads", shape=merged.shape))
+
+
+def split_projections(graph: gs.Graph, artefact: Artefact) -> int:
+    """Give query, key and value a linear layer each, in place of slices of one packed projection.
+
+    TensorRT splits the packed product itself where it fuses attention, and then no longer sees that its weights are
+    quantized: it gives their values back at every run, for a product in fp16. Three products of one quantized
+    input it joins again. A projection of another form is left as it is.
+    """
+    changed = 0
+    for node in markers(graph, ATTENTION):
+        projection = _projection_of(node)
+        if projection is None or as_linear(projection) is None:
+            continue
+        packed = _unpacked(graph, node, projection)
+        for heads, name, part in zip(
+            list(node.inputs[:3]), PARTS, (packed.query, packed.key, packed.value), strict=True
+        ):
+            op = Builder(graph, node, prefix=f"{node.outputs[0].name}/{name}_heads")
+            split = op.Reshape(part, [0, 0, artefact.spec.num_heads, -1], name="split")
+            rewire(heads, op.Transpose(split, perm=HEADS_FIRST, name="turn", shape=heads.shape))
+        changed += 1
+    return changed
 
 
 def spread_masks(graph: gs.Graph, artefact: Artefact) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 from exporter.errors import ArtefactError, UserError
 from exporter.files import sha256_of, written_beside
 from exporter.formats.canonical_json import save_json
-from exporter.runtimes.tensorrt.layer_info import layers_path
+from exporter.runtimes.tensorrt.layer_info import Audit, layers_path
 from exporter.runtimes.tensorrt.manifest import Built, EngineManifest, manifest_path
 from exporter.runtimes.tensorrt.plugin_library import register_library
 from exporter.runtimes.tensorrt.settings import BuildSettings
@@ -29,7 +29,16 @@ from exporter.runtimes.tensorrt.tensorrt_api import (
     started,
 )
 
-__all__ = ["Engine", "build_engine", "inspect_profiles", "save_engine"]
+__all__ = [
+    "NO_WIDTHS",
+    "Engine",
+    "build_engine",
+    "configure",
+    "inspect_profiles",
+    "parse",
+    "profile_of",
+    "save_engine",
+]
 
 # CUDA's default stream: nothing runs on it here.
 _STREAM = 0
@@ -125,11 +134,11 @@ def build_engine(
         flag_bit(trt, "EXPLICIT_BATCH") * (major_version(trt.__version__) < 10)
         | flag_bit(trt, "STRONGLY_TYPED") * strongly
     )
-    _parse(trt, network, log, onnx)
+    parse(trt, network, log, onnx)
     config = builder.create_builder_config()
-    _configure(trt, config, settings)
+    configure(trt, config, settings)
     for batches in settings.profiles:
-        config.add_optimization_profile(_profile(builder, network, batches, widths))
+        config.add_optimization_profile(profile_of(builder, network, batches, widths))
     timings = _timings(config, cache)
     plan = builder.build_serialized_network(network, config)
     if plan is None:
@@ -148,7 +157,8 @@ def _inspected(trt: Any, log: Any, plan: bytes) -> tuple[str, ...]:
         return ()
 
 
-def _parse(trt: Any, network: Any, log: Any, onnx: Path) -> None:
+def parse(trt: Any, network: Any, log: Any, onnx: Path) -> None:
+    """Fill a network from an ONNX file; ArtefactError, with all that the parser says, for one that it rejects."""
     parser = trt.OnnxParser(network, log)
     # Parse the file, not its bytes: the parser then finds initializers in other files of the folder.
     if not parser.parse_from_file(str(onnx)):
@@ -156,7 +166,8 @@ def _parse(trt: Any, network: Any, log: Any, onnx: Path) -> None:
         raise ArtefactError(str(onnx), reasons or log.cause, "a model that TensorRT's parser accepts")
 
 
-def _configure(trt: Any, config: Any, settings: BuildSettings) -> None:
+def configure(trt: Any, config: Any, settings: BuildSettings) -> None:
+    """Apply the settings to a builder configuration."""
     if settings.workspace_mib:
         pool = member(trt, "MemoryPoolType", "WORKSPACE", "--workspace-mib")
         config.set_memory_pool_limit(pool, settings.workspace_mib * _MIB)
@@ -178,7 +189,7 @@ def _configure(trt: Any, config: Any, settings: BuildSettings) -> None:
         config.plugins_to_serialize = [str(settings.plugin)]
 
 
-def _profile(builder: Any, network: Any, batches: tuple[int, int], widths: Mapping[str, int]) -> Any:
+def profile_of(builder: Any, network: Any, batches: tuple[int, int], widths: Mapping[str, int]) -> Any:
     """Create a profile from the least to the largest batch; kernels are optimised for the largest."""
     profile = builder.create_optimization_profile()
     for index in range(network.num_inputs):
@@ -215,6 +226,7 @@ def save_engine(
     here: Built,
     *,
     schedule_sha256: str = "",
+    audits: tuple[Audit, ...] = (),
 ) -> EngineManifest:
     """Write an engine, its layers and its manifest, and return the manifest.
 
@@ -225,6 +237,7 @@ def save_engine(
         settings: The settings that it was built with.
         here: This machine.
         schedule_sha256: Checksum of the model's schedule; "" for a model without one.
+        audits: Of each profile; () where the engine could not be read.
 
     Raises:
         OutputError: A file cannot be written.
@@ -248,6 +261,8 @@ def save_engine(
         built=here,
         optimization_level=settings.optimization_level,
         aux_streams=settings.aux_streams,
+        runtime=settings.runtime,
+        audits=audits,
     )
     layers_path(path).unlink(missing_ok=True)  # of an earlier engine
     if engine.layers:

@@ -92,10 +92,10 @@ def started(trt: Any, kind: str, log: Any) -> Any:
         raise UserError(f"TensorRT's {kind}", log.cause or str(error), _OLD_DRIVER) from None
 
 
-def error_log(trt: Any) -> Any:
+def error_log(trt: Any, also: tuple[str, ...] = ()) -> Any:
     """Create a logger that keeps in `cause` the first error since `clear`: TensorRT logs it and returns None.
 
-    The errors after the first are its consequences.
+    The errors after the first are its consequences. A message with one of the words of `also` counts as an error.
     """
 
     class Log(trt.ILogger):  # type: ignore[misc]
@@ -107,7 +107,8 @@ def error_log(trt: Any) -> Any:
             self.cause = ""
 
         def log(self, severity: Any, text: str) -> None:
-            if severity in (trt.ILogger.ERROR, trt.ILogger.INTERNAL_ERROR) and not self.cause:
+            failed = severity in (trt.ILogger.ERROR, trt.ILogger.INTERNAL_ERROR)
+            if not self.cause and (failed or any(words in text for words in also)):
                 self.cause = text
 
     return Log()
