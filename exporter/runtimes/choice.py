@@ -52,7 +52,7 @@ class RunSettings(Settings):
 
     runtime: str | None = option(
         None,
-        "Runtime of the models; by default their target's. tensorrt and tensorrt-rtx use the engines that `build` wrote.",
+        "Runtime of the models; by default their target's. tensorrt and tensorrt-rtx use what `build` wrote.",
         RUNTIMES,
         group="target",
     )

@@ -30,6 +30,7 @@ from exporter.lowering.markers import (
     PAIR_TOKENS,
     RECEIVED,
 )
+from exporter.lowering.scoring import BY_CHANNEL
 
 __all__ = [
     "COMPARES_KEYS",
@@ -39,6 +40,7 @@ __all__ = [
     "split_heads",
     "split_projections",
     "spread_masks",
+    "sum_class_rows",
 ]
 
 # [batch, tokens, 3, heads, head_dim] to [3, batch, heads, tokens, head_dim], and heads back to tokens.
@@ -312,6 +314,24 @@ def _expanded(graph: gs.Graph, node: gs.Node) -> gs.Variable:
     queries = op.Shape(query, start=1, end=2, name="count_queries")
     shape = op.Concat([1, 1], queries, [1], axis=0, name="mask_shape")
     return op.Expand(mask, shape, name="spread_mask")
+
+
+def sum_class_rows(graph: gs.Graph, artefact: Artefact) -> int:
+    """Write the row of one class token as a product by elements and its sum over channels.
+
+    TensorRT computes both in one step. Of a matrix product with one row it makes two: it computes eight rows, and
+    slices them. Rows of several class tokens are left to `expand_attention`.
+    """
+    del artefact
+    rows = [node for node in markers(graph, CLASS_ROW) if node.attrs["num_class_tokens"] == 1]
+    for node in rows:
+        (query, key), name = node.inputs, node.outputs[0].name
+        op = Builder(graph, node, prefix=name)
+        first = op.Slice(query, [0], [1], [2], name="take_class")
+        scaled = op.Mul(first, float(node.attrs["scale"]), name="scale_query")
+        by_channel = op.Mul(scaled, key, name="multiply", out=f"{name}/{BY_CHANNEL}")
+        replace(graph, node, op.ReduceSum(by_channel, [3], keepdims=0, name="sum"))
+    return len(rows)
 
 
 TURNED = [0, 1, 3, 2]
