@@ -234,7 +234,7 @@ TENSORRT_FP16 = replace(
 TENSORRT_PLUGIN_FP16 = replace(
     TENSORRT_FP16,
     name="tensorrt-plugin-fp16",
-    passes=("name_decisions", "select_in_one", *TENSORRT_FP16.passes[1:]),
+    passes=("name_decisions", "shorten_scores", "select_in_one", "sum_class_rows", *PRIMITIVE[1:], "to_fp16"),
     methods=(Method.STAR,),
     largest_top_k=4096,
     least_version=(10, 7),  # the first that prefers a plugin to the function of its name

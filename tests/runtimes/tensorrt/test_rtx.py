@@ -42,7 +42,7 @@ METHODS: dict[str, Callable[[str], PrunedViT]] = {
 FORMS = [
     each for each in TARGETS.values() if each.runtime == TENSORRT.runtime and each != TENSORRT_PLUGIN_FP16
 ]
-QUICK = (TENSORRT_FP16, TENSORRT_FP8)
+QUICK = (TENSORRT_FP16,)
 
 
 @pytest.fixture(scope="module")
