@@ -227,11 +227,11 @@ def audit(layers: Iterable[Layer], blocks: Iterable[int], memory_bytes: int | No
     Args:
         layers: The layers of one profile.
         blocks: The 1-based blocks that have attention.
-        memory_bytes: The activations' memory, where it is known.
+        memory_bytes: The activations' memory, of an engine whose program was read.
     """
     layers = tuple(layers)
     products = Counter(each.product for each in layers if each.product)
-    known = bool(products)
+    known = memory_bytes is not None
     return Audit(
         layers=len(layers),
         written=dict(sorted(Counter(dtype for each in layers for dtype in each.writes).items())),

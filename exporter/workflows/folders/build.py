@@ -88,7 +88,7 @@ def _build_ahead(found: ExportFolder, settings: BuildSettings, stages: Stages) -
     machines = {sm: Built(rtx.__version__, "", "", "", f"{sm // 10}.{sm % 10}") for sm in settings.sm}
     for here in machines.values():
         check_gpu(found.target, here)
-    if calls_plugin(found.models.pruned.path):
+    if artefact.follows_image or calls_plugin(found.models.pruned.path):
         got = f"a model that needs a plugin, which {RTX} takes none of"
         raise UserError(found.models.pruned.path.name, got, *_without_plugin(artefact))
     for sm, here in machines.items():

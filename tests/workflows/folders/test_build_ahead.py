@@ -40,7 +40,7 @@ def test_a_folder_for_two_cards_is_complete(tmp_path: Path) -> None:
         assert check_manifest(engine, tmp_path / manifest.onnx, manifest.built) == manifest == each.manifest
         assert (manifest.runtime, manifest.built.sm, manifest.built.gpu) == ("tensorrt-rtx", sm, "")
         assert len(manifest.audits) == 2
-        assert inspect_artefact(engine)["audits"][0]["products"]
+        assert inspect_artefact(engine)["audits"][0]["memory_bytes"] > 0
         commands = engine.with_suffix(".commands.txt").read_text().splitlines()
         assert [line.split()[0] for line in commands[1::2]] == [
             "tensorrt_rtx",
