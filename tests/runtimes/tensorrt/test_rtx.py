@@ -4,18 +4,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import timm
+import torch
 
 from exporter.errors import ArtefactError
 from exporter.lowering.pipeline import save_onnx
+from exporter.models.registry import adapt
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.tensorrt import rtx as rtx_module
 from exporter.runtimes.tensorrt.builder import parse
-from exporter.runtimes.tensorrt.layer_info import Audit, audit
+from exporter.runtimes.tensorrt.layer_info import Audit, audit, broken_promises
 from exporter.runtimes.tensorrt.program import read_programs
 from exporter.runtimes.tensorrt.rtx import build_ahead, import_rtx
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import error_log, started
+from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule, tome_schedule
 from exporter.targets import (
     TARGETS,
     TENSORRT,
@@ -25,6 +30,7 @@ from exporter.targets import (
     TENSORRT_PLUGIN_FP16,
     Target,
 )
+from exporter.vocabulary import Layout, Method
 from tests.exhaustive import mark_further
 from tests.lowering.models import FAMILIES, a_star, dense, lowered, merging, star, tome
 from tests.vits import random_images
@@ -116,10 +122,36 @@ def test_no_file_has_an_input_that_its_parser_drops() -> None:
         assert "fuse_attention" not in target.passes
 
 
-# DeiT-T with random weights, batch 8, STAR and a-STAR in 11 layers: the most steps of TensorRT for RTX 1.7.1.
+def deit(method: str) -> PrunedViT:
+    """DeiT-T of random weights; STAR and a-STAR prune in eleven layers, ToMe in all twelve."""
+    torch.manual_seed(0)
+    vit = adapt(timm.create_model("deit_tiny_patch16_224").eval(), name="deit_tiny")
+    inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
+    if method == "dense":
+        return PrunedViT(vit, keep_everything(vit.spec)).eval()
+    if method == "tome":
+        return PrunedViT(vit, tome_schedule(vit.spec, 0.7, ScheduleSettings(method=Method.TOME))).eval()
+    settings = ScheduleSettings("fused", alpha=0.5, method=Method.named(method))
+    schedule = manual_schedule(vit.spec, dict.fromkeys(range(1, 12), 0.9), settings)
+    return PrunedViT(vit, schedule, inter, Layout.PADDED).eval()
+
+
+# The most steps of TensorRT for RTX 1.7.1, at batch 8: docs/results.md.
 STEPS = {
-    ("dense", TENSORRT_FP16, 80): 125,
-    ("star", TENSORRT_FP16, 80): 150,
-    ("dense", TENSORRT_INT8, 80): 149,
-    ("dense", TENSORRT_FP8, 89): 137,
+    ("dense", "tensorrt-fp16"): 125,
+    ("star", "tensorrt-fp16"): 150,
+    ("a-star", "tensorrt-fp16"): 191,
+    ("tome", "tensorrt-fp16"): 263,
+    ("dense", "tensorrt-int8"): 149,
+    ("dense", "tensorrt-fp8"): 137,
 }
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("method", "name"), STEPS, ids="-".join)
+def test_the_steps_of_deit_t(rtx: Any, tmp_path: Path, method: str, name: str) -> None:
+    target = TARGETS[name]
+    found = audited(rtx, deit(method), target, tmp_path, 89 if target == TENSORRT_FP8 else 80)
+    assert found.layers <= STEPS[method, name]
+    assert not broken_promises(found, target)
+    assert found.fused_kernels == 12
