@@ -51,7 +51,7 @@ COMPARES_KEYS = (MERGE_INTO, PAIR_TOKENS, DISSIMILARITY)
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedProjection:
     """The three parts of a packed projection, each [batch, tokens, dim]."""
 
     query: gs.Variable
@@ -87,7 +87,7 @@ def fuse_attention(graph: gs.Graph, artefact: Artefact) -> int:
     return changed
 
 
-def _fuse(graph: gs.Graph, node: gs.Node, merge: gs.Node, packed: Packed, heads: int) -> None:
+def _fuse(graph: gs.Graph, node: gs.Node, merge: gs.Node, packed: PackedProjection, heads: int) -> None:
     (by_head,), (merged,), mask = node.outputs, merge.outputs, node.inputs[3:]
     attributes = {"q_num_heads": heads, "kv_num_heads": heads, "scale": node.attrs["scale"]}
     name, by_head.name = by_head.name, f"{by_head.name}/heads"
@@ -112,7 +112,7 @@ def _fuse(graph: gs.Graph, node: gs.Node, merge: gs.Node, packed: Packed, heads:
         reader.inputs[[each is merged for each in reader.inputs].index(True)] = context
 
 
-def _fuse_class_row(graph: gs.Graph, node: gs.Node, packed: Packed, heads: int) -> None:
+def _fuse_class_row(graph: gs.Graph, node: gs.Node, packed: PackedProjection, heads: int) -> None:
     """Write one product for all heads: the class queries, spread over a block diagonal, times the keys.
 
     The zeros in other heads' columns cost a thousandth of a block's work, and the keys are not moved.
@@ -133,7 +133,7 @@ def _fuse_class_row(graph: gs.Graph, node: gs.Node, packed: Packed, heads: int) 
     replace(graph, node, op.MatMul(spread, keys, name="query_keys"))
 
 
-def _read_parts(graph: gs.Graph, node: gs.Node, packed: Packed, heads: int) -> None:
+def _read_parts(graph: gs.Graph, node: gs.Node, packed: PackedProjection, heads: int) -> None:
     """Let the attention received read heads that are cut from the parts."""
     for place, (name, part) in enumerate((("query", packed.query), ("key", packed.key))):
         op = Builder(graph, node, prefix=f"{node.outputs[0].name}/{name}")
@@ -152,20 +152,22 @@ def _projection_of(node: gs.Node) -> gs.Variable | None:
     return found[0] if len(found) == 3 and all(each is found[0] for each in found) else None
 
 
-def _unpacked(graph: gs.Graph, node: gs.Node, projection: gs.Variable) -> Packed:
+def _unpacked(graph: gs.Graph, node: gs.Node, projection: gs.Variable) -> PackedProjection:
     """Return the three parts, each from its own linear layer where the projection is a linear layer."""
     name, shape = node.outputs[0].name, [*projection.shape[:-1], projection.shape[-1] // 3]
     layer = as_linear(projection)
     if layer is None:
         op, outs = Builder(graph, node, prefix=name), tuple(f"{name}/{part}" for part in PARTS)
-        return Packed(*op.several("Split", projection, outs=outs, shape=shape, axis=2, num_outputs=3))
+        return PackedProjection(
+            *op.several("Split", projection, outs=outs, shape=shape, axis=2, num_outputs=3)
+        )
     weights = np.split(layer.weight, 3, axis=1)
     biases = [None] * 3 if layer.bias is None else np.split(layer.bias, 3)
     parts = []
     for part, weight, bias in zip(PARTS, weights, biases, strict=True):
         op = Builder(graph, node, prefix=f"{name}/{part}")
         parts.append(linear(op, layer.tokens, weight, bias, shape))
-    return Packed(*parts)
+    return PackedProjection(*parts)
 
 
 def _slice_of(tensor: gs.Tensor) -> tuple[gs.Variable, int] | None:

@@ -23,7 +23,7 @@ __all__ = [
     "UNKNOWN",
     "Audit",
     "BlockAttention",
-    "Layer",
+    "EngineLayer",
     "audit",
     "broken_promises",
     "explain_audit",
@@ -77,7 +77,7 @@ _PROFILE = re.compile(r"\[profile (\d+)\]\s*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Layer:
+class EngineLayer:
     """One layer of an engine: its name, its ONNX nodes, and the dtypes that it reads and writes.
 
     A dtype that the inspector leaves out is the operand type in the name of the layer's kernel, else "unknown".
@@ -113,7 +113,7 @@ def nodes_in(text: str) -> frozenset[str]:
     return frozenset(_SOURCE.findall(text))
 
 
-def read_layers(text: str, profile: int = 0) -> tuple[Layer, ...]:
+def read_layers(text: str, profile: int = 0) -> tuple[EngineLayer, ...]:
     """Parse the inspector's JSON, which trtexec's --exportLayerInfo writes too.
 
     Args:
@@ -141,7 +141,7 @@ def layers_path(engine: Path) -> Path:
     return engine.with_suffix(".layers.json")
 
 
-def saved_layers(engine: Path, profile: int) -> tuple[Layer, ...]:
+def saved_layers(engine: Path, profile: int) -> tuple[EngineLayer, ...]:
     """Read the layers of a profile that `build` saved.
 
     Raises:
@@ -158,14 +158,14 @@ def saved_layers(engine: Path, profile: int) -> tuple[Layer, ...]:
     return read_layers(text, profile)
 
 
-def _profile_of(layer: Layer) -> int:
+def _profile_of(layer: EngineLayer) -> int:
     found = _PROFILE.search(layer.name)
     return int(found[1]) if found else 0
 
 
-def _layer(described: Mapping[str, Any]) -> Layer:
+def _layer(described: Mapping[str, Any]) -> EngineLayer:
     tactic = str(described.get("TacticName", ""))
-    return Layer(
+    return EngineLayer(
         name=str(described.get("Name", "")),
         kind=str(described.get("LayerType", "")),
         tactic=tactic,
@@ -221,7 +221,7 @@ class Audit:
         return tuple(each.block for each in self.blocks if not each.fused)
 
 
-def audit(layers: Iterable[Layer], blocks: Iterable[int], memory_bytes: int | None = None) -> Audit:
+def audit(layers: Iterable[EngineLayer], blocks: Iterable[int], memory_bytes: int | None = None) -> Audit:
     """Count the layers of an engine by dtype, and find the fused attention of each block.
 
     Args:
@@ -250,7 +250,7 @@ _CHOOSES = re.compile(r"^(?:class_row|score|keep|count|into|gap|sizes|factor|row
 _QUANTIZED = re.compile(r"/(int8|fp8)/dequantize$")
 
 
-def _selection(layers: Iterable[Layer]) -> dict[int, int]:
+def _selection(layers: Iterable[EngineLayer]) -> dict[int, int]:
     """Count the layers that compute a node of each pruning layer's choice."""
     found = Counter[int]()
     for each in layers:
@@ -258,7 +258,7 @@ def _selection(layers: Iterable[Layer]) -> dict[int, int]:
     return dict(sorted(found.items()))
 
 
-def _unquantized(layers: Iterable[Layer]) -> tuple[str, ...]:
+def _unquantized(layers: Iterable[EngineLayer]) -> tuple[str, ...]:
     """Return the nodes of products whose operands are quantized in the graph, and that multiply in another type."""
     unkept = []
     for each in layers:
@@ -302,7 +302,7 @@ def explain_audit(result: Audit) -> list[str]:
     return lines
 
 
-def _block(layers: Iterable[Layer], block: int) -> BlockAttention:
+def _block(layers: Iterable[EngineLayer], block: int) -> BlockAttention:
     nodes = {f"{context_name(block)}/{part}" for part in _PARTS}
     touching = [each for each in layers if each.nodes & nodes]
     fused = sum(each.is_fused_attention and nodes <= each.nodes for each in touching)

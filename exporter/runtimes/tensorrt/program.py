@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from exporter.errors import ArtefactError
-from exporter.runtimes.tensorrt.layer_info import UNKNOWN, Layer, nodes_in
+from exporter.runtimes.tensorrt.layer_info import UNKNOWN, EngineLayer, nodes_in
 
 __all__ = ["Program", "read_programs"]
 
@@ -35,7 +35,7 @@ _FUSED = "__myl_"
 class Program:
     """The steps of one profile, and the bytes of its activations at its largest sizes; None where unknown."""
 
-    steps: tuple[Layer, ...]
+    steps: tuple[EngineLayer, ...]
     memory_bytes: int | None
 
 
@@ -64,12 +64,12 @@ def _program(text: str) -> Program:
     return Program(tuple(_steps(steps, types)), int(memory[1]) if memory else None)
 
 
-def _steps(found: list[tuple[str, str, str]], types: Mapping[str, str]) -> Iterator[Layer]:
+def _steps(found: list[tuple[str, str, str]], types: Mapping[str, str]) -> Iterator[EngineLayer]:
     for kind, name, rest in found:
         if kind in _SERVICE:
             continue
         reads, writes = (_types_of(side, rest, types) for side in (_INPUTS, _OUTPUTS))
-        yield Layer(
+        yield EngineLayer(
             name=name,
             kind=kind,
             tactic=name,

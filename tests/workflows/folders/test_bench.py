@@ -32,12 +32,12 @@ def test_every_batch_and_every_number(tmp_path: Path) -> None:
         assert each.throughput.dense.rounds_ms == each.throughput.pruned.rounds_ms == (500.0,) * 5
         assert (each.comparison.speedup, each.comparison.outcome) == (1.0, "undecided")
         assert each.selection is None
-    assert result.break_even_batch is None
     assert result.macs.pruned < result.macs.dense
     assert result.files == Pair(folder.models.dense.path.name, folder.models.pruned.path.name)
-    assert len(result.breakdown_ms) == 2
-    assert result.breakdown_ms[0].dense["selection"] == 0 < result.breakdown_ms[0].pruned["selection"]
-    assert result.gpu is None
+    for each in result.batches:
+        assert each.breakdown_ms is not None
+        assert each.breakdown_ms.dense["selection"] == 0 < each.breakdown_ms.pruned["selection"]
+    assert (result.gpu, result.built) == ((), None)
     times = "1.00 × at batch 1, 1.00 × at batch 2"
     assert repr(result) == f"<Bench {result.model}, star, onnxruntime: {times}>"
 
@@ -53,11 +53,11 @@ def test_a_failed_gpu_timing_keeps_the_finished_table(
         raise UserError("m.engine", "no memory", "a run on the GPU")
 
     monkeypatch.setattr(bench_module, "TENSORRT", "onnxruntime")  # a runtime of engines that is here
-    monkeypatch.setattr(bench_module, "engines_of", lambda *_: object())
-    monkeypatch.setattr(bench_module, "bench_engines", fails)
+    monkeypatch.setattr(bench_module, "_engines", lambda *_: object())
+    monkeypatch.setattr(bench_module, "_by_gpu", fails)
     result = bench(folder.models, read_reference(folder.reference), SETTINGS)
     assert [each.batch for each in result.batches] == [1, 2]
-    assert (result.gpu, result.gpu_failure) == (None, "m.engine | got no memory | need a run on the GPU")
+    assert (result.gpu, result.gpu_failure) == ((), "m.engine | got no memory | need a run on the GPU")
 
 
 @pytest.mark.ort
@@ -66,7 +66,8 @@ def test_a_runtime_without_profiles_has_no_breakdown(tmp_path: Path) -> None:
     folder = read_folder(tmp_path)
     reference, openvino = read_reference(folder.reference), RunSettings(runtime="openvino")
     result = bench(folder.models, reference, SETTINGS, runtime=openvino)
-    assert (result.runtime, result.breakdown_ms) == ("openvino", ())
+    assert result.runtime == "openvino"
+    assert all(each.breakdown_ms is None for each in result.batches)
 
 
 @pytest.mark.ort
