@@ -279,12 +279,14 @@ def split_projections(graph: gs.Graph, artefact: Artefact) -> int:
 
     TensorRT splits the packed product itself where it fuses attention, and then no longer sees that its weights are
     quantized: it gives their values back at every run, for a product in fp16. Three products of one quantized
-    input it joins again. A projection of another form is left as it is.
+    input it joins again. Where the selection reads query or key too, it does not split, and three products would
+    cost two steps. Such a projection, and one of another form, is left as it is.
     """
     changed = 0
     for node in markers(graph, ATTENTION):
         projection = _projection_of(node)
-        if projection is None or as_linear(projection) is None:
+        read_again = any(len(part.outputs) > 1 for part in node.inputs[:3])
+        if read_again or projection is None or as_linear(projection) is None:
             continue
         packed = _unpacked(graph, node, projection)
         for heads, name, part in zip(

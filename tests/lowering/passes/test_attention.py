@@ -15,7 +15,7 @@ from exporter.lowering.passes.attention import (
     spread_masks,
     sum_class_rows,
 )
-from exporter.targets import ONNXRUNTIME, TENSORRT
+from exporter.targets import ONNXRUNTIME, PRIMITIVE, TENSORRT
 from tests.lowering import graphs
 from tests.lowering.graphs import applied, artefact, graph_of, noise, operators, run
 from tests.lowering.models import RATES, lowered, star
@@ -23,12 +23,12 @@ from tests.lowering.models import run as run_model
 from tests.lowering.targets import without
 from tests.vits import random_images
 
-PRIMITIVE = replace(ONNXRUNTIME, passes=TENSORRT.passes)
+STANDARD = replace(ONNXRUNTIME, passes=PRIMITIVE)
 
 
 def test_every_block_has_one_attention_node_and_moves_no_heads() -> None:
     fused = Counter(node.op_type for node in lowered(star()).graph.node)
-    plain = Counter(node.op_type for node in lowered(star(), PRIMITIVE).graph.node)
+    plain = Counter(node.op_type for node in lowered(star(), STANDARD).graph.node)
     depth, pruning = star().vit.spec.depth, len(RATES)
     assert fused["Attention"] == depth
     assert fused["Split"] == 0
@@ -48,7 +48,7 @@ def test_norms_on_query_and_key_keep_their_heads() -> None:
 def test_fused_and_primitive_attention_agree(family: str) -> None:
     images = random_images(star(family).vit, 3).numpy()
     logits = [
-        run_model(lowered(star(family), target), images)["logits"] for target in (ONNXRUNTIME, PRIMITIVE)
+        run_model(lowered(star(family), target), images)["logits"] for target in (ONNXRUNTIME, STANDARD)
     ]
     np.testing.assert_allclose(logits[0], logits[1], atol=1e-4 * logits[1].std() + 1e-6)
 
@@ -375,4 +375,4 @@ def test_a_projection_split_in_three_computes_the_same(family: str) -> None:
     logits = [run_model(each, images)["logits"] for each in (split, whole)]
     np.testing.assert_allclose(logits[0], logits[1], atol=1e-4 * logits[1].std() + 1e-6)
     more = [Counter(node.op_type for node in each.graph.node)["MatMul"] for each in (split, whole)]
-    assert more[0] - more[1] == (0 if family == "qk norm" else 2 * pruned.vit.spec.depth)
+    assert more[0] - more[1] == (0 if family == "qk norm" else 2 * (pruned.vit.spec.depth - len(RATES)))
