@@ -29,8 +29,6 @@ __all__ = [
     "ScheduleSettings",
     "check_factor",
     "check_fits",
-    "check_scored",
-    "check_stride",
     "keep_everything",
     "manual_schedule",
     "scaled_schedule",
