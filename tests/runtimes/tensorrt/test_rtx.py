@@ -150,7 +150,7 @@ STEPS = {
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("method", "name"), STEPS, ids="-".join)
+@pytest.mark.parametrize(("method", "name"), STEPS)
 def test_the_steps_of_deit_t(rtx: Any, tmp_path: Path, method: str, name: str) -> None:
     target = TARGETS[name]
     found = audited(rtx, deit(method), target, tmp_path, 89 if target == TENSORRT_FP8 else 80)
