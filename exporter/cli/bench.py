@@ -6,6 +6,7 @@ is reported as faster only if both quartiles of the per-round speed-ups are abov
 
 import argparse
 import shlex
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure and print; the exit code is 0 whichever model is faster."""
+    """Measure and print; the exit code is 0 whichever model is faster, 2 where the GPU time is missing."""
     from exporter.cli.output import RichStages, print_json
     from exporter.evaluation.benchmark.batch_sweep import BenchSettings
     from exporter.runtimes.choice import RunSettings
@@ -65,7 +66,9 @@ def run(arguments: argparse.Namespace) -> int:
         print_json(result)
     else:
         _print(result)
-    return 0
+    if result.gpu_failure:
+        print(f"error: {result.gpu_failure}", file=sys.stderr)
+    return 2 if result.gpu_failure else 0
 
 
 def _models(arguments: argparse.Namespace) -> "tuple[Pair[LoweredFile], Mapping[str, Any]]":

@@ -105,9 +105,7 @@ def test_alpha_is_the_models_where_the_user_gives_none() -> None:
 
 def test_the_auxiliary_head_reads_the_patches_that_are_left() -> None:
     vit = make_vit("lvvit")
-    pruned = PrunedViT(
-        vit, manual_schedule(vit.spec, {2: 0.5, 4: 0.5}, Prune("intra", reduce="drop"))
-    )
+    pruned = PrunedViT(vit, manual_schedule(vit.spec, {2: 0.5, 4: 0.5}, Prune("intra", reduce="drop")))
     model: Any = vit.model
     seen: list[torch.Tensor] = []
     hook = model.aux_head.register_forward_hook(lambda *call: seen.append(call[-1]))
