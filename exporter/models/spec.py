@@ -15,7 +15,7 @@ from exporter.models.parts import AttentionPooling, Linear
 from exporter.records import BlockMacs, ModelSpec, Output, Preprocessing
 from exporter.vocabulary import CropMode, CropRounding, Interpolation, OutputKind
 
-__all__ = ["crop_share", "heads_of", "preprocessing_from", "spec_of", "with_blocks"]
+__all__ = ["crop_share", "heads_of", "preprocessing_from", "spec_of", "tokens_read", "with_blocks"]
 
 DEFAULT_ALPHA = 0.15  # STAR's value for DeiT
 
@@ -62,6 +62,7 @@ def spec_of(
     patch_head_macs = 0 if patch_head is None else _weights(patch_head)
     if vit.pooling is not None:
         patch_head_macs = vit.pooling.token_macs
+    class_tokens = _class_tokens(vit, name)
     return ModelSpec(
         name=name,
         dim=dim,
@@ -75,9 +76,20 @@ def spec_of(
         outputs=outputs,
         patch_head_macs=patch_head_macs,
         default_alpha=default_alpha,
-        num_class_tokens=_class_tokens(vit, name),
+        num_class_tokens=class_tokens,
+        read_tokens=tokens_read(class_tokens, outputs, patch_head_macs),
         probe_rows=vit.pooling.rows if isinstance(vit.pooling, AttentionPooling) else 0,
     )
+
+
+def tokens_read(class_tokens: int, outputs: Sequence[Output], patch_head_macs: int) -> int:
+    """Return `ModelSpec.read_tokens`: the class tokens where they are all that the outputs read, else 0.
+
+    Heads that pool have no class token, others that read patches do multiply-adds for each; the outputs of other
+    kinds are the tokens themselves.
+    """
+    whole = any(output.kind in (OutputKind.TOKENS, OutputKind.GRID) for output in outputs)
+    return 0 if whole or patch_head_macs else class_tokens
 
 
 def with_blocks(spec: ModelSpec, blocks: Sequence[BlockParts]) -> ModelSpec:

@@ -18,7 +18,7 @@ from exporter.pruning.tokens import Decision, FullGrid, Grid, Packed, Tokens
 from exporter.records import Schedule
 from exporter.schedule.macs import MacCount, schedule_macs
 from exporter.schedule.methods import reduction_named, scorer_named
-from exporter.schedule.plan import check_fits
+from exporter.schedule.plan import as_read, check_fits
 from exporter.tensor_names import LOGITS
 from exporter.vocabulary import Layout, Method
 
@@ -49,8 +49,9 @@ class PrunedViT(nn.Module):
 
     Where a block has no MLP, they go after its attention; where it has no attention, none go.
 
-    Blocks that keep everything are called untouched, so a schedule of rates 1 is the untouched model bit for
-    bit.
+    Blocks that keep everything are called untouched. Where the outputs read class tokens alone, the last attention
+    has their queries only, and they alone go on; what the schedule drops there, nobody reads, and it stays. So a
+    schedule of rates 1 is the untouched model bit for bit.
 
     Args:
         vit: The trained ViT; its modules are used, not copied.
@@ -73,6 +74,7 @@ class PrunedViT(nn.Module):
     ) -> None:
         super().__init__()
         check_fits(schedule, vit.spec)
+        schedule = as_read(schedule, vit.spec)
         self.vit, self.schedule, self.layout = vit, schedule, Layout.named(layout)
         self.model, self.reduction = vit.model, reduction_named(schedule.reduce)
         self.scorer = scorer_named(schedule.scorer)
@@ -128,7 +130,9 @@ class PrunedViT(nn.Module):
         outputs: dict[str, Tensor] = {}
         full = FullGrid.of(self.vit.spec)
         for layer, block in enumerate(self.vit.blocks, start=1):
-            if layer not in self._layers:
+            if layer == self.vit.spec.lone_layer:
+                tokens = tokens.alone(block, self.vit.spec.read_tokens)
+            elif layer not in self._layers:
                 tokens = tokens.through(block)
             else:
                 tokens, seen = tokens.attention(block)

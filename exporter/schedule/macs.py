@@ -67,7 +67,8 @@ def pruned_macs(
 
     A block of N tokens costs 4·N·d² + 2·N²·d for attention and 2·h·N'·d for the MLP (3·h·N'·d for a gated one) on
     the N' tokens left; a missing part costs nothing. A head for patches costs c·d for each patch left after the
-    last block.
+    last block. Where the outputs read r tokens alone, the last attention costs 2·(N + r)·d² + 2·r·N·d, what is
+    behind it has r tokens, and nothing is scored there; `ModelSpec.as_it_came` counts as the papers do.
     In a layer that drops any, scoring costs what its intra-layer factor does (`exporter.schedule.methods`: N·d for
     the row of each class token), where it is read, and one product per patch for the fusion.
     Merging adds two products over all tokens: N·k times the dimension of a head for the similarities to the k
@@ -81,10 +82,18 @@ def pruned_macs(
     prefix, dim, head_dim = spec.num_prefix_tokens, spec.dim, spec.dim // spec.num_heads
     network = spec.embed_macs + spec.head_macs + spec.patch_head_macs * keep[-1]
     scoring, before, grid = 0, spec.num_patches, spec.num_patches
-    for block, after, grid_after in zip(spec.blocks, keep, padded or keep, strict=True):
+    left, lone = zip(keep, padded or keep, strict=True), spec.lone_layer
+    for layer, (block, (after, grid_after)) in enumerate(zip(spec.blocks, left, strict=True), start=1):
         tokens, places = prefix + before, prefix + grid
-        if block.attention_token_macs:
+        if layer == lone:
+            # Keys and values are half of the four matrices.
+            network += (tokens + spec.read_tokens) * block.attention_token_macs // 2
+            network += 2 * spec.read_tokens * places * dim
+        elif block.attention_token_macs:
             network += tokens * block.attention_token_macs + 2 * places**2 * dim
+        if 0 < lone <= layer:
+            network += spec.read_tokens * block.mlp_token_macs
+            continue
         network += (prefix + after) * block.mlp_token_macs
         if after < before and scorer.pairs:
             joined = len(joined_patches(before, after, prefix))

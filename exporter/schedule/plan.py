@@ -1,7 +1,7 @@
 """Make the Schedule of a model from ACS and rho, from rho alone, or from given rates; and check that it fits."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from exporter.errors import RecipeError, ScheduleError
 from exporter.records import ModelSpec, Schedule
@@ -27,6 +27,7 @@ from exporter.vocabulary import Method
 
 __all__ = [
     "ScheduleSettings",
+    "as_read",
     "check_factor",
     "check_fits",
     "check_scored",
@@ -70,6 +71,23 @@ def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
                 f"{came} patches",
                 f"{expected}, which its rate {schedule.rates[layer - 1]} gives",
             )
+
+
+def as_read(schedule: Schedule, spec: ModelSpec) -> Schedule:
+    """Return the schedule without what it drops behind the last attention, where nobody reads patches any more.
+
+    Raises:
+        ScheduleError: It drops patches nowhere else.
+    """
+    lone, rates = spec.lone_layer, schedule.rates
+    if not lone or rates[lone - 1] == 1.0:
+        return schedule
+    if schedule.pruning_layers == (lone,):
+        got = f"patches that go in layer {lone} alone, behind which nothing reads them"
+        raise ScheduleError("schedule", got, "an earlier layer that drops or merges patches")
+    rates = (*rates[: lone - 1], 1.0, *rates[lone:])
+    keep = counts(rates, spec.num_patches, schedule.round_to, spec.num_prefix_tokens)
+    return replace(schedule, rates=rates, keep=keep)
 
 
 def check_scored(rates: Sequence[float], spec: ModelSpec) -> None:
