@@ -3,8 +3,9 @@
     python benchmarks/dense_forms.py --model deit_small_patch16_224 --batch 8
 
 Forms: PyTorch's exporters; these plus ONNX Runtime's transformer optimizer; these plus onnxslim (pip install
-onnxslim; left out if missing); star-export ("ours"). Files in --folder are reused: remove the folder after a
-change. A form with a large error computes another function, so its time is meaningless.
+onnxslim; left out if missing); star-export ("ours"), also with all tokens in the last block ("as-it-came"). Files
+in --folder are reused: remove the folder after a change. A form with a large error computes another function, so
+its time is meaningless.
 """
 
 import argparse
@@ -23,7 +24,10 @@ from torch import nn
 
 from exporter.evaluation.benchmark import Throughput, ratio_of, throughput
 from exporter.lowering.pipeline import lower, save_onnx
+from exporter.models import outputs
+from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.schedule.plan import keep_everything
 from exporter.targets import ONNXRUNTIME
 from exporter.workflows.measuring import noise
 
@@ -90,6 +94,12 @@ def onnxslim(model: str, path: Path, source: str) -> None:
     save_onnx(slim(onnx.load(path.with_name(f"{source}.onnx"))), path)
 
 
+def as_it_came(model: str, path: Path) -> None:
+    """Lower the dense model with every token in the last block, read or not."""
+    vit = outputs.as_it_came(deit(model))
+    save_onnx(lower(PrunedViT(vit, keep_everything(vit.spec)), ONNXRUNTIME), path)
+
+
 def ours(model: str, path: Path) -> None:
     """Lower the dense model as `star-export export --dense` does."""
     save_onnx(lower(dense(model), ONNXRUNTIME), path)
@@ -106,6 +116,7 @@ FORMS = (
     Form("torch-23+ort-transformers", lambda model, path: ort_transformers(model, path, "torch-23")),
     Form("torch-18+onnxslim", lambda model, path: onnxslim(model, path, "torch-18")),
     Form("torch-23+onnxslim", lambda model, path: onnxslim(model, path, "torch-23")),
+    Form("as-it-came", as_it_came),
     Form(OURS, ours),
 )
 
@@ -118,10 +129,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20, help="Timed rounds.")
     parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 is one per physical core.")
     parser.add_argument("--folder", type=Path, default=Path("build/dense_forms"), help="Output folder.")
+    parser.add_argument("--forms", help="Comma-separated names, ours among them; by default all.")
     options = parser.parse_args()
+    wanted = options.forms.split(",") if options.forms else [form.name for form in FORMS]
     warnings.simplefilter("ignore")
     folder = options.folder / options.model
-    made = [form.name for form in FORMS if _made(form, options.model, folder / f"{form.name}.onnx")]
+    forms = [form for form in FORMS if form.name in wanted]
+    made = [form.name for form in forms if _made(form, options.model, folder / f"{form.name}.onnx")]
     runners = {name: OnnxRuntimeRunner(folder / f"{name}.onnx", threads=options.threads) for name in made}
     feed = {"images": noise(deit(options.model).spec, "float32", options.batch)}
     errors = {name: _error(runner, options.model, feed) for name, runner in runners.items()}

@@ -70,8 +70,8 @@ class ModelSpec:
     weight of the intra-layer score if the user gives none. `num_class_tokens` is how many of the prefix tokens, the
     first ones, a head reads: the mean of their attention is the intra-layer score; 0 where a head pools patches.
     `probe_rows` are the attention rows of a pooling by attention, 0 for a head without one. `class_names` are in
-    the order of the logits, none where they are not known. `read_tokens` is how many of the first tokens the outputs
-    read after the last block: in the last attention no other token asks or goes on. 0: all tokens are computed.
+    the order of the logits, none where they are not known. `read_tokens` is how many of the first tokens the
+    outputs read after the last block: in the last attention no other token asks or goes on. 0: all are computed.
     """
 
     name: str
@@ -108,7 +108,7 @@ class ModelSpec:
 
     @property
     def lone_layer(self) -> int:
-        """The 1-based layer in which only the tokens that are read ask and go on; 0 where all do."""
+        """The 1-based layer in which, if it drops no patch, only tokens that are read ask and go on; 0: none."""
         return self.attention_layers[-1] if self.read_tokens else 0
 
     @property
@@ -169,6 +169,10 @@ class Schedule:
         before = (self.num_patches, *self.keep[:-1])
         pairs = zip(before, self.keep, strict=True)
         return tuple(layer for layer, (n, k) in enumerate(pairs, start=1) if k < n)
+
+    def lone_layer(self, spec: ModelSpec) -> int:
+        """Return the 1-based layer in which only the tokens that are read ask and go on; 0 where all do."""
+        return 0 if spec.lone_layer in self.pruning_layers else spec.lone_layer
 
     def left_after(self, layer: int) -> int | None:
         """Return the number of patches after a 1-based layer, 0 for the last; None if it depends on the image."""

@@ -293,6 +293,7 @@ def attend(
     positions: Int[Tensor, "b n"] | None = None,
     live: Bool[Tensor, "b t"] | None = None,
     key_bias: Float[Tensor, "b t"] | None = None,
+    *,
     asking: int = 0,
 ) -> tuple[Float[Tensor, "b q d"], Seen]:
     """Return the context of each token that asks, see `heads`, heads concatenated; and what attention reads."""

@@ -218,7 +218,7 @@ class Grid(Tokens):
     @override
     def alone(self, block: BlockParts, read: int) -> "Grid":
         qkv = project(block, self.values)
-        context, _ = attend(block, qkv, self.positions, self.live, self.key_bias, read)
+        context, _ = attend(block, qkv, self.positions, self.live, self.key_bias, asking=read)
         first = at_least(self.values[:, :read], 1)
         return Grid(add_attention(block, first, context), read).mlp(block)
 

@@ -67,8 +67,8 @@ def pruned_macs(
 
     A block of N tokens costs 4·N·d² + 2·N²·d for attention and 2·h·N'·d for the MLP (3·h·N'·d for a gated one) on
     the N' tokens left; a missing part costs nothing. A head for patches costs c·d for each patch left after the
-    last block. Where the outputs read r tokens alone, the last attention costs 2·(N + r)·d² + 2·r·N·d, what is
-    behind it has r tokens, and nothing is scored there; `ModelSpec.as_it_came` counts as the papers do.
+    last block. Where the outputs read r tokens alone, and the last attention drops none, it costs
+    2·(N + r)·d² + 2·r·N·d, and what is behind it has r tokens; of `ModelSpec.as_it_came`, all count.
     In a layer that drops any, scoring costs what its intra-layer factor does (`exporter.schedule.methods`: N·d for
     the row of each class token), where it is read, and one product per patch for the fusion.
     Merging adds two products over all tokens: N·k times the dimension of a head for the similarities to the k
@@ -82,7 +82,7 @@ def pruned_macs(
     prefix, dim, head_dim = spec.num_prefix_tokens, spec.dim, spec.dim // spec.num_heads
     network = spec.embed_macs + spec.head_macs + spec.patch_head_macs * keep[-1]
     scoring, before, grid = 0, spec.num_patches, spec.num_patches
-    left, lone = zip(keep, padded or keep, strict=True), spec.lone_layer
+    left, lone = zip(keep, padded or keep, strict=True), _lone_layer(spec, keep, scored)
     for layer, (block, (after, grid_after)) in enumerate(zip(spec.blocks, left, strict=True), start=1):
         tokens, places = prefix + before, prefix + grid
         if layer == lone:
@@ -105,6 +105,14 @@ def pruned_macs(
             scoring += tokens * (prefix + after) * dim
         before, grid = after, grid_after
     return MacCount(network, scoring)
+
+
+def _lone_layer(spec: ModelSpec, keep: Sequence[int], scored: Schedule | None) -> int:
+    """Return the schedule's lone layer, or that of counts alone."""
+    if scored is not None or not spec.lone_layer:
+        return 0 if scored is None else scored.lone_layer(spec)
+    before = (spec.num_patches, *keep)[spec.lone_layer - 1]
+    return spec.lone_layer if keep[spec.lone_layer - 1] == before else 0
 
 
 def mean_macs(spec: ModelSpec, left: Array, scored: Schedule | None = None) -> MacCount:

@@ -74,17 +74,13 @@ def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
 
 
 def as_read(schedule: Schedule, spec: ModelSpec) -> Schedule:
-    """Return the schedule without what it drops behind the last attention, where nobody reads patches any more.
+    """Return a schedule without what it drops behind the last attention, where nobody reads patches any more.
 
-    Raises:
-        ScheduleError: It drops patches nowhere else.
+    One that drops them nowhere else stays as it is.
     """
     lone, rates = spec.lone_layer, schedule.rates
-    if not lone or rates[lone - 1] == 1.0:
+    if not lone or rates[lone - 1] == 1.0 or schedule.pruning_layers == (lone,):
         return schedule
-    if schedule.pruning_layers == (lone,):
-        got = f"patches that go in layer {lone} alone, behind which nothing reads them"
-        raise ScheduleError("schedule", got, "an earlier layer that drops or merges patches")
     rates = (*rates[: lone - 1], 1.0, *rates[lone:])
     keep = counts(rates, spec.num_patches, schedule.round_to, spec.num_prefix_tokens)
     return replace(schedule, rates=rates, keep=keep)
@@ -212,7 +208,8 @@ def star_schedule(
         rate if layer in scored else 1.0
         for layer, rate in enumerate(rates_from_acs(acs, rho, settings.anchored_by), start=1)
     )
-    return _schedule(spec, rates, settings, rho=rho, acs=tuple(map(float, acs)), inter_sha256=inter_sha256)
+    planned = _schedule(spec, rates, settings, rho=rho, acs=tuple(map(float, acs)), inter_sha256=inter_sha256)
+    return as_read(planned, spec)
 
 
 def tome_schedule(spec: ModelSpec, rho: float, settings: ScheduleSettings) -> Schedule:
@@ -225,7 +222,7 @@ def tome_schedule(spec: ModelSpec, rho: float, settings: ScheduleSettings) -> Sc
     """
     layers = [layer in spec.attention_layers for layer in range(1, spec.depth + 1)]
     rates = even_rates(rho, spec.num_patches, layers)
-    return _schedule(spec, rates, settings, rho=rho, acs=None, inter_sha256="")
+    return as_read(_schedule(spec, rates, settings, rho=rho, acs=None, inter_sha256=""), spec)
 
 
 def manual_schedule(

@@ -39,7 +39,7 @@ Rates = tuple[float, ...]
 
 @cache
 def spec_of(model: str) -> ModelSpec:
-    return describe(ModelRequest(model, model_kwargs=MODELS[model].kwargs)).spec
+    return describe(ModelRequest(model, model_kwargs=MODELS[model].kwargs)).spec.as_it_came
 
 
 def star_macs(model: PublishedModel, rho: float) -> MacCount:
