@@ -49,8 +49,8 @@ def with_outputs(vit: PrunableViT, names: Sequence[str]) -> PrunableViT:
         outputs=named,
         head_macs=macs - each * spec.num_patches,
         patch_head_macs=each,
-        read_tokens=tokens_read(spec.num_class_tokens, named, each),
     )
+    spec = replace(spec, read_tokens=tokens_read(vit, named, spec))
     chosen.spec = spec if spec.num_classes else replace(spec, class_names=())
     return chosen
 

@@ -208,8 +208,7 @@ def star_schedule(
         rate if layer in scored else 1.0
         for layer, rate in enumerate(rates_from_acs(acs, rho, settings.anchored_by), start=1)
     )
-    planned = _schedule(spec, rates, settings, rho=rho, acs=tuple(map(float, acs)), inter_sha256=inter_sha256)
-    return as_read(planned, spec)
+    return _schedule(spec, rates, settings, rho=rho, acs=tuple(map(float, acs)), inter_sha256=inter_sha256)
 
 
 def tome_schedule(spec: ModelSpec, rho: float, settings: ScheduleSettings) -> Schedule:
@@ -222,7 +221,7 @@ def tome_schedule(spec: ModelSpec, rho: float, settings: ScheduleSettings) -> Sc
     """
     layers = [layer in spec.attention_layers for layer in range(1, spec.depth + 1)]
     rates = even_rates(rho, spec.num_patches, layers)
-    return as_read(_schedule(spec, rates, settings, rho=rho, acs=None, inter_sha256=""), spec)
+    return _schedule(spec, rates, settings, rho=rho, acs=None, inter_sha256="")
 
 
 def manual_schedule(

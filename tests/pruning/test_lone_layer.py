@@ -18,6 +18,7 @@ from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule, tome_schedule
 from exporter.vocabulary import Layout, Method
+from exporter.workflows.recipes.planning import Planner
 from tests.multiply_adds import counted
 from tests.vits import FAMILIES, POOLED, cut_vit, make_tower, make_vit, random_images
 
@@ -107,14 +108,15 @@ def test_a_head_that_reads_more_than_it_says_is_refused(tiny_vit: PrunableViT) -
 
 def test_what_a_plan_drops_behind_the_last_attention_stays(tiny_vit: PrunableViT) -> None:
     settings = ScheduleSettings(method=Method.TOME)
-    planned, whole = (
-        tome_schedule(each, 0.6, settings) for each in (tiny_vit.spec, tiny_vit.spec.as_it_came)
-    )
-    assert planned.keep == (*whole.keep[:3], whole.keep[2]) and whole.keep[3] < whole.keep[2]
-    assert planned.lone_layer(tiny_vit.spec) == 4
+    planned = Planner.of(tiny_vit.spec, settings, None).of_rho(0.6)
+    whole = tome_schedule(tiny_vit.spec, 0.6, settings)
+    assert planned.keep == (*whole.keep[:3], whole.keep[2])
+    assert whole.keep[3] < whole.keep[2]
+    assert (planned.lone_layer(tiny_vit.spec), whole.lone_layer(tiny_vit.spec)) == (4, 0)
     # A rate that is given by hand stays: then all survivors go on.
     given = manual_schedule(tiny_vit.spec, {2: 0.5, 4: 0.5}, ScheduleSettings("intra", reduce="drop"))
-    assert given.keep[3] < given.keep[2] and given.lone_layer(tiny_vit.spec) == 0
+    assert given.keep[3] < given.keep[2]
+    assert torch.equal(*both(tiny_vit, given))
 
 
 def test_multiply_adds_are_those_of_the_read_tokens() -> None:

@@ -11,6 +11,7 @@ from _pytest.mark.structures import ParameterSet
 from exporter.evaluation.parity.reference import reference_runner
 from exporter.evaluation.survivors import patches_left
 from exporter.models.base import PrunableViT
+from exporter.models.outputs import as_it_came
 from exporter.models.registry import ModelRequest, describe
 from exporter.ops.counts import joined_patches
 from exporter.pruning.pruned_vit import PrunedViT
@@ -113,7 +114,7 @@ def test_our_macs_of_manual_schedules() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_closed_form_counts_what_runs(family: str) -> None:
-    vit = make_vit(family)
+    vit = as_it_came(make_vit(family))
     pruned = PrunedViT(
         vit, manual_schedule(vit.spec, {1: 0.6, 3: 0.5}, ScheduleSettings("intra", reduce="drop"))
     )
@@ -145,7 +146,7 @@ def test_merging_costs_two_products_more() -> None:
 @pytest.mark.parametrize("family", ["vit", "distilled", "registers"])
 def test_pairs_cost_their_similarities_and_the_means(family: str) -> None:
     """No class row; a product of mean keys, whose length is that of a head."""
-    vit = make_vit(family)
+    vit = as_it_came(make_vit(family))
     pruned = PrunedViT(vit, tome_schedule(vit.spec, 0.4, ScheduleSettings(method=Method.TOME)))
     # Pairs and means are one operator each, which the counter does not look into.
     assert counted(lambda: pruned(random_images(vit, 1))) == pruned.macs.network

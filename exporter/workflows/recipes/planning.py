@@ -21,6 +21,7 @@ from exporter.schedule.macs import dense_macs, mean_macs, schedule_macs
 from exporter.schedule.methods import METHODS, reduction_named
 from exporter.schedule.plan import (
     ScheduleSettings,
+    as_read,
     check_fits,
     manual_schedule,
     scaled_schedule,
@@ -89,12 +90,13 @@ class Planner:
         return cls(spec, scoring, calibration.acs.tolist(), calibration.inter_sha256, rates)
 
     def of_rho(self, rho: float) -> Schedule:
-        """Return the method's schedule of a rho."""
+        """Return the method's schedule of a rho, but for what it drops where nobody reads patches any more."""
         if self.rates:
             return scaled_schedule(self.spec, self.rates, rho, self.scoring, self.inter_sha256)
         if not METHODS[self.scoring.planned_by].follows_acs:
-            return tome_schedule(self.spec, rho, self.scoring)
-        return star_schedule(self.spec, self.acs, rho, self.scoring, self.inter_sha256)
+            return as_read(tome_schedule(self.spec, rho, self.scoring), self.spec)
+        of_acs = star_schedule(self.spec, self.acs, rho, self.scoring, self.inter_sha256)
+        return as_read(of_acs, self.spec)
 
 
 def plan(
