@@ -94,6 +94,12 @@ class BlockParts:
     stand_in: MlpParts | None = None
 
     @property
+    def rounds_apart(self) -> bool:
+        """Whether PyTorch runs the whole block by a kernel of its own, which rounds otherwise than the parts."""
+        own = any(isinstance(each, nn.MultiheadAttention) for each in self.whole.modules())
+        return own and not torch.compiler.is_compiling()
+
+    @property
     def token_wise(self) -> tuple[MlpParts, ...]:
         """The parts after attention, in order: each reads its tokens one by one."""
         return tuple(part for part in (self.stand_in, self.mlp) if part is not None)

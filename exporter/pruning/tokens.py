@@ -217,6 +217,8 @@ class Grid(Tokens):
 
     @override
     def alone(self, block: BlockParts, read: int) -> "Grid":
+        if block.rounds_apart:
+            return Grid(self.through(block).values[:, :read], read)
         qkv = project(block, self.values)
         context, _ = attend(block, qkv, self.positions, self.live, self.key_bias, asking=read)
         first = at_least(self.values[:, :read], 1)
