@@ -55,7 +55,7 @@ def schedule_macs(spec: ModelSpec, schedule: Schedule) -> MacCount:
 
 
 def unread_macs(spec: ModelSpec, schedule: Schedule) -> int:
-    """Return the MACs of an image that papers count, but the lone last layer leaves out: nobody reads their results.
+    """Return the MACs that papers count and the lone last layer leaves out: nobody reads their results.
 
     With u of N tokens unread: their queries and projections 2·u·d², their attention 2·u·N·d, and what is behind it.
     """
