@@ -1,6 +1,6 @@
 """The frozen records that stages pass on; `exporter.formats.canonical_json` writes and reads them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Generic, TypeVar
 
 from msgspec import Meta
@@ -70,7 +70,8 @@ class ModelSpec:
     weight of the intra-layer score if the user gives none. `num_class_tokens` is how many of the prefix tokens, the
     first ones, a head reads: the mean of their attention is the intra-layer score; 0 where a head pools patches.
     `probe_rows` are the attention rows of a pooling by attention, 0 for a head without one. `class_names` are in
-    the order of the logits, none where they are not known.
+    the order of the logits, none where they are not known. `read_tokens` is how many of the first tokens the
+    outputs read after the last block: in the last attention no other token asks or goes on. 0: all are computed.
     """
 
     name: str
@@ -88,6 +89,7 @@ class ModelSpec:
     num_class_tokens: int = 1
     probe_rows: int = 0
     class_names: tuple[str, ...] = ()
+    read_tokens: Natural = 0
 
     @property
     def depth(self) -> int:
@@ -98,6 +100,16 @@ class ModelSpec:
     def attention_layers(self) -> tuple[int, ...]:
         """1-based layers whose block has attention, by which patches are scored."""
         return tuple(layer for layer, block in enumerate(self.blocks, start=1) if block.attention_token_macs)
+
+    @property
+    def as_it_came(self) -> "ModelSpec":
+        """The same model with all tokens computed to the end, as its owner runs it."""
+        return replace(self, read_tokens=0)
+
+    @property
+    def lone_layer(self) -> int:
+        """The 1-based layer in which, if it drops no patch, only tokens that are read ask and go on; 0: none."""
+        return self.attention_layers[-1] if self.read_tokens else 0
 
     @property
     def num_classes(self) -> int:
@@ -157,6 +169,10 @@ class Schedule:
         before = (self.num_patches, *self.keep[:-1])
         pairs = zip(before, self.keep, strict=True)
         return tuple(layer for layer, (n, k) in enumerate(pairs, start=1) if k < n)
+
+    def lone_layer(self, spec: ModelSpec) -> int:
+        """Return the 1-based layer in which only the tokens that are read ask and go on; 0 where all do."""
+        return 0 if spec.lone_layer in self.pruning_layers else spec.lone_layer
 
     def left_after(self, layer: int) -> int | None:
         """Return the number of patches after a 1-based layer, 0 for the last; None if it depends on the image."""

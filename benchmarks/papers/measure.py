@@ -15,6 +15,7 @@ from exporter.errors import UserError
 from exporter.files import writable_folder
 from exporter.formats.canonical_json import save_json
 from exporter.models.base import PrunableViT
+from exporter.models.outputs import as_it_came
 from exporter.models.registry import describe, load
 
 __all__ = ["Lab"]
@@ -71,7 +72,7 @@ class Lab:
 
     def _described(self, model: str) -> PrunableViT:
         try:
-            return describe(self.place.request(model))
+            return as_it_came(describe(self.place.request(model)))
         except UserError as error:
             print(f"{model}: {error}", file=sys.stderr)
             raise Missing from None
@@ -81,7 +82,8 @@ class Lab:
         key = f"{request.name} {request.checkpoint}"
         if key not in self._vits:
             try:
-                self._vits[key] = load(request, self.place.device)
+                # Papers count and time all tokens to the end, read or not.
+                self._vits[key] = as_it_came(load(request, self.place.device))
             except UserError as error:
                 print(f"{model}: {error}", file=sys.stderr)
                 self._vits[key] = None

@@ -145,6 +145,8 @@ def _expected(artefact: Artefact) -> dict[str, list[Shape]]:
     before: int | None = spec.num_patches
     for layer, after in enumerate(schedule.keep, start=1):
         tokens = None if before is None else spec.num_prefix_tokens + before
+        if layer == schedule.lone_layer(spec):
+            tokens = spec.read_tokens
         by_head: Shape = ["batch", spec.num_heads, tokens, spec.dim // spec.num_heads]
         if layer in spec.attention_layers:
             shapes[context_name(layer)] = [by_head, ["batch", tokens, spec.dim]]

@@ -28,6 +28,7 @@ __all__ = [
     "PrunableViT",
     "Seen",
     "add_attention",
+    "at_least",
     "attend",
     "attention_half",
     "heads",
@@ -35,6 +36,9 @@ __all__ = [
     "project",
     "whole_block",
 ]
+
+
+LEAST_ROWS = 4
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,12 @@ class BlockParts:
     attention: AttentionParts | None
     mlp: MlpParts | None
     stand_in: MlpParts | None = None
+
+    @property
+    def rounds_apart(self) -> bool:
+        """Whether PyTorch runs the whole block by a kernel of its own, which rounds otherwise than the parts."""
+        own = any(isinstance(each, nn.MultiheadAttention) for each in self.whole.modules())
+        return own and not torch.compiler.is_compiling()
 
     @property
     def token_wise(self) -> tuple[MlpParts, ...]:
@@ -225,16 +235,25 @@ def whole_block(
 
 
 def heads(
-    block: BlockParts, qkv: Float[Tensor, "b t three_d"], positions: Int[Tensor, "b n"] | None = None
+    block: BlockParts,
+    qkv: Float[Tensor, "b t three_d"],
+    positions: Int[Tensor, "b n"] | None = None,
+    asking: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return query, key and value, each [batch, heads, tokens, head_dim], normed and rotated, without the scale."""
+    """Return query, key and value, each [batch, heads, tokens, head_dim], normed and rotated, without the scale.
+
+    `asking` is how many of the first tokens, all of them prefix tokens, have a query, see `at_least`; 0 for all.
+    """
     attention = _attention(block)
     batch, tokens, _ = qkv.shape
     parts = qkv.reshape(batch, tokens, 3, attention.num_heads, attention.head_dim).permute(2, 0, 3, 1, 4)
     query, key, value = parts.unbind(0)
+    query = at_least(query[:, :, :asking], 2) if asking else query
     query, key = attention.q_norm(query), attention.k_norm(key)
     if attention.rotary is not None:
-        query, key = attention.rotary(query, positions), attention.rotary(key, positions)
+        # Prefix tokens have no position.
+        query = query if asking else attention.rotary(query, positions)
+        key = attention.rotary(key, positions)
     return query, key, value
 
 
@@ -258,6 +277,16 @@ def attention_half(
     return add_attention(block, tokens, context), seen
 
 
+def at_least(rows: Tensor, dim: int) -> Tensor:
+    """Return a few rows several times over: for fewer than four, PyTorch's CPU kernels sum in another order.
+
+    So a token computed alone is bit for bit what it is among all tokens. An exported model has the rows once.
+    """
+    if torch.compiler.is_compiling() or rows.shape[dim] >= LEAST_ROWS:
+        return rows
+    return torch.cat([rows] * -(-LEAST_ROWS // rows.shape[dim]), dim=dim)
+
+
 def project(block: BlockParts, tokens: Float[Tensor, "... d"]) -> Float[Tensor, "... three_d"]:
     """Return each token's query, key and value, concatenated: the part of attention before tokens interact."""
     attention = _attention(block)
@@ -270,15 +299,17 @@ def attend(
     positions: Int[Tensor, "b n"] | None = None,
     live: Bool[Tensor, "b t"] | None = None,
     key_bias: Float[Tensor, "b t"] | None = None,
-) -> tuple[Float[Tensor, "b t d"], Seen]:
-    """Return the context of each token, heads concatenated; and what attention reads."""
+    *,
+    asking: int = 0,
+) -> tuple[Float[Tensor, "b q d"], Seen]:
+    """Return the context of each token that asks, see `heads`, heads concatenated; and what attention reads."""
     attention = _attention(block)
-    query, key, value = heads(block, qkv, positions)
+    query, key, value = heads(block, qkv, positions, asking)
     dropout = attention.dropout if block.whole.training else 0.0
     allowed = _mask(live, key_bias)
     mask = None if allowed is None else allowed[:, None, None, :]
     context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
-    return context.transpose(1, 2).reshape(qkv.shape[0], qkv.shape[1], -1), Seen(query, key, key_bias)
+    return context.transpose(1, 2).reshape(qkv.shape[0], query.shape[2], -1), Seen(query, key, key_bias)
 
 
 def _mask(

@@ -88,6 +88,10 @@ def _adapters(
         tokens = expected.get(_block(layer), tokens)
     normed = vit.norm(tokens)
     yield TOKENS, None, normed
+    if vit.spec.read_tokens:
+        # The pruned model computes these alone: a head that reads others must not pass.
+        normed = normed.clone()
+        normed[:, vit.spec.read_tokens :] = torch.nan
     sizes = None if vit.pooling is None else torch.ones_like(normed[..., 0])
     for output in dict.fromkeys((*vit.outputs, Output(EMBEDDING, OutputKind.EMBEDDING))):
         yield output.name, None, vit.head(normed, output, sizes)

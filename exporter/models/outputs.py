@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from exporter.errors import ModelError
 from exporter.models.base import PrunableViT
-from exporter.models.spec import heads_of, with_blocks
+from exporter.models.spec import heads_of, tokens_read, with_blocks
 from exporter.records import Output
 from exporter.tensor_names import EMBEDDING, GRID, TOKENS, layer_name
 from exporter.vocabulary import OutputKind
 
-__all__ = ["asked_as", "with_outputs"]
+__all__ = ["as_it_came", "asked_as", "with_outputs"]
 
 LAYER = re.compile(r"layer:(-?\d+)")
 
@@ -44,8 +44,21 @@ def with_outputs(vit: PrunableViT, names: Sequence[str]) -> PrunableViT:
     named, macs = heads_of(vit, outputs, spec.dim, tokens)
     # One patch more costs what the heads do that read every patch.
     each = macs - heads_of(vit, outputs, spec.dim, tokens - 1)[1]
-    spec = replace(spec, outputs=named, head_macs=macs - each * spec.num_patches, patch_head_macs=each)
+    spec = replace(
+        spec,
+        outputs=named,
+        head_macs=macs - each * spec.num_patches,
+        patch_head_macs=each,
+    )
+    spec = replace(spec, read_tokens=tokens_read(vit, named, spec))
     chosen.spec = spec if spec.num_classes else replace(spec, class_names=())
+    return chosen
+
+
+def as_it_came(vit: PrunableViT) -> PrunableViT:
+    """Return the same model, which computes all tokens to the end, read or not; the weights are shared."""
+    chosen = copy.copy(vit)
+    chosen.spec = vit.spec.as_it_came
     return chosen
 
 

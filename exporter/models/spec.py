@@ -15,7 +15,7 @@ from exporter.models.parts import AttentionPooling, Linear
 from exporter.records import BlockMacs, ModelSpec, Output, Preprocessing
 from exporter.vocabulary import CropMode, CropRounding, Interpolation, OutputKind
 
-__all__ = ["crop_share", "heads_of", "preprocessing_from", "spec_of", "with_blocks"]
+__all__ = ["crop_share", "heads_of", "preprocessing_from", "spec_of", "tokens_read", "with_blocks"]
 
 DEFAULT_ALPHA = 0.15  # STAR's value for DeiT
 
@@ -62,7 +62,7 @@ def spec_of(
     patch_head_macs = 0 if patch_head is None else _weights(patch_head)
     if vit.pooling is not None:
         patch_head_macs = vit.pooling.token_macs
-    return ModelSpec(
+    spec = ModelSpec(
         name=name,
         dim=dim,
         num_heads=parts[0].num_heads,
@@ -78,6 +78,24 @@ def spec_of(
         num_class_tokens=_class_tokens(vit, name),
         probe_rows=vit.pooling.rows if isinstance(vit.pooling, AttentionPooling) else 0,
     )
+    return replace(spec, read_tokens=tokens_read(vit, outputs, spec))
+
+
+def tokens_read(vit: PrunableViT, outputs: Sequence[Output], spec: ModelSpec) -> int:
+    """Return `ModelSpec.read_tokens`: the class tokens where they are all that the outputs read, else 0.
+
+    Heads that pool have no class token, others that read patches do multiply-adds for each, and one that reads a
+    further token finds none here; the outputs of other kinds are the tokens themselves. What a head adds up without
+    multiply-adds, `exporter.models.border` finds.
+    """
+    whole = any(output.kind in (OutputKind.TOKENS, OutputKind.GRID) for output in outputs)
+    if whole or spec.patch_head_macs or not spec.num_class_tokens:
+        return 0
+    try:
+        heads_of(vit, outputs, spec.dim, spec.num_class_tokens)
+    except IndexError:
+        return 0
+    return spec.num_class_tokens
 
 
 def with_blocks(spec: ModelSpec, blocks: Sequence[BlockParts]) -> ModelSpec:

@@ -49,8 +49,9 @@ class PrunedViT(nn.Module):
 
     Where a block has no MLP, they go after its attention; where it has no attention, none go.
 
-    Blocks that keep everything are called untouched, so a schedule of rates 1 is the untouched model bit for
-    bit.
+    Blocks that keep everything are called untouched. Where the outputs read class tokens alone, the last attention
+    has their queries only, and they alone go on, unless it drops patches. A schedule of rates 1 is the untouched
+    model bit for bit.
 
     Args:
         vit: The trained ViT; its modules are used, not copied.
@@ -77,7 +78,7 @@ class PrunedViT(nn.Module):
         self.model, self.reduction = vit.model, reduction_named(schedule.reduce)
         self.scorer = scorer_named(schedule.scorer)
         self.alpha = self.scorer.weight(schedule.alpha)
-        self._layers = frozenset(schedule.pruning_layers)
+        self._layers, self._lone = frozenset(schedule.pruning_layers), schedule.lone_layer(vit.spec)
         if self.alpha < 1.0 and self._layers:
             weighted = weigh_inter(inter_table(vit.spec, schedule, inter), self.alpha).to(vit.device)
             # One buffer a layer: rows of a large table would be cut out of it in every run of an exported model.
@@ -128,7 +129,9 @@ class PrunedViT(nn.Module):
         outputs: dict[str, Tensor] = {}
         full = FullGrid.of(self.vit.spec)
         for layer, block in enumerate(self.vit.blocks, start=1):
-            if layer not in self._layers:
+            if layer == self._lone:
+                tokens = tokens.alone(block, self.vit.spec.read_tokens)
+            elif layer not in self._layers:
                 tokens = tokens.through(block)
             else:
                 tokens, seen = tokens.attention(block)

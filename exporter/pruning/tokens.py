@@ -20,6 +20,7 @@ from exporter.models.base import (
     PrunableViT,
     Seen,
     add_attention,
+    at_least,
     attend,
     attention_half,
     mlp_half,
@@ -70,6 +71,10 @@ class Tokens(ABC):
     @abstractmethod
     def attention(self, block: BlockParts) -> tuple["Tokens", Seen]:
         """A block's attention half, and what it gives beside; the block must have attention."""
+
+    @abstractmethod
+    def alone(self, block: BlockParts, read: int) -> "Grid":
+        """The first `read` tokens behind a whole block, see `at_least`; the others are only attended to."""
 
     @abstractmethod
     def reduce(self, decision: Decision) -> "Tokens":
@@ -211,6 +216,15 @@ class Grid(Tokens):
         return replace(self, values=values), seen
 
     @override
+    def alone(self, block: BlockParts, read: int) -> "Grid":
+        if block.rounds_apart:
+            return Grid(self.through(block).values[:, :read], read)
+        qkv = project(block, self.values)
+        context, _ = attend(block, qkv, self.positions, self.live, self.key_bias, asking=read)
+        first = at_least(self.values[:, :read], 1)
+        return Grid(add_attention(block, first, context), read).mlp(block)
+
+    @override
     def reduce(self, decision: Decision) -> "Grid":
         kept = decision.index
         positions = kept if self.positions is None else self.positions.gather(1, kept)
@@ -278,6 +292,13 @@ class Packed(Tokens):
         context, seen = attend(block, qkv, self.positions, self.live)
         context = context.flatten(0, 1).index_select(0, self.places)
         return replace(self, values=add_attention(block, self.values, context)), seen
+
+    @override
+    def alone(self, block: BlockParts, read: int) -> Grid:
+        qkv = take_rows(project(block, self.values), self.slots)
+        context, _ = attend(block, qkv, self.positions, self.live, asking=read)
+        first = at_least(take_rows(self.values, self.slots[:, :read]), 1)
+        return Grid(add_attention(block, first, context), read).mlp(block)
 
     @override
     def reduce(self, decision: Decision) -> "Packed":

@@ -56,6 +56,7 @@ __all__ = [
     "AMOUNTS",
     "ImageCost",
     "Prune",
+    "as_read",
     "check_factor",
     "check_fits",
     "keep_everything",
@@ -276,8 +277,8 @@ class Prune(Settings):
             if rates:
                 return scaled_schedule(spec, rates, rho, scoring, inter_sha256)
             if not METHODS[scoring.planned_by].follows_acs:
-                return tome_schedule(spec, rho, scoring)
-            return star_schedule(spec, found, rho, scoring, inter_sha256)
+                return as_read(tome_schedule(spec, rho, scoring), spec)
+            return as_read(star_schedule(spec, found, rho, scoring, inter_sha256), spec)
 
         schedule = scoring._saving(spec, of_rho, image_cost) if self.rho is None else of_rho(self.rho)
         if told:
@@ -304,6 +305,19 @@ class Prune(Settings):
             most = math.floor((1.0 - error.least / dense) * 1000) / 1000
             expected = f"at most {most:g}, which {self.planned_by} reaches on {spec.name}"
             raise ScheduleError("--mac-reduction", f"{share:g}", expected) from None
+
+
+def as_read(schedule: Schedule, spec: ModelSpec) -> Schedule:
+    """Return a schedule without what it drops behind the last attention, where nobody reads patches any more.
+
+    One that drops them nowhere else stays as it is.
+    """
+    lone, rates = spec.lone_layer, schedule.rates
+    if not lone or rates[lone - 1] == 1.0 or schedule.pruning_layers == (lone,):
+        return schedule
+    rates = (*rates[: lone - 1], 1.0, *rates[lone:])
+    keep = counts(rates, spec.num_patches, schedule.round_to, spec.num_prefix_tokens)
+    return replace(schedule, rates=rates, keep=keep)
 
 
 def _macs(spec: ModelSpec, schedule: Schedule) -> float:

@@ -67,15 +67,17 @@ def fuse_attention(graph: gs.Graph, artefact: Artefact) -> int:
        copy it, 2 % of a model's time. A projection that is not a plain linear layer is split by Split.
     3. The class row of a fused block reads the same parts, see `_fuse_class_row`; so does what compares keys, and
        the attention received, whose rows are too many for one product of all heads.
+    4. Where only the first tokens ask, in the last block, the others have no query.
     """
     heads = artefact.spec.num_heads
     changed = 0
     for node in markers(graph, ATTENTION):
+        asking = _asking(node.inputs[0])
         projection = _projection_of(node)
         merge = _merge(node.outputs[0])
         if projection is None or merge is None:
             continue
-        packed = _unpacked(graph, node, projection)
+        packed = _unpacked(graph, node, projection, asking)
         for row in [each for each in node.inputs[0].outputs if _is_class_row(each)]:
             _fuse_class_row(graph, row, packed, heads)
         for receiving in [each for each in node.inputs[0].outputs if each.op == RECEIVED]:
@@ -147,27 +149,48 @@ def _is_class_row(node: gs.Node) -> bool:
 
 def _projection_of(node: gs.Node) -> gs.Variable | None:
     """Return the packed projection that query, key and value are slices of, in this order; else None."""
-    thirds = [_slice_of(tensor) for tensor in node.inputs[:3]]
+    query, *others = node.inputs[:3]
+    query = query.inputs[0].inputs[0] if _asking(query) is not None else query
+    thirds = [_slice_of(tensor) for tensor in (query, *others)]
     found = [third[0] for place, third in enumerate(thirds) if third is not None and third[1] == place]
     return found[0] if len(found) == 3 and all(each is found[0] for each in found) else None
 
 
-def _unpacked(graph: gs.Graph, node: gs.Node, projection: gs.Variable) -> PackedProjection:
+def _asking(query: gs.Tensor) -> int | None:
+    """Return how many of the first tokens have a query, [batch, heads, tokens, head_dim]; None for all of them."""
+    node = producer(query, "Slice")
+    if node is None or not all(isinstance(each, gs.Constant) for each in node.inputs[1:]):
+        return None
+    start, end, axis = (int(each.values.item()) for each in node.inputs[1:4])
+    return end if (start, axis) == (0, 2) else None
+
+
+def _unpacked(
+    graph: gs.Graph, node: gs.Node, projection: gs.Variable, asking: int | None
+) -> PackedProjection:
     """Return the three parts, each from its own linear layer where the projection is a linear layer."""
     name, shape = node.outputs[0].name, [*projection.shape[:-1], projection.shape[-1] // 3]
     layer = as_linear(projection)
     if layer is None:
         op, outs = Builder(graph, node, prefix=name), tuple(f"{name}/{part}" for part in PARTS)
-        return PackedProjection(
-            *op.several("Split", projection, outs=outs, shape=shape, axis=2, num_outputs=3)
-        )
+        query, *others = op.several("Split", projection, outs=outs, shape=shape, axis=2, num_outputs=3)
+        return PackedProjection(_first(op, query, asking), *others)
     weights = np.split(layer.weight, 3, axis=1)
     biases = [None] * 3 if layer.bias is None else np.split(layer.bias, 3)
     parts = []
     for part, weight, bias in zip(PARTS, weights, biases, strict=True):
         op = Builder(graph, node, prefix=f"{name}/{part}")
-        parts.append(linear(op, layer.tokens, weight, bias, shape))
+        tokens = _first(op, layer.tokens, asking if part == PARTS[0] else None)
+        parts.append(linear(op, tokens, weight, bias, [*tokens.shape[:-1], shape[-1]]))
     return PackedProjection(*parts)
+
+
+def _first(op: Builder, tokens: gs.Variable, count: int | None) -> gs.Variable:
+    """Write the first tokens; all of them where the count is None."""
+    if count is None:
+        return tokens
+    shape = [tokens.shape[0], count, tokens.shape[2]]
+    return op.Slice(tokens, [0], [count], [1], name="take_asking", shape=shape)
 
 
 def _slice_of(tensor: gs.Tensor) -> tuple[gs.Variable, int] | None:
@@ -286,9 +309,10 @@ def split_projections(graph: gs.Graph, artefact: Artefact) -> int:
     for node in markers(graph, ATTENTION):
         projection = _projection_of(node)
         read_again = any(len(part.outputs) > 1 for part in node.inputs[:3])
+        asking = _asking(node.inputs[0])
         if read_again or projection is None or as_linear(projection) is None:
             continue
-        packed = _unpacked(graph, node, projection)
+        packed = _unpacked(graph, node, projection, asking)
         for heads, name, part in zip(
             list(node.inputs[:3]), PARTS, (packed.query, packed.key, packed.value), strict=True
         ):
