@@ -65,6 +65,8 @@ def _print(report: "Report", out: Path) -> None:
     from exporter.cli.output import percent_interval, print_lines, print_table
 
     rows = [("GMACs", f"{report.gmacs.dense:.3f}", f"{report.gmacs.pruned:.3f}")]
+    if report.gmacs.as_it_came > report.gmacs.dense:
+        rows.append(("GMACs as it came", f"{report.gmacs.as_it_came:.3f}", ""))
     if report.accuracy:
         pair = report.accuracy
         rows.append(("top-1", f"{pair.dense.top1:.2%}", f"{pair.pruned.top1:.2%}"))

@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     out = writable_file(arguments.out) if arguments.out else None
     spec = with_outputs(opened.described, opened.recipe.model.outputs).spec
     schedule = _schedule(opened, arguments.acs, spec)
-    dense, pruned = dense_macs(spec), schedule_macs(spec, schedule)
+    dense, pruned, came = dense_macs(spec), schedule_macs(spec, schedule), dense_macs(spec.as_it_came)
     if out:
         save_json(schedule, out)
     answer = {
@@ -61,6 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         "rates": schedule.rates,
         "keep": schedule.keep,
         "gmacs_dense": dense.gmacs,
+        "gmacs_as_it_came": came.gmacs,
         "gmacs_pruned": pruned.gmacs,
         "gmacs_scoring": pruned.scoring / 1e9,
     }
@@ -69,6 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     rho = "" if schedule.rho is None else f", rho {schedule.rho:.4g}"
     title = f"{spec.name}{rho}: {dense.gmacs:.2f} → {pruned.gmacs:.2f} GMACs"
+    if came != dense:
+        title += f" ({came.gmacs:.2f} as it came, with what nobody reads in the last layer)"
     layers = zip(schedule.rates, schedule.keep, strict=True)
     rows = [(layer, f"{rate:.4f}", keep) for layer, (rate, keep) in enumerate(layers, start=1)]
     print_table(title, ("layer", "rate", "patches kept"), rows)

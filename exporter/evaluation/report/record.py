@@ -91,12 +91,14 @@ def _by_turns(classes: Array) -> list[int]:
 class Gmacs:
     """Multiply-adds per image in units of 10⁹; `pruned` includes `scoring`.
 
-    Where they depend on the image, `pruned` is the mean.
+    Where they depend on the image, `pruned` is the mean. `dense` and `pruned` leave out what nobody reads in the
+    last layer (`ModelSpec.lone_layer`); `as_it_came` is the dense model with it, as papers count.
     """
 
     dense: float
     pruned: float
     scoring: float
+    as_it_came: float
 
     @property
     def saved(self) -> float:

@@ -23,7 +23,7 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import on_this_cpu, runner_for
-from exporter.schedule.macs import MacCount, PatchUse, patch_use
+from exporter.schedule.macs import MacCount, PatchUse, dense_macs, patch_use
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import InputKind
 from exporter.workflows.folders.export_folder import PAGE
@@ -88,7 +88,12 @@ def prove(
         schedule=pruned.schedule,
         files={role: path.name for role, path in files.items()},
         file_bytes={role: path.stat().st_size for role, path in files.items()},
-        gmacs=Gmacs(macs.dense.gmacs, macs.pruned.gmacs, scoring=macs.pruned.scoring / 1e9),
+        gmacs=Gmacs(
+            macs.dense.gmacs,
+            macs.pruned.gmacs,
+            scoring=macs.pruned.scoring / 1e9,
+            as_it_came=dense_macs(pruned.vit.spec.as_it_came).gmacs,
+        ),
         parity=parity,
         hardware=environment(measuring.threads, installed=True),
         batch=measuring.batch,
