@@ -26,13 +26,17 @@ def test_it_answers_with_the_counts_of_deit_b(star_export: Command, tmp_path: Pa
     (tmp_path / "acs.json").write_text(json.dumps(DEIT_B.acs))
     flags = ("--model", "deit_base_patch16_224", "--rho", "0.7", "--acs", tmp_path / "acs.json")
     answer = star_export("plan", *flags, "--reduce", "drop", "--json").json
-    assert tuple(answer["keep"]) == DEIT_B_COUNTS_AT_07
+    # Nobody reads the patches behind the last attention: what the paper drops there stays, uncomputed.
+    assert tuple(answer["keep"]) == (*DEIT_B_COUNTS_AT_07[:-1], DEIT_B_COUNTS_AT_07[-2])
     assert len(answer["rates"]) == 12
-    assert answer["gmacs_dense"] == pytest.approx(17.564, abs=1e-3)
-    assert answer["gmacs_pruned"] == pytest.approx(9.28, abs=0.005)
+    assert answer["gmacs_as_it_came"] == pytest.approx(17.564, abs=1e-3)
+    # Two projections of five products, and the MLP, of one token in place of 197.
+    last = 196 * (2 * 768**2 + 2 * 197 * 768 + 8 * 768**2) / 1e9
+    assert answer["gmacs_dense"] == pytest.approx(17.564 - last, abs=1e-3)
+    assert answer["gmacs_pruned"] < 9.28
     shown = star_export("plan", *flags, "--reduce", "drop")
     assert shown.code == 0
-    assert "17.56 → 9.28" in shown.out
+    assert f"{answer['gmacs_dense']:.2f} → {answer['gmacs_pruned']:.2f} GMACs (17.56 as it came" in shown.out
     merged = star_export("plan", *flags, "--reduce", "merge", "--scorer", "intra", "--json").json
     assert merged["keep"] == answer["keep"]
     assert answer["gmacs_pruned"] < merged["gmacs_pruned"] < 1.02 * answer["gmacs_pruned"]
@@ -64,8 +68,9 @@ def test_tome_needs_no_acs(star_export: Command, tmp_path: Path) -> None:
     flags = ("--model", "digits_vit", "--method", "tome")
     answer = star_export("plan", *flags, "--rho", "0.3", "--out", tmp_path / "s.json", "--json").json
     steps = [before - after for before, after in pairwise([196, *answer["keep"]])]
-    assert answer["keep"][-1] == 7  # r = 0.7 · 196 / (0.7 · 12 + 0.3)
-    assert set(steps) == {15, 16}
+    assert answer["keep"][-1] == 23  # r = 0.7 · 196 / (0.7 · 12 + 0.3), and none in the last layer
+    assert set(steps[:-1]) == {15, 16}
+    assert steps[-1] == 0
     schedule = load_json(Schedule, tmp_path / "s.json")
     assert (schedule.method, schedule.scorer, schedule.reduce) == ("tome", "pairs", "merge-weighted")
     solved = star_export("plan", *flags, "--mac-reduction", "0.3", "--json").json
@@ -150,7 +155,7 @@ def test_an_unknown_model(star_export: Command, acs: Path) -> None:
         (["--rho", "0"], "--rho | got 0"),
         (["--rho", "1.5"], "--rho | got 1.5"),
         (["--rho", "nan"], "--rho | got 'nan'"),
-        (["--mac-reduction", "0.99"], "--mac-reduction | got 0.99 | need at most 0.457, which star reaches"),
+        (["--mac-reduction", "0.99"], "--mac-reduction | got 0.99 | need at most 0.417, which star reaches"),
         ([], "mac_reduction"),
     ],
 )
