@@ -28,7 +28,7 @@ MODEL = ("model", "checkpoint", "model_kwargs", "device")
 OUTPUTS = ("outputs",)
 IMAGES = ("images", "class_map", "max_images")
 AMOUNT = ("rho", "mac_reduction", "rates", "schedule")
-SCHEDULE = ("method", "scorer", "reduce")
+SCHEDULE = ("method", "counts", "scorer", "reduce")
 MEASURED = ("target", "input_kind", "batch", "rounds", "threads")
 # The keys of a recipe that no verb has a flag for.
 KEYS = tuple(name for name, field in fields_of(Recipe).items() if not field.has_flag)

@@ -1,15 +1,19 @@
-"""Make the Schedule of a model from ACS and rho, from rho alone, or from given rates; and check that it fits."""
+"""Make the Schedule of a model from ACS and rho, from a shape, or from given rates; and check that it fits."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from exporter.errors import RecipeError, ScheduleError
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.methods import (
+    ACS,
+    COUNTS,
     METHODS,
     REDUCTIONS,
     SCORERS,
     check_choices,
+    check_counts,
+    default_counts,
     default_method,
     default_reduction,
     scorer_named,
@@ -17,11 +21,11 @@ from exporter.schedule.methods import (
 from exporter.schedule.rates import (
     ANCHORS,
     counts,
-    even_rates,
     manual_rates,
     rates_from_acs,
     scaled_rates,
 )
+from exporter.schedule.shapes import counts_for_cost, counts_of_rho, rates_of_counts
 from exporter.settings import Natural, Positive, Settings, Weight, option
 from exporter.vocabulary import Method
 
@@ -34,6 +38,7 @@ __all__ = [
     "check_stride",
     "keep_everything",
     "manual_schedule",
+    "saving_schedule",
     "scaled_schedule",
     "star_schedule",
     "tome_schedule",
@@ -158,6 +163,15 @@ class ScheduleSettings(Settings):
         group="how to prune",
     )
 
+    counts: str | None = option(
+        None,
+        "How many patches each layer keeps: constant, as many fewer in every layer (the default of tome). linear: "
+        "fewer and fewer fewer. geometric: the same share. few: the same share in three layers. acs: STAR's rates "
+        "(the default of star).",
+        COUNTS,
+        group="how to prune",
+    )
+
     @property
     def planned_by(self) -> Method:
         """The method, given or the default one."""
@@ -175,6 +189,16 @@ class ScheduleSettings(Settings):
         return self.reduce or default_reduction(self.planned_by, self.scored_by)
 
     @property
+    def counted_by(self) -> str:
+        """How patches are counted, given or the method's default."""
+        return self.counts or default_counts(self.planned_by)
+
+    @property
+    def follows_acs(self) -> bool:
+        """Whether rates that are not given follow from ACS."""
+        return self.counted_by == ACS
+
+    @property
     def anchored_by(self) -> str:
         """The name of the anchors, given or the default."""
         return self.anchors or ANCHORS[0]
@@ -185,6 +209,7 @@ class ScheduleSettings(Settings):
         Or if there is a stride for a score that never reads the attention of all tokens.
         """
         check_choices(self.planned_by, self.scored_by, self.reduced_by)
+        check_counts(self.planned_by, self.counted_by)
         check_stride(self.scored_by, self.query_stride)
         if self.planned_by.counts_vary and self.round_to != 1:
             why = "its counts depend on the image"
@@ -212,16 +237,44 @@ def star_schedule(
 
 
 def tome_schedule(spec: ModelSpec, rho: float, settings: ScheduleSettings) -> Schedule:
-    """Return the schedule in which every layer with attention merges the same number of patches.
-
-    rho is the lowest rate, that of the last layer; see `even_rates`.
+    """Return the schedule of the settings' shape whose lowest rate is rho, but for rounding.
 
     Raises:
         ScheduleError: rho is out of range.
     """
-    layers = [layer in spec.attention_layers for layer in range(1, spec.depth + 1)]
-    rates = even_rates(rho, spec.num_patches, layers)
+    prunes = [layer in spec.attention_layers for layer in range(1, spec.depth + 1)]
+    found = counts_of_rho(settings.counted_by, rho, spec.num_patches, prunes)
+    rates = rates_of_counts(found, spec.num_patches)
     return _schedule(spec, rates, settings, rho=rho, acs=None, inter_sha256="")
+
+
+def saving_schedule(
+    spec: ModelSpec,
+    target: float,
+    settings: ScheduleSettings,
+    inter_sha256: str = "",
+    *,
+    cost: Callable[[Schedule], float],
+) -> Schedule:
+    """Return the schedule of the settings' shape that costs the target, or as little less as patches allow.
+
+    None is dropped where nobody reads patches any more. Its rho is its lowest rate.
+
+    Raises:
+        OutOfReachError: The steepest of the shape costs more.
+    """
+    useful = [layer for layer in spec.attention_layers if layer != spec.lone_layer] or spec.attention_layers
+
+    def schedule(kept: Sequence[int]) -> Schedule:
+        rates = rates_of_counts(kept, spec.num_patches)
+        return _schedule(spec, rates, settings, rho=min(rates), acs=None, inter_sha256=inter_sha256)
+
+    prunes = [layer in useful for layer in range(1, spec.depth + 1)]
+    return schedule(
+        counts_for_cost(
+            settings.counted_by, spec.num_patches, prunes, lambda kept: cost(schedule(kept)), target
+        )
+    )
 
 
 def manual_schedule(

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from exporter.errors import RecipeError
 from exporter.models.registry import ModelRequest
-from exporter.schedule.methods import METHODS
 from exporter.schedule.plan import ScheduleSettings
 from exporter.workflows.recipes.amount import Amount, Given, Rates
 from exporter.workflows.recipes.recipe import A_MODEL, AMOUNTS, needed
@@ -43,7 +42,7 @@ class Job:
     def follows_acs(self) -> bool:
         """Whether the rates of the schedule follow from ACS."""
         from_rho = not isinstance(self.amount, Given | Rates)
-        return from_rho and self.shape is None and METHODS[self.scoring.planned_by].follows_acs
+        return from_rho and self.shape is None and self.scoring.follows_acs
 
     @property
     def reads_calibration(self) -> bool:

@@ -18,12 +18,13 @@ from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.macs import dense_macs, mean_macs, schedule_macs
-from exporter.schedule.methods import METHODS, reduction_named
+from exporter.schedule.methods import reduction_named
 from exporter.schedule.plan import (
     ScheduleSettings,
     as_read,
     check_fits,
     manual_schedule,
+    saving_schedule,
     scaled_schedule,
     star_schedule,
     tome_schedule,
@@ -93,7 +94,7 @@ class Planner:
         """Return the method's schedule of a rho, but for what it drops where nobody reads patches any more."""
         if self.rates:
             return scaled_schedule(self.spec, self.rates, rho, self.scoring, self.inter_sha256)
-        if not METHODS[self.scoring.planned_by].follows_acs:
+        if not self.scoring.follows_acs:
             return as_read(tome_schedule(self.spec, rho, self.scoring), self.spec)
         of_acs = star_schedule(self.spec, self.acs, rho, self.scoring, self.inter_sha256)
         return as_read(of_acs, self.spec)
@@ -186,11 +187,17 @@ def _saving(amount: MacShare, planner: Planner, image_macs: Callable[[Schedule],
         raise ScheduleError("mac_reduction", "a-star without images", "images to count on", "use compile")
     cost = image_macs if counts_vary and image_macs else partial(_macs, planner.spec)
     bisections = IMAGE_BISECTIONS if counts_vary else BISECTIONS
+    target = (1.0 - amount.mac_reduction) * dense
     try:
-        return rho_for(planner.of_rho, cost, (1.0 - amount.mac_reduction) * dense, bisections)
+        if not planner.rates and not planner.scoring.follows_acs:
+            return saving_schedule(
+                planner.spec, target, planner.scoring, planner.inter_sha256, cost=cost
+            )
+        return rho_for(planner.of_rho, cost, target, bisections)
     except OutOfReachError as error:
         most = math.floor((1.0 - error.least / dense) * 1000) / 1000
-        reaches = f"which {planner.scoring.planned_by} reaches on {planner.spec.name}"
+        way = f"{planner.scoring.planned_by} with counts {planner.scoring.counted_by}"
+        reaches = f"which {way} reaches on {planner.spec.name}"
         expected = f"at most {most:g}, {reaches}"
         raise ScheduleError("--mac-reduction", f"{amount.mac_reduction:g}", expected) from None
 
