@@ -31,6 +31,7 @@ __all__ = [
     "RECEIVED",
     "REDUCTIONS",
     "SCORERS",
+    "SEARCH",
     "SIMILARITY",
     "Choices",
     "Factor",
@@ -165,7 +166,9 @@ class Choices:
 
 # Rates that follow from a calibration; every other way to count is a shape, and needs none.
 ACS = "acs"
-COUNTS = (ACS, *SHAPES)
+# Found on images (`exporter.pruning.count_search`).
+SEARCH = "search"
+COUNTS = (ACS, *SHAPES, SEARCH)
 
 _SCORES = ("fused", "intra", "inter", "random", "received", "probe", "similarity")
 _BY_IMAGE = Choices(_SCORES, ("drop",), (ACS,))
@@ -174,7 +177,7 @@ METHODS = {
     Method.STAR: Choices((*_SCORES, "pairs"), ("drop", "merge-weighted", "merge"), COUNTS),
     Method.A_STAR: _BY_IMAGE,
     Method.A_STAR_BATCH: _BY_IMAGE,
-    Method.TOME: Choices(("pairs",), ("merge-weighted", "merge"), tuple(SHAPES)),
+    Method.TOME: Choices(("pairs",), ("merge-weighted", "merge"), (*SHAPES, SEARCH)),
 }
 
 

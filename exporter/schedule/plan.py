@@ -25,7 +25,7 @@ from exporter.schedule.rates import (
     rates_from_acs,
     scaled_rates,
 )
-from exporter.schedule.shapes import counts_for_cost, counts_of_rho, rates_of_counts
+from exporter.schedule.shapes import SHAPES, Curve, counts_for_cost, counts_of_rho, rates_of_counts
 from exporter.settings import Natural, Positive, Settings, Weight, option
 from exporter.vocabulary import Method
 
@@ -243,7 +243,7 @@ def tome_schedule(spec: ModelSpec, rho: float, settings: ScheduleSettings) -> Sc
         ScheduleError: rho is out of range.
     """
     prunes = [layer in spec.attention_layers for layer in range(1, spec.depth + 1)]
-    found = counts_of_rho(settings.counted_by, rho, spec.num_patches, prunes)
+    found = counts_of_rho(SHAPES[settings.counted_by], rho, spec.num_patches, prunes)
     rates = rates_of_counts(found, spec.num_patches)
     return _schedule(spec, rates, settings, rho=rho, acs=None, inter_sha256="")
 
@@ -255,10 +255,12 @@ def saving_schedule(
     inter_sha256: str = "",
     *,
     cost: Callable[[Schedule], float],
+    curve: Curve | str = "",
 ) -> Schedule:
     """Return the schedule of the settings' shape that costs the target, or as little less as patches allow.
 
-    None is dropped where nobody reads patches any more. Its rho is its lowest rate.
+    None is dropped where nobody reads patches any more. Its rho is its lowest rate. A `curve`, or the name of one,
+    replaces the settings' shape.
 
     Raises:
         OutOfReachError: The steepest of the shape costs more.
@@ -269,10 +271,14 @@ def saving_schedule(
         rates = rates_of_counts(kept, spec.num_patches)
         return _schedule(spec, rates, settings, rho=min(rates), acs=None, inter_sha256=inter_sha256)
 
-    prunes = [layer in useful for layer in range(1, spec.depth + 1)]
+    found = curve or settings.counted_by
     return schedule(
         counts_for_cost(
-            settings.counted_by, spec.num_patches, prunes, lambda kept: cost(schedule(kept)), target
+            SHAPES[found] if isinstance(found, str) else found,
+            spec.num_patches,
+            [layer in useful for layer in range(1, spec.depth + 1)],
+            lambda kept: cost(schedule(kept)),
+            target,
         )
     )
 

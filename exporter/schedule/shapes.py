@@ -7,21 +7,22 @@ can be reached, up to one patch left from the first layer on. Rates that follow 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from exporter.errors import ScheduleError
 from exporter.schedule.rates import OutOfReachError, check_rho
 
-__all__ = ["SHAPES", "counts_for_cost", "counts_of_rho", "rates_of_counts", "shaped_counts"]
+__all__ = ["SHAPES", "Curve", "counts_for_cost", "counts_of_rho", "rates_of_counts", "shaped_counts"]
 
 # Halvings of the steepness. Counts are integers: 2^-40 is far below the width of their steps.
 HALVINGS = 40
 # A count that is an integer but for rounding must not be rounded up past it.
 GUARD = 1e-4
 
-# The share of the patches that is left after the i-th layer that may prune (from 1), at a steepness from 0 (all) to 1
-# (none); n is one more than their number. It never rises with i or with the steepness, and may fall below 0.
+# The share of the patches left after the i-th layer that may prune (from 1), at a steepness from 0 (all) to 1 (none);
+# the third number is one more than there are such layers. It never rises with i or with the steepness, and may fall below 0.
 Curve = Callable[[float, int, int], float]
 
 
@@ -41,19 +42,19 @@ SHAPES: Mapping[str, Curve] = {
 }
 
 
-def shaped_counts(shape: str, steepness: float, patches: int, prunes: Sequence[bool]) -> tuple[int, ...]:
+def shaped_counts(curve: Curve, steepness: float, patches: int, prunes: Sequence[bool]) -> tuple[int, ...]:
     """Return the patches left after each layer; they never rise, and at least one stays.
 
     Args:
-        shape: A name in `SHAPES`.
+        curve: One of `SHAPES`, or another.
         steepness: From 0, all patches stay, to 1, one stays from the first layer of the shape on.
         patches: Patches before the first layer.
         prunes: Whether each layer may prune.
     """
-    return tuple(max(1, math.ceil(left - GUARD)) for left in _curve(shape, steepness, patches, prunes))
+    return tuple(max(1, math.ceil(left - GUARD)) for left in _left(curve, steepness, patches, prunes))
 
 
-def counts_of_rho(shape: str, rho: float, patches: int, prunes: Sequence[bool]) -> tuple[int, ...]:
+def counts_of_rho(curve: Curve, rho: float, patches: int, prunes: Sequence[bool]) -> tuple[int, ...]:
     """Return the counts whose lowest rate is rho, but for rounding.
 
     With "constant", ToMe's number of patches merged in a layer is (1 − rho) · patches / ((1 − rho) · layers + rho).
@@ -64,27 +65,26 @@ def counts_of_rho(shape: str, rho: float, patches: int, prunes: Sequence[bool]) 
     check_rho(rho)
 
     def keeps(steepness: float) -> bool:
-        curve = [float(patches), *_curve(shape, steepness, patches, prunes)]
+        left = [float(patches), *_left(curve, steepness, patches, prunes)]
         # As products: where the curve has reached 0, there is no rate.
-        return all(after >= rho * before and after > 0.0 for before, after in zip(curve, curve[1:], strict=False))
+        return all(after > 0.0 and after >= rho * before for before, after in pairwise(left))
 
-    return shaped_counts(shape, _steepest(keeps, 60), patches, prunes)
+    return shaped_counts(curve, _steepest(keeps, 60), patches, prunes)
 
 
 def counts_for_cost(
-    shape: str,
+    curve: Curve,
     patches: int,
     prunes: Sequence[bool],
     cost: Callable[[tuple[int, ...]], float],
     target: float,
 ) -> tuple[int, ...]:
-    """Return the counts of a shape whose cost is at most the target, and above it with a patch more in some layer.
+    """Return the counts of a shape whose cost is at most the target, and above it with a patch more.
 
-    Where the cost rises with the counts, no steeper curve is needed. Of those between the two last curves, it is the
-    one that leaves most in the first layers.
+    Between the two last curves, as many layers as fit have the count of the flatter one, from the first on.
 
     Args:
-        shape: A name in `SHAPES`.
+        curve: One of `SHAPES`, or another.
         patches: Patches before the first layer.
         prunes: Whether each layer may prune.
         cost: The cost of counts, in any unit.
@@ -93,16 +93,16 @@ def counts_for_cost(
     Raises:
         OutOfReachError: The steepest of this shape costs more.
     """
-    least = cost(shaped_counts(shape, 1.0, patches, prunes))
+    least = cost(shaped_counts(curve, 1.0, patches, prunes))
     if least > target:
         raise OutOfReachError(target, least)
 
     def too_dear(steepness: float) -> bool:
-        return cost(shaped_counts(shape, steepness, patches, prunes)) > target
+        return cost(shaped_counts(curve, steepness, patches, prunes)) > target
 
     flat = _steepest(too_dear, HALVINGS)
     steep = flat + 0.5**HALVINGS if too_dear(flat) else flat
-    above, found = (shaped_counts(shape, each, patches, prunes) for each in (flat, steep))
+    above, found = (shaped_counts(curve, each, patches, prunes) for each in (flat, steep))
     for layer in range(len(prunes)):
         more = above[: layer + 1] + found[layer + 1 :]
         if cost(more) > target:
@@ -128,8 +128,8 @@ def rates_of_counts(counts: Sequence[int], patches: int) -> tuple[float, ...]:
     return tuple(rates)
 
 
-def _curve(shape: str, steepness: float, patches: int, prunes: Sequence[bool]) -> list[float]:
-    done, end, curve = 0, sum(prunes) + 1, SHAPES[shape]
+def _left(curve: Curve, steepness: float, patches: int, prunes: Sequence[bool]) -> list[float]:
+    done, end = 0, sum(prunes) + 1
     left = []
     for each in prunes:
         done += each
@@ -138,7 +138,7 @@ def _curve(shape: str, steepness: float, patches: int, prunes: Sequence[bool]) -
 
 
 def _steepest(holds: Callable[[float], bool], halvings: int) -> float:
-    """Return the largest steepness at which this holds, 0 if at none; it holds below one limit, and not above it."""
+    """Return the largest steepness at which this holds, 0 if at none; it holds up to one limit."""
     if holds(1.0):
         return 1.0
     low, high = 0.0, 1.0

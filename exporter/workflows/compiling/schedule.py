@@ -6,10 +6,11 @@ from exporter.calibration.record import Calibration
 from exporter.errors import RecipeError
 from exporter.models.base import PrunableViT
 from exporter.records import Schedule
+from exporter.schedule.methods import SEARCH
 from exporter.workflows.progress import Stages
-from exporter.workflows.recipes.amount import Amount, Given, MacShare
+from exporter.workflows.recipes.amount import Amount, Given, MacShare, Rates
 from exporter.workflows.recipes.job import Job
-from exporter.workflows.recipes.planning import Planner, measured_macs, plan
+from exporter.workflows.recipes.planning import Planner, measured_macs, plan, searched
 from exporter.workflows.recipes.recipe import needed
 
 __all__ = ["checked_amount", "schedule_of"]
@@ -34,6 +35,8 @@ def checked_amount(job: Job) -> Amount:
         needed(images.images, "--images", folder)
     if isinstance(amount, MacShare) and job.scoring.planned_by.counts_vary:
         needed(images.images, "--images", "a folder of images: the MACs of a-star depend on them")
+    if job.scoring.counted_by == SEARCH and job.shape is None:
+        needed(images.images, "--images", "a folder of images, to search counts on")
     if isinstance(amount, Given) and amount.schedule.inter_sha256:
         needed(calibrated or None, "--calibration", "the calibration that the schedule was made with")
     return amount
@@ -63,6 +66,9 @@ def schedule_of(
         ScheduleError: The amount is out of reach.
     """
     planner = Planner.of(vit.spec, job.scoring, calibration, job.shape)
+    if planner.scoring.counted_by == SEARCH and job.shape is None and not isinstance(amount, Given | Rates):
+        with stages.stage("counts, on calibration images"):
+            return searched(amount, vit, job.scoring, job.images, calibration)
     if isinstance(amount, MacShare) and job.scoring.planned_by.counts_vary:
         with stages.stage("rho, on calibration images"):
             macs = measured_macs(vit, job.images, calibration, job.measuring.batch)

@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import torch
 
 from exporter.calibration.record import Calibration
-from exporter.data.batches import first_images
+from exporter.data.batches import batches, first_images
 from exporter.data.images import sample
 from exporter.data.source import images_at
 from exporter.errors import ScheduleError
 from exporter.evaluation.parity.reference import patches_left_of
 from exporter.models.base import PrunableViT
+from exporter.pruning.count_search import search_counts
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.macs import dense_macs, mean_macs, schedule_macs
-from exporter.schedule.methods import reduction_named
+from exporter.schedule.methods import SEARCH, reduction_named
 from exporter.schedule.plan import (
     ScheduleSettings,
     as_read,
@@ -40,6 +42,7 @@ __all__ = [
     "Planner",
     "measured_macs",
     "plan",
+    "searched",
     "solved",
     "warn_of_anchors",
     "warn_of_pooling",
@@ -48,6 +51,9 @@ __all__ = [
 
 # Each bisection runs the model over the images; 12 give rho to 1/4096.
 IMAGE_BISECTIONS = 12
+
+# Half of them are read for the search of counts, in batches.
+READ_FOR_COUNTS, BATCH = 512, 32
 
 # The authors' five models have their first layer at 0 to 0.34 of the range of ACS, their last one at 0.66 to 1.
 FIRST_AT_MOST, LAST_AT_LEAST = 0.5, 0.5
@@ -133,6 +139,8 @@ def solved(
     amount: Rho | MacShare, planner: Planner, image_macs: Callable[[Schedule], float] | None = None
 ) -> Schedule:
     """Return the schedule of a number; the arguments and errors are those of `plan`, which also warns."""
+    if not planner.rates and planner.scoring.counted_by == SEARCH:
+        raise ScheduleError("--counts", "search without images", "images to search on", "use compile")
     if isinstance(amount, Rho):
         return planner.of_rho(amount.rho)
     return _saving(amount, planner, image_macs)
@@ -190,9 +198,7 @@ def _saving(amount: MacShare, planner: Planner, image_macs: Callable[[Schedule],
     target = (1.0 - amount.mac_reduction) * dense
     try:
         if not planner.rates and not planner.scoring.follows_acs:
-            return saving_schedule(
-                planner.spec, target, planner.scoring, planner.inter_sha256, cost=cost
-            )
+            return saving_schedule(planner.spec, target, planner.scoring, planner.inter_sha256, cost=cost)
         return rho_for(planner.of_rho, cost, target, bisections)
     except OutOfReachError as error:
         most = math.floor((1.0 - error.least / dense) * 1000) / 1000
@@ -200,6 +206,43 @@ def _saving(amount: MacShare, planner: Planner, image_macs: Callable[[Schedule],
         reaches = f"which {way} reaches on {planner.spec.name}"
         expected = f"at most {most:g}, {reaches}"
         raise ScheduleError("--mac-reduction", f"{amount.mac_reduction:g}", expected) from None
+
+
+def searched(
+    amount: Amount,
+    vit: PrunableViT,
+    scoring: ScheduleSettings,
+    images: Images,
+    calibration: Calibration | None,
+) -> Schedule:
+    """Return the schedule of a share of MACs whose counts are searched on the calibration images.
+
+    Raises:
+        ScheduleError: The amount is no share of MACs, or out of reach.
+        ImageError: There are too few images.
+    """
+    if not isinstance(amount, MacShare):
+        raise ScheduleError(
+            "--counts search", "no --mac-reduction", "--mac-reduction, at which counts compete"
+        )
+    most = min(images.max_images, READ_FOR_COUNTS) if isinstance(images.max_images, int) else READ_FOR_COUNTS
+    files = sample(
+        images_at(needed(images.images, "--images", "a folder of images")), most, images.seed
+    ).files
+    pixels = [
+        torch.from_numpy(each) for each, _ in batches(files, vit.spec.preprocessing, InputKind.FLOAT32, BATCH)
+    ]
+    found = search_counts(
+        vit,
+        scoring,
+        pixels,
+        target=(1.0 - amount.mac_reduction) * dense_macs(vit.spec).total,
+        cost=partial(_macs, vit.spec),
+        inter=None if calibration is None else calibration.inter,
+        inter_sha256="" if calibration is None else calibration.inter_sha256,
+    )
+    logger.warning("%s", found.told)
+    return found.schedule
 
 
 def _macs(spec: ModelSpec, schedule: Schedule) -> float:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from exporter.errors import RecipeError
 from exporter.records import ModelSpec
-from exporter.schedule.methods import ACS, default_counts, scorer_named
+from exporter.schedule.methods import ACS, INTRA, METHODS, RECEIVED, default_counts, scorer_named
 from exporter.schedule.plan import ScheduleSettings
 from exporter.vocabulary import Method
 from exporter.workflows.recipes.amount import MacShare, Rho
@@ -71,7 +71,7 @@ class Candidate:
     @property
     def calibrated(self) -> bool:
         """Whether it needs a calibration."""
-        followed = ACS == default_counts(self.method) or scorer_named(self.scorer).calibrated
+        followed = default_counts(self.method) == ACS or scorer_named(self.scorer).calibrated
         return self.given or (self.prunes and followed)
 
     @property
