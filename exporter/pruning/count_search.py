@@ -1,8 +1,8 @@
 """Search how many patches each layer keeps, without labels: what changes the dense model's answers least.
 
 The divergence of an image is the Kullback-Leibler divergence of its classes' chances from the dense model's (in
-nats), or one minus the cosine of its embeddings. Steps start from the best shape of
-`exporter.schedule.shapes` at equal cost. Half of the images are read for it; the other half only say what was gained.
+nats), or one minus the cosine of its embeddings. Steps start from the best shape of `exporter.schedule.shapes` at
+equal cost. Half of the images are read for it; the other half only say what was gained.
 """
 
 from collections.abc import Callable, Sequence

@@ -21,8 +21,8 @@ HALVINGS = 40
 # A count that is an integer but for rounding must not be rounded up past it.
 GUARD = 1e-4
 
-# The share of the patches left after the i-th layer that may prune (from 1), at a steepness from 0 (all) to 1 (none);
-# the third number is one more than there are such layers. It never rises with i or with the steepness, and may fall below 0.
+# The share of the patches left after the i-th layer that may prune (from 1), at a steepness from 0 (all) to 1;
+# the third number is one more than there are such layers. It never rises with the first two, and may be below 0.
 Curve = Callable[[float, int, int], float]
 
 

@@ -164,6 +164,9 @@ class Recipe(Measuring, ScheduleSettings, Images):
             told = [name for name in names if getattr(self, name) not in (None, {})]
             if len(told) > 1:
                 raise RecipeError(" and ".join(told), "both", "one of them")
+        given = [name for name in SHAPES if getattr(self, name) not in (None, {})]
+        if self.counts is not None and given:
+            raise RecipeError("counts", f"{self.counts} beside {given[0]}", "one of them")
 
 
 @dataclass(frozen=True, kw_only=True)
