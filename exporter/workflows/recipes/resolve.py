@@ -172,4 +172,4 @@ def _calibration(recipe: Recipe, scoring: ScheduleSettings) -> CalibrationSettin
 
 def _part(kind: type[PartT], whole: Any) -> PartT:
     """Make a smaller record from the fields of `whole` with the same names."""
-    return kind(**{name: getattr(whole, name) for name in fields_of(kind)})
+    return kind(**{name: getattr(whole, name) for name in fields_of(kind) if hasattr(whole, name)})
