@@ -1,11 +1,14 @@
 """DeiT models with random weights and schedules from published ACS; speed depends on the structure alone."""
 
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import timm
 import torch
+from torch import nn
 
+from exporter.lowering.pipeline import save_onnx
 from exporter.models.base import PrunableViT
 from exporter.models.registry import adapt
 from exporter.pruning.pruned_vit import PrunedViT
@@ -13,10 +16,10 @@ from exporter.records import Schedule
 from exporter.schedule.plan import ScheduleSettings, keep_everything, star_schedule
 from exporter.vocabulary import Layout, Method
 
-__all__ = ["DEIT_S_ACS", "MODELS", "deit", "dense", "prune", "schedule"]
+__all__ = ["DEIT_S_ACS", "MODELS", "deit", "dense", "prune", "schedule", "torch_export"]
 
 # The authors' average cosine similarities, scaled to [0, 1] between the smallest and the largest. DeiT-T uses those
-# of DeiT-S, with which docs/performance.md was measured.
+# of DeiT-S, with which docs/results.md was measured.
 DEIT_S_ACS = (0.222, 0.513, 0.295, 0.391, 0.237, 0.0, 0.776, 0.891, 0.740, 0.913, 1.0, 0.971)
 _DEIT_B = (0.007, 0.591, 0.492, 0.374, 0.453, 0.0, 0.186, 0.792, 1.0, 0.473, 0.832, 0.661)
 _ACS = {
@@ -58,3 +61,20 @@ def prune(asked: Schedule, name: str, layout: Layout = Layout.SHRINKING) -> Prun
 def dense(name: str) -> PrunedViT:
     """Create the network that keeps all patches."""
     return PrunedViT(deit(name), keep_everything(deit(name).spec))
+
+
+def torch_export(model: str, path: Path, opset: int, network: nn.Module | None = None) -> None:
+    """Export with PyTorch's exporter and a dynamic batch, without further passes; `network` in place of timm's."""
+    vit = deit(model)
+    program = torch.onnx.export(
+        (network or vit.model).eval(),
+        (torch.zeros(2, *vit.spec.preprocessing.input_size),),
+        dynamo=True,
+        input_names=["images"],
+        output_names=["logits"],
+        dynamic_shapes=({0: torch.export.Dim("batch", max=2**31 - 1)},),
+        opset_version=opset,
+        verbose=False,
+    )
+    assert program is not None
+    save_onnx(program.model_proto, path)

@@ -27,8 +27,7 @@ import onnx
 import onnxruntime
 import openvino
 import torch
-from deits import MODELS, deit, prune, schedule
-from dense_forms import torch_export
+from deits import MODELS, deit, prune, schedule, torch_export
 
 from exporter.data.batches import batches
 from exporter.data.source import images_at

@@ -103,7 +103,7 @@ class ModelSpec:
 
     @property
     def as_it_came(self) -> "ModelSpec":
-        """The same model with all tokens computed to the end: what its owner runs, and what papers count."""
+        """The same model with all tokens computed to the end, as its owner runs it."""
         return replace(self, read_tokens=0)
 
     @property

@@ -6,8 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import torch
-from deits import deit, dense, prune, schedule
-from dense_forms import torch_export
+from deits import deit, dense, prune, schedule, torch_export
 from torch import Tensor, nn
 
 from exporter.lowering.pipeline import lower, save_onnx

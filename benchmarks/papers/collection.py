@@ -1,21 +1,32 @@
 """Measure what the samples of `depth choose` give: the accuracy of one, and a split of units with noise."""
 
+import time
+from pathlib import Path
+
 from kept import kept
 from place import Missing, needed
 from prepared import Prepared
 from robustness import robustness
 
+from exporter.depth.predictor import fit_best
 from exporter.depth.samples import Measured, SampleBook
 from exporter.depth.settings import CollectSettings
 from exporter.errors import DepthError
+from exporter.formats.canonical_json import read_json, save_json
 from exporter.workflows.depth.training import collect_to
 from exporter.workflows.recipes.recipe import Recipe
 from exporter.workflows.recipes.resolve import resolve
 
-__all__ = ["NOISY", "collected", "noise_of_samples"]
+__all__ = ["COST", "NOISY", "collected", "cost_of_samples", "noise_of_samples"]
 
 # The columns of a split with noise.
-NOISY = ("same split, %", "one layer off, %", "further, %", "attention kept, mean", "attention kept, std")
+NOISY = (
+    *("same split, %", "one layer off, %", "further, %", "attention kept, mean", "attention kept, std"),
+    "one layer off, points",
+)
+# The columns of what a collection costs.
+COST = ("samples, h", "fit, s", "samples, MB")
+SECONDS = "seconds.json"
 
 
 def collected(row: Prepared) -> dict[str, float | None]:
@@ -39,11 +50,33 @@ def noise_of_samples(row: Prepared) -> dict[str, float | None]:
         raise Missing from None
     shares = (100 * found.same, 100 * found.one_off, 100 * found.further)
     kept_attention = (1 - found.mean_attention / depth, found.std_attention / depth)
-    return dict(zip(NOISY, (*shares, *kept_attention), strict=True))
+    return dict(zip(NOISY, (*shares, *kept_attention, found.most_lost), strict=True))
+
+
+def cost_of_samples(row: Prepared) -> dict[str, float | None]:
+    """Return the hours of the collection, the seconds of its fit, and the megabytes of its samples on disk.
+
+    Raises:
+        Missing: The samples are too few for a fit.
+    """
+    folder = _collection(row)
+    samples = [each.sample for each in SampleBook(folder).samples()]
+    start = time.perf_counter()
+    try:
+        fit_best(samples)
+    except DepthError:
+        raise Missing from None
+    fitted = time.perf_counter() - start
+    hours = read_json(folder / SECONDS) / 3600
+    return dict(zip(COST, (hours, fitted, SampleBook(folder).path.stat().st_size / 1e6), strict=True))
 
 
 def _samples(row: Prepared) -> tuple[Measured, ...]:
-    """Return the samples of the collection, which is made once."""
+    return SampleBook(_collection(row)).samples()
+
+
+def _collection(row: Prepared) -> Path:
+    """Return the folder of the collection, which is made once."""
     place, settings, tuning = row.place, CollectSettings(units=row.place.most_units), row.tuning_settings
     assert tuning is not None
     recipe = Recipe(
@@ -55,7 +88,12 @@ def _samples(row: Prepared) -> tuple[Measured, ...]:
         device=place.device,
     )
     record = {"weights": row.vit.weights_sha256, "units": settings, "tuning": tuning, "images": place.digests}
-    folder = kept(
-        place.out, record, "", lambda path: collect_to(resolve(recipe), settings, tuning, path) and None
-    )
-    return SampleBook(folder).samples()
+
+    def collect(path: Path) -> None:
+        # A collection that was killed goes on; its seconds are then those of its last run.
+        unfinished, start = path.with_suffix(".unfinished"), time.perf_counter()
+        collect_to(resolve(recipe), settings, tuning, unfinished)
+        save_json(time.perf_counter() - start, unfinished / SECONDS)
+        unfinished.rename(path)
+
+    return kept(place.out, record, "", collect)

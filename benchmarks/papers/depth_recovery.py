@@ -11,7 +11,7 @@ from tables import Row, Table, Way
 
 from exporter.depth.plan import DepthPlan
 
-__all__ = ["RECOVERY"]
+__all__ = ["PRINTED", "RECOVERY", "TRAINING", "WHOLE"]
 
 WHOLE = 86.80
 # By layer: without the activation, after 10 epochs, after 50; the same without the attention.

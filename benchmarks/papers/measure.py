@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from columns import MEASURED, Numbers
+from columns import MEASURED, Numbers, flops
 from kept import kept
 from place import Missing, Place
 from prepared import Prepared
@@ -16,7 +16,7 @@ from exporter.files import writable_folder
 from exporter.formats.canonical_json import save_json
 from exporter.models.base import PrunableViT
 from exporter.models.outputs import as_it_came
-from exporter.models.registry import load
+from exporter.models.registry import describe, load
 
 __all__ = ["Lab"]
 
@@ -49,10 +49,13 @@ class Lab:
     def measured(self, model: str, way: Way, function: Callable[[Prepared], Any]) -> Any:
         """Return what a function measures of a model pruned in this way; None where something is missing."""
         try:
-            row = Prepared(self._vit(model), self.place.request(model), way, self.place, self.tuning)
+            # The multiply-adds of a whole model follow from its shape.
+            by_shape = function is flops and not way.prunes
+            vit = self._described(model) if by_shape else self._vit(model)
+            row = Prepared(vit, self.place.request(model), way, self.place, self.tuning)
             record = {
                 "measured": function.__name__,
-                "weights": row.vit.weights_sha256,
+                "weights": vit.spec if by_shape else vit.weights_sha256,
                 "way": way,
                 "tuning": row.tuning_settings,
                 "conditions": self._conditions,
@@ -66,6 +69,13 @@ class Lab:
         except Missing:
             return None
         return json.loads(path.read_text(encoding="utf-8"))["found"]
+
+    def _described(self, model: str) -> PrunableViT:
+        try:
+            return describe(self.place.request(model))
+        except UserError as error:
+            print(f"{model}: {error}", file=sys.stderr)
+            raise Missing from None
 
     def _vit(self, model: str) -> PrunableViT:
         request = self.place.request(model)

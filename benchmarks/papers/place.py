@@ -4,18 +4,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from exporter.data.images import listing_sha256
 from exporter.data.source import images_at
 from exporter.evaluation.benchmark import environment
+from exporter.evaluation.benchmark.timing import LEAST_ROUNDS
 from exporter.evaluation.report.record import installed_versions
 from exporter.files import sha256_of
 from exporter.models.registry import ModelRequest
 from exporter.settings import Positive, Settings, option
 
 __all__ = ["Missing", "Place", "needed"]
+
+# What the printed numbers are of, by the first part of a name: LV-ViT without its auxiliary head, which is for
+# training; DeiT's own crop of 224 of 256 pixels, where timm crops 0.9.
+AS_EVALUATED: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
+    "lvvit": ({"use_aux": False}, {}),
+    "deit": ({}, {"crop_pct": 224 / 256}),
+}
 
 
 class Missing(Exception):  # noqa: N818
@@ -56,7 +65,15 @@ class Place(Settings):
             file = Path(self.stand_in)
             return ModelRequest("", file) if file.is_file() else ModelRequest(self.stand_in)
         found = sorted(self.weights.glob(f"{model}.*")) if self.weights else []
-        return ModelRequest(model, found[0] if found else None)
+        kwargs, preprocessing = AS_EVALUATED.get(model.split("_", maxsplit=1)[0], ({}, {}))
+        return ModelRequest(
+            model, found[0] if found else None, model_kwargs=kwargs, preprocessing=preprocessing
+        )
+
+    def check(self) -> None:
+        """Raise RecipeError if there are too few rounds for quartiles."""
+        super().check()
+        self.require("rounds", self.rounds >= LEAST_ROUNDS, f"at least {LEAST_ROUNDS}, for quartiles")
 
     @cached_property
     def digests(self) -> Mapping[str, str]:

@@ -23,8 +23,10 @@ from exporter.models.base import PrunableViT
 from exporter.models.networks import ModelRequest, identity_of
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
+from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.methods import METHODS, scorer_named
 from exporter.schedule.plan import ScheduleSettings, manual_schedule, star_schedule, tome_schedule
+from exporter.schedule.rates import rho_for
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method
 from exporter.workflows import steps
@@ -95,7 +97,8 @@ class Prepared:
     def calibration(self) -> Calibration | None:
         """The calibration; None where the way needs none."""
         scored = scorer_named(self.way.scorer).calibrated
-        follows_acs = self.way.rho is not None and METHODS[Method.named(self.way.method)].follows_acs
+        from_number = self.way.rho is not None or self.way.saves is not None
+        follows_acs = from_number and METHODS[Method.named(self.way.method)].follows_acs
         if not (follows_acs or (self.way.drops_patches and scored)):
             return None
         settings = self.calibration_settings(relevance=scored)
@@ -126,9 +129,10 @@ class Prepared:
         settings = self.tuning_settings
         if settings is None:
             return self.network
-        # The batch-wide form has no gradient of its own: one image's counts would depend on the others.
+        # The batch-wide form has no gradient: one image's counts would depend on the others. With many images its
+        # count tends to STAR's, so STAR trains at the multiply-adds at which a-STAR is measured.
         own = self.pruned.schedule
-        schedule = replace(own, method=Method.A_STAR) if own.method.counts_vary else own
+        schedule = replace(own, method=Method.STAR) if own.method.counts_vary else own
         record = {
             "weights": self.vit.weights_sha256,
             "images": self.place.digests.get("images"),
@@ -150,10 +154,18 @@ class Prepared:
         if way.rates:
             rates = {layer: rate for layer, rate in way.rates.items() if layer <= spec.depth}
             return manual_schedule(spec, rates, scoring, inter)
-        assert way.rho is not None
-        if calibration is None:
-            return tome_schedule(spec, way.rho, scoring)
-        return star_schedule(spec, calibration.acs.tolist(), way.rho, scoring, inter)
+        acs = None if calibration is None else calibration.acs.tolist()
+
+        def of_rho(rho: float) -> Schedule:
+            if acs is None:
+                return tome_schedule(spec, rho, scoring)
+            return star_schedule(spec, acs, rho, scoring, inter)
+
+        if way.saves is None:
+            assert way.rho is not None
+            return of_rho(way.rho)
+        target = (1 - way.saves) * dense_macs(spec).total
+        return rho_for(of_rho, lambda schedule: schedule_macs(spec, schedule).total, target)
 
     def _tune(self, path: Path, schedule: Schedule, settings: FinetuneSettings) -> None:
         place, scores = self.place, path.with_suffix(".scores.safetensors")

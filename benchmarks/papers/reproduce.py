@@ -72,7 +72,8 @@ def _tuning(options: argparse.Namespace) -> Mapping[str, Any]:
 
 def _machine(place: Place) -> str:
     stand_in = f"{place.stand_in} in place of every model, " if place.stand_in else ""
-    return f"ours: {stand_in}PyTorch fp32, {place.processor}; printed: A100, batch 128; depth: H800"
+    ours = f"{stand_in}PyTorch fp32 (img/s on a GPU: TF32), {place.processor}"
+    return f"ours: {ours}; printed: A100, batch 128; depth: H800"
 
 
 def _markdown(table: Table, found: Sequence[Numbers], machine: str) -> str:
@@ -96,9 +97,9 @@ def _name(row: Row) -> str:
 
 def _cells(table: Table, row: Row, ours: Numbers) -> list[str]:
     cells, unknown = [], "–" if row.way is None else ""
-    for name, printed in zip(table.columns, row.printed, strict=True):
+    for at, (name, printed) in enumerate(zip(table.columns, row.printed, strict=True)):
         mine = ours.get(name)
-        cells.append("–" if printed is None else f"{printed:g}")
+        cells.append("–" if printed is None else f"{printed:.{table.decimals[at]}f}")
         cells.append(unknown if mine is None else f"{mine:.{COLUMNS[name]}f}")
     return cells
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from exporter.depth.predictor import CrossValidation, Sample, accuracies_of, fit
-from exporter.depth.search import Split, best_split
+from exporter.depth.search import Split, best_split, splits
 
 __all__ = ["Robustness", "robustness"]
 
@@ -21,7 +21,8 @@ DEVIATION, MOST = 0.1, 5
 class Robustness:
     """The split without noise, and the shares of trials that find it, one layer less or more attention, or others.
 
-    `mean_attention` and `std_attention` are in layers.
+    `mean_attention` and `std_attention` are in layers. `most_lost` is what a split with one attention layer less or
+    more loses at most, in points, as the samples without noise predict it.
     """
 
     split: Split
@@ -30,6 +31,7 @@ class Robustness:
     further: float
     mean_attention: float
     std_attention: float
+    most_lost: float
 
 
 def robustness(
@@ -56,7 +58,9 @@ def robustness(
         ]
         return best_split(fit(noisy, folds.best(accuracies + noise)), depth, units)
 
-    split = chosen(np.zeros(len(samples)))
+    predictor = fit(samples, folds.best(accuracies))
+    split = best_split(predictor, depth, units)
+    near = (each for each in splits(predictor, depth, units) if abs(each.attention - split.attention) == 1)
     draws = np.random.default_rng(seed).normal(0, 1, (trials, len(samples)))
     noises = DEVIATION * draws.clip(-MOST, MOST)
     found = np.array([chosen(noise).attention for noise in noises])
@@ -68,4 +72,5 @@ def robustness(
         further=float(np.mean(off > 1)),
         mean_attention=float(found.mean()),
         std_attention=float(found.std()),
+        most_lost=split.accuracy - min(each.accuracy for each in near),
     )

@@ -78,7 +78,9 @@ TABLE_1 = Table(
     (*ACCURACY, "GFLOPs", "FLOPs saved, %", "img/s", "speed-up, %"),
     tuple(_table_1()),
     "ToMe: printed from its own article, where it is trained from scratch (Bolya et al., 2023). Assumed: r = 13, "
-    "as in the models that its authors published, and our fine-tuning, as in the rows of STAR.",
+    "as in the models that its authors published, and our fine-tuning, as in the rows of STAR. What a "
+    "printed row saves follows from rounded GFLOPs: of DeiT-Tiny 46.2 % is 1 − 0.7/1.3, ours 41.1 %. Its ToMe "
+    "row's 57.2 % is beside another baseline: 23.3 % beside this one.",
 )
 TABLE_7 = Table("Table 7: what fine-tuning gains", ("GFLOPs", *ACCURACY), tuple(_table_7()))
 TABLE_8 = Table(

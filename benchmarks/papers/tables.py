@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from exporter.depth.plan import DepthPlan
+from exporter.vocabulary import UnitType
 
 __all__ = ["COLUMNS", "Row", "Table", "Way"]
 
@@ -25,6 +27,13 @@ COLUMNS: Mapping[str, int] = {
     "further, %": 1,
     "attention kept, mean": 3,
     "attention kept, std": 3,
+    "one layer off, points": 2,
+    "samples, h": 2,
+    "fit, s": 3,
+    "samples, MB": 3,
+    "gradient, activation ÷ attention": 2,
+    "lost, points": 2,
+    "won back, points": 2,
 }
 
 
@@ -38,7 +47,9 @@ class Way:
     residual branches that training leaves out. `batch` is that of the throughput and, for "a-star-batch", of its
     common counts. `shifted`: measured on the images of another distribution. `depth` has the layers that are
     removed. Of the samples of `depth choose`, `collected` says how many units of each type one has lost, attention
-    first, and `split_units` how many units are split by type on all of them, with noise.
+    first, and `split_units` how many units are split by type on all of them, with noise. `saves`, in place of rho,
+    is the share of the multiply-adds that fewer patches save. With `each`, each layer loses its unit of this type
+    in turn, and numbers are means.
     """
 
     method: str = "star"
@@ -56,11 +67,13 @@ class Way:
     depth: DepthPlan = field(default_factory=DepthPlan)
     collected: tuple[int, int] | None = None
     split_units: int = 0
+    saves: float | None = None
+    each: UnitType | None = None
 
     @property
     def drops_patches(self) -> bool:
         """Whether it prunes patches."""
-        return self.rho is not None or bool(self.rates)
+        return self.rho is not None or self.saves is not None or bool(self.rates)
 
     @property
     def prunes(self) -> bool:
@@ -90,3 +103,10 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     note: str = ""
+
+    @cached_property
+    def decimals(self) -> tuple[int, ...]:
+        """The decimals that each column is printed with: those of its number with the most."""
+        columns = zip(*(row.printed for row in self.rows), strict=True)
+        texts = ([f"{value:g}" for value in column if value is not None] for column in columns)
+        return tuple(max((len(text.partition(".")[2]) for text in each), default=0) for each in texts)

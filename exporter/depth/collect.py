@@ -81,14 +81,16 @@ def collect(
 
 
 def steps_of(available: Mapping[UnitType, int], units: int, step: int) -> Iterator[Step]:
-    """Yield the steps of the three walks: attention alone, activations alone, both in turns.
+    """Yield the steps of the three walks: attention alone, activations alone, both in turns, an activation first.
 
     Args:
         available: How many units of each type may go; where they end, a walk ends.
         units: The most that a walk removes.
         step: Units of one step; what is left at the end of a walk may be less.
     """
-    for order in ((UnitType.ATTENTION,), (UnitType.ACTIVATION,), tuple(UnitType)):
+    # The authors' samples of both types lose an activation first.
+    both = (UnitType.ACTIVATION, UnitType.ATTENTION)
+    for order in ((UnitType.ATTENTION,), (UnitType.ACTIVATION,), both):
         left, unit_left = units, dict(available)
         for place, unit in enumerate(cycle(order), start=1):
             count = min(step, left, unit_left[unit])

@@ -20,6 +20,7 @@ __all__ = [
     "patch_use",
     "pruned_macs",
     "schedule_macs",
+    "unread_macs",
 ]
 
 Array = np.ndarray[Any, Any]
@@ -53,6 +54,20 @@ def schedule_macs(spec: ModelSpec, schedule: Schedule) -> MacCount:
     return pruned_macs(spec, schedule.keep, scored=schedule)
 
 
+def unread_macs(spec: ModelSpec, schedule: Schedule) -> int:
+    """Return the MACs that papers count and the lone last layer leaves out: nobody reads their results.
+
+    With u of N tokens unread: their queries and projections 2·u·d², their attention 2·u·N·d, and what is behind it.
+    """
+    lone = schedule.lone_layer(spec)
+    if not lone:
+        return 0
+    tokens = spec.num_prefix_tokens + schedule.keep[lone - 1]
+    behind = sum(block.mlp_token_macs for block in spec.blocks[lone - 1 :])
+    each = spec.blocks[lone - 1].attention_token_macs // 2 + 2 * tokens * spec.dim + behind
+    return (tokens - spec.read_tokens) * each
+
+
 def pruned_macs(
     spec: ModelSpec,
     keep: Sequence[int],
@@ -67,8 +82,7 @@ def pruned_macs(
 
     A block of N tokens costs 4·N·d² + 2·N²·d for attention and 2·h·N'·d for the MLP (3·h·N'·d for a gated one) on
     the N' tokens left; a missing part costs nothing. A head for patches costs c·d for each patch left after the
-    last block. Where the outputs read r tokens alone, and the last attention drops none, it costs
-    2·(N + r)·d² + 2·r·N·d, and what is behind it has r tokens; of `ModelSpec.as_it_came`, all count.
+    last block.
     In a layer that drops any, scoring costs what its intra-layer factor does (`exporter.schedule.methods`: N·d for
     the row of each class token), where it is read, and one product per patch for the fusion.
     Merging adds two products over all tokens: N·k times the dimension of a head for the similarities to the k
@@ -82,18 +96,10 @@ def pruned_macs(
     prefix, dim, head_dim = spec.num_prefix_tokens, spec.dim, spec.dim // spec.num_heads
     network = spec.embed_macs + spec.head_macs + spec.patch_head_macs * keep[-1]
     scoring, before, grid = 0, spec.num_patches, spec.num_patches
-    left, lone = zip(keep, padded or keep, strict=True), _lone_layer(spec, keep, scored)
-    for layer, (block, (after, grid_after)) in enumerate(zip(spec.blocks, left, strict=True), start=1):
+    for block, after, grid_after in zip(spec.blocks, keep, padded or keep, strict=True):
         tokens, places = prefix + before, prefix + grid
-        if layer == lone:
-            # Keys and values are half of the four matrices.
-            network += (tokens + spec.read_tokens) * block.attention_token_macs // 2
-            network += 2 * spec.read_tokens * places * dim
-        elif block.attention_token_macs:
+        if block.attention_token_macs:
             network += tokens * block.attention_token_macs + 2 * places**2 * dim
-        if 0 < lone <= layer:
-            network += spec.read_tokens * block.mlp_token_macs
-            continue
         network += (prefix + after) * block.mlp_token_macs
         if after < before and scorer.pairs:
             joined = len(joined_patches(before, after, prefix))
@@ -105,14 +111,6 @@ def pruned_macs(
             scoring += tokens * (prefix + after) * dim
         before, grid = after, grid_after
     return MacCount(network, scoring)
-
-
-def _lone_layer(spec: ModelSpec, keep: Sequence[int], scored: Schedule | None) -> int:
-    """Return the schedule's lone layer, or that of counts alone."""
-    if scored is not None or not spec.lone_layer:
-        return 0 if scored is None else scored.lone_layer(spec)
-    before = (spec.num_patches, *keep)[spec.lone_layer - 1]
-    return spec.lone_layer if keep[spec.lone_layer - 1] == before else 0
 
 
 def mean_macs(spec: ModelSpec, left: Array, scored: Schedule | None = None) -> MacCount:

@@ -114,7 +114,17 @@ STAR_HOST_DEVICE inline float usableScore(float score)
     return score > 0.0F ? finite : 0.0F;
 }
 
-//! Rule 3: floor(score / top · floor(2^24 / validCount)). The cast is the floor, since nothing is negative.
+// To the nearest whole number, ties to even, as the reference implementation rounds.
+STAR_HOST_DEVICE inline int32_t nearest(float value)
+{
+#if defined(__CUDA_ARCH__)
+    return __float2int_rn(value);
+#else
+    return static_cast<int32_t>(std::nearbyint(value));
+#endif
+}
+
+//! Rule 3: round(score / top · floor(2^24 / validCount)).
 STAR_HOST_DEVICE inline int32_t unitsOf(float score, float top, int32_t validCount)
 {
     if (!(top > 0.0F))
@@ -122,7 +132,7 @@ STAR_HOST_DEVICE inline int32_t unitsOf(float score, float top, int32_t validCou
         return 0;
     }
     auto const largest = static_cast<float>(kEXACT_SUM / validCount);
-    return static_cast<int32_t>(multiply(divide(score, top), largest));
+    return nearest(multiply(divide(score, top), largest));
 }
 
 //! Rule 2, by counting: no sort, and no order in which the whole numbers are summed, can change the outcome.

@@ -41,17 +41,17 @@ def counts(samples: tuple[Measured, ...]) -> list[tuple[int, int]]:
 def test_three_walks_from_the_trained_model(tmp_path: Path) -> None:
     seen: list[Stage] = []
     found = run(tmp_path, nudge(seen=seen))
-    walks = [(1, 0), (2, 0), (3, 0)], [(0, 1), (0, 2), (0, 3)], [(1, 1), (2, 1)]
+    walks = [(1, 0), (2, 0), (3, 0)], [(0, 1), (0, 2), (0, 3)], [(1, 1), (1, 2)]
     assert counts(found) == [(0, 0), *(pair for walk in walks for pair in walk)]
     assert found[0].accuracy == evaluate(seeded_vit()).hits / 10
-    assert (found[-1].attention, found[-1].activation) == (0.5, 0.25)
+    assert (found[-1].attention, found[-1].activation) == (0.25, 0.5)
     assert [stage.index for stage in seen] == [0, 1, 2, 3, 1, 2, 3, 1, 2, 3]
     assert seen[1].name == "step 1 of 9: attention"
     # A walk goes on from its own last step.
     attention = [each.plan.attention for each in found[1:4]]
     assert set(attention[0]) < set(attention[1]) < set(attention[2])
     assert found[4].plan.attention == ()
-    assert found[7].plan.attention == attention[0]
+    assert found[7].plan.activation == found[4].plan.activation
     assert SampleBook(tmp_path).samples() == found
 
 
@@ -143,5 +143,5 @@ def test_walks_end_where_units_or_the_budget_do(
 def test_steps_of_two_units() -> None:
     steps = steps_of({ATTENTION: 3, ACTIVATION: 4}, 4, 2)
     told = [(each.place, each.unit.value[:3], each.count) for each in steps]
-    walks = [(1, "att", 2), (2, "att", 1)], [(1, "act", 2), (2, "act", 2)], [(1, "att", 2), (2, "act", 2)]
+    walks = [(1, "att", 2), (2, "att", 1)], [(1, "act", 2), (2, "act", 2)], [(1, "act", 2), (2, "att", 2)]
     assert told == [step for walk in walks for step in walk]

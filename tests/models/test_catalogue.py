@@ -22,13 +22,11 @@ from exporter.models.registry import ModelRequest, describe
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
 from exporter.targets import ONNXRUNTIME
-from tests.benchmarks.scripts import script
 from tests.disk_cache import shared_bytes
 from tests.exhaustive import mark_further
+from tests.models import small_networks
 from tests.multiply_adds import counted
 from tests.versions import skip_untranslated
-
-small_networks = script("small_networks.py")
 
 # One of each way to embed, to place, to normalize, to attend and to pool.
 FIRST = (

@@ -15,7 +15,7 @@ from exporter.models.outputs import as_it_came, with_outputs
 from exporter.models.registry import adapt
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
-from exporter.schedule.macs import dense_macs, schedule_macs
+from exporter.schedule.macs import unread_macs
 from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule, tome_schedule
 from exporter.vocabulary import Layout, Method
 from exporter.workflows.recipes.planning import Planner
@@ -123,12 +123,11 @@ def test_multiply_adds_are_those_of_the_read_tokens() -> None:
     """As the reference computes it, but for the queries of other tokens, which lowering leaves out, and copies."""
     vit = make_vit("registers")
     spec, images = vit.spec, random_images(vit, 1)
-    dense = keep_everything(spec)
-    saved = (dense_macs(spec.as_it_came).total - dense_macs(spec).total) / spec.dim
-    unread = spec.num_prefix_tokens + spec.num_patches - 1
-    mlp = spec.blocks[-1].mlp_token_macs // spec.dim
-    assert saved == unread * (2 * spec.dim + mlp) + 2 * unread * (unread + 1)
-    copies = 3 * (spec.dim**2 + spec.blocks[-1].mlp_token_macs + 2 * (unread + 1) * spec.dim)
-    assert counted(lambda: PrunedViT(vit, dense)(images)) == (
-        schedule_macs(spec, dense).total + copies + unread * spec.dim**2
-    )
+    schedule = manual_schedule(spec, {2: 0.6}, ScheduleSettings("intra", reduce="drop"))
+    pruned = PrunedViT(vit, schedule)
+    tokens = spec.num_prefix_tokens + schedule.keep[-1]
+    queries = (tokens - 1) * spec.dim**2
+    copies = 3 * (spec.dim**2 + spec.blocks[-1].mlp_token_macs + 2 * tokens * spec.dim)
+    computed = pruned.macs.network - unread_macs(spec, schedule)
+    assert counted(lambda: pruned(images)) == computed + copies + queries
+    assert unread_macs(spec.as_it_came, schedule) == 0

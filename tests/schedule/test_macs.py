@@ -40,7 +40,7 @@ Rates = tuple[float, ...]
 
 @cache
 def spec_of(model: str) -> ModelSpec:
-    return describe(ModelRequest(model, model_kwargs=MODELS[model].kwargs)).spec.as_it_came
+    return describe(ModelRequest(model, model_kwargs=MODELS[model].kwargs)).spec
 
 
 def star_macs(model: PublishedModel, rho: float) -> MacCount:
@@ -146,7 +146,7 @@ def test_merging_costs_two_products_more() -> None:
 @pytest.mark.parametrize("family", ["vit", "distilled", "registers"])
 def test_pairs_cost_their_similarities_and_the_means(family: str) -> None:
     """No class row; a product of mean keys, whose length is that of a head."""
-    vit = as_it_came(make_vit(family))
+    vit = make_vit(family)
     pruned = PrunedViT(vit, tome_schedule(vit.spec, 0.4, ScheduleSettings(method=Method.TOME)))
     # Pairs and means are one operator each, which the counter does not look into.
     assert counted(lambda: pruned(random_images(vit, 1))) == pruned.macs.network

@@ -138,7 +138,7 @@ def _is_class_row(node: gs.Node) -> bool:
 def _projection_of(node: gs.Node) -> gs.Variable | None:
     """Return the packed projection that query, key and value are slices of, in this order; else None."""
     query, *others = node.inputs[:3]
-    query = producer(query).inputs[0] if _asking(query) is not None else query
+    query = query.inputs[0].inputs[0] if _asking(query) is not None else query
     thirds = [_slice_of(tensor) for tensor in (query, *others)]
     found = [third[0] for place, third in enumerate(thirds) if third is not None and third[1] == place]
     return found[0] if len(found) == 3 and all(each is found[0] for each in found) else None

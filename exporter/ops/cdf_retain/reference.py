@@ -48,9 +48,9 @@ def cdf_retain(score: Array, valid_count: Array, mass: float) -> Retained:
     1. Entries from `valid_count` on are ignored. NaN and negative scores count as 0, infinity as the largest
        float.
     2. Patches rank by score, descending; equal scores by position, ascending.
-    3. A score becomes q = floor(score / row maximum · floor(2²⁴ / valid_count)), quotient and product each rounded
-       to float32: sums of q are exact. The unit depends on the row alone, so an image keeps the same patches in
-       any batch.
+    3. A score becomes q = round(score / row maximum · floor(2²⁴ / valid_count)), quotient and product each rounded
+       to float32, q to the nearest integer, ties to even: no q exceeds the unit, so sums of q are exact. The unit
+       depends on the row alone, so an image keeps the same patches in any batch.
     4. A patch is kept while (sum of q ranked before it) < mass · (sum of all q), mass and product in float32.
        In a row without a positive score no patch is known to be safe to drop: rule 5 decides alone.
     5. At most k(mass, valid_count) are kept, STAR's count, and at least one. A mass of 1 keeps every valid patch.
@@ -108,7 +108,7 @@ def _ranked(score: Array, valid_count: Array) -> tuple[Array, Array]:
     ranked = np.take_along_axis(usable, order, axis=1)
     top, largest = ranked[:, :1], (EXACT_SUM // valid_count).astype(np.float32)[:, None]
     share = np.divide(ranked, top, out=np.zeros_like(ranked), where=top > 0)
-    return order, np.floor(share * largest).astype(np.int64)
+    return order, np.rint(share * largest).astype(np.int64)
 
 
 def _check(score: Array, valid_count: Array) -> None:

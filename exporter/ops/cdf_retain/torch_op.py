@@ -67,7 +67,7 @@ def _survivors(score: Tensor, valid_count: Tensor, mass: float) -> tuple[Tensor,
     usable = torch.where((slots < valid) & (score > 0), score, 0.0).clamp(max=torch.finfo(torch.float32).max)
     ranked, order = usable.sort(dim=1, descending=True, stable=True)
     largest = torch.div(EXACT_SUM, valid, rounding_mode="floor").float()
-    units = torch.floor(ranked / ranked[:, :1].clamp_min(torch.finfo(torch.float32).tiny) * largest)
+    units = torch.round(ranked / ranked[:, :1].clamp_min(torch.finfo(torch.float32).tiny) * largest)
     before, total = units.cumsum(1) - units, units.sum(1, keepdim=True)
     # In the contract's dtype: Python's floats would round later than a runtime does.
     share = torch.tensor(mass, dtype=torch.float32, device=score.device)

@@ -18,12 +18,10 @@ def tiny() -> PrunableViT:
 def tiny_deit(monkeypatch: pytest.MonkeyPatch, tiny: PrunableViT) -> str:
     """The name of a DeiT, which is the tiny network in every script."""
     deits = script("deits.py")
-    script("dense_forms.py")
     for each in (
         deits,
         *(script(f"gpu/{name}.py") for name in ("case", "model_files", "onnxruntime_runners")),
     ):
         monkeypatch.setattr(each, "deit", lambda name: tiny)
-    monkeypatch.setattr(script("dense_forms.py"), "deit", lambda name: tiny)
     monkeypatch.setitem(deits._ACS, MODEL, deits.DEIT_S_ACS[: tiny.spec.depth])
     return MODEL

@@ -1,10 +1,13 @@
 """The printed samples are those that the predictor's tests fit; plans are of DeiT-B's twelve layers."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
+from exporter.depth.collect import steps_of
 from exporter.training.settings import FinetuneSettings
+from exporter.vocabulary import UnitType
 from tests.benchmarks.scripts import script
 from tests.depth.published import DEPTH, KEPT
 
@@ -58,3 +61,12 @@ def test_the_shorter_trainings_are_those_of_the_papers() -> None:
     assert len(tuned) == 2
     for training in tuned:
         assert FinetuneSettings(**training).lr == pytest.approx(5e-5 * training["batch_size"] / 512)
+
+
+def test_a_collection_of_eight_units_has_every_printed_sample() -> None:
+    gone, found = Counter[UnitType](), set()
+    for step in steps_of(dict.fromkeys(UnitType, DEPTH - 1), 8, 1):
+        gone = gone if step.place > 1 else Counter()
+        gone[step.unit] += step.count
+        found.add((gone[UnitType.ATTENTION], gone[UnitType.ACTIVATION]))
+    assert {row.way.collected for row in TABLES["depth-samples"].rows} <= found | {(0, 0)}

@@ -19,7 +19,10 @@ reproduce, measure, prepared = (script(f"papers/{name}.py") for name in ("reprod
 TABLES, COLUMNS = reproduce.TABLES, script("papers/tables.py").COLUMNS
 FIGURE_TABLES = script("papers/figures.py").TABLES
 # They train, collect samples of depth, or measure a network of twelve layers.
-LONG = ("star-1", "star-8", "depth-robustness", "depth-samples", "depth-models", "depth-recovery")
+LONG = (
+    *("star-1", "star-8", "depth-robustness", "depth-samples", "depth-models", "depth-recovery"),
+    *("depth-cost", "depth-observations", "depth-tokens"),
+)
 DEIT_T = "deit_tiny_patch16_224"
 # Of matplotlib's first lines.
 COLOURS = ((31, 119, 180), (255, 127, 14))
@@ -111,7 +114,7 @@ def test_without_images_only_what_needs_none_is_filled_in(
     found = shown("star-4", capsys, "--stand-in", "digits_vit", "--models", DEIT_B, "--out", tmp_path)
     first, second = (line for line in found.splitlines() if "DeiT-Base, ρ 1" in line or "ρ 0.9" in line)
     assert first.endswith("| 17.6 | 0.59 | 81.8 |  | 95.6 |  |")
-    assert second.endswith("| 14 |  | 81.6 |  | 95.5 |  |")
+    assert second.endswith("| 14.0 |  | 81.6 |  | 95.5 |  |")
 
 
 def test_a_model_without_weights_is_blank_and_named(
@@ -121,7 +124,7 @@ def test_a_model_without_weights_is_blank_and_named(
     assert reproduce.main(["star-5", "--models", "lvvit_s", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr()
     assert "lvvit_s: " in printed.err
-    assert "| LV-ViT-S, ρ 1 | 6.5 |  | 83.3 |  | 96.3 |  |" in printed.out
+    assert "| LV-ViT-S, ρ 1 | 6.5 | 6.48 | 83.3 |  | 96.3 |  |" in printed.out
 
 
 @pytest.mark.parametrize(
@@ -129,6 +132,7 @@ def test_a_model_without_weights_is_blank_and_named(
     [
         (("--images", "none"), "error: none | got no such folder"),
         (("--rounds", "0"), "error: --rounds | got"),
+        (("--rounds", "2"), "error: rounds | got 2 | need at least 5"),
     ],
 )
 def test_what_a_user_can_mend_is_one_line(
@@ -136,3 +140,44 @@ def test_what_a_user_can_mend_is_one_line(
 ) -> None:
     assert reproduce.main(["star-4", "--stand-in", "digits_vit", *words, "--out", str(tmp_path)]) == 2
     assert message in capsys.readouterr().err
+
+
+DENSE_ROWS = [
+    (name, row, row.printed[table.columns.index("GFLOPs")])
+    for name, table in TABLES.items()
+    if "GFLOPs" in table.columns
+    for row in table.rows
+    if row.way is not None and not row.way.prunes
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "printed"),
+    [(name, row, printed) for name, row, printed in DENSE_ROWS if printed is not None],
+    ids=lambda each: getattr(each, "label", str(each)),
+)
+def test_every_unpruned_row_has_the_printed_multiply_adds(
+    name: str, row: Any, printed: float, tmp_path: Path
+) -> None:
+    """Within half a printed digit, without weights or images."""
+    lab = measure.Lab(script("papers/place.py").Place(out=tmp_path), {})
+    found = lab.numbers(row.model, row.way, ("GFLOPs",))["GFLOPs"]
+    half = 0.5 * 10 ** -TABLES[name].decimals[TABLES[name].columns.index("GFLOPs")]
+    assert found == pytest.approx(printed, abs=half)
+
+
+def test_a_star_trains_at_the_multiply_adds_at_which_it_is_measured(
+    lab: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: list[Any] = []
+
+    def noted(self: Any, path: Path, schedule: Any, settings: Any) -> None:
+        del path, settings
+        trained.append((self, schedule))
+        raise script("papers/place.py").Missing
+
+    monkeypatch.setattr(prepared.Prepared, "_tune", noted)
+    way = script("papers/star_rows.py").tuned(0.6, "a-star-batch")
+    assert lab.measured(DEIT_B, way, lambda row: row.tuned) is None
+    ((row, schedule),) = trained
+    assert (schedule.method, schedule.keep) == ("star", row.pruned.schedule.keep)

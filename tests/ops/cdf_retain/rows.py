@@ -8,7 +8,7 @@ __all__ = ["KINDS", "score_rows"]
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 
-KINDS = ("random", "uniform", "heavy-tailed", "attention", "tied", "broken", "flat")
+KINDS = ("random", "uniform", "heavy-tailed", "attention", "tied", "broken", "flat", "steep")
 
 
 def score_rows(kind: str, rows: int, patches: int, seed: int = 0) -> Array:
@@ -24,6 +24,7 @@ def score_rows(kind: str, rows: int, patches: int, seed: int = 0) -> Array:
             "tied": lambda: draw.integers(0, 4, shape) / 4.0,
             "broken": lambda: draw.choice([np.nan, np.inf, -1.0, 0.0, 1e-42, 0.5, 1.0], shape),
             "flat": lambda: draw.choice([0.0, 1.0, 1.0 + 2**-23], shape),
+            "steep": lambda: np.exp(draw.normal(0.0, 4.0, shape)),
         }[kind]()
         return made.astype(np.float32)
 

@@ -63,7 +63,7 @@ def test_keeps_what_the_reference_keeps(mass: float) -> None:
                     for name, theirs in reference(score, valid, mass)._asdict().items():
                         np.testing.assert_array_equal(got[name], theirs, err_msg=f"{kind}, {patches}")
                     rows += len(score)
-    assert rows == 7000  # times five masses: 35,000 rows
+    assert rows == 8000  # times five masses: 40,000 rows
 
 
 @pytest.mark.ort
