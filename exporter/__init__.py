@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from exporter.workflows.compiling.compile import compile_model
     from exporter.workflows.evaluating.evaluate import evaluate_models
     from exporter.workflows.evaluating.models import models_at as models_at
-    from exporter.workflows.evaluating.pytorch import torch_models as torch_models
+    from exporter.workflows.evaluating.models import torch_models as torch_models
     from exporter.workflows.evaluating.settings import EvalSettings as EvalSettings
     from exporter.workflows.finetuning.finetune import finetune_model
     from exporter.workflows.inspect import inspect_artefact
@@ -72,8 +72,7 @@ _PLACES = {
     "training.settings": ("FinetuneSettings", "preset_values"),
     "vocabulary": ("InputKind", "Layout", "Method", "Precision"),
     "workflows.chain": ("bench", "calibrate", "check", "export", "load_model", "plan", "save"),
-    "workflows.evaluating.models": ("models_at",),
-    "workflows.evaluating.pytorch": ("torch_models",),
+    "workflows.evaluating.models": ("models_at", "torch_models"),
     "workflows.evaluating.settings": ("EvalSettings",),
     "workflows.progress": ("Stages", "CallbackStages"),
     "workflows.recipes.amount": ("Given", "MacShare", "Rates", "Rho"),

@@ -1,4 +1,4 @@
-"""Write artefacts atomically: to a temporary file in the same folder, then by a rename."""
+"""Write artefacts atomically, by a temporary file and a rename; and refuse the unfinished work of another job."""
 
 import hashlib
 import os
@@ -9,16 +9,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from exporter.errors import OutputError, reason_of
+from exporter.errors import ArtefactError, OutputError, reason_of
 from exporter.partial_files import partial_of, remove_left
 
 __all__ = [
     "NO_PATH",
+    "START_AGAIN",
     "GivenPath",
     "PathLike",
     "folder_beside",
     "path_of",
     "regular",
+    "require_same_job",
     "sha256_of",
     "writable_file",
     "writable_folder",
@@ -48,6 +50,23 @@ LONGEST_NAME, LONGEST_PATH = 255, 4095
 
 # The permission bits by which anybody may write a file.
 WRITABLE = 0o222
+
+
+START_AGAIN = "delete it to start again"
+
+
+def require_same_job(path: Path, what: str, found: object, own: str) -> None:
+    """Raise ArtefactError unless unfinished work is that of this job: whoever resumes something asks here.
+
+    Args:
+        path: Its file.
+        what: What is resumed, for people.
+        found: The identity in the file: all that the result depends on, as text.
+        own: That of this job.
+    """
+    if found != own:
+        got = f"{what} of other settings, images or versions"
+        raise ArtefactError(str(path), got, "that of this job", START_AGAIN)
 
 
 def path_of(text: str) -> Path:

@@ -18,7 +18,7 @@ from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_sch
 from exporter.targets import ONNXRUNTIME, Target
 from exporter.tensor_names import VARIANTS, variant_path
 from exporter.vocabulary import InputKind, Layout, Method
-from exporter.workflows.folders.checksums import save_checksums
+from exporter.workflows.folders.export_folder import save_checksums
 from tests.evaluation.parity.models import images as scored_images
 from tests.evaluation.parity.models import pruned_family
 from tests.tiny_onnx import KEEP, SIDE, WEIGHT, linear_classifier, pruned_classifier
@@ -70,7 +70,7 @@ def write_folder(
     for role in VARIANTS:
         variant_path(files.pruned, role).write_bytes(pruned_classifier(role, TYPES[input_kind], metadata))
     named = {role: path.name for role, path in vars(files).items()}
-    parity = {"images": IMAGES}
+    parity = {role: {"images": IMAGES} for role in named}
     save_json({"files": named, "parity": parity, **(told or {})}, place / "report.json")
     save_json(made.pruned.spec, place / "model.json")
     save_json(made.pruned.schedule, place / "schedule.json")

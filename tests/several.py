@@ -23,7 +23,7 @@ from exporter.training.data import TrainBatches
 from exporter.training.finetune import finetune
 from exporter.training.settings import LoopSettings
 from exporter.workflows.evaluating.evaluate import evaluate_models
-from exporter.workflows.evaluating.pytorch import torch_models
+from exporter.workflows.evaluating.models import torch_models
 from exporter.workflows.evaluating.settings import EvalSettings
 from exporter.workflows.recipes.recipe import Recipe
 from exporter.workflows.recipes.resolve import resolve

@@ -98,7 +98,7 @@ def prepared(case: Case) -> Timing:
     save_raw_images(case.images, (case.batch,), folder)
     settings = BenchSettings(batches=(case.batch,), rounds=case.rounds)
     run = Run(case.images, settings, timer_here(trt.__version__), case.plugin if holders else None)
-    return lambda: {name: each.compute for name, each in engine_times(engines, case.batch, run).items()}
+    return lambda: engine_times(engines, case.batch, run)
 
 
 def _engine(trt: Any, onnx: Path, case: Case, folder: Path, plugin: Path | None) -> EngineFile:

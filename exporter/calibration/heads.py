@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from exporter.calibration import rules
 from exporter.calibration.gradients import pull_back
-from exporter.calibration.trace import Trace
+from exporter.calibration.trace import ModelTrace
 from exporter.models.base import PrunableViT
 from exporter.models.parts import MeanPooling, Pooling
 from exporter.vocabulary import OutputKind
@@ -38,7 +38,7 @@ def explained_outputs(vit: PrunableViT) -> int:
     return 1 if _embeds(vit) or not vit.classifiers else vit.classifiers[0].linear.out_features
 
 
-def top_outputs(vit: PrunableViT, seen: Trace, count: int) -> Int[Tensor, "b k"]:
+def top_outputs(vit: PrunableViT, seen: ModelTrace, count: int) -> Int[Tensor, "b k"]:
     """Return the classes with the largest logits, of equal ones the first; for an embedding, 0: its length."""
     if _embeds(vit):
         return torch.zeros(len(seen.logits), 1, dtype=torch.long, device=seen.logits.device)
@@ -58,7 +58,7 @@ def share_of_outputs(vit: PrunableViT, like: Float[Tensor, "b k t"]) -> Float[Te
 
 
 def gradient_of_outputs(
-    vit: PrunableViT, seen: Trace, classes: Int[Tensor, "b k"]
+    vit: PrunableViT, seen: ModelTrace, classes: Int[Tensor, "b k"]
 ) -> Float[Tensor, "b k t d"]:
     """Return the gradient of the classes' logits, or of the length, with respect to the last block's output."""
     tokens, read = seen.blocks[-1].output, _read(vit, seen, classes)
@@ -71,7 +71,9 @@ def gradient_of_outputs(
     return pull_back(lambda output: vit.features(vit.norm(output)), tokens, gradient)
 
 
-def cam_of_outputs(vit: PrunableViT, seen: Trace, classes: Int[Tensor, "b k"]) -> Float[Tensor, "b k t d"]:
+def cam_of_outputs(
+    vit: PrunableViT, seen: ModelTrace, classes: Int[Tensor, "b k"]
+) -> Float[Tensor, "b k t d"]:
     """Return the relevance at the last block's output, from 1 at each class's logit, or at the length."""
     read = _read(vit, seen, classes)
     if vit.pooling is not None:
@@ -100,7 +102,7 @@ def _shares(
 
 
 def _cam_of_mean(
-    vit: PrunableViT, pooling: Pooling, seen: Trace, weight: Float[Tensor, "b k d"]
+    vit: PrunableViT, pooling: Pooling, seen: ModelTrace, weight: Float[Tensor, "b k d"]
 ) -> Float[Tensor, "b k t d"]:
     """Return the relevance of the patches and, 0, of the tokens that are not pooled."""
     patches = seen.normed[:, pooling.skipped :]
@@ -121,7 +123,7 @@ def _embeds(vit: PrunableViT) -> bool:
 
 
 def _read(
-    vit: PrunableViT, seen: Trace, classes: Int[Tensor, "b k"]
+    vit: PrunableViT, seen: ModelTrace, classes: Int[Tensor, "b k"]
 ) -> list[tuple[int | None, Float[Tensor, "b k d"]]]:
     """Return each token that the head reads, None for the pooled patches, and the weights of what is explained."""
     if not _embeds(vit):

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from exporter.calibration import attention, cams, gradients, heads
 from exporter.calibration.heads import top_outputs
-from exporter.calibration.trace import Trace, in_dtype, trace
+from exporter.calibration.trace import ModelTrace, in_dtype, trace
 from exporter.models.base import PrunableViT, whole_block
 
 __all__ = [
@@ -60,7 +60,9 @@ def relevance(
 
 
 @torch.no_grad()
-def sweep(vit: PrunableViT, seen: Trace, classes: Int[Tensor, "b k"]) -> Float[Tensor, "b k layers patches"]:
+def sweep(
+    vit: PrunableViT, seen: ModelTrace, classes: Int[Tensor, "b k"]
+) -> Float[Tensor, "b k layers patches"]:
     """Compute `relevance` from a trace, with the ViT that was traced."""
     cam, gradient = heads.cam_of_outputs(vit, seen, classes), heads.gradient_of_outputs(vit, seen, classes)
     start = heads.share_of_outputs(vit, cam[..., 0])

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from exporter.models.base import AttentionParts, BlockParts, MlpParts, PrunableViT
 
-__all__ = ["AttentionTrace", "BlockTrace", "MlpTrace", "Trace", "in_dtype", "trace"]
+__all__ = ["AttentionTrace", "BlockTrace", "MlpTrace", "ModelTrace", "in_dtype", "trace"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class BlockTrace:
 
 
 @dataclass(frozen=True)
-class Trace:
+class ModelTrace:
     """Values of the whole pass: its blocks, the tokens after the final norm, and the logits."""
 
     blocks: tuple[BlockTrace, ...]
@@ -80,7 +80,7 @@ def in_dtype(vit: PrunableViT, dtype: torch.dtype) -> PrunableViT:
 
 
 @torch.no_grad()
-def trace(vit: PrunableViT, images: Float[Tensor, "b 3 height width"]) -> Trace:
+def trace(vit: PrunableViT, images: Float[Tensor, "b 3 height width"]) -> ModelTrace:
     """Run the unpruned ViT on preprocessed images, in the dtype and on the device of its weights."""
     like = next(vit.model.parameters())
     tokens = vit.embed(images.to(like))
@@ -89,7 +89,7 @@ def trace(vit: PrunableViT, images: Float[Tensor, "b 3 height width"]) -> Trace:
         blocks.append(_trace_block(block, tokens))
         tokens = blocks[-1].output
     normed = vit.norm(tokens)
-    return Trace(tuple(blocks), normed, vit.classify(normed))
+    return ModelTrace(tuple(blocks), normed, vit.classify(normed))
 
 
 def _trace_block(block: BlockParts, tokens: Float[Tensor, "b t d"]) -> BlockTrace:

@@ -93,11 +93,11 @@ def _print(result: "Bench") -> None:
     title = f"{result.model}, {result.method}{rho}: {dense:.2f} → {pruned:.2f} GMACs"
     columns = ("batch", "model", "img/s", "median ms", "p99 ms", "speed-up", "quartiles", "E", "")
     print_table(title, columns, [row for each in result.batches for row in _rows(each)])
-    if result.breakdown_ms:
+    if result.batches[0].breakdown_ms:
         heads = ("ms per run, dense → pruned", *(f"batch {each.batch}" for each in result.batches))
         print_table("Time by operator class, profiled separately", heads, _breakdown_rows(result))
-    if result.gpu is not None:
-        print_gpu_time(result.gpu)
+    if result.gpu:
+        print_gpu_time(result)
     print_lines(_lines(result))
 
 
@@ -113,8 +113,9 @@ def _speed(time: "Throughput") -> tuple[str, str, str]:
 
 
 def _breakdown_rows(result: "Bench") -> Iterator[tuple[str, ...]]:
-    for name in result.breakdown_ms[0].dense:
-        yield (name, *(f"{each.dense[name]:.2f} → {each.pruned[name]:.2f}" for each in result.breakdown_ms))
+    parts = [each.breakdown_ms for each in result.batches if each.breakdown_ms]
+    for name in parts[0].dense:
+        yield (name, *(f"{each.dense[name]:.2f} → {each.pruned[name]:.2f}" for each in parts))
 
 
 def _lines(result: "Bench") -> Iterator[str]:
@@ -124,7 +125,7 @@ def _lines(result: "Bench") -> Iterator[str]:
             low, high = cost.quartiles
             took = f"{cost.median:.3f} × the time of plain slices (quartiles {low:.3f} to {high:.3f})"
             yield f"selection cost at batch {at.batch}: {took}"
-    yield break_even_words(result.break_even_batch)
+    yield break_even_words(result.batches)
     hardware, settings = result.hardware, result.settings
     threads = f"{settings.threads} threads" if settings.threads else "one thread per physical core"
     cpus = f"CPUs {','.join(map(str, hardware.cpus))}" if hardware.cpus else f"{hardware.usable_cpus} CPUs"

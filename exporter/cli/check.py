@@ -62,10 +62,9 @@ def _check_folder(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({**vars(result), "passed": result.passed})
     else:
-        print_lines([*explain(result.dense), *explain(result.pruned)])
-        for each in result.engines:
+        for batch, each in {0: result.parity, **result.engines}.items():
             lines = (*explain(each.dense), *explain(each.pruned))
-            print_lines(f"batch {each.batch}: {line}" for line in lines)
+            print_lines(f"batch {batch}: {line}" if batch else line for line in lines)
     return 0 if result.passed else 1
 
 
@@ -76,7 +75,7 @@ def _check_file(arguments: argparse.Namespace) -> int:
     from exporter.data.images import sample
     from exporter.data.source import images_at
     from exporter.evaluation.parity import explain
-    from exporter.evaluation.parity.check_model import check, load_onnx
+    from exporter.evaluation.parity.reference import check, load_onnx
     from exporter.lowering.verify import artefact_of, check_graph
     from exporter.models.outputs import asked_as
     from exporter.runtimes.choice import RunSettings

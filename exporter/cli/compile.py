@@ -68,12 +68,13 @@ def _print(report: "Report", out: Path) -> None:
         rows.append(("cosine of embeddings", "", f"{agreed.embedding_cosine:.4f}"))
         if agreed.retrieval_at_1 is not None:
             rows.append(("same nearest image", "", f"{agreed.retrieval_at_1:.2%}"))
-    if report.throughput:
-        times = report.throughput
+    if report.speed:
+        times = report.speed.throughput
         title = f"images/s, batch {report.batch}"
         rows.append((title, f"{times.dense.images_per_s:.1f}", f"{times.pruned.images_per_s:.1f}"))
-    rho = "" if report.rho is None else f", rho {report.rho:.4g}"
-    print_table(f"{report.model}, {report.method}, {report.reduce}{rho}", ("", "dense", "pruned"), rows)
+    schedule = report.schedule
+    rho = "" if schedule.rho is None else f", rho {schedule.rho:.4g}"
+    print_table(f"{report.model}, {schedule.method}, {schedule.reduce}{rho}", ("", "dense", "pruned"), rows)
     if report.use:
         columns = ("layer", "least", "median", "p95", "most", "STAR")
         use = [
@@ -89,16 +90,18 @@ def _lines(report: "Report") -> Iterator[str]:
     from exporter.cli.output import skipped_lines
     from exporter.evaluation.parity import explain
 
-    yield from (explain(report.dense_parity)[0], explain(report.parity)[0])
+    yield from (explain(report.parity.dense)[0], explain(report.parity.pruned)[0])
     if report.measured_on == "noise":
         yield "measured on noise, not on photos: --images DIR adds accuracy, and agreement on images"
     if report.pair and report.pair.loss_interval_points:
         low, high = report.pair.loss_interval_points
         yield f"loss: {report.pair.loss_points:.2f} points of top-1 (95 % {low:.2f} to {high:.2f})"
-    yield from skipped_lines({"calibration": report.calibration_skipped, "evaluation": report.skipped})
-    if report.comparison:
-        low, high = report.comparison.quartiles
+    calibrated = report.calibration.skipped if report.calibration else {}
+    yield from skipped_lines({"calibration": calibrated, "evaluation": report.skipped})
+    if report.speed:
+        compared = report.speed.comparison
+        low, high = compared.quartiles
         yield (
-            f"{report.comparison.outcome}: {report.comparison.speedup:.2f} × (quartiles {low:.2f} to {high:.2f}), "
-            f"E = {report.comparison.efficiency:.2f} relative to the MAC ratio"
+            f"{compared.outcome}: {compared.speedup:.2f} × (quartiles {low:.2f} to {high:.2f}), "
+            f"E = {compared.efficiency:.2f} relative to the MAC ratio"
         )

@@ -20,8 +20,8 @@ from exporter.workflows.recipes.recipe import Recipe
 if TYPE_CHECKING:
     from exporter.cli.stages import RichStages
     from exporter.evaluation.embeddings import Agreement
-    from exporter.evaluation.eval_result import Evaluation, ModelResult
     from exporter.evaluation.loss import PairResult
+    from exporter.workflows.evaluating.evaluate import Evaluation, ModelResult
     from exporter.workflows.evaluating.models import EvalModel
 
 __all__ = ["EXAMPLES", "SPREAD", "add_arguments", "run"]
@@ -65,15 +65,18 @@ def run(arguments: argparse.Namespace) -> int:
     """Evaluate and print; the exit code is 0, or 2 if the interval is wider than asked for."""
     from exporter.cli.output import print_json
     from exporter.cli.stages import RichStages
-    from exporter.evaluation.eval_result import require_within
-    from exporter.workflows.evaluating.disagreements import disagreement_paths, save_disagreements
-    from exporter.workflows.evaluating.evaluate import evaluate_models
+    from exporter.workflows.evaluating.evaluate import (
+        disagreement_paths,
+        evaluate_models,
+        require_within,
+        save_disagreements,
+    )
     from exporter.workflows.evaluating.settings import EvalSettings
 
     settings, stages = from_flags(EvalSettings, arguments), RichStages(quiet=arguments.quiet)
     models = _models(arguments, stages)
     if arguments.disagreements is not None:
-        if len(models) < 2 or not all(model.num_classes for model in models):
+        if len(models) < 2 or not all(model.spec.num_classes for model in models):
             got = "one model" if len(models) < 2 else "a model without logits"
             raise RecipeError("--disagreements", got, "two that classify, to disagree")
         disagreement_paths(arguments.disagreements)
@@ -113,7 +116,7 @@ def _models(arguments: argparse.Namespace, stages: "RichStages") -> "tuple[EvalM
 
 def _torch_models(recipe: Recipe, threads: int, stages: "RichStages") -> "tuple[EvalModel, ...]":
     from exporter.workflows import steps
-    from exporter.workflows.evaluating.pytorch import torch_models
+    from exporter.workflows.evaluating.models import torch_models
     from exporter.workflows.recipes.amount import Given
     from exporter.workflows.recipes.resolve import resolve
 
@@ -138,9 +141,10 @@ def _print(result: "Evaluation") -> None:
 def _row(model: "ModelResult") -> tuple[str, ...]:
     from exporter.cli.output import percent_interval
 
-    if model.top1 is None or model.top5 is None or model.interval is None:
+    found = model.accuracy
+    if found is None:
         return model.runtime, "", "", ""
-    return model.runtime, f"{model.top1:.2%}", percent_interval(model.interval), f"{model.top5:.2%}"
+    return model.runtime, f"{found.top1:.2%}", percent_interval(found.interval), f"{found.top5:.2%}"
 
 
 def _lines(result: "Evaluation") -> Iterator[str]:

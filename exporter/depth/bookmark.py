@@ -9,6 +9,7 @@ from exporter.depth.ranked import RankedViT
 from exporter.depth.skipped import Skipped
 from exporter.depth.surgery import apply_plan
 from exporter.errors import ArtefactError
+from exporter.files import START_AGAIN, require_same_job
 from exporter.formats.canonical_json import from_json
 from exporter.models.base import PrunableViT
 from exporter.models.identity import Identity, read_metadata
@@ -69,10 +70,9 @@ class Bookmark:
             return None
         told, depth = read_metadata(self.path).get(SEARCH), read_depth(self.path)
         mark = None if told is None else from_json(_Mark, told, source=str(self.path))
-        if mark is None or depth is None or mark.run != self.run:
-            expected = "the file of this one" if mark else "that of an unfinished search"
-            got = "a search with other settings, images or versions" if mark else "another file"
-            raise ArtefactError(str(self.path), got, expected, "delete it to start again")
+        if mark is None or depth is None:
+            raise ArtefactError(str(self.path), "another file", "that of an unfinished search", START_AGAIN)
+        require_same_job(self.path, "a search", mark.run, self.run)
         self.skipped.update(mark.skipped)
         pruned = apply_plan(vit, depth.plan, unmerged=True)
         load_into(pruned.model, read_state_dict(self.path), str(self.path))

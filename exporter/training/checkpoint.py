@@ -15,7 +15,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from exporter.errors import ArtefactError
-from exporter.files import written_beside
+from exporter.files import START_AGAIN, require_same_job, written_beside
 
 __all__ = ["RunState", "versions"]
 
@@ -84,13 +84,7 @@ class RunState:
         if not path.exists():
             return False
         content = _read(path)
-        if content.get("identity") != self.identity:
-            raise ArtefactError(
-                str(path),
-                "a checkpoint of other settings, images or versions",
-                "a checkpoint of this run",
-                "delete it to start again",
-            )
+        require_same_job(path, "a checkpoint", content.get("identity"), self.identity)
         self.model.load_state_dict(content["model"])
         self.optimizer.load_state_dict(content["optimizer"])
         if self.ema is not None:
@@ -106,7 +100,5 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError):
         content = None
     if not isinstance(content, dict):
-        raise ArtefactError(
-            str(path), "a file that cannot be read", "a training checkpoint", "delete it to start again"
-        )
+        raise ArtefactError(str(path), "a file that cannot be read", "a training checkpoint", START_AGAIN)
     return content

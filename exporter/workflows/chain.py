@@ -19,8 +19,8 @@ from exporter.calibration.record import Calibration
 from exporter.calibration.settings import CalibrationSettings
 from exporter.evaluation.benchmark.batch_sweep import BenchSettings
 from exporter.evaluation.parity import ParityReport
-from exporter.evaluation.parity.check_model import check as check_lowered
-from exporter.evaluation.parity.check_model import load_onnx
+from exporter.evaluation.parity.reference import check as check_lowered
+from exporter.evaluation.parity.reference import load_onnx
 from exporter.files import PathLike
 from exporter.lowering.pipeline import save_onnx
 from exporter.lowering.verify import artefact_of

@@ -11,6 +11,7 @@ import pytest
 
 from exporter.evaluation.report.record import Report
 from exporter.formats.canonical_json import load_json
+from exporter.records import Pair
 from exporter.tensor_names import VARIANTS, variant_path
 from exporter.workflows.compiling import compile as compile_module
 from exporter.workflows.recipes.recipe import Recipe
@@ -42,24 +43,21 @@ def test_it_leaves_a_folder_that_proves_itself(
     assert done.code == 0, done.err
     report = done.json
     assert report == json.loads((tmp_path / "out/report.json").read_text())
-    assert report["parity"]["passed"]
-    assert report["parity"]["top1_agreement"] == 1.0
+    assert report["parity"]["pruned"]["passed"]
+    assert report["parity"]["pruned"]["outputs"][0]["agreement"] == 1.0
     assert report["gmacs"]["pruned"] < report["gmacs"]["dense"]
     assert 0 <= report["accuracy"]["pruned"]["top1"] <= 1
     assert report["accuracy"]["dense"]["images"] == 12
     low, high = report["accuracy"]["pruned"]["interval"]
     assert low < report["accuracy"]["pruned"]["top1"] < high
-    assert report["throughput"]["pruned"]["images_per_s"] > 0
-    assert report["efficiency"] == pytest.approx(
-        report["speedup"] * report["gmacs"]["pruned"] / report["gmacs"]["dense"]
+    (at,) = (each for each in report["batches"] if each["batch"] == report["batch"])
+    assert at["throughput"]["pruned"]["images_per_s"] > 0
+    assert at["comparison"]["efficiency"] == pytest.approx(
+        at["comparison"]["speedup"] * report["gmacs"]["pruned"] / report["gmacs"]["dense"]
     )
-    assert (report["model"], report["method"], report["rho"], report["batch"]) == (
-        "vit_tiny_patch16_224",
-        "star",
-        0.5,
-        2,
-    )
-    assert {"torch", "timm", "onnx", "onnxruntime"} <= set(report["versions"])
+    assert (report["model"], report["batch"]) == ("vit_tiny_patch16_224", 2)
+    assert (report["schedule"]["method"], report["schedule"]["rho"]) == ("star", 0.5)
+    assert {"torch", "timm", "onnx", "onnxruntime"} <= set(report["hardware"]["versions"])
     files = {path.name for path in (tmp_path / "out").rglob("*") if path.is_file()}
     variants = [variant_path(Path(report["files"]["pruned"]), role).name for role in VARIANTS]
     assert files == {
@@ -77,7 +75,6 @@ def test_it_leaves_a_folder_that_proves_itself(
     assert "data:image/webp;base64," in page
     assert "✓ Both models agree with their PyTorch references." in page
     assert "Accuracy against images per second" in page
-    assert report["trade_off"]["points"][0]["images_per_s"] == report["throughput"]["pruned"]["images_per_s"]
     assert star_export("inspect", tmp_path / "out").code == 0
 
 
@@ -100,14 +97,15 @@ def test_compiling_a_star_for_a_mean_of_macs(
     )
     assert done.code == 0, done.err
     report = done.json
-    assert report["parity"]["passed"]
+    assert report["parity"]["pruned"]["passed"]
     use, gmacs = report["use"], report["gmacs"]
     assert (use["layout"], use["batch"], use["images"]) == ("packed", 4, 12)
     assert use["useful_macs"] / 1e9 == pytest.approx(gmacs["pruned"])
     assert use["useful_macs"] <= use["executed_macs"] < gmacs["dense"] * 1e9
     assert gmacs["pruned"] == pytest.approx(0.7 * gmacs["dense"], rel=0.05)
     assert all(layer["least"] <= layer["median"] <= layer["most"] <= layer["star"] for layer in use["layers"])
-    assert report["efficiency"] == pytest.approx(report["speedup"] * gmacs["pruned"] / gmacs["dense"])
+    compared = report["batches"][-1]["comparison"]
+    assert compared["efficiency"] == pytest.approx(compared["speedup"] * gmacs["pruned"] / gmacs["dense"])
     page = (tmp_path / "out/report.html").read_text()
     assert "Patches kept per image" in page
     described = star_export("inspect", tmp_path / "out" / report["files"]["pruned"], "--json").json
@@ -151,8 +149,13 @@ def told(compiled: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> list
         given.append((recipe, out))
         if recipe.rho != 0.1:
             return report
+        failed = replace(report.parity.pruned, passed=False)
+        assert report.calibration is not None
         return replace(
-            report, passed=False, skipped={"a.tar/4.png": "torn"}, calibration_skipped={"b.png": "x"}
+            report,
+            parity=Pair(report.parity.dense, failed),
+            skipped={"a.tar/4.png": "torn"},
+            calibration=replace(report.calibration, skipped={"b.png": "x"}),
         )
 
     monkeypatch.setattr(compile_module, "compile_model", compile_model)
@@ -209,8 +212,12 @@ def test_outputs_are_compared_by_their_kinds_and_the_embedding_between_models(
         "--outputs", "embedding,tokens,layer:-2", "--reduce", "drop", "--target", "openvino-fp32"
     )
     report = json.loads((folder / "report.json").read_text())
-    assert [each["name"] for each in report["parity"]["outputs"]] == ["embedding", "tokens", "layer_03"]
-    assert report["parity"]["top1_agreement"] is report["accuracy"] is None
+    assert [each["name"] for each in report["parity"]["pruned"]["outputs"]] == [
+        "embedding",
+        "tokens",
+        "layer_03",
+    ]
+    assert report["accuracy"] is None
     agreement = report["agreement"]
     assert agreement["images"] == 12 and agreement["embedding_cosine"] > agreement["embedding_cosine_least"]
     assert 0 <= agreement["retrieval_at_1"] <= 1

@@ -25,7 +25,7 @@ def test_rates_then_the_schedule_that_they_left(
     done = star_export(*compile_flags(workplace, tmp_path / "a", "--rates", "2=0.5", "3=0.8", "--json"))
     assert done.code == 0, done.err
     schedule = load_json(Schedule, tmp_path / "a/schedule.json")
-    assert (schedule.rates[1], schedule.rho, done.json["calibration_images"]) == (0.5, None, 0)
+    assert (schedule.rates[1], schedule.rho, done.json["calibration"]) == (0.5, None, None)
     assert not (tmp_path / "a/calibration.safetensors").exists()
     again = star_export(*compile_flags(workplace, tmp_path / "b", "--schedule", tmp_path / "a/schedule.json"))
     assert again.code == 0, again.err

@@ -74,7 +74,7 @@ def test_the_folder_is_evaluated(folder: Path, workplace: Workplace, tmp_path: P
     for images, count in ((workplace.images, 12), (shard, 1)):
         done = on_the_machine("eval", folder, "--images", images, "--json")
         assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["models"]["pruned"]["images"] == count
+        assert json.loads(done.stdout)["models"]["pruned"]["accuracy"]["images"] == count
 
 
 @pytest.mark.ort
@@ -87,7 +87,7 @@ def test_a_folder_runs_on_what_it_was_made_for(
     done = star_export("check", folder, "--json")
     assert done.code == 0, done.out
     assert done.json["runtime"] == target.rpartition("-")[0]
-    assert done.json["dense"]["logit_diff_needed_per_std"] > 1e-4
+    assert done.json["parity"]["dense"]["outputs"][0]["diff_needed_per_std"] > 1e-4
     measured = star_export("bench", folder, *QUICK, "--json")
     assert measured.code == 0, measured.err
     assert measured.json["runtime"] == done.json["runtime"]

@@ -60,7 +60,7 @@ def test_they_lead_to_one_model_with_fewer_layers_and_patches(
         done.append(verb)
     assert done == ["choose", "choose", "finetune", "apply", "compile"]
     report = json.loads((tmp_path / "both" / "report.json").read_text())
-    assert report["passed"] is True
+    assert all(each["passed"] for each in report["parity"].values())
     assert report["gmacs"]["pruned"] < report["gmacs"]["dense"]
     told = star_export("inspect", tmp_path / "merged.safetensors", "--json").json
     plan = told["depth"]["plan"]

@@ -5,35 +5,38 @@ from dataclasses import replace
 import pytest
 
 from exporter.cli.gpu_table import against_dense, break_even_words, print_gpu_time
-from exporter.evaluation.benchmark import Throughput, compare_speed
-from exporter.evaluation.benchmark.batch_sweep import Selection
-from exporter.evaluation.benchmark.gpu_time import EngineBench, EnginesAtBatch, GpuTime
-from exporter.evaluation.benchmark.timing import ratio_of
+from exporter.evaluation.benchmark import Throughput, compare_speed, environment
+from exporter.evaluation.benchmark.batch_sweep import AtBatch, BenchSettings, Selection
+from exporter.evaluation.benchmark.timing import EngineRuns, ratio_of
 from exporter.records import Pair
 from exporter.runtimes.tensorrt.clocks import Clocks
 from exporter.runtimes.tensorrt.trtexec import Load
+from exporter.workflows.folders.bench import Bench
 from tests.runtimes.tensorrt.fake_cuda import BUILT
 
 
-def times(batch: int, ms: float, *line: str, cuda_graph: bool = True) -> GpuTime:
+def times(batch: int, ms: float, *line: str, cuda_graph: bool = True) -> Throughput:
     compute = Throughput(batch, 1e3 * batch / ms, ms, ms + 0.5, (ms, ms), (ms,) * 5)
-    return GpuTime(compute, compute, 0.125, 0.0625, cuda_graph, line)
+    runs = EngineRuns(compute, 0.125, 0.0625, cuda_graph, line)
+    return replace(compute, clock="CUDA events", engine=runs)
 
 
-def at_batch(batch: int, *, cuda_graph: bool = True) -> EnginesAtBatch:
+def at_batch(batch: int, *, cuda_graph: bool = True) -> AtBatch:
     """The pruned model takes half of the time with half of the multiply-adds."""
     dense = times(batch, 4.0, "trtexec", "--onnx=dense model.onnx")
     pruned = times(batch, 2.0, "trtexec", "--onnx=pruned.onnx", cuda_graph=cuda_graph)
-    comparison = compare_speed(dense.compute, pruned.compute, (2.0, 1.0))
+    comparison = compare_speed(dense, pruned, (2.0, 1.0))
     clocks = Clocks(9, 1410, 1200, 1980, 1593, 300, 55, ("software power cap",))
-    return EnginesAtBatch(batch, Pair(dense, pruned), comparison, clocks)
+    return AtBatch(batch, Pair(dense, pruned), comparison, gpu=clocks)
 
 
 AGAINST = ["2.000", "2.000 to 2.000", "1.00", "faster"]
-RESULT = EngineBench("CUDA events", BUILT, (at_batch(1), at_batch(8, cuda_graph=False)), 8)
+GPU = (at_batch(1), at_batch(8, cuda_graph=False))
+NAMES, MACS = Pair("d.onnx", "p.onnx"), Pair(2, 1)
+RESULT = Bench("vit", "tensorrt", "star", 0.5, NAMES, MACS, (), BenchSettings(), environment(), GPU, BUILT)
 
 
-def printed(result: EngineBench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
+def printed(result: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("COLUMNS", "200")
     print_gpu_time(result)
     return capsys.readouterr().out
@@ -64,7 +67,7 @@ def test_what_stands_beneath_the_table(
     assert [("batch 1" in line, "batch 8" in line) for line in clocks] == [(True, False), (False, True)]
     (graph,) = (line for line in lines if "CUDA graph" in line)
     assert "pruned at batch 8" in graph
-    assert any(break_even_words(8) in line for line in lines)
+    assert any(break_even_words(GPU) in line for line in lines)
     assert [line for line in lines if line.startswith("  trtexec ")] == [
         "  trtexec '--onnx=dense model.onnx'",
         "  trtexec --onnx=pruned.onnx",
@@ -76,12 +79,14 @@ def test_load_and_selection_cost_where_they_were_measured(
 ) -> None:
     at = at_batch(8)
     load = Load(2, 100, 4321.0, {50: 1.5, 99: 2.25})
-    loaded = replace(at, times=Pair(at.times.dense, replace(at.times.pruned, load=load)))
-    sliced = times(8, 1.6).compute
-    selection = Selection(sliced, ratio_of(at.times.pruned.compute, sliced), at.comparison)
+    dense, pruned = at.throughput.dense, at.throughput.pruned
+    assert pruned.engine is not None
+    loaded = Pair(dense, replace(pruned, engine=replace(pruned.engine, load=load)))
+    sliced = times(8, 1.6)
+    selection = Selection(sliced, ratio_of(pruned, sliced), at.comparison)
     parts = Pair({"linear": 2.5, "selection": 0.0}, {"linear": 1.25, "selection": 0.125})
-    measured = replace(loaded, selection=selection, breakdown_ms=parts)
-    out = printed(replace(RESULT, batches=(measured,)), capsys, monkeypatch)
+    measured = replace(at, throughput=loaded, selection=selection, breakdown_ms=parts)
+    out = printed(replace(RESULT, gpu=(measured,)), capsys, monkeypatch)
     assert "dense at batch 8, ms by class: linear 2.500\n" in out
     assert "pruned at batch 8, ms by class: linear 1.250, selection 0.125\n" in out
     rate = "pruned under load at batch 8: 4321.0 img/s in 2 streams"
@@ -94,9 +99,9 @@ def test_load_and_selection_cost_where_they_were_measured(
 def test_where_every_graph_was_captured_nothing_is_said_of_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = printed(replace(RESULT, batches=(at_batch(1),), break_even_batch=None), capsys, monkeypatch)
+    out = printed(replace(RESULT, gpu=(at_batch(1),)), capsys, monkeypatch)
     assert "CUDA graph" not in out
-    assert break_even_words(None) in out
+    assert break_even_words([at_batch(1)]) in out
 
 
 def test_the_columns_that_both_tables_share() -> None:
@@ -105,5 +110,5 @@ def test_the_columns_that_both_tables_share() -> None:
 
 
 def test_from_which_batch_on_it_pays() -> None:
-    assert "batch 4" in break_even_words(4)
-    assert "not faster" in break_even_words(None)
+    assert "batch 4" in break_even_words([at_batch(4)])
+    assert "not faster" in break_even_words([])

@@ -50,7 +50,7 @@ def test_without_a_file_there_is_none(tmp_path: Path) -> None:
 
 
 def test_another_search_or_file_is_refused(bookmark: Bookmark, tmp_path: Path) -> None:
-    with pytest.raises(ArtefactError, match=r"a search with other settings.*delete it to start again"):
+    with pytest.raises(ArtefactError, match=r"a search of other settings.*delete it to start again"):
         Bookmark(bookmark.path, IDENTITY, "other settings").read(seeded_vit())
     other = tmp_path / "other.safetensors"
     other.write_bytes(b"something else")

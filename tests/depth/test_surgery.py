@@ -16,7 +16,7 @@ from exporter.data.images import list_images
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
 from exporter.errors import DepthError, ModelError
-from exporter.evaluation.parity.check_model import check
+from exporter.evaluation.parity.reference import check
 from exporter.lowering.pipeline import lower
 from exporter.models.base import attention_half, mlp_half
 from exporter.models.registry import ModelRequest, adapt, describe, trainable

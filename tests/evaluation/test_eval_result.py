@@ -6,12 +6,13 @@ from dataclasses import replace
 import pytest
 
 from exporter.errors import ImageError
+from exporter.evaluation.accuracy import Accuracy
 from exporter.evaluation.embeddings import Agreement
-from exporter.evaluation.eval_result import Evaluation, ModelResult, require_within
 from exporter.evaluation.intervals import half_width, loss_interval, wilson
 from exporter.evaluation.loss import PairResult
+from exporter.workflows.evaluating.evaluate import Evaluation, ModelResult, require_within
 
-MODEL = ModelResult("m.onnx", "onnxruntime", 400, top1=0.8, top1_hits=320)
+MODEL = ModelResult("m.onnx", "onnxruntime", Accuracy.of(top1_hits=320, top5_hits=400, images=400))
 ALONE = Evaluation({"m": MODEL}, None, 400, {}, 10, {})
 PAIR = PairResult("a", "b", 400, 0.95, wilson(380, 400), lost=12, gained=8)
 BOTH = replace(ALONE, pair=PAIR)
@@ -28,7 +29,7 @@ WIDTHS = {
 
 
 def test_its_repr_is_one_short_line() -> None:
-    two = replace(BOTH, models={"a": MODEL, "b": replace(MODEL, top1=None)})
+    two = replace(BOTH, models={"a": MODEL, "b": replace(MODEL, accuracy=None)})
     assert repr(two) == "<Evaluation of 400 images: a 80.00%, b>"
 
 
@@ -49,5 +50,6 @@ def test_so_many_images_would_do() -> None:
     assert (
         half_width(wilson(0.8 * enough, enough)) <= 0.01 < half_width(wilson(0.8 * (enough - 1), enough - 1))
     )
-    more = replace(MODEL, images=enough, top1_hits=round(0.8 * enough))
+    counted = Accuracy.of(top1_hits=round(0.8 * enough), top5_hits=enough, images=enough)
+    more = replace(MODEL, accuracy=counted)
     require_within(replace(ALONE, models={"m": more}, images=enough), 1.001)

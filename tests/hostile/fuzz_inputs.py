@@ -13,7 +13,7 @@ import numpy as np
 
 from exporter.cli.main import build_parser
 from exporter.settings import Parser
-from exporter.workflows.folders.checksums import CHECKSUMS, save_checksums
+from exporter.workflows.folders.export_folder import CHECKSUMS, save_checksums
 from exporter.workflows.folders.reference import REFERENCE
 from exporter.workflows.recipes.recipe import Recipe
 from tests.hostile import mutations

@@ -10,7 +10,7 @@ import torch
 
 from exporter.artefact import read_lowered
 from exporter.errors import ModelError
-from exporter.evaluation.parity.check_model import check
+from exporter.evaluation.parity.reference import check
 from exporter.lowering.pipeline import lower, save_onnx
 from exporter.lowering.variants import forced_variant, tracing_variant
 from exporter.models.base import PrunableViT

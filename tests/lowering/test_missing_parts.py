@@ -7,7 +7,7 @@ import torch
 
 from exporter.artefact import from_metadata
 from exporter.errors import ModelError, ScheduleError
-from exporter.evaluation.parity.check_model import check
+from exporter.evaluation.parity.reference import check
 from exporter.lowering.pipeline import lower
 from exporter.models.base import BlockParts, PrunableViT
 from exporter.models.spec import spec_of

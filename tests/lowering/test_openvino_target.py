@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from exporter.evaluation.parity.check_model import check
+from exporter.evaluation.parity.reference import check
 from exporter.runtimes.choice import why_not
 from exporter.runtimes.openvino_runner import OpenVinoRunner
 from exporter.targets import OPENVINO, OPENVINO_BF16, OPENVINO_INT8, OPENVINO_INT8_BF16, Target

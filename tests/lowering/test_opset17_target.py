@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from exporter.evaluation.parity.check_model import check
+from exporter.evaluation.parity.reference import check
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import ONNXRUNTIME_OPSET17
 from tests.exhaustive import also

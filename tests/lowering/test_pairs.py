@@ -7,7 +7,7 @@ import onnx
 import pytest
 import torch
 
-from exporter.evaluation.parity.check_model import check
+from exporter.evaluation.parity.reference import check
 from exporter.lowering.variants import forced_variant, sliced_variant, tracing_variant
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.choice import why_not

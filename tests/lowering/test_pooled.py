@@ -7,7 +7,7 @@ import onnx_graphsurgeon as gs
 import pytest
 
 from exporter.artefact import Artefact
-from exporter.evaluation.parity.check_model import check
+from exporter.evaluation.parity.reference import check
 from exporter.lowering.pipeline import lower
 from exporter.lowering.scoring import scoring_nodes
 from exporter.lowering.verify import artefact_of

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from onnx.reference import ReferenceEvaluator
 
 from exporter.errors import ModelError
-from exporter.evaluation.parity.check_model import check
+from exporter.evaluation.parity.reference import check
 from exporter.lowering.number_formats import E4M3, INT7, INT8, UINT8, NumberFormat
 from exporter.lowering.quantize_pairs import FORMS, Slot, attention_products, slots_of, to_pairs
 from exporter.pruning.pruned_vit import PrunedViT

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from exporter.errors import ModelError
-from exporter.evaluation.parity.check_model import check
+from exporter.evaluation.parity.reference import check
 from exporter.lowering import pipeline
 from exporter.lowering.variants import save_variants, selection_nodes, sliced_variant
 from exporter.pruning.pruned_vit import PrunedViT

@@ -11,7 +11,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 
 from exporter import bundled
 from exporter.errors import HubError, ModelError
-from exporter.evaluation.parity.check_model import check
+from exporter.evaluation.parity.reference import check
 from exporter.lowering.pipeline import lower
 from exporter.models.base import PrunableViT
 from exporter.models.catalogue import FAMILIES, Family, support_of, survey

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import numpy as np
 from msgspec import Meta
@@ -27,6 +27,7 @@ from exporter.evaluation.benchmark.timing import (
 )
 from exporter.records import Pair
 from exporter.runtimes.base import Runner
+from exporter.runtimes.tensorrt.clocks import Clocks
 from exporter.schedule.macs import MacCount
 from exporter.settings import Batches, Natural, Positive, Settings, Threads, option
 from exporter.tensor_names import IMAGES
@@ -34,14 +35,12 @@ from exporter.tensor_names import IMAGES
 __all__ = [
     "NOT_SLICED",
     "AtBatch",
-    "BenchModels",
     "BenchSettings",
     "Selection",
     "Sliced",
     "break_even",
     "filled_batch",
     "measure_batches",
-    "selection_of",
     "sliced_of",
 ]
 
@@ -122,16 +121,6 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class BenchModels:
-    """The models of a benchmark. `sliced` is the pruned model with plain slices, None to leave it out."""
-
-    dense: Runner
-    pruned: Runner
-    sliced: Runner | None
-    macs: Pair[MacCount]
-
-
-@dataclass(frozen=True)
 class Selection:
     """The selection cost: `cost` is the pruned model's time divided by the sliced model's.
 
@@ -145,28 +134,48 @@ class Selection:
 
 @dataclass(frozen=True)
 class AtBatch:
-    """The result at one batch size. `selection` is None if it was not measured."""
+    """Both models at one batch size, by one clock.
+
+    `selection` is None if it was not measured, `breakdown_ms`, milliseconds per run by class of operator, if
+    nothing was profiled. `gpu` has the clock rates of a GPU, sampled while engines ran.
+    """
 
     batch: int
     throughput: Pair[Throughput]
     comparison: Comparison
-    selection: Selection | None
+    selection: Selection | None = None
+    breakdown_ms: Pair[dict[str, float]] | None = None
+    gpu: Clocks | None = None
+
+    @classmethod
+    def of(cls, times: Mapping[str, Throughput], macs: Pair[MacCount]) -> "AtBatch":
+        """Return the result from times of the same rounds, by the names dense, pruned and, if it ran, sliced."""
+        dense, pruned, sliced = times["dense"], times["pruned"], times.get("sliced")
+        selection = None
+        if sliced is not None:
+            # The sliced model does no scoring, so only the network's multiply-adds count.
+            ceiling = compare_speed(dense, sliced, (macs.dense.total, macs.pruned.network))
+            selection = Selection(sliced, ratio_of(pruned, sliced), ceiling)
+        comparison = compare_speed(dense, pruned, (macs.dense.total, macs.pruned.total))
+        return cls(dense.batch, Pair(dense, pruned), comparison, selection)
 
 
 def measure_batches(
-    models: BenchModels, images: Array, settings: BenchSettings, clock: Clock = time.perf_counter
+    runners: Mapping[str, Runner],
+    macs: Pair[MacCount],
+    images: Array,
+    settings: BenchSettings,
+    clock: Clock = time.perf_counter,
 ) -> Iterator[AtBatch]:
     """Measure all models at each batch size, interleaved.
 
     Args:
-        models: Runners and multiply-adds.
+        runners: By the names dense and pruned; and sliced, the pruned model with plain slices, to measure it too.
+        macs: Multiply-adds per image.
         images: [n, 3, H, W], in the models' input format; repeated or cut to each batch size.
         settings: Batch sizes, rounds, warm-up.
         clock: Returns seconds, from any start.
     """
-    runners: Mapping[str, Runner] = {"dense": models.dense, "pruned": models.pruned}
-    if models.sliced is not None:
-        runners = {**runners, "sliced": models.sliced}
     with ExitStack() as stack:
         for runner in runners.values():
             stack.enter_context(runner)
@@ -179,22 +188,10 @@ def measure_batches(
                 warmup=settings.warmup,
                 clock=clock,
             )
-            yield _at_batch(batch, times, models.macs)
+            yield AtBatch.of(times, macs)
 
 
-class Compared(Protocol):
-    """A comparison of a dense and a pruned model at one batch size."""
-
-    @property
-    def batch(self) -> int:
-        """Images per run."""
-
-    @property
-    def comparison(self) -> Comparison:
-        """The dense model compared with the pruned one."""
-
-
-def break_even(measured: Sequence[Compared]) -> int | None:
+def break_even(measured: Sequence[AtBatch]) -> int | None:
     """Return the least batch size from which every measured size is "faster" pruned; None if there is none."""
     least = None
     for each in sorted(measured, key=lambda each: each.batch, reverse=True):
@@ -204,22 +201,6 @@ def break_even(measured: Sequence[Compared]) -> int | None:
     return least
 
 
-def selection_of(
-    dense: Throughput, pruned: Throughput, sliced: Throughput, macs: Pair[MacCount]
-) -> Selection:
-    """Return the selection cost, from times of the same rounds."""
-    # The sliced model does no scoring, so only the network's multiply-adds count.
-    ceiling = compare_speed(dense, sliced, (macs.dense.total, macs.pruned.network))
-    return Selection(sliced, ratio_of(pruned, sliced), ceiling)
-
-
 def filled_batch(images: Array, batch: int) -> Array:
     """Return the first `batch` images, repeated if there are fewer."""
     return np.resize(images, (batch, *images.shape[1:]))
-
-
-def _at_batch(batch: int, times: Mapping[str, Throughput], macs: Pair[MacCount]) -> AtBatch:
-    dense, pruned, sliced = times["dense"], times["pruned"], times.get("sliced")
-    selection = None if sliced is None else selection_of(dense, pruned, sliced, macs)
-    comparison = compare_speed(dense, pruned, (macs.dense.total, macs.pruned.total))
-    return AtBatch(batch, Pair(dense, pruned), comparison, selection)

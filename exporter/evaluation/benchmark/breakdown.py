@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 
 from exporter.runtimes.onnxruntime.profile import Kernel
-from exporter.runtimes.tensorrt.layer_info import Layer
+from exporter.runtimes.tensorrt.layer_info import EngineLayer
 from exporter.tensor_names import CONTEXT
 
 __all__ = ["CLASSES", "breakdown", "engine_breakdown", "nodes_of"]
@@ -62,7 +62,7 @@ _WORDS = {
 
 
 def engine_breakdown(
-    times_ms: Mapping[str, float], layers: Iterable[Layer], selection: Collection[str] = ()
+    times_ms: Mapping[str, float], layers: Iterable[EngineLayer], selection: Collection[str] = ()
 ) -> dict[str, float]:
     """Return the milliseconds per run of each class, in the order of CLASSES.
 
@@ -79,12 +79,12 @@ def engine_breakdown(
     return total
 
 
-def nodes_of(layers: Iterable[Layer]) -> frozenset[str]:
+def nodes_of(layers: Iterable[EngineLayer]) -> frozenset[str]:
     """Return the names of all ONNX nodes of an engine."""
     return frozenset(node for layer in layers for node in layer.nodes)
 
 
-def _class_of_layer(name: str, layer: Layer | None, selection: frozenset[str]) -> str:
+def _class_of_layer(name: str, layer: EngineLayer | None, selection: frozenset[str]) -> str:
     nodes = frozenset() if layer is None else layer.nodes
     if nodes and nodes <= selection:
         return "selection"

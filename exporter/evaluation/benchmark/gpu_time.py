@@ -6,30 +6,28 @@ separates compute from the copies to the GPU and back.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from exporter.evaluation.benchmark.batch_sweep import BenchSettings, Selection, filled_batch, selection_of
+from exporter.evaluation.benchmark.batch_sweep import AtBatch, BenchSettings, filled_batch
 from exporter.evaluation.benchmark.breakdown import engine_breakdown, nodes_of
 from exporter.evaluation.benchmark.timing import (
     LEAST_ROUNDS,
-    Comparison,
+    EngineRuns,
     Throughput,
-    compare_speed,
     in_turns,
     summary,
 )
 from exporter.records import Pair
-from exporter.runtimes.tensorrt.clocks import Clocks, sampled_clocks
+from exporter.runtimes.tensorrt.clocks import sampled_clocks
 from exporter.runtimes.tensorrt.gpu_timer import Cuda, GpuTimer, RunTimes
 from exporter.runtimes.tensorrt.layer_info import layers_path, saved_layers
 from exporter.runtimes.tensorrt.manifest import (
     ENGINES,
-    Built,
     EngineManifest,
     build_settings,
     engine_path,
@@ -50,12 +48,8 @@ from exporter.schedule.macs import MacCount
 from exporter.tensor_names import IMAGES
 
 __all__ = [
-    "EngineBench",
-    "EngineByBatch",
     "EngineFile",
     "Engines",
-    "EnginesAtBatch",
-    "GpuTime",
     "Run",
     "engine_files",
     "engine_times",
@@ -74,39 +68,15 @@ class EngineFile:
     manifest: EngineManifest
 
 
-# The engine that runs each batch size: one for all, or one each.
-EngineByBatch: TypeAlias = Mapping[int, EngineFile]
+# The engines that run each batch size, by role: dense, pruned and, if it is measured, sliced.
+Engines: TypeAlias = Mapping[int, Mapping[str, EngineFile]]
 
 
-@dataclass(frozen=True)
-class Engines:
-    """The engines of a benchmark. `sliced` is the pruned model with plain slices, None to leave it out."""
-
-    dense: EngineByBatch
-    pruned: EngineByBatch
-    sliced: EngineByBatch | None = None
-
-    @property
-    def built(self) -> Built:
-        """The machine that they were built on."""
-        return next(iter(self.pruned.values())).manifest.built
-
-    @property
-    def folder(self) -> Path:
-        """The export folder."""
-        return next(iter(self.pruned.values())).onnx.parent
-
-    def at(self, batch: int) -> dict[str, EngineFile]:
-        """Return the engines that run a batch size, by role."""
-        present = {"dense": self.dense, "pruned": self.pruned, "sliced": self.sliced}
-        return {role: engines[batch] for role, engines in present.items() if engines is not None}
-
-
-def engine_files(onnx: Path, batches: Sequence[int], *, one_profile: bool = False) -> EngineByBatch:
-    """Find the engines of an ONNX file.
+def engine_files(files: Mapping[str, Path], batches: Sequence[int], *, one_profile: bool = False) -> Engines:
+    """Find the engines of ONNX files.
 
     Args:
-        onnx: The ONNX file.
+        files: The ONNX files by role.
         batches: The batch sizes to run.
         one_profile: Whether each batch size has an engine of its own.
 
@@ -114,69 +84,28 @@ def engine_files(onnx: Path, batches: Sequence[int], *, one_profile: bool = Fals
         ArtefactError: There is no engine.
         UserError: It was not built for one of the batch sizes.
     """
-    found = {}
-    for batch in batches:
+
+    def found(onnx: Path, batch: int) -> EngineFile:
         engine = engine_path(onnx.parent / ENGINES, onnx, batch if one_profile else 0)
         manifest = read_manifest(engine)
         profile_for(manifest, batch, engine.name)
-        found[batch] = EngineFile(onnx, engine, manifest)
-    return found
+        return EngineFile(onnx, engine, manifest)
+
+    return {batch: {role: found(onnx, batch) for role, onnx in files.items()} for batch in batches}
 
 
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True)
-class GpuTime:
-    """GPU time of one engine at one batch size; a round's time is the median of one turn's runs.
-
-    `latency` is copy to the GPU + compute + copy back, as in trtexec. Copy times are medians in milliseconds.
-    `line` is the trtexec command that builds and times the same engine. `load` is None unless asked for.
-    """
-
-    compute: Throughput
-    latency: Throughput
-    copy_in_ms: float
-    copy_out_ms: float
-    cuda_graph: bool
-    line: tuple[str, ...]
-    load: Load | None = None
-
-
-@dataclass(frozen=True)
-class EnginesAtBatch:
-    """Both engines at one batch size. `comparison` is of compute; `clocks` are sampled while they run.
-
-    `selection` compares the pruned engine's compute with the sliced variant's; None if that was not built.
-    `breakdown_ms` is milliseconds per run by class of operator, from trtexec's profiler; None with another timer.
-    """
-
-    batch: int
-    times: Pair[GpuTime]
-    comparison: Comparison
-    clocks: Clocks
-    selection: Selection | None = None
-    breakdown_ms: Pair[dict[str, float]] | None = None
-
-
-@dataclass(frozen=True)
-class EngineBench:
-    """All batch sizes. `timer` names the timer, `built` the machine that the engines were built on."""
-
-    timer: str
-    built: Built
-    batches: tuple[EnginesAtBatch, ...]
-    break_even_batch: int | None
-
-
 def gpu_time(
-    turns: Sequence[RunTimes], batch: int, line: tuple[str, ...], load: Load | None = None
-) -> GpuTime:
-    """Summarise the turns of one engine.
+    turns: Sequence[RunTimes], batch: int, clock: str, line: tuple[str, ...], load: Load | None = None
+) -> Throughput:
+    """Summarise the turns of one engine: the times of its compute.
 
     Args:
         turns: One per round.
         batch: Images per run.
+        clock: The timer's name.
         line: The trtexec command.
         load: The same engine under sustained load.
     """
@@ -187,19 +116,20 @@ def gpu_time(
     latency = [
         going + ran + coming for going, ran, coming in zip(copied_in, compute, copied_out, strict=True)
     ]
-    return GpuTime(
-        compute=_summary(batch, compute),
-        latency=_summary(batch, latency),
+    runs = EngineRuns(
+        latency=_summary(batch, latency, clock),
         copy_in_ms=float(np.median(np.concatenate(copied_in))),
         copy_out_ms=float(np.median(np.concatenate(copied_out))),
         cuda_graph=all(turn.cuda_graph for turn in turns),
         line=line,
         load=load,
     )
+    return replace(_summary(batch, compute, clock), engine=runs)
 
 
-def _summary(batch: int, turns_ms: Sequence[Array]) -> Throughput:
-    return summary(batch, np.concatenate(turns_ms), np.array([np.median(turn) for turn in turns_ms]))
+def _summary(batch: int, turns_ms: Sequence[Array], clock: str) -> Throughput:
+    rounds_ms = np.array([np.median(turn) for turn in turns_ms])
+    return summary(batch, np.concatenate(turns_ms), rounds_ms, clock=clock)
 
 
 TRTEXEC, EVENTS = "trtexec", "CUDA events"
@@ -238,27 +168,20 @@ def timer_here(tensorrt: str) -> str:
     return EVENTS
 
 
-def measure_engines(engines: Engines, macs: Pair[MacCount], run: Run) -> Iterator[EnginesAtBatch]:
-    """Measure all engines at each batch size; `macs` are multiply-adds per image.
+def measure_engines(engines: Engines, macs: Pair[MacCount], run: Run) -> Iterator[AtBatch]:
+    """Measure all engines at each batch size by the GPU's clock; `macs` are multiply-adds per image.
 
     Raises:
         UserError: An engine does not load or run.
     """
-    for batch in run.settings.batches:
-        named = engines.at(batch)
+    for batch, named in engines.items():
         with sampled_clocks(gpu_uuid()) as clocks:
             times = engine_times(named, batch, run)
-        dense, pruned = times["dense"].compute, times["pruned"].compute
-        selection = None
-        if "sliced" in times:
-            selection = selection_of(dense, pruned, times["sliced"].compute, macs)
-        comparison = compare_speed(dense, pruned, (macs.dense.total, macs.pruned.total))
-        pair = Pair(times["dense"], times["pruned"])
         breakdown = _breakdowns(named, batch, run)
-        yield EnginesAtBatch(batch, pair, comparison, clocks.summary(), selection, breakdown)
+        yield replace(AtBatch.of(times, macs), gpu=clocks.summary(), breakdown_ms=breakdown)
 
 
-def engine_times(named: Mapping[str, EngineFile], batch: int, run: Run) -> dict[str, GpuTime]:
+def engine_times(named: Mapping[str, EngineFile], batch: int, run: Run) -> dict[str, Throughput]:
     """Measure engines in turns at one batch size, then each under load, if that is asked for; results by name.
 
     Raises:
@@ -282,12 +205,12 @@ def _timed(named: Mapping[str, EngineFile], batch: int, run: Run) -> dict[str, l
     return taken
 
 
-def _gpu_time(engine: EngineFile, taken: Sequence[RunTimes], batch: int, run: Run) -> GpuTime:
+def _gpu_time(engine: EngineFile, taken: Sequence[RunTimes], batch: int, run: Run) -> Throughput:
     """Summarise the turns of an engine; measure it under load, if that is asked for."""
     settings, load = run.settings, None
     if settings.load_s and run.timer == TRTEXEC:
         load = run_load(_words(engine, batch, run), batch, settings.load_s, settings.streams)
-    return gpu_time(taken, batch, _line(engine, batch, run), load)
+    return gpu_time(taken, batch, run.timer, _line(engine, batch, run), load)
 
 
 def _breakdowns(named: Mapping[str, EngineFile], batch: int, run: Run) -> Pair[dict[str, float]] | None:

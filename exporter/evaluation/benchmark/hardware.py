@@ -4,13 +4,27 @@ import os
 import platform
 import sys
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-__all__ = ["VNNI", "Hardware", "cpu_lacks", "environment"]
+__all__ = ["VNNI", "Hardware", "cpu_lacks", "environment", "installed_versions"]
 
 CPUINFO = Path("/proc/cpuinfo")
 # Instructions that multiply bytes and add the products in 32 bits, by their names there. Others add two in 16 bits.
 VNNI = ("avx512_vnni", "avx_vnni", "amx_int8")
+
+
+# What a compilation depends on.
+LIBRARIES = (
+    "star-export",
+    "torch",
+    "timm",
+    "onnx",
+    "onnxscript",
+    "onnx-graphsurgeon",
+    "onnxruntime",
+    "numpy",
+)
 
 
 @dataclass(frozen=True)
@@ -28,8 +42,8 @@ class Hardware:
     cpus: tuple[int, ...] = ()
 
 
-def environment(threads: int | None = None) -> Hardware:
-    """Describe this machine, and the versions of NumPy and of the loaded runtimes."""
+def environment(threads: int | None = None, *, installed: bool = False) -> Hardware:
+    """Describe this machine, and the versions of NumPy and of the loaded runtimes, or of all that are installed."""
     loaded = {
         name: sys.modules.get(name) for name in ("numpy", "onnxruntime", "openvino", "tensorrt", "torch")
     }
@@ -40,9 +54,24 @@ def environment(threads: int | None = None) -> Hardware:
         usable_cpus=len(cpus) or os.cpu_count() or 1,
         threads=threads,
         system=f"{platform.system()} {platform.machine()}",
-        versions={"python": platform.python_version(), **versions},
+        versions={
+            "python": platform.python_version(),
+            **versions,
+            **(installed_versions() if installed else {}),
+        },
         cpus=cpus,
     )
+
+
+def installed_versions() -> dict[str, str]:
+    """Return the versions, by name, of the installed libraries that a compilation uses."""
+    found = {}
+    for library in LIBRARIES:
+        try:
+            found[library] = version(library)
+        except PackageNotFoundError:
+            continue
+    return found
 
 
 def _affinity() -> tuple[int, ...]:

@@ -16,12 +16,14 @@ import numpy as np
 from exporter.errors import UserError
 from exporter.evaluation.intervals import Interval
 from exporter.runtimes.base import Feed, Runner
+from exporter.runtimes.tensorrt.trtexec import Load
 
 __all__ = [
     "LEAST_ROUNDS",
     "WARMUP_ROUNDS",
     "Clock",
     "Comparison",
+    "EngineRuns",
     "Ratio",
     "Throughput",
     "TradeOff",
@@ -44,9 +46,16 @@ LEAST_ROUNDS = 5
 WARMUP_ROUNDS = 3
 
 
+# The clock of the host: from the arrays of a batch to those of its outputs.
+HOST = "host"
+
+
 @dataclass(frozen=True)
 class Throughput:
-    """Times of one model for a batch, host to host unless stated otherwise; `images_per_s` is at the median."""
+    """Times of one model for a batch; `images_per_s` is at the median.
+
+    `clock` is "host", or names the timer of a GPU's compute, of which `engine` has the rest.
+    """
 
     batch: int
     images_per_s: float
@@ -54,6 +63,24 @@ class Throughput:
     p99_ms: float
     quartiles_ms: tuple[float, float]
     rounds_ms: tuple[float, ...]
+    clock: str = HOST
+    engine: "EngineRuns | None" = None
+
+
+@dataclass(frozen=True)
+class EngineRuns:
+    """How an engine ran while its compute was timed; a round's time is the median of one turn's runs.
+
+    `latency` is copy to the GPU + compute + copy back, as in trtexec. Copy times are medians in milliseconds.
+    `line` is the trtexec command that builds and times the same engine. `load` is None unless asked for.
+    """
+
+    latency: Throughput
+    copy_in_ms: float
+    copy_out_ms: float
+    cuda_graph: bool
+    line: tuple[str, ...]
+    load: Load | None = None
 
 
 @dataclass(frozen=True)
@@ -159,19 +186,20 @@ def ratio_of(base: Throughput, other: Throughput) -> Ratio:
     return Ratio(median, (low, high))
 
 
-def summary(batch: int, times_ms: Array, rounds_ms: Array | None = None) -> Throughput:
+def summary(batch: int, times_ms: Array, rounds_ms: Array | None = None, *, clock: str = HOST) -> Throughput:
     """Compute the statistics of run times.
 
     Args:
         batch: Images per run.
         times_ms: Time of every run, in milliseconds.
         rounds_ms: One time per round, if a round has more than one run.
+        clock: What took them.
     """
     low, median, high = np.percentile(times_ms, [25, 50, 75]).tolist()
     # A measured time, without interpolation: a service must guarantee its tail latency.
     p99 = float(np.percentile(times_ms, 99, method="higher"))
     rounds = tuple((times_ms if rounds_ms is None else rounds_ms).tolist())
-    return Throughput(batch, batch / median * 1e3, median, p99, (low, high), rounds)
+    return Throughput(batch, batch / median * 1e3, median, p99, (low, high), rounds, clock)
 
 
 def _check(runners: Mapping[str, Runner], feed: Feed, batch: int, rounds: int, warmup: int) -> None:

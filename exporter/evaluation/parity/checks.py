@@ -1,26 +1,135 @@
-"""Turn the measurements of each image into checks and a report: what each allows, and whether it passed."""
+"""The report of a comparison: every measured number, every check with what it allows, and whether it passed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
 import numpy as np
 
 from exporter.evaluation.intervals import Interval, wilson
-from exporter.evaluation.parity.decisions import LayerResult, MergeResult, merge_checks
-from exporter.evaluation.parity.measured import MEASURES, Judged, Measured
-from exporter.evaluation.parity.report import Check, LayerParity, OutputParity, ParityReport
+from exporter.evaluation.parity.decisions import LayerResult, MergeResult
+from exporter.evaluation.parity.differences import MEASURES, Differences
 from exporter.evaluation.parity.tolerance import Tolerance
+from exporter.records import Output
 from exporter.vocabulary import OutputKind
 
-__all__ = ["checks_of", "largest", "report_on"]
+__all__ = ["Check", "LayerParity", "OutputParity", "ParityReport", "explain", "report_on"]
 
 Array = np.ndarray[Any, Any]
 
 
-def checks_of(
+@dataclass(frozen=True)
+class Check:
+    """A named check: passes if `measured` `relation` `allowed` holds, fails if nothing was measured."""
+
+    name: str
+    measured: float | None
+    relation: str
+    allowed: float
+    passed: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class LayerParity:
+    """One pruning layer, 1-based: which of its input patches each side kept.
+
+    `patches` and `kept` are means over images, for the reference.
+    `kept_set_overlap` is the mean over all images of |A∩B|/|A∪B|, on positions in the image. `differing_images`
+    kept another set in this layer; `flipped_images` did so here first, with the largest margin given.
+    If tokens merge, `merge_agreement` is the mean share of patches that join the same survivor;
+    `merge_flipped_images` keep the same sets but first differ here in a merge, with the largest gap given.
+    """
+
+    layer: int
+    patches: float
+    kept: float
+    kept_set_overlap: float
+    differing_images: int
+    flipped_images: int
+    largest_flip_margin: float | None
+    merge_agreement: float | None = None
+    merge_flipped_images: int = 0
+    largest_merge_gap: float | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Whether the decisions of any image differ in this layer."""
+        return bool(self.differing_images or self.merge_flipped_images)
+
+
+@dataclass(frozen=True)
+class OutputParity:
+    """One output of a model, and how far the shipped one differs from the reference's.
+
+    `max_abs_diff` is over the images that keep the same patches on both sides, `max_abs_diff_forced` over all
+    images with the reference's patches forced on the shipped model, `max_abs_diff_tracing` between the variant that
+    reports its decisions and the shipped model. `diff_needed_per_std` is the smallest passing tolerance, in the
+    standard deviations `std` of the reference's values.
+
+    `measure` is "top1", the share of images of equal class, or "cosine", the lowest of any image, for tokens of
+    any position that both sides keep. `agreement` is over images that keep the same patches on both sides,
+    `agreement_all` over all images, `agreement_forced` over all images with forced decisions. Each has the 95 %
+    interval (Wilson) of its share beside it, None for a cosine. `top5_agreement` is the shared part of the five
+    best classes, None but for logits.
+    """
+
+    name: str
+    kind: OutputKind
+    std: float
+    max_abs_diff_allowed: float
+    max_abs_diff: float | None
+    max_abs_diff_forced: float | None
+    max_abs_diff_tracing: float | None
+    diff_needed_per_std: float | None
+    measure: str
+    agreement: float | None
+    interval: Interval | None
+    agreement_all: float | None
+    interval_all: Interval | None
+    agreement_forced: float | None
+    interval_forced: Interval | None
+    top5_agreement: float | None = None
+    top5_agreement_all: float | None = None
+
+
+@dataclass(frozen=True)
+class ParityReport:
+    """The comparison of a shipped model with its reference; true if every check passed.
+
+    Decision error: the kept sets, and the distance to the cut (`margin`, in log fused score; under a-STAR a share
+    of the mass) of the first different patches; the arithmetic is in `outputs`. None means that there was nothing
+    to measure: no pruning, no flip, or no image without a flip. `cause` says why it failed, where that is known.
+    """
+
+    reference: str
+    shipped: str
+    images: int
+    finite_images: int
+    tolerance: Tolerance
+    kept_set_overlap: float | None
+    flipped_images: int
+    largest_flip_margin: float | None
+    first_differing_layer: int | None
+    layers: tuple[LayerParity, ...]
+    outputs: tuple[OutputParity, ...]
+    checks: tuple[Check, ...]
+    passed: bool
+    cause: str = ""
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def __repr__(self) -> str:
+        failed = ", ".join(each.name for each in self.checks if not each.passed)
+        result = "passed" if self.passed else f"FAILED ({failed})"
+        return f"<ParityReport {self.shipped}, {self.images} images: {result}>"
+
+
+def _checks_of(
     faults: Sequence[str],
-    measured: Measured,
+    measured: Differences,
     outputs: Sequence[OutputParity],
     tolerance: Tolerance,
     flip_margin: float,
@@ -35,12 +144,12 @@ def checks_of(
         checks.append(_check(f"finite_{each.name}", broken, "<=", 0, detail))
     if measured.layers:
         malformed = int(np.any([layer.malformed for layer in measured.layers], axis=0).sum())
-        margin = max(largest(layer.margin[layer.flipped]) or 0.0 for layer in measured.layers)
+        margin = max(_largest(layer.margin[layer.flipped]) or 0.0 for layer in measured.layers)
         checks += [
             _tracing(outputs),
             _check("kept_indices", malformed, "<=", 0, "images with indices out of order, range or count"),
             _check("kept_sets", margin, "<", flip_margin, f"{measured.flipped.sum()} images flip"),
-            *merge_checks(measured.merges, tolerance.merge_gap),
+            *_merge_checks(measured.merges, tolerance.merge_gap),
         ]
     for each in outputs:
         allowed = each.max_abs_diff_allowed
@@ -53,7 +162,7 @@ def checks_of(
     return tuple(checks)
 
 
-def _agreement_checks(output: OutputParity, tolerance: Tolerance, measured: Measured) -> list[Check]:
+def _agreement_checks(output: OutputParity, tolerance: Tolerance, measured: Differences) -> list[Check]:
     """Compare classes, or the lowest cosine: of images that keep the same patches, then classes of all images.
 
     If every image flips, those with forced decisions take the place of the first.
@@ -79,6 +188,20 @@ def _equal_classes(name: str, share: float | None, interval: Interval | None, al
     return _check(name, high, ">=", allowed, detail)
 
 
+def _merge_checks(merges: Sequence[MergeResult], allowed: float) -> list[Check]:
+    """Check that indices are valid and the gap of every flip is below `allowed`; [] if no tokens merge."""
+    if not merges:
+        return []
+    malformed = int(np.any([each.malformed for each in merges], axis=0).sum())
+    flipped = sum(int(each.flipped.sum()) for each in merges)
+    gap = max(float(each.gap[each.flipped].max(initial=0.0)) for each in merges)
+    broken = "images with an index out of range, or a survivor that joins another"
+    return [
+        _check("merge_indices", malformed, "<=", 0, broken),
+        _check("merges", gap, "<", allowed, f"{flipped} images merge differently"),
+    ]
+
+
 def _tracing(outputs: Sequence[OutputParity]) -> Check:
     """Check the output in which the tracing variant differs most, relative to what is allowed."""
     measured = [(each.max_abs_diff_tracing, each) for each in outputs]
@@ -99,43 +222,29 @@ def _check(name: str, measured: float | None, relation: str, allowed: float, det
     return Check(name, measured, relation, allowed, holds[relation], detail)
 
 
-def largest(values: Array) -> float | None:
+def _largest(values: Array) -> float | None:
     """The largest of the values, None where there is none."""
     return float(values.max()) if values.size else None
-
-
-OF_LOGITS = (
-    "logit_std",
-    "max_abs_logit_diff_allowed",
-    "max_abs_logit_diff",
-    "max_abs_logit_diff_forced",
-    "max_abs_logit_diff_tracing",
-    "logit_diff_needed_per_std",
-    "top1_agreement",
-    "top5_agreement",
-    "top1_agreement_all",
-    "top1_interval_all",
-    "top5_agreement_all",
-)
 
 
 def report_on(
     names: tuple[str, str],
     faults: Sequence[str],
-    measured: Measured,
-    judged: Sequence[Judged],
+    measured: Differences,
+    deviations: Mapping[Output, float],
     tolerance: Tolerance,
     *,
     flip_margin: float,
 ) -> ParityReport:
     """Return the report; `names` are those of the reference and of the shipped model.
 
+    `deviations` are the standard deviations of the reference's values in each output.
     `flip_margin` is the tolerance of the method: of log scores for STAR, of mass for a-STAR.
     """
     layers = tuple(map(_layer, measured.layers, measured.merges or repeat(None)))
     margins = [layer.largest_flip_margin for layer in layers if layer.largest_flip_margin is not None]
-    outputs = tuple(_output(each, measured, tolerance) for each in judged)
-    checks = checks_of(faults, measured, outputs, tolerance, flip_margin)
+    outputs = tuple(_output(*each, measured, tolerance) for each in deviations.items())
+    checks = _checks_of(faults, measured, outputs, tolerance, flip_margin)
     return ParityReport(
         reference=names[0],
         shipped=names[1],
@@ -148,22 +257,21 @@ def report_on(
         first_differing_layer=next((layer.layer for layer in layers if layer.differs), None),
         layers=layers,
         outputs=outputs,
-        **_of_logits(outputs, measured),
         checks=checks,
         passed=all(check.passed for check in checks),
     )
 
 
-def _output(judged: Judged, measured: Measured, tolerance: Tolerance) -> OutputParity:
-    output, std = judged.output, judged.std
+def _output(output: Output, std: float, measured: Differences, tolerance: Tolerance) -> OutputParity:
     own, finite, steady = measured.outputs[output.name], measured.finite, measured.steady
-    diff = largest(own.diff[steady])
-    forced = largest(own.forced_diff[finite]) if measured.layers else None
-    tracing = largest(own.tracing_diff[finite]) if measured.layers else None
+    diff = _largest(own.diff[steady])
+    forced = _largest(own.forced_diff[finite]) if measured.layers else None
+    tracing = _largest(own.tracing_diff[finite]) if measured.layers else None
     measure = MEASURES[output.kind][0]
     agreements = own.agreements[measure]
     forced_agreements = own.forced_agreements[measure][finite] if measured.layers else np.empty(0)
     summed, limits = SUMMARIES[measure]
+    top5 = own.agreements.get("top5", np.empty(0))
     return OutputParity(
         name=output.name,
         kind=output.kind,
@@ -182,29 +290,9 @@ def _output(judged: Judged, measured: Measured, tolerance: Tolerance) -> OutputP
         interval_all=limits(agreements[finite]),
         agreement_forced=summed(forced_agreements),
         interval_forced=limits(forced_agreements),
+        top5_agreement=_mean(top5[steady]) if top5.size else None,
+        top5_agreement_all=_mean(top5[finite]) if top5.size else None,
     )
-
-
-def _of_logits(outputs: Sequence[OutputParity], measured: Measured) -> dict[str, Any]:
-    """Return the values of OF_LOGITS; None if the model returns no logits."""
-    logits = next((each for each in outputs if each.kind == OutputKind.LOGITS), None)
-    if logits is None:
-        return dict.fromkeys(OF_LOGITS)
-    top5 = measured.outputs[logits.name].agreements["top5"]
-    values = (
-        logits.std,
-        logits.max_abs_diff_allowed,
-        logits.max_abs_diff,
-        logits.max_abs_diff_forced,
-        logits.max_abs_diff_tracing,
-        logits.diff_needed_per_std,
-        logits.agreement,
-        _mean(top5[measured.steady]),
-        logits.agreement_all,
-        logits.interval_all,
-        _mean(top5[measured.finite]),
-    )
-    return dict(zip(OF_LOGITS, values, strict=True))
 
 
 def _layer(result: LayerResult, merge: MergeResult | None) -> LayerParity:
@@ -215,10 +303,10 @@ def _layer(result: LayerResult, merge: MergeResult | None) -> LayerParity:
         kept_set_overlap=float(result.overlap.mean()),
         differing_images=int(result.differs.sum()),
         flipped_images=int(result.flipped.sum()),
-        largest_flip_margin=largest(result.margin[result.flipped]),
+        largest_flip_margin=_largest(result.margin[result.flipped]),
         merge_agreement=None if merge is None else float(merge.agreement.mean()),
         merge_flipped_images=0 if merge is None else int(merge.flipped.sum()),
-        largest_merge_gap=None if merge is None else largest(merge.gap[merge.flipped]),
+        largest_merge_gap=None if merge is None else _largest(merge.gap[merge.flipped]),
     )
 
 
@@ -243,3 +331,52 @@ SUMMARIES: dict[str, tuple[Callable[[Array], float | None], Callable[[Array], In
     "top1": (_mean, _interval),
     "cosine": (_least, _no_interval),
 }
+
+
+def explain(report: ParityReport) -> list[str]:
+    """Return the report as lines of text: the result, arithmetic and decision errors, then every check."""
+    result = "PASSED" if report.passed else "FAILED"
+    lines = [
+        f"{result}: {report.shipped} against {report.reference}, {report.images} images"
+        f"{report.cause and f': {report.cause}'}",
+        *(_arithmetic(output) for output in report.outputs),
+    ]
+    if report.layers:
+        lines.append(f"decisions: {_decisions(report)}")
+    lines += [_line(check) for check in report.checks]
+    return lines
+
+
+def _arithmetic(output: OutputParity) -> str:
+    word = "logit" if output.kind == OutputKind.LOGITS else output.name
+    forced = output.max_abs_diff_forced
+    return (
+        f"arithmetic: max |Δ{word}| {_number(output.max_abs_diff)} without a flip"
+        f"{'' if forced is None else f', {_number(forced)} with forced indices'}, {word} std {output.std:.3g}, "
+        f"smallest passing tolerance: {_number(output.diff_needed_per_std)} std"
+    )
+
+
+def _decisions(report: ParityReport) -> str:
+    overlap = f"kept-set overlap {report.kept_set_overlap:.6f}"
+    agreements = [layer.merge_agreement for layer in report.layers if layer.merge_agreement is not None]
+    if agreements:
+        overlap += f", {min(agreements):.6f} of the patches join the same survivor"
+    if report.first_differing_layer is None:
+        return f"{overlap}, every image keeps the same patches in every layer"
+    gaps = [layer.largest_merge_gap for layer in report.layers if layer.largest_merge_gap is not None]
+    gap = f", largest gap {_number(max(gaps))}" if gaps else ""
+    return (
+        f"{overlap}, {report.flipped_images} of {report.images} images flip, the first at layer "
+        f"{report.first_differing_layer}, largest margin {_number(report.largest_flip_margin)}{gap}"
+    )
+
+
+def _line(check: Check) -> str:
+    mark = "pass" if check.passed else "FAIL"
+    detail = f" ({check.detail})" if check.detail else ""
+    return f"{mark} {check.name}: {_number(check.measured)} {check.relation} {check.allowed:.3g}{detail}"
+
+
+def _number(value: float | None) -> str:
+    return "nothing measured" if value is None else f"{value:.3g}"

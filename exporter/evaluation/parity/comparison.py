@@ -15,12 +15,11 @@ import numpy as np
 
 from exporter.artefact import tensors_of
 from exporter.errors import ParityError
-from exporter.evaluation.parity.checks import report_on
+from exporter.evaluation.parity.checks import ParityReport, report_on
 from exporter.evaluation.parity.decisions import LayerResult, MergeResult, compare_layers, compare_merges
-from exporter.evaluation.parity.measured import (
-    Judged,
-    Measured,
-    MeasuredOutput,
+from exporter.evaluation.parity.differences import (
+    Differences,
+    OutputDifferences,
     Spread,
     agreements,
     check_shapes,
@@ -28,7 +27,6 @@ from exporter.evaluation.parity.measured import (
     finite,
     own_values,
 )
-from exporter.evaluation.parity.report import ParityReport
 from exporter.evaluation.parity.tolerance import Tolerance
 from exporter.records import Output
 from exporter.runtimes.base import Feed, Runner, TensorInfo
@@ -48,7 +46,7 @@ from exporter.vocabulary import OutputKind
 __all__ = [
     "BATCHES",
     "LOGITS_ALONE",
-    "Models",
+    "ComparedModels",
     "answer_names",
     "compare",
     "decision_names",
@@ -64,7 +62,7 @@ LOGITS_ALONE = (Output(LOGITS, OutputKind.LOGITS),)
 
 
 @dataclass(frozen=True)
-class Models:
+class ComparedModels:
     """A reference, the shipped model, and its two variants if it prunes; all return the `outputs`."""
 
     reference: Runner
@@ -142,7 +140,7 @@ def _if_any(reference: Runner, name: Callable[[int], str]) -> list[str]:
     return names if {info.name for info in reference.outputs} & set(names) else []
 
 
-def interface_faults(models: Models) -> list[str]:
+def interface_faults(models: ComparedModels) -> list[str]:
     """Describe the differences between what the models and the reference declare.
 
     Raises:
@@ -245,7 +243,7 @@ def compare(
             or a reference that contradicts itself.
         UserError: A batch does not fit the inputs of the models.
     """
-    models = Models(reference, shipped, tracing, forced, tuple(outputs))
+    models = ComparedModels(reference, shipped, tracing, forced, tuple(outputs))
     spreads = {output.name: Spread() for output in outputs}
     kept_by = partial(compare_layers, masses=masses, ascending=not pairs)
     with ExitStack() as stack:
@@ -260,8 +258,8 @@ def compare(
             raise ParityError(f"{reference.name}: {name}", "one value everywhere", f"{name} that vary")
     names = reference.name, shipped.name
     allowed = tolerance.flip_mass if masses else tolerance.merge_gap if pairs else tolerance.flip_margin
-    judged = [Judged(output, spreads[output.name].std) for output in outputs]
-    return report_on(names, faults, Measured.joined(parts), judged, tolerance, flip_margin=allowed)
+    deviations = {output: spreads[output.name].std for output in outputs}
+    return report_on(names, faults, Differences.joined(parts), deviations, tolerance, flip_margin=allowed)
 
 
 def in_batches(images: Array, sizes: Sequence[int]) -> Iterator[Array]:
@@ -276,7 +274,9 @@ def whole_batches(images: Array, size: int) -> Iterator[Array]:
         yield np.resize(np.roll(images, -start, axis=0), (size, *images.shape[1:]))
 
 
-def _measure(models: Models, images: Array, spreads: Mapping[str, Spread], kept_by: CompareKept) -> Measured:
+def _measure(
+    models: ComparedModels, images: Array, spreads: Mapping[str, Spread], kept_by: CompareKept
+) -> Differences:
     """Run every model on one batch, and reduce the outputs to a few numbers per image."""
     feed = {IMAGES: images}
     expected = models.reference.run(feed)
@@ -289,7 +289,7 @@ def _measure(models: Models, images: Array, spreads: Mapping[str, Spread], kept_
     ours = _answers(models, models.shipped, feed, expected)
     traced, forced, layers, merges = _variants(models, feed, expected, kept_by, dense=(ours, expected))
     measured = {
-        output.name: MeasuredOutput(
+        output.name: OutputDifferences(
             finite=np.all([finite(output, each) for each in (ours, traced, forced)], axis=0),
             diff=distance(output, ours, expected),
             tracing_diff=distance(output, ours, traced),
@@ -299,11 +299,11 @@ def _measure(models: Models, images: Array, spreads: Mapping[str, Spread], kept_
         )
         for output in models.outputs
     }
-    return Measured(measured, layers, merges)
+    return Differences(measured, layers, merges)
 
 
 def _variants(
-    models: Models, feed: Feed, expected: Feed, kept_by: CompareKept, dense: tuple[Feed, Feed]
+    models: ComparedModels, feed: Feed, expected: Feed, kept_by: CompareKept, dense: tuple[Feed, Feed]
 ) -> tuple[Feed, Feed, list[LayerResult], list[MergeResult]]:
     """Return the outputs of the tracing and the forced variant, and the comparison of decisions.
 
@@ -321,12 +321,12 @@ def _variants(
     return traced, _answers(models, models.forced, {**feed, **decisions}, expected), kept, merges
 
 
-def _answers(models: Models, model: Runner, feed: Feed, expected: Feed) -> Feed:
+def _answers(models: ComparedModels, model: Runner, feed: Feed, expected: Feed) -> Feed:
     answers = model.run(feed)
     _check_answers(models, model, answers, expected)
     return answers
 
 
-def _check_answers(models: Models, model: Runner, answers: Feed, expected: Feed) -> None:
+def _check_answers(models: ComparedModels, model: Runner, answers: Feed, expected: Feed) -> None:
     for output in models.outputs:
         check_shapes(model.name, output, answers, expected)

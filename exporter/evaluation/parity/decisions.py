@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 
 from exporter.errors import ParityError
-from exporter.evaluation.parity.report import Check
 from exporter.evaluation.survivors import NOBODY, survivors_of, take
 from exporter.ops.cdf_retain.reference import mass_before
 from exporter.tensor_names import gap_name, into_name, keep_name, score_name
 
-__all__ = ["LayerResult", "MergeResult", "compare_layers", "compare_merges", "merge_checks"]
+__all__ = ["LayerResult", "MergeResult", "compare_layers", "compare_merges"]
 
 Array = np.ndarray[Any, Any]
 
@@ -212,26 +211,6 @@ def compare_merges(
             take(now, run[keep_name(layer)]) for now, run in ((ours, reference), (theirs, tested))
         )
     return judged, merges
-
-
-def merge_checks(merges: Sequence[MergeResult], allowed: float) -> list[Check]:
-    """Check that indices are valid and the gap of every flip is below `allowed`; [] if no tokens merge."""
-    if not merges:
-        return []
-    malformed = int(np.any([each.malformed for each in merges], axis=0).sum())
-    flipped = sum(int(each.flipped.sum()) for each in merges)
-    gap = max(float(each.gap[each.flipped].max(initial=0.0)) for each in merges)
-    return [
-        Check(
-            "merge_indices",
-            malformed,
-            "<=",
-            0,
-            malformed <= 0,
-            "images with an index out of range, or a survivor that joins another",
-        ),
-        Check("merges", gap, "<", allowed, gap < allowed, f"{flipped} images merge differently"),
-    ]
 
 
 def _by_position(layer: int, run: Mapping[str, Array], positions: Array, size: int) -> Array:

@@ -1,15 +1,27 @@
-"""Run the PyTorch reference through the `Runner` interface, with the tensor names of the lowered model."""
+"""The PyTorch reference as a `Runner` with the tensor names of the lowered model, which is compared with it."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
+from google.protobuf.message import DecodeError
 from torch import Tensor, nn
 
 from exporter.data.pixels import normalise
+from exporter.errors import ArtefactError, reason_of
+from exporter.evaluation.parity.checks import ParityReport
+from exporter.evaluation.parity.comparison import BATCHES, in_batches
+from exporter.evaluation.parity.lowered import compare_lowered
+from exporter.files import regular
+from exporter.formats.onnx_metadata import EXPECTED
+from exporter.lowering.variants import forced_variant, tracing_variant
+from exporter.lowering.verify import artefact_of
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.runtimes.base import TensorInfo
+from exporter.runtimes.base import Runner, TensorInfo
+from exporter.runtimes.choice import on_this_cpu, runner_for, runtime_for
 from exporter.runtimes.playback_runner import recorded
 from exporter.runtimes.torch_runner import TorchRunner
 from exporter.tensor_names import (
@@ -21,7 +33,7 @@ from exporter.tensor_names import (
     score_name,
 )
 
-__all__ = ["patches_left_of", "reference_runner"]
+__all__ = ["check", "load_onnx", "patches_left_of", "reference_runner"]
 
 Array = np.ndarray[Any, Any]
 
@@ -91,3 +103,60 @@ def _prepared(pruned: PrunedViT, images: Tensor, input_kind: str) -> Tensor:
     if input_kind != "uint8":
         return images
     return torch.from_numpy(normalise(images.cpu().numpy(), pruned.vit.spec.preprocessing)).to(images.device)
+
+
+def load_onnx(path: Path) -> onnx.ModelProto:
+    """Read an ONNX file that contains its weights.
+
+    Raises:
+        ArtefactError: The file is no ONNX model, or one that computes nothing.
+    """
+    try:
+        model = onnx.load_model_from_string(regular(path).read_bytes())
+    except (OSError, DecodeError) as error:
+        raise ArtefactError(str(path), reason_of(error), EXPECTED) from None
+    graph = model.graph
+    parts = {"nodes": graph.node, "inputs": graph.input, "outputs": graph.output}
+    missing = [name for name, part in parts.items() if not part]
+    if missing:
+        raise ArtefactError(str(path), f"a graph without {' and '.join(missing)}", EXPECTED)
+    return model
+
+
+def check(pruned: PrunedViT, model: onnx.ModelProto, images: Array, *, threads: int = 0) -> ParityReport:
+    """Compare a lowered model with its reference, on its target's runtime on the CPU.
+
+    Half of the images run one by one, the others eight at a time. The target in the model's metadata determines the
+    runtime and the tolerance.
+
+    Args:
+        pruned: The reference.
+        model: The lowered model.
+        images: [images, 3, H, W], as the model takes them.
+        threads: CPU threads of the runtime; 0 is one per physical core.
+
+    Raises:
+        ArtefactError: star-export did not make the model.
+        ParityError: There is nothing to compare.
+    """
+    artefact = artefact_of(model)
+    target = artefact.target
+    name = f"{target.name}: {model.graph.name} ({pruned.method})"
+
+    settings = on_this_cpu(target, threads)
+
+    def runner(proto: onnx.ModelProto, role: str) -> Runner:
+        return runner_for(proto.SerializeToString(), target, settings, name=f"{name}{role}")
+
+    return compare_lowered(
+        reference_runner(pruned, artefact.input_kind),
+        runner(model, ""),
+        (
+            runner(tracing_variant(model), ", tracing") if artefact.prunes else None,
+            runner(forced_variant(model), ", forced") if artefact.prunes else None,
+        ),
+        artefact=artefact,
+        model=model.SerializeToString(),
+        runtime=runtime_for(target, settings),
+        batches=in_batches(images, BATCHES),
+    )

@@ -202,13 +202,12 @@ def save_page(
         lstrip_blocks=True,
     )
     environment.filters.update(number=_number, percent=_percent, interval=_interval, megabytes=_megabytes)
-    parities = {"pruned": report.parity, "dense": report.dense_parity}
     text = environment.get_template("page.html").render(
         report=report,
         artefact=artefact,
         pictures=list(zip(pictures, report.examples or [None] * len(pictures), strict=True)),
         chart=chart,
-        checks={role: checks_table(parity) for role, parity in parities.items()},
+        checks={role: checks_table(parity) for role, parity in vars(report.parity).items()},
         layers=list(enumerate(zip(report.schedule.rates, report.schedule.keep, strict=True), start=1)),
         script=serving_script(artefact, report.files["pruned"]),
         wilson=wilson,

@@ -1,25 +1,24 @@
-"""The record of a compilation, `report.json`: the images that it shows, the versions that it depends on."""
+"""The record of a compilation, `report.json`: what was made and measured, and the images that it shows."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 
 from exporter.data.images import UNKNOWN, ranked
 from exporter.evaluation.accuracy import Accuracy, Predictions
-from exporter.evaluation.benchmark import Comparison, Hardware, Throughput
+from exporter.evaluation.benchmark import Hardware
 from exporter.evaluation.benchmark.batch_sweep import AtBatch
-from exporter.evaluation.benchmark.timing import TradeOff
+from exporter.evaluation.benchmark.timing import TradeOff, TradePoint
 from exporter.evaluation.embeddings import Agreement
 from exporter.evaluation.loss import PairResult
 from exporter.evaluation.parity import ParityReport
 from exporter.records import Pair, Schedule
 from exporter.schedule.macs import PatchUse
 
-__all__ = ["Example", "Gmacs", "Report", "chosen_examples", "installed_versions"]
+__all__ = ["CalibratedOn", "Example", "Gmacs", "Report", "chosen_examples"]
 
 Array = np.ndarray[Any, Any]
 
@@ -88,40 +87,16 @@ def _by_turns(classes: Array) -> list[int]:
     return sorted(range(len(keys)), key=keys.__getitem__)
 
 
-LIBRARIES = (
-    "star-export",
-    "torch",
-    "timm",
-    "onnx",
-    "onnxscript",
-    "onnx-graphsurgeon",
-    "onnxruntime",
-    "numpy",
-)
-
-
-def installed_versions() -> dict[str, str]:
-    """Return the versions, by name, of the installed libraries that a compilation uses."""
-    found = {}
-    for library in LIBRARIES:
-        try:
-            found[library] = version(library)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
 @dataclass(frozen=True)
 class Gmacs:
     """Multiply-adds per image in units of 10⁹; `pruned` includes `scoring`.
 
-    Where they depend on the image, `pruned` is the mean and `most` the largest; else `most` is None.
+    Where they depend on the image, `pruned` is the mean.
     """
 
     dense: float
     pruned: float
     scoring: float
-    most: float | None = None
 
     @property
     def saved(self) -> float:
@@ -130,59 +105,79 @@ class Gmacs:
 
 
 @dataclass(frozen=True)
-class Report:
-    """A compilation. `accuracy` and `agreement` are None where there is nothing to measure them by.
+class CalibratedOn:
+    """The images of a calibration: how many were used, and how many could not be read.
 
-    Times are None if they were not measured. `batches` are the times at every batch size, `trade_off`
-    the speed and the loss of several models, at least of both. `pair` compares the classes of both models, and
-    `examples` are the images that the page shows, with the model's `class_names`. `file_bytes` are the sizes of
-    `files`.
+    `overlap` says for each layer how far two halves of the images agree. `skipped` says why an image could not be
+    read, by its name; a calibration that was given has the number alone.
+    """
+
+    images: int
+    skipped_images: int
+    overlap: tuple[float, ...] | None = None
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Report:
+    """A compilation: the schedule, both files, whether they agree with PyTorch, what they cost, how fast they are.
+
+    What there is nothing to measure by is None: `accuracy` and `pair` without labels and logits, `agreement`, of
+    the pruned model's embeddings with the dense one's, without an embedding. `batches` are the times at every batch
+    size, none where no rounds were asked for; `batch` is that of the settings. `pair` compares the classes of both
+    models, and `examples` are the images that the page shows, with the model's `class_names`. `file_bytes` are the
+    sizes of `files`.
 
     For an a-STAR model `gmacs` are the useful MACs, averaged over images; `use` counts the patches that images
-    keep, None under STAR. `reduce` says what became of the other patches: they were dropped, or merged.
+    keep, None under STAR, whose counts are in the schedule. `calibration` is None where none was read.
 
-    `passed` says whether both lowered models agree with their PyTorch references. `speedup` and `efficiency` are
-    those of `comparison`, at `batch` images per run. `measured_on` is "images", or "noise" where none were given:
-    parity, times and what a-STAR keeps are then those of noise. `calibration_overlap` says for each layer how far
-    two halves of the calibration's images agree.
-
-    `skipped` says why an image to measure on could not be read, by its name; `calibration_skipped` says the same of
-    those to calibrate on, whose number is `skipped_images`. A calibration that was given has the number alone.
+    `measured_on` is "images", or "noise" where none were given: parity, times and what a-STAR keeps are then those
+    of noise. `skipped` says why an image to measure on could not be read, by its name. `searched` is what a search
+    measured of more models than these two.
     """
 
     model: str
-    method: str
-    reduce: str
-    rho: float | None
     target: str
-    files: dict[str, str]
     schedule: Schedule
+    files: dict[str, str]
+    file_bytes: dict[str, int]
     gmacs: Gmacs
-    parity: ParityReport
-    dense_parity: ParityReport
-    accuracy: Pair[Accuracy] | None
-    throughput: Pair[Throughput] | None
-    comparison: Comparison | None
-    use: PatchUse | None
-    passed: bool
-    speedup: float | None
-    efficiency: float | None
-    batch: int
-    calibration_images: int
-    skipped_images: int
-    versions: dict[str, str]
+    parity: Pair[ParityReport]
     hardware: Hardware
-    calibration_overlap: tuple[float, ...] | None = None
-    agreement: Agreement | None = None
+    batch: int
     batches: tuple[AtBatch, ...] = ()
-    trade_off: TradeOff | None = None
+    accuracy: Pair[Accuracy] | None = None
     pair: PairResult | None = None
+    agreement: Agreement | None = None
+    use: PatchUse | None = None
+    calibration: CalibratedOn | None = None
     examples: tuple[Example, ...] = ()
     class_names: tuple[str, ...] = ()
-    file_bytes: dict[str, int] = field(default_factory=dict)
     measured_on: str = "images"
     skipped: dict[str, str] = field(default_factory=dict)
-    calibration_skipped: dict[str, str] = field(default_factory=dict)
+    searched: TradeOff | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether both lowered models agree with their PyTorch references."""
+        return self.parity.dense.passed and self.parity.pruned.passed
+
+    @property
+    def speed(self) -> AtBatch | None:
+        """The times at the batch size of the settings."""
+        return next((each for each in self.batches if each.batch == self.batch), None)
+
+    @property
+    def trade_off(self) -> TradeOff | None:
+        """What was searched; else the speed of both models and what the pruned one loses, if both are measured."""
+        pair, at = self.pair, self.speed
+        if self.searched or at is None or pair is None or pair.loss_points is None:
+            return self.searched
+        dense, own, rho = at.throughput.dense, at.throughput.pruned, self.schedule.rho
+        label = str(self.schedule.method) if rho is None else f"{self.schedule.method}, rho {rho:.4g}"
+        front = own.images_per_s > dense.images_per_s or pair.loss_points < 0
+        point = TradePoint(label, own.images_per_s, pair.loss_points, pair.loss_interval_points, front=front)
+        return TradeOff(at.batch, "top1", pair.images, {self.target: dense.images_per_s}, (point,))
 
     def class_name(self, index: int | None) -> str:
         """Return the name of a class; its index where it has none, "" for None."""
@@ -191,8 +186,11 @@ class Report:
         return self.class_names[index] if self.class_names else str(index)
 
     def __repr__(self) -> str:
-        rho = "" if self.rho is None else f", rho {self.rho:.4g}"
-        faster = "" if self.speedup is None else f", {self.speedup:.2f} × at batch {self.batch}"
+        schedule, at = self.schedule, self.speed
+        rho = "" if schedule.rho is None else f", rho {schedule.rho:.4g}"
+        faster = "" if at is None else f", {at.comparison.speedup:.2f} × at batch {at.batch}"
         gmacs = f"{self.gmacs.dense:.3f} → {self.gmacs.pruned:.3f} GMACs"
         result = "passed" if self.passed else "FAILED"
-        return f"<Report {self.model}, {self.method}{rho}, {self.target}: {gmacs}{faster}, parity {result}>"
+        return (
+            f"<Report {self.model}, {schedule.method}{rho}, {self.target}: {gmacs}{faster}, parity {result}>"
+        )

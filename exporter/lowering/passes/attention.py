@@ -39,7 +39,7 @@ COMPARES_KEYS = (MERGE_INTO, PAIR_TOKENS, DISSIMILARITY)
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedProjection:
     """The three parts of a packed projection, each [batch, tokens, dim]."""
 
     query: gs.Variable
@@ -77,7 +77,7 @@ def fuse_attention(graph: gs.Graph, artefact: Artefact) -> int:
     return changed
 
 
-def _fuse(graph: gs.Graph, node: gs.Node, merge: gs.Node, packed: Packed, heads: int) -> None:
+def _fuse(graph: gs.Graph, node: gs.Node, merge: gs.Node, packed: PackedProjection, heads: int) -> None:
     (by_head,), (merged,), mask = node.outputs, merge.outputs, node.inputs[3:]
     attributes = {"q_num_heads": heads, "kv_num_heads": heads, "scale": node.attrs["scale"]}
     name, by_head.name = by_head.name, f"{by_head.name}/heads"
@@ -102,7 +102,7 @@ def _fuse(graph: gs.Graph, node: gs.Node, merge: gs.Node, packed: Packed, heads:
         reader.inputs[[each is merged for each in reader.inputs].index(True)] = context
 
 
-def _fuse_class_row(graph: gs.Graph, node: gs.Node, packed: Packed, heads: int) -> None:
+def _fuse_class_row(graph: gs.Graph, node: gs.Node, packed: PackedProjection, heads: int) -> None:
     """Write one product for all heads: the class queries, spread over a block diagonal, times the keys.
 
     The zeros in other heads' columns cost a thousandth of a block's work, and the keys are not moved.
@@ -123,7 +123,7 @@ def _fuse_class_row(graph: gs.Graph, node: gs.Node, packed: Packed, heads: int) 
     replace(graph, node, op.MatMul(spread, keys, name="query_keys"))
 
 
-def _read_parts(graph: gs.Graph, node: gs.Node, packed: Packed, heads: int) -> None:
+def _read_parts(graph: gs.Graph, node: gs.Node, packed: PackedProjection, heads: int) -> None:
     """Let the attention received read heads that are cut from the parts."""
     for place, (name, part) in enumerate((("query", packed.query), ("key", packed.key))):
         op = Builder(graph, node, prefix=f"{node.outputs[0].name}/{name}")
@@ -153,14 +153,14 @@ def _asking(query: gs.Tensor) -> int | None:
     return end if (start, axis) == (0, 2) else None
 
 
-def _unpacked(graph: gs.Graph, node: gs.Node, projection: gs.Variable, asking: int | None) -> Packed:
+def _unpacked(graph: gs.Graph, node: gs.Node, projection: gs.Variable, asking: int | None) -> PackedProjection:
     """Return the three parts, each from its own linear layer where the projection is a linear layer."""
     name, shape = node.outputs[0].name, [*projection.shape[:-1], projection.shape[-1] // 3]
     layer = as_linear(projection)
     if layer is None:
         op, outs = Builder(graph, node, prefix=name), tuple(f"{name}/{part}" for part in PARTS)
         query, *others = op.several("Split", projection, outs=outs, shape=shape, axis=2, num_outputs=3)
-        return Packed(_first(op, query, asking), *others)
+        return PackedProjection(_first(op, query, asking), *others)
     weights = np.split(layer.weight, 3, axis=1)
     biases = [None] * 3 if layer.bias is None else np.split(layer.bias, 3)
     parts = []
@@ -168,7 +168,7 @@ def _unpacked(graph: gs.Graph, node: gs.Node, projection: gs.Variable, asking: i
         op = Builder(graph, node, prefix=f"{name}/{part}")
         tokens = _first(op, layer.tokens, asking if part == PARTS[0] else None)
         parts.append(linear(op, tokens, weight, bias, [*tokens.shape[:-1], shape[-1]]))
-    return Packed(*parts)
+    return PackedProjection(*parts)
 
 
 def _first(op: Builder, tokens: gs.Variable, count: int | None) -> gs.Variable:

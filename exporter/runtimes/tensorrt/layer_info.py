@@ -21,7 +21,7 @@ __all__ = [
     "UNKNOWN",
     "Audit",
     "BlockAttention",
-    "Layer",
+    "EngineLayer",
     "audit",
     "explain_audit",
     "layers_path",
@@ -73,7 +73,7 @@ _PROFILE = re.compile(r"\[profile (\d+)\]\s*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Layer:
+class EngineLayer:
     """One layer of an engine: its name, its ONNX nodes, and the dtypes that it reads and writes.
 
     A dtype that the inspector leaves out is the operand type in the name of the layer's kernel, else "unknown".
@@ -92,7 +92,7 @@ class Layer:
         return "mha" in f"{self.name} {self.tactic}".lower()
 
 
-def read_layers(text: str, profile: int = 0) -> tuple[Layer, ...]:
+def read_layers(text: str, profile: int = 0) -> tuple[EngineLayer, ...]:
     """Parse the inspector's JSON, which trtexec's --exportLayerInfo writes too.
 
     Args:
@@ -120,7 +120,7 @@ def layers_path(engine: Path) -> Path:
     return engine.with_suffix(".layers.json")
 
 
-def saved_layers(engine: Path, profile: int) -> tuple[Layer, ...]:
+def saved_layers(engine: Path, profile: int) -> tuple[EngineLayer, ...]:
     """Read the layers of a profile that `build` saved.
 
     Raises:
@@ -137,14 +137,14 @@ def saved_layers(engine: Path, profile: int) -> tuple[Layer, ...]:
     return read_layers(text, profile)
 
 
-def _profile_of(layer: Layer) -> int:
+def _profile_of(layer: EngineLayer) -> int:
     found = _PROFILE.search(layer.name)
     return int(found[1]) if found else 0
 
 
-def _layer(described: Mapping[str, Any]) -> Layer:
+def _layer(described: Mapping[str, Any]) -> EngineLayer:
     tactic = str(described.get("TacticName", ""))
-    return Layer(
+    return EngineLayer(
         name=str(described.get("Name", "")),
         kind=str(described.get("LayerType", "")),
         tactic=tactic,
@@ -190,7 +190,7 @@ class Audit:
         return tuple(each.block for each in self.blocks if not each.fused)
 
 
-def audit(layers: Iterable[Layer], blocks: Iterable[int]) -> Audit:
+def audit(layers: Iterable[EngineLayer], blocks: Iterable[int]) -> Audit:
     """Count the layers of an engine by dtype, and find the fused attention of each block.
 
     Args:
@@ -217,7 +217,7 @@ def explain_audit(result: Audit) -> list[str]:
     return lines
 
 
-def _block(layers: Iterable[Layer], block: int) -> BlockAttention:
+def _block(layers: Iterable[EngineLayer], block: int) -> BlockAttention:
     nodes = {f"{context_name(block)}/{part}" for part in _PARTS}
     touching = [each for each in layers if each.nodes & nodes]
     fused = sum(each.is_fused_attention and nodes <= each.nodes for each in touching)

@@ -23,8 +23,7 @@ from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Pair
 from exporter.workflows import steps
-from exporter.workflows.compiling.proof import prove
-from exporter.workflows.compiling.reporting import report_of, save_page_of
+from exporter.workflows.compiling.proof import prove, save_page_of
 from exporter.workflows.compiling.schedule import checked_amount, schedule_of
 from exporter.workflows.dry_run import DryRun, dry_run
 from exporter.workflows.folders.export_folder import (
@@ -33,10 +32,10 @@ from exporter.workflows.folders.export_folder import (
     RECIPE,
     REPORT,
     SCHEDULE,
+    finish_folder,
     save_raw_images,
 )
 from exporter.workflows.folders.reference import REFERENCE, save_reference
-from exporter.workflows.folders.stale import finish_folder
 from exporter.workflows.measuring import noise
 from exporter.workflows.memory import check_batches
 from exporter.workflows.progress import Silent, Stages
@@ -88,11 +87,16 @@ def compile_model(
     ranges = steps.range_images(job.images, vit.spec, lowering.input_kind, lowering.target)
     paths = (_lowered(each, lowering, ranges, out, stages) for each in (references.dense, references.pruned))
     models = read_pair(Pair(*paths))
-    proof = prove(references, models, folder=folder, images=images, measuring=job.measuring, stages=stages)
-    report = report_of(
-        references, models, proof=proof, calibration=calibration, folder=folder, measuring=job.measuring
+    report = prove(
+        references,
+        models,
+        calibration=calibration,
+        folder=folder,
+        images=images,
+        measuring=job.measuring,
+        stages=stages,
     )
-    report = replace(report, trade_off=trade_off or report.trade_off)
+    report = replace(report, searched=trade_off)
     with stages.stage("report"):
         save_json(recipe, out / RECIPE)
         names = _deliver(references, models, images, job.measuring.batch, out)

@@ -1,122 +1,116 @@
-"""Compare both models of a compilation with PyTorch, and measure their accuracy and speed."""
+"""Compare both models of a compilation with PyTorch, measure their accuracy and speed, and show it on a page."""
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from exporter.artefact import LoweredFile
-from exporter.data.batches import View, batches_of
+from exporter.artefact import Artefact, LoweredFile
+from exporter.calibration.record import Calibration
+from exporter.data.batches import View, batches_of, first_images
 from exporter.data.images import ImageFile, ImageFolder
 from exporter.evaluation.accuracy import Accuracy, Batches, predict_each
-from exporter.evaluation.benchmark import Comparison, Throughput
-from exporter.evaluation.benchmark.batch_sweep import AtBatch, BenchModels, BenchSettings, measure_batches
+from exporter.evaluation.benchmark import environment
+from exporter.evaluation.benchmark.batch_sweep import AtBatch, BenchSettings, measure_batches
 from exporter.evaluation.embeddings import Agreement, agreement_of, embed_each
 from exporter.evaluation.loss import PairResult, compare_predictions
 from exporter.evaluation.parity import ParityReport
-from exporter.evaluation.parity.check_model import check, load_onnx
-from exporter.evaluation.parity.reference import patches_left_of
-from exporter.evaluation.report.record import Example, chosen_examples
+from exporter.evaluation.parity.reference import check, load_onnx, patches_left_of, reference_runner
+from exporter.evaluation.report.page import Picture, drawn, save_page
+from exporter.evaluation.report.record import CalibratedOn, Example, Gmacs, Report, chosen_examples
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import on_this_cpu, runner_for
 from exporter.schedule.macs import MacCount, PatchUse, patch_use
+from exporter.tensor_names import IMAGES
 from exporter.vocabulary import InputKind
+from exporter.workflows.folders.export_folder import PAGE
 from exporter.workflows.progress import Stages
 from exporter.workflows.recipes.requests import Measuring
+from exporter.workflows.steps import with_class_names
 
-__all__ = ["Proof", "macs_of", "prove"]
+__all__ = ["prove", "save_page_of"]
 
 Array = np.ndarray[Any, Any]
 
-
-@dataclass(frozen=True)
-class Proof:
-    """All results; times are None if no rounds were requested.
-
-    `accuracy` is None without labels or logits. `agreement`, of the pruned model's embeddings with the dense one's,
-    is None without an embedding.
-
-    `use` is how many patches a-STAR kept; None under STAR, whose counts are in the schedule. `batches` are the
-    times at all batch sizes, `throughput` and `comparison` those at the one of the settings. `pair` compares the
-    classes of both models, and `examples` are some of the images; without logits there are neither. `skipped` says
-    why an image of accuracy or agreement could not be read, by its name.
-    """
-
-    parity: ParityReport
-    dense_parity: ParityReport
-    accuracy: Pair[Accuracy] | None
-    agreement: Agreement | None
-    throughput: Pair[Throughput] | None
-    comparison: Comparison | None
-    use: PatchUse | None
-    batches: tuple[AtBatch, ...]
-    pair: PairResult | None
-    examples: tuple[Example, ...]
-    skipped: dict[str, str]
-
-    @property
-    def passed(self) -> bool:
-        """Whether both lowered models passed the parity check."""
-        return self.parity.passed and self.dense_parity.passed
+# Images that are shown of a model without classes.
+FIRST = 4
 
 
 def prove(
     references: Pair[PrunedViT],
     models: Pair[LoweredFile],
     *,
+    calibration: Calibration | None,
     folder: ImageFolder | None,
     images: Array,
     measuring: Measuring,
     stages: Stages,
-) -> Proof:
-    """Compare both models with their references, then with each other.
+) -> Report:
+    """Compare both models with their references, then with each other; return the report.
 
     Args:
         references: Both models in PyTorch.
         models: The lowered models.
+        calibration: What the schedule was made from, if anything.
         folder: Images for accuracy, which is measured if all have labels; without, the models are compared. None
-            where there are only images to check.
+            where there are only images to check: noise.
         images: [n, 3, H, W] for parity and speed, as the models take them.
         measuring: Threads, batch and rounds.
         stages: Shows progress.
     """
+    pruned, artefact, skipped = references.pruned, models.pruned.artefact, dict[str, str]()
     with stages.stage("parity, dense"):
         dense_parity = _parity(references.dense, models.dense, images, measuring)
     with stages.stage("parity, pruned"):
-        parity = _parity(references.pruned, models.pruned, images, measuring)
+        parity = Pair(dense_parity, _parity(pruned, models.pruned, images, measuring))
     use = None
-    if references.pruned.schedule.adaptive:
+    if pruned.schedule.adaptive:
         with stages.stage("patches left"):
-            use = _use(references.pruned, images, models.pruned.artefact.input_kind, measuring.batch)
-    seen, skipped = _Seen(None, None, ()), dict[str, str]()
-    if folder is not None and references.dense.vit.spec.num_classes:
+            use = _use(pruned, images, artefact.input_kind, measuring.batch)
+    seen, agreement, batches = _Classes(None, None, ()), None, tuple[AtBatch, ...]()
+    if folder is not None and pruned.vit.spec.num_classes:
         with stages.stage("accuracy" if folder.labelled else "agreement of classes"):
-            seen = _seen(models, folder, measuring, skipped)
-    agreement = None
-    if folder is not None and references.dense.vit.spec.embedding:
+            seen = _classes(models, folder, measuring, skipped)
+    if folder is not None and pruned.vit.spec.embedding:
         with stages.stage("agreement of embeddings"):
             agreement = _agreement(models, folder, measuring, skipped)
-    at_batches: tuple[AtBatch, ...] = ()
+    macs = _macs(references, use)
     if measuring.rounds:
         with stages.stage("throughput"):
-            at_batches = _speed(models, images, measuring, macs_of(references, use))
-    own = next((each for each in at_batches if each.batch == measuring.batch), None)
-    return Proof(
-        parity,
-        dense_parity,
-        **vars(seen),
+            batches = _speed(models, images, measuring, macs)
+    files = {"dense": models.dense.path, "pruned": models.pruned.path}
+    return Report(
+        model=pruned.vit.spec.name,
+        target=artefact.target.name,
+        schedule=pruned.schedule,
+        files={role: path.name for role, path in files.items()},
+        file_bytes={role: path.stat().st_size for role, path in files.items()},
+        gmacs=Gmacs(macs.dense.gmacs, macs.pruned.gmacs, scoring=macs.pruned.scoring / 1e9),
+        parity=parity,
+        hardware=environment(measuring.threads, installed=True),
+        batch=measuring.batch,
+        batches=batches,
+        **seen._asdict(),
         agreement=agreement,
-        throughput=None if own is None else own.throughput,
-        comparison=None if own is None else own.comparison,
         use=use,
-        batches=at_batches,
+        calibration=None if calibration is None else _calibrated_on(calibration),
+        class_names=with_class_names(pruned.vit, folder).spec.class_names,
+        measured_on="noise" if folder is None else "images",
         skipped=skipped,
     )
 
 
-def macs_of(references: Pair[PrunedViT], use: PatchUse | None) -> Pair[MacCount]:
+def _calibrated_on(calibration: Calibration) -> CalibratedOn:
+    record = calibration.record
+    return CalibratedOn(
+        record.images, record.skipped, calibration.overlap_by_layer, dict(calibration.skipped)
+    )
+
+
+def _macs(references: Pair[PrunedViT], use: PatchUse | None) -> Pair[MacCount]:
     """Return the useful MACs per image of each model; under a-STAR the mean of `use`."""
     pruned = references.pruned.macs
     if use is not None:
@@ -128,8 +122,7 @@ def _parity(reference: PrunedViT, model: LoweredFile, images: Array, measuring: 
     return check(reference, load_onnx(model.path), images, threads=measuring.threads)
 
 
-@dataclass(frozen=True)
-class _Seen:
+class _Classes(NamedTuple):
     """What both models say about the images."""
 
     accuracy: Pair[Accuracy] | None
@@ -137,15 +130,15 @@ class _Seen:
     examples: tuple[Example, ...]
 
 
-def _seen(
+def _classes(
     models: Pair[LoweredFile], folder: ImageFolder, measuring: Measuring, skipped: dict[str, str]
-) -> _Seen:
+) -> _Classes:
     names: list[str] = []
     loaded = _batches(models, folder, measuring, names=names, skipped=skipped)
     found = Pair(*predict_each(_runners(models, measuring), loaded))
     pair = compare_predictions(found.dense, found.pruned, ("dense", "pruned"), {})
     accuracy = Pair(found.dense.accuracy, found.pruned.accuracy) if found.dense.labelled else None
-    return _Seen(accuracy, replace(pair, classes=()), chosen_examples(names, found))
+    return _Classes(accuracy, replace(pair, classes=()), chosen_examples(names, found))
 
 
 def _agreement(
@@ -183,9 +176,9 @@ def _speed(
     models: Pair[LoweredFile], images: Array, measuring: Measuring, macs: Pair[MacCount]
 ) -> tuple[AtBatch, ...]:
     sizes = tuple(sorted({measuring.batch, *measuring.more_batches}))
-    both = BenchModels(*_runners(models, measuring), None, macs)
+    dense, pruned = _runners(models, measuring)
     settings = BenchSettings(batches=sizes, rounds=measuring.rounds)
-    return tuple(measure_batches(both, images, settings))
+    return tuple(measure_batches({"dense": dense, "pruned": pruned}, macs, images, settings))
 
 
 def _runner(model: LoweredFile, threads: int) -> Runner:
@@ -197,3 +190,40 @@ def _runner(model: LoweredFile, threads: int) -> Runner:
 def _use(pruned: PrunedViT, images: Array, input_kind: InputKind, batch: int) -> PatchUse:
     left = patches_left_of(pruned, images, input_kind, batch)
     return patch_use(pruned.vit.spec, pruned.schedule, left, pruned.layout, batch)
+
+
+def save_page_of(
+    report: Report, artefact: Artefact, pruned: PrunedViT, folder: ImageFolder | None, out: Path
+) -> list[str]:
+    """Write the page, and return the names of its files.
+
+    It shows examples with the patches that the PyTorch reference keeps of them, and a chart.
+
+    Args:
+        report: The record to show.
+        artefact: What the pruned file says of itself.
+        pruned: The PyTorch reference of the pruned model.
+        folder: The images of the examples; None for a page without pictures.
+        out: The export folder.
+
+    Raises:
+        OutputError: A file cannot be written.
+    """
+    chart = None
+    if report.trade_off:
+        from exporter.evaluation.report.chart import chart_of  # noqa: PLC0415  (matplotlib is slow to load)
+
+        chart = chart_of(report.trade_off, report.model)
+    pictures = [] if folder is None else _pictures(report, pruned, folder)
+    save_page(report, artefact, out / PAGE, pictures=pictures, chart=chart)
+    return [PAGE]
+
+
+def _pictures(report: Report, pruned: PrunedViT, folder: ImageFolder) -> list[Picture]:
+    """Draw the examples of the report; the first images where there are none."""
+    named = {folder.name_of(file): file for file in folder.files}
+    files, spec = [named[each.image] for each in report.examples], pruned.vit.spec
+    images = first_images(files or folder.files, spec.preprocessing, "uint8", len(files) or FIRST)
+    with reference_runner(pruned, "uint8") as runner:
+        answers = runner.run({IMAGES: images})
+    return drawn({**answers, IMAGES: images}, spec.grid)

@@ -30,7 +30,7 @@ from exporter.training.settings import FinetuneSettings
 from exporter.workflows import steps
 from exporter.workflows.depth.result import Chosen, Collected
 from exporter.workflows.depth.steps import split_of, weights_file, written
-from exporter.workflows.evaluating.pytorch import torch_models
+from exporter.workflows.evaluating.models import torch_models
 from exporter.workflows.finetuning.images import Exam, shown, train_images
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipes.job import Job
@@ -64,7 +64,7 @@ def choose_to(
         identity_of(job.model, vit.spec.num_classes, vit.spec.class_names),
         run,
     )
-    train = _Trainer(
+    train = _DepthTrainer(
         vit, images, settings, path.with_suffix(".ckpt"), run, stages, bookmark.skipped, choice.growth
     )
     ranked = choose_units(vit, choice, train, bookmark)
@@ -141,7 +141,7 @@ def collect_to(
     run = _run(vit, images, collection, settings, listing_sha256(measured), job.images.max_eval_images)
     identity = identity_of(job.model, vit.spec.num_classes, vit.spec.class_names)
     bookmark = Bookmark(folder / "last.safetensors", identity, run, skipped)
-    train = _Trainer(vit, images, settings, folder / "step.ckpt", run, stages, skipped)
+    train = _DepthTrainer(vit, images, settings, folder / "step.ckpt", run, stages, skipped)
     samples = collect(vit, collection, train, evaluate, book=SampleBook(folder), bookmark=bookmark)
     return Collected(samples, skipped.evaluation, skipped.training)
 
@@ -163,7 +163,7 @@ def _checked(job: Job, choice: ChoiceSettings, out: Path) -> Path:
 
 
 @dataclass(frozen=True, eq=False)
-class _Trainer:
+class _DepthTrainer:
     """Trains the stages of a search; each has a seed of its own, and `growth` epochs more than the one before.
 
     The teacher is the network with all units. `checkpoint` has the epochs of an unfinished stage. `skipped` takes

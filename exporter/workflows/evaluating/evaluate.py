@@ -3,23 +3,24 @@
 Two models without classes are compared by their embeddings.
 """
 
+import csv
 import os
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from exporter.data.source import ImageSource, open_source
-from exporter.errors import RecipeError
-from exporter.evaluation.accuracy import Predictions
+from exporter.errors import ImageError, OutputError, RecipeError
+from exporter.evaluation.accuracy import Accuracy, Predictions
 from exporter.evaluation.benchmark import environment
-from exporter.evaluation.embeddings import agreement_of
-from exporter.evaluation.eval_result import Evaluation, ModelResult
-from exporter.evaluation.loss import compare_predictions
-from exporter.files import PathLike
-from exporter.workflows.evaluating.disagreements import Disagreement, disagreements
+from exporter.evaluation.embeddings import Agreement, agreement_of
+from exporter.evaluation.intervals import Interval, half_width, images_for, loss_interval, wilson
+from exporter.evaluation.loss import PairResult, compare_predictions
+from exporter.files import PathLike, writable_file, written_beside
+from exporter.formats.canonical_json import save_json
 from exporter.workflows.evaluating.models import EvalModel
 from exporter.workflows.evaluating.predicting import embed_models, predict_models
 from exporter.workflows.evaluating.settings import EvalSettings
@@ -34,7 +35,60 @@ if TYPE_CHECKING:
 
     AnyModel: TypeAlias = EvalModel | PrunedViT | PrunableViT | nn.Module
 
-__all__ = ["evaluate_models"]
+__all__ = [
+    "Disagreement",
+    "Evaluation",
+    "ModelResult",
+    "disagreement_paths",
+    "disagreements",
+    "evaluate_models",
+    "require_within",
+    "save_disagreements",
+]
+
+
+@dataclass(frozen=True)
+class ModelResult:
+    """One model: its file, its runtime, and its accuracy, None without labels."""
+
+    source: str
+    runtime: str
+    accuracy: Accuracy | None = None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The models by name in the order of their runs; `pair` compares the second with the first, None for one.
+
+    `skipped` says why an image was left out, by its name. `scored_classes` is the number of classes that competed.
+    `versions` are those of the libraries that ran. Models without classes have an `agreement` of their embeddings
+    instead of a `pair`.
+    """
+
+    models: dict[str, ModelResult]
+    pair: PairResult | None
+    images: int
+    skipped: dict[str, str]
+    scored_classes: int
+    versions: dict[str, str]
+    agreement: Agreement | None = None
+
+    def __repr__(self) -> str:
+        top1 = (
+            f"{name} {each.accuracy.top1:.2%}" if each.accuracy else name
+            for name, each in self.models.items()
+        )
+        return f"<Evaluation of {self.images} images: {', '.join(top1)}>"
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """An image, the index of its class if it is known, and the classes that both models give it."""
+
+    image: str
+    label: int | None
+    first: int
+    second: int
 
 
 def evaluate_models(
@@ -58,7 +112,7 @@ def evaluate_models(
     """
     settings, stages = settings or EvalSettings(), stages or Silent()
     ready, places = _ready(models), _places(images)
-    if not any(model.num_classes for model in ready) and all(model.embedding for model in ready):
+    if not any(model.spec.num_classes for model in ready) and all(model.spec.embedding for model in ready):
         return _agreement(ready, places, settings, stages), ()
     classes, names = _common_classes(ready), tuple(model.name for model in ready)
     source = open_source(
@@ -80,7 +134,10 @@ def evaluate_models(
     if len(found) == 2:
         pair = compare_predictions(*found, names=names, class_names=source.class_names)
         differing = disagreements(*found, images=answers.names)
-    results = {each.name: _result(each, made) for each, made in zip(ready, found, strict=True)}
+    results = {
+        each.name: ModelResult(each.source, each.runtime, made.accuracy if made.labelled else None)
+        for each, made in zip(ready, found, strict=True)
+    }
     scored = classes if subset is None else len(subset)
     versions = environment().versions
     return Evaluation(results, pair, len(answers.names), answers.skipped, scored, versions), differing
@@ -90,7 +147,7 @@ def _ready(models: "Sequence[AnyModel]") -> list[EvalModel]:
     """Return models that can run; if models in PyTorch have the same name, all names are numbered."""
     if all(isinstance(each, EvalModel) for each in models):
         return [each for each in models if isinstance(each, EvalModel)]
-    from exporter.workflows.evaluating.pytorch import torch_model  # noqa: PLC0415  (needs PyTorch)
+    from exporter.workflows.evaluating.models import torch_model  # noqa: PLC0415  (needs PyTorch)
 
     found = [each if isinstance(each, EvalModel) else torch_model(each) for each in models]
     if len({each.name for each in found}) == len(found):
@@ -121,7 +178,7 @@ def _agreement(
         got = f"embeddings of {channels[1]} channels"
         raise RecipeError(models[1].name, got, f"{channels[0]}, as {models[0].name} has")
     count = len(answers.names)
-    results = {each.name: ModelResult(each.source, each.runtime, count) for each in models}
+    results = {each.name: ModelResult(each.source, each.runtime) for each in models}
     agreement, versions = agreement_of(*answers.found), environment().versions
     return Evaluation(results, None, count, answers.skipped, 0, versions, agreement)
 
@@ -135,12 +192,12 @@ def _check_batch(models: Sequence[EvalModel], source: ImageSource, settings: Eva
 def _common_classes(models: Sequence[EvalModel]) -> int:
     """Return the number of classes that the models share."""
     for model in models:
-        if not model.num_classes:
+        if not model.spec.num_classes:
             raise RecipeError(model.name, "a model without logits", "one that classifies")
-        if model.num_classes != models[0].num_classes:
-            got = f"{model.num_classes} classes"
-            raise RecipeError(model.name, got, f"{models[0].num_classes}, as {models[0].name} has")
-    return models[0].num_classes
+        if model.spec.num_classes != models[0].spec.num_classes:
+            got = f"{model.spec.num_classes} classes"
+            raise RecipeError(model.name, got, f"{models[0].spec.num_classes}, as {models[0].name} has")
+    return models[0].spec.num_classes
 
 
 def _common_names(models: Sequence[EvalModel]) -> tuple[str, ...]:
@@ -149,16 +206,86 @@ def _common_names(models: Sequence[EvalModel]) -> tuple[str, ...]:
     Raises:
         RecipeError: They know different ones.
     """
-    known = [model for model in models if model.class_names]
+    known = [model for model in models if model.spec.class_names]
     for model in known[1:]:
-        for index, pair in enumerate(zip(known[0].class_names, model.class_names, strict=False)):
+        for index, pair in enumerate(zip(known[0].spec.class_names, model.spec.class_names, strict=False)):
             if pair[0] != pair[1]:
                 got = f"a class {index} that is called {pair[1]!r}"
                 expected = f"{pair[0]!r}, as in {known[0].name}"
                 raise RecipeError(model.name, got, expected, "--class-map decides for both")
-    return known[0].class_names if known else ()
+    return known[0].spec.class_names if known else ()
 
 
-def _result(model: EvalModel, found: Predictions) -> ModelResult:
-    measured = vars(found.accuracy) if found.labelled else {"images": len(found.labels)}
-    return ModelResult(source=model.source, runtime=model.runtime, **measured)
+def require_within(result: Evaluation, points: float) -> None:
+    """Check that the 95 % interval is no wider than ± `points`.
+
+    It is that of the loss of two models, of their agreement if there are no labels, of retrieval@1 if there are no
+    classes, or of one model's top-1.
+
+    Raises:
+        ImageError: It is wider; the message has the number of images that would do, at the measured rates.
+    """
+    images, (what, interval) = result.images, _estimate(result)
+    half = 100 * half_width(interval(images))
+    if half > points:
+        enough = images_for(interval, points / 100)
+        got = f"{what} within ± {half:.3g} points on {images} images"
+        raise ImageError("--within", got, f"± {points:g}", f"about {enough:,} images are enough")
+
+
+def _estimate(result: Evaluation) -> tuple[str, Callable[[int], Interval]]:
+    """Return what is estimated, and its interval for a number of images at the measured rates."""
+    images, pair = result.images, result.pair
+    if result.agreement is not None:
+        same = result.agreement.retrieval_at_1 or 0.0
+        return "retrieval@1", lambda count: wilson(same * count, count)
+    if pair is None:
+        (model,) = result.models.values()
+        hits = model.accuracy.top1_hits if model.accuracy else 0
+        return "top-1", lambda count: wilson(hits * count / images, count)
+    if pair.lost is None or pair.gained is None:
+        return "the agreement", lambda count: wilson(pair.agreement * count, count)
+    lost, gained = pair.lost / images, pair.gained / images
+    return "the loss", lambda count: loss_interval(lost * count, gained * count, count)
+
+
+def disagreements(first: Predictions, second: Predictions, images: Sequence[str]) -> tuple[Disagreement, ...]:
+    """Return the images of which the best classes differ, in their order; `images` are the names of all."""
+    ours, theirs = first.best[:, 0], second.best[:, 0]
+    return tuple(
+        Disagreement(
+            images[at], int(first.labels[at]) if first.labelled else None, int(ours[at]), int(theirs[at])
+        )
+        for at in (ours != theirs).nonzero()[0]
+    )
+
+
+def disagreement_paths(path: Path) -> tuple[Path, Path]:
+    """Return the paths of both files, which replace the ending .json or .csv of `path` or follow its name.
+
+    Raises:
+        OutputError: One of them cannot be written.
+    """
+    if not path.name:
+        raise OutputError(str(path), "a folder", "the name of a file to write")
+    stem = path.stem if path.suffix in (".json", ".csv") else path.name
+    return writable_file(path.with_name(f"{stem}.json")), writable_file(path.with_name(f"{stem}.csv"))
+
+
+def save_disagreements(found: Sequence[Disagreement], names: Sequence[str], path: Path) -> None:
+    """Write both files, each atomically; `names` are those of the models.
+
+    Raises:
+        OutputError: A file cannot be written.
+    """
+    as_json, as_csv = disagreement_paths(path)
+    save_json({"first": names[0], "second": names[1], "images": found}, as_json)
+    with (
+        written_beside(as_csv) as partial,
+        # The name of an image may be no UTF-8: it is written as the file system has it.
+        partial.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file,
+    ):
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(("image", "label", *names))
+        for each in found:
+            rows.writerow((each.image, "" if each.label is None else each.label, each.first, each.second))

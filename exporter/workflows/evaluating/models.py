@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,32 +12,43 @@ from exporter.artefact import LoweredFile, read_lowered
 from exporter.data.batches import View
 from exporter.errors import ArtefactError, RecipeError
 from exporter.files import PathLike
+from exporter.records import ModelSpec, Schedule
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import TENSORRT, RunSettings, require_runtime, runner_for, runtime_for
 from exporter.runtimes.tensorrt.manifest import ENGINES, read_manifest
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
 from exporter.tensor_names import IMAGES
+from exporter.vocabulary import InputKind
 from exporter.workflows.folders.export_folder import read_folder
 
-__all__ = ["EvalModel", "models_at"]
+if TYPE_CHECKING:
+    from torch import nn
+
+    from exporter.calibration.record import Calibration
+    from exporter.models.base import PrunableViT
+    from exporter.pruning.pruned_vit import PrunedViT
+
+__all__ = ["EvalModel", "models_at", "torch_model", "torch_models"]
 
 
 @dataclass(frozen=True, eq=False)
 class EvalModel:
-    """A model on its runtime: what the result calls it, its file, what it takes of an image, and what it gives.
+    """A model on its runtime: what the result calls it, its file, what it is, and how it takes images.
 
-    `num_classes` is 0 without logits; `embedding` is the name of that output, "" without one. `class_names` are in
-    the order of the logits, none where they are not known.
+    `spec.class_names` are in the order of the logits, none where they are not known.
     """
 
     name: str
     source: str
     runtime: str
     runner: Runner
-    view: View
-    num_classes: int
-    embedding: str = ""
-    class_names: tuple[str, ...] = ()
+    spec: ModelSpec
+    input_kind: InputKind
+
+    @property
+    def view(self) -> View:
+        """What it takes of an image."""
+        return View(self.spec.preprocessing, self.input_kind)
 
 
 def models_at(paths: Sequence[PathLike], settings: RunSettings) -> tuple[EvalModel, ...]:
@@ -76,13 +88,11 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 def _lowered(name: str, file: LoweredFile, settings: RunSettings) -> EvalModel:
     artefact = file.artefact
-    view = View(artefact.spec.preprocessing, artefact.input_kind)
-    black = np.zeros((1, *view.preprocessing.input_size), view.input_kind)
+    black = np.zeros((1, *artefact.spec.preprocessing.input_size), artefact.input_kind)
     require_runtime(file.path, {IMAGES: black}, artefact.target, settings)
     runner = runner_for(file.path, artefact.target, settings)
     runtime = runtime_for(artefact.target, settings)
-    given = artefact.spec.num_classes, artefact.spec.embedding, artefact.spec.class_names
-    return EvalModel(name, file.path.name, runtime, runner, view, *given)
+    return EvalModel(name, file.path.name, runtime, runner, artefact.spec, artefact.input_kind)
 
 
 def _engine(name: str, engine: Path, settings: RunSettings) -> EvalModel:
@@ -96,7 +106,58 @@ def _engine(name: str, engine: Path, settings: RunSettings) -> EvalModel:
         got = f"no {source} beside it or its folder {ENGINES}"
         raise ArtefactError(str(engine), got, "the ONNX file that it was built from")
     artefact = read_lowered(onnx).artefact
-    view = View(artefact.spec.preprocessing, artefact.input_kind)
     runner = TensorRtRunner(engine, onnx, plugin=settings.plugin)
-    given = artefact.spec.num_classes, artefact.spec.embedding, artefact.spec.class_names
-    return EvalModel(name, engine.name, TENSORRT, runner, view, *given)
+    return EvalModel(name, engine.name, TENSORRT, runner, artefact.spec, artefact.input_kind)
+
+
+def torch_models(
+    vit: "PrunableViT",
+    schedule: Schedule | None = None,
+    calibration: "Calibration | None" = None,
+    *,
+    threads: int = 0,
+) -> tuple[EvalModel, ...]:
+    """Return a ViT as "dense", and with a schedule also its pruned model as "pruned".
+
+    Args:
+        vit: It runs on the device of its weights.
+        schedule: What the pruned model keeps.
+        calibration: The inter-layer scores of a schedule that needs them.
+        threads: CPU threads within an operator; 0 keeps PyTorch's setting.
+
+    Raises:
+        ScheduleError: The schedule is of another model, or was made with other inter-layer scores.
+    """
+    from exporter.workflows import steps  # noqa: PLC0415  (needs PyTorch)
+
+    dense = torch_model(steps.dense(vit), "dense", threads=threads)
+    if schedule is None:
+        return (dense,)
+    return dense, torch_model(steps.prune(vit, schedule, calibration), "pruned", threads=threads)
+
+
+def torch_model(
+    model: "PrunedViT | PrunableViT | nn.Module", name: str = "", *, threads: int = 0
+) -> EvalModel:
+    """Return a model in PyTorch, by default named after its method: "dense" for one that is not pruned.
+
+    Args:
+        model: A pruned model, or an unpruned one: an adapter, or a module of a supported family, which is copied.
+        name: What the result calls it.
+        threads: CPU threads within an operator; 0 keeps PyTorch's setting.
+
+    Raises:
+        ModelError: There is no adapter for a module.
+    """
+    # They need PyTorch.
+    from exporter.evaluation.parity.reference import reference_runner  # noqa: PLC0415
+    from exporter.models.registry import ModelRequest  # noqa: PLC0415
+    from exporter.pruning.pruned_vit import PrunedViT  # noqa: PLC0415
+    from exporter.workflows import steps  # noqa: PLC0415
+
+    if not isinstance(model, PrunedViT):
+        return torch_model(
+            steps.dense(steps.load_model(ModelRequest(""), model=model)), name, threads=threads
+        )
+    spec, runner = model.vit.spec, reference_runner(model, threads=threads or None)
+    return EvalModel(name or str(model.method), spec.name, "pytorch", runner, spec, InputKind.FLOAT32)

@@ -65,7 +65,7 @@ def predict_models(
         runners = [model.runner for model in models]
         return predict_each(runners, batches, classes=classes, size=settings.batch)
 
-    return _answered(models, predicted, _Seen(source, advance, needs_labels=needs_labels), settings)
+    return _answered(models, predicted, _ImagePass(source, advance, needs_labels=needs_labels), settings)
 
 
 def embed_models(
@@ -79,16 +79,16 @@ def embed_models(
     """
 
     def embedded(batches: Batches) -> tuple[Embeddings, ...]:
-        runners, outputs = [model.runner for model in models], [model.embedding for model in models]
+        runners, outputs = [model.runner for model in models], [model.spec.embedding for model in models]
         return embed_each(runners, batches, outputs, size=settings.batch)
 
-    return _answered(models, embedded, _Seen(source, advance, needs_labels=False), settings)
+    return _answered(models, embedded, _ImagePass(source, advance, needs_labels=False), settings)
 
 
 def _answered(
     models: Sequence[EvalModel],
     answer: Callable[[Batches], tuple[FoundT, ...]],
-    seen: "_Seen",
+    seen: "_ImagePass",
     settings: EvalSettings,
 ) -> Answers[FoundT]:
     """Pass the images of this process to the models, and join what all processes found."""
@@ -162,7 +162,7 @@ def _refuse_odd(name: str, *, labelled: bool) -> None:
 
 
 @dataclass
-class _Seen:
+class _ImagePass:
     """The images of a pass: it passes them on, and notes their names and what was skipped."""
 
     source: ImageSource

@@ -24,7 +24,7 @@ from exporter.vocabulary import InputKind
 from exporter.workflows import steps
 from exporter.workflows.compiling.schedule import schedule_of
 from exporter.workflows.dry_run import DryRun, dry_run
-from exporter.workflows.evaluating.pytorch import torch_models
+from exporter.workflows.evaluating.models import torch_models
 from exporter.workflows.finetuning.images import Exam, shown, train_images
 from exporter.workflows.finetuning.models import OwnModel, models_of
 from exporter.workflows.finetuning.result import FinetuneResult, Trained, result_of

@@ -1,9 +1,11 @@
-"""Benchmark a dense and a pruned ONNX model together: throughput, and time by operator class."""
+"""Benchmark a dense and a pruned model together: throughput, time by operator class, and engines' GPU time."""
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -13,20 +15,23 @@ from exporter.evaluation.benchmark import Hardware, environment
 from exporter.evaluation.benchmark.batch_sweep import (
     NOT_SLICED,
     AtBatch,
-    BenchModels,
     BenchSettings,
-    Sliced,
-    break_even,
     filled_batch,
     measure_batches,
     sliced_of,
 )
 from exporter.evaluation.benchmark.breakdown import breakdown
-from exporter.evaluation.benchmark.gpu_time import EngineBench, Engines
+from exporter.evaluation.benchmark.gpu_time import (
+    EngineFile,
+    Engines,
+    Run,
+    engine_files,
+    measure_engines,
+    timer_here,
+)
 from exporter.evaluation.benchmark.timing import Clock
 from exporter.evaluation.survivors import useful_macs
 from exporter.records import Pair
-from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import (
     ONNXRUNTIME_CPU,
     TENSORRT,
@@ -37,11 +42,13 @@ from exporter.runtimes.choice import (
 )
 from exporter.runtimes.onnxruntime.profile import Kernel, profile
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.tensorrt.manifest import ENGINES, Built, engine_path
 from exporter.schedule.macs import MacCount
-from exporter.tensor_names import IMAGES
-from exporter.workflows.folders.engine_times import bench_engines, engines_of
+from exporter.tensor_names import IMAGES, RAW_IMAGES, SLICED, variant_path
+from exporter.workflows.folders.export_folder import save_raw_images
+from exporter.workflows.folders.reference import REFERENCE, read_reference
 from exporter.workflows.memory import check_batches
-from exporter.workflows.progress import Silent, Stages
+from exporter.workflows.progress import Advance, Silent, Stages
 
 __all__ = ["Bench", "bench"]
 
@@ -50,10 +57,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Bench:
-    """The result of a benchmark. `breakdown_ms`: milliseconds per run by operator class, for each batch size.
+    """The result of a benchmark: both models at each batch size, by the clock of the host.
 
-    `break_even_batch` is None if the pruned model is not faster at the largest batch measured. `gpu` is the GPU
-    time, None unless engines ran.
+    `gpu` has the same of engines by the clock of the GPU, `built` the machine that they were built on; empty and
+    None unless engines ran.
     """
 
     model: str
@@ -63,28 +70,14 @@ class Bench:
     files: Pair[str]
     macs: Pair[int]
     batches: tuple[AtBatch, ...]
-    break_even_batch: int | None
-    breakdown_ms: tuple[Pair[dict[str, float]], ...]
     settings: BenchSettings
     hardware: Hardware
-    gpu: EngineBench | None = None
+    gpu: tuple[AtBatch, ...] = ()
+    built: Built | None = None
 
     def __repr__(self) -> str:
         faster = ", ".join(f"{each.comparison.speedup:.2f} × at batch {each.batch}" for each in self.batches)
         return f"<Bench {self.model}, {self.method}, {self.runtime}: {faster}>"
-
-
-@dataclass(frozen=True)
-class Setup:
-    """The subjects of a benchmark: both models on their runtime, the sliced variant, and the engines, if any."""
-
-    runtime: str
-    models: Pair[LoweredFile]
-    images: Array
-    macs: Pair[MacCount]
-    runners: Pair[Runner]
-    sliced: Sliced
-    engines: Engines | None
 
 
 def bench(
@@ -111,84 +104,135 @@ def bench(
         UserError: The runtime is missing, or runs part of a model elsewhere.
     """
     stages, runtime = stages or Silent(), runtime or RunSettings(threads=settings.threads)
-    check_batches("--batches", settings.batches, models.pruned.artefact.spec)
+    pruned, images = models.pruned.artefact, reference[IMAGES]
+    name = runtime_for(pruned.target, runtime)
+    check_batches("--batches", settings.batches, pruned.spec)
     with stages.stage("models"):
-        setup = _setup(models, reference, settings, runtime)
-    measured = _throughputs(setup, settings, stages, clock)
-    pruned = models.pruned.artefact
+        for each in vars(models).values():
+            require_runtime(each.path, {IMAGES: images[:1]}, pruned.target, runtime)
+        macs = Pair(useful_macs(models.dense, reference), useful_macs(models.pruned, reference))
+        engines = _engines(models, settings) if name == TENSORRT else None
+    batches = _by_host(models, images, macs, settings, runtime, stages, clock)
+    gpu: tuple[AtBatch, ...] = ()
+    if engines is not None and settings.gpu_time:
+        with stages.stage("GPU time") as advance:
+            gpu = _by_gpu(engines, images, macs, settings, runtime.plugin, advance)
     return Bench(
         model=pruned.spec.name,
-        runtime=setup.runtime,
+        runtime=name,
         method=pruned.schedule.method,
         rho=pruned.schedule.rho,
         files=Pair(models.dense.path.name, models.pruned.path.name),
-        macs=Pair(setup.macs.dense.total, setup.macs.pruned.total),
-        batches=measured,
-        break_even_batch=break_even(measured),
-        breakdown_ms=_breakdowns(setup, settings, stages),
+        macs=Pair(macs.dense.total, macs.pruned.total),
+        batches=batches,
         settings=settings,
         hardware=environment(settings.threads),
-        gpu=_gpu_times(setup, settings, runtime.plugin, stages),
+        gpu=gpu,
+        built=_any(engines).manifest.built if engines is not None and gpu else None,
     )
 
 
-def _setup(
-    models: Pair[LoweredFile], reference: Mapping[str, Array], settings: BenchSettings, runtime: RunSettings
-) -> Setup:
-    target, images = models.pruned.artefact.target, reference[IMAGES]
-    name, both = runtime_for(target, runtime), (models.dense, models.pruned)
-    for each in both:
-        require_runtime(each.path, {IMAGES: images[:1]}, target, runtime)
-    sliced = sliced_of(models.pruned) if settings.selection_cost and name == ONNXRUNTIME_CPU else NOT_SLICED
-    return Setup(
-        runtime=name,
-        models=models,
-        images=images,
-        macs=Pair(*(useful_macs(each, reference) for each in both)),
-        runners=Pair(*(runner_for(each.path, target, runtime) for each in both)),
-        sliced=sliced,
-        engines=engines_of(Pair(*(each.path for each in both)), settings) if name == TENSORRT else None,
-    )
-
-
-def _throughputs(setup: Setup, settings: BenchSettings, stages: Stages, clock: Clock) -> tuple[AtBatch, ...]:
-    plain: Runner | None = None
-    if setup.sliced.model is not None:
-        plain = OnnxRuntimeRunner(setup.sliced.model, name="the sliced model", threads=settings.threads)
-    models = BenchModels(setup.runners.dense, setup.runners.pruned, plain, setup.macs)
-    measured = []
+def _by_host(  # noqa: PLR0917  (all of them are measured with)
+    models: Pair[LoweredFile],
+    images: Array,
+    macs: Pair[MacCount],
+    settings: BenchSettings,
+    runtime: RunSettings,
+    stages: Stages,
+    clock: Clock,
+) -> tuple[AtBatch, ...]:
+    """Measure throughput, and on ONNX Runtime's CPU provider the time by class of operator."""
+    target, measured = models.pruned.artefact.target, list[AtBatch]()
+    on_cpu = runtime_for(target, runtime) == ONNXRUNTIME_CPU
+    sliced = sliced_of(models.pruned) if settings.selection_cost and on_cpu else NOT_SLICED
+    runners = {role: runner_for(each.path, target, runtime) for role, each in vars(models).items()}
+    if sliced.model is not None:
+        runners["sliced"] = OnnxRuntimeRunner(sliced.model, name="the sliced model", threads=settings.threads)
     with stages.stage(f"throughput, batches {', '.join(map(str, settings.batches))}") as advance:
-        for each in measure_batches(models, setup.images, settings, clock):
+        for each in measure_batches(runners, macs, images, settings, clock):
+            measured.append(each)
+            advance(len(measured), len(settings.batches))
+    if not settings.profile_runs or not on_cpu:
+        return tuple(measured)
+
+    def kernels(model: LoweredFile, batch: int) -> tuple[Kernel, ...]:
+        feed = {IMAGES: filled_batch(images, batch)}
+        return profile(model.path, feed, runs=settings.profile_runs, threads=settings.threads)
+
+    def by_class(batch: int) -> Pair[dict[str, float]]:
+        # Node names differ between the files: those of the selection mean nothing in the dense model.
+        dense, pruned = kernels(models.dense, batch), kernels(models.pruned, batch)
+        return Pair(breakdown(dense), breakdown(pruned, sliced.selection))
+
+    with stages.stage("profile"):
+        return tuple(replace(each, breakdown_ms=by_class(each.batch)) for each in measured)
+
+
+def _engines(models: Pair[LoweredFile], settings: BenchSettings) -> Engines:
+    """Return the engines of both files, after checking that they can be measured at every batch.
+
+    The sliced variant's are there if the selection cost is asked for, and `build` built them.
+
+    Raises:
+        ArtefactError: An engine is missing.
+        UserError: An engine was not built for one of the batches, or this machine cannot measure GPU time.
+    """
+    found = {role: each.path for role, each in vars(models).items()}
+    sliced = variant_path(models.pruned.path, SLICED)
+    built = engine_path(sliced.parent / ENGINES, sliced).is_file()
+    # It has no engines of one batch size each.
+    if settings.selection_cost and built and not settings.one_profile:
+        found["sliced"] = sliced
+    engines = engine_files(found, settings.batches, one_profile=settings.one_profile)
+    if settings.gpu_time:
+        timer_here(_any(engines).manifest.built.tensorrt)
+    return engines
+
+
+def _any(engines: Engines) -> EngineFile:
+    """Return one of the pruned engines: all were built in one folder by one machine."""
+    return next(iter(engines.values()))["pruned"]
+
+
+def _by_gpu(  # noqa: PLR0917  (all of them are measured with)
+    engines: Engines,
+    images: Array,
+    macs: Pair[MacCount],
+    settings: BenchSettings,
+    plugin: Path | None,
+    advance: Advance,
+) -> tuple[AtBatch, ...]:
+    """Measure all engines at each batch; the folder gets the raw images of its own that it lacks.
+
+    Raises:
+        UserError: An engine does not load or run.
+        OutputError: Raw images cannot be written.
+    """
+    timer, measured = timer_here(_any(engines).manifest.built.tensorrt), list[AtBatch]()
+    with _raw_images(images, settings.batches, _any(engines).onnx.parent) as raw:
+        for each in measure_engines(engines, macs, Run(images, settings, timer, plugin, raw)):
             measured.append(each)
             advance(len(measured), len(settings.batches))
     return tuple(measured)
 
 
-def _breakdowns(setup: Setup, settings: BenchSettings, stages: Stages) -> tuple[Pair[dict[str, float]], ...]:
-    """Return the breakdown for each batch; () on a runtime whose kernels are not profiled."""
-    if not settings.profile_runs or setup.runtime != ONNXRUNTIME_CPU:
-        return ()
-    with stages.stage("profile"):
-        return tuple(
-            _breakdown(setup, filled_batch(setup.images, batch), settings) for batch in settings.batches
-        )
+@contextmanager
+def _raw_images(images: Array, batches: Sequence[int], folder: Path) -> Iterator[Path]:
+    """Yield a folder with raw images for trtexec, a file for each batch size.
 
-
-def _gpu_times(
-    setup: Setup, settings: BenchSettings, plugin: Path | None, stages: Stages
-) -> EngineBench | None:
-    if not settings.gpu_time or setup.engines is None:
-        return None
-    with stages.stage("GPU time") as advance:
-        return bench_engines(
-            setup.engines, setup.images, setup.macs, settings, plugin=plugin, advance=advance
-        )
-
-
-def _breakdown(setup: Setup, images: Array, settings: BenchSettings) -> Pair[dict[str, float]]:
-    def kernels(path: Path) -> tuple[Kernel, ...]:
-        return profile(path, {IMAGES: images}, runs=settings.profile_runs, threads=settings.threads)
-
-    dense, pruned = kernels(setup.models.dense.path), kernels(setup.models.pruned.path)
-    # Node names differ between the files: those of the selection mean nothing in the dense model.
-    return Pair(breakdown(dense), breakdown(pruned, setup.sliced.selection))
+    It is the export folder where the images are those of its reference. Others would make it refuse itself, so
+    they lie in a temporary one.
+    """
+    reference, is_own = folder / REFERENCE, False
+    if reference.is_file():
+        own = read_reference(reference)[IMAGES]
+        is_own = np.array_equal(images, own)
+        # `compile` wrote them for two batch sizes; the commands that are shown read them too.
+        missing = [each for each in batches if not (folder / RAW_IMAGES.format(batch=each)).is_file()]
+        save_raw_images(own, missing, folder)
+    if is_own:
+        yield folder
+        return
+    with TemporaryDirectory(prefix="star-export-") as place:
+        save_raw_images(images, batches, Path(place))
+        yield Path(place)

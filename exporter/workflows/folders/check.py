@@ -1,64 +1,46 @@
 """Compare the models of an export folder with PyTorch's recorded outputs, without PyTorch and onnx."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from exporter.artefact import LoweredFile
-from exporter.evaluation.parity import (
-    BATCHES,
-    ParityReport,
-    compare,
-    in_batches,
-    tolerance_for,
-    whole_batches,
-)
-from exporter.evaluation.parity.saturation import with_saturation
+from exporter.evaluation.parity import BATCHES, ParityReport, in_batches, whole_batches
+from exporter.evaluation.parity.lowered import compare_lowered
+from exporter.records import Pair
 from exporter.runtimes.base import PartRunner, Runner
 from exporter.runtimes.choice import TENSORRT, RunSettings, require_runtime, runner_for, runtime_for
 from exporter.runtimes.playback_runner import PlaybackRunner
 from exporter.runtimes.tensorrt.manifest import ENGINES, EngineManifest, engine_path, read_manifest
-from exporter.schedule.methods import scorer_named
 from exporter.targets import Target
 from exporter.tensor_names import IMAGES, VARIANTS, variant_path
 from exporter.vocabulary import Precision
 from exporter.workflows.folders.export_folder import ExportFolder, read_folder
 
-__all__ = ["EngineCheck", "FolderCheck", "check_folder"]
+__all__ = ["FolderCheck", "check_folder"]
 
 Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class EngineCheck:
-    """The parity results of both engines at one batch size, which has kernels of its own."""
-
-    batch: int
-    dense: ParityReport
-    pruned: ParityReport
 
 
 @dataclass(frozen=True)
 class FolderCheck:
     """The parity results of both models of a folder on one runtime.
 
-    Engines are compared at every batch size that they were built for: `dense` and `pruned` are those of the first,
-    `engines` those of the others.
+    Engines are compared at every batch size that they were built for, which has kernels of its own: `parity` is
+    that of the first, `engines` those of the others by batch size.
     """
 
     runtime: str
-    dense: ParityReport
-    pruned: ParityReport
-    engines: tuple[EngineCheck, ...] = ()
+    parity: Pair[ParityReport]
+    engines: dict[int, Pair[ParityReport]] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
         """Whether both models passed, at every batch size."""
-        others = (each.dense.passed and each.pruned.passed for each in self.engines)
-        return self.dense.passed and self.pruned.passed and all(others)
+        return all(each.dense.passed and each.pruned.passed for each in (self.parity, *self.engines.values()))
 
 
 def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
@@ -82,19 +64,19 @@ def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
     for model in (found.models.dense, found.models.pruned):
         require_runtime(model.path, {IMAGES: images[:1]}, target, settings)
 
-    def both(batches: Iterable[Array]) -> tuple[ParityReport, ParityReport]:
+    def both(batches: Iterable[Array]) -> Pair[ParityReport]:
         split = tuple(batches)
         dense = PlaybackRunner(reference, outputs, dense=True)
-        return (
+        return Pair(
             _compared(dense, found.models.dense, settings, split),
             _compared(PlaybackRunner(reference, outputs), found.models.pruned, settings, split),
         )
 
     if runtime != TENSORRT:
-        return FolderCheck(runtime, *both(in_batches(images, BATCHES)))
+        return FolderCheck(runtime, both(in_batches(images, BATCHES)))
     first, *others = _engine_batches(found)
-    checks = tuple(EngineCheck(batch, *both(whole_batches(images, batch))) for batch in others)
-    return FolderCheck(runtime, *both(whole_batches(images, first)), engines=checks)
+    engines = {batch: both(whole_batches(images, batch)) for batch in others}
+    return FolderCheck(runtime, both(whole_batches(images, first)), engines)
 
 
 def _compared(
@@ -105,18 +87,16 @@ def _compared(
         _variant(variant_path(path, role), artefact.target, settings) if artefact.prunes else None
         for role in VARIANTS
     )
-    report = compare(
+    return compare_lowered(
         playback,
         runner_for(path, artefact.target, settings),
-        tracing=tracing,
-        forced=forced,
+        (tracing, forced),
+        artefact=artefact,
+        model=path,
+        runtime=runtime_for(artefact.target, settings),
         batches=batches,
-        tolerance=tolerance_for("fp32", _precision(model, settings)),
-        masses=artefact.schedule.masses,
-        pairs=scorer_named(artefact.schedule.scorer).pairs,
-        outputs=artefact.spec.outputs,
+        precision=_precision(model, settings),
     )
-    return with_saturation(report, path, artefact.target, runtime_for(artefact.target, settings))
 
 
 def _variant(path: Path, target: Target, settings: RunSettings) -> Runner:

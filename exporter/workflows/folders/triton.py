@@ -19,7 +19,7 @@ from exporter.tensor_names import IMAGES, token_count_name, token_positions_name
 from exporter.vocabulary import InputKind, OutputKind
 from exporter.workflows.folders.export_folder import read_folder
 
-__all__ = ["Repository", "ServeSettings", "config_text", "write_repository"]
+__all__ = ["ModelRepository", "ServeSettings", "config_text", "write_repository"]
 
 # Triton's backend → (the file that it reads, the kind of device).
 BACKENDS = {
@@ -53,14 +53,14 @@ class ServeSettings(Settings):
 
 
 @dataclass(frozen=True)
-class Repository:
+class ModelRepository:
     """A model repository: the folders of its models, and the command that starts Triton with it."""
 
     models: tuple[Path, ...]
     command: tuple[str, ...]
 
 
-def write_repository(folder: Path, out: Path, settings: ServeSettings) -> Repository:
+def write_repository(folder: Path, out: Path, settings: ServeSettings) -> ModelRepository:
     """Write `OUT/<model>/config.pbtxt` and `OUT/<model>/1/…` for the dense and the pruned model.
 
     Args:
@@ -93,7 +93,7 @@ def write_repository(folder: Path, out: Path, settings: ServeSettings) -> Reposi
             text = config_text(place.name, artefact, settings, backend=backend, manifest=manifest)
             (place / "config.pbtxt").write_text(text, encoding="utf-8")
             names.append(place.name)
-    return Repository(tuple(out / name for name in names), _command(out, manifests))
+    return ModelRepository(tuple(out / name for name in names), _command(out, manifests))
 
 
 def _command(out: Path, manifests: Sequence[EngineManifest]) -> tuple[str, ...]:

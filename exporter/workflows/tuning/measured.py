@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from exporter.calibration.record import Calibration, load_calibration
-from exporter.data.batches import View, first_images
+from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder, listing_sha256, sample
 from exporter.data.source import ImageSource, images_at
 from exporter.errors import ArtefactError, OutputError, ScheduleError, reason_of
@@ -311,13 +311,13 @@ class Meter:
 
     def _predict(self, candidate: Candidate, part: str) -> dict[str, Any]:
         spec, images = self.networks[candidate.weights].vit.spec, self.images[part]
-        view = View(spec.preprocessing, self.job.lowering.input_kind)
+        kind = self.job.lowering.input_kind
         runner, threads = None, self.job.measuring.threads
         if candidate.target:
             runner = self.lower([candidate])[candidate].runner(threads)
         else:
-            runner = reference_runner(self.pruned(candidate), view.input_kind, threads=threads or None)
-        model = EvalModel(candidate.label, spec.name, candidate.target, runner, view, spec.num_classes)
+            runner = reference_runner(self.pruned(candidate), kind, threads=threads or None)
+        model = EvalModel(candidate.label, spec.name, candidate.target, runner, spec, kind)
         source = ImageSource(images.root, images.files, len(images.files), {})
         answers = predict_models([model], source, EvalSettings(batch=BATCH), lambda *_: None)
         (found,) = answers.found

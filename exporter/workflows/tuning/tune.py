@@ -30,7 +30,7 @@ from exporter.vocabulary import Precision
 from exporter.workflows import steps
 from exporter.workflows.compiling.compile import compile_model
 from exporter.workflows.dry_run import DryRun, dry_run
-from exporter.workflows.folders.stale import finish_folder
+from exporter.workflows.folders.export_folder import finish_folder
 from exporter.workflows.memory import check_batches
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipes.amount import MacShare, Rho

@@ -16,7 +16,6 @@ from exporter.errors import RecipeError
 from exporter.evaluation.benchmark.batch_sweep import (
     NOT_SLICED,
     AtBatch,
-    BenchModels,
     BenchSettings,
     break_even,
     filled_batch,
@@ -93,8 +92,7 @@ def measure(**times_s: dict[int, list[float]]) -> list[AtBatch]:
 
     runners = {name: clock.runner(name, schedule(by_batch)) for name, by_batch in times_s.items()}
     settings = BenchSettings(batches=tuple(times_s["dense"]), rounds=5, warmup=1)
-    models = BenchModels(runners["dense"], runners["pruned"], runners.get("sliced"), MACS)
-    results = list(measure_batches(models, IMAGES, settings, clock))
+    results = list(measure_batches(runners, MACS, IMAGES, settings, clock))
     assert all((runner.activations, runner.deactivations) == (1, 1) for runner in runners.values())
     return results
 
@@ -142,11 +140,3 @@ def test_a_gain_within_the_noise_does_not_break_even() -> None:
 def test_images_are_repeated_or_cut_to_the_batch() -> None:
     np.testing.assert_array_equal(filled_batch(IMAGES, 3), [[0, 1, 2], [3, 4, 5], [0, 1, 2]])
     np.testing.assert_array_equal(filled_batch(IMAGES, 1), [[0, 1, 2]])
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"batches": ()}, {"batches": (4, 0)}, {"rounds": 4}, {"warmup": -1}, {"threads": -1}]
-)
-def test_settings_that_measure_nothing(wrong: dict[str, object]) -> None:
-    with pytest.raises(RecipeError):
-        BenchSettings(**wrong)  # type: ignore[arg-type]

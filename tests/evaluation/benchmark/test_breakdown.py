@@ -4,7 +4,7 @@ import pytest
 
 from exporter.evaluation.benchmark.breakdown import CLASSES, breakdown, engine_breakdown, nodes_of
 from exporter.runtimes.onnxruntime.profile import Kernel
-from exporter.runtimes.tensorrt.layer_info import Layer
+from exporter.runtimes.tensorrt.layer_info import EngineLayer
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def test_nodes_of_selection_are_that_whatever_their_operator() -> None:
     assert (time_ms["selection"], time_ms["attention"]) == (13.0, 2.0)
 
 
-def layer(name: str, *nodes: str, kind: str = "kgen", tactic: str = "") -> Layer:
-    return Layer(name, kind, tactic, frozenset(nodes), (), ())
+def layer(name: str, *nodes: str, kind: str = "kgen", tactic: str = "") -> EngineLayer:
+    return EngineLayer(name, kind, tactic, frozenset(nodes), (), ())
 
 
 LAYERS = (

@@ -12,19 +12,18 @@ import pytest
 
 from exporter.errors import ArtefactError, MissingDependencyError, UserError
 from exporter.evaluation.benchmark import gpu_time as engines
-from exporter.evaluation.benchmark.batch_sweep import BenchSettings
+from exporter.evaluation.benchmark.batch_sweep import AtBatch, BenchSettings
 from exporter.evaluation.benchmark.gpu_time import (
     EVENTS,
     RUNS_A_TURN,
     TRTEXEC,
-    Engines,
-    EnginesAtBatch,
     Run,
     engine_files,
     gpu_time,
     measure_engines,
     timer_here,
 )
+from exporter.evaluation.benchmark.timing import EngineRuns
 from exporter.formats.canonical_json import save_json
 from exporter.records import Pair
 from exporter.runtimes.tensorrt.clocks import NO_CLOCKS
@@ -34,7 +33,7 @@ from exporter.runtimes.tensorrt.manifest import engine_path, manifest_path
 from exporter.runtimes.tensorrt.runner import LoadedEngine
 from exporter.schedule.macs import MacCount
 from exporter.tensor_names import SLICED, variant_path
-from tests.runtimes.tensorrt.fake_cuda import BUILT, FakeCuda, FakeEngine, loaded_engine, manifest
+from tests.runtimes.tensorrt.fake_cuda import FakeCuda, FakeEngine, loaded_engine, manifest
 from tests.runtimes.tensorrt.fake_trtexec import install_trtexec
 
 
@@ -50,29 +49,18 @@ def test_one_engine_for_all_batches_or_one_for_each(tmp_path: Path) -> None:
     for batch in (0, 1, 8):
         write(onnx, batch)
     for one_profile, names in ((False, {"vit.dense"}), (True, {"vit.dense.batch1", "vit.dense.batch8"})):
-        found = engine_files(onnx, (1, 8), one_profile=one_profile)
-        assert {each.path.stem for each in found.values()} == names
-        assert all(batch in each.manifest.batches for batch, each in found.items())
-
-
-def test_the_engines_of_a_batch_by_role(tmp_path: Path) -> None:
-    paths = [tmp_path / f"vit.{role}.onnx" for role in ("dense", "pruned", "sliced")]
-    for path in paths:
-        write(path)
-    found = [engine_files(path, (1, 8)) for path in paths]
-    two, three = Engines(*found[:2]), Engines(*found)
-    assert list(two.at(8)) == ["dense", "pruned"]
-    assert [each.onnx for each in three.at(1).values()] == paths
-    assert (three.folder, three.built) == (tmp_path, BUILT)
+        found = engine_files({"dense": onnx}, (1, 8), one_profile=one_profile)
+        assert {each["dense"].path.stem for each in found.values()} == names
+        assert all(batch in each["dense"].manifest.batches for batch, each in found.items())
 
 
 def test_a_batch_without_a_profile_is_refused_at_once(tmp_path: Path) -> None:
     onnx = tmp_path / "vit.dense.onnx"
     write(onnx)
     with pytest.raises(UserError, match=r"batch \| got 4 \| need one of 1, 8 \| build --batches 4"):
-        engine_files(onnx, (1, 4))
+        engine_files({"dense": onnx}, (1, 4))
     with pytest.raises(ArtefactError, match=r"batch1\.engine"):
-        engine_files(onnx, (1, 8), one_profile=True)
+        engine_files({"dense": onnx}, (1, 8), one_profile=True)
 
 
 def turn(*compute_ms: float, graph: bool = True) -> RunTimes:
@@ -81,22 +69,25 @@ def turn(*compute_ms: float, graph: bool = True) -> RunTimes:
 
 
 def test_a_round_is_the_median_of_a_turn() -> None:
-    time = gpu_time([turn(2.0, 3.0, 10.0), turn(4.0, 4.0, 5.0)], 8, ("trtexec",))
-    assert time.compute.rounds_ms == (3.0, 4.0)
-    assert time.compute.median_ms == np.median([2, 3, 10, 4, 4, 5])
-    assert time.compute.images_per_s == pytest.approx(8 / 4e-3)
-    assert (time.compute.batch, time.line) == (8, ("trtexec",))
+    time = gpu_time([turn(2.0, 3.0, 10.0), turn(4.0, 4.0, 5.0)], 8, "trtexec", ("trtexec",))
+    assert time.rounds_ms == (3.0, 4.0)
+    assert time.median_ms == np.median([2, 3, 10, 4, 4, 5])
+    assert time.images_per_s == pytest.approx(8 / 4e-3)
+    assert time.engine is not None
+    assert (time.batch, time.clock, time.engine.line) == (8, "trtexec", ("trtexec",))
 
 
 def test_latency_has_both_copies_run_by_run() -> None:
-    time = gpu_time([turn(2.0, 3.0)], 1, ())
+    time = gpu_time([turn(2.0, 3.0)], 1, EVENTS, ()).engine
+    assert time is not None
     assert time.latency.rounds_ms == (4.0,)
     assert (time.copy_in_ms, time.copy_out_ms) == (1.0, 0.5)
 
 
 def test_a_graph_is_one_only_if_every_turn_was() -> None:
-    assert gpu_time([turn(1.0), turn(1.0)], 1, ()).cuda_graph
-    assert not gpu_time([turn(1.0), turn(1.0, graph=False)], 1, ()).cuda_graph
+    for graph in (True, False):
+        runs = gpu_time([turn(1.0), turn(1.0, graph=graph)], 1, EVENTS, ()).engine
+        assert runs is not None and runs.cuda_graph == graph
 
 
 MACS = Pair(MacCount(4000, 0), MacCount(1900, 100))
@@ -112,19 +103,23 @@ def files(tmp_path: Path) -> Pair[Path]:
     return pair
 
 
-def measured(files: Pair[Path], timer: str, **different: object) -> list[EnginesAtBatch]:
+def measured(files: Pair[Path], timer: str, **different: object) -> list[AtBatch]:
     settings = replace(SETTINGS, **different)  # type: ignore[arg-type]
-    paths = [files.dense, files.pruned, *different_files(files)]
-    found = Engines(
-        *(engine_files(path, settings.batches, one_profile=settings.one_profile) for path in paths)
-    )
+    named = {**vars(files), **sliced_of(files)}
+    found = engine_files(named, settings.batches, one_profile=settings.one_profile)
     return list(measure_engines(found, MACS, Run(IMAGES, settings, timer)))
 
 
-def different_files(files: Pair[Path]) -> list[Path]:
+def sliced_of(files: Pair[Path]) -> dict[str, Path]:
     """The sliced variant, where a test wrote its engine."""
     sliced = variant_path(files.pruned, SLICED)
-    return [sliced] if engine_path(sliced.parent / "engines", sliced).is_file() else []
+    return {"sliced": sliced} if engine_path(sliced.parent / "engines", sliced).is_file() else {}
+
+
+def runs_of(at: AtBatch) -> Pair[EngineRuns]:
+    dense, pruned = at.throughput.dense.engine, at.throughput.pruned.engine
+    assert dense is not None and pruned is not None
+    return Pair(dense, pruned)
 
 
 def write_engine(onnx: Path, batch: int = 0) -> None:
@@ -139,15 +134,15 @@ def test_by_trtexec(files: Pair[Path], tmp_path: Path, monkeypatch: pytest.Monke
     assert timer_here("11.4.0") == TRTEXEC
     first, second = measured(files, TRTEXEC)
     assert (first.batch, second.batch) == (1, 8)
-    dense, pruned = second.times.dense, second.times.pruned
-    assert (dense.compute.median_ms, pruned.compute.median_ms) == pytest.approx((4.1, 2.1))
+    times, dense = second.throughput, runs_of(second).dense
+    assert (times.dense.median_ms, times.pruned.median_ms) == pytest.approx((4.1, 2.1))
     assert (dense.latency.median_ms, dense.copy_in_ms, dense.copy_out_ms) == pytest.approx((5.6, 1.0, 0.5))
-    assert pruned.compute.images_per_s == pytest.approx(8 / 2.1e-3)
+    assert times.pruned.images_per_s == pytest.approx(8 / 2.1e-3)
     assert second.comparison.speedup == pytest.approx(4.1 / 2.1)
     assert second.comparison.efficiency == pytest.approx(4.1 / 2.1 / 2)
     assert "--noTF32" not in dense.line  # as the manifest has it
     assert f"--onnx={files.dense}" in dense.line
-    assert second.clocks == NO_CLOCKS  # there is no GPU
+    assert second.gpu == NO_CLOCKS  # there is no GPU
     calls = [json.loads(line) for line in called.read_text().splitlines()]
     roles = [Path(engine).name.split(".")[1] for engine, *_ in calls]
     assert [set(roles[turn : turn + 2]) for turn in range(0, 20, 2)] == [{"dense", "pruned"}] * 10
@@ -156,15 +151,16 @@ def test_by_trtexec(files: Pair[Path], tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_compute_alone(files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_trtexec(tmp_path, monkeypatch)
-    dense = measured(files, TRTEXEC, transfers=False)[0].times.dense
+    first = measured(files, TRTEXEC, transfers=False)[0]
+    dense = runs_of(first).dense
     assert (dense.copy_in_ms, dense.copy_out_ms) == (0.0, 0.0)
-    assert dense.latency.median_ms == dense.compute.median_ms == pytest.approx(4.1)
+    assert dense.latency.median_ms == first.throughput.dense.median_ms == pytest.approx(4.1)
 
 
 def test_under_sustained_load(files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_trtexec(tmp_path, monkeypatch)
-    assert measured(files, TRTEXEC)[0].times.dense.load is None
-    load = measured(files, TRTEXEC, load_s=30, streams=2)[1].times.pruned.load
+    assert runs_of(measured(files, TRTEXEC)[0]).dense.load is None
+    load = runs_of(measured(files, TRTEXEC, load_s=30, streams=2)[1]).pruned.load
     assert load is not None
     assert (load.streams, load.runs) == (2, 2)
     assert load.images_per_s == pytest.approx(8 * 2 / 20e-3)  # two runs of 8 images in 20 ms
@@ -231,10 +227,10 @@ def test_by_events(files: Pair[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "load_engine", load)
     first, second = measured(files, EVENTS)
     assert (first.comparison.speedup, second.comparison.speedup) == pytest.approx((2.0, 2.0))
-    dense, pruned = second.times.dense, second.times.pruned
+    dense, pruned = runs_of(second).dense, runs_of(second).pruned
     assert (dense.cuda_graph, pruned.cuda_graph) == (True, False)
     assert (pruned.latency.median_ms, pruned.copy_in_ms, pruned.copy_out_ms) == (3.5, 1.0, 0.5)
-    assert len(dense.compute.rounds_ms) == 5
+    assert len(second.throughput.dense.rounds_ms) == 5
     assert fake.launches == 2 * (5 + 1) * RUNS_A_TURN
     assert fake.alive == []
 

@@ -14,6 +14,7 @@ def test_the_environment_names_what_is_loaded_and_loads_nothing(monkeypatch: pyt
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     here = environment(threads=2)
     assert "torch" not in here.versions
+    assert {"torch", "timm", "onnx"} <= environment(installed=True).versions.keys()
     assert here.versions["numpy"] == np.__version__
     assert (here.threads, here.usable_cpus >= 1, bool(here.cpu_model)) == (2, True, True)
     assert len(here.cpus) in (0, here.usable_cpus)

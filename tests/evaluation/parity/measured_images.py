@@ -3,7 +3,7 @@
 import numpy as np
 
 from exporter.evaluation.parity.decisions import LayerResult
-from exporter.evaluation.parity.measured import Measured, MeasuredOutput
+from exporter.evaluation.parity.differences import Differences, OutputDifferences
 
 __all__ = ["layer_result", "measured"]
 
@@ -19,9 +19,9 @@ def layer_result(
 
 def measured(
     diff: list[float], layers: list[LayerResult] | None = None, finite: list[bool] | None = None
-) -> Measured:
+) -> Differences:
     zeros, ones = np.zeros(len(diff)), np.ones(len(diff))
     live = np.array(finite or [True] * len(diff))
     agree = {"top1": ones, "top5": ones}
-    logits = MeasuredOutput(live, np.array(diff), zeros, zeros + 0.01, dict(agree), dict(agree))
-    return Measured({"logits": logits}, layers or [], [])
+    logits = OutputDifferences(live, np.array(diff), zeros, zeros + 0.01, dict(agree), dict(agree))
+    return Differences({"logits": logits}, layers or [], [])

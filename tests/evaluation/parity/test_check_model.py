@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from exporter.errors import ArtefactError
-from exporter.evaluation.parity.check_model import check, load_onnx
+from exporter.evaluation.parity.reference import check, load_onnx
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import ONNXRUNTIME, TENSORRT, Target

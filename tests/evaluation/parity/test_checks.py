@@ -5,12 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from exporter.errors import ParityError
 from exporter.evaluation.intervals import wilson
-from exporter.evaluation.parity import Tolerance, compare, tolerance_for
-from exporter.evaluation.parity.checks import report_on
-from exporter.evaluation.parity.measured import Judged, Measured
-from exporter.evaluation.parity.report import ParityReport
+from exporter.evaluation.parity import Tolerance, compare
+from exporter.evaluation.parity.checks import ParityReport, report_on
+from exporter.evaluation.parity.differences import Differences
 from exporter.records import Output
 from exporter.runtimes.base import TensorInfo
 from exporter.vocabulary import OutputKind
@@ -48,13 +46,13 @@ def test_models_that_agree_pass_every_check() -> None:
     report = compared(pruned_family())
     assert [check.name for check in report.checks] == CHECKS
     assert (failing(report), report.passed, bool(report)) == ([], True, True)
-    assert (report.max_abs_logit_diff, report.max_abs_logit_diff_forced) == (0.0, 0.0)
+    assert (report.outputs[0].max_abs_diff, report.outputs[0].max_abs_diff_forced) == (0.0, 0.0)
     assert (report.kept_set_overlap, report.first_differing_layer, report.largest_flip_margin) == (
         1,
         None,
         None,
     )
-    assert (report.top1_agreement, report.top5_agreement) == (1, 1)
+    assert (report.outputs[0].agreement, report.outputs[0].top5_agreement) == (1, 1)
 
 
 def test_an_output_more_fails_the_interface() -> None:
@@ -108,7 +106,7 @@ def test_logits_that_are_nowhere_finite_leave_nothing_to_compare() -> None:
         "top1",
         "top1_all",
     ]
-    assert report.max_abs_logit_diff is None
+    assert report.outputs[0].max_abs_diff is None
 
 
 def test_a_variant_that_is_not_the_shipped_model_fails_its_check() -> None:
@@ -151,16 +149,16 @@ def test_arithmetic_of_the_shipped_model_fails_logits_alone() -> None:
     with_outputs(family.tracing, shift)
     report = compared(family)
     assert failing(report) == ["logits"]
-    assert report.max_abs_logit_diff == pytest.approx(0.01, rel=1e-3)
-    assert report.logit_std is not None
-    assert report.logit_diff_needed_per_std == pytest.approx(0.01 / report.logit_std, rel=1e-3)
+    assert report.outputs[0].max_abs_diff == pytest.approx(0.01, rel=1e-3)
+    assert report.outputs[0].std is not None
+    assert report.outputs[0].diff_needed_per_std == pytest.approx(0.01 / report.outputs[0].std, rel=1e-3)
 
 
 def test_the_tolerance_that_would_have_been_enough_is_enough() -> None:
     family = pruned_family()
     with_outputs(family.shipped, shift)
     with_outputs(family.tracing, shift)
-    needed = compared(family).logit_diff_needed_per_std
+    needed = compared(family).outputs[0].diff_needed_per_std
     assert needed is not None
     for allowed, passed in ((needed * 1.001, True), (needed * 0.999, False)):
         report = compare(
@@ -193,8 +191,8 @@ def test_another_class_within_the_logit_tolerance_fails_top1() -> None:
         with_outputs(getattr(family, role), nearly_tied(winner))  # type: ignore[arg-type]
     report = compared(family)
     assert failing(report) == ["top1", "top1_all"]
-    assert report.top1_agreement == pytest.approx(5 / 6)
-    assert report.top5_agreement == 1
+    assert report.outputs[0].agreement == pytest.approx(5 / 6)
+    assert report.outputs[0].top5_agreement == 1
 
 
 def dense_family() -> Family:
@@ -207,20 +205,17 @@ def dense_family() -> Family:
 def test_a_dense_model_has_four_checks() -> None:
     report = compared(dense_family())
     assert [check.name for check in report.checks] == ["interface", "finite_logits", "logits", "top1"]
-    assert (report.passed, report.kept_set_overlap, report.max_abs_logit_diff_forced) == (True, None, None)
+    assert (report.passed, report.kept_set_overlap, report.outputs[0].max_abs_diff_forced) == (
+        True,
+        None,
+        None,
+    )
 
 
 def test_a_dense_model_that_differs_fails() -> None:
     family = dense_family()
     with_outputs(family.shipped, shift)
     assert failing(compared(family)) == ["logits"]
-
-
-def test_the_table_has_rows_and_no_guesses() -> None:
-    assert tolerance_for("fp32", "fp32") == Tolerance(1e-4, 1e-5, 1e-4, 1e-5, 1.0, 0.99, 0.999999)
-    assert tolerance_for("fp32", "fp16").logit_diff_per_std > 1e-4
-    with pytest.raises(ParityError, match="fp32/int4"):
-        tolerance_for("fp32", "int4")
 
 
 LOGITS = Output("logits", OutputKind.LOGITS, 8)
@@ -235,17 +230,11 @@ TOLERANCE = Tolerance(
 )
 
 
-def report(what: Measured, faults: tuple[str, ...] = (), std: float = 1.0) -> ParityReport:
-    judged = [Judged(LOGITS, std)]
-    return report_on(("PyTorch", "file"), faults, what, judged, TOLERANCE, flip_margin=TOLERANCE.flip_margin)
-
-
-def test_a_dense_model_is_asked_of_its_logits_alone() -> None:
-    made = report(measured([0.05, 0.1]))
-    assert made.passed and bool(made)
-    assert [check.name for check in made.checks] == ["interface", "finite_logits", "logits", "top1"]
-    assert made.max_abs_logit_diff == made.logit_diff_needed_per_std == 0.1
-    assert (made.kept_set_overlap, made.max_abs_logit_diff_forced) == (None, None)
+def report(what: Differences, faults: tuple[str, ...] = (), std: float = 1.0) -> ParityReport:
+    deviations = {LOGITS: std}
+    return report_on(
+        ("PyTorch", "file"), faults, what, deviations, TOLERANCE, flip_margin=TOLERANCE.flip_margin
+    )
 
 
 def test_the_allowance_is_in_standard_deviations() -> None:
@@ -260,15 +249,6 @@ def test_an_image_that_flips_is_judged_by_its_margin_not_its_logits() -> None:
     assert made.layers[0].kept_set_overlap == made.kept_set_overlap == 0.75
     assert failing(report(measured([9.0, 0.05], [layer_result([True, False], [0.5, np.nan])]))) == [
         "kept_sets"
-    ]
-
-
-def test_where_every_image_flips_forced_decisions_are_measured() -> None:
-    made = report(measured([9.0], [layer_result([True], [0.1])]))
-    assert made.passed
-    assert (made.max_abs_logit_diff, made.max_abs_logit_diff_forced) == (None, 0.01)
-    assert [check.detail for check in made.checks if check.name == "logits"] == [
-        "every image flips: with forced decisions"
     ]
 
 
@@ -293,7 +273,7 @@ def test_a_share_below_the_allowed_one_fails_once_its_interval_shows_it(
     own.agreements["top1"], own.forced_agreements["top1"] = np.ones(images), np.ones(images)
     (own.forced_agreements if forced else own.agreements)["top1"] = classes
     tolerance = replace(TOLERANCE, top1_agreement=0.97, top1_agreement_all=0.5)
-    made = report_on(("PyTorch", "file"), (), what, [Judged(LOGITS, 1.0)], tolerance, flip_margin=0.5)
+    made = report_on(("PyTorch", "file"), (), what, {LOGITS: 1.0}, tolerance, flip_margin=0.5)
     assert failing(made) == fails
     check = next(each for each in made.checks if each.name == "top1")
     assert check.measured == wilson(images - others, images)[1]
@@ -308,21 +288,7 @@ def test_classes_of_images_that_flip_count_too(others: int, fails: list[str]) ->
     what.outputs["logits"].agreements["top1"] = np.array([1.0] * (220 - others) + [0.0] * others)
     made = report(what)
     assert failing(made) == fails
-    assert made.top1_agreement == 1.0
-    assert made.top1_interval_all == wilson(220 - others, 220)
+    assert made.outputs[0].agreement == 1.0
+    assert made.outputs[0].interval_all == wilson(220 - others, 220)
     check = made.checks[-1]
     assert (check.name, check.measured) == ("top1_all", wilson(220 - others, 220)[1])
-
-
-@pytest.mark.parametrize(
-    ("what", "faults", "check"),
-    [
-        (measured([0.0, 0.0], finite=[True, False]), (), "finite_logits"),
-        (measured([0.0]), ("file also returns extra",), "interface"),
-        (measured([0.0], [layer_result([False], [np.nan], [True])]), (), "kept_indices"),
-    ],
-)
-def test_each_fault_has_its_check(what: Measured, faults: tuple[str, ...], check: str) -> None:
-    made = report(what, faults)
-    assert failing(made) == [check]
-    assert not made.passed

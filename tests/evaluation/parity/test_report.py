@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from exporter.evaluation.parity.report import Check, explain
+from exporter.evaluation.parity.checks import Check, explain
 from tests.evaluation.parity.models import compared, images, pruned_family, with_outputs
 
 

@@ -8,9 +8,9 @@ import onnx
 import pytest
 
 from exporter.evaluation.benchmark import hardware
-from exporter.evaluation.parity.check_model import check
-from exporter.evaluation.parity.report import ParityReport, explain
-from exporter.evaluation.parity.saturation import with_saturation
+from exporter.evaluation.parity.checks import ParityReport, explain
+from exporter.evaluation.parity.lowered import with_saturation
+from exporter.evaluation.parity.reference import check
 from exporter.targets import ONNXRUNTIME_INT8, OPENVINO_INT8, TENSORRT_INT8, Target
 from tests.evaluation.parity.models import compared, images, pruned_family
 from tests.lowering.models import lowered, star

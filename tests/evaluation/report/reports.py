@@ -22,27 +22,14 @@ def small_report() -> Report:
     parity = compared(pruned_family(), images(2))
     return Report(
         model="<vit>",
-        method="star",
-        reduce="drop",
-        rho=0.5,
         target="onnxruntime-fp32",
-        files={"dense": "d.onnx", "pruned": "p.onnx"},
         schedule=artefacts().pruned.schedule,
+        files={"dense": "d.onnx", "pruned": "p.onnx"},
+        file_bytes={"dense": 22_000_000, "pruned": 22_100_000},
         gmacs=Gmacs(4.0, 3.0, 0.5),
-        parity=parity,
-        dense_parity=parity,
-        accuracy=None,
-        throughput=None,
-        comparison=None,
-        use=None,
-        passed=True,
-        speedup=None,
-        efficiency=None,
-        batch=8,
-        calibration_images=2,
-        skipped_images=0,
-        versions={"torch": "1"},
+        parity=Pair(parity, parity),
         hardware=environment(),
+        batch=8,
     )
 
 
@@ -68,14 +55,9 @@ def full_report() -> Report:
         accuracy=Pair(*(Accuracy.of(top1_hits=hits, top5_hits=100, images=100) for hits in (90, 85))),
         pair=compare_predictions(dense, pruned, ("dense", "pruned"), {}),
         batches=batches,
-        throughput=batches[-1].throughput,
-        comparison=batches[-1].comparison,
-        speedup=batches[-1].comparison.speedup,
-        efficiency=batches[-1].comparison.efficiency,
         examples=(Example("cat/<1>.png", 0, dense=0, pruned=2), Example("dog/2.png", 1, dense=1, pruned=1)),
         class_names=("cat", "dog", "a very long name of a class"),
-        file_bytes={"dense": 22_000_000, "pruned": 22_100_000},
-        trade_off=trade_off(),
+        searched=trade_off(),
     )
 
 

@@ -22,7 +22,8 @@ from exporter.evaluation.report.page import (
     faded,
     save_page,
 )
-from exporter.evaluation.report.record import Gmacs, Report
+from exporter.evaluation.report.record import CalibratedOn, Report
+from exporter.records import Pair
 from exporter.schedule.macs import LayerUse, PatchUse
 from exporter.tensor_names import IMAGES, count_name, keep_name
 from tests.evaluation.parity.models import compared, pruned_family, with_outputs
@@ -111,14 +112,16 @@ def test_it_says_what_the_report_says(tmp_path: Path) -> None:
     page = page_of(report, tmp_path)
     assert "&lt;vit&gt;" in page and "<vit>" not in page
     assert "the other patches: drop;" in page
-    assert page.count('<td class="mark yes">✓</td>') == len(report.parity.checks) * 2
+    assert page.count('<td class="mark yes">✓</td>') == len(report.parity.pruned.checks) * 2
     assert "Both predict the same class" in page and "<pre>" not in page
 
 
 def test_a_check_that_failed_is_marked(tmp_path: Path) -> None:
     report = small_report()
-    checks = (replace(report.parity.checks[0], passed=False), *report.parity.checks[1:])
-    page = page_of(replace(report, passed=False, parity=replace(report.parity, checks=checks)), tmp_path)
+    parity = report.parity.pruned
+    checks = (replace(parity.checks[0], passed=False), *parity.checks[1:])
+    failed = replace(parity, passed=False, checks=checks)
+    page = page_of(replace(report, parity=Pair(report.parity.dense, failed)), tmp_path)
     assert page.count('<td class="mark no">✗</td>') == 1
     assert "✗ A lowered model differs" in page
 
@@ -126,14 +129,16 @@ def test_a_check_that_failed_is_marked(tmp_path: Path) -> None:
 def test_the_overlap_of_a_calibrations_halves_is_shown_where_there_is_one(tmp_path: Path) -> None:
     report = small_report()
     shares = tuple(0.6123 for _ in report.schedule.rates)
-    pages = [page_of(each, tmp_path) for each in (report, replace(report, calibration_overlap=shares))]
+    pages = [
+        page_of(each, tmp_path) for each in (report, replace(report, calibration=CalibratedOn(2, 0, shares)))
+    ]
     assert [page.count("<td>0.61</td>") for page in pages] == [0, len(shares)]
     assert ["overlap of halves" in page for page in pages] == [False, True]
 
 
 def test_images_that_could_not_be_read_are_counted_and_named(tmp_path: Path) -> None:
     torn = {f"<{at}>.png": "torn" for at in range(6)}
-    report = replace(small_report(), skipped=torn, skipped_images=1, calibration_skipped={"c.png": "torn"})
+    report = replace(small_report(), skipped=torn, calibration=CalibratedOn(2, 1, None, {"c.png": "torn"}))
     page = page_of(report, tmp_path)
     assert "6 images to measure on could not be read: &lt;0&gt;.png, &lt;1&gt;.png" in page
     assert "&lt;4&gt;.png, …." in page and "&lt;5&gt;.png" not in page
@@ -180,7 +185,7 @@ def test_pictures_have_label_and_predictions(tmp_path: Path) -> None:
 def test_macs_that_depend_on_the_image_are_the_mean_beside_the_most(tmp_path: Path) -> None:
     layers = (LayerUse(2, 1, 2.0, 3.0, 4, 5),)
     use = PatchUse(7, 2, "padded", layers, 3_000_000_000, 10, 3_456_000_000, 3.6e9)
-    page = page_of(replace(small_report(), gmacs=Gmacs(4.0, 3.0, 0.5, most=3.456), use=use), tmp_path)
+    page = page_of(replace(small_report(), use=use), tmp_path)
     assert "mean (most)" in page and "3.000 (3.456)" in page and "3.456 at most" in page
     assert "mean (most)" not in page_of(small_report(), tmp_path)
 

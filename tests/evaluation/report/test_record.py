@@ -1,19 +1,17 @@
 """The record of a compilation."""
 
 import json
-from importlib.metadata import version
+from dataclasses import replace
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.evaluation.accuracy import Predictions
-from exporter.evaluation.report import record
 from exporter.evaluation.report.record import Gmacs, chosen_examples
 from exporter.formats.canonical_json import to_json
 from exporter.records import Pair
-from tests.evaluation.report.reports import small_report
+from tests.evaluation.report.reports import full_report, small_report, trade_off
 
 SOME = st.lists(st.tuples(st.integers(-1, 4), st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=60)
 
@@ -51,15 +49,6 @@ def test_without_labels_the_dense_classes_are_the_strata() -> None:
     assert all(each.label is None for each in shown)
 
 
-def test_those_that_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record, "LIBRARIES", ("numpy", "no-such-library-at-all"))
-    assert record.installed_versions() == {"numpy": version("numpy")}
-
-
-def test_what_a_compilation_stands_on() -> None:
-    assert {"torch", "timm", "onnx", "numpy"} <= record.installed_versions().keys()
-
-
 def test_the_share_that_is_saved() -> None:
     assert Gmacs(4.0, 3.0, 0.5).saved == 0.25
     assert Gmacs(4.0, 4.0, 0.0).saved == 0.0
@@ -68,6 +57,25 @@ def test_the_share_that_is_saved() -> None:
 def test_it_is_plain_json() -> None:
     told = json.loads(to_json(small_report()))
     assert told["files"] == {"dense": "d.onnx", "pruned": "p.onnx"}
-    assert told["parity"]["passed"] is True
-    assert (told["method"], told["reduce"]) == ("star", "drop")
-    assert told["accuracy"] is None
+    assert told["parity"]["pruned"]["passed"] is True
+    assert (told["schedule"]["method"], told["accuracy"]) == ("star", None)
+
+
+def test_both_models_are_a_trade_off_unless_more_were_searched() -> None:
+    report = full_report()
+    assert report.trade_off == trade_off() and report.speed is not None
+    assert report.pair is not None and report.pair.loss_points is not None
+    alone = replace(report, searched=None).trade_off
+    assert alone is not None
+    (point,) = alone.points
+    speeds = report.speed.throughput
+    assert (alone.unpruned, alone.batch) == ({report.target: speeds.dense.images_per_s}, report.batch)
+    assert (point.images_per_s, point.front) == (speeds.pruned.images_per_s, True)
+    assert (point.loss_points, point.interval_points) == (
+        report.pair.loss_points,
+        report.pair.loss_interval_points,
+    )
+    slower = replace(report.batches[-1], throughput=Pair(speeds.pruned, speeds.dense))
+    drawn = replace(report, searched=None, batches=(slower,)).trade_off
+    assert drawn is not None and drawn.points[0].front == (report.pair.loss_points < 0)
+    assert small_report().trade_off is None

@@ -10,7 +10,7 @@ import onnx_graphsurgeon as gs
 import pytest
 import torch
 
-from exporter.evaluation.parity.check_model import check
+from exporter.evaluation.parity.reference import check
 from exporter.lowering.passes.precision import opset_17, to_bf16, to_fp16, uint8_input
 from exporter.lowering.pipeline import lower
 from exporter.targets import ONNXRUNTIME_FP16, OPENVINO, TENSORRT_FP16, Target

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from exporter.evaluation.parity.check_model import check
+from exporter.evaluation.parity.reference import check
 from exporter.lowering.markers import KEEP_TOP_K
 from exporter.lowering.passes.ranking import (
     LARGEST,

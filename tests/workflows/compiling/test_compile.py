@@ -19,7 +19,7 @@ from exporter.workflows.compiling.compile import compile_model
 from exporter.workflows.evaluating.evaluate import evaluate_models
 from exporter.workflows.evaluating.models import models_at
 from exporter.workflows.folders.check import check_folder
-from exporter.workflows.folders.checksums import read_checksums
+from exporter.workflows.folders.export_folder import read_checksums
 from exporter.workflows.progress import Advance
 from exporter.workflows.recipes.recipe import Recipe
 from tests.folders import write_folder
@@ -56,8 +56,9 @@ def test_a_model_in_memory(tiny_vit: PrunableViT, image_folder: Path, tmp_path: 
         "report",
     ]
     assert report.passed
-    assert (report.throughput, report.accuracy) == (None, None)
-    assert (report.method, report.rho, report.calibration_images) == ("star", 0.5, 6)
+    assert (report.speed, report.accuracy) == (None, None)
+    assert (report.schedule.method, report.schedule.rho) == ("star", 0.5)
+    assert report.calibration is not None and report.calibration.images == 6
     assert report.gmacs.pruned < report.gmacs.dense
     assert len(report.examples) == 6 and report.pair is not None
     assert report.file_bytes == {
@@ -112,7 +113,7 @@ def test_class_names_reach_the_deployment_machine(
     for name in report.files.values():
         assert read_lowered(tmp_path / "out" / name).artefact.spec.class_names == names
     result, _ = evaluate_models(models_at([tmp_path / "out"], RunSettings()), image_folder)
-    assert result.models["dense"].top1 == pytest.approx(report.accuracy.dense.top1)
+    assert result.models["dense"].accuracy == report.accuracy.dense
 
 
 @pytest.mark.ort

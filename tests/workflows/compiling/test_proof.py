@@ -8,7 +8,7 @@ import pytest
 from exporter.data.batches import first_images
 from exporter.data.images import list_images
 from exporter.records import Pair
-from exporter.workflows.compiling.proof import prove
+from exporter.workflows.compiling.proof import prove, save_page_of
 from exporter.workflows.progress import Silent
 from exporter.workflows.recipes.requests import Measuring
 from tests.lowering.models import a_star, dense, star
@@ -29,13 +29,14 @@ def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
     proof = prove(
         Pair(dense(), star()),
         lowered_pair(tmp_path, star()),
+        calibration=None,
         folder=found,
         images=batch,
         measuring=QUIET,
         stages=Silent(),
     )
-    assert proof.passed and proof.parity.passed and proof.dense_parity.passed
-    assert proof.parity.layers and not proof.dense_parity.layers
+    assert proof.passed
+    assert proof.parity.pruned.layers and not proof.parity.dense.layers
     assert (proof.accuracy is not None) == labelled
     assert proof.pair is not None and proof.pair.images == 7 and proof.pair.classes == ()
     assert (proof.pair.loss_points is not None) == labelled
@@ -45,7 +46,12 @@ def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
     assert all((each.label is not None) == labelled for each in proof.examples)
     if proof.accuracy is not None:
         assert proof.accuracy.dense.images == proof.accuracy.pruned.images == 7
-    assert (proof.throughput, proof.comparison, proof.use, proof.batches) == (None, None, None, ())
+    assert (proof.speed, proof.trade_off, proof.use, proof.batches) == (None, None, None, ())
+    assert proof.class_names == (tuple(sorted(path.name for path in images.iterdir())) if labelled else ())
+    assert proof.file_bytes["pruned"] == (tmp_path / "pruned.onnx").stat().st_size
+    save_page_of(proof, lowered_pair(tmp_path, star()).pruned.artefact, star(), found, tmp_path)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert page.count('<div class="frames">') == len(proof.examples) == 7
 
 
 @pytest.mark.ort
@@ -56,18 +62,20 @@ def test_a_star_says_what_it_left(tmp_path: Path) -> None:
     proof = prove(
         Pair(dense(), pruned),
         lowered_pair(tmp_path, pruned),
+        calibration=None,
         folder=found,
         images=batch,
         measuring=Measuring(batch=2, more_batches=(3, 1, 2), rounds=5, threads=1),
         stages=Silent(),
     )
     assert proof.passed
-    assert proof.use is not None and proof.comparison is not None and proof.throughput is not None
+    assert proof.use is not None and proof.speed is not None
     assert (proof.use.images, proof.use.batch) == (3, 2)
-    assert proof.comparison.mac_ratio == pytest.approx(dense().macs.total / proof.use.useful_macs)
-    assert len(proof.throughput.pruned.rounds_ms) == 5
+    assert proof.speed.comparison.mac_ratio == pytest.approx(dense().macs.total / proof.use.useful_macs)
+    assert len(proof.speed.throughput.pruned.rounds_ms) == 5
     assert [each.batch for each in proof.batches] == [1, 2, 3]
-    assert proof.batches[1].throughput is proof.throughput
+    assert proof.batches[1] is proof.speed
+    assert proof.gmacs.pruned <= proof.use.most_macs / 1e9
 
 
 @pytest.mark.ort
@@ -79,5 +87,8 @@ def test_one_model_that_is_another_fails_the_whole(tmp_path: Path) -> None:
     head.CopyFrom(onnx.numpy_helper.from_array(1.01 * onnx.numpy_helper.to_array(head), head.name))
     onnx.save(model, pair.dense.path)
     batch = first_images(found.files, star().vit.spec.preprocessing, "float32", 3)
-    proof = prove(Pair(dense(), star()), pair, folder=found, images=batch, measuring=QUIET, stages=Silent())
-    assert (proof.passed, proof.parity.passed, proof.dense_parity.passed) == (False, True, False)
+    references = Pair(dense(), star())
+    proof = prove(
+        references, pair, calibration=None, folder=found, images=batch, measuring=QUIET, stages=Silent()
+    )
+    assert (proof.passed, proof.parity.pruned.passed, proof.parity.dense.passed) == (False, True, False)

@@ -9,7 +9,7 @@ import pytest
 
 from exporter.errors import OutputError
 from exporter.evaluation.accuracy import Predictions
-from exporter.workflows.evaluating.disagreements import (
+from exporter.workflows.evaluating.evaluate import (
     Disagreement,
     disagreement_paths,
     disagreements,

@@ -11,22 +11,28 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from exporter.data.batches import View
 from exporter.errors import ImageError, RecipeError
-from exporter.records import Preprocessing
+from exporter.evaluation.accuracy import Accuracy
+from exporter.records import Output, Preprocessing
 from exporter.runtimes.base import Feed, TensorInfo
-from exporter.vocabulary import CropMode, Interpolation
-from exporter.workflows.evaluating.disagreements import Disagreement
-from exporter.workflows.evaluating.evaluate import evaluate_models
+from exporter.tensor_names import LOGITS
+from exporter.vocabulary import CropMode, InputKind, Interpolation, OutputKind
+from exporter.workflows.evaluating.evaluate import Disagreement, Evaluation, evaluate_models
 from exporter.workflows.evaluating.models import EvalModel
 from exporter.workflows.evaluating.settings import EvalSettings
 from exporter.workflows.progress import Advance
 from tests.fakes import NumpyRunner
 from tests.shards import write_shard
+from tests.vits import make_vit
 
 COLOURS = ("red", "green", "blue")
 SMALL = Preprocessing((3, 4, 4), Interpolation.NEAREST, (0.0,) * 3, (1.0,) * 3, 1.0, CropMode.SQUASH)
+SHAPE = make_vit().spec
 QUICK = EvalSettings(batch=2, workers=1)
+
+
+def accuracies(result: Evaluation) -> list[Accuracy]:
+    return [each.accuracy for each in result.models.values() if each.accuracy]
 
 
 def colour_model(name: str, order: tuple[int, ...] = (0, 1, 2), side: int = 4) -> EvalModel:
@@ -35,10 +41,15 @@ def colour_model(name: str, order: tuple[int, ...] = (0, 1, 2), side: int = 4) -
     def run(feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
         return {"logits": feed["images"].mean(axis=(2, 3), dtype=np.float32)[:, list(order)]}
 
-    view = View(replace(SMALL, input_size=(3, side, side)), "uint8")
+    preprocessing = replace(SMALL, input_size=(3, side, side))
+    spec = replace(
+        SHAPE, preprocessing=preprocessing, outputs=(Output(LOGITS, OutputKind.LOGITS, len(order)),)
+    )
     inputs = (TensorInfo("images", ("batch", 3, side, side), "uint8"),)
     outputs = (TensorInfo("logits", ("batch", len(order)), "float32"),)
-    return EvalModel(name, f"{name}.onnx", "numpy", NumpyRunner(run, inputs, outputs, name), view, len(order))
+    return EvalModel(
+        name, f"{name}.onnx", "numpy", NumpyRunner(run, inputs, outputs, name), spec, InputKind.UINT8
+    )
 
 
 RIGHT, SWAPPED = colour_model("right"), colour_model("swapped", (0, 2, 1), side=8)
@@ -71,16 +82,16 @@ def folder(tmp_path: Path) -> Path:
 
 def test_one_model_is_measured(folder: Path) -> None:
     result, differing = evaluate_models([SWAPPED], [folder], QUICK)
-    measured = result.models["swapped"]
+    (measured,) = accuracies(result)[-1:]
     assert (measured.top1, measured.top1_hits, measured.images) == (0.4, 2, 5)
     assert measured.interval is not None and measured.interval[0] < 0.4 < measured.interval[1]
-    assert (measured.source, measured.runtime) == ("swapped.onnx", "numpy")
+    assert (result.models["swapped"].source, result.models["swapped"].runtime) == ("swapped.onnx", "numpy")
     assert (result.pair, differing, result.scored_classes) == (None, (), 3)
 
 
 def test_two_models_see_the_same_images_each_at_its_own_size(folder: Path) -> None:
     result, differing = evaluate_models([RIGHT, SWAPPED], [folder], QUICK)
-    assert [each.top1 for each in result.models.values()] == [1.0, 0.4]
+    assert [each.top1 for each in accuracies(result)] == [1.0, 0.4]
     assert result.pair is not None
     assert (result.pair.first, result.pair.second) == ("right", "swapped")
     assert (result.pair.lost, result.pair.gained, result.pair.agreement) == (3, 0, 0.4)
@@ -95,7 +106,7 @@ def test_two_models_see_the_same_images_each_at_its_own_size(folder: Path) -> No
 
 def test_without_labels_models_only_agree(folder: Path) -> None:
     result, differing = evaluate_models([RIGHT, SWAPPED], [folder], replace(QUICK, labels=False))
-    assert [(each.top1, each.images) for each in result.models.values()] == [(None, 5)] * 2
+    assert (accuracies(result), result.images) == ([], 5)
     assert result.pair is not None
     assert (result.pair.agreement, result.pair.loss_points) == (0.4, None)
     assert [each.label for each in differing] == [None] * 3
@@ -108,10 +119,10 @@ def test_a_subset_lets_only_its_classes_compete(folder: Path, tmp_path: Path) ->
     path.write_text(json.dumps({"0-red": 0, "1-green": 1, "2-blue": 1}))
     settings = replace(QUICK, class_map=path)
     whole, _ = evaluate_models([RIGHT], [folder], settings)
-    assert (whole.models["right"].top1_hits, whole.scored_classes) == (4, 3)
+    assert (accuracies(whole)[0].top1_hits, whole.scored_classes) == (4, 3)
     # Without blue, an image of blue is a tie, which goes to the lower class.
     part, _ = evaluate_models([SWAPPED], [folder], replace(settings, subset=True))
-    assert (part.models["swapped"].top1_hits, part.scored_classes) == (3, 2)
+    assert (accuracies(part)[-1].top1_hits, part.scored_classes) == (3, 2)
 
 
 def test_what_cannot_be_read_is_counted_and_named(folder: Path) -> None:
@@ -120,7 +131,7 @@ def test_what_cannot_be_read_is_counted_and_named(folder: Path) -> None:
     result, _ = evaluate_models([RIGHT], [folder], QUICK, told)
     assert list(result.skipped) == ["0-red/1.png"]
     assert "cannot be decoded" in result.skipped["0-red/1.png"]
-    assert (result.images, result.models["right"].images) == (4, 4)
+    assert (result.images, accuracies(result)[0].images) == (4, 4)
     assert told.seen[-1] == (5, 5)
 
 
@@ -149,14 +160,14 @@ def test_labels_are_on_all_images_or_on_none(tmp_path: Path) -> None:
         evaluate_models([RIGHT], [high], QUICK)
     whole = write_shard(tmp_path / "whole.tar", {"1.png": red, "1.cls": "0", "2.png": green, "2.cls": "1"})
     result, _ = evaluate_models([RIGHT], [whole], QUICK)
-    assert (result.models["right"].top1, result.images) == (1.0, 2)
+    assert (accuracies(result)[0].top1, result.images) == (1.0, 2)
 
 
 def test_models_of_other_classes_are_not_compared(folder: Path) -> None:
     with pytest.raises(RecipeError, match=r"two \| got 2 classes \| need 3, as right has"):
         evaluate_models([RIGHT, colour_model("two", (0, 1))], [folder], QUICK)
     with pytest.raises(RecipeError, match="a model without logits"):
-        evaluate_models([replace(RIGHT, num_classes=0)], [folder], QUICK)
+        evaluate_models([replace(RIGHT, spec=replace(RIGHT.spec, outputs=()))], [folder], QUICK)
 
 
 def as_tower(model: EvalModel, embedding: str = "embedding") -> EvalModel:
@@ -166,9 +177,10 @@ def as_tower(model: EvalModel, embedding: str = "embedding") -> EvalModel:
     def run(feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
         return {embedding: runner.function(feed)["logits"]}
 
-    infos = (runner.inputs, (TensorInfo(embedding, ("batch", model.num_classes), "float32"),))
+    infos = (runner.inputs, (TensorInfo(embedding, ("batch", model.spec.num_classes), "float32"),))
     tower = NumpyRunner(run, *infos, model.name)
-    return replace(model, runner=tower, num_classes=0, embedding=embedding)
+    spec = replace(model.spec, outputs=(Output(embedding, OutputKind.EMBEDDING, model.spec.num_classes),))
+    return replace(model, runner=tower, spec=spec)
 
 
 def test_towers_are_compared_by_their_embeddings(folder: Path) -> None:
@@ -180,7 +192,7 @@ def test_towers_are_compared_by_their_embeddings(folder: Path) -> None:
     # Red images embed alike; green and blue ones have changed places.
     assert result.agreement.embedding_cosine == pytest.approx(0.4)
     assert (result.images, result.scored_classes) == (5, 0)
-    assert result.models["right"].top1 is None
+    assert result.models["right"].accuracy is None
 
 
 def test_a_tower_has_no_top1(folder: Path, tmp_path: Path) -> None:
@@ -200,9 +212,12 @@ def test_two_models_share_the_names_of_their_classes(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         pixel(("red", "green").index(name)).save(tmp_path / name / "a.png")
     names = ("red", "green", "blue")
-    named, other = replace(RIGHT, class_names=names), replace(SWAPPED, class_names=("red", "green", "cyan"))
+    named, other = (
+        replace(model, spec=replace(model.spec, class_names=known))
+        for model, known in ((RIGHT, names), (SWAPPED, ("red", "green", "cyan")))
+    )
     result, _ = evaluate_models([SWAPPED, named], [tmp_path], QUICK)
-    assert result.models["right"].top1 == 1.0
+    assert accuracies(result)[-1].top1 == 1.0
     with pytest.raises(RecipeError, match=r"got a class 2 that is called 'cyan' \| need 'blue', as in right"):
         evaluate_models([named, other], [tmp_path], QUICK)
     assert evaluate_models([named, other], [tmp_path], replace(QUICK, labels=False))[0].pair is not None

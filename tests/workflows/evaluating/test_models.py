@@ -34,7 +34,7 @@ def test_a_folder_is_its_dense_and_its_pruned_model(files: Pair[Path]) -> None:
     spec = artefacts().dense.spec
     for model in models:
         assert model.view == View(spec.preprocessing, InputKind.UINT8)
-        assert (model.num_classes, model.runtime) == (spec.num_classes, "onnxruntime")
+        assert (model.spec.num_classes, model.runtime) == (spec.num_classes, "onnxruntime")
 
 
 def test_files_are_called_by_the_shortest_name_that_tells_them_apart(

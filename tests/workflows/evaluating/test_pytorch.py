@@ -25,7 +25,7 @@ from exporter.schedule.plan import ScheduleSettings, manual_schedule
 from exporter.targets import ONNXRUNTIME, OPENVINO
 from exporter.workflows import steps
 from exporter.workflows.evaluating.evaluate import evaluate_models
-from exporter.workflows.evaluating.pytorch import torch_models
+from exporter.workflows.evaluating.models import torch_models
 from exporter.workflows.evaluating.settings import EvalSettings
 from tests.digits import digits
 from tests.disk_cache import shared_folder
@@ -38,7 +38,12 @@ def test_a_vit_and_its_pruned_model(tmp_path: Path) -> None:
     vit = make_vit(num_classes=2)
     images = make_images(tmp_path / "images", classes=2, each=3)
     (alone,) = torch_models(vit, threads=1)
-    assert (alone.name, alone.source, alone.runtime, alone.num_classes) == ("dense", "tiny", "pytorch", 2)
+    assert (alone.name, alone.source, alone.runtime, alone.spec.num_classes) == (
+        "dense",
+        "tiny",
+        "pytorch",
+        2,
+    )
     schedule = manual_schedule(vit.spec, {2: 0.5}, ScheduleSettings("intra", reduce="drop"))
     models = torch_models(vit, schedule, threads=1)
     assert [model.name for model in models] == ["dense", "pruned"]
@@ -56,7 +61,9 @@ def test_models_in_python_are_evaluated_as_they_are(tmp_path: Path) -> None:
     expected, _ = evaluate_models(torch_models(vit, schedule), [images])
     found, _ = evaluate_models([module, steps.prune(vit, schedule)], str(images))
     assert list(found.models) == ["dense", "star"]
-    assert [each.top1 for each in found.models.values()] == [each.top1 for each in expected.models.values()]
+    assert [each.accuracy for each in found.models.values()] == [
+        each.accuracy for each in expected.models.values()
+    ]
     assert module.training
     twice, _ = evaluate_models([module, vit], images)
     assert list(twice.models) == ["dense 1", "dense 2"]
@@ -113,7 +120,8 @@ def recognise(head: nn.Linear, features: Tensor) -> None:
 
 def top1(vit: object, images: Path, **settings: object) -> float | None:
     result, _ = evaluate_models([vit], images, EvalSettings(**settings))  # type: ignore[list-item, arg-type]
-    return result.models["dense"].top1
+    found = result.models["dense"].accuracy
+    return None if found is None else found.top1
 
 
 def test_folders_of_numbers_are_not_guessed(tmp_path: Path) -> None:

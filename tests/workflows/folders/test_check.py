@@ -27,9 +27,9 @@ def test_a_folder_as_it_was_left(tmp_path: Path, input_kind: InputKind) -> None:
     write_folder(tmp_path, ONNXRUNTIME, input_kind=input_kind)
     result = check_folder(tmp_path, RunSettings(threads=1))
     assert (result.passed, result.runtime) == (True, "onnxruntime")
-    assert [layer.layer for layer in result.pruned.layers] == [2, 4]
-    assert result.dense.layers == ()
-    assert result.pruned.images == result.dense.images == 4
+    assert [layer.layer for layer in result.parity.pruned.layers] == [2, 4]
+    assert result.parity.dense.layers == ()
+    assert result.parity.pruned.images == result.parity.dense.images == 4
 
 
 def test_the_runtime_is_the_target_s(tmp_path: Path) -> None:
@@ -82,15 +82,14 @@ def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Fo
 def test_engines_at_every_batch_that_they_have(engines: Callable[..., FolderCheck]) -> None:
     result = engines()
     assert result.passed
-    assert [each.batch for each in result.engines] == [4, 32]
-    assert [each.pruned.images for each in result.engines] == [4, 32]
+    assert {batch: each.pruned.images for batch, each in result.engines.items()} == {4: 4, 32: 32}
 
 
 @pytest.mark.ort
 def test_an_engine_that_is_wrong_at_one_batch(engines: Callable[..., FolderCheck]) -> None:
     result = engines(wrong_from=32)
-    assert result.dense.passed and result.pruned.passed
-    assert [each.pruned.passed for each in result.engines] == [True, False]
+    assert result.parity.dense.passed and result.parity.pruned.passed
+    assert [each.pruned.passed for each in result.engines.values()] == [True, False]
     assert not result.passed
 
 
@@ -111,7 +110,7 @@ def test_a_model_of_other_weights_fails_alone(tmp_path: Path, role: str) -> None
     save_all_checksums(tmp_path)
     result = check_folder(tmp_path, RunSettings())
     assert not result.passed
-    assert {name: getattr(result, name).passed for name in ("dense", "pruned")} == {
+    assert {name: getattr(result.parity, name).passed for name in ("dense", "pruned")} == {
         "dense": role != "dense",
         "pruned": role != "pruned",
     }

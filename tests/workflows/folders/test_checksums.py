@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from exporter.errors import ArtefactError, OutputError
-from exporter.workflows.folders.checksums import read_checksums, save_checksums, verify_checksums
+from exporter.workflows.folders.export_folder import read_checksums, save_checksums, verify_checksums
 
 
 def test_checksums(tmp_path: Path) -> None:

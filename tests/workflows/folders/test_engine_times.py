@@ -38,11 +38,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_json(folder: Path, star_export: Command) -> None:
     done = star_export("bench", folder, *QUICK, "--json")
     assert done.code == 0, done.err
-    gpu: dict[str, Any] = done.json["gpu"]
-    assert (gpu["timer"], gpu["built"]["gpu"], gpu["break_even_batch"]) == ("trtexec", "GPU", 1)
-    assert [each["batch"] for each in gpu["batches"]] == [1, 8]
-    assert gpu["batches"][1]["times"]["dense"]["compute"]["median_ms"] == pytest.approx(4.1)
-    assert gpu["batches"][1]["comparison"]["efficiency"] > 0
+    gpu: list[dict[str, Any]] = done.json["gpu"]
+    dense = gpu[1]["throughput"]["dense"]
+    assert (dense["clock"], done.json["built"]["gpu"]) == ("trtexec", "GPU")
+    assert [each["batch"] for each in gpu] == [1, 8]
+    assert dense["median_ms"] == pytest.approx(4.1)
+    assert gpu[1]["comparison"]["efficiency"] > 0
     assert len(done.json["batches"]) == 2
     for batch in (1, 8):  # what the lines read
         assert (folder / f"inputs/images.batch{batch}.bin").stat().st_size % batch == 0
@@ -61,7 +62,7 @@ def test_table(folder: Path, star_export: Command) -> None:
 
 
 def test_without_the_gpu_s_own_time(folder: Path, star_export: Command) -> None:
-    assert star_export("bench", folder, *QUICK, "--no-gpu-time", "--json").json["gpu"] is None
+    assert star_export("bench", folder, *QUICK, "--no-gpu-time", "--json").json["gpu"] == []
 
 
 def test_images_of_another_reference_are_measured_and_leave_the_folder_whole(

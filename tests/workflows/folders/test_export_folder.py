@@ -8,8 +8,7 @@ import pytest
 from exporter.errors import ArtefactError
 from exporter.targets import OPENVINO_BF16
 from exporter.tensor_names import variant_path
-from exporter.workflows.folders.checksums import save_checksums
-from exporter.workflows.folders.export_folder import read_folder, save_raw_images
+from exporter.workflows.folders.export_folder import read_folder, save_checksums, save_raw_images
 from exporter.workflows.folders.reference import read_reference
 from tests.folders import artefacts, write_folder
 

@@ -9,9 +9,13 @@ from exporter.errors import OutputError
 from exporter.files import sha256_of
 from exporter.records import Pair
 from exporter.runtimes.tensorrt.manifest import engine_path
-from exporter.workflows.folders.checksums import save_checksums, verify_checksums
-from exporter.workflows.folders.export_folder import save_raw_images
-from exporter.workflows.folders.stale import finish_folder, remove_stale
+from exporter.workflows.folders.export_folder import (
+    finish_folder,
+    remove_stale,
+    save_checksums,
+    save_raw_images,
+    verify_checksums,
+)
 from tests.folders import write_engines, write_folder
 from tests.runtimes.tensorrt.fake_cuda import manifest
 

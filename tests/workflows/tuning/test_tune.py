@@ -23,7 +23,7 @@ from exporter.pruning.checkpoint import save_checkpoint
 from exporter.schedule.plan import ScheduleSettings, manual_schedule
 from exporter.vocabulary import Method, Status
 from exporter.workflows import steps
-from exporter.workflows.folders.checksums import verify_checksums
+from exporter.workflows.folders.export_folder import verify_checksums
 from exporter.workflows.recipes.recipe import Recipe, read_recipe
 from exporter.workflows.tuning import tune as module
 from exporter.workflows.tuning.choice import TuneSettings

@@ -15,9 +15,8 @@ from exporter.vocabulary import OutputKind
 
 __all__ = [
     "MEASURES",
-    "Judged",
-    "Measured",
-    "MeasuredOutput",
+    "Differences",
+    "OutputDifferences",
     "Spread",
     "agreements",
     "check_shapes",
@@ -149,15 +148,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """An output, and the standard deviation of the reference's values in it."""
-
-    output: Output
-    std: float
-
-
-@dataclass(frozen=True)
-class MeasuredOutput:
+class OutputDifferences:
     """One value per image in every array; agreements by the measures of the output's kind."""
 
     finite: Array
@@ -168,7 +159,7 @@ class MeasuredOutput:
     forced_agreements: dict[str, Array]
 
     @staticmethod
-    def joined(parts: Sequence["MeasuredOutput"]) -> "MeasuredOutput":
+    def joined(parts: Sequence["OutputDifferences"]) -> "OutputDifferences":
         """The batches as one."""
         names = ("finite", "diff", "tracing_diff", "forced_diff")
         arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
@@ -176,28 +167,28 @@ class MeasuredOutput:
             {name: np.concatenate([part[name] for part in measures]) for name in measures[0]}
             for measures in ([part.agreements for part in parts], [part.forced_agreements for part in parts])
         )
-        return MeasuredOutput(agreements=own, forced_agreements=forced, **arrays)
+        return OutputDifferences(agreements=own, forced_agreements=forced, **arrays)
 
 
 @dataclass(frozen=True)
-class Measured:
+class Differences:
     """Outputs by name, and `layers` and `merges` from `compare_merges`: empty for a dense model.
 
     `merges` is empty if patches are dropped.
     """
 
-    outputs: dict[str, MeasuredOutput]
+    outputs: dict[str, OutputDifferences]
     layers: list[LayerResult]
     merges: list[MergeResult]
 
     @staticmethod
-    def joined(parts: Sequence["Measured"]) -> "Measured":
+    def joined(parts: Sequence["Differences"]) -> "Differences":
         """The batches as one."""
         layers = [_join(results) for results in zip(*(part.layers for part in parts), strict=True)]
         merges = [_join(results) for results in zip(*(part.merges for part in parts), strict=True)]
         names = parts[0].outputs
-        outputs = {name: MeasuredOutput.joined([part.outputs[name] for part in parts]) for name in names}
-        return Measured(outputs, layers, merges)
+        outputs = {name: OutputDifferences.joined([part.outputs[name] for part in parts]) for name in names}
+        return Differences(outputs, layers, merges)
 
     @property
     def finite(self) -> Array:

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from exporter.errors import ParityError
-from exporter.evaluation.parity.measured import (
+from exporter.evaluation.parity.differences import (
     MEASURES,
-    Measured,
+    Differences,
     Spread,
     agreements,
     check_shapes,
@@ -99,7 +99,7 @@ def test_the_spread_of_batches_is_that_of_all(offset: float) -> None:
 def test_batches_are_joined_image_by_image() -> None:
     one = measured([0.1, 0.2], [layer_result([True, False], [0.1, np.nan])])
     two = measured([0.3], [layer_result([False], [np.nan])])
-    both = Measured.joined([one, two])
+    both = Differences.joined([one, two])
     assert both.outputs["logits"].diff.tolist() == [0.1, 0.2, 0.3]
     assert both.flipped.tolist() == [True, False, False]
     assert both.steady.tolist() == [False, True, True]
