@@ -96,8 +96,7 @@ def _check_sources(job: "Job", acs: Path | None) -> None:
     """Raise RecipeError unless ACS has one source where rates follow from it, and no file of its own elsewhere."""
     told = [acs is not None, job.calibration.path is not None]
     if acs is not None and not job.scoring.follows_acs:
-        got = f"--acs for {job.scoring.planned_by} with counts {job.scoring.counted_by}"
-        raise RecipeError("plan", got, "no ACS", "its rates follow from rho alone")
+        raise RecipeError("plan", f"--acs for {job.scoring.named}", "no ACS", "its rates follow from rho alone")
     if (sum(told) == 1) if job.follows_acs else acs is None:
         return
     got = " and ".join(name for name, here in zip(("--acs", "--calibration"), told, strict=True) if here)

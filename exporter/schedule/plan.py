@@ -194,6 +194,11 @@ class ScheduleSettings(Settings):
         return self.counts or default_counts(self.planned_by)
 
     @property
+    def named(self) -> str:
+        """The method, with the counts where they are given: for messages."""
+        return f"{self.planned_by}, counts {self.counts}" if self.counts else str(self.planned_by)
+
+    @property
     def follows_acs(self) -> bool:
         """Whether rates that are not given follow from ACS."""
         return self.counted_by == ACS

@@ -202,8 +202,7 @@ def _saving(amount: MacShare, planner: Planner, image_macs: Callable[[Schedule],
         return rho_for(planner.of_rho, cost, target, bisections)
     except OutOfReachError as error:
         most = math.floor((1.0 - error.least / dense) * 1000) / 1000
-        way = f"{planner.scoring.planned_by} with counts {planner.scoring.counted_by}"
-        reaches = f"which {way} reaches on {planner.spec.name}"
+        reaches = f"which {planner.scoring.named} reaches on {planner.spec.name}"
         expected = f"at most {most:g}, {reaches}"
         raise ScheduleError("--mac-reduction", f"{amount.mac_reduction:g}", expected) from None
 
