@@ -17,7 +17,7 @@ TESTS = Path(__file__).parent
 # First to last: a module may import from its own row and from the rows above it.
 ORDER = (
     ("errors",),
-    ("files", "partial_files", "processes", "tensor_names", "vocabulary"),
+    ("files", "processes", "tensor_names", "vocabulary"),
     ("formats", "settings"),
     ("records", "targets", "bundled"),
     ("artefact",),
@@ -76,45 +76,6 @@ INNER_ORDER = {
     ),
 }
 
-# The files that own each heavy import; elsewhere it is a fault.
-OWNERS = {
-    "onnxruntime": (
-        "runtimes/onnxruntime/runner.py",
-        "lowering/quantize.py",
-        "lowering/activation_ranges.py",
-    ),
-    "openvino": ("runtimes/openvino_runner.py",),
-    "cuda": ("runtimes/tensorrt/gpu_timer.py",),
-    "onnxscript": ("lowering/markers.py",),
-    "matplotlib": ("evaluation/report/chart.py",),
-    "jinja2": ("evaluation/report/page.py",),
-    "rich": ("cli/output.py", "cli/stages.py"),
-    "msgspec": (
-        "settings/",
-        "records.py",
-        "formats/canonical_json.py",
-        "workflows/recipes/recipe.py",
-        "workflows/recipes/amount.py",
-        "evaluation/benchmark/batch_sweep.py",
-        "runtimes/tensorrt/settings.py",
-        "training/settings.py",
-        "workflows/depth/steps.py",
-    ),
-    "tomli_w": ("workflows/recipes/recipe.py",),
-    "timm": ("models/", "training/"),
-    "accelerate": ("processes.py", "training/"),
-    "torchvision": ("models/", "training/"),
-    "onnx": (
-        "lowering/",
-        "ops/cdf_retain/onnx_function.py",
-        "evaluation/benchmark/batch_sweep.py",
-        "evaluation/parity/reference.py",
-        "workflows/compiling/proof.py",
-        "workflows/chain.py",
-        "workflows/steps.py",
-    ),
-    "onnx_graphsurgeon": ("lowering/",),
-}
 
 MODULES = sorted(ROOT.rglob("*.py"))
 
@@ -187,32 +148,6 @@ def test_no_two_modules_import_each_other_by_any_way() -> None:
 def test_every_module_has_its_place() -> None:
     units = {unit_of(path) for path in MODULES} - {"__init__"}
     assert units == set(RANK)
-
-
-@pytest.mark.parametrize("library", OWNERS)
-def test_heavy_imports_have_owners(library: str) -> None:
-    for path in MODULES:
-        relative = path.relative_to(ROOT).as_posix()
-        if any(name.split(".")[0] == library for name in imports_of(path)):
-            assert relative.startswith(OWNERS[library]), f"{relative} imports {library}"
-
-
-def test_no_stage_sees_a_recipe() -> None:
-    """It is resolved into records by the verbs and the entry points of workflows, and travels no further."""
-    names = (
-        "recipes/recipe",
-        "recipes/resolve",
-        "compiling/compile",
-        "finetuning/finetune",
-        "tuning/tune",
-    )
-    entries = {f"workflows/{name}.py" for name in names}
-    for path in MODULES:
-        relative = path.relative_to(ROOT).as_posix()
-        if relative.startswith("cli/") or relative == "__init__.py":
-            continue
-        if "exporter.workflows.recipes.recipe.Recipe" in imports_of(path):
-            assert relative in entries, f"{relative} takes a recipe"
 
 
 HEAVY = (

@@ -13,7 +13,7 @@ import pytest
 
 from exporter.artefact import Artefact
 from exporter.bundled import DIGITS_VIT
-from exporter.cli.main import build_parser, main
+from exporter.cli.main import build_parser
 from exporter.evaluation.report.serving import serving_script
 from exporter.records import Preprocessing
 from exporter.vocabulary import CropMode
@@ -203,9 +203,3 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(tmp_path / "site")]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-def test_help_needs_no_library_of_the_export_machine(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["compile", "--help"])
-    assert left.value.code == 0 and "--batch N" in capsys.readouterr().out

@@ -1,11 +1,30 @@
 """Closed words: strings wherever they go, and refused with the list of them."""
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from exporter.errors import RecipeError
-from exporter.vocabulary import InputKind, Layout, Method, Precision, Word
+from exporter.models.base import PrunableViT
+from exporter.records import BlockMacs, Output
+from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.tensor_names import (
+    VARIANTS,
+    class_row_name,
+    context_name,
+    count_name,
+    keep_layers,
+    keep_name,
+    ranked_name,
+    rows_of,
+    score_name,
+    tokens_name,
+    variant_path,
+)
+from exporter.vocabulary import InputKind, Layout, Method, OutputKind, Precision, Word
 
 KINDS = (Method, Layout, InputKind, Precision)
 
@@ -26,3 +45,73 @@ def test_a_word_that_is_none(kind: type[Word], subject: str) -> None:
     with pytest.raises(RecipeError) as error:
         kind.named("abacus")
     assert str(error.value) == f"{subject} | got 'abacus' | need one of {', '.join(kind)}"
+
+
+NAMES = (keep_name, count_name, score_name, tokens_name, class_row_name, context_name, ranked_name)
+
+
+def test_layers_are_numbered_from_one_with_two_digits() -> None:
+    assert (keep_name(3), count_name(3), score_name(12)) == ("keep_03", "count_03", "score_12")
+    assert keep_name(120) == "keep_120"
+
+
+def test_no_two_names_meet() -> None:
+    names = [name(layer) for name in NAMES for layer in range(1, 130)]
+    names += [rows_of(keep_name(layer)) for layer in range(1, 130)]
+    assert len(set(names)) == len(names)
+
+
+def test_layers_come_back_from_names_in_order() -> None:
+    names = ["logits", "score_01", "keep_12", ranked_name(3), "keep_05", "keep_", "keep_x", "count_02"]
+    assert keep_layers(names) == (3, 5, 12)
+    assert keep_layers([]) == ()
+
+
+@pytest.mark.parametrize("name", [keep_name, ranked_name])
+def test_rows_stand_for_patches_or_tokens_alike(name: Callable[[int], str]) -> None:
+    assert rows_of(name(4)) == "keep_04/rows"
+
+
+def test_a_variant_lies_beside_its_model() -> None:
+    assert [variant_path(Path("a/vit.star.onnx"), role) for role in VARIANTS] == [
+        Path("a/vit.star.tracing.onnx"),
+        Path("a/vit.star.forced.onnx"),
+    ]
+
+
+def test_the_shape_of_a_model(tiny_vit: PrunableViT) -> None:
+    spec = tiny_vit.spec
+    assert spec.depth == len(spec.blocks)
+    assert spec.num_patches == spec.grid[0] * spec.grid[1]
+    assert replace(spec, outputs=(Output("tokens", OutputKind.TOKENS, 3),)).num_classes == 0
+    assert replace(spec, outputs=(Output("a", OutputKind.LOGITS, 7),)).num_classes == 7
+
+
+def test_layers_with_attention_are_counted_from_1(tiny_vit: PrunableViT) -> None:
+    blocks = (BlockMacs(1, 1), BlockMacs(0, 1), BlockMacs(1, 0))
+    assert replace(tiny_vit.spec, blocks=blocks).attention_layers == (1, 3)
+
+
+def test_layers_that_prune_and_their_masses(tiny_vit: PrunableViT) -> None:
+    star = manual_schedule(tiny_vit.spec, {2: 0.5, 3: 0.99}, ScheduleSettings())
+    assert not star.adaptive
+    assert star.pruning_layers == (2,)  # 0.99 of 8 patches is rounded up to 8
+    assert star.masses == {}
+    adaptive = replace(star, method=Method.A_STAR)
+    assert adaptive.adaptive
+    assert adaptive.pruning_layers == (2, 3)
+    assert adaptive.masses == {2: star.rates[1], 3: star.rates[2]}
+    assert adaptive.widths == {"keep_02": star.keep[1], "keep_03": star.keep[2]}
+
+
+def test_patches_left_are_static_until_an_image_decides(tiny_vit: PrunableViT) -> None:
+    rates = {2: 0.5, 4: 0.5}
+    for method in Method.STAR, Method.A_STAR:
+        schedule = manual_schedule(tiny_vit.spec, rates, ScheduleSettings("intra", method=method))
+        left = [schedule.left_after(layer) for layer in (1, 2, 3, 4, 0)]
+        assert left == ([16, 8, 8, 4, 4] if method == Method.STAR else [16, None, None, None, None])
+
+
+def test_the_embedding_is_the_first_output_of_its_kind(tiny_vit: PrunableViT) -> None:
+    several = (Output("logits", OutputKind.LOGITS), Output("pooled", OutputKind.EMBEDDING))
+    assert (tiny_vit.spec.embedding, replace(tiny_vit.spec, outputs=several).embedding) == ("", "pooled")

@@ -13,15 +13,21 @@ ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel's content, as an installer lays it out."""
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"  # a build leaves files beside its sources, which the next one would pick up
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy: a build leaves files beside its sources, which the next one would pick up."""
+    source = tmp_path_factory.mktemp("clone")
     for name in ("exporter", "plugins"):
         ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=ignore)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
+    return source
+
+
+@pytest.fixture(scope="module")
+def installed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel's content, as an installer lays it out."""
+    folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(source)]
     subprocess.run(build, check=True, capture_output=True)
     (wheel,) = folder.glob("star_export-*.whl")
@@ -68,3 +74,12 @@ def test_it_runs_from_where_it_is_installed(installed: Path, tmp_path: Path) -> 
         cwd=tmp_path, env=environment, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout.strip() == "10"
+
+
+def test_an_editable_install_is_a_path_which_type_checkers_follow(source: Path, tmp_path: Path) -> None:
+    code = "import sys; from setuptools.build_meta import build_editable; build_editable(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=source, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("star_export-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (entry,) = (name for name in archive.namelist() if "/" not in name)
+        assert (entry[-4:], archive.read(entry).decode().strip()) == (".pth", str(source))

@@ -8,9 +8,9 @@ from place import Missing, needed
 from prepared import Prepared
 from robustness import robustness
 
+from exporter.depth.collect import Measured, SampleBook
+from exporter.depth.plan import CollectSettings
 from exporter.depth.predictor import fit_best
-from exporter.depth.samples import Measured, SampleBook
-from exporter.depth.settings import CollectSettings
 from exporter.errors import DepthError
 from exporter.formats.canonical_json import read_json, save_json
 from exporter.workflows.depth.training import collect_to

@@ -64,9 +64,11 @@ def asymmetry(row: Prepared) -> Numbers:
     """Return the points that a unit costs before training, and those that training wins back: means over layers."""
     found = [recovery(each) for each in plans_of_one_unit(row)]
     whole = accuracy(replace(row, way=replace(row.way, each=None, training={})))["top-1"]
-    before, after = (np.mean([each[f"top-1 {when}"] for each in found]) for when in ("before", "after"))
+    before, after = (
+        float(np.mean([each[f"top-1 {when}"] for each in found])) for when in ("before", "after")
+    )
     assert whole is not None
-    return {"lost, points": float(whole - before), "won back, points": float(after - before)}
+    return {"lost, points": whole - before, "won back, points": after - before}
 
 
 def flops(row: Prepared) -> Numbers:

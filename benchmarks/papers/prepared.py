@@ -15,7 +15,7 @@ from exporter.calibration.record import Calibration, load_calibration, save_cali
 from exporter.calibration.settings import CalibrationSettings
 from exporter.data.images import ImageFolder, sample
 from exporter.data.source import images_at
-from exporter.depth.checkpoint import Depth, load, save_checkpoint
+from exporter.depth.checkpoint import Depth, load_vit, save_checkpoint
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
 from exporter.formats.canonical_json import save_json
@@ -142,7 +142,7 @@ class Prepared:
             "drop_path": self.way.drop_path,
         }
         path = kept(self.place.out, record, ".safetensors", lambda path: self._tune(path, schedule, settings))
-        trained = load(ModelRequest("", path), self.place.device)
+        trained = load_vit(ModelRequest("", path), self.place.device)
         return apply_plan(trained, self.plan) if self.plan.units else trained
 
     def _schedule(self) -> Schedule:

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from exporter.depth.predictor import CrossValidation, Sample, accuracies_of, fit
-from exporter.depth.search import Split, best_split, splits
+from exporter.depth.predictor import CrossValidation, Sample, Split, accuracies_of, best_split, fit, splits
 
 __all__ = ["Robustness", "robustness"]
 

@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _add_choose(actions: Any) -> None:
-    from exporter.depth.settings import ChoiceSettings, CollectSettings
+    from exporter.depth.plan import ChoiceSettings, CollectSettings
 
     summary = "Train to find which units to remove within a budget, and remove them."
     action = add_action(actions, "choose", summary, *CHOOSE)
@@ -131,19 +131,19 @@ def _choose(arguments: argparse.Namespace) -> int:
 
 def _split(arguments: argparse.Namespace) -> "Found":
     """Split the budget by the samples: no weights are read."""
-    from exporter.depth.checkpoint import describe
-    from exporter.depth.settings import CollectSettings
+    from exporter.depth.checkpoint import describe_vit
+    from exporter.depth.plan import CollectSettings
     from exporter.workflows.depth.steps import read_samples, split_of
 
     samples = read_samples(needed(arguments.samples, "depth choose", "--out FILE, or --samples FILE"))
-    vit = describe(_job(recipe_of(arguments)).model)
+    vit = describe_vit(_job(recipe_of(arguments)).model)
     return split_of(vit, samples, from_flags(CollectSettings, arguments))
 
 
 def _chosen(arguments: argparse.Namespace, *, within: bool) -> "Chosen":
     """Choose the units; all settings are checked before."""
     from exporter.cli.stages import RichStages
-    from exporter.depth.settings import ChoiceSettings, CollectSettings
+    from exporter.depth.plan import ChoiceSettings, CollectSettings
     from exporter.workflows.depth.steps import read_samples
     from exporter.workflows.depth.training import choose_to, choose_within
 

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compute and print the schedule; the exit code is 0."""
     from exporter.cli.output import print_json, print_table
-    from exporter.depth.checkpoint import describe
+    from exporter.depth.checkpoint import describe_vit
     from exporter.files import writable_file
     from exporter.formats.canonical_json import save_json
     from exporter.models.outputs import with_outputs
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     job = resolve(recipe)
     job.check_named()
     out = writable_file(arguments.out) if arguments.out else None
-    vit = describe(job.model)
+    vit = describe_vit(job.model)
     spec = with_outputs(vit, job.outputs).spec
     schedule = _schedule(job, arguments.acs, vit)
     dense, pruned = dense_macs(spec), schedule_macs(spec, schedule)
@@ -96,7 +96,9 @@ def _check_sources(job: "Job", acs: Path | None) -> None:
     """Raise RecipeError unless ACS has one source where rates follow from it, and no file of its own elsewhere."""
     told = [acs is not None, job.calibration.path is not None]
     if acs is not None and not job.scoring.follows_acs:
-        raise RecipeError("plan", f"--acs for {job.scoring.named}", "no ACS", "its rates follow from rho alone")
+        raise RecipeError(
+            "plan", f"--acs for {job.scoring.named}", "no ACS", "its rates follow from rho alone"
+        )
     if (sum(told) == 1) if job.follows_acs else acs is None:
         return
     got = " and ".join(name for name, here in zip(("--acs", "--calibration"), told, strict=True) if here)

@@ -256,9 +256,6 @@ def to_rgb(image: Image.Image) -> Image.Image:
     file says that it has 9 to 16 bits, the largest value of that depth is white. Integers of 32 bits are taken as
     they are up to 255, and as 16 bits up to 65535. Floats from 0 to 1 are multiplied by 255; whole ones up to 255
     are taken as they are.
-
-    Raises:
-        ValueError: Grey values are none of these.
     """
     if image.mode in ("I", "F") or image.mode.startswith("I;"):
         image = Image.fromarray(_grey(image))

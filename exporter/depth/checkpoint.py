@@ -15,12 +15,10 @@ from exporter.models.border import check_border
 from exporter.models.class_names import checkpoint_names
 from exporter.models.identity import Identity, read_metadata, to_metadata
 from exporter.models.networks import ModelRequest, create, source_of
-from exporter.models.registry import adapt, moved
-from exporter.models.registry import describe as describe_whole
-from exporter.models.registry import load as load_whole
+from exporter.models.registry import adapt, describe, load, moved
 from exporter.models.weights import load_into, read_state_dict
 
-__all__ = ["DEPTH", "Depth", "describe", "load", "read_depth", "save_checkpoint"]
+__all__ = ["DEPTH", "Depth", "describe_vit", "load_vit", "read_depth", "save_checkpoint"]
 
 DEPTH = "depth"
 
@@ -43,7 +41,7 @@ def read_depth(path: Path | None) -> Depth | None:
     return None if told is None else from_json(Depth, told, source=str(path))
 
 
-def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
+def load_vit(request: ModelRequest, device: str = "cpu") -> PrunableViT:
     """Load a trained ViT as `exporter.models.registry.load` does, without the units that its checkpoint lacks.
 
     Raises:
@@ -52,7 +50,7 @@ def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
     """
     depth = read_depth(request.checkpoint)
     if depth is None or request.checkpoint is None:
-        return load_whole(request, device)
+        return load(request, device)
     if request.text_embeddings is not None:
         got, expected = "a checkpoint of depth pruning", "the tower's own weights"
         raise ModelError("text embeddings", got, expected)
@@ -73,13 +71,13 @@ def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
     return vit
 
 
-def describe(request: ModelRequest) -> PrunableViT:
+def describe_vit(request: ModelRequest) -> PrunableViT:
     """Return the ViT's shape without weights, on the meta device.
 
     Raises:
         ModelError: The name is unknown, or the model cannot be pruned.
     """
-    depth, vit = read_depth(request.checkpoint), describe_whole(request)
+    depth, vit = read_depth(request.checkpoint), describe(request)
     return vit if depth is None else apply_plan(vit, depth.plan, unmerged=not depth.merged)
 
 

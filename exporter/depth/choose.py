@@ -3,15 +3,190 @@
 One unit at a time, the least important of its type after a stage of training; the types alternate.
 """
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
 
-from exporter.depth.bookmark import Bookmark
-from exporter.depth.ranked import RankedViT, Stage, Train, spare
-from exporter.depth.settings import ChoiceSettings
+from torch import nn
+
+from exporter.depth.checkpoint import Depth, read_depth, save_checkpoint
+from exporter.depth.gates import Importance, gated, removable
+from exporter.depth.plan import ChoiceSettings, DepthPlan, UnitSettings
+from exporter.depth.surgery import apply_plan
+from exporter.errors import ArtefactError, DepthError
+from exporter.files import START_AGAIN, require_same_job
+from exporter.formats.canonical_json import from_json
 from exporter.models.base import PrunableViT
+from exporter.models.identity import Identity, read_metadata
+from exporter.models.registry import trainable
+from exporter.models.weights import load_into, read_state_dict
 from exporter.vocabulary import UnitType
 
-__all__ = ["choose_units", "turns"]
+__all__ = ["Bookmark", "RankedViT", "Skipped", "Stage", "Train", "choose_units", "spare", "turns"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of training: what to show of it, and its place in its sequence, counted from 0."""
+
+    name: str
+    index: int
+
+
+# Trains a network in place; how long and with which seed follows from the stage.
+Train: TypeAlias = Callable[[nn.Module, Stage], None]
+
+
+@dataclass(frozen=True, eq=False)
+class RankedViT:
+    """A ViT without the units of a plan, its linear layers apart, and what its training says of the other units.
+
+    The methods return new ViTs.
+    """
+
+    vit: PrunableViT
+    plan: DepthPlan
+    importance: Importance
+
+    @classmethod
+    def whole(cls, vit: PrunableViT, settings: UnitSettings) -> "RankedViT":
+        """Return a ViT with all its units, and no importance yet.
+
+        Raises:
+            DepthError: A layer that should keep a unit is beyond the depth.
+        """
+        for unit in UnitType:
+            beyond = max(settings.kept(unit), default=0)
+            if beyond > vit.spec.depth:
+                expected = f"layers from 1 to {vit.spec.depth}, the model's depth"
+                raise DepthError(f"keep_{unit}", f"layer {beyond}", expected)
+        return cls(vit, DepthPlan(variant=settings.variant), Importance.unknown(vit.spec.depth))
+
+    def trained(self, train: Train, stage: Stage) -> "RankedViT":
+        """Return it after a stage of training, with the importance that its gates learned.
+
+        Raises:
+            DepthError: An attention branch cannot be gated.
+        """
+        vit = copy.deepcopy(self.vit)
+        with trainable(vit), gated(vit, self.importance, self.plan.variant) as student:
+            train(student, stage)
+            importance = student.importance
+        # Nothing more is removed; the digest is that of the trained weights.
+        return RankedViT(apply_plan(vit, DepthPlan(), unmerged=True), self.plan, importance)
+
+    def without(self, unit: UnitType, count: int, settings: UnitSettings) -> "RankedViT":
+        """Return it without its least important units of a type; of equal ones the first layers go.
+
+        Raises:
+            DepthError: Fewer of them may go.
+        """
+        spare(self.vit, unit, settings, count)
+        scores = self.importance.of(unit)
+        least = sorted(_candidates(self.vit, unit, settings), key=lambda layer: scores[layer - 1])[:count]
+        plan = self.plan.also(unit, least)
+        return RankedViT(apply_plan(self.vit, plan, unmerged=True), plan, self.importance)
+
+
+def spare(vit: PrunableViT, unit: UnitType, settings: UnitSettings, needed: int = 0) -> int:
+    """Return how many units of a type may go; one attention stays.
+
+    Raises:
+        DepthError: They are fewer than are needed.
+    """
+    found = len(_candidates(vit, unit, settings))
+    if unit == UnitType.ATTENTION and found == len(vit.spec.attention_layers):
+        found -= 1
+    if found < needed:
+        why = "one attention stays, a gated MLP keeps its activation, and so does what --keep-… names"
+        raise DepthError(f"{unit} units", str(needed), f"at most {found}, which can go", why)
+    return found
+
+
+def _candidates(vit: PrunableViT, unit: UnitType, settings: UnitSettings) -> list[int]:
+    return [layer for layer in removable(vit)[unit] if layer not in settings.kept(unit)]
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Reasons by image of those that could not be read; changed in place.
+
+    `training` has those to train on, `evaluation` those to measure on.
+    """
+
+    training: dict[str, str] = field(default_factory=dict)
+    evaluation: dict[str, str] = field(default_factory=dict)
+
+    def update(self, other: "Skipped") -> None:
+        """Add those of another part of the search."""
+        for use, reasons in vars(other).items():
+            getattr(self, use).update(reasons)
+
+
+SEARCH = "search"
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """The settings and inputs of a search, the stages that are done, and the importance that they learned.
+
+    `skipped` has the images that they could not read.
+    """
+
+    run: str
+    stages: int
+    importance: Importance
+    skipped: Skipped = field(default_factory=Skipped)
+
+
+@dataclass(frozen=True)
+class Bookmark:
+    """The state of a search after its last whole stage.
+
+    `path` ends in .safetensors; `identity` says how to build the whole network; `run` has the settings and inputs
+    of the search as text. `skipped` is filled by whoever reads images: it is written with the state, and what
+    earlier stages skipped is added when that is read.
+    """
+
+    path: Path
+    identity: Identity
+    run: str
+    skipped: Skipped = field(default_factory=Skipped)
+
+    def write(self, stages: int, ranked: RankedViT) -> None:
+        """Replace the state by that after so many stages.
+
+        Raises:
+            OutputError: The file cannot be written.
+        """
+        mark = _Mark(self.run, stages, ranked.importance, self.skipped)
+        depth = Depth(ranked.plan, merged=False)
+        save_checkpoint(ranked.vit, self.identity, depth, self.path, **{SEARCH: mark})
+
+    def read(self, vit: PrunableViT) -> tuple[int, RankedViT] | None:
+        """Return the number of stages done and what they led to, None where there is no file.
+
+        Args:
+            vit: What the search started from.
+
+        Raises:
+            ArtefactError: The file is broken, or of another search.
+        """
+        if not self.path.exists():
+            return None
+        told, depth = read_metadata(self.path).get(SEARCH), read_depth(self.path)
+        mark = None if told is None else from_json(_Mark, told, source=str(self.path))
+        if mark is None or depth is None:
+            raise ArtefactError(str(self.path), "another file", "that of an unfinished search", START_AGAIN)
+        require_same_job(self.path, "a search", mark.run, self.run)
+        self.skipped.update(mark.skipped)
+        pruned = apply_plan(vit, depth.plan, unmerged=True)
+        load_into(pruned.model, read_state_dict(self.path), str(self.path))
+        # Nothing more is removed; the digest is that of the loaded weights.
+        restored = apply_plan(pruned, depth.plan, unmerged=True)
+        return mark.stages, RankedViT(restored, depth.plan, mark.importance)
 
 
 def choose_units(

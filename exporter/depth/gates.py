@@ -19,8 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from typing_extensions import override
 
-from exporter.depth.activations import why_not
-from exporter.depth.blocks import pieces
+from exporter.depth.surgery import pieces, why_not
 from exporter.errors import DepthError
 from exporter.models.base import AttentionParts, BlockParts, PrunableViT
 from exporter.vocabulary import AttentionVariant, UnitType

@@ -2,20 +2,271 @@
 
 import copy
 import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
-from torch import nn
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from typing_extensions import override
 
-from exporter.depth.activations import merge, remove_activation
-from exporter.depth.blocks import MlpBlock, exchange
-from exporter.depth.nose import halve_later_branches
 from exporter.depth.plan import DepthPlan
 from exporter.errors import DepthError
 from exporter.models.base import AttentionParts, BlockParts, MlpParts, PrunableViT
+from exporter.models.parts import Gate, scale_of
 from exporter.models.spec import with_blocks
 from exporter.models.weights import weights_sha256
 from exporter.vocabulary import AttentionVariant
 
-__all__ = ["apply_plan"]
+__all__ = [
+    "Affine",
+    "MlpBlock",
+    "apply_plan",
+    "exchange",
+    "merge",
+    "pieces",
+    "remove_activation",
+    "saves_macs",
+    "without_affine",
+]
+
+
+class MlpBlock(nn.Module):
+    """A block without attention: x + out(mlp(norm2(x))), where x may have been increased by out1(norm1(x)) first.
+
+    Networks call their blocks with a mask or a table of rotations, which only attention reads: they are ignored.
+
+    Args:
+        mlp: The parts of the MLP.
+        stand_in: Those of an attention that was replaced by the identity; it has no linear layer.
+    """
+
+    def __init__(self, mlp: MlpParts, stand_in: MlpParts | None = None) -> None:
+        super().__init__()
+        self.norm1 = None if stand_in is None else stand_in.norm
+        self.out1 = None if stand_in is None else stand_in.out
+        self.norm2, self.mlp, self.out = mlp.norm, mlp.whole, mlp.out
+
+    @override
+    def forward(self, tokens: Float[Tensor, "b t d"], *_: Any, **__: Any) -> Float[Tensor, "b t d"]:
+        if self.norm1 is not None and self.out1 is not None:
+            tokens = tokens + self.out1(self.norm1(tokens))
+        return tokens + self.out(self.mlp(self.norm2(tokens)))
+
+
+def exchange(root: nn.Module, old: nn.Module, new: nn.Module) -> bool:
+    """Put a module in the place of another wherever `root` has it; return whether it has it."""
+    places = [
+        (parent, name) for parent in root.modules() for name, child in parent.named_children() if child is old
+    ]
+    for parent, name in places:
+        parent.register_module(name, new)
+    return bool(places)
+
+
+def pieces(module: nn.Module) -> Iterator[nn.Module]:
+    """Yield the modules that are run one after another: those of a Sequential, or the module alone."""
+    if isinstance(module, nn.Sequential):
+        for child in module:
+            yield from pieces(child)
+    else:
+        yield module
+
+
+@dataclass(frozen=True)
+class Affine:
+    """The map x → weight · x + bias, in float64; the methods return new maps."""
+
+    weight: Float[Tensor, "o i"]
+    bias: Float[Tensor, " o"]
+
+    @classmethod
+    def of(cls, linear: nn.Linear) -> "Affine":
+        """Return the map of a linear layer; a missing bias is zero."""
+        weight = linear.weight.detach().double()
+        bias = weight.new_zeros(len(weight)) if linear.bias is None else linear.bias.detach().double()
+        return cls(weight, bias)
+
+    def then(self, after: "Affine") -> "Affine":
+        """Return after(self(x)): W = W2 · W1, b = W2 · b1 + b2."""
+        return Affine(after.weight @ self.weight, after.weight @ self.bias + after.bias)
+
+    def after_norm(self, norm: nn.LayerNorm) -> "Affine":
+        """Return self(γ · x + β) for a norm's γ and β: W = W · diag(γ), b = W · β + b."""
+        weight, bias = self.weight, self.bias
+        if norm.bias is not None:
+            bias = weight @ norm.bias.detach().double() + bias
+        if norm.weight is not None:
+            weight = weight * norm.weight.detach().double()
+        return Affine(weight, bias)
+
+    def scaled(self, factor: Tensor | float) -> "Affine":
+        """Return factor · self(x), for one factor or one per output channel [o]."""
+        if not isinstance(factor, Tensor):
+            return Affine(self.weight * factor, self.bias * factor)
+        factor = factor.detach().double()
+        return Affine(self.weight * factor.unsqueeze(1), self.bias * factor)
+
+    def linear(self, like: nn.Linear) -> nn.Linear:
+        """Return the map as a frozen linear layer in eval mode, with the dtype and the device of `like`."""
+        outputs, inputs = self.weight.shape
+        made = nn.Linear(inputs, outputs, device="meta", dtype=like.weight.dtype)
+        made.weight = nn.Parameter(self.weight.to(like.weight.dtype), requires_grad=False)
+        made.bias = nn.Parameter(self.bias.to(like.weight.dtype), requires_grad=False)
+        return made.eval()
+
+
+def saves_macs(first: nn.Linear, second: nn.Linear) -> bool:
+    """Return whether one merged layer takes no more MACs per token than both: o · i ≤ h · (i + o).
+
+    For a dimension d on both sides: h ≥ d / 2. A narrower hidden layer is cheaper than the merged one.
+    """
+    inputs, hidden, outputs = first.in_features, first.out_features, second.out_features
+    return outputs * inputs <= hidden * (inputs + outputs)
+
+
+def without_affine(norm: nn.LayerNorm) -> nn.LayerNorm:
+    """Return the norm without γ and β, to be folded into the next linear layer by `Affine.after_norm`."""
+    device = None if norm.weight is None else norm.weight.device
+    shape = list(norm.normalized_shape)
+    return nn.LayerNorm(shape, eps=norm.eps, elementwise_affine=False, device=device).eval()
+
+
+def remove_activation(block: BlockParts, layer: int) -> BlockParts:
+    """Replace the activation inside the block by the identity; return the block's parts.
+
+    Args:
+        block: Its modules.
+        layer: Its number, counted from 1, for messages.
+    """
+    mlp = block.mlp
+    reason = why_not(mlp)
+    if mlp is None or reason:
+        raise DepthError(
+            f"activation of layer {layer}", reason, "two linear layers and an activation between"
+        )
+    if isinstance(mlp.act, nn.Identity):
+        return block
+    nothing = nn.Identity().train(mlp.act.training)
+    if not exchange(mlp.whole, mlp.act, nothing):
+        raise DepthError(f"activation of layer {layer}", "a function", "a module of the MLP, to be replaced")
+    return replace(block, mlp=replace(mlp, act=nothing))
+
+
+def why_not(mlp: MlpParts | None) -> str:
+    """Return why the linear layers of an MLP cannot be merged, or an empty string."""
+    if mlp is None:
+        return "a block without an MLP"
+    if isinstance(mlp.act, Gate):
+        return "a gated MLP (SwiGLU): its product of two halves is not linear without the activation either"
+    if not isinstance(mlp.hidden_norm, nn.Identity):
+        return "a norm between the linear layers"
+    if not isinstance(mlp.fc1, nn.Linear | nn.Identity):
+        return f"a first layer of the kind {type(mlp.fc1).__name__}"
+    return ""
+
+
+def merge(block: BlockParts, layer: int) -> BlockParts:
+    """Merge the linear layers of an MLP whose activation is gone; return the block's parts.
+
+    Where one layer would take more MACs than both, or there is only one, nothing changes.
+
+    Args:
+        block: Its modules.
+        layer: Its number, counted from 1, for messages.
+
+    Raises:
+        DepthError: Dropout inside the MLP is active, or the MLP is no module of the block.
+    """
+    mlp = block.mlp
+    if mlp is None or not isinstance(mlp.fc1, nn.Linear) or not isinstance(mlp.fc2, nn.Linear):
+        return block
+    if not saves_macs(mlp.fc1, mlp.fc2):
+        return block
+    active = [each.p for each in mlp.whole.modules() if isinstance(each, nn.Dropout) and each.training]
+    if any(active):
+        got = f"dropout {max(active)} in training mode"
+        raise DepthError(
+            f"activation of layer {layer}", got, "a model in eval mode", "call model.eval() first"
+        )
+    affine = Affine.of(mlp.fc1).then(Affine.of(mlp.fc2))
+    norm, affine = _fold_norm(block, mlp, affine)
+    out, affine = _fold_scales(block, mlp, affine)
+    merged = affine.linear(like=mlp.fc2)
+    if not exchange(block.whole, mlp.whole, merged):
+        raise DepthError(
+            f"activation of layer {layer}", "an MLP that is no module of its block", "one that is"
+        )
+    nothing = nn.Identity()
+    parts = MlpParts(
+        norm=norm, fc1=nothing, act=nothing, hidden_norm=nothing, fc2=merged, whole=merged, out=out
+    )
+    return replace(block, mlp=parts)
+
+
+def _fold_norm(block: BlockParts, mlp: MlpParts, affine: Affine) -> tuple[nn.Module, Affine]:
+    """Fold γ and β of a LayerNorm that the MLP alone reads."""
+    others = [part for part in (block.attention, block.stand_in) if part is not None]
+    shared = any(part.norm is mlp.norm for part in others)
+    if shared or not isinstance(mlp.norm, nn.LayerNorm):
+        return mlp.norm, affine
+    bare = without_affine(mlp.norm)
+    if not exchange(block.whole, mlp.norm, bare):
+        return mlp.norm, affine
+    return bare, affine.after_norm(mlp.norm)
+
+
+def _fold_scales(block: BlockParts, mlp: MlpParts, affine: Affine) -> tuple[nn.Module, Affine]:
+    """Fold LV-ViT's residual scale and LayerScale; one that is a parameter of the block itself (EVA) stays."""
+    left: list[nn.Module] = []
+    for piece in list(pieces(mlp.out)):
+        factor = scale_of(piece)
+        if factor is not None and exchange(block.whole, piece, nn.Identity()):
+            affine = affine.scaled(factor)
+        elif not isinstance(piece, nn.Identity):
+            left.append(piece)
+    return nn.Sequential(*left).eval() if left else nn.Identity(), affine
+
+
+@torch.no_grad()
+def halve_later_branches(vit: PrunableViT, layer: int) -> None:
+    """Change a network so that it computes what it would with the tokens doubled before the MLP of a layer.
+
+    Args:
+        vit: Its block `layer` has lost its attention; changed in place.
+        layer: Counted from 1.
+    """
+    for norm in _later_norms(vit, layer):
+        norm.eps /= 4
+    for linear in _later_outputs(vit, layer):
+        linear.weight.mul_(0.5)
+        if linear.bias is not None:
+            linear.bias.mul_(0.5)
+
+
+def _later_norms(vit: PrunableViT, layer: int) -> list[nn.LayerNorm]:
+    """Return every norm that reads tokens after the removed attention, each once."""
+    parts = [part for block in vit.blocks[layer - 1 :] for part in (block.attention, *block.token_wise)]
+    # `norm` names the final norm in all built-in families; a network without one is refused.
+    found = [part.norm for part in parts if part is not None] + [getattr(vit.model, "norm", vit.model)]
+    norms = []
+    for norm in {id(each): each for each in found if isinstance(each, nn.Module)}.values():
+        if not isinstance(norm, nn.LayerNorm):
+            got = f"nose with a norm of the kind {type(norm).__name__}"
+            raise DepthError("variant", got, "a LayerNorm wherever tokens are read", "use remove")
+        norms.append(norm)
+    return norms
+
+
+def _later_outputs(vit: PrunableViT, layer: int) -> Iterator[nn.Linear]:
+    for block in vit.blocks[layer - 1 :]:
+        if block.attention is not None:
+            yield block.attention.proj
+        for part in block.token_wise:
+            if isinstance(part.fc2, nn.Identity):
+                raise DepthError("variant", "nose before an identity", "one variant in a model")
+            yield part.fc2
 
 
 def apply_plan(vit: PrunableViT, plan: DepthPlan, *, unmerged: bool = False) -> PrunableViT:

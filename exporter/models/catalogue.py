@@ -15,7 +15,7 @@ from exporter.models.networks import UNKNOWN
 from exporter.models.registry import ModelRequest, describe
 from exporter.records import ModelSpec
 
-__all__ = ["FAMILIES", "Family", "Support", "support_of", "survey"]
+__all__ = ["FAMILIES", "Family", "support_of", "survey"]
 
 # timm's modules whose networks have an adapter, and related ones that users may look for.
 MODULES = (

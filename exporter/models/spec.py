@@ -235,11 +235,7 @@ def heads_of(
 
 @torch.no_grad()
 def _embedding_macs(vit: PrunableViT, preprocessing: Preprocessing) -> int:
-    """Count multiply-adds of convolutions and matrix products while one image is embedded.
-
-    Raises:
-        ModelError: The network does not take an image of its own size.
-    """
+    """Count multiply-adds of convolutions and matrix products while one image is embedded."""
     like = next(vit.model.parameters())
     try:
         with FlopCounterMode(display=False) as counter:

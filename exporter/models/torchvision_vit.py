@@ -83,11 +83,7 @@ class TorchvisionViT(PrunableViT):
 
 
 def _head(heads: nn.Module, name: str) -> tuple[nn.Module, nn.Linear | None]:
-    """Return what a head does to the class token before its linear layer, and that layer; None if it has none.
-
-    Raises:
-        ModelError: It has other layers, through which relevance does not go.
-    """
+    """Return what a head does to the class token before its linear layer, and that layer; None if it has none."""
     layers = list(heads) if isinstance(heads, nn.Sequential) else [heads]
     last = layers[-1] if layers and isinstance(layers[-1], nn.Linear) else None
     layers = layers[:-1] if last is not None else layers

@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from exporter.errors import CheckpointError, ModelError, reason_of
 from exporter.files import regular
 from exporter.formats.npz import read_arrays
-from exporter.models.timm_parts import outputs_of
+from exporter.models.timm_adapters import outputs_of
 from exporter.vocabulary import OutputKind
 
-__all__ = ["TextEmbeddings", "read_text_embeddings", "zero_shot"]
+__all__ = ["read_text_embeddings", "zero_shot"]
 
 EXPECTED = (
     "embeddings [classes, channels], and as many names: .npz, or .safetensors with names in its metadata"

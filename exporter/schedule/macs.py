@@ -20,7 +20,6 @@ __all__ = [
     "patch_use",
     "pruned_macs",
     "schedule_macs",
-    "unread_macs",
 ]
 
 Array = np.ndarray[Any, Any]
@@ -54,20 +53,6 @@ def schedule_macs(spec: ModelSpec, schedule: Schedule) -> MacCount:
     return pruned_macs(spec, schedule.keep, scored=schedule)
 
 
-def unread_macs(spec: ModelSpec, schedule: Schedule) -> int:
-    """Return the MACs that papers count and the lone last layer leaves out: nobody reads their results.
-
-    With u of N tokens unread: their queries and projections 2·u·d², their attention 2·u·N·d, and what is behind it.
-    """
-    lone = schedule.lone_layer(spec)
-    if not lone:
-        return 0
-    tokens = spec.num_prefix_tokens + schedule.keep[lone - 1]
-    behind = sum(block.mlp_token_macs for block in spec.blocks[lone - 1 :])
-    each = spec.blocks[lone - 1].attention_token_macs // 2 + 2 * tokens * spec.dim + behind
-    return (tokens - spec.read_tokens) * each
-
-
 def pruned_macs(
     spec: ModelSpec,
     keep: Sequence[int],
@@ -79,6 +64,9 @@ def pruned_macs(
     `padded` is the width of the token grid after each layer, if tokens are padded: attention and scoring then
     include the padding, linear layers do not. `scored` says how patches are scored and reduced; None: by the fused
     score, and dropped.
+
+    In the lone last layer (`ModelSpec.lone_layer`) only the tokens that are read have a query and go on; papers
+    count all of them to the end, which is the count of `ModelSpec.as_it_came`.
 
     A block of N tokens costs 4·N·d² + 2·N²·d for attention and 2·h·N'·d for the MLP (3·h·N'·d for a gated one) on
     the N' tokens left; a missing part costs nothing. A head for patches costs c·d for each patch left after the
@@ -96,11 +84,18 @@ def pruned_macs(
     prefix, dim, head_dim = spec.num_prefix_tokens, spec.dim, spec.dim // spec.num_heads
     network = spec.embed_macs + spec.head_macs + spec.patch_head_macs * keep[-1]
     scoring, before, grid = 0, spec.num_patches, spec.num_patches
-    for block, after, grid_after in zip(spec.blocks, keep, padded or keep, strict=True):
+    lone, unread = spec.lone_layer if scored is None else scored.lone_layer(spec), 0
+    layers = zip(spec.blocks, keep, padded or keep, strict=True)
+    for layer, (block, after, grid_after) in enumerate(layers, start=1):
         tokens, places = prefix + before, prefix + grid
+        if layer == lone and after == before:
+            unread = tokens - spec.read_tokens
         if block.attention_token_macs:
-            network += tokens * block.attention_token_macs + 2 * places**2 * dim
-        network += (prefix + after) * block.mlp_token_macs
+            asking = spec.read_tokens if unread else places
+            network += tokens * block.attention_token_macs + 2 * asking * places * dim
+            # Half of the linear layers make keys and values.
+            network -= unread * block.attention_token_macs // 2
+        network += (prefix + after - unread) * block.mlp_token_macs
         if after < before and scorer.pairs:
             joined = len(joined_patches(before, after, prefix))
             scoring += (before - joined) * joined * head_dim

@@ -34,8 +34,6 @@ __all__ = [
     "as_read",
     "check_factor",
     "check_fits",
-    "check_scored",
-    "check_stride",
     "keep_everything",
     "manual_schedule",
     "saving_schedule",

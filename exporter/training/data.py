@@ -34,11 +34,7 @@ Transform = Callable[[Image.Image], Tensor]
 
 
 def transform_of(augmentation: Augmentation, preprocessing: Preprocessing) -> Transform:
-    """Return a transform from an RGB image to a random, preprocessed variant: float32 [3, height, width].
-
-    Raises:
-        RecipeError: timm knows no such policy.
-    """
+    """Return a transform from an RGB image to a random, preprocessed variant: float32 [3, height, width]."""
     if augmentation.affine:
         return _affine(augmentation, preprocessing)
     try:

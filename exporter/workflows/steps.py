@@ -18,7 +18,7 @@ from exporter.data.batches import first_images
 from exporter.data.class_map import MAP_HINT
 from exporter.data.images import ImageFolder, sample
 from exporter.data.source import class_mismatch, images_at
-from exporter.depth.checkpoint import load
+from exporter.depth.checkpoint import load_vit
 from exporter.errors import ScheduleError
 from exporter.evaluation.benchmark import VNNI, cpu_lacks
 from exporter.files import PathLike
@@ -89,7 +89,7 @@ def load_model(
         return vit
     known = request.name or (request.checkpoint and read_identity(request.checkpoint))
     needed(known or None, "--model", A_MODEL)
-    return load(request, device)
+    return load_vit(request, device)
 
 
 def calibrate(

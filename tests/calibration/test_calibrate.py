@@ -19,9 +19,7 @@ from exporter.calibration.record import (
     CalibrationRecord,
     CalibrationSettings,
     check_fits,
-    load_calibration,
 )
-from exporter.calibration.sums import Sums, save_sums
 from exporter.calibration.trace import in_dtype
 from exporter.data.images import ImageFolder, dataset_sha256, list_images
 from exporter.data.pixels import LoadedImage, normalise, stream
@@ -344,13 +342,6 @@ def test_a_file_of_another_program_is_left_alone(
         calibrate_to(tmp_path / "c", vit, images, ACS)
     assert [path.name for path in tmp_path.iterdir()] == ["c.partial"]
     assert (tmp_path / "c.partial").read_bytes() == b"no sums"
-
-
-def test_the_sums_of_another_job_are_replaced(vit: PrunableViT, images: ImageFolder, tmp_path: Path) -> None:
-    save_sums(Sums.zero(vit.spec, 1), tmp_path / "c.partial", "another job")
-    calibrate_to(tmp_path / "c", vit, images, ACS)
-    assert [path.name for path in tmp_path.iterdir()] == ["c"]
-    assert load_calibration(tmp_path / "c").record.images == 20
 
 
 @pytest.mark.parametrize("settings", [ALL, ACS], ids=["all", "acs"])

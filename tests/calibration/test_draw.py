@@ -75,10 +75,6 @@ def test_the_least_layer_decides() -> None:
     assert not is_settled(np.stack((np.stack((ordered,) * 2), np.stack((swapped, worse)))))
 
 
-def test_the_counts_of_auto_are_even_and_grow() -> None:
-    assert list(CHECKS) == sorted({count for count in CHECKS if count % 2 == 0})
-
-
 def test_only_the_layers_asked_for_are_looked_at() -> None:
     assert unsettled(np.array((0.5, ENOUGH, 0.89)), (2, 3)) == {3: 0.89}
 

@@ -1,19 +1,23 @@
+""""""
+
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from exporter.calibration.record import (
     Calibration,
     CalibrationRecord,
-    CalibrationSettings,
     check_fits,
     load_calibration,
     save_calibration,
 )
+from exporter.calibration.settings import CalibrationSettings
 from exporter.errors import ArtefactError, CalibrationError, OutputError, RecipeError
 from exporter.formats.canonical_json import to_json
 from exporter.vocabulary import CropMode
@@ -191,3 +195,41 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputError):
         save_calibration(calibration(), tmp_path / "file" / "c.safetensors")
+
+
+@given(st.integers(1, 2000), st.none() | st.integers(1, 2000))
+def test_gamma_is_six_or_all_classes_unless_it_is_said(classes: int, gamma: int | None) -> None:
+    settings = CalibrationSettings(gamma=gamma)
+    if gamma is None:
+        assert settings.classes_of(classes, "tiny") == min(6, classes)
+    elif gamma <= classes:
+        assert settings.classes_of(classes, "tiny") == gamma
+    else:
+        with pytest.raises(CalibrationError, match=f"got {gamma} .* at most {classes}, the classes of tiny"):
+            settings.classes_of(classes, "tiny")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"protocol": "some"}, r"protocol \| got 'some' \| need one of all, paper"),
+        ({"normalize": "max"}, r"normalize \| got 'max' \| need one of none, sum, minmax"),
+        ({"dtype": "float16"}, r"dtype \| got 'float16' \| need one of float64, float32"),
+        ({"max_images": 0}, r"max_images \| got 0 \| need an integer from 1"),
+        (
+            {"max_images": "auto", "protocol": "paper"},
+            r"max_images \| got auto for protocol paper \| need a num",
+        ),
+        ({"gamma": 0}, r"gamma \| got 0 \| need an integer from 1"),
+        ({"seed": -1}, r"seed \| got -1 \| need an integer from 0"),
+    ],
+)
+def test_other_values_are_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        CalibrationSettings(**wrong)
+
+
+def test_the_papers_numbers_are_the_defaults() -> None:
+    settings = CalibrationSettings()
+    assert (settings.rounds, settings.images_per_round, settings.acs_images) == (10, 192, 500)
+    assert CalibrationSettings(max_images=None, gamma=None) == replace(settings, max_images=None)

@@ -53,8 +53,8 @@ def test_the_folder_is_checked_measured_inspected_and_served(folder: Path, tmp_p
     assert checked.returncode == 0, checked.stderr
     outcome = json.loads(checked.stdout)
     assert outcome["passed"]
-    assert outcome["pruned"]["layers"]
-    assert {each["name"] for each in outcome["pruned"]["checks"]} >= {"kept_sets", "forced_logits"}
+    assert outcome["parity"]["pruned"]["layers"]
+    assert {each["name"] for each in outcome["parity"]["pruned"]["checks"]} >= {"kept_sets", "forced_logits"}
     for arguments in (
         ("bench", folder, *QUICK, "--json"),
         ("inspect", folder),

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from exporter.cli.depth import polynomial_lines
-from exporter.depth.predictor import Predictor
-from exporter.depth.search import Split
+from exporter.depth.predictor import Predictor, Split
 from exporter.workflows.depth.steps import Found
 from tests.commands import BRIEF, Command, Workplace
 from tests.depth.published import SAMPLES

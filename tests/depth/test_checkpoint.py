@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from exporter.depth.checkpoint import Depth, describe, load, read_depth, save_checkpoint
+from exporter.depth.checkpoint import Depth, describe_vit, load_vit, read_depth, save_checkpoint
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
 from exporter.errors import ArtefactError, CheckpointError
@@ -33,14 +33,14 @@ def saved(tmp_path: Path, family: str, *, merged: bool) -> tuple[PrunableViT, Pa
 @pytest.mark.parametrize("merged", [True, False])
 def test_the_file_alone_restores_the_network(tmp_path: Path, family: str, merged: bool) -> None:
     vit, path = saved(tmp_path, family, merged=merged)
-    again = load(ModelRequest("", path))
+    again = load_vit(ModelRequest("", path))
     assert read_depth(path) == Depth(PLAN, merged)
     assert again.spec == vit.spec
     assert again.weights_sha256 == vit.weights_sha256
     images = random_images(vit, 2)
     with torch.inference_mode():
         assert torch.equal(again.model(images), vit.model(images))
-    shape = describe(ModelRequest("", path))
+    shape = describe_vit(ModelRequest("", path))
     assert shape.spec == vit.spec
     assert shape.weights_sha256 == ""
 
@@ -50,18 +50,18 @@ def test_an_ordinary_checkpoint_lacks_nothing(tmp_path: Path) -> None:
     save_file(make_model().state_dict(), path, to_metadata(IDENTITIES["vit"]))
     assert read_depth(path) is None
     assert read_depth(None) is None
-    assert load(ModelRequest("", path)).weights_sha256 == make_vit().weights_sha256
+    assert load_vit(ModelRequest("", path)).weights_sha256 == make_vit().weights_sha256
 
 
 def test_weights_of_another_plan_are_refused(tmp_path: Path) -> None:
     vit, path = saved(tmp_path, "vit", merged=True)
     save_checkpoint(vit, IDENTITIES["vit"], Depth(DepthPlan((3,), (1, 4))), path)
     with pytest.raises(CheckpointError, match="keys missing"):
-        load(ModelRequest("", path))
+        load_vit(ModelRequest("", path))
 
 
 def test_broken_metadata_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     save_file(make_model().state_dict(), path, to_metadata(IDENTITIES["vit"], depth={"plan": 3}))
     with pytest.raises(ArtefactError, match=r"w\.safetensors"):
-        load(ModelRequest("", path))
+        load_vit(ModelRequest("", path))

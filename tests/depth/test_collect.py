@@ -7,15 +7,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.depth.bookmark import Bookmark
-from exporter.depth.collect import Evaluate, collect, steps_of
-from exporter.depth.ranked import Stage, Train
-from exporter.depth.samples import Measured, SampleBook, Tally
-from exporter.depth.settings import CollectSettings
+from exporter.depth.choose import Bookmark, Stage, Train
+from exporter.depth.collect import Evaluate, Measured, SampleBook, Tally, collect, steps_of
+from exporter.depth.gates import Importance
+from exporter.depth.plan import CollectSettings, DepthPlan
 from exporter.errors import ArtefactError, DepthError
 from exporter.models.base import PrunableViT
 from exporter.models.identity import Identity
-from exporter.vocabulary import UnitType
+from exporter.vocabulary import AttentionVariant, UnitType
 from tests.depth.models import seeded_vit
 from tests.depth.training import PowerCutError, nudge
 from tests.vits import make_vit
@@ -97,7 +96,7 @@ def test_a_run_that_was_killed_ends_with_the_same_samples(
 
 def test_another_collection_is_refused(tmp_path: Path) -> None:
     run(tmp_path, nudge())
-    with pytest.raises(ArtefactError, match=r"last\.safetensors \| got a search with other settings"):
+    with pytest.raises(ArtefactError, match=r"last\.safetensors \| got a search of other settings"):
         run(tmp_path, nudge(), name="other")
     (tmp_path / "last.safetensors").unlink()
     with pytest.raises(ArtefactError, match=r"samples\.json \| got samples of another collection"):
@@ -145,3 +144,31 @@ def test_steps_of_two_units() -> None:
     told = [(each.place, each.unit.value[:3], each.count) for each in steps]
     walks = [(1, "att", 2), (2, "att", 1)], [(1, "act", 2), (2, "act", 2)], [(1, "act", 2), (2, "att", 2)]
     assert told == [step for walk in walks for step in walk]
+
+
+def test_they_are_added_and_read_back(tmp_path: Path) -> None:
+    book = SampleBook(tmp_path)
+    assert book.samples() == ()
+    first = Measured.of(DepthPlan(), 12, Tally(9, 10))
+    second = Measured.of(DepthPlan((1, 4, 2), (7,), AttentionVariant.NOSE), 12, Tally(1, 3))
+    book.add(first)
+    book.add(second)
+    assert book.samples() == (first, second)
+    assert (second.attention, second.activation) == (0.25, 1 / 12)
+    assert (first.accuracy, second.accuracy, second.images) == (90.0, 100 / 3, 3)
+    assert [path.name for path in tmp_path.iterdir()] == ["samples.json"]
+
+
+def test_the_first_importance(tmp_path: Path) -> None:
+    book, importance = SampleBook(tmp_path), Importance((1 / 3, -1e-9), (0.0, 2.0))
+    book.rank(importance)
+    assert book.ranking() == importance
+
+
+@pytest.mark.parametrize("content", ["{", "3", '[{"attention": 0}]', '[["a"]]', '{"a": 1}'])
+def test_broken_files(tmp_path: Path, content: str) -> None:
+    (tmp_path / "samples.json").write_text(content)
+    with pytest.raises(ArtefactError, match=r"samples\.json"):
+        SampleBook(tmp_path).samples()
+    with pytest.raises(ArtefactError, match=r"ranking\.json"):
+        SampleBook(tmp_path).ranking()

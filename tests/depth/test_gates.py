@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from typing_extensions import override
 
-from exporter.depth.blocks import pieces
 from exporter.depth.gates import GatedViT, Importance, gated, removable, straight_through
 from exporter.depth.plan import DepthPlan
-from exporter.depth.surgery import apply_plan
+from exporter.depth.surgery import apply_plan, pieces
 from exporter.errors import DepthError
 from exporter.models.base import PrunableViT
 from exporter.vocabulary import AttentionVariant, UnitType

@@ -1,12 +1,29 @@
 """Merged linear layers are the chain of modules they stand for."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from exporter.depth.merge import Affine, saves_macs, without_affine
+from exporter.depth.surgery import (
+    Affine,
+    MlpBlock,
+    exchange,
+    merge,
+    pieces,
+    remove_activation,
+    saves_macs,
+    without_affine,
+)
+from exporter.errors import DepthError
+from exporter.models.base import BlockParts, MlpParts, mlp_half
+from exporter.models.parts import Divided
+from tests.depth.models import MERGED_FAMILIES, seeded_vit
+from tests.vits import cut_vit, make_vit
 
 SIZES = st.integers(1, 12)
 
@@ -62,3 +79,126 @@ def test_meta_stays_meta() -> None:
 @pytest.mark.parametrize(("hidden", "pays"), [(768 * 4, True), (384, True), (383, False), (1, False)])
 def test_merging_pays_from_half_the_dimension(hidden: int, pays: bool) -> None:
     assert saves_macs(nn.Linear(768, hidden), nn.Linear(hidden, 768)) is pays
+
+
+def test_a_module_is_exchanged_wherever_it_is() -> None:
+    old, new = nn.Linear(2, 2), nn.Linear(2, 2)
+    network = nn.Sequential(nn.Sequential(nn.GELU(), old), old)
+    assert exchange(network, old, new)
+    assert network[1] is new and network[0][1] is new  # type: ignore[index]
+    assert list(network.state_dict()) == ["0.1.weight", "0.1.bias", "1.weight", "1.bias"]
+    assert not exchange(network, old, new)
+
+
+def test_a_chain_is_its_pieces() -> None:
+    one, two, three = nn.Linear(2, 2), nn.GELU(), nn.Identity()
+    assert list(pieces(nn.Sequential(one, nn.Sequential(two, three)))) == [one, two, three]
+    assert list(pieces(one)) == [one]
+
+
+def test_the_block_ignores_what_attention_reads() -> None:
+    block = make_vit("eva, bias apart").blocks[0]
+    assert block.mlp is not None
+    tokens = torch.randn(2, 5, 48)
+    with torch.inference_mode():
+        got = MlpBlock(block.mlp)(tokens, rope=torch.ones(1), attn_mask=None, is_causal=False)
+        assert torch.equal(got, mlp_half(block, tokens))
+
+
+def test_what_stands_in_for_attention_comes_before_the_mlp() -> None:
+    block, nothing = make_vit("deit").blocks[0], nn.Identity()
+    assert block.mlp is not None and block.attention is not None
+    halved = MlpParts(block.attention.norm, nothing, nothing, nothing, nothing, nothing, Divided(2.0))
+    tokens = torch.randn(2, 5, 48)
+    with torch.inference_mode():
+        got = MlpBlock(block.mlp, halved)(tokens)
+        middle = tokens + block.attention.norm(tokens) / 2
+        assert torch.equal(got, mlp_half(block, middle))
+        assert torch.equal(got, mlp_half(BlockParts(block.whole, None, block.mlp, halved), tokens))
+
+
+TOKENS = torch.randn(2, 6, 48, generator=torch.Generator().manual_seed(0))
+
+
+def mlp_of(block: BlockParts) -> Any:
+    return block.mlp
+
+
+@pytest.mark.parametrize("family", MERGED_FAMILIES)
+def test_a_block_without_activation_and_its_merged_form(family: str) -> None:
+    block = seeded_vit(family).blocks[1]
+    before = mlp_half(block, TOKENS)
+    mlp = mlp_of(block)
+    with torch.no_grad():
+        expected = TOKENS + mlp.out(mlp.fc2(mlp.fc1(mlp.norm(TOKENS))))
+        apart = remove_activation(block, 2)
+        assert torch.equal(mlp_half(apart, TOKENS), expected)
+        assert not torch.allclose(before, expected, atol=1e-3)
+        merged = merge(apart, 2)
+        torch.testing.assert_close(mlp_half(merged, TOKENS), expected, rtol=1e-5, atol=1e-5)
+    one = mlp_of(merged)
+    assert one.whole is one.fc2 and one.fc2.weight.shape == (48, 48)
+    assert all(isinstance(each, nn.Identity) for each in (one.fc1, one.act, one.hidden_norm))
+    assert not list(one.norm.parameters()), "folded"
+
+
+@pytest.mark.parametrize(
+    ("family", "folded"), [("lvvit", True), ("deit3, layer scale", True), ("rotary a head", False)]
+)
+def test_the_scale_is_folded_where_it_is_a_module(family: str, folded: bool) -> None:
+    block = merge(remove_activation(seeded_vit(family).blocks[1], 2), 2)
+    ones = torch.ones(1, 1, 48)
+    assert torch.equal(mlp_of(block).out(ones), ones) is folded
+
+
+def test_a_narrow_mlp_keeps_its_two_layers() -> None:
+    block = remove_activation(make_vit("deit", mlp_ratio=0.25).blocks[0], 1)
+    assert not saves_macs(mlp_of(block).fc1, mlp_of(block).fc2)
+    assert merge(block, 1) is block and mlp_of(block).fc1.out_features == 12
+    half = remove_activation(make_vit("deit", mlp_ratio=0.5).blocks[0], 1)
+    assert mlp_of(merge(half, 1)).fc2.in_features == 48
+
+
+def test_once_is_enough() -> None:
+    block = remove_activation(make_vit("deit").blocks[0], 1)
+    assert remove_activation(block, 1) is block
+    merged = merge(block, 1)
+    assert remove_activation(merged, 1) is merged and merge(merged, 1) is merged
+
+
+@pytest.mark.parametrize("family", ["dinov2, gated mlp", "eva02, joined, rotary", "dinov3"])
+def test_a_gated_mlp_is_refused(family: str) -> None:
+    with pytest.raises(
+        DepthError, match=r"^activation of layer 3 \| got a gated MLP \(SwiGLU\).* \| need two"
+    ):
+        remove_activation(make_vit(family).blocks[2], 3)
+
+
+def test_other_mlps_that_are_refused() -> None:
+    normed = make_vit("vit", scale_mlp_norm=True).blocks[0]
+    with pytest.raises(DepthError, match="got a norm between the linear layers"):
+        remove_activation(normed, 1)
+    with pytest.raises(DepthError, match="got a block without an MLP"):
+        remove_activation(cut_vit().blocks[3], 4)
+    block = make_vit("vit").blocks[0]
+    function = replace(block, mlp=replace(mlp_of(block), act=nn.ReLU()))
+    with pytest.raises(DepthError, match="got a function"):
+        remove_activation(function, 1)
+
+
+def test_dropout_stops_a_merge_while_it_is_active() -> None:
+    vit = make_vit("vit", proj_drop_rate=0.1)
+    vit.model.train()
+    block = remove_activation(vit.blocks[0], 1)
+    with pytest.raises(DepthError, match=r"got dropout 0.1 in training mode \| need a model in eval mode"):
+        merge(block, 1)
+    vit.model.eval()
+    assert mlp_of(merge(block, 1)).whole.weight.shape == (48, 48)
+
+
+def test_a_norm_that_attention_reads_too_is_not_folded() -> None:
+    block = make_vit("vit").blocks[0]
+    assert block.attention is not None
+    shared = replace(block, attention=replace(block.attention, norm=mlp_of(block).norm))
+    norm = mlp_of(block).norm
+    assert mlp_of(merge(remove_activation(shared, 1), 1)).norm is norm

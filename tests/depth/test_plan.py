@@ -2,10 +2,10 @@
 
 import pytest
 
-from exporter.depth.plan import DepthPlan
+from exporter.depth.plan import ChoiceSettings, CollectSettings, DepthPlan, UnitSettings
 from exporter.errors import ArtefactError, DepthError, RecipeError, UserError
 from exporter.formats.canonical_json import from_json, to_json
-from exporter.vocabulary import AttentionVariant
+from exporter.vocabulary import AttentionVariant, UnitType
 
 
 def test_it_is_sorted_and_counts_its_units() -> None:
@@ -32,7 +32,7 @@ def test_it_survives_json() -> None:
         ({"attention": ("1",)}, "attention | got ('1',) | need an integer from 1 to 2147483647"),
     ],
 )
-def test_what_is_refused(fields: dict[str, object], message: str) -> None:
+def test_broken_plans_are_refused(fields: dict[str, object], message: str) -> None:
     with pytest.raises(UserError) as error:
         DepthPlan(**fields)  # type: ignore[arg-type]
     assert str(error.value) == message
@@ -54,3 +54,15 @@ def test_a_layer_beyond_the_depth(name: str) -> None:
     with pytest.raises(DepthError) as error:
         plan.check_fits(11)
     assert str(error.value) == f"{name} | got layer 12 | need layers from 1 to 11, the model's depth"
+
+
+def test_layers_that_stay_by_type() -> None:
+    settings = UnitSettings(keep_attention=(1,), keep_activation=(2, 3))
+    assert [settings.kept(unit) for unit in UnitType] == [(1,), (2, 3)]
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(RecipeError, match="attention_units"):
+        ChoiceSettings()
+    with pytest.raises(RecipeError, match="step"):
+        CollectSettings(units=2, step=3)

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from exporter.depth.ranked import Stage, Train
+from exporter.depth.choose import Stage, Train
 
 __all__ = ["PowerCutError", "nudge"]
 

@@ -3,13 +3,22 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import timm
 import torch
+from torch import nn
 
+from exporter.calibration.importance import relevance
 from exporter.errors import CheckpointError, ModelError
+from exporter.models.base import PrunableViT
 from exporter.models.lvvit import LvVit
-from exporter.models.registry import ModelRequest, describe, load
-from tests.vits import make_model
+from exporter.models.lvvit_adapter import LvVitAdapter, preprocessing_of
+from exporter.models.registry import ModelRequest, adapt, describe, load
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.schedule.macs import dense_macs, pruned_macs
+from exporter.schedule.plan import ScheduleSettings, manual_schedule, star_schedule
+from tests.vits import make_model, make_vit, random_images
 
 
 def small(name: str, **kwargs: Any) -> ModelRequest:
@@ -62,3 +71,116 @@ def test_what_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
     torch.save(make_model().state_dict(), tmp_path / "w.pth")
     with pytest.raises(CheckpointError, match="keys missing"):
         load(ModelRequest("lvvit_s", tmp_path / "w.pth"))
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters_m", "gmacs", "gmacs_with_aux"),
+    [("lvvit_s", 26.15, 6.48, 6.55), ("lvvit_m", 55.83, 12.58, 12.68)],
+)
+def test_the_published_sizes(name: str, parameters_m: float, gmacs: float, gmacs_with_aux: float) -> None:
+    vit = describe(small(name))
+    assert sum(p.numel() for p in vit.model.parameters()) / 1e6 == pytest.approx(parameters_m, abs=0.005)
+    assert dense_macs(vit.spec).gmacs == pytest.approx(gmacs_with_aux, abs=0.005)
+    without = describe(small(name, use_aux=False))
+    assert dense_macs(without.spec).gmacs == pytest.approx(gmacs, abs=0.005)
+
+
+def test_alpha_and_preprocessing_are_the_papers() -> None:
+    small_spec, medium_spec = describe(small("lvvit_s")).spec, describe(small("lvvit_m")).spec
+    assert small_spec.default_alpha == medium_spec.default_alpha == 0.3
+    assert (small_spec.preprocessing.crop_pct, medium_spec.preprocessing.crop_pct) == (0.9, 1.0)
+    assert all(
+        norm.eps == 1e-5 for norm in describe(small("lvvit_s")).model.modules() if type(norm) is nn.LayerNorm
+    )
+
+
+def test_alpha_is_the_models_where_the_user_gives_none() -> None:
+    lvvit, deit = describe(small("lvvit_s", depth=2)).spec, make_vit("deit").spec
+    acs = [0.1, 0.9]
+    assert star_schedule(deit, np.linspace(0, 1, deit.depth).tolist(), 0.7, ScheduleSettings()).alpha == 0.15
+    assert star_schedule(lvvit, acs, 0.7, ScheduleSettings(alpha=0.5)).alpha == 0.5
+    schedule = star_schedule(lvvit, acs, 0.7, ScheduleSettings())
+    assert (schedule.alpha, schedule.keep) == (0.3, (196, 138))
+
+
+def test_the_auxiliary_head_reads_the_patches_that_are_left() -> None:
+    vit = make_vit("lvvit")
+    pruned = PrunedViT(
+        vit, manual_schedule(vit.spec, {2: 0.5, 4: 0.5}, ScheduleSettings("intra", reduce="drop"))
+    )
+    model: Any = vit.model
+    seen: list[torch.Tensor] = []
+    hook = model.aux_head.register_forward_hook(lambda *call: seen.append(call[-1]))
+    with torch.inference_mode():
+        logits = pruned(random_images(vit, 2))
+    hook.remove()
+    assert seen[0].shape == (2, 4, 7)
+    plain = PrunedViT(make_vit("lvvit", use_aux=False), pruned.schedule)
+    with torch.inference_mode():
+        assert torch.equal(logits, plain(random_images(vit, 2)) + 0.5 * seen[0].amax(1))
+    aux_macs = pruned_macs(vit.spec, pruned.schedule.keep).network - plain.macs.network
+    assert aux_macs == 4 * 48 * 7
+
+
+def as_timm(model: LvVit) -> PrunableViT:
+    """The same network by timm's modules: the stem before it, and halves folded into the branches' last layers."""
+    kwargs = {"img_size": 4, "patch_size": 1, "in_chans": 48, "embed_dim": 48, "depth": 4, "num_heads": 3}
+    other = timm.create_model(
+        "vit_tiny_patch16_224", **kwargs, num_classes=7, qkv_bias=False, mlp_ratio=3, norm_layer=nn.LayerNorm
+    )
+    state = {k: v for k, v in model.state_dict().items() if not k.startswith(("patch_embed", "aux_head"))}
+    halved = (".attn.proj.", ".mlp.fc2.")
+    state = {k: v / 2 if any(part in k for part in halved) else v for k, v in state.items()}
+    state["patch_embed.proj.weight"] = torch.eye(48).view(48, 48, 1, 1)
+    state["patch_embed.proj.bias"] = torch.zeros(48)
+    other.load_state_dict(state)
+    other.patch_embed = nn.Sequential(model.patch_embed, nn.Flatten(2), Turned())
+    other.patch_embed.grid_size, other.patch_embed.img_size = (4, 4), (64, 64)
+    return adapt(other)
+
+
+class Turned(nn.Module):
+    """Channels last."""
+
+    def forward(self, patches: torch.Tensor) -> torch.Tensor:
+        return patches.transpose(1, 2)
+
+
+def test_the_network_and_its_relevance_are_those_of_a_vit_with_the_halves_folded_in() -> None:
+    model = make_model("lvvit", use_aux=False)
+    vit, other = adapt(model), as_timm(model)  # type: ignore[arg-type]
+    images = random_images(vit, 2)
+    with torch.inference_mode():
+        torch.testing.assert_close(model(images), other.model(images), rtol=1e-4, atol=1e-4)
+    classes = torch.tensor([[0, 2], [6, 1]])
+    apart, together = relevance(vit, images, classes), relevance(other, images, classes)
+    assert ((apart - together).norm(dim=-1) / together.norm(dim=-1)).max() < 1e-6
+
+
+def test_relevance_starts_at_the_class_tokens_head_alone() -> None:
+    with_aux, without = make_vit("lvvit"), make_vit("lvvit", use_aux=False)
+    images, classes = random_images(with_aux, 1), torch.tensor([[3]])
+    assert torch.equal(relevance(with_aux, images, classes), relevance(without, images, classes))
+
+
+@pytest.mark.parametrize("side", [(64, 72), (40, 64)])
+def test_an_input_is_a_whole_number_of_patches(side: tuple[int, int]) -> None:
+    with pytest.raises(ModelError, match=r"got an input of .* need height and width in multiples of 16"):
+        LvVitAdapter(LvVit(48, 1, 3, img_size=side), "odd")
+
+
+def test_a_block_of_another_make_is_no_block_of_lvvit() -> None:
+    model = LvVit(48, 2, 3, img_size=32)
+    model.blocks[1] = nn.Identity()
+    with pytest.raises(TypeError, match="a Identity among LV-ViT's blocks"):
+        LvVitAdapter(model, "mixed")
+
+
+def test_what_differs_from_imagenets_preprocessing_is_said() -> None:
+    model = LvVit(48, 1, 3, img_size=(32, 64), crop_pct=0.8)
+    own, other = (
+        preprocessing_of(model, given) for given in ({}, {"crop_pct": 0.5, "mean": (0.0, 0.0, 0.0)})
+    )
+    assert (own.input_size, own.crop_pct, own.interpolation) == ((3, 32, 64), 0.8, "bicubic")
+    assert own.mean == pytest.approx((0.485, 0.456, 0.406))
+    assert (other.crop_pct, other.mean, other.std) == (0.5, (0.0, 0.0, 0.0), own.std)

@@ -4,18 +4,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import timm
+import torch
 from huggingface_hub import constants
 from huggingface_hub.errors import LocalEntryNotFoundError
 from timm.models.vision_transformer import VisionTransformer
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from typing_extensions import override
 
 from exporter import bundled
 from exporter.errors import CheckpointError, HubError, ModelError
-from exporter.models.huggingface import hub
+from exporter.models.huggingface import repository
 from exporter.models.lvvit import LvVit
-from exporter.models.networks import ModelRequest, Source, create, preprocessing_of, source_of
+from exporter.models.networks import ModelRequest, Source, create, on_device, preprocessing_of, source_of
 from exporter.models.registry import describe
-from tests.vits import make_model
+from tests.vits import TINY, make_model
 
 NAME = "vit_tiny_patch16_224"
 CONFIG = """{"architectures": ["ViTForImageClassification"], "hidden_size": 48, "num_hidden_layers": 2,
@@ -112,7 +116,7 @@ def test_a_hub_that_does_not_answer_is_not_asked_by_timm(
         return nn.Identity()
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(hub, "_answers", lambda: False)
+    monkeypatch.setattr(repository, "_answers", lambda: False)
     monkeypatch.setattr("timm.create_model", build)
     create(source(name), pretrained=pretrained)
     assert seen == [offline]
@@ -182,7 +186,7 @@ def test_a_hub_that_does_not_answer_says_nothing_of_the_model(monkeypatch: pytes
     def offline(*args: object, **kwargs: object) -> nn.Module:
         raise LocalEntryNotFoundError("no connection")
 
-    monkeypatch.setattr(hub, "_answers", lambda: False)
+    monkeypatch.setattr(repository, "_answers", lambda: False)
     monkeypatch.setattr("timm.create_model", offline)
     with pytest.raises(HubError, match=r"hf-hub:a/b \| got no answer .* need a hub that can be reached"):
         create(source("hf-hub:a/b"))
@@ -200,3 +204,46 @@ def test_preprocessing_is_any_networks_that_has_patches() -> None:
         assert (found.input_size, found.crop_pct) == (size, 0.5)
     with pytest.raises(ModelError, match="a model without patch embedding"):
         preprocessing_of(nn.Linear(2, 2), replaced)
+
+
+def built(device: str) -> dict[str, Tensor]:
+    torch.manual_seed(0)
+    with on_device(device):
+        return dict(timm.create_model(NAME, **TINY).named_parameters())
+
+
+def test_parameters_of_the_same_shapes_without_values() -> None:
+    plain, meta = built("cpu"), built("meta")
+    assert {name: each.shape for name, each in meta.items()} == {n: each.shape for n, each in plain.items()}
+    assert all(each.is_meta and each.requires_grad for each in meta.values())
+
+
+def test_on_the_cpu_the_usual_values() -> None:
+    torch.manual_seed(0)
+    usual = dict(timm.create_model(NAME, **TINY).named_parameters())
+    assert all(torch.equal(usual[name], each) for name, each in built("cpu").items())
+
+
+class Written(TorchDispatchMode):
+    """The operators that ran, by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    @override
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def test_values_are_written_only_where_there_are_some() -> None:
+    random = {"uniform_", "normal_", "erfinv_"}
+    with Written() as written:
+        built("cpu")
+    assert written.names >= random
+    with Written() as written:
+        built("meta")
+    assert not written.names & random
+    with on_device("meta"):
+        assert torch.ones(2, device="cpu").mul_(3.0).add_(1.0).tolist() == [4.0, 4.0]

@@ -40,7 +40,8 @@ Rates = tuple[float, ...]
 
 @cache
 def spec_of(model: str) -> ModelSpec:
-    return describe(ModelRequest(model, model_kwargs=MODELS[model].kwargs)).spec
+    """As the papers count: all tokens to the end."""
+    return describe(ModelRequest(model, model_kwargs=MODELS[model].kwargs)).spec.as_it_came
 
 
 def star_macs(model: PublishedModel, rho: float) -> MacCount:

@@ -11,24 +11,15 @@ from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.macs import schedule_macs
 from exporter.schedule.methods import (
-    ACS,
     CLASS,
-    DROP,
     FUSED,
-    INTER,
-    INTRA,
-    MERGE,
-    MERGE_WEIGHTED,
     METHODS,
-    PAIRS,
     PROBE,
-    RANDOM,
     RECEIVED,
     REDUCTIONS,
     SCORERS,
     SIMILARITY,
     check_choices,
-    default_counts,
     default_method,
     default_reduction,
     reduction_named,
@@ -120,25 +111,9 @@ def test_a_stride_is_for_the_attention_of_all_tokens(scorer: str) -> None:
         check_fits(replace(good, scorer=scorer, query_stride=2), make_vit("pooled by attention").spec)
 
 
-@pytest.mark.parametrize("name", REDUCTIONS)
-def test_a_row_is_found_by_its_name(name: str) -> None:
-    assert reduction_named(name).name == name
-
-
-def test_what_merges_and_what_weighs_keys() -> None:
-    assert [each.merges for each in (DROP, MERGE, MERGE_WEIGHTED)] == [False, True, True]
-    assert [each.weighs_keys for each in (DROP, MERGE, MERGE_WEIGHTED)] == [False, False, True]
-
-
 def test_a_name_that_is_none() -> None:
     with pytest.raises(RecipeError, match=r"reduction \| got 'melt' \| need one of drop, merge"):
         reduction_named("melt")
-
-
-def test_weights() -> None:
-    assert [each.weight(0.3) for each in (FUSED, INTRA, INTER, RANDOM, PAIRS)] == [0.3, 1.0, 0.0, 0.0, 1.0]
-    assert [each.name for each in SCORERS.values() if each.calibrated] == ["fused", "inter"]
-    assert [each.name for each in SCORERS.values() if each.pairs] == ["pairs"]
 
 
 @pytest.mark.parametrize("scorer", SCORERS)
@@ -206,14 +181,3 @@ def test_tome_merges_pairs() -> None:
         check_choices(Method.TOME, "pairs", "drop")
     with pytest.raises(RecipeError, match=r"scorer \| got fused for tome \| need one of pairs"):
         check_choices(Method.TOME, "fused", "merge")
-
-
-def test_only_tome_needs_no_acs() -> None:
-    assert [method for method in METHODS if default_counts(method) != ACS] == [Method.TOME]
-
-
-def test_names_that_are_none() -> None:
-    with pytest.raises(RecipeError, match="'melt'"):
-        check_choices(Method.STAR, "intra", "melt")
-    with pytest.raises(RecipeError, match="'best'"):
-        check_choices(Method.STAR, "best", "drop")

@@ -197,7 +197,7 @@ def test_rates_scaled_to_their_own_lowest_are_the_same() -> None:
     assert scaled_rates(rates, 0.5) == rates
 
 
-SPEC = describe(ModelRequest("deit_small_patch16_224")).spec
+SPEC = describe(ModelRequest("deit_small_patch16_224")).spec.as_it_came
 
 
 def plan(rho: float) -> Schedule:

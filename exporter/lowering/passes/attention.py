@@ -153,7 +153,9 @@ def _asking(query: gs.Tensor) -> int | None:
     return end if (start, axis) == (0, 2) else None
 
 
-def _unpacked(graph: gs.Graph, node: gs.Node, projection: gs.Variable, asking: int | None) -> PackedProjection:
+def _unpacked(
+    graph: gs.Graph, node: gs.Node, projection: gs.Variable, asking: int | None
+) -> PackedProjection:
     """Return the three parts, each from its own linear layer where the projection is a linear layer."""
     name, shape = node.outputs[0].name, [*projection.shape[:-1], projection.shape[-1] // 3]
     layer = as_linear(projection)

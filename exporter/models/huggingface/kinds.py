@@ -12,7 +12,6 @@ from exporter.models.timm_arguments import SWIGLU
 __all__ = [
     "KINDS",
     "Config",
-    "Kind",
     "check_types",
     "class_named",
     "class_of",

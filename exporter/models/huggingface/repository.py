@@ -6,14 +6,14 @@ the tower in flags and recipes, and no name on the hub holds a #.
 
 import logging
 import re
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import hf_hub_download
+from huggingface_hub import constants, get_session, hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from torch import Tensor, nn
 
@@ -22,14 +22,37 @@ from exporter.files import path_of
 from exporter.formats.canonical_json import read_json
 from exporter.models.class_names import config_names
 from exporter.models.conversion import without_shared_prefix
-from exporter.models.huggingface.hub import hub_or_cache
 from exporter.models.huggingface.instances import library_model
 from exporter.models.huggingface.keys import resampled, to_timm
 from exporter.models.huggingface.kinds import Config, class_named, kind_of, network_of, vision_config
 from exporter.models.huggingface.preprocessing import preprocessing_from_processor
 from exporter.models.weights import UNREADABLE, load_into, read_state_dict
 
-__all__ = ["Repository", "is_path", "repository_of"]
+__all__ = ["Repository", "hub_or_cache", "is_path", "repository_of"]
+
+SECONDS = 3.0
+
+
+@contextmanager
+def hub_or_cache() -> Iterator[None]:
+    """Within the `with`, the library reads its cache alone if the hub does not answer, timm's downloads too."""
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = before or not _answers()
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+@cache
+def _answers() -> bool:
+    """Whether the hub answers within seconds; asked once a process."""
+    try:
+        get_session().head(constants.ENDPOINT, timeout=SECONDS)
+    except Exception:  # of the library's HTTP client, which is another one in other versions
+        return False
+    return True
+
 
 CONFIG = "config.json"
 PROCESSOR, WHOLE_PROCESSOR = "preprocessor_config.json", "processor_config.json"

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from exporter.depth.collect import Measured
 from exporter.depth.gates import Importance
-from exporter.depth.samples import Measured
 from exporter.workflows.depth.steps import Applied, Found
 
 __all__ = ["Chosen", "Collected"]

@@ -8,11 +8,18 @@ import msgspec
 from torch import nn
 
 from exporter.depth.checkpoint import Depth, read_depth, save_checkpoint
-from exporter.depth.plan import DepthPlan
-from exporter.depth.predictor import CrossValidation, Predictor, Sample, accuracies_of, fit_best
-from exporter.depth.ranked import spare
-from exporter.depth.search import Split, best_split, splits
-from exporter.depth.settings import CollectSettings
+from exporter.depth.choose import spare
+from exporter.depth.plan import CollectSettings, DepthPlan
+from exporter.depth.predictor import (
+    CrossValidation,
+    Predictor,
+    Sample,
+    Split,
+    accuracies_of,
+    best_split,
+    fit_best,
+    splits,
+)
 from exporter.depth.surgery import apply_plan
 from exporter.errors import ArtefactError, DepthError, OutputError, reason_of
 from exporter.files import writable_file

@@ -7,15 +7,11 @@ from torch import nn
 
 from exporter.data.images import ImageFolder, listing_sha256
 from exporter.data.source import images_at
-from exporter.depth.bookmark import Bookmark
-from exporter.depth.checkpoint import Depth, describe, read_depth
-from exporter.depth.choose import choose_units
-from exporter.depth.collect import collect
+from exporter.depth.checkpoint import Depth, describe_vit, read_depth
+from exporter.depth.choose import Bookmark, Skipped, Stage, choose_units
+from exporter.depth.collect import SampleBook, Tally, collect
+from exporter.depth.plan import ChoiceSettings, CollectSettings, UnitSettings
 from exporter.depth.predictor import Sample
-from exporter.depth.ranked import Stage
-from exporter.depth.samples import SampleBook, Tally
-from exporter.depth.settings import ChoiceSettings, CollectSettings, UnitSettings
-from exporter.depth.skipped import Skipped
 from exporter.depth.surgery import apply_plan
 from exporter.errors import DepthError
 from exporter.files import writable_folder
@@ -99,7 +95,7 @@ def choose_within(
         UserError: The job cannot be carried out, or a file cannot be written.
     """
     path, collected = _checked(job, choice, out), None
-    vit = describe(job.model)
+    vit = describe_vit(job.model)
     if samples is None:
         collected = collect_to(job, budget, settings, path.with_suffix(".samples"), stages)
         samples = tuple(each.sample for each in collected.samples)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from exporter.depth.checkpoint import load
+from exporter.depth.checkpoint import load_vit
 from exporter.depth.plan import DepthPlan
 from exporter.models.identity import read_identity
 from exporter.models.networks import ModelRequest
@@ -44,7 +44,7 @@ def trained(monkeypatch: pytest.MonkeyPatch, place: Any, taught_by: list[Path]) 
 
 def tune(place: Any, way: Any = WAY, tuning: Mapping[str, Any] = TUNING) -> None:
     request = place.request(DEIT_B)
-    tuned = prepared.Prepared(load(request), request, way, place, tuning).tuned
+    tuned = prepared.Prepared(load_vit(request), request, way, place, tuning).tuned
     assert tuned.spec.depth == 5
 
 
@@ -83,11 +83,11 @@ def test_a_shallower_model_learns_from_the_whole_one(
     plan = DepthPlan((2,), (3,))
     training = {"epochs": 40, "warmup_epochs": 10, "weight_decay": 0.08}
     way, request = Way(depth=plan, training=training, drop_path=0.1), place.request(DEIT_B)
-    own, whole = replace(place, out=tmp_path, tuning_epochs=8), load(request)
+    own, whole = replace(place, out=tmp_path, tuning_epochs=8), load_vit(request)
     tuned = prepared.Prepared(whole, request, way, own, TUNING).tuned
     assert (trained[0].epochs, trained[0].warmup_epochs, trained[0].weight_decay) == (8, 2, 0.08)
     (teacher,) = taught_by
-    assert load(ModelRequest("", teacher)).weights_sha256 == whole.weights_sha256
+    assert load_vit(ModelRequest("", teacher)).weights_sha256 == whole.weights_sha256
     (student,) = tmp_path.glob("*.apart.safetensors")
     identity = read_identity(student)
     assert identity is not None

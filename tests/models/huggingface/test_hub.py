@@ -7,8 +7,8 @@ import pytest
 from huggingface_hub import constants, hf_hub_download
 from huggingface_hub.errors import LocalEntryNotFoundError
 
-from exporter.models.huggingface import hub
-from exporter.models.huggingface.hub import hub_or_cache
+from exporter.models.huggingface import repository
+from exporter.models.huggingface.repository import hub_or_cache
 
 
 @pytest.fixture
@@ -20,10 +20,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
         seen.append(timeout)
         raise RuntimeError("no route")
 
-    monkeypatch.setattr(hub, "get_session", lambda: SimpleNamespace(head=head))
-    hub._answers.cache_clear()
+    monkeypatch.setattr(repository, "get_session", lambda: SimpleNamespace(head=head))
+    repository._answers.cache_clear()
     yield seen
-    hub._answers.cache_clear()
+    repository._answers.cache_clear()
 
 
 def test_without_an_answer_the_cache_alone_is_read(asked: list[float]) -> None:
@@ -32,7 +32,7 @@ def test_without_an_answer_the_cache_alone_is_read(asked: list[float]) -> None:
             assert constants.HF_HUB_OFFLINE
             with pytest.raises(LocalEntryNotFoundError):
                 hf_hub_download("someone/mistyped", "config.json")
-    assert asked == [hub.SECONDS] and hub.SECONDS < 5
+    assert asked == [repository.SECONDS] and repository.SECONDS < 5
 
 
 def test_the_library_is_as_it_was_afterwards(asked: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +44,7 @@ def test_the_library_is_as_it_was_afterwards(asked: list[float], monkeypatch: py
 
 
 def test_a_hub_that_answers_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "_answers", lambda: True)
+    monkeypatch.setattr(repository, "_answers", lambda: True)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     with hub_or_cache():
         assert not constants.HF_HUB_OFFLINE

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from exporter.depth.checkpoint import load, read_depth
+from exporter.depth.checkpoint import load_vit, read_depth
 from exporter.depth.plan import DepthPlan
 from exporter.depth.predictor import Sample
 from exporter.errors import ArtefactError, DepthError, OutputError
@@ -37,7 +37,7 @@ def test_units_go_and_the_file_says_which(request_: ModelRequest, tmp_path: Path
     found = read_depth(out)
     assert found is not None
     assert (found.plan, found.merged) == (DepthPlan((2,), (3,)), True)
-    assert load(ModelRequest("", out)).spec.attention_layers == (1, 3, 4)
+    assert load_vit(ModelRequest("", out)).spec.attention_layers == (1, 3, 4)
 
 
 def test_plans_add_up_and_training_form_is_merged_later(request_: ModelRequest, tmp_path: Path) -> None:

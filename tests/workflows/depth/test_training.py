@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from exporter.depth.checkpoint import load, read_depth
+from exporter.depth.checkpoint import load_vit, read_depth
 from exporter.depth.gates import Importance
-from exporter.depth.plan import DepthPlan
-from exporter.depth.settings import ChoiceSettings, CollectSettings
+from exporter.depth.plan import ChoiceSettings, CollectSettings, DepthPlan
 from exporter.errors import DepthError, OutputError, RecipeError
 from exporter.models.networks import ModelRequest
 from exporter.training.checkpoint import RunState
@@ -77,7 +76,7 @@ def test_a_choice_is_a_checkpoint_to_fine_tune_and_merge(job: Job, tmp_path: Pat
     scores = done.importance
     assert plan.attention[0] == 1 + scores.attention.index(min(scores.attention))
     assert len(set(scores.activation)) == 4
-    found = load(ModelRequest("", out))
+    found = load_vit(ModelRequest("", out))
     assert found.spec.attention_layers == tuple(layer for layer in range(1, 5) if layer not in plan.attention)
     assert done.applied.gmacs_after < done.applied.gmacs_before
     assert [path.name for path in tmp_path.iterdir()] == ["c.safetensors"]
