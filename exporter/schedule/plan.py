@@ -144,8 +144,7 @@ class ScheduleSettings(Settings):
     round_to: Positive = option(1, "Round token counts up to a multiple of this.", flag=False)
     method: Method | None = option(
         None,
-        "tome: merge the same number of patches in every layer. star: keep a share of the patches, computed from "
-        "ACS. a-star: keep the patches with a share of the total score, image by image. The default is tome, or "
+        "tome: merge pairs of similar patches. star: keep the patches with the highest scores. a-star: keep the patches with a share of the total score, image by image. The default is tome, or "
         "star if you give a score, alpha, anchors, drop, ACS or a calibration.",
         group="how to prune",
     )
@@ -163,9 +162,9 @@ class ScheduleSettings(Settings):
 
     counts: str | None = option(
         None,
-        "How many patches each layer keeps: constant, as many fewer in every layer (the default of tome). linear: "
-        "fewer and fewer fewer. geometric: the same share. few: the same share in three layers. acs: STAR's rates "
-        "(the default of star).",
+        "How many patches each layer keeps. constant: as many fewer in every layer (the default of tome). linear: "
+        "fewer by a falling number. geometric: the same share. few: the same share, in three layers. acs: STAR's "
+        "rates (the default of star). search: what changes the model's answers least, found on images.",
         COUNTS,
         group="how to prune",
     )
