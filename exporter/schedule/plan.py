@@ -144,8 +144,9 @@ class ScheduleSettings(Settings):
     round_to: Positive = option(1, "Round token counts up to a multiple of this.", flag=False)
     method: Method | None = option(
         None,
-        "tome: merge pairs of similar patches. star: keep the patches with the highest scores. a-star: keep the patches with a share of the total score, image by image. The default is tome, or "
-        "star if you give a score, alpha, anchors, drop, ACS or a calibration.",
+        "tome: merge pairs of similar patches. star: keep the patches with the highest scores. a-star: keep "
+        "the patches with a share of the total score, image by image. The default is tome, or star if "
+        "you give a score, alpha, anchors, drop, ACS or a calibration.",
         group="how to prune",
     )
     query_stride: Positive = option(
