@@ -59,6 +59,22 @@ def test_tome_follows_no_acs(tiny_vit: PrunableViT) -> None:
     assert plan(Rates({2: 0.5}), planner).keep == (16, 8, 8, 8)
 
 
+def test_counts_are_a_choice_of_their_own() -> None:
+    spec = describe(ModelRequest("deit_small_patch16_224")).spec
+    shapes = {
+        counts: plan(MacShare(0.6), Planner(spec, ScheduleSettings(counts=counts)))
+        for counts in ("constant", "linear", "geometric", "few")
+    }
+    assert len({schedule.keep for schedule in shapes.values()}) == len(shapes)
+    for schedule in shapes.values():
+        saved = 1 - schedule_macs(spec, schedule).total / dense_macs(spec).total
+        assert 0.6 <= saved < 0.605
+    star = Planner(spec, ScheduleSettings("intra", method=Method.STAR, counts="geometric"))
+    assert plan(MacShare(0.6), star).acs is None
+    with pytest.raises(ScheduleError, match="search without images"):
+        plan(MacShare(0.6), Planner(spec, ScheduleSettings(counts="search")))
+
+
 def test_a_share_under_a_star_counts_on_images(tiny_vit: PrunableViT) -> None:
     planner = Planner(tiny_vit.spec, ScheduleSettings("intra", method=Method.A_STAR), ACS)
     with pytest.raises(ScheduleError, match="a-star without images"):
